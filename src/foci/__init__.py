@@ -1,0 +1,1 @@
+"""foci: attention for PyTorch."""

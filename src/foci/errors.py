@@ -1,0 +1,154 @@
+"""The errors foci raises, and the only judge of shapes.
+
+Every message says what came, what was expected and how to mend it. No message shows what a tensor holds.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+
+class FociError(Exception):
+    """Whatever foci raises on purpose; catch this to catch them all."""
+
+
+class ShapeError(FociError, ValueError):
+    """A tensor has the wrong rank, size, dtype or device."""
+
+
+class ConfigError(FociError, ValueError):
+    """Options that do not fit together, or lie outside their range."""
+
+
+class UnknownNameError(ConfigError):
+    """A name that is not in the table it was looked up in."""
+
+
+class DataError(FociError, ValueError):
+    """User data that cannot be read as what it should be."""
+
+
+class CheckpointError(FociError, RuntimeError):
+    """A saved run that is missing, damaged or of another kind."""
+
+
+def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
+    """An error that lists the names nearest to ``name``, or all of them when none is near."""
+    names = sorted(known)
+    near = difflib.get_close_matches(str(name).lower(), names, n=3, cutoff=0.5)
+    if near:
+        hint = f"Did you mean {' or '.join(repr(n) for n in near)}? All: {', '.join(names)}."
+    else:
+        hint = f"Known: {', '.join(names)}."
+    return UnknownNameError(f"unknown {kind} {name!r}. {hint}")
+
+
+def check_positive(owner: str, **values: float) -> None:
+    """Raise unless every value is above zero."""
+    for name, value in values.items():
+        if not value > 0:
+            raise ConfigError(f"{owner}: {name} is {value}, expected a number above 0.")
+
+
+def check_shape(
+    owner: str, name: str, tensor: Tensor, *expected: str | int, fix: str = ""
+) -> None:
+    """Raise unless ``tensor`` is a floating tensor of the expected shape.
+
+    Each entry of ``expected`` is an exact size, or the name of an axis that may have any size;
+    a leading ``"…"`` stands for any number of axes.
+    """
+    if not isinstance(tensor, Tensor):
+        raise ShapeError(f"{owner}: {name} is a {type(tensor).__name__}, expected a torch.Tensor.")
+    if not tensor.is_floating_point():
+        raise ShapeError(
+            f"{owner}: {name} has dtype {tensor.dtype}, expected a floating dtype. "
+            f"Embed integer ids first, or convert with {name}.float()."
+        )
+    axes = expected[1:] if expected and expected[0] == "…" else expected
+    open_ended = len(axes) != len(expected)
+    right_rank = tensor.dim() >= len(axes) if open_ended else tensor.dim() == len(axes)
+    if right_rank:
+        sizes = tensor.shape[tensor.dim() - len(axes) :]
+        if all(isinstance(want, str) or have == want for have, want in zip(sizes, axes)):
+            return
+    wanted = ", ".join(str(axis) for axis in expected)
+    raise ShapeError(f"{owner}: {name} has shape {tuple(tensor.shape)}, expected ({wanted}). {fix}".rstrip())
+
+
+def check_together(owner: str, **tensors: Tensor | None) -> None:
+    """Raise unless all tensors lie on one device and, outside autocast, share one dtype."""
+    (first_name, first), *rest = [(name, t) for name, t in tensors.items() if t is not None]
+    mixed_is_fine = torch.is_autocast_enabled(first.device.type)
+    for name, tensor in rest:
+        if tensor.device != first.device:
+            raise ShapeError(
+                f"{owner}: {name} is on {tensor.device}, but {first_name} is on {first.device}. "
+                f"Move it with {name}.to({first_name}.device)."
+            )
+        if tensor.dtype != first.dtype and not mixed_is_fine:
+            raise ShapeError(
+                f"{owner}: {name} has dtype {tensor.dtype}, but {first_name} has {first.dtype}. "
+                f"Convert with {name}.to({first_name}.dtype)."
+            )
+
+
+def check_mask(owner: str, mask: Tensor, scores_shape: torch.Size, device: torch.device) -> Tensor:
+    """Return ``mask`` with the rank of the scores, or raise what is wrong with it.
+
+    The mask rule (see `foci.masks`) decides: boolean, the scores' rank, each axis of the scores' size
+    or 1. Scores with heads ``(B, H, L, S)`` also take a mask ``(B, L, S)``: it counts for every head.
+    """
+    check_boolean(owner, "mask", mask, device)
+    rank = len(scores_shape)
+    fitted = mask.unsqueeze(1) if rank == 4 and mask.dim() == 3 else mask
+    if fitted.dim() == rank and all(
+        have == 1 or have == want for have, want in zip(fitted.shape, scores_shape)
+    ):
+        return fitted
+    expected = "(batch, query, key)" if rank > 2 else "(batch, key)"
+    sizes = tuple(scores_shape) if rank != 4 else (scores_shape[0], *scores_shape[2:])
+    raise ShapeError(
+        f"{owner}: mask has shape {tuple(mask.shape)}, expected {expected} = {sizes}, where an axis of size 1 "
+        f"counts for all. {_mask_helper(mask, rank)}"
+    )
+
+
+def check_boolean(owner: str, name: str, mask: Tensor, device: torch.device) -> None:
+    """Raise unless ``mask`` is a boolean tensor on ``device``."""
+    if not isinstance(mask, Tensor):
+        raise ShapeError(f"{owner}: {name} is a {type(mask).__name__}, expected a boolean torch.Tensor.")
+    if mask.dtype != torch.bool:
+        raise ShapeError(
+            f"{owner}: {name} has dtype {mask.dtype}, expected torch.bool with True = may be read. "
+            f"Numbers added to the scores (0 and -inf) are a bias: pass them as bias=…, or use {name} == 0; a 0/1 mask "
+            f"with 1 = may be read becomes {name}.bool(); torch's padding mask (True = ignore) becomes "
+            f"masks.from_torch_padding({name}.bool())."
+        )
+    if mask.device != device:
+        raise ShapeError(
+            f"{owner}: {name} is on {mask.device}, but the scores are on {device}. Move it with {name}.to(device)."
+        )
+
+
+def check_valid(owner: str, name: str, valid: Tensor, batch: int, size: int, device: torch.device) -> None:
+    """Raise unless ``valid`` is a boolean ``(batch, position)`` tensor of these sizes."""
+    check_boolean(owner, name, valid, device)
+    if valid.dim() != 2 or valid.shape[0] != batch or valid.shape[1] != size:
+        raise ShapeError(
+            f"{owner}: {name} has shape {tuple(valid.shape)}, expected (batch, position) = ({batch}, {size}). "
+            f"Make it from lengths with masks.lengths(lengths, {size})."
+        )
+
+
+def _mask_helper(mask: Tensor, rank: int) -> str:
+    if mask.dim() == 2 and rank > 2:
+        return (
+            "A two-axis mask is never guessed at: masks.keys(valid) turns valid (batch, key) into a mask, "
+            "masks.causal(L, S) makes a causal one, and mask.unsqueeze(0) lifts your own (query, key)."
+        )
+    return "Make it with masks.keys(valid), masks.causal(L, S) or masks.window(L, S, left, right)."

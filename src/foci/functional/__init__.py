@@ -1,0 +1,1 @@
+"""Pure tensor functions: parameters are arguments, leading axes broadcast."""

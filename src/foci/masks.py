@@ -1,0 +1,129 @@
+"""The mask rule, and the helpers that make masks.
+
+    A mask is boolean. True means: may be read. ``valid (batch, position)`` says which positions exist;
+    ``mask (batch, query, key)`` says who may read what, and an axis of size 1 counts for all.
+    ``masks.keys(valid)`` turns the first into the second. Numbers added to scores are a ``bias``, never a
+    mask. A query that may read nothing gets weights 0 and output 0, and every gradient stays finite.
+
+Combine masks with ``&`` and ``|``. What a masked cell holds does not matter as long as it is finite.
+
+Example:
+    >>> import torch
+    >>> from foci import masks
+    >>> valid = masks.lengths(torch.tensor([2, 3]), 3)
+    >>> valid.int().tolist()
+    [[1, 1, 0], [1, 1, 1]]
+    >>> (masks.keys(valid) & masks.causal(3, 3))[0].int().tolist()
+    [[1, 0, 0], [1, 1, 0], [1, 1, 0]]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from foci.errors import ShapeError, check_boolean, check_mask
+
+
+def lengths(lengths: Int[Tensor, " B"] | Sequence[int], size: int) -> Bool[Tensor, "B S"]:
+    """``valid (B, size)`` for rows that fill their first ``lengths[b]`` positions. A length of 0 is fine."""
+    counts = torch.as_tensor(lengths)
+    if counts.dim() != 1 or counts.is_floating_point() or counts.dtype == torch.bool:
+        raise ShapeError(
+            f"masks.lengths: lengths has shape {tuple(counts.shape)} and dtype {counts.dtype}, expected whole "
+            "numbers of shape (batch,). For a boolean valid (batch, position) use it as it is."
+        )
+    return torch.arange(size, device=counts.device) < counts.unsqueeze(-1)
+
+
+def keys(valid: Bool[Tensor, "B S"] | Bool[Tensor, "B 1 S"]) -> Bool[Tensor, "B 1 S"]:
+    """The mask that lets every query read the valid keys. A mask ``(B, 1, S)`` comes back unchanged."""
+    check_boolean("masks.keys", "valid", valid, valid.device)
+    if valid.dim() == 3 and valid.shape[1] == 1:
+        return valid
+    if valid.dim() != 2:
+        raise ShapeError(
+            f"masks.keys: valid has shape {tuple(valid.shape)}, expected (batch, key). "
+            "Make it with masks.lengths(lengths, size)."
+        )
+    return valid.unsqueeze(1)
+
+
+def causal(L: int, S: int | None = None, *, device: torch.device | str | None = None) -> Bool[Tensor, "1 L S"]:
+    """Each query reads the keys up to its own. Lower-right aligned: the last query sees every key."""
+    return window(L, L if S is None else S, None, 0, device=device)
+
+
+def window(
+    L: int, S: int, left: int | None, right: int | None, *, device: torch.device | str | None = None
+) -> Bool[Tensor, "1 L S"]:
+    """Each query reads from ``left`` keys before its own to ``right`` after it; ``None`` sets no bound.
+
+    Aligned like `causal`: the last query's own key is the last key.
+    """
+    rows = torch.arange(L, device=device)
+    return within(rows, S, left, right, offset=S - L).unsqueeze(0)
+
+
+def within(
+    rows: Int[Tensor, " L"], S: int, left: int | None, right: int | None, *, offset: int
+) -> Bool[Tensor, "L S"]:
+    """The rows of a window mask for the queries numbered ``rows``; query 0's own key is ``offset``."""
+    own = (rows + offset).unsqueeze(-1)
+    columns = torch.arange(S, device=rows.device)
+    mask = torch.ones(rows.shape[0], S, dtype=torch.bool, device=rows.device)
+    if left is not None:
+        mask = mask & (columns >= own - left)
+    if right is not None:
+        mask = mask & (columns <= own + right)
+    return mask
+
+
+def segments(
+    ids: Int[Tensor, "B L"], key_ids: Int[Tensor, "B S"] | None = None
+) -> Bool[Tensor, "B L S"]:
+    """Positions of one segment read each other: for several texts packed into one row."""
+    other = ids if key_ids is None else key_ids
+    if ids.dim() != 2 or other.dim() != 2:
+        raise ShapeError(f"masks.segments: ids has shape {tuple(ids.shape)}, expected (batch, position).")
+    return ids.unsqueeze(2) == other.unsqueeze(1)
+
+
+def from_torch_padding(key_padding_mask: Bool[Tensor, "B S"]) -> Bool[Tensor, "B 1 S"]:
+    """The mask of torch's ``key_padding_mask``, where True means the opposite: ignore."""
+    check_boolean("masks.from_torch_padding", "key_padding_mask", key_padding_mask, key_padding_mask.device)
+    return keys(~key_padding_mask)
+
+
+def to_torch(mask: Bool[Tensor, "B L S"], *, num_heads: int = 1) -> Bool[Tensor, "..."]:
+    """The same mask as `torch.nn.MultiheadAttention` takes it, where True means: ignore.
+
+    A mask of keys alone ``(B, 1, S)`` becomes a ``key_padding_mask (B, S)``; one for every row of the batch
+    ``(1, L, S)`` an ``attn_mask (L, S)``; any other an ``attn_mask (B * num_heads, L, S)``.
+    `torch.nn.functional.scaled_dot_product_attention` needs no change: it uses our polarity.
+    """
+    check_boolean("masks.to_torch", "mask", mask, mask.device)
+    if mask.dim() != 3:
+        raise ShapeError(f"masks.to_torch: mask has shape {tuple(mask.shape)}, expected (batch, query, key).")
+    ignored = ~mask
+    if mask.shape[1] == 1:
+        return ignored.squeeze(1)
+    if mask.shape[0] == 1:
+        return ignored.squeeze(0)
+    return ignored.repeat_interleave(num_heads, dim=0)
+
+
+def masked_softmax(
+    scores: Float[Tensor, "... L S"], mask: Bool[Tensor, "..."] | None = None
+) -> Float[Tensor, "... L S"]:
+    """Softmax over the cells that may be read; a row that may read nothing gets zeros, never NaN."""
+    if mask is None:
+        return torch.softmax(scores, dim=-1)
+    mask = check_mask("softmax", mask, scores.shape, scores.device)
+    dead = ~mask.any(dim=-1, keepdim=True)
+    # A row of -inf alone would give NaN, in the gradient too: dead rows are softmaxed over zeros, then cleared.
+    filled = scores.masked_fill(~mask, -torch.inf).masked_fill(dead, 0.0)
+    return torch.softmax(filled, dim=-1).masked_fill(~mask, 0.0)

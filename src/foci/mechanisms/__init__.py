@@ -1,0 +1,1 @@
+"""The mechanisms as `torch.nn.Module`s, one idea a file."""

@@ -1,0 +1,323 @@
+"""What every mechanism returns: `Attended`, `Matched`, and `Weights`, the handle on exact weights.
+
+A fused kernel never shows its weights, and L×S numbers are mostly too many to keep. So a mechanism returns
+a handle that holds what the weights are computed from (projected query and key, mask, bias), and computes
+them when asked, exactly, and only as many rows at a time as fit a small budget of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.export import register_dataclass
+from torch.utils.checkpoint import checkpoint
+
+from foci.errors import ConfigError, ShapeError, check_mask
+from foci.masks import masked_softmax, within
+
+Rows = slice | Tensor
+"""Which query rows: a slice, or whole numbers of shape ``(n,)``."""
+
+_CHUNK = 1 << 20
+"""How many weights are computed at a time: 4 MB in float32, small enough to stay in a processor's cache."""
+
+
+class Source(Protocol):
+    """What a `Weights` handle computes its weights from."""
+
+    @property
+    def shape(self) -> torch.Size: ...
+
+    def rows(self, index: Rows) -> Tensor:
+        """The weights of these rows of the second last axis, ``(…, rows, S)``."""
+        ...
+
+    def heads(self, index: int | slice | Tensor) -> Source:
+        """The same, for some heads only (axis 1)."""
+        ...
+
+
+@dataclass(eq=False)
+class Dense:
+    """Weights that were computed anyway."""
+
+    weights: Tensor
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.weights.shape
+
+    def rows(self, index: Rows) -> Tensor:
+        return self.weights[..., index, :]
+
+    def heads(self, index: int | slice | Tensor) -> Dense:
+        return Dense(self.weights[:, index])
+
+
+@dataclass(eq=False)
+class DotSoftmax:
+    """softmax(scale · query · keyᵀ + bias) over the cells that mask and window leave: what a fused kernel computes.
+
+    Leading axes broadcast. With grouped heads the key has fewer heads than the query, and each serves
+    several in turn. ``window`` is ``(left, right)`` as in `foci.masks.window`; query 0's own key is ``offset``.
+    """
+
+    query: Tensor
+    key: Tensor
+    scale: float
+    mask: Tensor | None = None
+    bias: Tensor | None = None
+    window: tuple[int | None, int | None] | None = None
+    offset: int = 0
+
+    @property
+    def shape(self) -> torch.Size:
+        leading = self.query.shape[:-2]
+        if not self._grouped:
+            leading = torch.broadcast_shapes(leading, self.key.shape[:-2])
+        return torch.Size((*leading, self.query.shape[-2], self.key.shape[-2]))
+
+    @property
+    def _grouped(self) -> bool:
+        return self.query.dim() == 4 and self.key.shape[1] not in (1, self.query.shape[1])
+
+    def rows(self, index: Rows) -> Tensor:
+        query, key = self.query[..., index, :], self.key
+        if self._grouped:
+            batch, heads, rows, size = query.shape
+            grouped = query.reshape(batch, key.shape[1], -1, size)  # a group's heads become more rows
+            scores = (grouped @ key.mT).reshape(batch, heads, rows, -1) * self.scale
+        else:
+            scores = (query * self.scale) @ key.mT
+        if self.bias is not None:
+            scores = scores + _take_rows(self.bias, index)
+        mask = None if self.mask is None else _take_rows(self.mask, index)
+        if self.window is not None:
+            numbers = torch.arange(self.query.shape[-2], device=query.device)[index]
+            near = within(numbers, key.shape[-2], *self.window, offset=self.offset)
+            near = near.reshape((1,) * (scores.dim() - 2) + near.shape)
+            mask = near if mask is None else mask & near
+        return masked_softmax(scores, mask)
+
+    def heads(self, index: int | slice | Tensor) -> DotSoftmax:
+        key = self.key
+        if self._grouped:
+            key = key.repeat_interleave(self.query.shape[1] // key.shape[1], dim=1)
+        return replace(
+            self,
+            query=_take_heads(self.query, index),
+            key=_take_heads(key, index),
+            mask=None if self.mask is None else _take_heads(self.mask, index),
+            bias=None if self.bias is None else _take_heads(self.bias, index),
+        )
+
+
+@dataclass(eq=False)
+class Windowed:
+    """Weights of a few neighbouring cells a query: ``weights (…, L, W)`` belong to the cells from ``start (…, L)`` on."""
+
+    weights: Tensor
+    start: Tensor
+    size: int
+
+    @property
+    def shape(self) -> torch.Size:
+        return torch.Size((*self.weights.shape[:-1], self.size))
+
+    def rows(self, index: Rows) -> Tensor:
+        weights, start = self.weights[..., index, :], self.start[..., index]
+        cells = start.unsqueeze(-1) + torch.arange(weights.shape[-1], device=weights.device)
+        inside = (cells >= 0) & (cells < self.size)
+        dense = weights.new_zeros(*weights.shape[:-1], self.size)
+        return dense.scatter_add(-1, cells.clamp(0, max(self.size - 1, 0)), weights.masked_fill(~inside, 0.0))
+
+    def heads(self, index: int | slice | Tensor) -> Windowed:
+        return Windowed(self.weights[:, index], self.start[:, index], self.size)
+
+
+@dataclass(eq=False)
+class MeanHeads:
+    """The mean over axis 1 of another source."""
+
+    of: DotSoftmax | Dense | Windowed
+
+    @property
+    def shape(self) -> torch.Size:
+        batch, _, *rest = self.of.shape
+        return torch.Size((batch, *rest))
+
+    def rows(self, index: Rows) -> Tensor:
+        return self.of.rows(index).mean(dim=1)
+
+    def heads(self, index: int | slice | Tensor) -> Source:
+        raise ShapeError("Weights.heads: these weights are a mean over heads; take heads before the mean.")
+
+
+@dataclass(eq=False)
+class Weights:
+    """A handle on exact attention weights; nothing of size L×S is computed until it is asked for.
+
+    Arguments:
+        source: what the weights are computed from.
+        log_prob: for sampled (hard) attention, the log-probability of what was sampled, ``(…, L)``.
+
+    Example:
+        >>> import torch, foci
+        >>> query, key = torch.ones(1, 2, 3), torch.zeros(1, 4, 3)
+        >>> weights = foci.attend(query, key, key).weights
+        >>> weights.shape
+        torch.Size([1, 2, 4])
+        >>> weights.rows(0)
+        tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
+    """
+
+    source: Source
+    log_prob: Tensor | None = None
+
+    @classmethod
+    def of(cls, weights: Tensor, log_prob: Tensor | None = None) -> Weights:
+        """A handle on weights that are there already."""
+        return cls(Dense(weights), log_prob)
+
+    @property
+    def shape(self) -> torch.Size:
+        """``(…, L, S)``: the shape of `dense`."""
+        return self.source.shape
+
+    def __repr__(self) -> str:
+        return f"Weights(shape={tuple(self.shape)}, from={type(self.source).__name__})"
+
+    def dense(self) -> Float[Tensor, "..."]:
+        """All weights as one tensor."""
+        return self.source.rows(slice(None))
+
+    def rows(self, index: int | slice | Sequence[int] | Int[Tensor, " n"]) -> Float[Tensor, "..."]:
+        """``dense()[..., index, :]``, computing those rows only."""
+        if isinstance(index, slice):
+            return self.source.rows(index)
+        numbers = torch.as_tensor(index, device=_device(self.source))
+        if numbers.dim() == 0:
+            return self.source.rows(numbers.unsqueeze(0)).squeeze(-2)
+        return self.source.rows(numbers)
+
+    def topk(self, k: int) -> tuple[Float[Tensor, "... k"], Int[Tensor, "... k"]]:
+        """The ``k`` largest weights of each row, largest first, and the cells they belong to."""
+        if not 0 <= k <= self.shape[-1]:
+            raise ConfigError(f"Weights.topk: k is {k}, expected 0 to {self.shape[-1]} (the number of cells).")
+        values, indices = self._by_chunks(lambda weights: torch.topk(weights, k, dim=-1))
+        return values, indices
+
+    def argmax(self) -> Int[Tensor, "..."]:
+        """The cell each row reads most of."""
+        (cells,) = self._by_chunks(lambda weights: (weights.argmax(dim=-1, keepdim=True),))
+        return cells.squeeze(-1)
+
+    def entropy(self) -> Float[Tensor, "..."]:
+        """The entropy of each row in nats: 0 when it reads one cell only, log S when it reads all alike."""
+        (entropy,) = self._by_chunks(_entropy)
+        return entropy.squeeze(-1)
+
+    def mass(self, mask: Bool[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """How much of each row's weight falls on the cells where ``mask`` (as in `foci.masks`) is True."""
+        chosen = check_mask("Weights.mass", mask, self.shape, _device(self.source))
+        pieces = []
+        for index in self._chunks():
+            pieces.append((self.source.rows(index) * _take_rows(chosen, index)).sum(dim=-1))
+        return torch.cat(pieces, dim=-1)
+
+    def heads(self, index: int | slice | Int[Tensor, " n"]) -> Weights:
+        """The handle ``(B, L, S)`` of one head, or ``(B, n, L, S)`` of several."""
+        self._need_heads("heads")
+        log_prob = None if self.log_prob is None else self.log_prob[:, index]
+        return Weights(self.source.heads(index), log_prob)
+
+    def mean_heads(self) -> Weights:
+        """The handle ``(B, L, S)`` of the mean over heads."""
+        self._need_heads("mean_heads")
+        return Weights(MeanHeads(self.source))
+
+    def _need_heads(self, method: str) -> None:
+        if len(self.shape) != 4:
+            raise ShapeError(
+                f"Weights.{method}: the weights have shape {tuple(self.shape)}, expected (batch, head, query, key). "
+                "Only mechanisms with heads have a head axis."
+            )
+
+    def _chunks(self) -> list[slice]:
+        whole = self.source.of if isinstance(self.source, MeanHeads) else self.source
+        length = whole.shape[-2]
+        a_row = whole.shape.numel() // max(length, 1)
+        step = max(1, _CHUNK // max(a_row, 1))
+        return [slice(start, start + step) for start in range(0, length, step)] or [slice(0, 0)]
+
+    def _by_chunks(self, reduce: Callable[[Tensor], tuple[Tensor, ...]]) -> list[Tensor]:
+        pieces = []
+        for index in self._chunks():
+            if torch.is_grad_enabled():
+                # Recomputed in the backward pass: otherwise autograd would keep every chunk, L×S in all.
+                piece = checkpoint(
+                    lambda index: tuple(reduce(self.source.rows(index))),
+                    index,
+                    use_reentrant=False,
+                    preserve_rng_state=False,
+                )
+            else:
+                piece = tuple(reduce(self.source.rows(index)))
+            pieces.append(piece)
+        return [torch.cat(part, dim=-2) for part in zip(*pieces)]
+
+
+class Attended(NamedTuple):
+    """What a mechanism read, the weights it read it with, and the state to pass to its next call."""
+
+    output: Tensor
+    weights: Weights
+    state: Any = None
+
+
+class Matched(NamedTuple):
+    """What two sequences say of each other.
+
+    ``output (B, D)`` is the pair as one vector; ``weights (B, R, S)`` what each right cell read of the left;
+    ``left (B, S)`` and ``right (B, R)``, where the mechanism has them, the share of each cell in the whole.
+    """
+
+    output: Tensor
+    weights: Weights
+    left: Weights | None = None
+    right: Weights | None = None
+
+
+# torch.export and torch.compile pass handles through like any other structure of tensors.
+for _handle in (Dense, DotSoftmax, Windowed, MeanHeads, Weights):
+    register_dataclass(_handle)
+
+
+def _take_rows(tensor: Tensor, index: Rows) -> Tensor:
+    """Rows of the second last axis, where size 1 counts for all."""
+    return tensor if tensor.shape[-2] == 1 else tensor[..., index, :]
+
+
+def _take_heads(tensor: Tensor, index: int | slice | Tensor) -> Tensor:
+    """Heads of axis 1, where size 1 counts for all."""
+    if tensor.shape[1] != 1:
+        return tensor[:, index]
+    return tensor[:, 0] if isinstance(index, int) else tensor
+
+
+def _device(source: Source) -> torch.device:
+    while isinstance(source, MeanHeads):
+        source = source.of
+    tensor = source.query if isinstance(source, DotSoftmax) else source.weights  # type: ignore[attr-defined]
+    return tensor.device  # type: ignore[no-any-return]
+
+
+def _entropy(weights: Tensor) -> tuple[Tensor]:
+    # The floor keeps log finite at weight 0, where the product and its gradient are 0.
+    tiny = torch.finfo(weights.dtype).tiny
+    return (-(weights * weights.clamp_min(tiny).log()).sum(dim=-1, keepdim=True),)
