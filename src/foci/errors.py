@@ -24,8 +24,10 @@ class ConfigError(FociError, ValueError):
     """Options that do not fit together, or lie outside their range."""
 
 
-class UnknownNameError(ConfigError):
+class UnknownNameError(ConfigError, KeyError):
     """A name that is not in the table it was looked up in."""
+
+    __str__ = Exception.__str__  # KeyError's own puts the message in quotes
 
 
 class DataError(FociError, ValueError):
@@ -34,6 +36,10 @@ class DataError(FociError, ValueError):
 
 class CheckpointError(FociError, RuntimeError):
     """A saved run that is missing, damaged or of another kind."""
+
+
+class MissingPackageError(FociError, ImportError):
+    """An optional package that this needs is not installed."""
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
@@ -47,16 +53,14 @@ def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameEr
     return UnknownNameError(f"unknown {kind} {name!r}. {hint}")
 
 
-def check_positive(owner: str, **values: float) -> None:
+def check_positive(owner: str, **values: int | float) -> None:
     """Raise unless every value is above zero."""
     for name, value in values.items():
         if not value > 0:
             raise ConfigError(f"{owner}: {name} is {value}, expected a number above 0.")
 
 
-def check_shape(
-    owner: str, name: str, tensor: Tensor, *expected: str | int, fix: str = ""
-) -> None:
+def check_shape(owner: str, name: str, tensor: Tensor, *expected: str | int, fix: str = "") -> None:
     """Raise unless ``tensor`` is a floating tensor of the expected shape.
 
     Each entry of ``expected`` is an exact size, or the name of an axis that may have any size;
@@ -83,18 +87,27 @@ def check_shape(
 def check_together(owner: str, **tensors: Tensor | None) -> None:
     """Raise unless all tensors lie on one device and, outside autocast, share one dtype."""
     (first_name, first), *rest = [(name, t) for name, t in tensors.items() if t is not None]
-    mixed_is_fine = torch.is_autocast_enabled(first.device.type)
     for name, tensor in rest:
         if tensor.device != first.device:
             raise ShapeError(
                 f"{owner}: {name} is on {tensor.device}, but {first_name} is on {first.device}. "
                 f"Move it with {name}.to({first_name}.device)."
             )
-        if tensor.dtype != first.dtype and not mixed_is_fine:
+        if tensor.dtype != first.dtype and not torch.is_autocast_enabled(first.device.type):
             raise ShapeError(
                 f"{owner}: {name} has dtype {tensor.dtype}, but {first_name} has {first.dtype}. "
                 f"Convert with {name}.to({first_name}.dtype)."
             )
+
+
+def check_batch(owner: str, query: Tensor, key: Tensor) -> None:
+    """Raise unless query and key have one batch size; a batch of 1 counts for all."""
+    rows, cells = query.shape[0], key.shape[0]
+    if rows != cells and 1 not in (rows, cells):
+        raise ShapeError(
+            f"{owner}: query has batch size {rows}, but the key has {cells}. Repeat the smaller one, for beams with "
+            "key.repeat_interleave(beams, dim=0)."
+        )
 
 
 def check_mask(owner: str, mask: Tensor, scores_shape: torch.Size, device: torch.device) -> Tensor:
@@ -106,9 +119,7 @@ def check_mask(owner: str, mask: Tensor, scores_shape: torch.Size, device: torch
     check_boolean(owner, "mask", mask, device)
     rank = len(scores_shape)
     fitted = mask.unsqueeze(1) if rank == 4 and mask.dim() == 3 else mask
-    if fitted.dim() == rank and all(
-        have == 1 or have == want for have, want in zip(fitted.shape, scores_shape)
-    ):
+    if fitted.dim() == rank and all(have == 1 or have == want for have, want in zip(fitted.shape, scores_shape)):
         return fitted
     expected = "(batch, query, key)" if rank > 2 else "(batch, key)"
     sizes = tuple(scores_shape) if rank != 4 else (scores_shape[0], *scores_shape[2:])

@@ -68,9 +68,7 @@ def window(
     return within(rows, S, left, right, offset=S - L).unsqueeze(0)
 
 
-def within(
-    rows: Int[Tensor, " L"], S: int, left: int | None, right: int | None, *, offset: int
-) -> Bool[Tensor, "L S"]:
+def within(rows: Int[Tensor, " L"], S: int, left: int | None, right: int | None, *, offset: int) -> Bool[Tensor, "L S"]:
     """The rows of a window mask for the queries numbered ``rows``; query 0's own key is ``offset``."""
     own = (rows + offset).unsqueeze(-1)
     columns = torch.arange(S, device=rows.device)
@@ -82,9 +80,7 @@ def within(
     return mask
 
 
-def segments(
-    ids: Int[Tensor, "B L"], key_ids: Int[Tensor, "B S"] | None = None
-) -> Bool[Tensor, "B L S"]:
+def segments(ids: Int[Tensor, "B L"], key_ids: Int[Tensor, "B S"] | None = None) -> Bool[Tensor, "B L S"]:
     """Positions of one segment read each other: for several texts packed into one row."""
     other = ids if key_ids is None else key_ids
     if ids.dim() != 2 or other.dim() != 2:
@@ -98,7 +94,7 @@ def from_torch_padding(key_padding_mask: Bool[Tensor, "B S"]) -> Bool[Tensor, "B
     return keys(~key_padding_mask)
 
 
-def to_torch(mask: Bool[Tensor, "B L S"], *, num_heads: int = 1) -> Bool[Tensor, "..."]:
+def to_torch(mask: Bool[Tensor, "B L S"], *, num_heads: int = 1) -> Bool[Tensor, ...]:
     """The same mask as `torch.nn.MultiheadAttention` takes it, where True means: ignore.
 
     A mask of keys alone ``(B, 1, S)`` becomes a ``key_padding_mask (B, S)``; one for every row of the batch
@@ -116,9 +112,7 @@ def to_torch(mask: Bool[Tensor, "B L S"], *, num_heads: int = 1) -> Bool[Tensor,
     return ignored.repeat_interleave(num_heads, dim=0)
 
 
-def masked_softmax(
-    scores: Float[Tensor, "... L S"], mask: Bool[Tensor, "..."] | None = None
-) -> Float[Tensor, "... L S"]:
+def masked_softmax(scores: Float[Tensor, "... S"], mask: Bool[Tensor, ...] | None = None) -> Float[Tensor, "... S"]:
     """Softmax over the cells that may be read; a row that may read nothing gets zeros, never NaN."""
     if mask is None:
         return torch.softmax(scores, dim=-1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -27,11 +27,15 @@ _CHUNK = 1 << 20
 """How many weights are computed at a time: 4 MB in float32, small enough to stay in a processor's cache."""
 
 
+@runtime_checkable
 class Source(Protocol):
     """What a `Weights` handle computes its weights from."""
 
     @property
     def shape(self) -> torch.Size: ...
+
+    @property
+    def device(self) -> torch.device: ...
 
     def rows(self, index: Rows) -> Tensor:
         """The weights of these rows of the second last axis, ``(…, rows, S)``."""
@@ -49,6 +53,10 @@ class Dense:
     weights: Tensor
 
     @property
+    def device(self) -> torch.device:
+        return self.weights.device
+
+    @property
     def shape(self) -> torch.Size:
         return self.weights.shape
 
@@ -64,7 +72,8 @@ class DotSoftmax:
     """softmax(scale · query · keyᵀ + bias) over the cells that mask and window leave: what a fused kernel computes.
 
     Leading axes broadcast. With grouped heads the key has fewer heads than the query, and each serves
-    several in turn. ``window`` is ``(left, right)`` as in `foci.masks.window`; query 0's own key is ``offset``.
+    several in turn. ``window`` is ``(left, right)`` as in `foci.masks.window`; query 0's own key is ``offset``,
+    by default S − L, so that the last query's own key is the last.
     """
 
     query: Tensor
@@ -73,7 +82,11 @@ class DotSoftmax:
     mask: Tensor | None = None
     bias: Tensor | None = None
     window: tuple[int | None, int | None] | None = None
-    offset: int = 0
+    offset: int | None = None
+
+    @property
+    def device(self) -> torch.device:
+        return self.query.device
 
     @property
     def shape(self) -> torch.Size:
@@ -94,12 +107,15 @@ class DotSoftmax:
             scores = (grouped @ key.mT).reshape(batch, heads, rows, -1) * self.scale
         else:
             scores = (query * self.scale) @ key.mT
+        mask = None if self.mask is None else _take_rows(self.mask, index)
         if self.bias is not None:
             scores = scores + _take_rows(self.bias, index)
-        mask = None if self.mask is None else _take_rows(self.mask, index)
+            finite = scores != -torch.inf  # a bias of -inf closes a cell, as a mask does
+            mask = finite if mask is None else mask & finite
         if self.window is not None:
             numbers = torch.arange(self.query.shape[-2], device=query.device)[index]
-            near = within(numbers, key.shape[-2], *self.window, offset=self.offset)
+            offset = key.shape[-2] - self.query.shape[-2] if self.offset is None else self.offset
+            near = within(numbers, key.shape[-2], *self.window, offset=offset)
             near = near.reshape((1,) * (scores.dim() - 2) + near.shape)
             mask = near if mask is None else mask & near
         return masked_softmax(scores, mask)
@@ -119,11 +135,15 @@ class DotSoftmax:
 
 @dataclass(eq=False)
 class Windowed:
-    """Weights of a few neighbouring cells a query: ``weights (…, L, W)`` belong to the cells from ``start (…, L)`` on."""
+    """Weights of a few neighbouring cells a query: ``weights (…, L, W)`` of the cells from ``start (…, L)`` on."""
 
     weights: Tensor
     start: Tensor
     size: int
+
+    @property
+    def device(self) -> torch.device:
+        return self.weights.device
 
     @property
     def shape(self) -> torch.Size:
@@ -134,7 +154,9 @@ class Windowed:
         cells = start.unsqueeze(-1) + torch.arange(weights.shape[-1], device=weights.device)
         inside = (cells >= 0) & (cells < self.size)
         dense = weights.new_zeros(*weights.shape[:-1], self.size)
-        return dense.scatter_add(-1, cells.clamp(0, max(self.size - 1, 0)), weights.masked_fill(~inside, 0.0))
+        if self.size == 0:
+            return dense
+        return dense.scatter_add(-1, cells.clamp(0, self.size - 1), weights.masked_fill(~inside, 0.0))
 
     def heads(self, index: int | slice | Tensor) -> Windowed:
         return Windowed(self.weights[:, index], self.start[:, index], self.size)
@@ -144,7 +166,11 @@ class Windowed:
 class MeanHeads:
     """The mean over axis 1 of another source."""
 
-    of: DotSoftmax | Dense | Windowed
+    of: Source
+
+    @property
+    def device(self) -> torch.device:
+        return self.of.device
 
     @property
     def shape(self) -> torch.Size:
@@ -179,10 +205,10 @@ class Weights:
     source: Source
     log_prob: Tensor | None = None
 
-    @classmethod
-    def of(cls, weights: Tensor, log_prob: Tensor | None = None) -> Weights:
+    @staticmethod
+    def of(weights: Tensor, log_prob: Tensor | None = None) -> Weights:
         """A handle on weights that are there already."""
-        return cls(Dense(weights), log_prob)
+        return Weights(Dense(weights), log_prob)
 
     @property
     def shape(self) -> torch.Size:
@@ -192,15 +218,15 @@ class Weights:
     def __repr__(self) -> str:
         return f"Weights(shape={tuple(self.shape)}, from={type(self.source).__name__})"
 
-    def dense(self) -> Float[Tensor, "..."]:
+    def dense(self) -> Float[Tensor, ...]:
         """All weights as one tensor."""
         return self.source.rows(slice(None))
 
-    def rows(self, index: int | slice | Sequence[int] | Int[Tensor, " n"]) -> Float[Tensor, "..."]:
+    def rows(self, index: int | slice | Sequence[int] | Int[Tensor, " n"]) -> Float[Tensor, ...]:
         """``dense()[..., index, :]``, computing those rows only."""
         if isinstance(index, slice):
             return self.source.rows(index)
-        numbers = torch.as_tensor(index, device=_device(self.source))
+        numbers = torch.as_tensor(index, device=self.source.device)
         if numbers.dim() == 0:
             return self.source.rows(numbers.unsqueeze(0)).squeeze(-2)
         return self.source.rows(numbers)
@@ -212,19 +238,19 @@ class Weights:
         values, indices = self._by_chunks(lambda weights: torch.topk(weights, k, dim=-1))
         return values, indices
 
-    def argmax(self) -> Int[Tensor, "..."]:
+    def argmax(self) -> Int[Tensor, ...]:
         """The cell each row reads most of."""
         (cells,) = self._by_chunks(lambda weights: (weights.argmax(dim=-1, keepdim=True),))
         return cells.squeeze(-1)
 
-    def entropy(self) -> Float[Tensor, "..."]:
+    def entropy(self) -> Float[Tensor, ...]:
         """The entropy of each row in nats: 0 when it reads one cell only, log S when it reads all alike."""
         (entropy,) = self._by_chunks(_entropy)
         return entropy.squeeze(-1)
 
-    def mass(self, mask: Bool[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def mass(self, mask: Bool[Tensor, ...]) -> Float[Tensor, ...]:
         """How much of each row's weight falls on the cells where ``mask`` (as in `foci.masks`) is True."""
-        chosen = check_mask("Weights.mass", mask, self.shape, _device(self.source))
+        chosen = check_mask("Weights.mass", mask, self.shape, self.source.device)
         pieces = []
         for index in self._chunks():
             pieces.append((self.source.rows(index) * _take_rows(chosen, index)).sum(dim=-1))
@@ -310,14 +336,7 @@ def _take_heads(tensor: Tensor, index: int | slice | Tensor) -> Tensor:
     return tensor[:, 0] if isinstance(index, int) else tensor
 
 
-def _device(source: Source) -> torch.device:
-    while isinstance(source, MeanHeads):
-        source = source.of
-    tensor = source.query if isinstance(source, DotSoftmax) else source.weights  # type: ignore[attr-defined]
-    return tensor.device  # type: ignore[no-any-return]
-
-
 def _entropy(weights: Tensor) -> tuple[Tensor]:
     # The floor keeps log finite at weight 0, where the product and its gradient are 0.
     tiny = torch.finfo(weights.dtype).tiny
-    return (-(weights * weights.clamp_min(tiny).log()).sum(dim=-1, keepdim=True),)
+    return ((weights * -weights.clamp_min(tiny).log()).sum(dim=-1, keepdim=True),)

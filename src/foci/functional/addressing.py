@@ -1,0 +1,146 @@
+"""Addressing a memory of cells: the steps of a Neural Turing Machine's heads (Graves 2014).
+
+    content      w(i) = softmax_i(β cos(k, M(i)))                 eq. 5, 6
+    interpolate  w(i) = g c(i) + (1 - g) p(i)                     eq. 7
+    shift        w'(i) = Σ_j w(i - j mod N) s(j)                  eq. 8
+    sharpen      w'(i) = w(i)^γ / Σ_j w(j)^γ                      eq. 9
+    read         r = Σ_i w(i) M(i)                                eq. 2
+    write        M'(i) = M(i) (1 - w(i) e) + w(i) a               eq. 3, 4
+
+``memory (…, N, M)`` is N cells of M numbers, ``weights (…, N)`` one share a cell. A vector as long as a cell is
+``(…, M)``; a number for the head (strength, gate, gamma) has the leading axes ``(…)`` alone. Leading axes
+broadcast: several heads read one memory as ``memory.unsqueeze(1)``.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from itertools import combinations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from foci.errors import ShapeError, check_shape
+from foci.masks import masked_softmax
+
+_SHORTEST = 1e-2
+"""The length that `content` takes a shorter key or cell to have."""
+
+
+def content(
+    key: Float[Tensor, "... M"], memory: Float[Tensor, "... N M"], strength: Float[Tensor, ...]
+) -> Float[Tensor, "... N"]:
+    """Attention by likeness: softmax over the cells of ``strength · cosine(key, cell)``.
+
+    A key or cell of zeros is equally unlike everything: it scores 0.
+    """
+    check_shape("content", "key", key, "…", "size")
+    check_shape("content", "memory", memory, "…", "cells", key.shape[-1], fix="A cell is as long as the key.")
+    check_shape("content", "strength", strength, "…")
+    _check_leading("content", strength=(strength, 0), key=(key, 1), memory=(memory, 2))
+    # einsum rather than matmul, which would copy the memory once for each head.
+    dots = torch.einsum("...m,...nm->...n", key, memory)
+    scores = dots * _inverse_length(memory) * (strength * _inverse_length(key)).unsqueeze(-1)
+    return torch.softmax(scores, dim=-1)
+
+
+def interpolate(
+    content: Float[Tensor, "... N"], previous: Float[Tensor, "... N"], gate: Float[Tensor, ...]
+) -> Float[Tensor, "... N"]:
+    """``gate · content + (1 - gate) · previous``: at gate 0 the head stays where it was."""
+    check_shape("interpolate", "content", content, "…", "cells")
+    check_shape("interpolate", "previous", previous, "…", content.shape[-1], fix="Both have one share a cell.")
+    check_shape("interpolate", "gate", gate, "…")
+    _check_leading("interpolate", gate=(gate, 0), content=(content, 1), previous=(previous, 1))
+    gate = gate.unsqueeze(-1)
+    return gate * content + (1 - gate) * previous
+
+
+def shift(weights: Float[Tensor, "... N"], kernel: Float[Tensor, "... W"]) -> Float[Tensor, "... N"]:
+    """Circular convolution: ``kernel[..., c + j]``, c the centre, is the share that moves by +j cells.
+
+    The kernel's width is odd, and may be more than the number of cells.
+    """
+    check_shape("shift", "weights", weights, "…", "cells")
+    check_shape("shift", "kernel", kernel, "…", "width")
+    width = kernel.shape[-1]
+    if width % 2 == 0:
+        raise ShapeError(
+            f"shift: kernel has shape {tuple(kernel.shape)}, expected (…, width) with an odd width. An even one has no "
+            f"centre to stand for staying: use width {width + 1}."
+        )
+    _check_leading("shift", kernel=(kernel, 1), weights=(weights, 1))
+    # One roll for each number of the kernel. At the usual width 3 this is as fast as gathering or an FFT, and it only
+    # adds products: an FFT, much faster from width 31 or so, rounds empty cells to small negative weights.
+    moves = range(-(width // 2), width // 2 + 1)
+    shares = kernel.split(1, dim=-1)
+    shifted: Tensor = reduce(torch.add, (torch.roll(weights, j, -1) * s for j, s in zip(moves, shares)))
+    return shifted
+
+
+def sharpen(weights: Float[Tensor, "... N"], gamma: Float[Tensor, ...]) -> Float[Tensor, "... N"]:
+    """``weights^gamma`` with sum 1 again, gamma ≥ 1. A weight of 0 stays 0, also where all are 0."""
+    check_shape("sharpen", "weights", weights, "…", "cells")
+    check_shape("sharpen", "gamma", gamma, "…")
+    _check_leading("sharpen", gamma=(gamma, 0), weights=(weights, 1))
+    # The softmax of gamma · log w, because the power itself soon underflows, all of it at once. Empty cells are
+    # masked: neither the logarithm nor its gradient is finite there.
+    filled = weights > 0
+    logs = weights.masked_fill(~filled, 1.0).log()
+    return masked_softmax(gamma.unsqueeze(-1) * logs, filled)
+
+
+def read(memory: Float[Tensor, "... N M"], weights: Float[Tensor, "... N"]) -> Float[Tensor, "... M"]:
+    """The sum of the cells, each by its weight."""
+    _check_cells("read", memory, weights)
+    _check_leading("read", weights=(weights, 1), memory=(memory, 2))
+    return torch.einsum("...n,...nm->...m", weights, memory)
+
+
+def write(
+    memory: Float[Tensor, "... N M"],
+    weights: Float[Tensor, "... N"],
+    erase: Float[Tensor, "... M"],
+    add: Float[Tensor, "... M"],
+) -> Float[Tensor, "... N M"]:
+    """A new memory: one head has erased and then added, in each cell by its weight."""
+    _check_cells("write", memory, weights)
+    check_shape("write", "erase", erase, "…", memory.shape[-1], fix="It is as long as a cell.")
+    check_shape("write", "add", add, "…", memory.shape[-1], fix="It is as long as a cell.")
+    _check_leading("write", weights=(weights, 1), erase=(erase, 1), add=(add, 1), memory=(memory, 2))
+    share = weights.unsqueeze(-1)
+    return memory * (1 - share * erase.unsqueeze(-2)) + share * add.unsqueeze(-2)
+
+
+def _inverse_length(vectors: Tensor) -> Tensor:
+    # The cosine's gradient grows like 1 / length, past all bounds at an empty cell. The floor keeps it below
+    # 1 / _SHORTEST; unlike an eps that is added to the length, it leaves the cosine of longer vectors exact.
+    return vectors.square().sum(dim=-1).clamp_min(_SHORTEST**2).rsqrt()
+
+
+def _check_cells(owner: str, memory: Tensor, weights: Tensor) -> None:
+    check_shape(owner, "memory", memory, "…", "cells", "size")
+    check_shape(owner, "weights", weights, "…", memory.shape[-2], fix="It has one share for each cell.")
+
+
+def _check_leading(owner: str, **tensors: tuple[Tensor, int]) -> None:
+    """Raise unless the axes that precede each tensor's own, the last so many, broadcast with one another."""
+    leading = {name: tuple(tensor.shape[: tensor.dim() - own]) for name, (tensor, own) in tensors.items()}
+    rank = max(len(leading[name]) for name, (_, own) in tensors.items() if own > 0)
+    for name, axes in leading.items():
+        if len(axes) > rank:  # a number with an axis of its own, which would broadcast into one that nobody meant
+            raise ShapeError(
+                f"{owner}: {name} has shape {axes}, expected no more than the {rank} leading axes of "
+                f"{_shapes(tensors, but=name)}. Drop a last axis of size 1 with {name}.squeeze(-1)."
+            )
+    for (name, axes), (_, others) in combinations(leading.items(), 2):
+        if any(have != want and 1 not in (have, want) for have, want in zip(axes[::-1], others[::-1])):
+            raise ShapeError(
+                f"{owner}: {name} has shape {tuple(tensors[name][0].shape)}, expected leading axes {others} or 1, "
+                f"to broadcast with {_shapes(tensors, but=name)}. Several heads share a tensor as tensor.unsqueeze(1)."
+            )
+
+
+def _shapes(tensors: dict[str, tuple[Tensor, int]], *, but: str) -> str:
+    return ", ".join(f"{name} {tuple(tensor.shape)}" for name, (tensor, _) in tensors.items() if name != but)

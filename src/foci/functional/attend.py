@@ -1,0 +1,239 @@
+"""`attend`: score, normalise, read, by the fastest path that gives the same result.
+
+    output = normalise(score(query, key) + bias, mask) · value
+
+Scores that are dot products (dot, scaled_dot, cosine and, in `foci.mechanisms`, general and location) with a
+softmax go to torch's fused `scaled_dot_product_attention`; all others are computed plainly. The weights are
+exact on both paths: the fused one returns a handle that recomputes them when asked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from foci import masks
+from foci.errors import ConfigError, ShapeError, check_batch, check_mask, check_shape, check_together, unknown_name
+from foci.functional import scores as score_functions
+from foci.functional.normalise import sigmoid, softmax
+from foci.functional.sample import categorical, gumbel, hard
+from foci.functional.sparse import entmax15, sparsemax
+from foci.results import Attended, DotSoftmax, Weights
+
+Window = tuple[int | None, int | None]
+"""``(left, right)``: how far a query reads before and after its own key; None sets no bound."""
+
+Normaliser = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor | None]]
+"""``(scores, mask) -> (weights, log-probability of what was sampled, or None)``."""
+
+NORMALISERS: dict[str, Normaliser] = {
+    "softmax": lambda scores, mask: (softmax(scores, mask), None),
+    "sigmoid": lambda scores, mask: (sigmoid(scores, mask), None),
+    "sparsemax": lambda scores, mask: (sparsemax(scores, mask), None),
+    "entmax15": lambda scores, mask: (entmax15(scores, mask), None),
+    "hard": lambda scores, mask: (hard(scores, mask), None),
+    "sample": categorical,
+    "gumbel": lambda scores, mask: (gumbel(scores, mask), None),
+}
+
+_PARAMETRIC = ("general", "additive", "concat", "location", "location_aware")
+
+
+def attend(
+    query: Float[Tensor, "... L D"],
+    key: Float[Tensor, "... S Dk"],
+    value: Float[Tensor, "... S V"],
+    mask: Bool[Tensor, ...] | None = None,
+    *,
+    bias: Float[Tensor, ...] | None = None,
+    causal: bool = False,
+    score: str | Callable[[Tensor, Tensor], Tensor] = "scaled_dot",
+    normalise: str | Normaliser = "softmax",
+    window: Window | None = None,
+    dropout: float = 0.0,
+) -> Attended:
+    """Read ``value`` with the weights that ``query`` gives to ``key``. Leading axes broadcast.
+
+    Arguments:
+        mask: who may read what (see `foci.masks`).
+        bias: numbers added to the scores, of their rank, each axis of their size or 1.
+        causal: each query reads the keys up to its own; the last query's own key is the last key.
+        score: "dot", "scaled_dot", "cosine", or a function ``(query, key) -> (…, L, S)``.
+        normalise: "softmax", "sigmoid", "sparsemax", "entmax15", "hard", "sample" or "gumbel", or a function
+            ``(scores, mask) -> (weights, log_prob or None)``.
+        window: read at most ``(left, right)`` keys before and after one's own.
+        dropout: the share of weights dropped; pass 0 outside of training. The handle shows them undropped.
+
+    Example:
+        >>> import torch
+        >>> query, key, value = torch.zeros(2, 3, 5), torch.zeros(2, 7, 5), torch.ones(2, 7, 11)
+        >>> attend(query, key, value).output.shape
+        torch.Size([2, 3, 11])
+    """
+    _check_inputs(query, key, value)
+    if causal:
+        window = (None if window is None else window[0], 0)
+    dots = _as_dots(score, query, key)
+    if dots is not None and normalise == "softmax":
+        return attend_dots(*dots[:2], value, mask, scale=dots[2], bias=bias, window=window, dropout=dropout)
+    scores = score_functions.scaled_dot(*dots) if dots is not None else score(query, key)  # type: ignore[operator]
+    return attend_scores(scores, value, mask, bias=bias, window=window, normalise=normalise, dropout=dropout)
+
+
+def attend_scores(
+    scores: Float[Tensor, "... L S"],
+    value: Float[Tensor, "... S V"],
+    mask: Bool[Tensor, ...] | None = None,
+    *,
+    bias: Float[Tensor, ...] | None = None,
+    window: Window | None = None,
+    normalise: str | Normaliser = "softmax",
+    dropout: float = 0.0,
+) -> Attended:
+    """The plain path: normalise these scores and read."""
+    if bias is not None:
+        scores = scores + check_bias(bias, scores.shape)
+    mask = combine(mask, window, scores.shape, scores.device)
+    weights, log_prob = normaliser(normalise)(scores, mask)
+    output = F.dropout(weights, dropout) @ value
+    return Attended(output, Weights.of(weights, log_prob))
+
+
+def attend_dots(
+    query: Float[Tensor, "... L D"],
+    key: Float[Tensor, "... S D"],
+    value: Float[Tensor, "... S V"],
+    mask: Bool[Tensor, ...] | None = None,
+    *,
+    scale: float,
+    bias: Float[Tensor, ...] | None = None,
+    window: Window | None = None,
+    dropout: float = 0.0,
+) -> Attended:
+    """The fused path: softmax over ``scale · q · k``. Grouped heads: key and value may have fewer of them."""
+    source = DotSoftmax(query, key, scale, window=window)
+    shape = source.shape
+    if mask is not None:
+        source.mask = mask = check_mask("attend", mask, shape, query.device)
+    if bias is not None:
+        source.bias = bias = check_bias(bias, shape)
+    L, S = shape[-2:]
+    plainly_causal = window == (None, 0) and mask is None and bias is None and L == S
+    if window == (None, 0) and L == 1 and S > 0:
+        window = None  # the last query reads every key
+    allowed = None if plainly_causal else combine(mask, window, shape, query.device)
+    alive = None
+    if allowed is not None:
+        alive = allowed.any(dim=-1, keepdim=True)
+        allowed = allowed | ~alive  # a row without any cell would be NaN in some kernels: it reads all, and is cleared
+    if bias is not None:
+        allowed = bias if allowed is None else bias.masked_fill(~allowed, -torch.inf)
+        allowed = allowed.to(query.dtype)
+    output = _sdpa(query, key, value, allowed, plainly_causal, scale, dropout, shape)
+    if alive is not None:
+        output = output.masked_fill(~alive, 0.0)
+    return Attended(output, Weights(source))
+
+
+def combine(mask: Tensor | None, window: Window | None, shape: torch.Size, device: torch.device) -> Tensor | None:
+    """Mask and window as one mask with the rank of the scores, or None when all may be read."""
+    if mask is not None:
+        mask = check_mask("attend", mask, shape, device)
+    if window is None or window == (None, None):
+        return mask
+    near = masks.window(shape[-2], shape[-1], *window, device=device)
+    near = near.reshape((1,) * (len(shape) - 2) + tuple(near.shape[-2:]))
+    return near if mask is None else mask & near
+
+
+def normaliser(name: str | Normaliser) -> Normaliser:
+    """The normaliser of this name; a function is taken as it is."""
+    if callable(name):
+        return name
+    if name not in NORMALISERS:
+        raise unknown_name("normaliser", name, NORMALISERS)
+    return NORMALISERS[name]
+
+
+def check_bias(bias: Tensor, shape: torch.Size) -> Tensor:
+    """The bias, or the error that says what is wrong with it."""
+    if bias.dtype == torch.bool:
+        raise ShapeError("attend: bias has dtype torch.bool, expected numbers. Pass who may read what as mask=…")
+    if bias.dim() != len(shape) or any(have not in (1, want) for have, want in zip(bias.shape, shape)):
+        raise ShapeError(
+            f"attend: bias has shape {tuple(bias.shape)}, expected {tuple(shape)}, where an axis of size 1 counts for "
+            "all. Add the missing axes with bias.unsqueeze(…)."
+        )
+    return bias
+
+
+def _sdpa(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    allowed: Tensor | None,
+    causal: bool,
+    scale: float,
+    dropout: float,
+    shape: torch.Size,
+) -> Tensor:
+    # The fast CPU kernels want exactly four axes: (batch, head, position, feature).
+    leading = shape[:-2]
+    if len(leading) == 2:
+        if key.shape[0] != query.shape[0]:
+            query, key, value = (t.expand(leading[0], -1, -1, -1) for t in (query, key, value))
+    else:
+        heads = leading[-1] if len(leading) > 2 else 1
+        flat = (math.prod(leading) // max(heads, 1), heads)
+        query, key, value = (_flatten(t, leading, flat) for t in (query, key, value))
+        allowed = None if allowed is None else _flatten(allowed, leading, flat)
+    grouped = key.shape[1] != query.shape[1]
+    output = F.scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        attn_mask=allowed,
+        dropout_p=dropout,
+        is_causal=causal,
+        scale=scale,
+        enable_gqa=grouped,
+    )
+    return output.reshape(*leading, *output.shape[-2:])
+
+
+def _flatten(tensor: Tensor, leading: torch.Size, flat: tuple[int, int]) -> Tensor:
+    return tensor.expand(*leading, -1, -1).reshape(*flat, *tensor.shape[-2:])
+
+
+def _as_dots(
+    score: str | Callable[[Tensor, Tensor], Tensor], query: Tensor, key: Tensor
+) -> tuple[Tensor, Tensor, float] | None:
+    """Query, key and scale whose dot products are the scores, where the score is of that kind."""
+    if callable(score):
+        return None
+    if score == "scaled_dot":
+        return query, key, score_functions.default_scale(query)
+    if score == "dot":
+        return query, key, 1.0
+    if score == "cosine":
+        return score_functions.unit(query), score_functions.unit(key), 1.0
+    if score in _PARAMETRIC:
+        raise ConfigError(
+            f"attend: score {score!r} has learned parameters. Use foci.Attention(…, score={score!r}), or pass a "
+            "function, for example functools.partial(foci.functional.scores.general, weight=…)."
+        )
+    raise unknown_name("score", score, ("dot", "scaled_dot", "cosine"))
+
+
+def _check_inputs(query: Tensor, key: Tensor, value: Tensor) -> None:
+    check_shape("attend", "query", query, "…", "query", "feature")
+    check_shape("attend", "key", key, "…", "key", "feature")
+    check_shape("attend", "value", value, "…", key.shape[-2], "feature", fix="Key and value have one entry a cell.")
+    check_together("attend", query=query, key=key, value=value)
+    if query.dim() == key.dim() > 2:
+        check_batch("attend", query, key)

@@ -1,0 +1,69 @@
+"""Where a cell stands: sinusoids, rotations, and linear biases.
+
+    sinusoid   PE[p, 2i] = sin(p / 10000^(2i/D)),  PE[p, 2i+1] = cos(p / 10000^(2i/D))
+    rotary     each pair (x_2i, x_2i+1) is turned by the angle p / 10000^(2i/D)
+    alibi      bias[h, i, j] = −m_h · |i − j|,  m_h = 2^(−8h/H)
+
+Paper: Attention Is All You Need (Vaswani et al., 2017), section 3.5; RoFormer (Su et al., 2021), eqs. 15 and 34;
+    Train Short, Test Long (Press, Smith, Lewis, 2022), section 3.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from foci.errors import ConfigError, check_positive
+
+
+def sinusoid(
+    length: int,
+    dim: int,
+    *,
+    start: int = 0,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Float[Tensor, "L D"]:
+    """The table ``(length, dim)`` for positions ``start, start + 1, …``; sines at even features, cosines at odd."""
+    angles = _angles(length, dim, start, 10000.0, device)
+    table = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
+    return table[:, :dim].to(dtype)
+
+
+def rotary(vectors: Float[Tensor, "... L D"], *, start: int = 0, base: float = 10000.0) -> Float[Tensor, "... L D"]:
+    """The vectors turned by their position, so that dot products depend on distance only."""
+    length, dim = vectors.shape[-2:]
+    if dim % 2:
+        raise ConfigError(f"rotary: the vectors have {dim} features, expected an even number (features turn in pairs).")
+    angles = _angles(length, dim, start, base, vectors.device)
+    cos, sin = angles.cos().to(vectors.dtype), angles.sin().to(vectors.dtype)
+    even, odd = vectors[..., 0::2], vectors[..., 1::2]
+    return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
+
+
+def alibi_slopes(num_heads: int, *, device: torch.device | str | None = None) -> Float[Tensor, " H"]:
+    """One slope a head: ``2^(−8/H), 2^(−16/H), …``; between powers of two, every second slope of the next one."""
+    check_positive("alibi_slopes", num_heads=num_heads)
+    whole = 2 ** math.floor(math.log2(num_heads))
+    slopes = [2.0 ** (-8.0 * (h + 1) / whole) for h in range(whole)]
+    slopes += [2.0 ** (-4.0 * (2 * h + 1) / whole) for h in range(num_heads - whole)]
+    return torch.tensor(slopes, device=device)
+
+
+def alibi(num_heads: int, L: int, S: int, *, device: torch.device | str | None = None) -> Float[Tensor, "1 H L S"]:
+    """The bias ``−slope · |distance|``, aligned like `foci.masks.causal`: the last query stands at the last key."""
+    own = torch.arange(L, device=device).unsqueeze(-1) + (S - L)
+    distance = (own - torch.arange(S, device=device)).abs()
+    return -alibi_slopes(num_heads, device=device).view(1, -1, 1, 1) * distance
+
+
+def _angles(length: int, dim: int, start: int, base: float, device: torch.device | str | None) -> Tensor:
+    check_positive("positions", dim=dim)
+    # Angles are taken in float64 where there is one: at position 60,000 float32 is off in the third decimal.
+    dtype = torch.float32 if str(device).startswith("mps") else torch.float64
+    positions = torch.arange(start, start + length, device=device, dtype=dtype)
+    rates = base ** (-torch.arange(0, dim, 2, device=device, dtype=dtype) / dim)
+    return positions.unsqueeze(-1) * rates

@@ -1,0 +1,328 @@
+"""Attention: a score, a normaliser and a focus, composed.
+
+    scores = score(query, key),   weights = normalise(scores, mask and focus),   output = weights · value
+
+Paper: Neural Machine Translation by Jointly Learning to Align and Translate (Bahdanau, Cho, Bengio, 2015), eqs. 5-6
+Names: c_i = output, α_ij = weights, e_ij = scores, h_j = key and value
+Complexity: that of the score, plus O(L · S · V) for the reading
+Differs: score, normaliser and focus are free to choose; the paper's own choice is additive, softmax, global.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from foci.errors import (
+    ConfigError,
+    check_batch,
+    check_mask,
+    check_positive,
+    check_shape,
+    check_together,
+    unknown_name,
+)
+from foci.functional.attend import NORMALISERS, attend_dots, attend_scores, normaliser
+from foci.functional.sample import hard, log_probability
+from foci.functional.windows import local, row_lengths
+from foci.mechanisms.focus import Causal, LocalM, LocalP, MedianWindow, SlidingWindow
+from foci.mechanisms.scores import (
+    Additive,
+    Concat,
+    Cosine,
+    Dot,
+    General,
+    Location,
+    LocationAware,
+    ScaledDot,
+    Score,
+)
+from foci.results import Attended, Weights
+
+Focus = SlidingWindow | LocalM | LocalP | MedianWindow
+
+SCORES: dict[str, Callable[..., Score]] = {
+    "dot": Dot,
+    "scaled_dot": ScaledDot,
+    "general": General,
+    "additive": Additive,
+    "concat": Concat,
+    "cosine": Cosine,
+    "location": Location,
+    "location_aware": LocationAware,
+}
+FOCUSES = ("global", "causal", "sliding_window", "local_m", "local_p", "median_window")
+
+
+class Memory(NamedTuple):
+    """A source made ready to be read many times: projected keys, values, and who may read what."""
+
+    key: Tensor
+    value: Tensor
+    mask: Tensor | None
+
+
+class Attention(nn.Module):
+    """Any score with any normaliser and any focus.
+
+    Arguments:
+        query_dim: size of the query; scores without parameters take any when it is None.
+        key_dim: size of the key.
+        hidden_dim: the hidden layer of the additive, concat and location_aware scores and of local_p.
+        score: a name of `SCORES`, or a `foci.mechanisms.scores.Score`.
+        normalise: "softmax", "sigmoid" (smoothing), "sparsemax", "entmax15", "hard", "sample" or "gumbel". The last
+            two choose the best cell, without chance, in ``eval()``.
+        focus: "global", "causal", "sliding_window" or "median_window" (both need ``reach``), "local_m" or "local_p"
+            (both need ``radius``), or a module of `foci.mechanisms.focus`.
+        sharpening: scores are multiplied by this before they are normalised; above 1 sharpens.
+        dropout: share of the weights dropped in training.
+        radius: D of Luong's local attention.
+        reach: ``(left, right)`` of the sliding or median window.
+        max_length: the longest source, for the location score.
+
+    Call it as ``attention(query, key, value=None, mask=None, state=None)``; the value defaults to the key. A decoder
+    that reads one source step by step calls `prepare` once and `read` at each step.
+
+    Example:
+        >>> import torch
+        >>> attention = Attention(3, 5, score="general", focus="local_p", radius=2)
+        >>> query, key = torch.zeros(2, 7, 3), torch.zeros(2, 11, 5)
+        >>> output, weights, state = attention(query, key)
+        >>> output.shape, weights.shape
+        (torch.Size([2, 7, 5]), torch.Size([2, 7, 11]))
+    """
+
+    def __init__(
+        self,
+        query_dim: int | None = None,
+        key_dim: int | None = None,
+        hidden_dim: int | None = None,
+        *,
+        score: str | Score = "scaled_dot",
+        normalise: str = "softmax",
+        focus: str | Focus = "global",
+        sharpening: float = 1.0,
+        dropout: float = 0.0,
+        radius: int | None = None,
+        reach: tuple[int, int] | None = None,
+        max_length: int | None = None,
+    ) -> None:
+        super().__init__()
+        if normalise not in NORMALISERS:
+            raise unknown_name("normaliser", normalise, NORMALISERS)
+        check_positive("Attention", sharpening=sharpening)
+        self.score = _build_score(score, query_dim, key_dim, hidden_dim, max_length)
+        self.focus = _build_focus(focus, query_dim, hidden_dim, radius, reach)
+        self.normalise = normalise
+        self.sharpening = sharpening
+        self.dropout = dropout
+        if self._stepwise and not isinstance(self.focus, MedianWindow | None):
+            raise ConfigError(
+                "Attention: a score or focus that follows the previous weights goes with focus 'global' or "
+                f"'median_window', not with {type(self.focus).__name__}."
+            )
+
+    @property
+    def _stepwise(self) -> bool:
+        return isinstance(self.score, LocationAware) or isinstance(self.focus, MedianWindow)
+
+    @property
+    def _owner(self) -> str:
+        return f"{type(self.score).__name__}Attention"
+
+    def forward(
+        self,
+        query: Float[Tensor, "B L Dq"],
+        key: Float[Tensor, "B S Dk"],
+        value: Float[Tensor, "B S V"] | None = None,
+        mask: Bool[Tensor, ...] | None = None,
+        state: Any = None,
+    ) -> Attended:
+        """Read ``value`` (the key unless given) with the weights that the query gives to the key."""
+        return self.read(query, self.prepare(key, value, mask), state)
+
+    def prepare(
+        self,
+        key: Float[Tensor, "B S Dk"],
+        value: Float[Tensor, "B S V"] | None = None,
+        mask: Bool[Tensor, ...] | None = None,
+    ) -> Memory:
+        """Project the source once, for many reads."""
+        value = key if value is None else value
+        check_shape(
+            self._owner,
+            "key",
+            key,
+            "batch",
+            "key",
+            self.score.key_dim or "feature",
+            fix=f"Build it with key_dim={key.shape[-1]}, or project the key." if key.dim() == 3 else "",
+        )
+        check_shape(
+            self._owner,
+            "value",
+            value,
+            "batch",
+            key.shape[1],
+            "feature",
+            fix="Key and value have one entry a cell.",
+        )
+        check_together(self._owner, key=key, value=value)
+        return Memory(self.score.project_key(key), value, mask)
+
+    def read(self, query: Float[Tensor, "B L Dq"], memory: Memory, state: Any = None) -> Attended:
+        """Read a prepared source; the state is what the previous call returned, None at first."""
+        check_shape(
+            self._owner,
+            "query",
+            query,
+            "batch",
+            "query",
+            self.score.query_dim or memory.key.shape[-1],
+            fix=f"Build it with query_dim={query.shape[-1]}, or project the query." if query.dim() == 3 else "",
+        )
+        check_together(self._owner, query=query, value=memory.value)
+        mask = self._fit_mask(query, memory)
+        projected = self.score.project_query(query)
+        if self._stepwise:
+            return self._read_steps(projected, memory, mask, state)
+        if isinstance(self.focus, LocalM | LocalP):
+            return self._read_local(query, projected, memory, mask, state)
+        if state is not None:
+            raise ConfigError(f"{self._owner}: it keeps no state, expected state=None.")
+        window = self.focus.window if isinstance(self.focus, SlidingWindow) else None
+        dropout = self.dropout if self.training else 0.0
+        if self.score.scale is not None and self.normalise == "softmax":
+            scale = self.score.scale * self.sharpening
+            return attend_dots(projected, memory.key, memory.value, mask, scale=scale, window=window, dropout=dropout)
+        scores = self._cells(projected, memory.key)
+        return attend_scores(scores, memory.value, mask, window=window, normalise=self._normalise, dropout=dropout)
+
+    def _cells(self, query: Tensor, key: Tensor) -> Tensor:
+        scores = self.score.cells(query, key)
+        return scores if self.sharpening == 1.0 else scores * self.sharpening
+
+    def _normalise(self, scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        if self.training or self.normalise not in ("sample", "gumbel"):
+            return normaliser(self.normalise)(scores, mask)
+        chosen = hard(scores, mask)
+        return chosen, log_probability(scores, chosen, mask) if self.normalise == "sample" else None
+
+    def _read_local(
+        self, query: Tensor, projected: Tensor, memory: Memory, mask: Tensor | None, state: Any
+    ) -> Attended:
+        focus: LocalM | LocalP = self.focus  # type: ignore[assignment]
+        centre, state = focus.centre(query, row_lengths(mask, memory.key), state)
+        read = local(
+            projected,
+            memory.key,
+            memory.value,
+            centre,
+            mask,
+            radius=focus.radius,
+            sigma=focus.sigma,
+            score=self._cells,
+            normalise=self._normalise,
+            dropout=self.dropout if self.training else 0.0,
+        )
+        return read._replace(state=state)
+
+    def _read_steps(self, query: Tensor, memory: Memory, mask: Tensor | None, state: Any) -> Attended:
+        """One step after the other: each needs the weights of the one before."""
+        batch, size = memory.key.shape[:2]
+        previous = query.new_zeros(batch, size) if state is None else state
+        check_shape(self._owner, "state", previous, batch, size, fix="Pass what the previous call returned.")
+        steps = []
+        for t in range(query.shape[1]):
+            readable = mask if mask is None or mask.shape[1] == 1 else mask[:, t : t + 1]
+            if isinstance(self.focus, MedianWindow):
+                near = self.focus.mask(previous)
+                readable = near if readable is None else readable & near
+            key = memory.key
+            if isinstance(self.score, LocationAware):
+                key = self.score.condition(key, previous)
+            step = attend_scores(
+                self._cells(query[:, t : t + 1], key),
+                memory.value,
+                readable,
+                normalise=self._normalise,
+                dropout=self.dropout if self.training else 0.0,
+            )
+            steps.append(step)
+            previous = step.weights.dense().squeeze(1)
+        if not steps:
+            nothing = query.new_zeros(batch, 0, size)
+            return Attended(nothing @ memory.value, Weights.of(nothing), previous)
+        logs = [step.weights.log_prob for step in steps]
+        log_prob = None if logs[0] is None else torch.cat([log for log in logs if log is not None], dim=1)
+        weights = torch.cat([step.weights.dense() for step in steps], dim=1)
+        output = torch.cat([step.output for step in steps], dim=1)
+        return Attended(output, Weights.of(weights, log_prob), previous)
+
+    def _fit_mask(self, query: Tensor, memory: Memory) -> Tensor | None:
+        check_batch(self._owner, query, memory.key)
+        if memory.mask is None:
+            return None
+        batch = query.shape[0] if memory.key.shape[0] == 1 else memory.key.shape[0]
+        shape = torch.Size((batch, query.shape[1], memory.key.shape[1]))
+        return check_mask(self._owner, memory.mask, shape, query.device)
+
+    def extra_repr(self) -> str:
+        """The choices, for printing."""
+        return f"normalise={self.normalise!r}, sharpening={self.sharpening}, dropout={self.dropout}"
+
+
+def _build_score(
+    score: str | Score,
+    query_dim: int | None,
+    key_dim: int | None,
+    hidden_dim: int | None,
+    max_length: int | None,
+) -> Score:
+    if isinstance(score, Score):
+        return score
+    if score not in SCORES:
+        raise unknown_name("score", score, SCORES)
+    if score in ("dot", "scaled_dot", "cosine"):
+        return SCORES[score](query_dim, key_dim)
+    if query_dim is None or (key_dim is None and score != "location"):
+        raise ConfigError(f"Attention: score {score!r} learns parameters and needs query_dim and key_dim.")
+    if score == "general":
+        return General(query_dim, key_dim)  # type: ignore[arg-type]
+    if score == "location":
+        if max_length is None:
+            raise ConfigError("Attention: score 'location' has one row a position and needs max_length.")
+        return Location(query_dim, key_dim, max_length=max_length)
+    return SCORES[score](query_dim, key_dim, hidden_dim)
+
+
+def _build_focus(
+    focus: str | Focus,
+    query_dim: int | None,
+    hidden_dim: int | None,
+    radius: int | None,
+    reach: tuple[int, int] | None,
+) -> Focus | None:
+    if not isinstance(focus, str):
+        return focus
+    if focus not in FOCUSES:
+        raise unknown_name("focus", focus, FOCUSES)
+    if focus == "global":
+        return None
+    if focus == "causal":
+        return Causal()
+    if focus in ("sliding_window", "median_window"):
+        if reach is None:
+            raise ConfigError(f"Attention: focus {focus!r} needs reach=(left, right).")
+        return SlidingWindow(*reach) if focus == "sliding_window" else MedianWindow(*reach)
+    if radius is None:
+        raise ConfigError(f"Attention: focus {focus!r} needs radius, the D of its 2D+1 cells.")
+    if focus == "local_m":
+        return LocalM(radius)
+    if query_dim is None:
+        raise ConfigError("Attention: focus 'local_p' predicts from the query and needs query_dim.")
+    return LocalP(query_dim, hidden_dim, radius=radius)

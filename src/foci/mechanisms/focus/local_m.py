@@ -1,0 +1,47 @@
+"""Local attention, monotonic: query t reads the cells around cell t.
+
+    p_t = t,   the window is [p_t − D, p_t + D], cut at the ends of the sentence
+
+Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015),
+    section 3.2 "local-m"
+Names: p_t = centre, D = radius, t = state
+Complexity: O(L · (2D+1) · Dk): the window is gathered, L×S is never built
+Differs: cells are counted from 0.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from foci.errors import check_positive
+
+
+class LocalM(nn.Module):
+    """Centre the window on the number of the query; the state is that number, for decoding step by step.
+
+    Example:
+        >>> import torch
+        >>> LocalM(2).centre(torch.zeros(1, 3, 5), torch.tensor([[7]]), None)
+        (tensor([[0, 1, 2]]), tensor([3]))
+    """
+
+    sigma: float | None = None
+
+    def __init__(self, radius: int) -> None:
+        super().__init__()
+        check_positive("LocalM", radius=radius)
+        self.radius = radius
+
+    def centre(
+        self, query: Float[Tensor, "B L D"], lengths: Int[Tensor, "B 1"], state: Int[Tensor, " B"] | None
+    ) -> tuple[Int[Tensor, "B L"], Int[Tensor, " B"]]:
+        """The centres of these queries, and the number of the next one."""
+        batch, length = query.shape[:2]
+        first = torch.zeros(batch, dtype=torch.long, device=query.device) if state is None else state
+        return first.unsqueeze(-1) + torch.arange(length, device=query.device), first + length
+
+    def extra_repr(self) -> str:
+        """The radius, for printing."""
+        return f"radius={self.radius}"

@@ -1,0 +1,51 @@
+"""Local attention, predictive: the query says where in the sentence to look, a Gaussian favours what is near.
+
+    p_t = S · sigmoid(v_pᵀ tanh(W_p h_t)),   weights = align(h_t, h̄_s) · exp(−(s − p_t)² / 2σ²),   σ = D/2
+
+Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015),
+    eqs. 9-10 of section 3.2 "local-p"
+Names: h_t = query, p_t = centre, D = radius, W_p = layer, v_p = vector, S = lengths
+Complexity: O(L · (2D+1) · Dk): the window is gathered, L×S is never built
+Differs: cells are counted from 0. As in the paper the Gaussian comes after the softmax, so weights sum to less than 1.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from foci.errors import check_positive
+from foci.functional.windows import predicted_centre
+
+
+class LocalP(nn.Module):
+    """Predict the window's centre from the query; S is each row's own length.
+
+    Example:
+        >>> import torch
+        >>> focus = LocalP(3, 5, radius=2)
+        >>> centre, state = focus.centre(torch.zeros(1, 4, 3), torch.tensor([[7]]), None)
+        >>> centre
+        tensor([[3.5000, 3.5000, 3.5000, 3.5000]], grad_fn=<MulBackward0>)
+    """
+
+    def __init__(self, query_dim: int, hidden_dim: int | None = None, *, radius: int) -> None:
+        super().__init__()
+        check_positive("LocalP", radius=radius)
+        hidden_dim = query_dim if hidden_dim is None else hidden_dim
+        self.radius = radius
+        self.sigma = radius / 2
+        self.layer = nn.Linear(query_dim, hidden_dim, bias=False)
+        self.vector = nn.Parameter(torch.empty(hidden_dim))
+        nn.init.uniform_(self.vector, -(hidden_dim**-0.5), hidden_dim**-0.5)
+
+    def centre(
+        self, query: Float[Tensor, "B L D"], lengths: Int[Tensor, "B 1"], state: None
+    ) -> tuple[Float[Tensor, "B L"], None]:
+        """The predicted centres; no state is needed."""
+        return predicted_centre(torch.tanh(self.layer(query)) @ self.vector, lengths), None
+
+    def extra_repr(self) -> str:
+        """The radius, for printing."""
+        return f"radius={self.radius}"

@@ -1,0 +1,45 @@
+"""Windowing: read only around the median of what the previous step read.
+
+    p_i = median of α_{i−1},   the window is [p_i − left, p_i + right]
+
+Paper: Attention-Based Models for Speech Recognition (Chorowski et al., 2015), section 2.3 "windowing"
+Names: α_{i-1} = previous, p_i = median, w = left and right
+Complexity: O(S) a step
+Differs: the two sides may differ; before the first step there is no median and the window is the whole source.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from foci.errors import check_positive
+
+
+class MedianWindow(nn.Module):
+    """Keep a recurrent reader near where it was; for scores whose state is the previous weights.
+
+    Example:
+        >>> import torch
+        >>> MedianWindow(1, 2).mask(torch.tensor([[0.0, 0.2, 0.8, 0.0, 0.0, 0.0]])).int()
+        tensor([[[0, 1, 1, 1, 1, 0]]], dtype=torch.int32)
+    """
+
+    def __init__(self, left: int, right: int) -> None:
+        super().__init__()
+        check_positive("MedianWindow", left=left + 1, right=right + 1)
+        self.left = left
+        self.right = right
+
+    def mask(self, previous: Float[Tensor, "B S"]) -> Bool[Tensor, "B 1 S"]:
+        """The cells within reach of the median; all of them where nothing was read before."""
+        half = previous.sum(dim=-1, keepdim=True) / 2
+        median = (previous.cumsum(dim=-1) < half).sum(dim=-1, keepdim=True)
+        cells = torch.arange(previous.shape[1], device=previous.device)
+        near = (cells >= median - self.left) & (cells <= median + self.right)
+        return (near | (half == 0)).unsqueeze(1)
+
+    def extra_repr(self) -> str:
+        """The reach, for printing."""
+        return f"left={self.left}, right={self.right}"

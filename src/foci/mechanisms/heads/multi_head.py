@@ -1,0 +1,251 @@
+"""Multi-head attention: several small attentions side by side, each in a projection of its own.
+
+    head_h = softmax(Q_h K_hᵀ / sqrt(K)) V_h,   Q_h = query W_hᵠ,  K_h = key W_hᴷ,  V_h = value W_hⱽ
+    output = [head_1; …; head_H] Wᴼ
+
+Paper: Attention Is All You Need (Vaswani et al., 2017), section 3.2.2; grouped heads: GQA (Ainslie et al., 2023),
+    section 2.2; rotary: RoFormer (Su et al., 2021), eq. 34; ALiBi: Train Short, Test Long (Press et al., 2022),
+    section 3
+Names: d_model = model_dim, h = num_heads, d_k = K, W^Q = query_layer, W^K = key_layer, W^V = value_layer,
+    W^O = output_layer
+Complexity: O(L · S · D) and four projections O((L + S) · D²)
+Differs: projections have a bias unless bias=False, as in torch; the paper writes none.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from foci.errors import ConfigError, check_batch, check_mask, check_shape, check_together
+from foci.functional.attend import Window, attend, combine
+from foci.functional.positions import alibi, rotary
+from foci.results import Attended
+
+
+class KeyValueCache(NamedTuple):
+    """The projected keys and values of all positions so far, ``(B, heads, S, K)``."""
+
+    key: Tensor
+    value: Tensor
+
+
+class ProjectedMemory(NamedTuple):
+    """A source made ready to be read many times: keys and values by head, and who may read what."""
+
+    key: Tensor
+    value: Tensor
+    mask: Tensor | None
+
+
+class MultiHeadAttention(nn.Module):
+    """Self-attention, cross-attention, causal or not, with a key/value cache for decoding.
+
+    Arguments:
+        model_dim: size of the query and of the output.
+        num_heads: how many heads; they share model_dim among them.
+        key_dim: size of the key; model_dim unless given.
+        value_dim: size of the value; the key's unless given.
+        num_key_heads: heads of key and value, when groups of query heads share one (1 is multi-query attention).
+        causal: each query reads the keys up to its own.
+        window: read at most ``(left, right)`` keys before and after one's own.
+        rotary: turn query and key by their positions.
+        alibi: add the linear bias of the distance to the scores.
+        score: "scaled_dot", "dot" or "cosine".
+        normalise: "softmax" or any other normaliser of `foci.attend`.
+        dropout: share of the weights dropped in training.
+        bias: give the projections a bias.
+
+    For self-attention call it as ``attention(x, x)``. To decode step by step pass
+    ``state=attention.empty_cache(batch)`` and only the new positions; the cache that comes back is the next state.
+    With a cache, a mask covers the cached and the new keys.
+
+    Example:
+        >>> import torch
+        >>> attention = MultiHeadAttention(6, 2, causal=True)
+        >>> x = torch.zeros(2, 5, 6)
+        >>> output, weights, _ = attention(x, x)
+        >>> output.shape, weights.shape
+        (torch.Size([2, 5, 6]), torch.Size([2, 2, 5, 5]))
+    """
+
+    def __init__(
+        self,
+        model_dim: int,
+        num_heads: int,
+        *,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        num_key_heads: int | None = None,
+        causal: bool = False,
+        window: Window | None = None,
+        rotary: bool = False,
+        alibi: bool = False,
+        score: str = "scaled_dot",
+        normalise: str = "softmax",
+        dropout: float = 0.0,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        key_heads = num_heads if num_key_heads is None else num_key_heads
+        if num_heads < 1 or model_dim % num_heads:
+            raise ConfigError(
+                f"MultiHeadAttention: model_dim is {model_dim} and num_heads is {num_heads}, expected a model_dim "
+                "that num_heads divides."
+            )
+        if key_heads < 1 or num_heads % key_heads:
+            raise ConfigError(
+                f"MultiHeadAttention: num_key_heads is {key_heads}, expected a divisor of num_heads={num_heads}."
+            )
+        head_dim = model_dim // num_heads
+        if rotary and head_dim % 2:
+            raise ConfigError(
+                f"MultiHeadAttention: heads have {head_dim} features, expected an even number for rotary=True. "
+                "Change model_dim or num_heads."
+            )
+        self.model_dim = model_dim
+        self.num_heads = num_heads
+        self.num_key_heads = key_heads
+        self.key_dim = model_dim if key_dim is None else key_dim
+        self.value_dim = self.key_dim if value_dim is None else value_dim
+        self.causal = causal
+        self.window = window
+        self.rotary = rotary
+        self.alibi = alibi
+        self.score = score
+        self.normalise = normalise
+        self.dropout = dropout
+        self.query_layer = nn.Linear(model_dim, model_dim, bias=bias)
+        self.key_layer = nn.Linear(self.key_dim, key_heads * head_dim, bias=bias)
+        self.value_layer = nn.Linear(self.value_dim, key_heads * head_dim, bias=bias)
+        self.output_layer = nn.Linear(model_dim, model_dim, bias=bias)
+        for layer in (self.query_layer, self.key_layer, self.value_layer):
+            nn.init.xavier_uniform_(layer.weight)
+            if bias:
+                nn.init.zeros_(layer.bias)
+
+    @classmethod
+    def from_torch(cls, module: nn.MultiheadAttention) -> MultiHeadAttention:
+        """The same attention with the same parameters; ours is always batch first.
+
+        Raises ConfigError for ``add_bias_kv`` and ``add_zero_attn``, which foci does not have.
+        """
+        if module.bias_k is not None or module.add_zero_attn:
+            raise ConfigError(
+                "MultiHeadAttention.from_torch: add_bias_kv and add_zero_attn are not supported. "
+                "Build the torch module without them."
+            )
+        ours = cls(
+            module.embed_dim,
+            module.num_heads,
+            key_dim=module.kdim,
+            value_dim=module.vdim,
+            dropout=module.dropout,
+            bias=module.in_proj_bias is not None,
+        )
+        if module._qkv_same_embed_dim:
+            weights = module.in_proj_weight.chunk(3)
+        else:
+            weights = (module.q_proj_weight, module.k_proj_weight, module.v_proj_weight)
+        layers = (ours.query_layer, ours.key_layer, ours.value_layer)
+        with torch.no_grad():
+            for layer, weight in zip(layers, weights):
+                layer.weight.copy_(weight)
+            if module.in_proj_bias is not None:
+                for layer, bias in zip(layers, module.in_proj_bias.chunk(3)):
+                    layer.bias.copy_(bias)
+                ours.output_layer.bias.copy_(module.out_proj.bias)
+            ours.output_layer.weight.copy_(module.out_proj.weight)
+        reference = module.out_proj.weight
+        return ours.to(device=reference.device, dtype=reference.dtype).train(module.training)
+
+    def empty_cache(self, batch_size: int) -> KeyValueCache:
+        """The state to start decoding with: no positions yet."""
+        weight = self.key_layer.weight
+        empty = weight.new_zeros(batch_size, self.num_key_heads, 0, self.model_dim // self.num_heads)
+        return KeyValueCache(empty, empty)
+
+    def forward(
+        self,
+        query: Float[Tensor, "B L D"],
+        key: Float[Tensor, "B S Dk"],
+        value: Float[Tensor, "B S Dv"] | None = None,
+        mask: Bool[Tensor, ...] | None = None,
+        state: KeyValueCache | None = None,
+    ) -> Attended:
+        """Read ``value`` (the key unless given) with every head; weights are ``(B, H, L, S)``."""
+        return self.read(query, self.prepare(key, value, mask), state)
+
+    def prepare(
+        self,
+        key: Float[Tensor, "B S Dk"],
+        value: Float[Tensor, "B S Dv"] | None = None,
+        mask: Bool[Tensor, ...] | None = None,
+    ) -> ProjectedMemory:
+        """Project the source once, for many reads."""
+        value = key if value is None else value
+        check_shape("MultiHeadAttention", "key", key, "batch", "key", self.key_dim)
+        check_shape("MultiHeadAttention", "value", value, "batch", key.shape[1], self.value_dim)
+        check_together("MultiHeadAttention", key=key, value=value)
+        return ProjectedMemory(
+            self._split(self.key_layer(key), self.num_key_heads),
+            self._split(self.value_layer(value), self.num_key_heads),
+            mask,
+        )
+
+    def read(
+        self, query: Float[Tensor, "B L D"], memory: ProjectedMemory, state: KeyValueCache | None = None
+    ) -> Attended:
+        """Read a prepared source, after what the cache holds; with a cache, the longer one is returned."""
+        check_shape("MultiHeadAttention", "query", query, "batch", "query", self.model_dim)
+        check_together("MultiHeadAttention", query=query, value=memory.value)
+        check_batch("MultiHeadAttention", query, memory.key)
+        projected = self._split(self.query_layer(query), self.num_heads)
+        key, value = memory.key, memory.value
+        if self.rotary:
+            past = 0 if state is None else state.key.shape[2]
+            key = rotary(key, start=past)
+        if state is not None:
+            key, value = torch.cat([state.key, key], dim=2), torch.cat([state.value, value], dim=2)
+            state = KeyValueCache(key, value)
+        L, S = projected.shape[2], key.shape[2]
+        if self.rotary:
+            projected = rotary(projected, start=S - L)
+        shape = torch.Size((*projected.shape[:2], L, S))
+        mask, window = memory.mask, self.window
+        if self.causal:
+            window = (None if window is None else window[0], 0)
+        if mask is not None:
+            mask = check_mask("MultiHeadAttention", mask, shape, query.device)
+        if mask is not None or L > S:  # rows that may read nothing are possible only now
+            mask, window = combine(mask, window, shape, query.device), None
+        read = attend(
+            projected,
+            key,
+            value,
+            mask,
+            bias=alibi(self.num_heads, L, S, device=query.device).to(query.dtype) if self.alibi else None,
+            window=window,
+            score=self.score,
+            normalise=self.normalise,
+            dropout=self.dropout if self.training else 0.0,
+        )
+        output: Tensor = self.output_layer(read.output.transpose(1, 2).flatten(2))
+        if mask is not None:
+            # The rule: a query that may read nothing gets output 0, not the projection's bias.
+            output = output.masked_fill(~mask.any(dim=-1).any(dim=1).unsqueeze(-1), 0.0)
+        return Attended(output, read.weights, state)
+
+    def _split(self, projected: Tensor, heads: int) -> Tensor:
+        return projected.view(*projected.shape[:2], heads, self.model_dim // self.num_heads).transpose(1, 2)
+
+    def extra_repr(self) -> str:
+        """The choices that differ from a plain multi-head attention, for printing."""
+        shown = [f"model_dim={self.model_dim}", f"num_heads={self.num_heads}"]
+        if self.num_key_heads != self.num_heads:
+            shown.append(f"num_key_heads={self.num_key_heads}")
+        shown += [name for name in ("causal", "rotary", "alibi") if getattr(self, name)]
+        return ", ".join(shown)

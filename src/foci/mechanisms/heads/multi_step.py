@@ -1,0 +1,103 @@
+"""Multi-step attention: each decoder layer reads the source anew, asked by its state and the last word.
+
+    d_i = W h_i + b + g_i,   a_ij = softmax_j(d_i · z_j),   c_i = Σ_j a_ij (z_j + e_j)
+
+Paper: Convolutional Sequence to Sequence Learning (Gehring et al., 2017), eqs. 1-2
+Names: h_i = query, g_i = target, z_j = key, e_j = value, W_d = layer, c_i = output
+Complexity: O(L · Dq · D + L · S · D) a layer
+Differs: nothing; the rescaling by m · sqrt(1/m) of section 3.5 is an option, scale_by_length.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from foci.errors import ConfigError, check_batch, check_mask, check_shape, check_together
+from foci.functional.attend import attend_dots
+from foci.mechanisms.attention import Memory
+from foci.results import Attended
+
+
+class MultiStepAttention(nn.Module):
+    """The attention of one ConvS2S decoder layer; the steps are the layers, each with its own.
+
+    Arguments:
+        query_dim: size of the decoder state h.
+        key_dim: size of the encoder output z, of the embeddings e and g, and of the output.
+        scale_by_length: multiply the output by ``m · sqrt(1/m)``, m the number of cells that may be read.
+
+    The value is e, the embeddings of the source; what is read is key + value, or the key alone without a value.
+    ``target`` is g, the embeddings of the words before each query.
+
+    Example:
+        >>> import torch
+        >>> attention = MultiStepAttention(3, 5)
+        >>> h, g, z, e = torch.zeros(2, 7, 3), torch.zeros(2, 7, 5), torch.zeros(2, 11, 5), torch.zeros(2, 11, 5)
+        >>> attention(h, z, e, target=g).output.shape
+        torch.Size([2, 7, 5])
+    """
+
+    def __init__(self, query_dim: int, key_dim: int, *, scale_by_length: bool = False) -> None:
+        super().__init__()
+        self.query_dim = query_dim
+        self.key_dim = key_dim
+        self.scale_by_length = scale_by_length
+        self.layer = nn.Linear(query_dim, key_dim)
+
+    def forward(
+        self,
+        query: Float[Tensor, "B L Dq"],
+        key: Float[Tensor, "B S D"],
+        value: Float[Tensor, "B S D"] | None = None,
+        mask: Bool[Tensor, ...] | None = None,
+        state: None = None,
+        *,
+        target: Float[Tensor, "B L D"] | None = None,
+    ) -> Attended:
+        """Read the source with the decoder's state and the embedding of its last word."""
+        return self.read(query, self.prepare(key, value, mask), state, target=target)
+
+    def prepare(
+        self,
+        key: Float[Tensor, "B S D"],
+        value: Float[Tensor, "B S D"] | None = None,
+        mask: Bool[Tensor, ...] | None = None,
+    ) -> Memory:
+        """Sum key and value once, for many reads."""
+        check_shape("MultiStepAttention", "key", key, "batch", "key", self.key_dim)
+        if value is None:
+            return Memory(key, key, mask)
+        check_shape("MultiStepAttention", "value", value, "batch", key.shape[1], self.key_dim)
+        check_together("MultiStepAttention", key=key, value=value)
+        return Memory(key, key + value, mask)
+
+    def read(
+        self,
+        query: Float[Tensor, "B L Dq"],
+        memory: Memory,
+        state: None = None,
+        *,
+        target: Float[Tensor, "B L D"] | None = None,
+    ) -> Attended:
+        """Read a prepared source."""
+        if state is not None:
+            raise ConfigError("MultiStepAttention: it keeps no state, expected state=None.")
+        check_shape("MultiStepAttention", "query", query, "batch", "query", self.query_dim)
+        check_together("MultiStepAttention", query=query, key=memory.key, target=target)
+        check_batch("MultiStepAttention", query, memory.key)
+        summary = self.layer(query)
+        if target is not None:
+            check_shape("MultiStepAttention", "target", target, "batch", query.shape[1], self.key_dim)
+            summary = summary + target
+        batch = query.shape[0] if memory.key.shape[0] == 1 else memory.key.shape[0]
+        shape = torch.Size((batch, query.shape[1], memory.key.shape[1]))
+        mask = None
+        if memory.mask is not None:
+            mask = check_mask("MultiStepAttention", memory.mask, shape, query.device)
+        read = attend_dots(summary, memory.key, memory.value, mask, scale=1.0)
+        if not self.scale_by_length:
+            return read
+        cells = torch.full((1, 1, 1), shape[-1], device=query.device) if mask is None else mask.sum(-1, keepdim=True)
+        return read._replace(output=read.output * cells.to(query.dtype).sqrt())  # m · sqrt(1/m) = sqrt(m)

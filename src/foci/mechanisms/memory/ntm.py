@@ -1,0 +1,160 @@
+"""The memory of the Neural Turing Machine: heads attend to its slots by content and by place, write there and read.
+
+    c_t(i) = softmax_i(β_t cos(k_t, M(i)))            M = M_{t-1} for a writing head, M_t for a reading one
+    v_t(i) = g_t c_t(i) + (1 - g_t) w_{t-1}(i)
+    u_t(i) = Σ_j v_t(i - j mod N) s_t(j)
+    w_t(i) = u_t(i)^γ_t / Σ_j u_t(j)^γ_t
+    M_t(i) = M_{t-1}(i) Π_h (1 - w_t^h(i) e_t^h) + Σ_h w_t^h(i) a_t^h
+    r_t    = Σ_i w_t(i) M_t(i)
+
+Paper: Neural Turing Machines, Graves, Wayne, Danihelka, 2014, eq. 2-9.
+Names: M = memory, N = num_slots, w = read_weights and write_weights, r = reads, k = key, β = strength, g = gate,
+    s = kernel, γ = gamma, e = erase, a = add.
+Complexity: O(B N (slot_dim + shift_width)) time a head and step; training keeps O(B N slot_dim) numbers a step.
+Differs: what the paper leaves open is settled here. Bounds: tanh for key and add (a head adds at most 1 in a step),
+    softplus for strength, sigmoid for gate and erase, softmax for kernel, 1 + softplus for gamma. Order: the
+    writing heads go first, and the reading heads address and read what they left, as the paper's indices have it
+    (r_t is read from M_t); a writing head can only look for content in M_{t-1}. Several writing heads: all erase before
+    any adds, so their order does not matter. Start: every head on slot 0; the memory holds 1e-6 everywhere, zeros or
+    learned values. In the cosine a key or slot shorter than 0.01 counts as that long, which bounds the gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from foci.errors import ConfigError, check_positive, check_shape, unknown_name
+from foci.functional import addressing
+
+InitialMemory = Literal["constant", "learned", "zero"]
+
+
+class MemoryState(NamedTuple):
+    """The memory between two steps, where its heads attend to, and what was read: ``reads`` by ``read_weights``."""
+
+    memory: Float[Tensor, "B N M"]
+    read_weights: Float[Tensor, "B R N"]
+    write_weights: Float[Tensor, "B W N"]
+    reads: Float[Tensor, "B R M"]
+
+
+class NeuralTuringMemory(nn.Module):
+    """A memory of ``num_slots`` vectors, written and read by attention: one call is one step.
+
+    The input ``(B, input_dim)`` is what the controller, any network, puts out in this step; one linear layer turns it
+    into commands for all heads. The output ``(B, num_read_heads * slot_dim)`` is what the heads read. Most controllers
+    also see what was read the step before: ``state.reads``.
+
+    Arguments:
+        input_dim: size of the controller's output.
+        num_slots: how many vectors the memory holds.
+        slot_dim: size of each.
+        num_read_heads: how many heads read.
+        num_write_heads: how many heads erase and add.
+        shift_width: how many moves a head can make in a step, an odd number: 3 are one back, none, one on.
+        initial_memory: "constant" (1e-6 everywhere), "learned" (a parameter) or "zero".
+
+    Example:
+        >>> import torch
+        >>> memory = NeuralTuringMemory(5, num_slots=7, slot_dim=3, num_read_heads=2)
+        >>> output, state = memory(torch.ones(1, 5))
+        >>> output, state = memory(torch.ones(1, 5), state)
+        >>> output.shape, state.memory.shape, state.read_weights.shape
+        (torch.Size([1, 6]), torch.Size([1, 7, 3]), torch.Size([1, 2, 7]))
+    """
+
+    def __init__(
+        self,
+        input_dim: int,
+        *,
+        num_slots: int = 128,
+        slot_dim: int = 20,
+        num_read_heads: int = 1,
+        num_write_heads: int = 1,
+        shift_width: int = 3,
+        initial_memory: InitialMemory = "constant",
+    ) -> None:
+        super().__init__()
+        owner = type(self).__name__
+        check_positive(owner, input_dim=input_dim, num_slots=num_slots, slot_dim=slot_dim)
+        check_positive(owner, num_read_heads=num_read_heads, num_write_heads=num_write_heads)
+        if shift_width < 1 or shift_width % 2 == 0:
+            raise ConfigError(f"{owner}: shift_width is {shift_width}, expected an odd number: as many back as on.")
+        if initial_memory not in get_args(InitialMemory):
+            raise unknown_name("initial_memory", initial_memory, get_args(InitialMemory))
+        self.input_dim, self.num_slots, self.slot_dim = input_dim, num_slots, slot_dim
+        self.num_read_heads, self.num_write_heads = num_read_heads, num_write_heads
+        self.shift_width, self.initial_memory = shift_width, initial_memory
+
+        # One layer for all heads. In this order: for each writing head, then each reading head, key, kernel, strength,
+        # gate and gamma; then for each writing head erase and add.
+        self._place_dim = slot_dim + shift_width + 3
+        self._sizes = [
+            num_write_heads * self._place_dim,
+            num_read_heads * self._place_dim,
+            num_write_heads * 2 * slot_dim,
+        ]
+        self.commands = nn.Linear(input_dim, sum(self._sizes))
+        if initial_memory == "learned":
+            bound = 1 / math.sqrt(num_slots + slot_dim)
+            self.first_memory = nn.Parameter(torch.empty(num_slots, slot_dim).uniform_(-bound, bound))
+
+    def forward(
+        self, input: Float[Tensor, "B D"], state: MemoryState | None = None
+    ) -> tuple[Float[Tensor, "B RM"], MemoryState]:
+        """Write, then read. Without a ``state`` this is the first step."""
+        check_shape(type(self).__name__, "input", input, "batch", self.input_dim)
+        state = self.initial_state(input.shape[0]) if state is None else self._checked(state, input.shape[0])
+        where_to_write, where_to_read, what_to_write = self.commands(input).split(self._sizes, dim=-1)
+
+        write_weights = self._address(state.memory, state.write_weights, where_to_write)
+        memory = self._write(state.memory, write_weights, what_to_write)
+        read_weights = self._address(memory, state.read_weights, where_to_read)
+        reads = addressing.read(memory.unsqueeze(1), read_weights)
+        return reads.flatten(1), MemoryState(memory, read_weights, write_weights, reads)
+
+    def initial_state(self, batch_size: int) -> MemoryState:
+        """The state before the first step: the initial memory, every head on slot 0 and what it reads there."""
+        like = self.commands.weight
+        if self.initial_memory == "learned":
+            memory = self.first_memory.repeat(batch_size, 1, 1)
+        else:
+            start = 1e-6 if self.initial_memory == "constant" else 0.0
+            memory = like.new_full((batch_size, self.num_slots, self.slot_dim), start)
+        read_weights = like.new_zeros(batch_size, self.num_read_heads, self.num_slots)
+        write_weights = like.new_zeros(batch_size, self.num_write_heads, self.num_slots)
+        read_weights[..., 0] = 1.0
+        write_weights[..., 0] = 1.0
+        return MemoryState(memory, read_weights, write_weights, addressing.read(memory.unsqueeze(1), read_weights))
+
+    def _address(self, memory: Tensor, previous: Tensor, commands: Tensor) -> Tensor:
+        """Where the heads attend to now, ``(B, H, N)``."""
+        commands = commands.unflatten(-1, (previous.shape[1], self._place_dim))
+        key, kernel, numbers = commands.split([self.slot_dim, self.shift_width, 3], dim=-1)
+        strength, gate, gamma = numbers.unbind(dim=-1)
+        weights = addressing.content(torch.tanh(key), memory.unsqueeze(1), softplus(strength))
+        weights = addressing.interpolate(weights, previous, torch.sigmoid(gate))
+        weights = addressing.shift(weights, torch.softmax(kernel, dim=-1))
+        return addressing.sharpen(weights, 1 + softplus(gamma))
+
+    def _write(self, memory: Tensor, weights: Tensor, commands: Tensor) -> Tensor:
+        """`addressing.write` for several heads at once: all erase, then all add."""
+        erase, add = commands.unflatten(-1, (self.num_write_heads, 2, self.slot_dim)).unbind(dim=2)
+        kept = 1 - weights.unsqueeze(-1) * torch.sigmoid(erase).unsqueeze(-2)
+        # A product over one head is that head; going by way of prod would make the backward pass much slower.
+        kept_by_all = kept.squeeze(1) if self.num_write_heads == 1 else kept.prod(dim=1)
+        return memory * kept_by_all + weights.mT @ torch.tanh(add)
+
+    def _checked(self, state: MemoryState, batch: int) -> MemoryState:
+        owner, fix = type(self).__name__, f"Start from initial_state({batch})."
+        slots, size = self.num_slots, self.slot_dim
+        check_shape(owner, "state.memory", state.memory, batch, slots, size, fix=fix)
+        check_shape(owner, "state.read_weights", state.read_weights, batch, self.num_read_heads, slots, fix=fix)
+        check_shape(owner, "state.write_weights", state.write_weights, batch, self.num_write_heads, slots, fix=fix)
+        return state

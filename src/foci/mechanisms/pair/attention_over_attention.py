@@ -1,0 +1,74 @@
+"""Attention over attention: what query words read of a document, weighted by how much each of them counts.
+
+    M(i, j) = h_doc(i) · h_query(j)
+    α(j)    = softmax_i M(i, j)          what query word j reads of the document
+    β(i)    = softmax_j M(i, j)          what document word i reads of the query
+    β       = 1/|D| Σ_i β(i)
+    s       = αᵀ β                       the attended document attention
+
+Paper: Attention-over-Attention Neural Networks for Reading Comprehension, Cui et al., 2017, eqs. 5-10.
+    The sum over the occurrences of a word (eq. 11) is `foci.functional.pointer.sum_occurrences`.
+Names: h_doc = left, h_query = right, M = scores, α = weights, β = matched.right, s = matched.left
+Complexity: O(S·R·D) time, O(S·R) memory.
+Differs: output, the document read with s, is ours; the paper only points with s. The mean β runs over the
+    words that exist.
+"""
+
+from __future__ import annotations
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from foci.functional.scores import dot
+from foci.masks import masked_softmax
+from foci.mechanisms.pair.inputs import valid_cells
+from foci.results import Matched, Weights
+
+
+class AttentionOverAttention(nn.Module):
+    """Which words of a document answer a query; there is nothing to learn in it.
+
+    Call it with the document ``left (B, S, D)``, the query ``right (B, R, D)`` and, for padding,
+    ``left_mask (B, S)`` and ``right_mask (B, R)`` (True = a real word). In the result ``left (B, S)`` is the
+    share of each document word, ``right (B, R)`` that of each query word, ``weights (B, R, S)`` what each
+    query word reads of the document, and ``output (B, D)`` the document read with ``left``. Where either side
+    is empty all of them are zeros.
+
+    Arguments:
+        value_dim: the size D, if it is to be checked.
+
+    Example:
+        >>> import torch
+        >>> from foci.functional.pointer import sum_occurrences
+        >>> matched = AttentionOverAttention()(torch.zeros(1, 4, 3), torch.zeros(1, 2, 3))
+        >>> matched.left.dense().tolist()
+        [[0.25, 0.25, 0.25, 0.25]]
+        >>> tokens, candidates = torch.tensor([[5, 6, 5, 7]]), torch.tensor([[5, 7]])
+        >>> sum_occurrences(matched.left.dense(), tokens, candidates).tolist()
+        [[0.5, 0.25]]
+    """
+
+    def __init__(self, value_dim: int | None = None) -> None:
+        super().__init__()
+        self.value_dim = value_dim
+
+    def forward(
+        self,
+        left: Float[Tensor, "B S D"],
+        right: Float[Tensor, "B R D"],
+        left_mask: Bool[Tensor, "B S"] | None = None,
+        right_mask: Bool[Tensor, "B R"] | None = None,
+    ) -> Matched:
+        """Read the document ``left`` for the query ``right``."""
+        left_valid, right_valid = valid_cells(
+            "AttentionOverAttention", left, right, left_mask, right_mask, size=self.value_dim
+        )
+        scores = dot(right, left)
+        mask = right_valid.unsqueeze(2) & left_valid.unsqueeze(1)
+        weights = masked_softmax(scores, mask)
+        of_query = masked_softmax(scores.mT, mask.mT)  # zeros for a document word that does not exist
+        num_words = left_valid.sum(dim=1, keepdim=True).clamp_min(1)
+        of_right = of_query.sum(dim=1) / num_words
+        of_left = (of_right.unsqueeze(1) @ weights).squeeze(1)
+        output = (of_left.unsqueeze(1) @ left).squeeze(1)
+        return Matched(output, Weights.of(weights), Weights.of(of_left), Weights.of(of_right))

@@ -1,0 +1,97 @@
+"""Word-by-word attention: each word of a hypothesis reads the premise, mindful of what the earlier ones read.
+
+    M_t = tanh(W^y Y + W^h h_t + W^r r_{t−1})
+    α_t = softmax(wᵀ M_t)
+    r_t = Y α_tᵀ + tanh(W^t r_{t−1})
+    h*  = tanh(W^p r_N + W^x h_N)
+
+Paper: Reasoning about Entailment with Neural Attention, Rocktäschel et al., 2016, eqs. 11-14.
+Names: Y = left, h = right, W^y = score_left, W^h = score_right, W^r = score_memory, w = vector, α = weights,
+    r = memory, W^t = carry, W^p = from_memory, W^x = from_right, h* = output
+Complexity: O(R·S·D) time in R steps one after the other, besides (R + S)·D² for the projections.
+Differs: r_0, which the paper leaves open, is 0. N is the last word of each row's own hypothesis. An empty
+    premise or hypothesis gives output 0; the equations would give tanh(W^x h_N) for an empty premise alone.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from foci.errors import check_positive
+from foci.functional.scores import additive
+from foci.masks import masked_softmax
+from foci.mechanisms.pair.inputs import valid_cells
+from foci.results import Matched, Weights
+
+
+class WordByWord(nn.Module):
+    """A premise and a hypothesis as one vector, for telling whether the one follows from the other.
+
+    Call it with the encoded premise ``left (B, S, D)``, the encoded hypothesis ``right (B, R, D)`` and, for
+    padding, ``left_mask (B, S)`` and ``right_mask (B, R)`` (True = a real word). The output is ``(B, D)``;
+    ``weights (B, R, S)`` is what each hypothesis word read of the premise. A padded hypothesis word reads
+    nothing and changes nothing. Where either side is empty, output and weights are zeros.
+
+    Arguments:
+        model_dim: the size D of both sequences.
+
+    Example:
+        >>> import torch
+        >>> _ = torch.manual_seed(0)
+        >>> match = WordByWord(3)
+        >>> matched = match(torch.ones(1, 4, 3), torch.randn(1, 2, 3))
+        >>> matched.output.shape, matched.weights.dense().tolist()
+        (torch.Size([1, 3]), [[[0.25, 0.25, 0.25, 0.25], [0.25, 0.25, 0.25, 0.25]]])
+    """
+
+    def __init__(self, model_dim: int) -> None:
+        super().__init__()
+        check_positive("WordByWord", model_dim=model_dim)
+        self.model_dim = model_dim
+        self.score_left = nn.Linear(model_dim, model_dim, bias=False)
+        self.score_right = nn.Linear(model_dim, model_dim, bias=False)
+        self.score_memory = nn.Linear(model_dim, model_dim, bias=False)
+        self.vector = nn.Parameter(torch.empty(model_dim))
+        self.carry = nn.Linear(model_dim, model_dim, bias=False)
+        self.from_memory = nn.Linear(model_dim, model_dim, bias=False)
+        self.from_right = nn.Linear(model_dim, model_dim, bias=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new parameters; the score's vector like a row of `torch.nn.Linear`."""
+        for child in self.children():
+            child.reset_parameters()  # type: ignore[operator]
+        bound = 1.0 / math.sqrt(self.model_dim)
+        nn.init.uniform_(self.vector, -bound, bound)
+
+    def forward(
+        self,
+        left: Float[Tensor, "B S D"],
+        right: Float[Tensor, "B R D"],
+        left_mask: Bool[Tensor, "B S"] | None = None,
+        right_mask: Bool[Tensor, "B R"] | None = None,
+    ) -> Matched:
+        """Read the premise ``left`` once for every word of the hypothesis ``right``, in their order."""
+        left_valid, right_valid = valid_cells("WordByWord", left, right, left_mask, right_mask, size=self.model_dim)
+        mask = right_valid.unsqueeze(2) & left_valid.unsqueeze(1)
+        key, query = self.score_left(left), self.score_right(right)
+
+        memory = last_word = right.new_zeros(right.shape[0], 1, right.shape[2])
+        rows = [right.new_zeros(right.shape[0], 0, left.shape[1])]  # so that a hypothesis of no words has weights too
+        for t in range(right.shape[1]):
+            now = slice(t, t + 1)
+            scores = additive(query[:, now] + self.score_memory(memory), key, self.vector)
+            weights = masked_softmax(scores, mask[:, now])
+            exists = right_valid[:, now].unsqueeze(2)
+            memory = torch.where(exists, weights @ left + torch.tanh(self.carry(memory)), memory)
+            last_word = torch.where(exists, right[:, now], last_word)
+            rows.append(weights)
+
+        output = torch.tanh(self.from_memory(memory) + self.from_right(last_word)).squeeze(1)
+        read_something = left_valid.any(dim=1) & right_valid.any(dim=1)
+        output = output.masked_fill(~read_something.unsqueeze(1), 0.0)
+        return Matched(output, Weights.of(torch.cat(rows, dim=1)))

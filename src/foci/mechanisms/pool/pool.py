@@ -1,0 +1,72 @@
+"""Attention pooling: the mean of a sequence, each cell weighted by how well it fits a learned vector.
+
+    u_t = tanh(W h_t + b)
+    α_t = exp(u_t · u_w) / Σ_j exp(u_j · u_w)
+    s   = Σ_t α_t h_t
+
+Paper: Hierarchical Attention Networks for Document Classification, Yang et al., 2016, eqs. 5-7 (8-10 are the
+    same for sentences).
+Names: h = value, W and b = project, u_w = context, α = weights, s = output
+Complexity: O(S·D·A) time, O(S·A) memory.
+Differs: nothing.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from foci.errors import check_positive, check_shape, check_valid
+from foci.masks import masked_softmax
+from foci.results import Attended, Weights
+
+
+class AttentionPool(nn.Module):
+    """A sequence as one vector: the mean of its cells, weighted by how much each one matters.
+
+    Call it with ``value (B, S, D)`` and, for padded rows, ``mask (B, S)`` (True = a real cell). The output is
+    ``(B, D)``, its weights ``(B, S)``. A row without a real cell gives zeros.
+
+    Arguments:
+        value_dim: the size D of a cell.
+        hidden_dim: the size in which cells are compared with the learned vector; D unless given.
+
+    Example:
+        >>> import torch
+        >>> from foci import masks
+        >>> pool = AttentionPool(3)
+        >>> value = torch.ones(2, 5, 3)
+        >>> output, weights, _ = pool(value, masks.lengths([2, 0], 5))
+        >>> output.shape, weights.dense().tolist()[0]
+        (torch.Size([2, 3]), [0.5, 0.5, 0.0, 0.0, 0.0])
+        >>> output[1].tolist()
+        [0.0, 0.0, 0.0]
+    """
+
+    def __init__(self, value_dim: int, hidden_dim: int | None = None) -> None:
+        super().__init__()
+        hidden_dim = value_dim if hidden_dim is None else hidden_dim
+        check_positive("AttentionPool", value_dim=value_dim, hidden_dim=hidden_dim)
+        self.value_dim = value_dim
+        self.project = nn.Linear(value_dim, hidden_dim)
+        self.context = nn.Parameter(torch.empty(hidden_dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new parameters; the learned vector like a row of `torch.nn.Linear`."""
+        self.project.reset_parameters()
+        bound = 1.0 / math.sqrt(self.context.numel())
+        nn.init.uniform_(self.context, -bound, bound)
+
+    def forward(self, value: Float[Tensor, "B S D"], mask: Bool[Tensor, "B S"] | None = None) -> Attended:
+        """Read every row of the batch once."""
+        check_shape("AttentionPool", "value", value, "batch", "position", self.value_dim)
+        if mask is not None:
+            check_valid("AttentionPool", "mask", mask, value.shape[0], value.shape[1], value.device)
+        scores = torch.tanh(self.project(value)) @ self.context
+        weights = masked_softmax(scores, mask)
+        output = (weights.unsqueeze(-2) @ value).squeeze(-2)
+        return Attended(output, Weights.of(weights))

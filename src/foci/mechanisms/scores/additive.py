@@ -1,0 +1,59 @@
+"""Additive score: a small network with one hidden layer compares query and key.
+
+    score(s, h) = vᵀ tanh(W s + U h)
+
+Paper: Neural Machine Translation by Jointly Learning to Align and Translate (Bahdanau, Cho, Bengio, 2015),
+    appendix A.1.2
+Names: s_{i-1} = query, h_j = key, W_a = query_layer, U_a = key_layer, v_a = vector
+Complexity: O(S · Dk · A) once a source, then O(L · Dq · A + L · S · A)
+Differs: a bias may be added inside the tanh (bias=True); the paper has none.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from foci.functional.scores import additive
+from foci.mechanisms.scores.score import Score
+
+
+class Additive(Score):
+    """``vᵀ tanh(W s + U h)``.
+
+    Arguments:
+        query_dim: size of the query.
+        key_dim: size of the key.
+        hidden_dim: size of the hidden layer; the query's unless given.
+        bias: add a bias inside the tanh.
+
+    Example:
+        >>> import torch
+        >>> Additive(3, 5, 7)(torch.zeros(2, 11, 3), torch.zeros(2, 13, 5)).shape
+        torch.Size([2, 11, 13])
+    """
+
+    scale = None
+
+    def __init__(self, query_dim: int, key_dim: int, hidden_dim: int | None = None, *, bias: bool = False) -> None:
+        super().__init__(query_dim, key_dim)
+        hidden_dim = query_dim if hidden_dim is None else hidden_dim
+        self.query_layer = nn.Linear(query_dim, hidden_dim, bias=False)
+        self.key_layer = nn.Linear(key_dim, hidden_dim, bias=bias)
+        self.vector = nn.Parameter(torch.empty(hidden_dim))
+        nn.init.uniform_(self.vector, -(hidden_dim**-0.5), hidden_dim**-0.5)
+
+    def project_query(self, query: Float[Tensor, "B L Dq"]) -> Float[Tensor, "B L A"]:
+        """``W s``."""
+        projected: Tensor = self.query_layer(query)
+        return projected
+
+    def project_key(self, key: Float[Tensor, "B S Dk"]) -> Float[Tensor, "B S A"]:
+        """``U h``."""
+        projected: Tensor = self.key_layer(key)
+        return projected
+
+    def cells(self, query: Float[Tensor, "... L A"], key: Float[Tensor, "... S A"]) -> Float[Tensor, "... L S"]:
+        """``vᵀ tanh(query + key)`` for each pair."""
+        return additive(query, key, self.vector)

@@ -1,0 +1,56 @@
+"""Concat score: the network of the additive score over query and key set end to end.
+
+    score(q, k) = vᵀ tanh(W [q; k])
+
+Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015),
+    eq. 8 "concat"
+Names: h_t = query, h̄_s = key, W_a = weight, v_a = vector
+Complexity: O(S · Dk · A) once a source, then O(L · Dq · A + L · S · A)
+Differs: nothing; W [q; k] is computed as W_q q + W_k k, which is the same and never builds the pairs.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from foci.functional.scores import additive
+from foci.mechanisms.scores.score import Score
+
+
+class Concat(Score):
+    """``vᵀ tanh(W [q; k])``.
+
+    Arguments:
+        query_dim: size of the query.
+        key_dim: size of the key.
+        hidden_dim: rows of W; the query's size unless given.
+
+    Example:
+        >>> import torch
+        >>> Concat(3, 5, 7)(torch.zeros(2, 11, 3), torch.zeros(2, 13, 5)).shape
+        torch.Size([2, 11, 13])
+    """
+
+    scale = None
+
+    def __init__(self, query_dim: int, key_dim: int, hidden_dim: int | None = None) -> None:
+        super().__init__(query_dim, key_dim)
+        hidden_dim = query_dim if hidden_dim is None else hidden_dim
+        self.weight = nn.Parameter(torch.empty(hidden_dim, query_dim + key_dim))
+        self.vector = nn.Parameter(torch.empty(hidden_dim))
+        nn.init.xavier_uniform_(self.weight)
+        nn.init.uniform_(self.vector, -(hidden_dim**-0.5), hidden_dim**-0.5)
+
+    def project_query(self, query: Float[Tensor, "B L Dq"]) -> Float[Tensor, "B L A"]:
+        """``W_q q``, the left columns of W."""
+        return query @ self.weight[:, : query.shape[-1]].mT
+
+    def project_key(self, key: Float[Tensor, "B S Dk"]) -> Float[Tensor, "B S A"]:
+        """``W_k k``, the right columns of W."""
+        return key @ self.weight[:, -key.shape[-1] :].mT
+
+    def cells(self, query: Float[Tensor, "... L A"], key: Float[Tensor, "... S A"]) -> Float[Tensor, "... L S"]:
+        """``vᵀ tanh(query + key)`` for each pair."""
+        return additive(query, key, self.vector)

@@ -1,0 +1,32 @@
+"""Dot-product score: a key fits as well as it points the query's way.
+
+    score(q, k) = q · k
+
+Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015),
+    eq. 8 "dot"
+Names: h_t = query, h̄_s = key
+Complexity: O(L · S · D)
+Differs: nothing.
+"""
+
+from __future__ import annotations
+
+from foci.mechanisms.scores.score import Score, same_size
+
+
+class Dot(Score):
+    """``q · k``: no parameters; query and key have one size.
+
+    Arguments:
+        query_dim: the size of query and key, to be checked; None takes any.
+        key_dim: the same size again.
+
+    Example:
+        >>> import torch
+        >>> Dot()(torch.tensor([[[1.0, 2.0]]]), torch.tensor([[[3.0, 4.0], [0.0, 1.0]]]))
+        tensor([[[11.,  2.]]])
+    """
+
+    def __init__(self, query_dim: int | None = None, key_dim: int | None = None) -> None:
+        size = same_size("Dot", query_dim, key_dim)
+        super().__init__(size, size)

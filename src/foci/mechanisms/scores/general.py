@@ -1,0 +1,41 @@
+"""General (bilinear) score: a learned matrix compares query and key of any two sizes.
+
+    score(q, k) = qᵀ W k
+
+Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015),
+    eq. 8 "general"
+Names: h_t = query, h̄_s = key, W_a = weight
+Complexity: O(S · Dq · Dk) once a source, then O(L · S · Dq)
+Differs: nothing; W is applied to the keys, so that a decoder does it once.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from foci.mechanisms.scores.score import Score
+
+
+class General(Score):
+    """``qᵀ W k``.
+
+    Arguments:
+        query_dim: size of the query.
+        key_dim: size of the key.
+
+    Example:
+        >>> import torch
+        >>> General(3, 5)(torch.zeros(2, 7, 3), torch.zeros(2, 11, 5)).shape
+        torch.Size([2, 7, 11])
+    """
+
+    def __init__(self, query_dim: int, key_dim: int) -> None:
+        super().__init__(query_dim, key_dim)
+        self.weight = nn.Parameter(torch.empty(query_dim, key_dim))
+        nn.init.xavier_uniform_(self.weight)
+
+    def project_key(self, key: Float[Tensor, "B S Dk"]) -> Float[Tensor, "B S Dq"]:
+        """``W k``."""
+        return key @ self.weight.mT

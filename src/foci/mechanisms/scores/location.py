@@ -1,0 +1,48 @@
+"""Location score: the query alone says which positions to read; what stands there plays no part.
+
+    scores = W q,  one row of W a position
+
+Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015),
+    eq. 9
+Names: h_t = query, W_a = weight
+Complexity: O(L · S · Dq)
+Differs: sources shorter than W has rows use its first rows; a source longer than that is an error.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from foci.errors import ShapeError
+from foci.mechanisms.scores.score import Score
+
+
+class Location(Score):
+    """``W q`` over positions.
+
+    Arguments:
+        query_dim: size of the query.
+        max_length: the longest source.
+
+    Example:
+        >>> import torch
+        >>> Location(3, max_length=11)(torch.zeros(2, 7, 3), torch.zeros(2, 5, 13)).shape
+        torch.Size([2, 7, 5])
+    """
+
+    def __init__(self, query_dim: int, key_dim: int | None = None, *, max_length: int) -> None:
+        super().__init__(query_dim, key_dim)
+        self.weight = nn.Parameter(torch.empty(max_length, query_dim))
+        nn.init.xavier_uniform_(self.weight)
+
+    def project_key(self, key: Float[Tensor, "B S Dk"]) -> Float[Tensor, "B S Dq"]:
+        """The rows of W that belong to the key's positions: W q is then a dot product with them."""
+        batch, size = key.shape[:2]
+        if size > self.weight.shape[0]:
+            raise ShapeError(
+                f"Location: key has shape {tuple(key.shape)}, expected (batch, key ≤ {self.weight.shape[0]}, feature). "
+                f"Build it with max_length={size} or more."
+            )
+        return self.weight[:size].expand(batch, -1, -1)

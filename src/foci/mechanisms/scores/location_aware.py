@@ -1,0 +1,64 @@
+"""Location-aware score: what stands in a cell, and what was read around it the step before.
+
+    f_i = F ∗ α_{i−1}
+    e_ij = wᵀ tanh(W s_{i−1} + V h_j + U f_ij + b)
+    α_ij = exp(β e_ij) / Σ exp(β e_ij)      (sharpening; smoothing puts σ in the place of exp)
+
+Paper: Attention-Based Models for Speech Recognition (Chorowski et al., 2015), eqs. 6, 8-11 and section 2.3
+Names: s_{i-1} = query, h_j = key, α_{i-1} = state, W = query_layer, V = key_layer,
+    F = filters, U = filter_layer, w = vector, β = sharpening
+Complexity: O(S · Dk · A) once a source, then O(S · (width · filters + filters · A + A)) a step
+Differs: before the first step there is no alignment: f is 0, and a window around its median is the whole source.
+"""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from foci.errors import ConfigError
+from foci.mechanisms.scores.additive import Additive
+
+
+class LocationAware(Additive):
+    """The additive score with a term for where the last step looked; inside `foci.Attention` it steps through L.
+
+    Arguments:
+        query_dim: size of the query.
+        key_dim: size of the key.
+        hidden_dim: size of the hidden layer; the query's unless given.
+        num_filters: how many filters are convolved with the previous weights.
+        width: how many cells a filter covers; odd.
+
+    Example:
+        >>> import torch
+        >>> score = LocationAware(3, 5, 7, num_filters=2, width=3)
+        >>> key = score.project_key(torch.zeros(2, 11, 5))
+        >>> score.condition(key, torch.ones(2, 11)).shape
+        torch.Size([2, 11, 7])
+    """
+
+    def __init__(
+        self,
+        query_dim: int,
+        key_dim: int,
+        hidden_dim: int | None = None,
+        *,
+        num_filters: int = 10,
+        width: int = 101,
+    ) -> None:
+        super().__init__(query_dim, key_dim, hidden_dim, bias=True)
+        if width % 2 == 0:
+            raise ConfigError(
+                f"LocationAware: width is {width}, expected an odd number, so that a filter has a centre."
+            )
+        self.filters = nn.Conv1d(1, num_filters, width, padding=width // 2, bias=False)
+        self.filter_layer = nn.Linear(num_filters, self.vector.shape[0], bias=False)
+
+    def condition(self, key: Float[Tensor, "B S A"], previous: Float[Tensor, "B S"]) -> Float[Tensor, "B S A"]:
+        """The projected keys with ``U f`` added, ready to be compared with this step's query."""
+        if key.shape[1] == 0:
+            return key
+        features = self.filters(previous.unsqueeze(1)).mT
+        with_location: Tensor = key + self.filter_layer(features)
+        return with_location

@@ -1,0 +1,60 @@
+"""What `foci.Attention` asks of a score, and the part that all scores share."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from foci.errors import ConfigError, check_shape
+from foci.functional.scores import scaled_dot
+
+
+class Score(nn.Module):
+    """Scores in two halves, so that a decoder projects its source once and pays for its query only.
+
+    A score projects query and key, each on its own, and then compares them cell by cell. Most compare by a
+    dot product; those set ``scale``, and a fused kernel may compute them. The others set it to None and define
+    `cells`. ``query_dim`` and ``key_dim`` are the sizes it takes; None takes any.
+    """
+
+    scale: float | None = 1.0
+
+    def __init__(self, query_dim: int | None = None, key_dim: int | None = None) -> None:
+        super().__init__()
+        self.query_dim = query_dim
+        self.key_dim = key_dim
+
+    def project_query(self, query: Float[Tensor, "B L Dq"]) -> Float[Tensor, "B L P"]:
+        """The query's side of the comparison."""
+        return query
+
+    def project_key(self, key: Float[Tensor, "B S Dk"]) -> Float[Tensor, "B S P"]:
+        """The key's side of the comparison."""
+        return key
+
+    def cells(self, query: Float[Tensor, "... L P"], key: Float[Tensor, "... S P"]) -> Float[Tensor, "... L S"]:
+        """Compare each projected query with each projected key."""
+        return scaled_dot(query, key, self.scale)
+
+    def forward(self, query: Float[Tensor, "B L Dq"], key: Float[Tensor, "B S Dk"]) -> Float[Tensor, "B L S"]:
+        """The scores ``(B, L, S)``."""
+        owner = type(self).__name__
+        check_shape(owner, "query", query, "batch", "query", self.query_dim or "feature")
+        check_shape(owner, "key", key, "batch", "key", self.key_dim or "feature")
+        return self.cells(self.project_query(query), self.project_key(key))
+
+    def extra_repr(self) -> str:
+        """The sizes, for printing."""
+        return ", ".join(
+            f"{name}={size}" for name in ("query_dim", "key_dim") if (size := getattr(self, name)) is not None
+        )
+
+
+def same_size(owner: str, query_dim: int | None, key_dim: int | None) -> int | None:
+    """The one size of query and key, for scores that compare them as they are."""
+    if query_dim is not None and key_dim is not None and query_dim != key_dim:
+        raise ConfigError(
+            f"{owner}: query_dim is {query_dim} and key_dim is {key_dim}, expected the same. "
+            "Use score 'general' or 'additive' for two sizes."
+        )
+    return query_dim if key_dim is None else key_dim

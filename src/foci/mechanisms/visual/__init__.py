@@ -1,0 +1,8 @@
+"""Mechanisms that weigh a feature map: ``m(features (B, C, H, W)) -> Attended``, output of the same shape."""
+
+from foci.mechanisms.visual.cbam import CBAM, ChannelAttention
+from foci.mechanisms.visual.efficient_channel import EfficientChannel
+from foci.mechanisms.visual.spatial import SpatialAttention
+from foci.mechanisms.visual.squeeze_excitation import SqueezeExcitation
+
+__all__ = ["CBAM", "ChannelAttention", "EfficientChannel", "SpatialAttention", "SqueezeExcitation"]

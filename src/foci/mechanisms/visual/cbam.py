@@ -1,0 +1,86 @@
+"""The convolutional block attention module: first the channels of a feature map are weighed, then its places.
+
+    M_c(F)  = sigmoid(MLP(mean_ij F) + MLP(max_ij F)),   MLP(z) = W_1 relu(W_0 z)
+    M_s(F)  = sigmoid(conv2d_7x7([mean_c F_c; max_c F_c]))
+    F'      = M_c(F) F
+    F''     = M_s(F') F'
+
+Paper: CBAM: Convolutional Block Attention Module, Woo, Park, Lee, Kweon, 2018, eq. 1-3.
+Names: F = features, M_c = channel, M_s = spatial, F'' = output, r = reduction, W_0 and W_1 = channel.excite.
+Complexity: O(B C (H W + C / reduction) + B H W kernel_size²) time; the weights take O(B C H W).
+Differs: nothing. No layer has a bias, as in the equations; at least one hidden unit is kept. The weights are
+    the product of both maps, by which the features are multiplied in the end.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from foci.errors import check_positive, check_shape
+from foci.mechanisms.visual.spatial import SpatialAttention
+from foci.mechanisms.visual.squeeze_excitation import bottleneck
+from foci.results import Attended, Weights
+
+
+class ChannelAttention(nn.Module):
+    """Weighs the channels of a feature map by their averages and their maxima: the first half of `CBAM`.
+
+    Called with ``features (B, C, H, W)`` it returns an output of that shape and weights ``(B, C, 1, 1)``.
+
+    Arguments:
+        channels: channels of the features.
+        reduction: how many channels there are to each hidden unit.
+
+    Example:
+        >>> import torch
+        >>> output, weights, _ = ChannelAttention(6, reduction=3)(torch.zeros(1, 6, 2, 2))
+        >>> output.shape, weights.shape
+        (torch.Size([1, 6, 2, 2]), torch.Size([1, 6, 1, 1]))
+    """
+
+    def __init__(self, channels: int, *, reduction: int = 16) -> None:
+        super().__init__()
+        check_positive(type(self).__name__, channels=channels, reduction=reduction)
+        self.channels = channels
+        self.excite = bottleneck(channels, reduction)
+
+    def forward(self, features: Float[Tensor, "B C H W"]) -> Attended:
+        """Weigh the channels."""
+        check_shape(type(self).__name__, "features", features, "batch", self.channels, "height", "width")
+        logits = self.excite(features.mean(dim=(2, 3))) + self.excite(features.amax(dim=(2, 3)))
+        weights = torch.sigmoid(logits)[:, :, None, None]
+        return Attended(features * weights, Weights.of(weights))
+
+
+class CBAM(nn.Module):
+    """Weighs the channels and then the places of a feature map.
+
+    Called with ``features (B, C, H, W)`` it returns an output and weights of that shape. The weights are the product of
+    the maps of the submodules ``channel`` and ``spatial``, which return an `Attended` each: `foci.record` shows both.
+
+    Arguments:
+        channels: channels of the features.
+        reduction: how many channels there are to each hidden unit.
+        kernel_size: height and width of the neighbourhood that decides on a place, an odd number.
+
+    Example:
+        >>> import torch
+        >>> output, weights, _ = CBAM(6, reduction=3)(torch.zeros(1, 6, 2, 3))
+        >>> output.shape, weights.shape
+        (torch.Size([1, 6, 2, 3]), torch.Size([1, 6, 2, 3]))
+    """
+
+    def __init__(self, channels: int, *, reduction: int = 16, kernel_size: int = 7) -> None:
+        super().__init__()
+        self.channel = ChannelAttention(channels, reduction=reduction)
+        self.spatial = SpatialAttention(kernel_size=kernel_size)
+
+    def forward(self, features: Float[Tensor, "B C H W"]) -> Attended:
+        """Weigh the channels, then the places."""
+        check_shape(type(self).__name__, "features", features, "batch", self.channel.channels, "height", "width")
+        by_channel = self.channel(features)
+        by_place = self.spatial(by_channel.output)
+        weights = by_channel.weights.dense() * by_place.weights.dense()
+        return Attended(by_place.output, Weights.of(weights))

@@ -1,0 +1,66 @@
+"""Efficient channel attention: every channel weighed by the averages of the channels next to it.
+
+    z_c = mean_ij u_c(i, j)
+    s   = sigmoid(conv1d_k(z))
+    x_c = s_c u_c
+    k   = the odd number nearest to log_2(C) / γ + b / γ,  γ = 2, b = 1
+
+Paper: ECA-Net: Efficient Channel Attention for Deep Convolutional Neural Networks, Wang, Wu, Zhu, Li, Zuo, Hu, 2020,
+    eq. 7 (weights) and 12 (k).
+Names: u = features, s = weights, x = output, k = kernel_size, C = channels.
+Complexity: O(B C (H W + kernel_size)) time; the weights take O(B C).
+Differs: nothing. Where k lies half way between two odd numbers the larger is taken; beyond the first and last channel
+    the convolution sees zeros.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from foci.errors import ConfigError, check_positive, check_shape
+from foci.results import Attended, Weights
+
+
+class EfficientChannel(nn.Module):
+    """Weighs the channels of a feature map with a convolution over their averages: ``kernel_size`` parameters in all.
+
+    Called with ``features (B, C, H, W)`` it returns an output of that shape and weights ``(B, C, 1, 1)``.
+
+    Arguments:
+        channels: channels of the features.
+        kernel_size: how many neighbours count, an odd number; by the paper's rule unless given.
+
+    Example:
+        >>> import torch
+        >>> attention = EfficientChannel(256)
+        >>> attention.kernel_size
+        5
+        >>> output, weights, _ = attention(torch.zeros(1, 256, 2, 2))
+        >>> output.shape, weights.shape
+        (torch.Size([1, 256, 2, 2]), torch.Size([1, 256, 1, 1]))
+    """
+
+    def __init__(self, channels: int, *, kernel_size: int | None = None) -> None:
+        super().__init__()
+        check_positive(type(self).__name__, channels=channels)
+        self.channels = channels
+        self.kernel_size = _adapted(channels) if kernel_size is None else kernel_size
+        if self.kernel_size < 1 or self.kernel_size % 2 == 0:
+            raise ConfigError(f"{type(self).__name__}: kernel_size is {kernel_size}, expected an odd number above 0.")
+        self.convolve = nn.Conv1d(1, 1, self.kernel_size, padding=self.kernel_size // 2, bias=False)
+
+    def forward(self, features: Float[Tensor, "B C H W"]) -> Attended:
+        """Weigh the channels."""
+        check_shape(type(self).__name__, "features", features, "batch", self.channels, "height", "width")
+        logits = self.convolve(features.mean(dim=(2, 3)).unsqueeze(1)).squeeze(1)
+        weights = torch.sigmoid(logits)[:, :, None, None]
+        return Attended(features * weights, Weights.of(weights))
+
+
+def _adapted(channels: int) -> int:
+    width = (math.log2(channels) + 1) / 2
+    return 2 * int(width / 2) + 1

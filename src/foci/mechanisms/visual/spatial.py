@@ -1,0 +1,49 @@
+"""Spatial attention: every place of a feature map weighed by what its channels hold on average and at most.
+
+    M(i, j) = sigmoid(conv2d_7x7([mean_c F_c; max_c F_c])(i, j))
+    F'_c    = M F_c
+
+Paper: CBAM: Convolutional Block Attention Module, Woo, Park, Lee, Kweon, 2018, eq. 3.
+Names: F = features, M = weights, F' = output, 7 = kernel_size.
+Complexity: O(B H W (C + kernel_size²)) time; the weights take O(B H W).
+Differs: nothing. The authors' program also normalises the batch between convolution and sigmoid; the equation does not,
+    and neither does this.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from foci.errors import ConfigError, check_shape
+from foci.results import Attended, Weights
+
+
+class SpatialAttention(nn.Module):
+    """Weighs the places of a feature map, whatever its number of channels.
+
+    Called with ``features (B, C, H, W)`` it returns an output of that shape and weights ``(B, 1, H, W)``.
+
+    Arguments:
+        kernel_size: height and width of the neighbourhood that decides on a place, an odd number.
+
+    Example:
+        >>> import torch
+        >>> output, weights, _ = SpatialAttention()(torch.zeros(1, 6, 2, 3))
+        >>> output.shape, weights.shape
+        (torch.Size([1, 6, 2, 3]), torch.Size([1, 1, 2, 3]))
+    """
+
+    def __init__(self, *, kernel_size: int = 7) -> None:
+        super().__init__()
+        if kernel_size < 1 or kernel_size % 2 == 0:
+            raise ConfigError(f"{type(self).__name__}: kernel_size is {kernel_size}, expected an odd number above 0.")
+        self.convolve = nn.Conv2d(2, 1, kernel_size, padding=kernel_size // 2, bias=False)
+
+    def forward(self, features: Float[Tensor, "B C H W"]) -> Attended:
+        """Weigh the places."""
+        check_shape(type(self).__name__, "features", features, "batch", "channel", "height", "width")
+        pooled = torch.cat([features.mean(dim=1, keepdim=True), features.amax(dim=1, keepdim=True)], dim=1)
+        weights = torch.sigmoid(self.convolve(pooled))
+        return Attended(features * weights, Weights.of(weights))

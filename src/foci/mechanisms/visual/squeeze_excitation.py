@@ -1,0 +1,57 @@
+"""Squeeze-and-excitation: every channel weighed by what all channels hold on average.
+
+    z_c = mean_ij u_c(i, j)
+    s   = sigmoid(W_2 relu(W_1 z))
+    x_c = s_c u_c
+
+Paper: Squeeze-and-Excitation Networks, Hu, Shen, Sun, 2018, eq. 2-4.
+Names: u = features, s = weights, x = output, r = reduction, W_1 and W_2 = excite.
+Complexity: O(B C (H W + C / reduction)) time; the weights take O(B C).
+Differs: nothing. The two layers have no bias, as in the equation; at least one hidden unit is kept.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from foci.errors import check_positive, check_shape
+from foci.results import Attended, Weights
+
+
+class SqueezeExcitation(nn.Module):
+    """Weighs the channels of a feature map by their averages.
+
+    Called with ``features (B, C, H, W)`` it returns an output of that shape and weights ``(B, C, 1, 1)``.
+
+    Arguments:
+        channels: channels of the features.
+        reduction: how many channels there are to each hidden unit.
+
+    Example:
+        >>> import torch
+        >>> output, weights, _ = SqueezeExcitation(6, reduction=3)(torch.zeros(1, 6, 2, 2))
+        >>> output.shape, weights.shape
+        (torch.Size([1, 6, 2, 2]), torch.Size([1, 6, 1, 1]))
+        >>> weights.dense().flatten().tolist()
+        [0.5, 0.5, 0.5, 0.5, 0.5, 0.5]
+    """
+
+    def __init__(self, channels: int, *, reduction: int = 16) -> None:
+        super().__init__()
+        check_positive(type(self).__name__, channels=channels, reduction=reduction)
+        self.channels = channels
+        self.excite = bottleneck(channels, reduction)
+
+    def forward(self, features: Float[Tensor, "B C H W"]) -> Attended:
+        """Weigh the channels."""
+        check_shape(type(self).__name__, "features", features, "batch", self.channels, "height", "width")
+        weights = torch.sigmoid(self.excite(features.mean(dim=(2, 3))))[:, :, None, None]
+        return Attended(features * weights, Weights.of(weights))
+
+
+def bottleneck(channels: int, reduction: int) -> nn.Sequential:
+    """``W_2 relu(W_1 ·)`` by way of ``channels / reduction`` hidden units."""
+    hidden = max(1, channels // reduction)
+    return nn.Sequential(nn.Linear(channels, hidden, bias=False), nn.ReLU(), nn.Linear(hidden, channels, bias=False))

@@ -1,0 +1,443 @@
+"""Record what any PyTorch model attends to, without changing what it computes.
+
+    with foci.record(model) as tape:
+        model(inputs)
+    tape["encoder.layers.0.self_attn"].dense()      # (B, H, L, S)
+
+Seen are the mechanisms of foci, `torch.nn.MultiheadAttention`, and every call of
+`torch.nn.functional.scaled_dot_product_attention` or `multi_head_attention_forward`: so also the models of Hugging
+Face with their default attention. What is recorded are handles (`foci.results.Weights`): queries, keys and masks are
+kept, weights are computed when asked for. They are the weights before dropout.
+
+Not seen is attention of another make: a softmax over products written out by hand, flex_attention, the kernels of
+packages such as flash-attn, and whatever runs inside TorchScript or an exported program.
+
+Results stay the same bit for bit, torch's fused inference paths included. Only what `torch.compile` made runs eagerly
+meanwhile: there they are equal to rounding.
+
+How: while a module of the model runs, a `TorchFunctionMode` sees each function of torch that is called, under
+whichever name it was imported, and hooks for all modules tell whose call it is. Nothing is hung on the model itself,
+so it can be copied or saved meanwhile. A mode closes torch's fused paths; therefore it is set aside in the modules
+that have one, and their weights are worked out from their inputs.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any, TypeGuard
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import module as all_modules
+from torch.overrides import TorchFunctionMode, _get_current_function_mode
+from torch.utils._pytree import tree_map_only
+
+from foci import torch_calls
+from foci.errors import ConfigError, UnknownNameError, unknown_name
+from foci.results import Attended, Matched, Weights
+
+ROOT = "."
+"""The path of the model itself: no module inside it can have this name."""
+
+_NOTHING = (
+    "No attention was recorded: either the model was not called in the with-block, or it computes its attention in "
+    "a way that cannot be seen; see foci.record."
+)
+
+
+@contextmanager
+def record(model: nn.Module, *, detach: bool = False) -> Iterator[Tape]:
+    """Record every attention that runs inside ``model`` during the with-block; the `Tape` stays usable after it.
+
+    Arguments:
+        model: any module, in training or evaluation, on any device. Call it as you always do. A compiled model runs
+            eagerly in the block, and has the paths of the model it was made from.
+        detach: let go of the graph. Otherwise weights recorded with gradients on are part of it: a penalty on their
+            entropy can be added to the loss, but the graph lives as long as the tape.
+
+    Only this thread is recorded. Blocks may be nested or overlap, on one model or several; each has its own tape.
+    What activation checkpointing computes a second time, in the backward pass, is not recorded a second time.
+
+    Example:
+        >>> import torch
+        >>> from foci.record import record
+        >>> model = torch.nn.TransformerEncoderLayer(8, nhead=2, dim_feedforward=16, batch_first=True)
+        >>> with record(model, detach=True) as tape:
+        ...     output = model(torch.zeros(1, 3, 8))
+        >>> tape
+        Tape of 1 attention
+          self_attn  (1, 2, 3, 3)
+        >>> tape["self_attn"].heads(0).rows(2)
+        tensor([[0.3333, 0.3333, 0.3333]])
+    """
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"record: model is a {type(model).__name__}, expected a torch.nn.Module.")
+    recording = _Recording(Tape(), _paths(model), detach)
+    watcher = _thread.watcher
+    _process.start(recording.paths)
+    watcher.recordings.append(recording)
+    try:
+        yield recording.tape
+    finally:
+        watcher.recordings.remove(recording)
+        if not watcher.recordings:
+            watcher.unwind(0)
+        _process.stop()
+
+
+class Tape(Mapping[str, Weights]):
+    """What was attended to, in order of execution: module path -> `Weights`.
+
+    The first call of the module ``encoder.attention`` has the key ``"encoder.attention"``, the next
+    ``"encoder.attention#1"``, and so on; ``tape["encoder.attention", 1]`` is the same, and
+    ``tape.calls("encoder.attention")`` lists them all. The model itself is ``"."``. A module that stands in several
+    places goes by the first. Further weights of a mechanism follow a colon: ``"path:read"`` and ``"path:write"`` of a
+    memory, ``"path:left"`` and ``"path:right"`` of a pair.
+    """
+
+    def __init__(self) -> None:
+        self._entries: list[_Entry] = []
+        self._calls: dict[str, list[Weights]] | None = None
+
+    @property
+    def paths(self) -> list[str]:
+        """Each path once, in order of its first call."""
+        return list(self._by_path())
+
+    def calls(self, path: str) -> list[Weights]:
+        """The weights of every call of this path."""
+        calls = self._by_path().get(_spelled(path))
+        if calls is None:
+            raise self._unknown(path)
+        return list(calls)
+
+    def __getitem__(self, key: str | tuple[str, int]) -> Weights:
+        path, number = key if isinstance(key, tuple) else _split(key)
+        calls = self.calls(path)
+        if not -len(calls) <= number < len(calls):
+            raise UnknownNameError(f"unknown call {number} of {path!r}. It was called {len(calls)} times, from 0 on.")
+        return calls[number]
+
+    def __iter__(self) -> Iterator[str]:
+        counts: dict[str, int] = {}
+        for entry in self._entries:
+            number = counts[entry.path] = counts.get(entry.path, -1) + 1
+            yield f"{entry.path}#{number}" if number else entry.path
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        if not self._entries:
+            return f"Tape of 0 attentions\n  {_NOTHING}"
+        lines = [f"Tape of {len(self)} attention{'s' if len(self) > 1 else ''}"]
+        width = max(len(path) for path in self.paths)
+        for path, calls in self._by_path().items():
+            shape = str(tuple(calls[0].shape))
+            if len(calls) > 1:
+                shape += f" … {tuple(calls[-1].shape)}, {len(calls)} calls"
+            lines.append(f"  {path:<{width}}  {shape}")
+        return "\n".join(lines)
+
+    def _by_path(self) -> dict[str, list[Weights]]:
+        if self._calls is None:
+            self._calls = {}
+            for entry in self._entries:
+                self._calls.setdefault(entry.path, []).append(entry.weights)
+        return self._calls
+
+    def _unknown(self, path: str) -> UnknownNameError:
+        if not self._entries:
+            return UnknownNameError(f"unknown path {path!r}. {_NOTHING}")
+        return unknown_name("path", path, self.paths)
+
+    def _add(self, entry: _Entry) -> None:
+        self._entries.append(entry)
+        self._calls = None
+
+    def _drop(self, entry: _Entry) -> None:
+        self._entries.remove(entry)
+        self._calls = None
+
+
+@dataclass(eq=False)
+class _Entry:
+    path: str
+    weights: Weights
+
+
+@dataclass(eq=False)
+class _Recording:
+    """One with-block: its tape, and the path of every module of its model."""
+
+    tape: Tape
+    paths: dict[nn.Module, str]
+    detach: bool
+
+    def add(self, module: nn.Module, suffix: str, weights: Weights) -> _Entry:
+        if self.detach:
+            weights = tree_map_only(Tensor, Tensor.detach, weights)
+        entry = _Entry(self.paths[module] + suffix, weights)
+        self.tape._add(entry)
+        return entry
+
+
+@dataclass(eq=False)
+class _Frame:
+    """A module that runs: its `forward` or, when ``reading``, its `read`."""
+
+    module: nn.Module
+    reading: bool
+    fusible: bool  # it may take a fused path of torch, which is open only while no mode is on
+    was_watching: bool  # whether the mode was on when the module was called
+    length: int = 0  # of the source of an nn.TransformerEncoder, padding included
+    called: list[nn.Module] = field(default_factory=list)
+    seen: list[tuple[Tape, _Entry]] = field(default_factory=list)  # functions of torch that it called itself
+    answered: bool = False  # its `read` is recorded, so its `forward` need not be
+
+
+class _Watcher(TorchFunctionMode):
+    """One thread's recordings, the modules that run in it, and the mode that sees the functions they call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recordings: list[_Recording] = []
+        self.frames: list[_Frame] = []
+        self.watching = False
+        self.masks = torch_calls.Copies()
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Iterable[type], args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Call the function and, when it attends, record it."""
+        kwargs = kwargs or {}
+        output = func(*args, **kwargs)
+        # The weights of a fusible module are worked out when it returns.
+        if func in torch_calls.FUNCTIONS and self.frames and not self.frames[-1].fusible:
+            self._saw(torch_calls.FUNCTIONS[func](self.masks, *args, **kwargs))
+        return output
+
+    def enter(self, module: nn.Module, args: tuple[Any, ...] = (), *, reading: bool = False) -> None:
+        """A module is called."""
+        # A fused layer never calls its attention: whoever records only that must hear of the layer.
+        if not self.knows(module) and not (_is_encoder_layer(module) and self.knows(module.self_attn)):
+            return
+        if self.frames:
+            self.frames[-1].called.append(module)
+        frame = _Frame(module, reading, not reading and _is_fusible(module), self.watching)
+        if type(module) is nn.TransformerEncoder and args and not args[0].is_nested:
+            frame.length = args[0].shape[1]
+        self.frames.append(frame)
+        self._watch(not frame.fusible)
+
+    def leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> None:
+        """It returns; without an output it has failed."""
+        depths = [depth for depth, frame in enumerate(self.frames) if frame.module is module]
+        if not depths:
+            return
+        frame = self.frames[depths[-1]]
+        length = next((outer.length for outer in reversed(self.frames) if outer.length), 0)
+        self.unwind(depths[-1])
+        if output is None:
+            return
+        answers = _answers(output)
+        if answers:
+            # A module that says what it attended to speaks for the functions it called on the way.
+            for tape, entry in frame.seen:
+                tape._drop(entry)
+            if not frame.answered:
+                self._add(module, answers)
+            if frame.reading and len(depths) > 1:
+                self.frames[depths[-2]].answered = True
+        elif frame.fusible and isinstance(module, nn.MultiheadAttention):
+            self._add(module, {"": torch_calls.of_multi_head_module(self.masks, module, length, *args, **kwargs)})
+        elif frame.fusible and _is_encoder_layer(module) and module.self_attn not in frame.called:
+            weights = torch_calls.of_encoder_layer(self.masks, module, length, *args, **kwargs)
+            self._add(module.self_attn, {"": weights})
+
+    def unwind(self, depth: int) -> None:
+        """Forget the frames from ``depth`` on: several, when a KeyboardInterrupt kept torch from calling the hook."""
+        while len(self.frames) > depth:
+            self._watch(self.frames.pop().was_watching)
+        if not self.frames:
+            self.masks.forget()
+
+    def knows(self, module: nn.Module) -> bool:
+        """Whether the module belongs to a model that is recorded."""
+        return any(module in recording.paths for recording in self.recordings)
+
+    def _watch(self, on: bool) -> None:
+        """Turn the mode on or off. Below a mode of the user's it stays on: that one closes the fused paths anyway."""
+        if on and not self.watching:
+            self.__enter__()  # type: ignore[no-untyped-call]
+            self.watching = True
+        elif not on and self.watching and _get_current_function_mode() is self:
+            self.__exit__(None, None, None)
+            self.watching = False
+
+    def _saw(self, weights: Weights) -> None:
+        """Record a function of torch for the innermost module of each model."""
+        for recording in self._active():
+            frames = [frame for frame in self.frames if frame.module in recording.paths]
+            if frames:
+                frames[-1].seen.append((recording.tape, recording.add(frames[-1].module, "", weights)))
+
+    def _add(self, module: nn.Module, answers: Mapping[str, Weights]) -> None:
+        """Record what a module attended to."""
+        for recording in self._active():
+            if module in recording.paths:
+                for suffix, weights in answers.items():
+                    recording.add(module, suffix, weights)
+
+    def _active(self) -> list[_Recording]:
+        # In the backward pass activation checkpointing runs modules again: those are on the tape already.
+        return [] if torch._C._current_graph_task_id() != -1 else self.recordings
+
+
+class _Thread(threading.local):
+    """Torch keeps a stack of modes for each thread, and so do we."""
+
+    def __init__(self) -> None:
+        self.watcher = _Watcher()
+
+
+class _Process:
+    """What all threads share (hooks, wrapped reads, the compiler's stance), from the first block to the last."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.blocks = 0
+        self.undo: list[Callable[[], object]] = []
+
+    def start(self, modules: Iterable[nn.Module]) -> None:
+        with self.lock:
+            self.blocks += 1
+            if self.blocks == 1:
+                self._install_hooks()
+                self._run_eagerly()
+            for module in modules:
+                self._wrap_read(module)
+
+    def stop(self) -> None:
+        with self.lock:
+            self.blocks -= 1
+            if not self.blocks:
+                while self.undo:
+                    self.undo.pop()()
+
+    def _install_hooks(self) -> None:
+        before = all_modules.register_module_forward_pre_hook(_on_call)
+        after = all_modules.register_module_forward_hook(_on_return, with_kwargs=True, always_call=True)
+        self.undo += [before.remove, after.remove]
+        # The handle forgets to take its number out of this table.
+        self.undo.append(lambda: all_modules._global_forward_hooks_with_kwargs.pop(after.id, None))
+
+    def _run_eagerly(self) -> None:
+        if "torch._dynamo" not in sys.modules:
+            return  # nothing has been compiled yet, and loading it takes seconds
+        stance = torch.compiler.set_stance("force_eager")
+        self.undo.append(lambda: stance.__exit__(None, None, None))
+        # Compiled modules warn of hooks that fire twice. Ours do not mind: the wrapper has no path.
+        quiet = warnings.catch_warnings()
+        quiet.__enter__()
+        self.undo.append(lambda: quiet.__exit__(None, None, None))
+        warnings.filterwarnings("ignore", message=r"Using `torch.compile\(module\)` when there are global hooks")
+
+    def _wrap_read(self, module: nn.Module) -> None:
+        """Watch `read`, which decoders call themselves at each step: in the class, so a copy of the module is clean."""
+        owner = next((cls for cls in type(module).__mro__ if "read" in vars(cls)), None)
+        if owner is None or not callable(getattr(module, "prepare", None)):
+            return
+        read = vars(owner)["read"]
+        if isinstance(read, FunctionType) and not hasattr(read, "_is_watched"):
+            owner.read = _watched(read)  # type: ignore[attr-defined]
+            self.undo.append(functools.partial(setattr, owner, "read", read))
+
+
+_thread = _Thread()
+_process = _Process()
+
+
+def _on_call(module: nn.Module, args: tuple[Any, ...]) -> None:
+    watcher = _thread.watcher
+    if watcher.recordings and not torch.compiler.is_compiling():
+        watcher.enter(module, args)
+
+
+def _on_return(module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
+    watcher = _thread.watcher
+    if watcher.recordings and not torch.compiler.is_compiling():
+        kwargs, output = rest if len(rest) == 2 else ({}, None)  # after an exception torch passes no kwargs
+        watcher.leave(module, args, kwargs, output)
+
+
+def _watched(read: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(read)
+    def watched(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        watcher = _thread.watcher
+        inside = watcher.frames and watcher.frames[-1].reading and watcher.frames[-1].module is module
+        if inside or not watcher.knows(module):  # inside: super().read(…)
+            return read(module, *args, **kwargs)
+        watcher.enter(module, reading=True)
+        output = None
+        try:
+            output = read(module, *args, **kwargs)
+        finally:
+            watcher.leave(module, args, kwargs, output)
+        return output
+
+    watched._is_watched = True  # type: ignore[attr-defined]
+    return watched
+
+
+def _paths(model: nn.Module) -> dict[nn.Module, str]:
+    """The path of each module; what `torch.compile` wraps goes by the path of its wrapper."""
+    paths = {}
+    for name, module in model.named_modules():
+        if "_orig_mod" not in module._modules:
+            paths[module] = ".".join(part for part in name.split(".") if part != "_orig_mod") or ROOT
+    return paths
+
+
+def _is_encoder_layer(module: nn.Module) -> TypeGuard[nn.TransformerEncoderLayer]:
+    return type(module) is nn.TransformerEncoderLayer
+
+
+def _is_fusible(module: nn.Module) -> bool:
+    """Whether the module has a fused path, for inference, which calls none of the functions we know."""
+    if module.training:
+        return False
+    if isinstance(module, nn.MultiheadAttention):
+        return getattr(module.forward, "__func__", None) is nn.MultiheadAttention.forward
+    return _is_encoder_layer(module) or type(module) is nn.TransformerEncoder
+
+
+def _answers(output: Any) -> dict[str, Weights]:
+    """The weights that a mechanism of foci returned, by what is to follow its path."""
+    answers: dict[str, Weights | None] = {}
+    if isinstance(output, Attended):
+        answers = {"": output.weights}
+    elif isinstance(output, Matched):
+        answers = {"": output.weights, ":left": output.left, ":right": output.right}
+    elif isinstance(output, tuple) and len(output) == 2 and "read_weights" in getattr(output[1], "_fields", ()):
+        state = output[1]
+        answers = {":read": Weights.of(state.read_weights), ":write": Weights.of(state.write_weights)}
+    return {suffix: weights for suffix, weights in answers.items() if weights is not None}
+
+
+def _spelled(path: str) -> str:
+    """The path as the tape writes it: the model itself may be "" too, as in `named_modules`."""
+    return ROOT + path if path[:1] in ("", ":") else path
+
+
+def _split(key: str) -> tuple[str, int]:
+    """``"path#2"`` -> ``("path", 2)``."""
+    path, mark, number = key.rpartition("#")
+    return (path, int(number)) if mark and number.isdecimal() and number[0] != "0" else (key, 0)

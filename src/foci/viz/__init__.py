@@ -1,0 +1,5 @@
+"""Pictures of weights. What is drawn are arrays and labels; nothing here knows a model."""
+
+from foci.viz.heatmap import heatmap
+
+__all__ = ["heatmap"]

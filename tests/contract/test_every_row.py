@@ -1,0 +1,138 @@
+"""What holds for every row of the catalogue, whatever its family."""
+
+import copy
+
+import pytest
+import torch
+from cases import B, any_inputs, make, names, output_of, tensors
+from torch import nn
+
+import foci
+from foci.catalog import MECHANISMS
+from foci.errors import ShapeError
+
+EVERY = list(MECHANISMS)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_card_speaks_for_itself(name):
+    row = MECHANISMS[name]
+    assert row.family in ("attend", "pool", "pair", "memory", "map")
+    for text in (row.summary, row.equation, row.paper, row.names, row.complexity, row.differs):
+        assert text, f"{row.doc} lacks a section"
+    assert row.summary.endswith(".")
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_forward_changes_nothing_on_the_module(name):
+    module = make(name, train=True)
+    attributes = {path: dict(part.__dict__) for path, part in module.named_modules()}
+    before = copy.deepcopy(module.state_dict())
+    module(*any_inputs(name))
+    after = module.state_dict()
+    assert all(torch.equal(before[key], after[key]) for key in before)
+    for path, part in module.named_modules():
+        assert part.__dict__.keys() == attributes[path].keys()
+        assert all(part.__dict__[key] is attributes[path][key] for key in attributes[path])
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_state_dict_round_trip(name):
+    module, other = make(name), foci.build(name, **MECHANISMS[name].example).eval()
+    other.load_state_dict(module.state_dict())
+    inputs = any_inputs(name)
+    for ours, theirs in zip(tensors(module(*inputs)), tensors(other(*inputs))):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_parameter_matters(name):
+    module = make(name, torch.float64, train=True)
+    result = module(*any_inputs(name, dtype=torch.float64))
+    generator = torch.Generator().manual_seed(3)
+    parts = [t for t in tensors(result) if t.is_floating_point()]
+    log_prob = getattr(getattr(result, "weights", None), "log_prob", None)
+    parts += [] if log_prob is None else [log_prob]
+    loss = sum((torch.randn(t.shape, generator=generator, dtype=t.dtype) * t).sum() for t in parts)
+    if not list(module.parameters()):
+        pytest.skip("no parameters")
+    loss.backward()
+    for path, parameter in module.named_parameters():
+        assert parameter.grad is not None, path
+        assert parameter.grad.isfinite().all(), path
+        assert parameter.grad.abs().max() > 0, path
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_bfloat16(name):
+    module = make(name, torch.bfloat16)
+    result = module(*any_inputs(name, dtype=torch.bfloat16))
+    assert output_of(result).dtype == torch.bfloat16
+    assert all(t.isfinite().all() for t in tensors(result))
+    exact = make(name)(*[t.float() for t in any_inputs(name, dtype=torch.bfloat16)])
+    if name not in ("hard", "gumbel", "crf", "ntm"):  # a choice may flip; sums over steps add up the rounding
+        torch.testing.assert_close(output_of(result).float(), output_of(exact), atol=0.15, rtol=0.1)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_empty_batch(name):
+    result = make(name)(*any_inputs(name, batch=0))
+    assert all(t.shape[0] == 0 for t in tensors(result))
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_eval_is_repeatable_and_rows_do_not_see_each_other(name):
+    module, inputs = make(name), any_inputs(name)
+    whole = tensors(module(*inputs))
+    again = tensors(module(*inputs))
+    for b in range(B):
+        alone = tensors(module(*[t[b : b + 1] for t in inputs]))
+        for one, two, three in zip(whole, again, alone):
+            assert torch.equal(one, two)
+            torch.testing.assert_close(one[b : b + 1], three, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_wrong_rank_size_and_dtype_are_named(name):
+    module, inputs = make(name), any_inputs(name)
+    last = inputs[-1]
+    with pytest.raises(ShapeError, match=r"has shape .*expected"):
+        module(*inputs[:-1], last.unsqueeze(0).unsqueeze(0))
+    with pytest.raises(ShapeError, match="dtype"):
+        module(*inputs[:-1], last.long())
+    first = inputs[0]
+    wider = torch.cat([first, first], dim=1 if MECHANISMS[name].family == "map" else -1)
+    if MECHANISMS[name].family != "map" or "channels" in MECHANISMS[name].example:
+        with pytest.raises(ShapeError, match=rf"{tuple(wider.shape)}".replace("(", r"\(").replace(")", r"\)")):
+            module(wider, *inputs[1:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EVERY)
+def test_compiles_without_a_break(name):
+    torch._dynamo.reset()
+    module, inputs = make(name), any_inputs(name)
+    compiled = torch.compile(module, fullgraph=True)
+    for ours, theirs in zip(tensors(module(*inputs)), tensors(compiled(*inputs))):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_record_sees_it(name):
+    model = nn.Sequential()
+    model.add_module("inner", make(name))
+
+    with foci.record(model) as tape:
+        result = model.inner(*any_inputs(name))
+    found = [weights for path, weights in tape.items() if path.startswith("inner")]
+    assert found
+    if MECHANISMS[name].family != "memory":
+        assert any(torch.equal(w.dense(), result.weights.dense()) for w in found)
+
+
+def test_unknown_names_list_the_near_ones():
+    with pytest.raises(foci.errors.UnknownNameError, match="'additive'"):
+        foci.build("aditive")
+    with pytest.raises(foci.errors.ConfigError, match="query_dim=5"):
+        foci.build("additive", query_size=3)
+    assert names("map") == ["squeeze_excitation", "efficient_channel", "cbam", "spatial"]

@@ -1,0 +1,114 @@
+"""The handle: every method equals the dense weights, whatever it computes them from, and in chunks."""
+
+import pytest
+import torch
+
+import foci
+from foci import masks, results
+from foci.errors import ConfigError, ShapeError
+from foci.results import Dense, DotSoftmax, Weights, Windowed
+
+B, H, L, S, K = 2, 3, 5, 7, 4
+
+
+def sources():
+    torch.manual_seed(1)
+    query, key = torch.randn(B, H, L, K), torch.randn(B, H, S, K)
+    mask = masks.keys(masks.lengths([0, 4], S)).unsqueeze(1)
+    return {
+        "dots": DotSoftmax(query, key, 0.5),
+        "masked": DotSoftmax(query, key, 0.5, mask=mask, bias=torch.randn(1, H, L, S)),
+        "causal": DotSoftmax(query, key, 0.5, window=(None, 0)),
+        "upper left": DotSoftmax(query, key, 0.5, window=(2, 0), offset=0),
+        "grouped": DotSoftmax(torch.randn(B, 6, L, K), key, 0.5, mask=mask, window=(1, 2)),
+        "one batch of keys": DotSoftmax(query, key[:1], 0.5),
+        "dense": Dense(torch.softmax(torch.randn(B, H, L, S), dim=-1)),
+        "windowed": Windowed(torch.rand(B, H, L, 3), torch.randint(-1, S - 1, (B, H, L)), S),
+    }
+
+
+@pytest.fixture(params=list(sources()))
+def weights(request, monkeypatch):
+    monkeypatch.setattr(results, "_CHUNK", 2 * B * H * S)  # two rows at a time
+    return Weights(sources()[request.param])
+
+
+def test_shape_and_rows(weights):
+    dense = weights.dense()
+    assert weights.shape == dense.shape
+    for index in (0, -1, 3, slice(1, 4), [0, 2], torch.tensor([4, 1])):
+        torch.testing.assert_close(weights.rows(index), dense[..., index, :])
+
+
+def test_reductions(weights):
+    dense = weights.dense()
+    values, cells = weights.topk(3)
+    torch.testing.assert_close(values, dense.topk(3).values)
+    torch.testing.assert_close(dense.gather(-1, cells), values)
+    assert torch.equal(dense.gather(-1, weights.argmax().unsqueeze(-1)), dense.amax(-1, keepdim=True))
+    torch.testing.assert_close(weights.entropy(), torch.special.entr(dense).sum(-1))
+    chosen = torch.rand(B, 1, S) > 0.5
+    torch.testing.assert_close(weights.mass(chosen), (dense * chosen.unsqueeze(1)).sum(-1))
+    per_row = torch.rand(B, L, S) > 0.5
+    torch.testing.assert_close(weights.mass(per_row), (dense * per_row.unsqueeze(1)).sum(-1))
+
+
+def test_heads(weights):
+    dense = weights.dense()
+    torch.testing.assert_close(weights.heads(1).dense(), dense[:, 1])
+    torch.testing.assert_close(weights.heads(slice(1, 3)).dense(), dense[:, 1:3])
+    torch.testing.assert_close(weights.heads(torch.tensor([2, 0])).dense(), dense[:, [2, 0]])
+    torch.testing.assert_close(weights.heads(1).entropy(), torch.special.entr(dense[:, 1]).sum(-1))
+    mean = weights.mean_heads()
+    assert mean.shape == (B, L, S)
+    torch.testing.assert_close(mean.dense(), dense.mean(1))
+    torch.testing.assert_close(mean.topk(2)[0], dense.mean(1).topk(2).values)
+    with pytest.raises(ShapeError, match="before the mean|head axis"):
+        mean.heads(0)
+
+
+def test_reductions_are_differentiable(monkeypatch):
+    monkeypatch.setattr(results, "_CHUNK", 10)
+    query = torch.randn(2, L, K, dtype=torch.float64, requires_grad=True)
+    key = torch.randn(2, S, K, dtype=torch.float64, requires_grad=True)
+    mask = masks.keys(masks.lengths([0, 4], S))
+
+    def run(query, key):
+        weights = foci.attend(query, key, key, mask).weights
+        return weights.entropy(), weights.topk(2)[0], weights.mass(masks.causal(L, S))
+
+    assert torch.autograd.gradcheck(run, (query, key))
+
+
+def test_wrong_calls():
+    weights = Weights.of(torch.ones(B, L, S))
+    with pytest.raises(ConfigError, match="expected 0 to 7"):
+        weights.topk(8)
+    with pytest.raises(ShapeError, match="head axis"):
+        weights.heads(0)
+    with pytest.raises(ShapeError, match="torch.bool"):
+        weights.mass(torch.ones(B, L, S))
+
+
+def test_nothing_of_size_L_by_S_is_kept_or_built_at_4096():
+    """Run in this process with a counting allocator: the largest tensor any operation makes stays a chunk."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Largest(TorchDispatchMode):
+        cells = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            for tensor in torch.utils._pytree.tree_leaves(out):
+                if isinstance(tensor, torch.Tensor):
+                    Largest.cells = max(Largest.cells, tensor.untyped_storage().nbytes())
+            return out
+
+    query = torch.randn(1, 8, 4096, 16, requires_grad=True)
+    weights = foci.attend(query, query, query).weights
+    with Largest():
+        values, _ = weights.topk(8)
+        entropy = weights.entropy()
+    assert values.shape == (1, 8, 4096, 8)
+    assert entropy.requires_grad
+    assert Largest.cells < 17e6  # the dense matrix takes 537 MB
