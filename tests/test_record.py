@@ -74,7 +74,8 @@ def close(got: Tensor, want: Tensor) -> bool:
 # ---------------------------------------------------------------- scaled_dot_product_attention
 
 L, S, D = 3, 7, 5
-BOOL = torch.rand(L, S, generator=torch.Generator().manual_seed(3)) > 0.4
+CHANCE = torch.Generator().manual_seed(3)
+BOOL = torch.rand(L, S, generator=CHANCE) > 0.4
 BOOL[1] = False  # a query that may read nothing
 FLOAT = torch.where(BOOL, 0.3, -torch.inf).double()
 SDPA_CALLS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
@@ -84,10 +85,18 @@ SDPA_CALLS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] =
     "five axes": ((2, 3, 11, L, D), (2, 3, 11, S, D), {}),
     "scale": ((2, 11, L, D), (2, 11, S, D), {"scale": 0.7}),
     "boolean mask": ((2, 11, L, D), (2, 11, S, D), {"attn_mask": BOOL}),
-    "boolean mask by head": ((2, 11, L, D), (2, 11, S, D), {"attn_mask": BOOL & (randn(11, L, S) < 1)}),
-    "boolean mask of keys": ((2, 11, L, D), (2, 11, S, D), {"attn_mask": randn(2, 1, 1, S) < 0.5}),
+    "boolean mask by head": (
+        (2, 11, L, D),
+        (2, 11, S, D),
+        {"attn_mask": BOOL & (torch.rand(11, L, S, generator=CHANCE) > 0.2)},
+    ),
+    "boolean mask of keys": (
+        (2, 11, L, D),
+        (2, 11, S, D),
+        {"attn_mask": torch.rand(2, 1, 1, S, generator=CHANCE) > 0.3},
+    ),
     "expanded mask": ((2, 11, L, D), (2, 11, S, D), {"attn_mask": BOOL[None, None].expand(2, 11, L, S)}),
-    "float mask": ((2, 11, L, D), (2, 11, S, D), {"attn_mask": randn(2, 1, L, S)}),
+    "float mask": ((2, 11, L, D), (2, 11, S, D), {"attn_mask": torch.rand(2, 1, L, S, generator=CHANCE).double()}),
     "float mask with -inf": ((2, L, D), (2, S, D), {"attn_mask": FLOAT}),
     "causal, more keys": ((2, 11, L, D), (2, 11, S, D), {"is_causal": True}),
     "causal, more queries": ((2, 11, S, D), (2, 11, L, D), {"is_causal": True}),
@@ -100,6 +109,7 @@ SDPA_CALLS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] =
     "grouped, five axes": ((2, 5, 6, L, D), (2, 5, 3, S, D), {"enable_gqa": True}),
     "grouped, one key head": ((2, 6, L, D), (2, 1, S, D), {"enable_gqa": True}),
     "grouped, one batch of keys": ((2, 6, L, D), (1, 3, S, D), {"enable_gqa": True}),
+    "grouped, one batch of queries": ((1, 6, L, D), (2, 3, S, D), {"enable_gqa": True}),
 }
 
 
@@ -155,6 +165,20 @@ def test_handle_stays_right_when_buffers_are_written_to():
         query.zero_(), key.zero_()
     assert close(tape["."].dense(), want)
     assert close(tape[".#1"].rows(1).sum(-1), torch.ones(2))
+
+
+def test_a_mask_written_to_between_two_layers():
+    class Model(nn.Module):
+        def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+            for row in range(S):
+                mask[row:, row] = True  # the layer may read one cell more
+                F.scaled_dot_product_attention(x, x, x, mask)
+            return x
+
+    model = Model()
+    with record(model) as tape:
+        model(randn(2, S, D), torch.zeros(S, S, dtype=torch.bool))
+    assert [int((weights.dense()[0, -1] > 0).sum()) for weights in tape.values()] == list(range(1, S + 1))
 
 
 def test_a_parameter_as_query_without_gradients_is_copied():
@@ -240,8 +264,8 @@ MHA_CALLS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "padding": ({}, {"key_padding_mask": PADDING}),
     "float padding": ({}, {"key_padding_mask": minus_inf(PADDING) + 0.5}),
     "mask": ({}, {"attn_mask": AHEAD}),
-    "float mask": ({}, {"attn_mask": torch.randn(S, S)}),
-    "mask by head": ({}, {"attn_mask": torch.randn(2 * 2, S, S) > 1}),
+    "float mask": ({}, {"attn_mask": torch.randn(S, S, generator=CHANCE)}),
+    "mask by head": ({}, {"attn_mask": torch.randn(2 * 2, S, S, generator=CHANCE) > 1}),
     "expanded mask": ({}, {"attn_mask": AHEAD.expand(2 * 2, S, S)}),
     "both": ({}, {"key_padding_mask": PADDING, "attn_mask": AHEAD}),
     "both float": ({}, {"key_padding_mask": minus_inf(PADDING), "attn_mask": minus_inf(AHEAD)}),
@@ -275,6 +299,21 @@ def test_weights_of_multihead_attention(name, mode, need_weights):
     assert list(tape) == ["."]
     assert close(tape["."].dense(), expected)
     assert tape["."].dense().requires_grad == (mode != "no_grad")
+
+
+@pytest.mark.parametrize(("need_weights", "padded"), [(False, False), (False, True), (True, False)])
+def test_where_torch_prefers_the_causal_hint_to_the_mask(need_weights, padded):
+    module, x = nn.MultiheadAttention(S, 1, bias=False, batch_first=True), torch.randn(2, S, S)
+    with torch.no_grad():
+        module.in_proj_weight[-S:] = torch.eye(S)
+        module.out_proj.weight[:] = torch.eye(S)
+    options = {"attn_mask": torch.zeros(S, S, dtype=torch.bool), "is_causal": True, "need_weights": need_weights}
+    if padded:
+        options["key_padding_mask"] = PADDING
+    with record(module) as tape:
+        output, _ = module(x, x, torch.eye(S).expand(2, -1, -1), **options)
+    assert close(tape["."].dense().squeeze(1), output)  # the values are the identity
+    assert bool(tape["."].dense().triu(1).any()) == (need_weights or padded)
 
 
 @pytest.mark.parametrize("mode", [True, False])
@@ -615,7 +654,10 @@ def test_errors_of_the_tape():
         tape.calls("call.1")
     with pytest.raises(KeyError, match=r"unknown call 4 of 'calls.1'. It was called 1 times"):
         tape["calls.1", 4]
-    with pytest.raises(ConfigError, match=r"model is a list, expected a torch\.nn\.Module"), record([model]):
+
+
+def test_what_is_no_module_is_refused():
+    with pytest.raises(ConfigError, match=r"model is a list, expected a torch\.nn\.Module"), record([Caller()]):
         pass
 
 

@@ -45,7 +45,8 @@ class MissingPackageError(FociError, ImportError):
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
     """An error that lists the names nearest to ``name``, or all of them when none is near."""
     names = sorted(known)
-    near = difflib.get_close_matches(str(name).lower(), names, n=3, cutoff=0.5)
+    by_lower = {known_name.lower(): known_name for known_name in names}
+    near = [by_lower[n] for n in difflib.get_close_matches(str(name).lower(), by_lower, n=3, cutoff=0.5)]
     if near:
         hint = f"Did you mean {' or '.join(repr(n) for n in near)}? All: {', '.join(names)}."
     else:

@@ -94,7 +94,7 @@ def from_torch_padding(key_padding_mask: Bool[Tensor, "B S"]) -> Bool[Tensor, "B
     return keys(~key_padding_mask)
 
 
-def to_torch(mask: Bool[Tensor, "B L S"], *, num_heads: int = 1) -> Bool[Tensor, ...]:
+def to_torch(mask: Bool[Tensor, "B L S"], *, num_heads: int = 1) -> Bool[Tensor, "..."]:
     """The same mask as `torch.nn.MultiheadAttention` takes it, where True means: ignore.
 
     A mask of keys alone ``(B, 1, S)`` becomes a ``key_padding_mask (B, S)``; one for every row of the batch
@@ -112,7 +112,7 @@ def to_torch(mask: Bool[Tensor, "B L S"], *, num_heads: int = 1) -> Bool[Tensor,
     return ignored.repeat_interleave(num_heads, dim=0)
 
 
-def masked_softmax(scores: Float[Tensor, "... S"], mask: Bool[Tensor, ...] | None = None) -> Float[Tensor, "... S"]:
+def masked_softmax(scores: Float[Tensor, "... S"], mask: Bool[Tensor, "..."] | None = None) -> Float[Tensor, "... S"]:
     """Softmax over the cells that may be read; a row that may read nothing gets zeros, never NaN."""
     if mask is None:
         return torch.softmax(scores, dim=-1)

@@ -10,7 +10,8 @@ Face with their default attention. What is recorded are handles (`foci.results.W
 kept, weights are computed when asked for. They are the weights before dropout.
 
 Not seen is attention of another make: a softmax over products written out by hand, flex_attention, the kernels of
-packages such as flash-attn, and whatever runs inside TorchScript or an exported program.
+packages such as flash-attn, and whatever runs inside TorchScript or an exported program. Weights from within
+`torch.func.vmap` cannot be read once it is over.
 
 Results stay the same bit for bit, torch's fused inference paths included. Only what `torch.compile` made runs eagerly
 meanwhile: there they are equal to rounding.
@@ -31,7 +32,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FunctionType
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, cast
 
 import torch
 from torch import Tensor, nn
@@ -47,8 +48,8 @@ ROOT = "."
 """The path of the model itself: no module inside it can have this name."""
 
 _NOTHING = (
-    "No attention was recorded: either the model was not called in the with-block, or it computes its attention in "
-    "a way that cannot be seen; see foci.record."
+    "No attention was recorded: either the model was not called in the with-block, or it attends in a way that cannot "
+    "be seen, such as a softmax written out by hand (Hugging Face: choose attn_implementation='sdpa')."
 )
 
 
@@ -57,8 +58,9 @@ def record(model: nn.Module, *, detach: bool = False) -> Iterator[Tape]:
     """Record every attention that runs inside ``model`` during the with-block; the `Tape` stays usable after it.
 
     Arguments:
-        model: any module, in training or evaluation, on any device. Call it as you always do. A compiled model runs
-            eagerly in the block, and has the paths of the model it was made from.
+        model: any module, in training or evaluation, on any device. Use it as always, but call modules as modules:
+            ``model.forward(x)`` would pass by the hooks. A compiled model runs eagerly in the block, and has the paths
+            of the model it was made from.
         detach: let go of the graph. Otherwise weights recorded with gradients on are part of it: a penalty on their
             entropy can be added to the loss, but the graph lives as long as the tape.
 
@@ -297,7 +299,8 @@ class _Watcher(TorchFunctionMode):
                     recording.add(module, suffix, weights)
 
     def _active(self) -> list[_Recording]:
-        # In the backward pass activation checkpointing runs modules again: those are on the tape already.
+        # In the backward pass activation checkpointing runs modules again: those are on the tape already. Their
+        # weights are worked out all the same, for a second run must do what the first did.
         return [] if torch._C._current_graph_task_id() != -1 else self.recordings
 
 
@@ -344,11 +347,9 @@ class _Process:
             return  # nothing has been compiled yet, and loading it takes seconds
         stance = torch.compiler.set_stance("force_eager")
         self.undo.append(lambda: stance.__exit__(None, None, None))
-        # Compiled modules warn of hooks that fire twice. Ours do not mind: the wrapper has no path.
-        quiet = warnings.catch_warnings()
-        quiet.__enter__()
-        self.undo.append(lambda: quiet.__exit__(None, None, None))
+        # Compiled modules warn that hooks fire twice. Ours do not: the wrapper of a compiled module has no path.
         warnings.filterwarnings("ignore", message=r"Using `torch.compile\(module\)` when there are global hooks")
+        self.undo.append(functools.partial(_unfilter, warnings.filters[0]))
 
     def _wrap_read(self, module: nn.Module) -> None:
         """Watch `read`, which decoders call themselves at each step: in the class, so a copy of the module is clean."""
@@ -363,6 +364,12 @@ class _Process:
 
 _thread = _Thread()
 _process = _Process()
+
+
+def _unfilter(entry: tuple[Any, ...]) -> None:
+    """Take this entry out of the filters of `warnings`, unless someone has reset them."""
+    if entry in warnings.filters:
+        cast(list[Any], warnings.filters).remove(entry)
 
 
 def _on_call(module: nn.Module, args: tuple[Any, ...]) -> None:

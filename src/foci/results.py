@@ -218,11 +218,11 @@ class Weights:
     def __repr__(self) -> str:
         return f"Weights(shape={tuple(self.shape)}, from={type(self.source).__name__})"
 
-    def dense(self) -> Float[Tensor, ...]:
+    def dense(self) -> Float[Tensor, "..."]:
         """All weights as one tensor."""
         return self.source.rows(slice(None))
 
-    def rows(self, index: int | slice | Sequence[int] | Int[Tensor, " n"]) -> Float[Tensor, ...]:
+    def rows(self, index: int | slice | Sequence[int] | Int[Tensor, " n"]) -> Float[Tensor, "..."]:
         """``dense()[..., index, :]``, computing those rows only."""
         if isinstance(index, slice):
             return self.source.rows(index)
@@ -238,17 +238,17 @@ class Weights:
         values, indices = self._by_chunks(lambda weights: torch.topk(weights, k, dim=-1))
         return values, indices
 
-    def argmax(self) -> Int[Tensor, ...]:
+    def argmax(self) -> Int[Tensor, "..."]:
         """The cell each row reads most of."""
         (cells,) = self._by_chunks(lambda weights: (weights.argmax(dim=-1, keepdim=True),))
         return cells.squeeze(-1)
 
-    def entropy(self) -> Float[Tensor, ...]:
+    def entropy(self) -> Float[Tensor, "..."]:
         """The entropy of each row in nats: 0 when it reads one cell only, log S when it reads all alike."""
         (entropy,) = self._by_chunks(_entropy)
         return entropy.squeeze(-1)
 
-    def mass(self, mask: Bool[Tensor, ...]) -> Float[Tensor, ...]:
+    def mass(self, mask: Bool[Tensor, "..."]) -> Float[Tensor, "..."]:
         """How much of each row's weight falls on the cells where ``mask`` (as in `foci.masks`) is True."""
         chosen = check_mask("Weights.mass", mask, self.shape, self.source.device)
         pieces = []
@@ -281,7 +281,7 @@ class Weights:
         step = max(1, _CHUNK // max(a_row, 1))
         return [slice(start, start + step) for start in range(0, length, step)] or [slice(0, 0)]
 
-    def _by_chunks(self, reduce: Callable[[Tensor], tuple[Tensor, ...]]) -> list[Tensor]:
+    def _by_chunks(self, reduce: Callable[[Tensor], tuple[Tensor, "..."]]) -> list[Tensor]:
         pieces = []
         for index in self._chunks():
             if torch.is_grad_enabled():

@@ -68,7 +68,8 @@ def test_dead_rows_give_zeros_and_finite_gradients(name, kind):
     if read.weights.log_prob is not None:
         assert (read.weights.log_prob[dead] == 0).all()
         loss = loss + read.weights.log_prob.sum()
-    loss.backward()
+    with torch.autograd.detect_anomaly():  # no NaN on the way either, not even one that is cleared later
+        loss.backward()
     for tensor in [*inputs, *module.parameters()]:
         assert tensor.grad is None or tensor.grad.isfinite().all()
     assert (inputs[2].grad[1] == 0).all(), "nobody may read the second row"
@@ -219,12 +220,13 @@ def test_exports_with_dynamic_batch_and_lengths(name):
 def test_compiled_masks_and_gradients_agree(name):
     torch._dynamo.reset()
     module, mask = make(name, train=name not in CHOOSING), per_query_mask()
-    compiled = torch.compile(module, fullgraph=True)
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
     gradients = []
     for run in (module, compiled):
         inputs = [t.requires_grad_() for t in attend_inputs(name)]
         read = run(*inputs, mask)
         read.output.square().sum().backward()
-        gradients.append([read.output, read.weights.dense(), *(t.grad for t in inputs if t.grad is not None)])
+        gradients.append([read.output, read.weights.dense()])
+        gradients[-1] += [torch.zeros_like(t) if t.grad is None else t.grad for t in inputs]
     for ours, theirs in zip(*gradients):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)

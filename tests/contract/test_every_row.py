@@ -112,7 +112,9 @@ def test_wrong_rank_size_and_dtype_are_named(name):
 def test_compiles_without_a_break(name):
     torch._dynamo.reset()
     module, inputs = make(name), any_inputs(name)
-    compiled = torch.compile(module, fullgraph=True)
+    # Some rows go through the whole compiler; for the others the tracing is what could break.
+    backend = "inductor" if name in ("additive", "multi_head", "local_p", "pool") else "aot_eager"
+    compiled = torch.compile(module, fullgraph=True, backend=backend)
     for ours, theirs in zip(tensors(module(*inputs)), tensors(compiled(*inputs))):
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
 

@@ -29,7 +29,7 @@ _SHORTEST = 1e-2
 
 
 def content(
-    key: Float[Tensor, "... M"], memory: Float[Tensor, "... N M"], strength: Float[Tensor, ...]
+    key: Float[Tensor, "... M"], memory: Float[Tensor, "... N M"], strength: Float[Tensor, "..."]
 ) -> Float[Tensor, "... N"]:
     """Attention by likeness: softmax over the cells of ``strength · cosine(key, cell)``.
 
@@ -46,7 +46,7 @@ def content(
 
 
 def interpolate(
-    content: Float[Tensor, "... N"], previous: Float[Tensor, "... N"], gate: Float[Tensor, ...]
+    content: Float[Tensor, "... N"], previous: Float[Tensor, "... N"], gate: Float[Tensor, "..."]
 ) -> Float[Tensor, "... N"]:
     """``gate · content + (1 - gate) · previous``: at gate 0 the head stays where it was."""
     check_shape("interpolate", "content", content, "…", "cells")
@@ -79,7 +79,7 @@ def shift(weights: Float[Tensor, "... N"], kernel: Float[Tensor, "... W"]) -> Fl
     return shifted
 
 
-def sharpen(weights: Float[Tensor, "... N"], gamma: Float[Tensor, ...]) -> Float[Tensor, "... N"]:
+def sharpen(weights: Float[Tensor, "... N"], gamma: Float[Tensor, "..."]) -> Float[Tensor, "... N"]:
     """``weights^gamma`` with sum 1 again, gamma ≥ 1. A weight of 0 stays 0, also where all are 0."""
     check_shape("sharpen", "weights", weights, "…", "cells")
     check_shape("sharpen", "gamma", gamma, "…")

@@ -14,19 +14,19 @@ from foci.errors import check_mask
 from foci.masks import masked_softmax
 
 
-def softmax(scores: Float[Tensor, "... L S"], mask: Bool[Tensor, ...] | None = None) -> Float[Tensor, "... L S"]:
+def softmax(scores: Float[Tensor, "... L S"], mask: Bool[Tensor, "..."] | None = None) -> Float[Tensor, "... L S"]:
     """``exp(s_j) / Σ exp(s)``."""
     return masked_softmax(scores, mask)
 
 
-def sigmoid(scores: Float[Tensor, "... L S"], mask: Bool[Tensor, ...] | None = None) -> Float[Tensor, "... L S"]:
+def sigmoid(scores: Float[Tensor, "... L S"], mask: Bool[Tensor, "..."] | None = None) -> Float[Tensor, "... L S"]:
     """``σ(s_j) / Σ σ(s)``: smoothing, for when several cells matter alike (Chorowski 2015, section 2.3)."""
     # In log space: where every sigmoid underflows to 0, their shares are still well defined.
     return masked_softmax(torch.nn.functional.logsigmoid(scores), mask)
 
 
 def unreadable(
-    owner: str, scores: Float[Tensor, "... L S"], mask: Bool[Tensor, ...] | None
-) -> Bool[Tensor, ...] | None:
+    owner: str, scores: Float[Tensor, "... L S"], mask: Bool[Tensor, "..."] | None
+) -> Bool[Tensor, "..."] | None:
     """Where nothing may be read, in a shape that broadcasts with the scores; None when all may be read."""
     return None if mask is None else ~check_mask(owner, mask, scores.shape, scores.device)

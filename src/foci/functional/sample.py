@@ -16,7 +16,7 @@ from foci.functional.normalise import unreadable
 from foci.masks import masked_softmax
 
 
-def hard(scores: Float[Tensor, "... L S"], mask: Bool[Tensor, ...] | None = None) -> Float[Tensor, "... L S"]:
+def hard(scores: Float[Tensor, "... L S"], mask: Bool[Tensor, "..."] | None = None) -> Float[Tensor, "... L S"]:
     """One-hot at the best cell; no gradient reaches the scores."""
     closed = unreadable("hard", scores, mask)
     if scores.shape[-1] == 0:
@@ -28,7 +28,7 @@ def hard(scores: Float[Tensor, "... L S"], mask: Bool[Tensor, ...] | None = None
 
 def categorical(
     scores: Float[Tensor, "... L S"],
-    mask: Bool[Tensor, ...] | None = None,
+    mask: Bool[Tensor, "..."] | None = None,
     *,
     generator: torch.Generator | None = None,
 ) -> tuple[Float[Tensor, "... L S"], Float[Tensor, "... L"]]:
@@ -53,7 +53,7 @@ def categorical(
 def log_probability(
     scores: Float[Tensor, "... L S"],
     chosen: Float[Tensor, "... L S"],
-    mask: Bool[Tensor, ...] | None = None,
+    mask: Bool[Tensor, "..."] | None = None,
 ) -> Float[Tensor, "... L"]:
     """The log-probability under the softmax of the cell that each row of the one-hot ``chosen`` marks."""
     closed = unreadable("log_probability", scores, mask)
@@ -66,7 +66,7 @@ def log_probability(
 
 def gumbel(
     scores: Float[Tensor, "... L S"],
-    mask: Bool[Tensor, ...] | None = None,
+    mask: Bool[Tensor, "..."] | None = None,
     *,
     temperature: float = 1.0,
     generator: torch.Generator | None = None,

@@ -23,7 +23,7 @@ from torch import Tensor
 from foci.functional.normalise import unreadable
 
 
-def sparsemax(scores: Float[Tensor, "... L S"], mask: Bool[Tensor, ...] | None = None) -> Float[Tensor, "... L S"]:
+def sparsemax(scores: Float[Tensor, "... L S"], mask: Bool[Tensor, "..."] | None = None) -> Float[Tensor, "... L S"]:
     """The point of the simplex nearest to the scores.
 
         p_j = max(s_j − τ, 0),  τ such that Σ p = 1
@@ -36,7 +36,7 @@ def sparsemax(scores: Float[Tensor, "... L S"], mask: Bool[Tensor, ...] | None =
     return _within_mask("sparsemax", _Sparsemax, scores, mask)
 
 
-def entmax15(scores: Float[Tensor, "... L S"], mask: Bool[Tensor, ...] | None = None) -> Float[Tensor, "... L S"]:
+def entmax15(scores: Float[Tensor, "... L S"], mask: Bool[Tensor, "..."] | None = None) -> Float[Tensor, "... L S"]:
     """The 1.5-entmax: half-way between softmax and sparsemax.
 
         p_j = max(s_j / 2 − τ, 0)²,  τ such that Σ p = 1

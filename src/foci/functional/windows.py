@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Num
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -30,7 +30,7 @@ def local_m(
     query: Float[Tensor, "B L D"],
     key: Float[Tensor, "B S D"],
     value: Float[Tensor, "B S V"],
-    mask: Bool[Tensor, ...] | None = None,
+    mask: Bool[Tensor, "..."] | None = None,
     *,
     radius: int,
     start: int = 0,
@@ -46,8 +46,8 @@ def local_p(
     query: Float[Tensor, "B L D"],
     key: Float[Tensor, "B S D"],
     value: Float[Tensor, "B S V"],
-    centre: Float[Tensor, "B L"],
-    mask: Bool[Tensor, ...] | None = None,
+    centre: Num[Tensor, "B L"],
+    mask: Bool[Tensor, "..."] | None = None,
     *,
     radius: int,
     score: CellScore = scaled_dot,
@@ -64,12 +64,12 @@ def predicted_centre(logits: Float[Tensor, "B L"], lengths: Int[Tensor, "B 1"]) 
     return lengths * torch.sigmoid(at_least_float32(logits))
 
 
-def at_least_float32(positions: Float[Tensor, ...]) -> Float[Tensor, ...]:
+def at_least_float32(positions: Num[Tensor, "..."]) -> Float[Tensor, "..."]:
     """The same numbers with digits enough to count cells: bfloat16 cannot tell cell 257 from 258."""
     return positions.to(torch.promote_types(positions.dtype, torch.float32))
 
 
-def row_lengths(mask: Bool[Tensor, ...] | None, key: Float[Tensor, "B S D"]) -> Int[Tensor, "B 1"]:
+def row_lengths(mask: Bool[Tensor, "..."] | None, key: Float[Tensor, "B S D"]) -> Int[Tensor, "B 1"]:
     """How far each row's source reaches: one past its last readable cell."""
     batch, size = key.shape[:2]
     if mask is None:
@@ -83,8 +83,8 @@ def local(
     query: Float[Tensor, "B L D"],
     key: Float[Tensor, "B S D"],
     value: Float[Tensor, "B S V"],
-    centre: Float[Tensor, "B L"],
-    mask: Bool[Tensor, ...] | None = None,
+    centre: Num[Tensor, "B L"],
+    mask: Bool[Tensor, "..."] | None = None,
     *,
     radius: int,
     sigma: float | None = None,

@@ -139,7 +139,7 @@ class Attention(nn.Module):
         query: Float[Tensor, "B L Dq"],
         key: Float[Tensor, "B S Dk"],
         value: Float[Tensor, "B S V"] | None = None,
-        mask: Bool[Tensor, ...] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
         state: Any = None,
     ) -> Attended:
         """Read ``value`` (the key unless given) with the weights that the query gives to the key."""
@@ -149,7 +149,7 @@ class Attention(nn.Module):
         self,
         key: Float[Tensor, "B S Dk"],
         value: Float[Tensor, "B S V"] | None = None,
-        mask: Bool[Tensor, ...] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
     ) -> Memory:
         """Project the source once, for many reads."""
         value = key if value is None else value

@@ -29,11 +29,19 @@ _CELL = 0.34
 """Height of a cell in inches; wider ones are made for long texts, smaller ones for long sequences."""
 _WIDEST = 10.0
 """How much room all panels together may take, in inches."""
+_GAP = 0.4
+"""Between two panels."""
 _BAR = 0.15
 """How thick the bar of colours is."""
 _LONGEST_LABEL = 28
 _MOST_LABELS = 64
-_STYLE = {"font.size": 9, "axes.titlesize": 9, "pdf.fonttype": 42, "svg.hashsalt": "foci"}
+_STYLE: Any = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "text.parse_math": False,  # a label with two $ is no formula
+    "pdf.fonttype": 42,
+    "svg.hashsalt": "foci",
+}
 
 
 def heatmap(
@@ -82,8 +90,8 @@ def heatmap(
         raise MissingPackageError("drawing needs matplotlib. Install it with: pip install 'foci[viz]'") from error
     from foci.viz.fonts import families
 
-    cells = [text for line in texts or () for text in line]
-    everything = "".join([*(rows or ()), *(columns or ()), *(panels or ()), *cells, row_axis, column_axis, title, scale])
+    labels = [*(rows or ()), *(columns or ()), *(panels or ()), *(text for line in texts or () for text in line)]
+    everything = "".join([*labels, row_axis, column_axis, title, scale])
     with matplotlib.rc_context(_STYLE | {"font.family": families(everything)}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # `families` has said so, with a remedy
         figure = _draw(stack, rows, columns, panels, texts, (row_axis, column_axis), title, scale, across)
@@ -97,8 +105,8 @@ def _as_panels(weights: ArrayLike) -> NDArray[np.float64]:
         stack = stack.reshape(1, 1, -1)
     if stack.ndim not in (1, 2, 3) or stack.size == 0:
         raise ShapeError(
-            f"heatmap: weights has shape {stack.shape}, expected (row, column), (panel, row, column) or (column,), none "
-            "of them 0. Take one entry of the batch, for example weights.dense()[0].detach()."
+            f"heatmap: weights has shape {stack.shape}, expected (row, column), (panel, row, column) or (column,), "
+            "none of them 0. Take one entry of the batch, for example weights.dense()[0].detach()."
         )
     if not np.isfinite(stack).all():
         raise DataError("heatmap: weights holds NaN or an infinity, expected finite numbers.")
@@ -134,17 +142,18 @@ def _draw(
     from matplotlib.figure import Figure
 
     count, height, width = stack.shape
-    cell = min(_CELL, (_WIDEST if count == 1 else _WIDEST / 2 - 0.4) / max(height, width))
-    cell_width = max(cell, 0.1 + 0.075 * _longest(text for line in texts or () for text in line))
+    side_by_side = across or min(count, 2)
+    cell = min(_CELL, (_WIDEST / side_by_side - _GAP) / max(height, width))
+    cell_width = cell if texts is None else max(cell, 0.1 + 0.075 * _longest(text for line in texts for text in line))
     rows, columns = _shortened(rows), _shortened(columns)
     tilted = _longest(columns or ()) * 0.075 > cell_width
-    fitting = max(1, int(_WIDEST // (width * cell_width + 0.4)))
+    fitting = max(1, int(_WIDEST // (width * cell_width + _GAP)))
     across = across or -(-count // -(-count // fitting))  # as few lines as fit, filled evenly
     down = -(-count // across)
     label_width, label_height = 0.3 + 0.08 * _longest(rows or ()), 0.4 + 0.06 * _longest(columns or ()) * tilted
     figure = Figure(
         figsize=(
-            across * (width * cell_width + 0.4) + label_width + 1.2,
+            across * (width * cell_width + _GAP) + label_width + 1.2,
             down * (height * cell + 0.4 + label_height) + 0.5,
         ),
         layout="compressed",
@@ -165,13 +174,15 @@ def _draw(
             interpolation="nearest",
         )
         if panels is not None:
-            axes.set_title(panels[number], parse_math=False)
+            axes.set_title(panels[number])
         leftmost, lowest = number % across == 0, number + across >= count
         _label(axes.yaxis, rows if leftmost else None, height)
         _label(axes.xaxis, columns if lowest else None, width, tilted=tilted)
-        axes.set_ylabel(axis_names[0] if leftmost else "", parse_math=False)
-        axes.set_xlabel(axis_names[1] if lowest else "", parse_math=False)
-        _rule(axes, height, width)
+        axes.set_ylabel(axis_names[0] if leftmost else "")
+        axes.set_xlabel(axis_names[1] if lowest else "")
+        if cell > 0.2:
+            _rule(axes, height, width)
+        axes.spines[:].set_visible(False)
         if texts is not None:
             _write(axes, image, texts)
     grey = "  (grey: exactly 0)" if (stack == 0).any() else ""
@@ -184,10 +195,10 @@ def _draw(
         fraction=_BAR / (depth + _BAR),
         aspect=length / _BAR,
     )
-    bar.set_label(scale + grey, parse_math=False)
+    bar.set_label(scale + grey)
     bar.outline.set_visible(False)
     if title:
-        figure.suptitle(title, fontsize=10, fontweight="bold", parse_math=False)
+        figure.suptitle(title, fontsize=10, fontweight="bold")
     return figure
 
 
@@ -198,14 +209,11 @@ def _label(axis: Any, labels: Sequence[str] | None, count: int, *, tilted: bool 
         return
     step = -(-count // _MOST_LABELS)
     turned = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if tilted else {}
-    axis.set_ticks(range(0, count, step), [labels[number] for number in range(0, count, step)], parse_math=False, **turned)
+    axis.set_ticks(range(0, count, step), labels[::step], **turned)
 
 
 def _rule(axes: Axes, height: int, width: int) -> None:
-    """White lines between the cells, as long as there is room for them, and no frame."""
-    axes.spines[:].set_visible(False)
-    if max(height, width) > 40:
-        return
+    """White lines between the cells."""
     axes.set_xticks(np.arange(0.5, width - 1), minor=True)
     axes.set_yticks(np.arange(0.5, height - 1), minor=True)
     axes.grid(which="minor", color="white", linewidth=1.0)
@@ -213,15 +221,12 @@ def _rule(axes: Axes, height: int, width: int) -> None:
 
 
 def _write(axes: Axes, image: AxesImage, texts: Sequence[Sequence[str]]) -> None:
-    from matplotlib.colors import to_rgb
-
-    shares = image.get_array()
+    """A text in each cell, dark on light colours and light on dark ones."""
+    brightness = image.to_rgba(np.ma.asarray(image.get_array()))[..., :3] @ np.array([0.299, 0.587, 0.114])
     for row, line in enumerate(texts):
         for column, text in enumerate(line):
-            red, green, blue = to_rgb(image.cmap(image.norm(shares[row, column])))
-            dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
-            colour = "white" if dark else "black"
-            axes.text(column, row, text, ha="center", va="center", fontsize=8, color=colour, parse_math=False)
+            colour = "white" if brightness[row, column] < 0.5 else "black"
+            axes.text(column, row, text, ha="center", va="center", fontsize=8, color=colour)
 
 
 def _shortened(labels: Sequence[str] | None) -> list[str] | None:

@@ -33,6 +33,7 @@ constexpr float LIMIT = 40.0f;        // e^{2·40} = 5.5e34 and its inverse are 
 constexpr float SATURATED = 0x1p30f;  // beyond it tanh is 1 in float32; four of them multiply without overflow
 constexpr int64_t TILE = 8;           // keys that one query is scored against at a time
 constexpr int64_t ROWS = 128;         // queries of one task of the forward, prepared in its own scratch
+constexpr int64_t SLICE = 512;        // entries of a that one task of the backward takes
 constexpr int64_t KEYS = 64;          // keys prepared at a time: they stay in the second-level cache
 
 Vector all(float x) { return x - Vector{}; }
@@ -102,22 +103,18 @@ int64_t row_width(int64_t A) { return padded(A) + CELL; }  // the last cell tell
 
 // e^{2x} for `count` entries, then zeros; returns whether an entry is wild.
 bool prepare(const float* from, int64_t count, float* to, int64_t width) {
-    Integers wild{};
-    for (int64_t a = 0; a < width; a += LANES) {
-        const int64_t here = std::min(LANES, count - a);
-        if (here <= 0) {
-            store(to + a, Vector{});
-            continue;
-        }
-        const Vector x = load_some(from + a, here);
-        wild |= ~((x <= all(LIMIT)) & (x >= all(-LIMIT)));  // so NaN is wild, too
-        Vector e = exponential(x + x);
-        for (int64_t l = here; l < LANES; l++) e[l] = 0;
-        store(to + a, e);
-    }
-    int32_t any = 0;
-    for (int64_t l = 0; l < LANES; l++) any |= wild[l];
-    return any;
+    Integers tame = ~Integers{};
+    const auto step = [&](Vector x) {
+        tame &= (x <= all(LIMIT)) & (x >= all(-LIMIT));  // NaN is not tame, either
+        return exponential(x + x);
+    };
+    int64_t a = 0;
+    for (; a + LANES <= count; a += LANES) store(to + a, step(load(from + a)));
+    std::fill_n(to + a, width - a, 0.0f);
+    if (a < count) store_some(to + a, step(load_some(from + a, count - a)), count - a);
+    int32_t all_tame = -1;
+    for (int64_t l = 0; l < LANES; l++) all_tame &= tame[l];
+    return !all_tame;
 }
 
 void prepare_row(const float* from, int64_t A, float* row) {
@@ -171,87 +168,91 @@ bool any_wild(const float* prepared, int64_t rows, int64_t A) {
     return false;
 }
 
-// The backward works on panels: CELL entries of a for every row of q or k, side by side.
-constexpr int64_t PARTS = CELL / LANES;
-constexpr int64_t GROUP = 4;  // panels at most that a task fills and writes together, to read whole lines of memory
-
-int64_t panel_group(int64_t L, int64_t S) { return std::clamp<int64_t>(512 / (L + S), 1, GROUP); }
-
-// Adds the cells of `count` queries and the keys [j0, j1): with m = g·r, Σ m (for v) and Σ m − m·r (for q and k).
-template <int count, bool exact>
-void gradient_rows(const float* g, int64_t S, const float* x, const float* y, int64_t j0, int64_t j1, float* dq,
-                   float* dk, float* dv) {
-    Vector xs[count][PARTS], dqs[count][PARTS], dvs[PARTS];
-    for (int p = 0; p < PARTS; p++) {
-        dvs[p] = Vector{};
-        for (int i = 0; i < count; i++) {
-            xs[i][p] = load(x + i * CELL + p * LANES);
-            dqs[i][p] = Vector{};
+// The cells of a few queries and a few keys over A entries. With m = g·r it adds Σ m to dv and Σ m − m·r to dq
+// and dk: what is left to do is dv = Σ g − 2 Σ m, and 4·v times the others.
+template <int queries, int keys, bool exact>
+void gradient_tile(const float* g, int64_t S, const float* x, const float* y, int64_t y_row, int64_t width, int64_t A,
+                   float* dq, float* dk, float* dv) {
+    for (int64_t a = 0; a < A; a += LANES) {
+        Vector xs[queries], dqs[queries], dvs = load(dv + a);
+        for (int i = 0; i < queries; i++) {
+            xs[i] = load(x + i * width + a);
+            dqs[i] = load(dq + i * width + a);
         }
-    }
-    for (int64_t j = j0; j < j1; j++) {
-        for (int p = 0; p < PARTS; p++) {
-            const Vector yj = load(y + j * CELL + p * LANES);
-            Vector dkj = load(dk + j * CELL + p * LANES);
-            for (int i = 0; i < count; i++) {
-                const Vector r = exact ? exact_reciprocal(xs[i][p], yj) : all(1.0f) / (all(1.0f) + xs[i][p] * yj);
+        for (int j = 0; j < keys; j++) {
+            const Vector yj = load(y + j * y_row + a);
+            Vector dkj = load(dk + j * width + a);
+            for (int i = 0; i < queries; i++) {
+                const Vector r = exact ? exact_reciprocal(xs[i], yj) : all(1.0f) / (all(1.0f) + xs[i] * yj);
                 const Vector m = all(g[i * S + j]) * r;
                 const Vector h = m - m * r;
-                dvs[p] += m;
-                dqs[i][p] += h;
+                dvs += m;
+                dqs[i] += h;
                 dkj += h;
             }
-            store(dk + j * CELL + p * LANES, dkj);
+            store(dk + j * width + a, dkj);
         }
-    }
-    for (int p = 0; p < PARTS; p++) {
-        store(dv + p * LANES, load(dv + p * LANES) + dvs[p]);
-        for (int i = 0; i < count; i++)
-            store(dq + i * CELL + p * LANES, load(dq + i * CELL + p * LANES) + dqs[i][p]);
+        for (int i = 0; i < queries; i++) store(dq + i * width + a, dqs[i]);
+        store(dv + a, dvs);
     }
 }
 
+template <int queries, int keys>
+bool any_gradient(const float* g, int64_t S) {
+    bool any = false;
+    for (int i = 0; i < queries; i++)
+        for (int j = 0; j < keys; j++) any |= g[i * S + j] != 0;
+    return any;
+}
+
+// Tiles without a gradient, as a mask leaves them, are passed over.
+template <int queries, bool exact>
+void gradient_keys(const float* g, int64_t count, int64_t S, const float* x, const float* y, int64_t y_row,
+                   int64_t width, int64_t A, float* dq, float* dk, float* dv) {
+    int64_t j = 0;
+    for (; j + 4 <= count; j += 4)
+        if (any_gradient<queries, 4>(g + j, S))
+            gradient_tile<queries, 4, exact>(g + j, S, x, y + j * y_row, y_row, width, A, dq, dk + j * width, dv);
+    for (; j < count; j++)
+        if (any_gradient<queries, 1>(g + j, S))
+            gradient_tile<queries, 1, exact>(g + j, S, x, y + j * y_row, y_row, width, A, dq, dk + j * width, dv);
+}
+
+// All queries and `count` ≤ TILE keys.
 template <bool exact>
-void gradient_panel(const float* g, int64_t L, int64_t S, const float* x, const float* y, float* dq, float* dk,
-                    float* dv) {
-    for (int64_t j = 0; j < S; j += KEYS) {
-        const int64_t end = std::min(S, j + KEYS);
-        int64_t i = 0;
-        for (; i + 2 <= L; i += 2)
-            gradient_rows<2, exact>(g + i * S, S, x + i * CELL, y, j, end, dq + i * CELL, dk, dv);
-        if (i < L) gradient_rows<1, exact>(g + i * S, S, x + i * CELL, y, j, end, dq + i * CELL, dk, dv);
-    }
+void gradients(const float* g, int64_t L, int64_t count, int64_t S, const float* x, const float* y, int64_t y_row,
+               int64_t width, int64_t A, float* dq, float* dk, float* dv) {
+    int64_t i = 0;
+    for (; i + 2 <= L; i += 2)
+        gradient_keys<2, exact>(g + i * S, count, S, x + i * width, y, y_row, width, A, dq + i * width, dk, dv);
+    if (i < L) gradient_keys<1, exact>(g + i * S, count, S, x + i * width, y, y_row, width, A, dq + i * width, dk, dv);
 }
 
-// Rows of q or k (or prepared rows of k) as panels: entries [a, a + entries) of every row, one panel after another.
+// Rows of q or k, entries [0, count) of each; `to` has room for `width` entries a row.
 struct Rows {
     const float* at;
     int64_t stride, count;
 
-    bool prepare_into(float* panels, int64_t a, int64_t entries) const {
+    bool prepare_into(float* to, int64_t entries, int64_t width) const {
         bool wild = false;
-        for (int64_t i = 0; i < count; i++)
-            for (int64_t e = 0; e < entries; e += CELL)
-                wild |= prepare(at + i * stride + a + e, std::min(CELL, entries - e), panel(panels, e, i), CELL);
+        for (int64_t i = 0; i < count; i++) wild |= prepare(at + i * stride, entries, to + i * width, padded(entries));
         return wild;
     }
 
-    void copy_into(float* panels, int64_t a, int64_t entries) const {
-        for (int64_t i = 0; i < count; i++)
-            for (int64_t e = 0; e < entries; e += CELL)
-                for (int64_t l = 0; l < CELL; l += LANES)
-                    store(panel(panels, e, i) + l, load_some(at + i * stride + a + e + l, entries - e - l));
+    void copy_into(float* to, int64_t entries, int64_t width) const {
+        for (int64_t i = 0; i < count; i++) {
+            std::copy_n(at + i * stride, entries, to + i * width);
+            std::fill_n(to + i * width + entries, padded(entries) - entries, 0.0f);
+        }
     }
-
-    float* panel(float* panels, int64_t e, int64_t i) const { return panels + (e * count) + i * CELL; }
 };
 
-// to[i, a] = 4·v[a]·(what the panels hold)
-void write_panels(const float* panels, int64_t count, const float* v, int64_t entries, float* to, int64_t stride) {
-    for (int64_t i = 0; i < count; i++)
-        for (int64_t e = 0; e < entries; e += LANES) {
-            const float* from = panels + e / CELL * CELL * count + i * CELL + e % CELL;
-            store_some(to + i * stride + e, all(4.0f) * load_some(v + e, entries - e) * load(from), entries - e);
+// to[i, a] = 4·v[a]·from[i, a]
+void write_rows(const float* from, int64_t rows, int64_t width, const float* v, int64_t entries, float* to, int64_t A) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t a = 0; a < entries; a += LANES) {
+            const Vector scaled = all(4.0f) * load_some(v + a, entries - a) * load(from + i * width + a);
+            store_some(to + i * A + a, scaled, entries - a);
         }
 }
 
@@ -269,8 +270,12 @@ extern "C" {
 
 // Floats in one prepared row of A entries, and in the scratch of one thread.
 int64_t foci_additive_width(int64_t A) { return row_width(A); }
-int64_t foci_additive_forward_scratch(int64_t A) { return (ROWS + KEYS + 1) * row_width(A); }
-int64_t foci_additive_backward_scratch(int64_t L, int64_t S) { return 2 * (L + S) * panel_group(L, S) * CELL; }
+int64_t foci_additive_forward_scratch(int64_t L, int64_t S, int64_t A) {
+    return (std::min(L, ROWS) + std::min(S, KEYS) + 1) * row_width(A);
+}
+int64_t foci_additive_backward_scratch(int64_t L, int64_t A) {
+    return (2 * (L + TILE) + 1) * row_width(std::min(A, SLICE));
+}
 
 // rows (B, S, width): e^{2·key}, padded with zeros, and then a 1 if the row is wild, else a 0.
 void foci_additive_prepare(const float* key, int64_t key_batch, int64_t key_row, int64_t B, int64_t S, int64_t A,
@@ -299,9 +304,9 @@ void foci_additive_forward(const float* query, int64_t query_batch, int64_t quer
         const float* q = query + b * query_batch + first * query_row;
         const float* k = key + b * key_batch;
         float* s = scores + (b * L + first) * S;
-        float* x = scratch + this_thread() * foci_additive_forward_scratch(A);
-        float* own_rows = x + ROWS * width;
-        float* v = own_rows + KEYS * width;
+        float* x = scratch + this_thread() * foci_additive_forward_scratch(L, S, A);
+        float* v = x + std::min(L, ROWS) * width;
+        float* own_rows = v + width;
         std::fill_n(v, width, 0.0f);
         std::copy_n(vector, A, v);
         for (int64_t i = 0; i < count; i++) prepare_row(q + i * query_row, A, x + i * width);
@@ -335,37 +340,53 @@ void foci_additive_backward(const float* grad, const float* query, int64_t query
                             const float* key, int64_t key_batch, int64_t key_row, const float* key_rows,
                             int64_t key_rows_batch, const float* vector, int64_t B, int64_t L, int64_t S, int64_t A,
                             float* scratch, float* dq, float* dk, float* sums, int threads) {
-    const int64_t most = panel_group(L, S) * CELL, groups = (A + most - 1) / most;
+    int64_t slice = std::min(padded(A), SLICE);
+    while (slice > CELL && B * ((A + slice - 1) / slice) < 2 * threads) slice = padded(slice / 2);
+    const int64_t slices = (A + slice - 1) / slice, width = row_width(slice);
 #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
-    for (int64_t n = 0; n < B * groups; n++) {
-        const int64_t b = n / groups, a = n % groups * most, entries = std::min(most, A - a);
-        const Rows q{query + b * query_batch, query_row, L}, k{key + b * key_batch, key_row, S};
-        float* x = scratch + this_thread() * foci_additive_backward_scratch(L, S);
-        float* y = x + L * most;
-        float* dx = y + S * most;
-        float* dy = dx + L * most;
-        std::fill_n(dx, (L + S) * most, 0.0f);
+    for (int64_t n = 0; n < B * slices; n++) {
+        const int64_t b = n / slices, a = n % slices * slice, entries = std::min(slice, A - a);
+        const Rows q{query + b * query_batch + a, query_row, L};
+        float* x = scratch + this_thread() * foci_additive_backward_scratch(L, A);
+        float* dx = x + L * width;
+        float* dv = dx + L * width;
+        float* own_rows = dv + width;
+        float* dy = own_rows + TILE * width;
+        std::fill_n(dx, (L + 1) * width, 0.0f);
+        const bool wild_queries = q.prepare_into(x, entries, width);
+        bool exact = false;
 
-        bool wild = q.prepare_into(x, a, entries);
-        if (key_rows) {
-            const Rows prepared{key_rows + b * key_rows_batch, row_width(A), S};
-            prepared.copy_into(y, a, entries);
-            wild |= any_wild(prepared.at, S, A);
-        } else {
-            wild |= k.prepare_into(y, a, entries);
+        for (int64_t j = 0; j < S; j += TILE) {
+            const Rows k{key + b * key_batch + j * key_row + a, key_row, std::min(TILE, S - j)};
+            const float* y = own_rows;
+            int64_t y_row = width;
+            bool wild = wild_queries;
+            if (key_rows) {
+                y_row = row_width(A);
+                y = key_rows + b * key_rows_batch + j * y_row + a;
+                wild |= any_wild(y - a, k.count, A);
+            } else {
+                wild |= k.prepare_into(own_rows, entries, width);
+            }
+            if (wild != exact) {
+                exact = wild;
+                if (exact)
+                    q.copy_into(x, entries, width);
+                else
+                    q.prepare_into(x, entries, width);
+            }
+            if (exact) {
+                k.copy_into(own_rows, entries, width);
+                y = own_rows;
+                y_row = width;
+            }
+            std::fill_n(dy, TILE * width, 0.0f);
+            const auto add = exact ? gradients<true> : gradients<false>;
+            add(grad + b * L * S + j, L, k.count, S, x, y, y_row, width, padded(entries), dx, dy, dv);
+            write_rows(dy, k.count, width, vector + a, entries, dk + (b * S + j) * A + a, A);
         }
-        if (wild) {
-            q.copy_into(x, a, entries);
-            k.copy_into(y, a, entries);
-        }
-        for (int64_t e = 0; e < entries; e += CELL) {
-            float dv[CELL] = {};
-            const auto gradients = wild ? gradient_panel<true> : gradient_panel<false>;
-            gradients(grad + b * L * S, L, S, x + e * L, y + e * S, dx + e * L, dy + e * S, dv);
-            std::copy_n(dv, std::min(CELL, entries - e), sums + b * A + a + e);
-        }
-        write_panels(dx, L, vector + a, entries, dq + b * L * A + a, A);
-        write_panels(dy, S, vector + a, entries, dk + b * S * A + a, A);
+        write_rows(dx, L, width, vector + a, entries, dq + b * L * A + a, A);
+        std::copy_n(dv, entries, sums + b * A + a);
     }
 }
 

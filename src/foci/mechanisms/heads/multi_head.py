@@ -173,7 +173,7 @@ class MultiHeadAttention(nn.Module):
         query: Float[Tensor, "B L D"],
         key: Float[Tensor, "B S Dk"],
         value: Float[Tensor, "B S Dv"] | None = None,
-        mask: Bool[Tensor, ...] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
         state: KeyValueCache | None = None,
     ) -> Attended:
         """Read ``value`` (the key unless given) with every head; weights are ``(B, H, L, S)``."""
@@ -183,7 +183,7 @@ class MultiHeadAttention(nn.Module):
         self,
         key: Float[Tensor, "B S Dk"],
         value: Float[Tensor, "B S Dv"] | None = None,
-        mask: Bool[Tensor, ...] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
     ) -> ProjectedMemory:
         """Project the source once, for many reads."""
         value = key if value is None else value

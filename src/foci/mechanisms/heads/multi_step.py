@@ -51,7 +51,7 @@ class MultiStepAttention(nn.Module):
         query: Float[Tensor, "B L Dq"],
         key: Float[Tensor, "B S D"],
         value: Float[Tensor, "B S D"] | None = None,
-        mask: Bool[Tensor, ...] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
         state: None = None,
         *,
         target: Float[Tensor, "B L D"] | None = None,
@@ -63,7 +63,7 @@ class MultiStepAttention(nn.Module):
         self,
         key: Float[Tensor, "B S D"],
         value: Float[Tensor, "B S D"] | None = None,
-        mask: Bool[Tensor, ...] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
     ) -> Memory:
         """Sum key and value once, for many reads."""
         check_shape("MultiStepAttention", "key", key, "batch", "key", self.key_dim)

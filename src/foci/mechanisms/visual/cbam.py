@@ -7,16 +7,19 @@
 
 Paper: CBAM: Convolutional Block Attention Module, Woo, Park, Lee, Kweon, 2018, eq. 1-3.
 Names: F = features, M_c = channel, M_s = spatial, F'' = output, r = reduction, W_0 and W_1 = channel.excite.
-Complexity: O(B C (H W + C / reduction) + B H W kernel_size²) time; the weights take O(B C H W).
+Complexity: O(B C (H W + C / reduction) + B H W kernel_size²) time; the two maps take O(B (C + H W)).
 Differs: nothing. No layer has a bias, as in the equations; at least one hidden unit is kept. The weights are
     the product of both maps, by which the features are multiplied in the end.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.export import register_dataclass
 
 from foci.errors import check_positive, check_shape
 from foci.mechanisms.visual.spatial import SpatialAttention
@@ -82,5 +85,35 @@ class CBAM(nn.Module):
         check_shape(type(self).__name__, "features", features, "batch", self.channel.channels, "height", "width")
         by_channel = self.channel(features)
         by_place = self.spatial(by_channel.output)
-        weights = by_channel.weights.dense() * by_place.weights.dense()
-        return Attended(by_place.output, Weights.of(weights))
+        maps = ProductOfMaps(by_channel.weights.dense(), by_place.weights.dense())
+        return Attended(by_place.output, Weights(maps))
+
+
+@dataclass(eq=False)
+class ProductOfMaps:
+    """The source of weights ``(B, C, H, W)``: a channel map times a spatial map, multiplied when asked for."""
+
+    channel: Tensor
+    spatial: Tensor
+
+    @property
+    def device(self) -> torch.device:
+        """Where the maps are."""
+        return self.spatial.device
+
+    @property
+    def shape(self) -> torch.Size:
+        """``(B, C, H, W)``."""
+        return torch.Size((*self.channel.shape[:-2], *self.spatial.shape[-2:]))
+
+    def rows(self, index: slice | Tensor) -> Tensor:
+        """The weights of these rows of places, ``(B, C, rows, W)``."""
+        return self.channel * self.spatial[..., index, :]
+
+    def heads(self, index: int | slice | Tensor) -> ProductOfMaps:
+        """The same for some channels; for a single one without their axis."""
+        spatial = self.spatial[:, 0] if isinstance(index, int) else self.spatial
+        return ProductOfMaps(self.channel[:, index], spatial)
+
+
+register_dataclass(ProductOfMaps)

@@ -1,0 +1,61 @@
+# With Python 3.11 or newer and pip on the machine, every target does its own set-up.
+
+PYTHON ?= python3
+OUT ?= gallery
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+# torch's threads spin while they wait: one a process, and passive, or they starve one another.
+export OMP_NUM_THREADS := 1
+export OMP_WAIT_POLICY := passive
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check lint types imports quick-tests shapes docs format clean
+
+help: ## show this list
+	@echo "make TARGET, where TARGET is one of"
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
+
+setup: $(INSTALLED) ## make .venv and install foci into it, with everything pinned in constraints.txt
+
+demo: setup ## draw a picture of every mechanism at work, into ./gallery
+	$(BIN)/foci gallery --out $(OUT)
+
+test: setup lint types imports shapes ## everything: all tests, style, types, shapes and import directions
+	$(BIN)/pytest -q -n 2
+
+check: setup lint types imports quick-tests shapes ## the quick loop for developers: as test, without slow tests
+
+docs: setup ## write the generated parts of README.md and docs/ anew
+	$(BIN)/python docs/generate.py
+
+format: setup ## format the code
+	$(BIN)/ruff check --fix --quiet .
+	$(BIN)/ruff format .
+
+clean: ## remove .venv, pictures and caches
+	rm -rf .venv gallery build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: setup
+	$(BIN)/mypy
+
+imports: setup
+	$(BIN)/lint-imports
+
+quick-tests: setup
+	$(BIN)/pytest -q -n 2 -m "not slow"
+
+# The shapes in the signatures are checked at run time, in this pass only.
+shapes: setup
+	$(BIN)/pytest -q -n 2 -m "not slow" --jaxtyping-packages=foci,beartype.beartype
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "foci needs Python 3.11 or newer; name one with: make PYTHON=python3.11")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@

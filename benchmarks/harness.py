@@ -1,0 +1,313 @@
+"""How one comparison is made: check that both sides agree, time them in turns, weigh their memory.
+
+A case names its inputs and two sides. A side is a function of the inputs that gets everything ready (modules, masks,
+a prepared memory) and gives back the call to be measured, which takes nothing and returns tensors.
+
+    check    both calls run once; where their results differ the case is refused, and no time is reported
+    time     in each round a small calibration loop, then both calls, in alternating order, so that whatever else the
+             machine is doing meets them alike; reported are the ratio of the minima and the median ratio of the rounds
+    memory   in a fresh process, of one side only: what getting ready keeps, plus the peak of one call above that
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import math
+import os
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+Call = Callable[[], object]
+Side = Callable[..., Call]
+
+FORWARD = "forward"
+TRAIN = "forward + backward"
+
+SAMPLE_SECONDS = 0.003
+"""A sample lasts at least this long; faster calls are repeated, or the clock and the interpreter would be measured."""
+
+BUSY_DISPERSION = 1.15
+"""A calibration loop whose median is this far above its minimum was disturbed."""
+
+BUSY_SHARE = 0.93
+"""A single thread that got less of a processor than this had to wait for others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One comparison.
+
+    Arguments:
+        name: what is computed, with its sizes.
+        against: what the other side is; it is reported beside the name of the peer.
+        measure: `FORWARD`, `TRAIN`, or other words for what the call does.
+        inputs: makes what both sides share.
+        ours: from the inputs to our call.
+        theirs: from the inputs to the other call, None where only our cost is wanted.
+        tolerance: how far the results may differ, relative to the largest number of theirs.
+        goal: the ratio of times (theirs / ours) we want to reach.
+        memory: weigh both sides too.
+        memory_goal: the ratio of memory we want to reach.
+        memory_limit: how many MB ours may take.
+        work: ``(limit, amount)``: how much of a machine's limit ("gemm": operations, "cell": cells) ours does.
+        series: points of one curve share a series; ``length`` is where the point stands on it.
+    """
+
+    name: str
+    measure: str
+    inputs: Callable[[], Sequence[object]]
+    ours: Side
+    theirs: Side | None = None
+    against: str = ""
+    tolerance: float = 1e-4
+    goal: float | None = None
+    memory: bool = False
+    memory_goal: float | None = None
+    memory_limit: float | None = None
+    work: tuple[str, float] | None = None
+    series: str | None = None
+    length: int | None = None
+
+
+def call(measure: str, forward: Call, inputs: Sequence[Tensor] = (), parameters: Sequence[Tensor] = ()) -> Call:
+    """The call for this measure: without autograd, or with the gradients of all inputs and parameters.
+
+    The gradients of the inputs are returned and compared; those of the parameters are computed only, because peers
+    keep theirs in other shapes.
+    """
+    if measure != TRAIN:
+
+        def infer() -> object:
+            with torch.no_grad():
+                return forward()
+
+        return infer
+    leaves = [*inputs, *parameters]
+    directions: list[Tensor] = []
+
+    def train() -> object:
+        output = forward()
+        if not isinstance(output, Tensor):
+            raise TypeError("a call that is trained returns one tensor")
+        if not directions:  # not ones: the weights of a softmax would have no gradient along them
+            directions.append(torch.linspace(-1, 1, output.numel()).reshape(output.shape))
+        gradients = torch.autograd.grad(output, leaves, directions[0])
+        return output.detach(), *gradients[: len(inputs)]
+
+    return train
+
+
+def leaf(*shape: int, scale: float = 1.0) -> Tensor:
+    """Normal numbers with a gradient."""
+    return (torch.randn(*shape) * scale).requires_grad_()
+
+
+# Agreement
+
+
+def tensors(result: object) -> Iterator[Tensor]:
+    """Every tensor of a result; lists of whole numbers count as one."""
+    if isinstance(result, Tensor):
+        yield result.detach()
+    elif isinstance(result, list) and result and isinstance(result[0], int):
+        yield torch.tensor(result)
+    elif isinstance(result, tuple | list):
+        for part in result:
+            yield from tensors(part)
+
+
+def disagreement(ours: object, theirs: object, tolerance: float) -> str | None:
+    """What is wrong with our result, or None. Theirs may have fewer parts than ours: the first are compared."""
+    mine, others = list(tensors(ours)), list(tensors(theirs))
+    if not others or len(others) > len(mine):
+        return f"ours has {len(mine)} results, theirs {len(others)}"
+    for number, (a, b) in enumerate(zip(mine, others)):
+        if a.shape != b.shape:
+            return f"result {number} has shape {tuple(a.shape)}, theirs {tuple(b.shape)}"
+        if not (a.isfinite().all() and b.isfinite().all()):
+            return f"result {number} is not finite"
+        error = (a.double() - b.double()).abs().max().item() if a.numel() else 0.0
+        size = max(b.double().abs().max().item() if b.numel() else 0.0, 1e-30)
+        if error > tolerance * size:
+            return f"result {number} is off by {error / size:.1e} of its size (allowed: {tolerance:.0e})"
+    return None
+
+
+# Time
+
+
+class Calibration:
+    """A small fixed piece of work that always takes equally long, unless others use the machine."""
+
+    def __init__(self) -> None:
+        self._left = torch.ones(160, 160)
+        self._out = torch.empty(160, 160)
+        self.best = math.inf
+        for _ in range(50):
+            self.sample()
+
+    def sample(self) -> float:
+        """Seconds of one round."""
+        start = time.perf_counter()
+        for _ in range(4):
+            torch.mm(self._left, self._left, out=self._out)
+        seconds = time.perf_counter() - start
+        self.best = min(self.best, seconds)
+        return seconds
+
+
+@dataclass
+class Timing:
+    """The samples of a case: seconds a call, of both sides in turns, and how quiet the machine was meanwhile."""
+
+    ours: list[float] = field(default_factory=list)
+    theirs: list[float] = field(default_factory=list)
+    dispersion: float = 1.0
+    share: float = 1.0
+
+    def summary(self) -> dict[str, object]:
+        """The numbers to keep."""
+        kept: dict[str, object] = {
+            "ours": {"min": min(self.ours), "median": statistics.median(self.ours)},
+            "rounds": len(self.ours),
+            "dispersion": self.dispersion,
+            "share": self.share,
+            "busy": self.busy,
+        }
+        if self.theirs:
+            kept["theirs"] = {"min": min(self.theirs), "median": statistics.median(self.theirs)}
+            kept["ratio_min"], kept["ratio_median"] = ratios(self.ours, self.theirs)
+        return kept
+
+    @property
+    def busy(self) -> bool:
+        """Whether others disturbed the measurement."""
+        return self.dispersion > BUSY_DISPERSION or self.share < BUSY_SHARE
+
+
+def ratios(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
+    """theirs / ours: of the minima, and the median over the rounds, each with its neighbour in time."""
+    return min(theirs) / min(ours), statistics.median(b / a for a, b in zip(ours, theirs))
+
+
+def in_turns(
+    ours: Call,
+    theirs: Call | None,
+    calibration: Calibration,
+    *,
+    seconds: float,
+    least_rounds: int,
+    estimates: tuple[float, float] = (0.0, 0.0),
+) -> Timing:
+    """Time the calls in turns for about ``seconds``, at least ``least_rounds`` rounds of both.
+
+    ``estimates`` are known durations of one call; where a call is that slow it is not tried again beforehand.
+    """
+    sides = [(ours, 0)] if theirs is None else [(ours, 0), (theirs, 1)]
+    repeats = [1, 1]
+    for work, number in sides:
+        duration = estimates[number]
+        if duration < 0.1:
+            work()
+            duration = min(_seconds(work, 1) for _ in range(2))
+        repeats[number] = max(1, math.ceil(SAMPLE_SECONDS / max(duration, 1e-7)))
+    timing = Timing()
+    samples = [timing.ours, timing.theirs]
+    quiet: list[float] = []
+    gc_was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    wall, processor = 0.0, 0.0
+    try:
+        deadline = time.perf_counter() + seconds
+        while len(timing.ours) < least_rounds or (time.perf_counter() < deadline and len(timing.ours) < 200):
+            quiet.append(calibration.sample())
+            for work, number in sides:
+                processor -= time.process_time()
+                taken = _seconds(work, repeats[number])
+                processor += time.process_time()
+                wall += taken
+                samples[number].append(taken / repeats[number])
+            sides.reverse()
+    finally:
+        if gc_was_on:
+            gc.enable()
+    timing.dispersion = statistics.median(quiet) / calibration.best
+    timing.share = processor / wall
+    return timing
+
+
+def _seconds(work: Call, repeats: int) -> float:
+    start = time.perf_counter()
+    for _ in range(repeats):
+        work()
+    return time.perf_counter() - start
+
+
+# Memory
+
+
+def peak_of(case: Case, side: str) -> float:
+    """The memory one side takes beyond the inputs, in MB. To be asked once, in a fresh process."""
+    prepare = case.ours if side == "ours" else case.theirs
+    if prepare is None:
+        raise ValueError(f"{case.name} has no side {side!r}")
+    inputs = case.inputs()
+    before = _resident()
+    work = prepare(*inputs)
+    ready = _resident()
+    if not _reset_peak():  # no /proc: the first call counts, with all that it loads
+        work()
+        return (_peak() - before) / 1e6
+    work()  # loads libraries, builds kernels, compiles: paid once, so it is not the memory of a call
+    warm = _resident()
+    _reset_peak()
+    work()
+    return (max(ready - before, 0) + max(_peak() - warm, 0)) / 1e6
+
+
+def _resident() -> int:
+    gc.collect()
+    if not sys.platform.startswith("linux"):
+        return _peak()
+    ctypes.CDLL(None).malloc_trim(0)
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+def _reset_peak() -> bool:
+    try:
+        with open("/proc/self/clear_refs", "w") as clear:
+            clear.write("5")
+    except OSError:
+        return False
+    return True
+
+
+def _peak() -> int:
+    try:
+        with open("/proc/self/status") as status:
+            (line,) = (line for line in status if line.startswith("VmHWM"))
+            return int(line.split()[1]) * 1024
+    except OSError:
+        kept = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return kept if sys.platform == "darwin" else kept * 1024
+
+
+def limit_memory(share: float = 0.7) -> None:
+    """Let this process take at most this share of the free memory: a case too large fails alone."""
+    try:
+        with open("/proc/meminfo") as meminfo:
+            (line,) = (line for line in meminfo if line.startswith("MemAvailable"))
+    except OSError:
+        return
+    allowed = int(int(line.split()[1]) * 1024 * share)
+    resource.setrlimit(resource.RLIMIT_DATA, (allowed, resource.getrlimit(resource.RLIMIT_DATA)[1]))

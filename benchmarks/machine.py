@@ -1,0 +1,134 @@
+"""What this machine can do at most, measured in the same run as the comparisons, and what kind of machine it is."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+# v / (1 + a b) summed over a row: the cell of additive attention (its exponentials are paid once a row, not once a
+# cell), on rows that stay in the first-level cache. This is the loop itself and nothing around it.
+_CELL = """
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+constexpr int rows = 8, size = 256;
+
+static double cells_per_second() {
+    static thread_local float a[rows][size], b[rows][size], v[size];
+    for (int n = 0; n < size; n++) {
+        v[n] = 0.001f * n;
+        for (int i = 0; i < rows; i++) { a[i][n] = 0.5f + 0.01f * i; b[i][n] = 0.25f + 0.001f * n; }
+    }
+    volatile float kept = 0;
+    double best = 0;
+    for (int round = 0; round < 30; round++) {
+        auto start = std::chrono::steady_clock::now();
+        for (int again = 0; again < 200; again++) {
+            a[again % rows][again % size] += 1e-6f;
+            for (int j = 0; j < rows; j++)
+                for (int i = 0; i < rows; i += 4) {
+                    float s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+                    for (int n = 0; n < size; n++) {
+                        s0 += v[n] / (1.0f + a[i][n] * b[j][n]);
+                        s1 += v[n] / (1.0f + a[i + 1][n] * b[j][n]);
+                        s2 += v[n] / (1.0f + a[i + 2][n] * b[j][n]);
+                        s3 += v[n] / (1.0f + a[i + 3][n] * b[j][n]);
+                    }
+                    kept = kept + s0 + s1 + s2 + s3;
+                }
+        }
+        std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+        double rate = 200.0 * rows * rows * size / taken.count();
+        if (rate > best) best = rate;
+    }
+    return best;
+}
+
+int main(int, char** arguments) {
+    int count = std::atoi(arguments[1]);
+    std::vector<double> rates(count);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < count; t++) threads.emplace_back([&rates, t] { rates[t] = cells_per_second(); });
+    double sum = 0;
+    for (int t = 0; t < count; t++) { threads[t].join(); sum += rates[t]; }
+    std::printf("%f\\n", sum);
+}
+"""
+
+
+def limits(threads: int) -> dict[str, float]:
+    """Operations a second of a large matrix product, bytes a second through memory, additive cells a second."""
+    import torch
+
+    left, right = torch.randn(1024, 1024), torch.randn(1024, 1024)
+    product = torch.empty(1024, 1024)
+    gemm = 2 * 1024**3 / _best(lambda: torch.mm(left, right, out=product), 20)
+    source = torch.ones(1 << 26)  # 256 MB: more than any cache holds
+    target = torch.zeros(1 << 26)
+    bandwidth = 2 * 4 * source.numel() / _best(lambda: target.copy_(source), 6)
+    found = {"gemm": gemm, "bandwidth": bandwidth}
+    cell = _cell_rate(threads)
+    if cell is not None:
+        found["cell"] = cell
+    return found
+
+
+def _best(work: Callable[[], object], rounds: int) -> float:
+    best = float("inf")
+    work()
+    for _ in range(rounds):
+        start = time.perf_counter()
+        work()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def _cell_rate(threads: int) -> float | None:
+    """None where no C++ compiler is found."""
+    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++") or shutil.which("c++")
+    if compiler is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        source, program = Path(folder, "cell.cpp"), Path(folder, "cell")
+        source.write_text(_CELL)
+        flags = ["-O3", "-march=native", "-ffast-math", "-std=c++17", "-pthread"]
+        try:
+            subprocess.run([compiler, *flags, str(source), "-o", str(program)], check=True, capture_output=True)
+            said = subprocess.run([str(program), str(threads)], check=True, capture_output=True, text=True)
+        except (OSError, subprocess.CalledProcessError):
+            return None
+    return float(said.stdout)
+
+
+def description() -> dict[str, object]:
+    """The machine in words."""
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{named[0] if named else 'unnamed'} ({platform.machine()})"
+
+
+def load() -> float:
+    """How many processes wanted to run, on average, in the last minute."""
+    return os.getloadavg()[0]

@@ -1,0 +1,110 @@
+"""The peers and their environment: a virtual environment of its own, so that no peer's pins touch the project's.
+
+torch comes first, at the version all figures are for, and is held there by a constraints file; then each peer by its
+name. A peer that cannot be installed is left out, and the report says so. This file needs the standard library only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import venv
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+
+TORCH = "torch==2.13.0"
+
+OURS = ("numpy", "jaxtyping", "matplotlib", "rich")
+"""What foci and the report need."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A package to compare with. ``alone`` leaves its own dependencies out, except for those named in ``needs``."""
+
+    packages: tuple[str, ...]
+    module: str
+    alone: bool = False
+    needs: tuple[str, ...] = ()
+    note: str = ""
+
+
+PEERS = {
+    "torch": Peer((), "torch", note="plain PyTorch: its own modules, and textbook forms written in benchmarks/"),
+    "keras": Peer(("keras==3.15.1",), "keras", note="on the torch backend"),
+    "x-transformers": Peer(("x-transformers==2.31.10",), "x_transformers"),
+    "transformers": Peer(("transformers==5.22.2",), "transformers"),
+    "pytorch-crf": Peer(("pytorch-crf==0.7.2",), "torchcrf"),
+    "local-attention": Peer(("local-attention==1.11.2",), "local_attention"),
+    "speechbrain": Peer(
+        ("speechbrain==1.1.2",),
+        "speechbrain",
+        alone=True,
+        needs=("hyperpyyaml", "joblib", "scipy", "sentencepiece", "huggingface_hub", "tqdm", "requests", "packaging"),
+        note="its attention needs no audio: torchaudio, which has no build for this torch, is replaced by an empty module",
+    ),
+    "espnet": Peer(("espnet==202511",), "espnet", alone=True, needs=("packaging", "scipy")),
+    "eole": Peer(("eole==0.6.4",), "eole", alone=True),
+}
+
+
+def folder() -> Path:
+    """Where the environment is: ``FOCI_BENCH_ENV``, or ``benchmarks/.venv``."""
+    return Path(os.environ.get("FOCI_BENCH_ENV", FOLDER / ".venv"))
+
+
+def python() -> str:
+    """The environment's interpreter."""
+    scripts = ("Scripts", "python.exe") if sys.platform == "win32" else ("bin", "python")
+    return str(folder().joinpath(*scripts))
+
+
+def install(say: Callable[[str], None], *, again: bool = False) -> dict[str, str]:
+    """Make the environment if it is not there, and each peer in it; what failed, by peer, with the last line of why.
+
+    What failed once is not tried on every run, only when asked to ``again``.
+    """
+    stamp = folder() / "peers.json"
+    wanted = hashlib.sha256(
+        json.dumps([sys.version, TORCH, OURS, {name: asdict(peer) for name, peer in PEERS.items()}]).encode()
+    ).hexdigest()
+    if stamp.exists() and not again:
+        known = json.loads(stamp.read_text())
+        if known["wanted"] == wanted:
+            failures: dict[str, str] = known["failed"]
+            return failures
+    say(f"installing the peers into {folder()} (once; some minutes)")
+    if not Path(python()).exists():
+        venv.create(folder(), with_pip=True)
+    _pip(TORCH)
+    held = subprocess.run(
+        [python(), "-c", "import torch; print(torch.__version__)"], check=True, capture_output=True, text=True
+    )
+    constraints = folder() / "constraints.txt"
+    constraints.write_text(f"torch=={held.stdout.strip()}\n")
+    _pip("-c", str(constraints), *OURS)
+    failed = {}
+    for name, peer in PEERS.items():
+        if not peer.packages:
+            continue
+        say(f"  {name}")
+        try:
+            if peer.needs:
+                _pip("-c", str(constraints), *peer.needs)
+            _pip("-c", str(constraints), *(["--no-deps"] if peer.alone else []), *peer.packages)
+        except subprocess.CalledProcessError as error:
+            failed[name] = (error.stderr or "pip failed").strip().splitlines()[-1]
+            say(f"    could not be installed: {failed[name]}")
+    stamp.write_text(json.dumps({"wanted": wanted, "failed": failed}))
+    return failed
+
+
+def _pip(*arguments: str) -> None:
+    command = [python(), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments]
+    subprocess.run(command, check=True, capture_output=True, text=True)

@@ -1,0 +1,172 @@
+"""One process of the bench, in the peers' environment: all cases of one peer, or the memory of one side of one case.
+
+It speaks in JSON lines on its standard output; whatever the peers print goes to standard error. `benchmarks.run`
+starts it, listens, and starts it anew after the last case heard of, should it die.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+
+import torch
+
+from benchmarks import groups, machine
+from benchmarks.harness import Call, Calibration, Case, Side, disagreement, in_turns, limit_memory, peak_of
+from benchmarks.peers import PEERS
+
+Say = Callable[..., None]
+
+TOO_SLOW = {True: 1.0, False: 30.0}
+"""Seconds of a call, quick or not, after which a curve is not followed to greater lengths."""
+
+
+def main() -> None:
+    """Run what the arguments ask for."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--peer", default="torch")
+    parser.add_argument("--groups", default="")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--skip", type=int, default=0)
+    parser.add_argument("--limits", action="store_true")
+    parser.add_argument("--memory", type=int, help="number of the case, with --side")
+    parser.add_argument("--side", default="ours")
+    asked = parser.parse_args()
+
+    channel = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def say(**record: object) -> None:
+        channel.write(json.dumps(record) + "\n")
+        channel.flush()
+
+    torch.set_num_threads(asked.threads)
+    limit_memory()
+    if asked.limits:
+        say(kind="limits", **machine.limits(asked.threads))
+        return
+    cases = [
+        (group, case)
+        for group in asked.groups.split(",")
+        if asked.peer in (module := groups.load(group)).PEERS
+        for case in module.cases(asked.peer, asked.quick)
+    ]
+    if asked.memory is not None:
+        torch.manual_seed(0)
+        say(kind="memory", megabytes=peak_of(cases[asked.memory][1], asked.side))
+        return
+    say(kind="plan", count=len(cases), versions=_versions(asked.peer), peer=asked.peer)
+    calibration = Calibration()
+    too_slow: dict[tuple[str, str, str, str], int] = {}
+    for number, (group, case) in enumerate(cases):
+        if number < asked.skip:
+            continue
+        about = {
+            "group": group,
+            "peer": asked.peer,
+            "number": number,
+            "name": case.name,
+            "against": case.against,
+            "measure": case.measure,
+            "goal": case.goal,
+            "memory": case.memory,
+            "memory_goal": case.memory_goal,
+            "memory_limit": case.memory_limit,
+            "work": case.work,
+            "series": case.series,
+            "length": case.length,
+        }
+        say(kind="start", **about)
+        say(kind="case", **about, **_run(group, case, calibration, asked.seconds, asked.quick, too_slow))
+
+
+def _run(
+    group: str,
+    case: Case,
+    calibration: Calibration,
+    seconds: float,
+    quick: bool,
+    too_slow: dict[tuple[str, str, str, str], int],
+) -> dict[str, object]:
+    """The measurements of a case, or why there are none."""
+    torch.manual_seed(0)
+    curves = {side: (group, case.series or "", case.measure, side) for side in ("ours", "theirs")}
+    if case.series is not None and curves["ours"] in too_slow:
+        return {"failed": f"left out: length {too_slow[curves['ours']]} took too long"}
+    inputs = case.inputs()
+    work, ours_result, ours_seconds, failure = _first(case.ours, inputs)
+    if work is None:
+        return {"failed": f"ours: {failure}"}
+    other: Call | None = None
+    theirs_seconds = 0.0
+    remark = None
+    if case.theirs is not None:
+        if case.series is not None and curves["theirs"] in too_slow:
+            remark = f"theirs left out: length {too_slow[curves['theirs']]} took too long"
+        else:
+            other, theirs_result, theirs_seconds, failure = _first(case.theirs, inputs)
+            if other is None:
+                remark = f"theirs: {failure}"
+            else:
+                refused = disagreement(ours_result, theirs_result, case.tolerance)
+                if refused is not None:
+                    return {"failed": f"refused, the results differ: {refused}"}
+                del theirs_result
+    del ours_result
+    if case.series is not None and case.length is not None:
+        for side, taken in (("ours", ours_seconds), ("theirs", theirs_seconds)):
+            if taken > TOO_SLOW[quick]:
+                too_slow[curves[side]] = case.length
+    least = 3 if quick else 5
+    if ours_seconds + theirs_seconds > 2 * seconds:
+        least = 3
+    timing = in_turns(
+        work, other, calibration, seconds=seconds, least_rounds=least, estimates=(ours_seconds, theirs_seconds)
+    )
+    return {**timing.summary(), "remark": remark}
+
+
+def _first(prepare: Side, inputs: object) -> tuple[Call | None, object, float, str]:
+    """Get a side ready and call it twice, the second time with a clock; on failure the call is None."""
+    try:
+        work = prepare(*inputs)  # type: ignore[misc]
+        start = time.perf_counter()
+        result = work()
+        taken = time.perf_counter() - start
+        if taken < 0.5:  # the first call also builds kernels and fills caches
+            start = time.perf_counter()
+            work()
+            taken = time.perf_counter() - start
+    except Exception as error:  # noqa: BLE001 whatever a peer or a kernel raises, the bench goes on and says so
+        return None, None, 0.0, _in_short(error)
+    return work, result, taken, ""
+
+
+def _in_short(error: Exception) -> str:
+    said = str(error).strip().splitlines() or [""]
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return "out of memory"
+    return f"{type(error).__name__}: {said[-1][:200]}"
+
+
+def _versions(peer: str) -> dict[str, str]:
+    importlib.import_module("foci")
+    found = {"torch": torch.__version__}
+    for name in (package.partition("==")[0] for package in PEERS[peer].packages):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not found"
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""`foci list`: the catalogue as a table."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from foci.catalog import MECHANISMS, Family
+
+
+def show_list(*, family: Family | None = None) -> None:
+    """List every mechanism with what it does and where it comes from.
+
+    On a terminal this is a table; into a pipe or a file it is one line a mechanism, in columns.
+
+    Parameters
+    ----------
+    family
+        Only those that are called alike. attend: query, key and value. pool: one sequence. pair: two sequences.
+        memory: input and state. map: feature maps of images.
+    """
+    rows = [
+        (name, row.family, row.summary, short_reference(row.paper))
+        for name, row in MECHANISMS.items()
+        if family in (None, row.family)
+    ]
+    if not sys.stdout.isatty():
+        print(in_columns([("NAME", "FAMILY", "WHAT IT DOES", "PAPER"), *rows]))
+        return
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", caption="foci explain NAME tells more.")
+    table.add_column("name", style="cyan", no_wrap=True)
+    table.add_column("family")
+    table.add_column("what it does", ratio=1)
+    table.add_column("paper")
+    for cells in rows:
+        table.add_row(*(Text(cell) for cell in cells))
+    Console().print(table)
+
+
+def short_reference(paper: str) -> str:
+    """Authors and year of a `Paper:` line.
+
+    Example:
+        >>> short_reference("A Title (One, Two, Three, 2015), eq. 8")
+        'One et al., 2015'
+        >>> short_reference("A Title, One and Two, 2014, eq. 8")
+        'One and Two, 2014'
+    """
+    upto_year = re.match(r"(.*?)\b(\d{4})\b", paper)
+    if upto_year is None:
+        return paper
+    before, year = upto_year.groups()
+    authors = re.findall(r"[^,()]+", before.rpartition("(")[2] if "(" in before else before.partition(", ")[2])
+    names = [name for author in authors for name in re.split(r"\s+and\s+", author.strip()) if name]
+    if len(names) > 2:
+        return f"{names[0]} et al., {year}"
+    return f"{' and '.join(names)}, {year}"
+
+
+def in_columns(rows: list[tuple[str, ...]]) -> str:
+    """The rows with their cells one below the other, two spaces apart."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)

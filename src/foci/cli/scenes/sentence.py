@@ -1,0 +1,42 @@
+"""One sentence in two languages, with made-up word vectors: words that mean the same point the same way."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+ENGLISH = ["in", "the", "morning", "the", "old", "man", "reads", "the", "paper", "in", "his", "garden"]
+GERMAN = ["am", "Morgen", "liest", "der", "alte", "Mann", "die", "Zeitung", "in", "seinem", "Garten"]
+ALIGNED = [0, 2, 6, 3, 4, 5, 7, 8, 9, 10, 11]
+"""The English word of each German one."""
+
+_MEANINGS = ["in", "the", "morning", "old", "man", "reads", "paper", "his", "garden"]
+SIZE = len(_MEANINGS)
+
+
+def english(noise: float = 0.1) -> Tensor:
+    """The source ``(1, 12, SIZE)``: one direction for each meaning. Both `in` look alike, and all three `the`."""
+    return _vectors([[word] for word in ENGLISH], noise, seed=1)
+
+
+def german(noise: float = 0.1) -> Tensor:
+    """The target ``(1, 11, SIZE)``, in the same directions; `am` means both `in` and `the`."""
+    meanings = [[ENGLISH[cell]] for cell in ALIGNED]
+    meanings[0] = ["in", "the"]
+    return _vectors(meanings, noise, seed=2)
+
+
+def with_positions(words: Tensor) -> Tensor:
+    """The words with a feature for each position set behind them, as a decoder's state knows how far it has come."""
+    batch, length, _ = words.shape
+    return torch.cat([words, torch.eye(length).expand(batch, -1, -1)], dim=-1)
+
+
+def _vectors(meanings: list[list[str]], noise: float, seed: int) -> Tensor:
+    """Vectors of about length 2.4: a match scores 5.8 as a dot product, enough to win most of a softmax."""
+    vectors = torch.zeros(len(meanings), SIZE)
+    for number, parts in enumerate(meanings):
+        for part in parts:
+            vectors[number, _MEANINGS.index(part)] = 2.4 * len(parts) ** -0.5
+    generator = torch.Generator().manual_seed(seed)
+    return (vectors + noise * torch.randn(vectors.shape, generator=generator)).unsqueeze(0)

@@ -1,0 +1,228 @@
+"""Builds and loads the C++ kernels: on first use, once for each machine, and never with an error to the user.
+
+All ``.cpp`` files of this folder become one shared library with a plain C interface, kept in a cache folder under
+a name that is the hash of the sources, the flags, the compiler and the processor. Where anything fails (no
+compiler, a folder that cannot be written, a library that does not load or computes wrongly) the kernels are
+inactive, the pure torch paths take over, and `status` says why.
+
+    FOCI_KERNELS=off          use no kernel
+    FOCI_KERNEL_CACHE=folder  where the library is kept; else $XDG_CACHE_HOME/foci, else ~/.cache/foci
+    CXX=compiler              what to compile with; else g++, clang++ or c++
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+_FOLDER = Path(__file__).parent
+_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
+_TUNINGS = (("-march=native", "-fopenmp"), ("-march=native",), ())
+"""Tried in turn, for not every compiler knows every processor or has OpenMP; without it kernels use one thread."""
+_COMPILE_SECONDS = 300
+_LOCK = threading.RLock()
+
+
+class KernelStatus(NamedTuple):
+    """Whether a kernel is used, and why (not)."""
+
+    name: str
+    active: bool
+    reason: str
+
+
+class BuildError(Exception):
+    """Why there is no library; caught in this file, and told by `status`."""
+
+
+class Kernel:
+    """One C++ kernel, loaded when first asked for.
+
+    ``check`` declares the signatures of the kernel's functions, calls them on a tiny problem and says whether the
+    numbers came out right.
+    """
+
+    def __init__(self, name: str, check: Callable[[ctypes.CDLL], bool]) -> None:
+        self.name = name
+        self._check = check
+        self._asked = False
+        self._library: ctypes.CDLL | None = None
+        self._reason = ""
+        _KERNELS.append(self)
+
+    @property
+    def library(self) -> ctypes.CDLL | None:
+        """The library that holds the kernel, or None where the kernel is inactive."""
+        if not self._asked:
+            with _LOCK:
+                if not self._asked:
+                    self._library, self._reason = self._load()
+                    self._asked = True
+        return self._library
+
+    @property
+    def status(self) -> KernelStatus:
+        """Loads the kernel if it was not asked for yet."""
+        active = self.library is not None
+        return KernelStatus(self.name, active, self._reason)
+
+    def _load(self) -> tuple[ctypes.CDLL | None, str]:
+        library, reason = _load_library()
+        if library is None:
+            return None, reason
+        try:
+            if self._check(library):
+                return library, reason
+        except AttributeError as error:  # a function that the library does not have
+            return None, f"the library does not fit this version of foci: {error}"
+        return None, "the compiled kernel gave wrong numbers in its self-check; compile it with another CXX"
+
+
+_KERNELS: list[Kernel] = []
+_loaded: tuple[ctypes.CDLL | None, str] | None = None
+
+
+def status() -> list[KernelStatus]:
+    """Every kernel, whether it is active, and why; builds what was not built yet."""
+    return [kernel.status for kernel in _KERNELS]
+
+
+def _load_library() -> tuple[ctypes.CDLL | None, str]:
+    """The library and where it lies, or None and why; looked for once."""
+    global _loaded
+    with _LOCK:
+        if _loaded is None:
+            try:
+                path = build(cache_folder())
+                _loaded = ctypes.CDLL(str(path)), f"compiled: {path}"
+            except (BuildError, OSError) as error:
+                _loaded = None, str(error)
+        return _loaded
+
+
+def cache_folder() -> Path:
+    """Where the library is kept, or a `BuildError` where no kernel is wanted."""
+    if os.environ.get("FOCI_KERNELS", "").lower() in ("off", "0", "no", "false"):
+        raise BuildError("switched off by FOCI_KERNELS")
+    chosen = os.environ.get("FOCI_KERNEL_CACHE")
+    if chosen:
+        return Path(chosen)
+    # The specification of XDG_CACHE_HOME: a relative path is to be ignored.
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    try:
+        return (base if base.is_absolute() else Path.home() / ".cache") / "foci"
+    except RuntimeError as error:  # no home folder
+        raise BuildError(f"no cache folder: {error}. Set FOCI_KERNEL_CACHE.") from error
+
+
+def build(cache: Path) -> Path:
+    """The path of the library in ``cache``, compiled unless it lies there; `BuildError` or `OSError` if it cannot be."""
+    compiler = _find_compiler()
+    sources = sorted(_FOLDER.glob("*.cpp"))
+    openmp = _torch_openmp()
+    target = cache / f"kernels-{_fingerprint(compiler, sources, openmp)}.so"
+    if _loads(target):
+        return target
+    try:
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        workplace = tempfile.TemporaryDirectory(prefix="build-", dir=cache)
+    except OSError as error:
+        raise BuildError(f"the cache folder {cache} cannot be written: {error}. Set FOCI_KERNEL_CACHE.") from error
+    with workplace as folder:
+        # Compiled beside its place and then renamed in one step: no process ever sees half a library.
+        fresh = Path(folder) / target.name
+        _compile(compiler, sources, openmp, fresh)
+        os.replace(fresh, target)
+    return target
+
+
+def _loads(library: Path) -> bool:
+    """Whether a library lies there and is whole. A damaged one is compiled anew."""
+    if not library.exists():
+        return False
+    try:
+        ctypes.CDLL(str(library))
+    except OSError:
+        return False
+    return True
+
+
+def _find_compiler() -> list[str]:
+    """The command of a C++ compiler. ``CXX`` may carry arguments, as in ``ccache g++``."""
+    wanted = os.environ.get("CXX", "").split()
+    for command in [wanted] if wanted else [["g++"], ["clang++"], ["c++"]]:
+        program = shutil.which(command[0])
+        if program:
+            return [program, *command[1:]]
+    raise BuildError(
+        f"no C++ compiler: {wanted[0]} of CXX was not found"
+        if wanted
+        else "no C++ compiler: none of g++, clang++, c++ was found; install one or set CXX"
+    )
+
+
+def _torch_openmp() -> list[str]:
+    """The OpenMP library inside torch's wheel, if it brings one.
+
+    Two OpenMP libraries in a process keep two pools of threads that fight for the same cores, so the kernels
+    are linked with torch's own.
+    """
+    packages = Path(torch.__file__).parent
+    found = [*packages.glob("lib/libgomp*.so*"), *packages.parent.glob("torch.libs/libgomp*.so*")]
+    return [str(path) for path in sorted(found)[:1]]
+
+
+def _fingerprint(compiler: Sequence[str], sources: Sequence[Path], openmp: Sequence[str]) -> str:
+    """A hash of all that the compiled code depends on."""
+    version = _run([*compiler, "--version"])
+    parts = [version, *compiler, _processor(), *openmp, *_FLAGS, *(flag for flags in _TUNINGS for flag in flags)]
+    digest = hashlib.sha256()
+    for part in [*(part.encode() for part in parts), *(source.read_bytes() for source in sources)]:
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()[:20]
+
+
+def _processor() -> str:
+    """What -march=native depends on. A home folder may be shared by different machines."""
+    known = ("vendor_id", "model name", "flags", "CPU implementer", "CPU part", "Features", "isa")
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()} {platform.version()}"
+    return "\n".join(sorted({line for line in lines if line.startswith(known)}))
+
+
+def _compile(compiler: Sequence[str], sources: Sequence[Path], openmp: Sequence[str], target: Path) -> None:
+    names = [str(source) for source in sources]
+    for tuning in _TUNINGS:
+        # --as-needed drops the compiler's own OpenMP library where torch's has all it needs.
+        linked = ["-Wl,--as-needed", *openmp] if openmp and "-fopenmp" in tuning else []
+        try:
+            _run([*compiler, *_FLAGS, *tuning, *names, *linked, "-o", str(target)])
+        except BuildError as error:
+            failure = error
+        else:
+            return
+    raise failure
+
+
+def _run(command: Sequence[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildError(f"{command[0]} did not run: {error}") from error
+    if done.returncode != 0:
+        complaint = next((line for line in done.stderr.splitlines() if "error" in line.lower()), done.stderr[:200])
+        raise BuildError(f"{' '.join(command[:2])} failed: {complaint.strip()}")
+    return done.stdout
