@@ -4,6 +4,7 @@ PYTHON ?= python3
 OUT ?= gallery
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+CODE := src tests docs/generate.py $(wildcard benchmarks)
 
 # torch's threads spin while they wait: one a process, and passive, or they starve one another.
 export OMP_NUM_THREADS := 1
@@ -30,16 +31,16 @@ docs: setup ## write the generated parts of README.md and docs/ anew
 	$(BIN)/python docs/generate.py
 
 format: setup ## format the code
-	$(BIN)/ruff check --fix --quiet .
-	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix --quiet $(CODE)
+	$(BIN)/ruff format $(CODE)
 
 clean: ## remove .venv, pictures and caches
 	rm -rf .venv gallery build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 lint: setup
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
 
 types: setup
 	$(BIN)/mypy

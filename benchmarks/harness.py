@@ -52,6 +52,7 @@ class Case:
         inputs: makes what both sides share.
         ours: from the inputs to our call.
         theirs: from the inputs to the other call, None where only our cost is wanted.
+        alike: turns our result into the form of theirs, for the check only.
         tolerance: how far the results may differ, relative to the largest number of theirs.
         goal: the ratio of times (theirs / ours) we want to reach.
         memory: weigh both sides too.
@@ -67,6 +68,7 @@ class Case:
     ours: Side
     theirs: Side | None = None
     against: str = ""
+    alike: Callable[..., object] | None = None
     tolerance: float = 1e-4
     goal: float | None = None
     memory: bool = False

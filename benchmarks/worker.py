@@ -116,10 +116,11 @@ def _run(
             if other is None:
                 remark = f"theirs: {failure}"
             else:
-                refused = disagreement(ours_result, theirs_result, case.tolerance)
+                seen = ours_result if case.alike is None else case.alike(ours_result)
+                refused = disagreement(seen, theirs_result, case.tolerance)
                 if refused is not None:
                     return {"failed": f"refused, the results differ: {refused}"}
-                del theirs_result
+                del theirs_result, seen
     del ours_result
     if case.series is not None and case.length is not None:
         for side, taken in (("ours", ours_seconds), ("theirs", theirs_seconds)):

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.export import register_dataclass
+from torch.utils._pytree import _register_namedtuple
 from torch.utils.checkpoint import checkpoint
 
 from foci.errors import ConfigError, ShapeError, check_mask
 from foci.masks import masked_softmax, within
+
+Kind = TypeVar("Kind")
 
 Rows = slice | Tensor
 """Which query rows: a slice, or whole numbers of shape ``(n,)``."""
@@ -281,7 +284,7 @@ class Weights:
         step = max(1, _CHUNK // max(a_row, 1))
         return [slice(start, start + step) for start in range(0, length, step)] or [slice(0, 0)]
 
-    def _by_chunks(self, reduce: Callable[[Tensor], tuple[Tensor, "..."]]) -> list[Tensor]:
+    def _by_chunks(self, reduce: Callable[[Tensor], tuple[Tensor, ...]]) -> list[Tensor]:
         pieces = []
         for index in self._chunks():
             if torch.is_grad_enabled():
@@ -319,9 +322,19 @@ class Matched(NamedTuple):
     right: Weights | None = None
 
 
-# torch.export and torch.compile pass handles through like any other structure of tensors.
-for _handle in (Dense, DotSoftmax, Windowed, MeanHeads, Weights):
-    register_dataclass(_handle)
+def exportable(kind: type[Kind]) -> type[Kind]:
+    """Let `torch.export` pass a dataclass or NamedTuple of tensors through, and save it."""
+    name = f"foci.{kind.__name__}"
+    if issubclass(kind, tuple):
+        _register_namedtuple(kind, serialized_type_name=name)
+    else:
+        register_dataclass(kind, serialized_type_name=name)
+    return kind
+
+
+_KINDS: tuple[type[Any], ...] = (Dense, DotSoftmax, Windowed, MeanHeads, Weights, Attended, Matched)
+for _kind in _KINDS:
+    exportable(_kind)
 
 
 def _take_rows(tensor: Tensor, index: Rows) -> Tensor:

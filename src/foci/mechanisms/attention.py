@@ -41,7 +41,7 @@ from foci.mechanisms.scores import (
     ScaledDot,
     Score,
 )
-from foci.results import Attended, Weights
+from foci.results import Attended, Weights, exportable
 
 Focus = SlidingWindow | LocalM | LocalP | MedianWindow
 
@@ -58,6 +58,7 @@ SCORES: dict[str, Callable[..., Score]] = {
 FOCUSES = ("global", "causal", "sliding_window", "local_m", "local_p", "median_window")
 
 
+@exportable
 class Memory(NamedTuple):
     """A source made ready to be read many times: projected keys, values, and who may read what."""
 

@@ -268,8 +268,7 @@ int this_thread() {
 
 extern "C" {
 
-// Floats in one prepared row of A entries, and in the scratch of one thread.
-int64_t foci_additive_width(int64_t A) { return row_width(A); }
+// Floats in the scratch of one thread.
 int64_t foci_additive_forward_scratch(int64_t L, int64_t S, int64_t A) {
     return (std::min(L, ROWS) + std::min(S, KEYS) + 1) * row_width(A);
 }

@@ -27,7 +27,15 @@ from typing import NamedTuple
 import torch
 
 _FOLDER = Path(__file__).parent
-_FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
+_FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-fPIC",
+    "-shared",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-ffp-contract=fast",
+)
 _TUNINGS = (("-march=native", "-fopenmp"), ("-march=native",), ())
 """Tried in turn, for not every compiler knows every processor or has OpenMP; without it kernels use one thread."""
 _COMPILE_SECONDS = 300
@@ -127,7 +135,7 @@ def cache_folder() -> Path:
 
 
 def build(cache: Path) -> Path:
-    """The path of the library in ``cache``, compiled unless it lies there; `BuildError` or `OSError` if it cannot be."""
+    """The path of the library in ``cache``, compiled unless it lies there; `BuildError` says why it cannot be."""
     compiler = _find_compiler()
     sources = sorted(_FOLDER.glob("*.cpp"))
     openmp = _torch_openmp()
@@ -186,7 +194,14 @@ def _torch_openmp() -> list[str]:
 def _fingerprint(compiler: Sequence[str], sources: Sequence[Path], openmp: Sequence[str]) -> str:
     """A hash of all that the compiled code depends on."""
     version = _run([*compiler, "--version"])
-    parts = [version, *compiler, _processor(), *openmp, *_FLAGS, *(flag for flags in _TUNINGS for flag in flags)]
+    parts = [
+        version,
+        *compiler,
+        _processor(),
+        *openmp,
+        *_FLAGS,
+        *(flag for flags in _TUNINGS for flag in flags),
+    ]
     digest = hashlib.sha256()
     for part in [*(part.encode() for part in parts), *(source.read_bytes() for source in sources)]:
         digest.update(len(part).to_bytes(8, "little") + part)

@@ -23,9 +23,10 @@ from torch import Tensor, nn
 from foci.errors import ConfigError, check_batch, check_mask, check_shape, check_together
 from foci.functional.attend import Window, attend, combine
 from foci.functional.positions import alibi, rotary
-from foci.results import Attended
+from foci.results import Attended, exportable
 
 
+@exportable
 class KeyValueCache(NamedTuple):
     """The projected keys and values of all positions so far, ``(B, heads, S, K)``."""
 
@@ -33,6 +34,7 @@ class KeyValueCache(NamedTuple):
     value: Tensor
 
 
+@exportable
 class ProjectedMemory(NamedTuple):
     """A source made ready to be read many times: keys and values by head, and who may read what."""
 

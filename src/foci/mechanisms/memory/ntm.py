@@ -31,10 +31,12 @@ from torch.nn.functional import softplus
 
 from foci.errors import ConfigError, check_positive, check_shape, unknown_name
 from foci.functional import addressing
+from foci.results import exportable
 
 InitialMemory = Literal["constant", "learned", "zero"]
 
 
+@exportable
 class MemoryState(NamedTuple):
     """The memory between two steps, where its heads attend to, and what was read: ``reads`` by ``read_weights``."""
 

@@ -20,13 +20,13 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.export import register_dataclass
 
 from foci.errors import ConfigError, ShapeError, check_boolean, check_shape, check_valid
 from foci.mechanisms.pool.pool import AttentionPool
-from foci.results import Attended, Dense, Weights
+from foci.results import Attended, Dense, Weights, exportable
 
 
+@exportable
 @dataclass(eq=False, repr=False, kw_only=True)
 class HierarchicalWeights(Weights):
     """The share ``(B, N*T)`` of each word in its document, and the two levels it is the product of.
@@ -41,9 +41,6 @@ class HierarchicalWeights(Weights):
 
     def __repr__(self) -> str:
         return f"HierarchicalWeights(shape={tuple(self.shape)}, words={self.words}, sentences={self.sentences})"
-
-
-register_dataclass(HierarchicalWeights)
 
 
 class HierarchicalPool(nn.Module):

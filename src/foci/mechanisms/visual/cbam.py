@@ -19,12 +19,11 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.export import register_dataclass
 
 from foci.errors import check_positive, check_shape
 from foci.mechanisms.visual.spatial import SpatialAttention
 from foci.mechanisms.visual.squeeze_excitation import bottleneck
-from foci.results import Attended, Weights
+from foci.results import Attended, Weights, exportable
 
 
 class ChannelAttention(nn.Module):
@@ -89,6 +88,7 @@ class CBAM(nn.Module):
         return Attended(by_place.output, Weights(maps))
 
 
+@exportable
 @dataclass(eq=False)
 class ProductOfMaps:
     """The source of weights ``(B, C, H, W)``: a channel map times a spatial map, multiplied when asked for."""
@@ -114,6 +114,3 @@ class ProductOfMaps:
         """The same for some channels; for a single one without their axis."""
         spatial = self.spatial[:, 0] if isinstance(index, int) else self.spatial
         return ProductOfMaps(self.channel[:, index], spatial)
-
-
-register_dataclass(ProductOfMaps)

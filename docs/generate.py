@@ -1,0 +1,87 @@
+"""Writes what the docs take from the code: the README's table, docs/mechanisms.md and the README's picture.
+
+Run it with `make docs`; a test fails when the texts are out of date.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from foci import catalog
+from foci.cli.scenes import SCENES
+from foci.viz import heatmap
+
+ROOT = Path(__file__).parent.parent
+START, END = "<!-- mechanisms: start -->\n", "<!-- mechanisms: end -->\n"
+SHOWN = ("dot", "additive", "sparsemax", "hard", "local_m", "local_p")
+"""The mechanisms of the README's picture; all of them read the same sentence."""
+
+
+def readme(text: str) -> str:
+    """The README with its table made anew."""
+    before, _, rest = text.partition(START)
+    _, _, after = rest.partition(END)
+    return f"{before}{START}\n{catalog.markdown()}\n{END}{after}"
+
+
+def mechanisms() -> str:
+    """The page of all mechanisms."""
+    aliases: dict[str, list[str]] = {name: [] for name in catalog.MECHANISMS}
+    for alias, name in catalog.ALIASES.items():
+        aliases[name].append(f"`{alias}`")
+    parts = [HEAD]
+    for name, card in catalog.MECHANISMS.items():
+        example = ", ".join([f'"{name}"', *(f"{key}={value}" for key, value in card.example.items())])
+        lines = [
+            f"## {name}\n",
+            f"{card.summary}\n",
+            f"```text\n{card.equation}\n```\n",
+            f"- Paper: {card.paper}",
+            f"- Symbols: {card.names}",
+            f"- Complexity: {card.complexity}",
+            f"- Differs from the paper: {card.differs}",
+            f"- Family: {card.family}. Build it with `foci.build({example})`.",
+        ]
+        if aliases[name]:
+            lines.append(f"- Also called {', '.join(aliases[name])}.")
+        parts.append("\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def picture(path: Path) -> None:
+    """Several mechanisms on one sentence."""
+    torch.manual_seed(0)
+    scenes = [SCENES[name]() for name in SHOWN]
+    # Of a scene with several panels the last is the mechanism itself.
+    weights = [scene.weights.detach().reshape(-1, *scene.weights.shape[-2:])[-1] for scene in scenes]
+    heatmap(
+        torch.stack(weights),
+        path,
+        rows=scenes[0].rows,
+        columns=scenes[0].columns,
+        panels=SHOWN,
+        across=3,
+    )
+
+
+HEAD = """\
+# The mechanisms
+
+Written by `make docs` from the docstrings of the code; `foci explain NAME` prints the same with an example in numbers,
+and `foci gallery` draws them. Letters: B batch, L queries, S keys, D features, H heads, A hidden size of the score, V
+size of the value.
+"""
+
+
+def main() -> None:
+    """Write everything."""
+    page = ROOT / "README.md"
+    page.write_text(readme(page.read_text(encoding="utf-8")), encoding="utf-8")
+    (ROOT / "docs" / "mechanisms.md").write_text(mechanisms(), encoding="utf-8")
+    picture(ROOT / "docs" / "images" / "mechanisms.png")
+
+
+if __name__ == "__main__":
+    main()

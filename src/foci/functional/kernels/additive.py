@@ -1,0 +1,440 @@
+"""Additive scores without the B×L×S×A tensor, forward and backward.
+
+    s_ij = vᵀ tanh(q_i + k_j) = Σ_a v_a (1 − 2 r_ija),    r_ija = 1 / (1 + e^{2 q_ia} · e^{2 k_ja})
+    ∂s_ij/∂q_ia = ∂s_ij/∂k_ja = 4 v_a (r − r²),           ∂s_ij/∂v_a = 1 − 2 r
+
+The exponentials are taken once for each query and each key, so a cell costs a division instead of a tanh, and the
+backward computes the cells again instead of keeping them. Three paths compute the same scores:
+
+- compiled: ``additive.cpp``, for float32, bfloat16 and float16 on a CPU;
+- chunked: torch operations on a piece of the cells at a time, where there is no compiler, in float64, and on
+  other devices;
+- plain: ``tanh(q + k) @ v`` itself, for problems so small that the call outweighs the cells, and wherever
+  something other than eager autograd watches (functional transforms, tensor subclasses, tracing).
+
+Accuracy: r is rounded to float32, so a cell's tanh has an absolute error of about 1e-7 where `torch.tanh`'s error
+shrinks with its value; the score's error, a few 1e-7 times Σ|v_a| at worst, is that of the plain sum in float32.
+A query or key entry beyond ±40 sends its cells down an exact path that exponentiates the sum q + k.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from foci.errors import ShapeError
+from foci.functional.kernels.build import Kernel
+
+_SMALL = 1 << 12
+"""Cells below which the plain form is the fastest."""
+
+_THREAD_CELLS = 1 << 17
+"""Cells that make one more thread worth waking."""
+
+_CHUNK = 1 << 20
+"""Cells the chunked path computes at a time: 4 MB in float32, which a processor's cache holds."""
+
+_DEVICE_CHUNK = 1 << 26
+"""The same on other devices, which need more work at a time."""
+
+_LARGEST = 40.0
+"""Beyond it e^{2x}, or its product with another, may leave float32."""
+
+_Sizes = tuple[int, int, int, int]
+
+
+def additive(
+    query: Float[Tensor, "... L A"],
+    key: Float[Tensor, "... S A"],
+    vector: Float[Tensor, " A"],
+    key_exp: Float[Tensor, "... S W"] | None = None,
+) -> Float[Tensor, "... L S"]:
+    """``vectorᵀ tanh(query_i + key_j)``; leading axes broadcast.
+
+    ``key_exp`` is what `prepare_key` made of this very key: a decoder that asks the same keys many times pays for
+    their exponentials once. It is a constant; gradients flow to ``key`` with or without it.
+    """
+    if _is_traced():
+        # Tracers see one operator, whatever the sizes; on other devices the compiler fuses the plain form itself.
+        on_cpu = query.device.type == "cpu"
+        scores = _additive_op(query, key, vector, key_exp) if on_cpu else _plain(query, key, vector)
+    elif _is_small(query, key) or _is_watched(query, key, vector):
+        return _plain(query, key, vector)
+    elif torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or vector.requires_grad):
+        scores = _Additive.apply(query, key, vector, key_exp)  # type: ignore[no-untyped-call]
+    else:
+        scores = _forward(query, key, vector, key_exp)
+    if torch.is_autocast_enabled(query.device.type):  # the plain form ends in a matmul, which autocast lowers
+        scores = scores.to(torch.get_autocast_dtype(query.device.type))
+    return scores
+
+
+def prepare_key(key: Float[Tensor, "... S A"]) -> Float[Tensor, "... S W"] | None:
+    """The keys' exponentials for `additive`, or None where its path has no use for them.
+
+    An opaque float32 tensor with the key's leading axes and rows, so it can be indexed and reordered along with
+    the key. It takes no part in autograd.
+    """
+    with torch.no_grad():
+        if _is_traced():
+            return _prepare_op(key) if _suits_kernel(key) else None
+        library = None if _is_watched(key) else _library_for(key)
+        return None if library is None else _compiled_prepare(library, key)
+
+
+# --- choosing a path
+
+
+def _is_traced() -> bool:
+    """Whether operations are being recorded or faked, so that a call outside torch would go unseen."""
+    return torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
+
+
+def _is_watched(*tensors: Tensor) -> bool:
+    """Whether something needs to see plain operations: a transform, a tensor subclass, forward mode, a trace."""
+    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0 or torch._C._get_tracing_state():
+        return True
+    return any(type(tensor) is not Tensor and type(tensor) is not torch.nn.Parameter for tensor in tensors)
+
+
+def _is_small(query: Tensor, key: Tensor) -> bool:
+    cells = query.numel() * key.shape[-2]
+    return cells < _SMALL and query.shape[:-2] == key.shape[:-2]
+
+
+def _suits_kernel(*tensors: Tensor) -> bool:
+    single_precision = (torch.float32, torch.bfloat16, torch.float16)
+    return all(tensor.device.type == "cpu" and tensor.dtype in single_precision for tensor in tensors)
+
+
+def _library_for(*tensors: Tensor) -> ctypes.CDLL | None:
+    """The compiled kernel, if it serves these tensors and is active."""
+    return _KERNEL.library if _suits_kernel(*tensors) else None
+
+
+def _plain(query: Tensor, key: Tensor, vector: Tensor) -> Tensor:
+    return torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3)) @ vector
+
+
+def _plain_gradients(grad: Tensor, query: Tensor, key: Tensor, vector: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients in operations that autograd can differentiate again."""
+    activation = torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3))
+    grad = grad.unsqueeze(-1)
+    cells = grad * vector * (1 - activation.square())
+    return (
+        cells.sum(dim=-2).sum_to_size(query.shape),
+        cells.sum(dim=-3).sum_to_size(key.shape),
+        (grad * activation).sum_to_size(vector.shape),
+    )
+
+
+# --- one forward and one backward over all paths; both give tensors of their arguments' dtypes
+
+
+def _forward(query: Tensor, key: Tensor, vector: Tensor, key_exp: Tensor | None) -> Tensor:
+    leading, q, k = _flatten(query, key)
+    v = vector.detach().to(q.dtype)
+    library = _library_for(query, key, vector)
+    if library is not None:
+        rows = None if key_exp is None else _flatten_prepared(key_exp, leading, k)
+        scores = _compiled_forward(library, q, k, v, rows)
+    elif min(q.shape[1], k.shape[1]) <= 2:  # the cells are hardly more than the keys
+        scores = _plain(q, k, v)
+    else:
+        scores = _chunked_forward(q, k, v)
+    return scores.view(*leading, q.shape[1], k.shape[1]).to(_common_dtype(query, key, vector))
+
+
+def _backward(
+    grad: Tensor, query: Tensor, key: Tensor, vector: Tensor, key_exp: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    leading, q, k = _flatten(query, key)
+    v = vector.detach().to(q.dtype)
+    g = grad.detach().to(q.dtype).reshape(q.shape[0], q.shape[1], k.shape[1])
+    library = _library_for(query, key, vector)
+    if library is not None:
+        rows = None if key_exp is None else _flatten_prepared(key_exp, leading, k)
+        dq, dk, dv = _compiled_backward(library, g, q, k, v, rows)
+    elif min(q.shape[1], k.shape[1]) <= 2:
+        dq, dk, dv = _plain_gradients(g, q, k, v)
+    else:
+        dq, dk, dv = _chunked_backward(g, q, k, v)
+    dq = dq.view(*leading, *q.shape[1:]).sum_to_size(query.shape)
+    dk = dk.view(*leading, *k.shape[1:]).sum_to_size(key.shape)
+    return dq.to(query.dtype), dk.to(key.dtype), dv.to(vector.dtype)
+
+
+def _common_dtype(query: Tensor, key: Tensor, vector: Tensor) -> torch.dtype:
+    return torch.promote_types(torch.promote_types(query.dtype, key.dtype), vector.dtype)
+
+
+def _flatten(query: Tensor, key: Tensor) -> tuple[torch.Size, Tensor, Tensor]:
+    """The broadcast leading axes, and query and key as ``(B, L, A)`` and ``(B, S, A)`` in the dtype to compute in."""
+    leading = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+    double = torch.float64 in (query.dtype, key.dtype)
+    dtype = torch.float64 if double else torch.float32
+    return leading, _flat(query.detach().to(dtype), leading), _flat(key.detach().to(dtype), leading)
+
+
+def _flat(tensor: Tensor, leading: torch.Size) -> Tensor:
+    rows, size = tensor.shape[-2:]
+    if tensor.dim() != 3 or tensor.shape[:1] != leading:
+        tensor = tensor.expand(*leading, rows, size).reshape(math.prod(leading), rows, size)
+    # A batch stride of 0, from broadcasting, is fine; the kernels need the entries of a row side by side.
+    return tensor if tensor.stride(2) == 1 else tensor.contiguous()
+
+
+def _flatten_prepared(key_exp: Tensor, leading: torch.Size, key: Tensor) -> Tensor:
+    width = _width(key.shape[2])
+    if key_exp.shape[-2:] != (key.shape[1], width) or key_exp.dtype != torch.float32:
+        raise ShapeError(
+            f"additive: key_exp has shape {tuple(key_exp.shape)} and dtype {key_exp.dtype}, expected "
+            f"(…, {key.shape[1]}, {width}) in float32. Make it with prepare_key(key)."
+        )
+    rows = _flat(key_exp.detach(), leading)
+    return rows if rows.stride(1) == width else rows.contiguous()
+
+
+# --- the chunked path
+
+
+def _chunks(sizes: _Sizes, budget: int) -> Iterator[tuple[slice, slice, slice]]:
+    """Slices of batch, queries and keys with at most ``budget`` cells, or a single row of them, each."""
+    B, L, S, A = sizes
+    keys = min(S, max(1, budget // max(A, 1)))
+    queries = min(L, max(1, budget // max(A * keys, 1)))
+    rows = min(B, max(1, budget // max(A * keys * queries, 1)))
+    for b in range(0, B, max(rows, 1)):
+        for i in range(0, L, max(queries, 1)):
+            for j in range(0, S, max(keys, 1)):
+                yield slice(b, b + rows), slice(i, i + queries), slice(j, j + keys)
+
+
+class _Reciprocals:
+    """Computes r = 1 / (1 + e^{2q} e^{2k}) for one chunk after another, in one buffer."""
+
+    def __init__(self, query: Tensor, key: Tensor) -> None:
+        on_cpu = query.device.type == "cpu"
+        # Elsewhere the question would stop the device, and tanh is cheap.
+        self.by_exponentials = on_cpu and bool(_within_limit(query) and _within_limit(key))
+        self.query = query.mul(2).exp_() if self.by_exponentials else query
+        self.key = key.mul(2).exp_() if self.by_exponentials else key
+        self.sizes = (*query.shape[:2], *key.shape[1:])
+        self.budget = _CHUNK if on_cpu else _DEVICE_CHUNK
+        cells = math.prod(self.sizes)
+        self._buffer = query.new_empty(max(query.shape[2], min(cells, self.budget)))
+        self._one = query.new_ones(())
+
+    def __call__(self, b: slice, i: slice, j: slice) -> Tensor:
+        query, key = self.query[b, i].unsqueeze(2), self.key[b, j].unsqueeze(1)
+        shape = (query.shape[0], query.shape[1], key.shape[2], key.shape[3])
+        r = self._buffer[: math.prod(shape)].view(shape)
+        if self.by_exponentials:
+            return torch.addcmul(self._one, query, key, out=r).reciprocal_()
+        return torch.add(query, key, out=r).tanh_().mul_(-0.5).add_(0.5)
+
+
+def _within_limit(tensor: Tensor) -> Tensor:
+    return (tensor.abs() <= _LARGEST).all()
+
+
+def _chunked_forward(query: Tensor, key: Tensor, vector: Tensor) -> Tensor:
+    with torch.autocast(query.device.type, enabled=False):
+        reciprocals = _Reciprocals(query, key)
+        scores = query.new_empty(reciprocals.sizes[:3])
+        for b, i, j in _chunks(reciprocals.sizes, reciprocals.budget):
+            scores[b, i, j] = reciprocals(b, i, j) @ vector
+        return scores.mul_(-2).add_(vector.sum())
+
+
+def _chunked_backward(grad: Tensor, query: Tensor, key: Tensor, vector: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    with torch.autocast(query.device.type, enabled=False):
+        reciprocals = _Reciprocals(query, key)
+        dq = torch.zeros_like(query, memory_format=torch.contiguous_format)
+        dk = torch.zeros_like(key, memory_format=torch.contiguous_format)
+        sums = torch.zeros_like(vector)
+        for b, i, j in _chunks(reciprocals.sizes, reciprocals.budget):
+            r, g = reciprocals(b, i, j), grad[b, i, j]
+            sums += g.reshape(-1) @ r.flatten(0, 2)
+            cells = torch.addcmul(r, r, r, value=-1, out=r).mul_(g.unsqueeze(-1))
+            dq[b, i] += cells.sum(dim=2)
+            dk[b, j] += cells.sum(dim=1)
+        return dq.mul_(4 * vector), dk.mul_(4 * vector), grad.sum() - 2 * sums
+
+
+# --- the compiled path
+
+_ADDRESS, _SIZE, _COUNT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+_TENSOR = [_ADDRESS, _SIZE, _SIZE]  # an address, the stride between batches, the stride between rows
+_PREPARED = [_ADDRESS, _SIZE]
+_SIGNATURES = {
+    "forward_scratch": [_SIZE] * 3,
+    "backward_scratch": [_SIZE] * 2,
+    "prepare": [*_TENSOR, _SIZE, _SIZE, _SIZE, _ADDRESS, _COUNT],
+    "forward": [*_TENSOR, *_TENSOR, *_PREPARED, _ADDRESS, *[_SIZE] * 4, _ADDRESS, _ADDRESS, _COUNT],
+    "backward": [_ADDRESS, *_TENSOR, *_TENSOR, *_PREPARED, _ADDRESS, *[_SIZE] * 4, *[_ADDRESS] * 4, _COUNT],
+}
+
+
+def _address(tensor: Tensor) -> tuple[int, int, int]:
+    return tensor.data_ptr(), tensor.stride(0), tensor.stride(1)
+
+
+def _prepared_address(rows: Tensor | None) -> tuple[int | None, int]:
+    return (None, 0) if rows is None else (rows.data_ptr(), rows.stride(0))
+
+
+def _threads(cells: int) -> int:
+    return min(torch.get_num_threads(), 1 + cells // _THREAD_CELLS)
+
+
+def _width(size: int) -> int:
+    """Floats in a prepared row: e^{2x}, zeros up to whole cache lines, and one line to mark wild rows."""
+    return (size + 15) // 16 * 16 + 16
+
+
+def _torch_prepare(key: Tensor) -> Tensor:
+    size = key.shape[-1]
+    rows = key.new_zeros(*key.shape[:-1], _width(size), dtype=torch.float32)
+    rows[..., :size] = key.float().mul(2).exp()
+    rows[..., -16] = ~(key.abs() <= _LARGEST).all(dim=-1)
+    return rows
+
+
+def _compiled_prepare(library: ctypes.CDLL, key: Tensor) -> Tensor:
+    flat = _flat(key.detach().float(), key.shape[:-2])
+    B, S, A = flat.shape
+    rows = flat.new_empty(*key.shape[:-1], _width(A))
+    library.foci_additive_prepare(*_address(flat), B, S, A, rows.data_ptr(), _threads(4 * flat.numel()))
+    return rows
+
+
+def _compiled_forward(library: ctypes.CDLL, query: Tensor, key: Tensor, vector: Tensor, rows: Tensor | None) -> Tensor:
+    (B, L, A), S = query.shape, key.shape[1]
+    vector = vector.contiguous()
+    threads = _threads(B * L * S * A)
+    scores = query.new_empty(B, L, S)
+    scratch = query.new_empty(threads * library.foci_additive_forward_scratch(L, S, A))
+    library.foci_additive_forward(
+        *_address(query), *_address(key), *_prepared_address(rows), vector.data_ptr(),
+        B, L, S, A, scratch.data_ptr(), scores.data_ptr(), threads,
+    )  # fmt: skip
+    return scores
+
+
+def _compiled_backward(
+    library: ctypes.CDLL, grad: Tensor, query: Tensor, key: Tensor, vector: Tensor, rows: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    (B, L, A), S = query.shape, key.shape[1]
+    grad, vector = grad.contiguous(), vector.contiguous()
+    threads = _threads(B * L * S * A)
+    dq, dk, sums = query.new_empty(B, L, A), query.new_empty(B, S, A), query.new_empty(B, A)
+    scratch = query.new_empty(threads * library.foci_additive_backward_scratch(L, A))
+    library.foci_additive_backward(
+        grad.data_ptr(), *_address(query), *_address(key), *_prepared_address(rows), vector.data_ptr(),
+        B, L, S, A, scratch.data_ptr(), dq.data_ptr(), dk.data_ptr(), sums.data_ptr(), threads,
+    )  # fmt: skip
+    # In float64: what is left of two large sums.
+    dv = grad.sum(dtype=torch.float64) - 2 * sums.sum(dim=0, dtype=torch.float64)
+    return dq, dk, dv.float()
+
+
+def _self_check(library: ctypes.CDLL) -> bool:
+    """Declares the signatures, and compares a few cells with plain arithmetic; 19 entries fill vectors and a rest."""
+    for name, arguments in _SIGNATURES.items():
+        function = getattr(library, f"foci_additive_{name}")
+        function.argtypes = arguments
+        function.restype = _SIZE if name.endswith("scratch") else None
+    exactly: dict[str, Any] = {"dtype": torch.float64, "device": "cpu"}
+    query, key = (
+        torch.arange(2 * 19, **exactly).sin().view(1, 2, 19),
+        torch.arange(57, **exactly).cos().view(1, 3, 19),
+    )
+    vector, grad = torch.linspace(-1, 2, 19, **exactly), torch.arange(-3, 3, **exactly).view(1, 2, 3)
+    for large in (0.0, 100.0):  # fast cells, then exact ones
+        query[0, 0, 0], key[0, 0, 0] = large, 0.5 - large
+        wanted = (_plain(query, key, vector), *_plain_gradients(grad, query, key, vector))
+        g, q, k, v = grad.float(), query.float(), key.float(), vector.float()
+        for rows in (None, _compiled_prepare(library, k)):
+            got = (_compiled_forward(library, q, k, v, rows), *_compiled_backward(library, g, q, k, v, rows))
+            if not all(bool(((one - other).abs() < 1e-5).all()) for one, other in zip(got, wanted)):
+                return False
+    return True
+
+
+_KERNEL = Kernel("additive", _self_check)
+
+
+# --- autograd in eager mode, and the same as operators for tracers
+
+
+class _Additive(torch.autograd.Function):
+    """Lighter than the operator below: a decoder's step is short."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, vector: Tensor, key_exp: Tensor | None) -> Tensor:
+        ctx.save_for_backward(query, key, vector, key_exp)
+        return _forward(query, key, vector, key_exp)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        query, key, vector, key_exp = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph=True: someone wants the gradient's own gradient
+            return *_plain_gradients(grad, query, key, vector), None
+        return *_backward(grad, query, key, vector, key_exp), None
+
+
+def _prepare(key: Tensor) -> Tensor:
+    library = _library_for(key)
+    return _torch_prepare(key) if library is None else _compiled_prepare(library, key)
+
+
+def _scores_like(query: Tensor, key: Tensor, vector: Tensor, key_exp: Tensor | None) -> Tensor:
+    leading = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+    return query.new_empty((*leading, query.shape[-2], key.shape[-2]), dtype=_common_dtype(query, key, vector))
+
+
+def _gradients_like(
+    grad: Tensor, query: Tensor, key: Tensor, vector: Tensor, key_exp: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    dq, dk, dv = (tensor.new_empty(tensor.shape) for tensor in (query, key, vector))
+    return dq, dk, dv
+
+
+def _rows_like(key: Tensor) -> Tensor:
+    return key.new_empty((*key.shape[:-1], _width(key.shape[-1])), dtype=torch.float32)
+
+
+def _keep_arguments(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _op_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+    query, key, vector, key_exp = ctx.saved_tensors
+    if torch.is_grad_enabled():
+        return *_plain_gradients(grad, query, key, vector), None
+    return *_backward_op(grad, query, key, vector, key_exp), None
+
+
+_ARGUMENTS = "Tensor query, Tensor key, Tensor vector, Tensor? key_exp"
+_additive_op = torch.library.custom_op("foci::additive", _forward, mutates_args=(), schema=f"({_ARGUMENTS}) -> Tensor")
+_backward_op = torch.library.custom_op(
+    "foci::additive_backward",
+    _backward,
+    mutates_args=(),
+    schema=f"(Tensor grad, {_ARGUMENTS}) -> (Tensor, Tensor, Tensor)",
+)
+_prepare_op = torch.library.custom_op(
+    "foci::additive_prepare", _prepare, mutates_args=(), schema="(Tensor key) -> Tensor"
+)
+_additive_op.register_fake(_scores_like)
+_backward_op.register_fake(_gradients_like)
+_prepare_op.register_fake(_rows_like)
+_additive_op.register_autograd(_op_gradients, setup_context=_keep_arguments)
