@@ -5,7 +5,8 @@ a prepared memory) and gives back the call to be measured, which takes nothing a
 
     check    both calls run once; where their results differ the case is refused, and no time is reported
     time     in each round a small calibration loop, then both calls, in alternating order, so that whatever else the
-             machine is doing meets them alike; reported are the ratio of the minima and the median ratio of the rounds
+             machine is doing meets them alike; reported are the ratio of the minima and the median ratio of the rounds.
+             One thread is timed by the processor time it used, which leaves out what others take; several by the clock
     memory   in a fresh process, of one side only: what getting ready keeps, plus the peak of one call above that
 """
 
@@ -37,8 +38,14 @@ SAMPLE_SECONDS = 0.003
 BUSY_DISPERSION = 1.15
 """A calibration loop whose median is this far above its minimum was disturbed."""
 
-BUSY_SHARE = 0.93
-"""A single thread that got less of a processor than this had to wait for others."""
+BUSY_SHARE = 0.8
+"""A single thread that got less of a processor than this had to wait for others, and found its caches emptied."""
+
+
+def clock() -> float:
+    """Seconds: of the processor for one thread, of the wall for several."""
+    return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
+
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,10 +165,10 @@ class Calibration:
 
     def sample(self) -> float:
         """Seconds of one round."""
-        start = time.perf_counter()
+        start = clock()
         for _ in range(4):
             torch.mm(self._left, self._left, out=self._out)
-        seconds = time.perf_counter() - start
+        seconds = clock() - start
         self.best = min(self.best, seconds)
         return seconds
 
@@ -227,31 +234,27 @@ def in_turns(
     gc_was_on = gc.isenabled()
     gc.collect()
     gc.disable()
-    wall, processor = 0.0, 0.0
     try:
-        deadline = time.perf_counter() + seconds
+        wall, processor = time.perf_counter(), time.process_time()
+        deadline = wall + seconds
         while len(timing.ours) < least_rounds or (time.perf_counter() < deadline and len(timing.ours) < 200):
             quiet.append(calibration.sample())
             for work, number in sides:
-                processor -= time.process_time()
-                taken = _seconds(work, repeats[number])
-                processor += time.process_time()
-                wall += taken
-                samples[number].append(taken / repeats[number])
+                samples[number].append(_seconds(work, repeats[number]) / repeats[number])
             sides.reverse()
+        timing.share = (time.process_time() - processor) / (time.perf_counter() - wall)
     finally:
         if gc_was_on:
             gc.enable()
     timing.dispersion = statistics.median(quiet) / calibration.best
-    timing.share = processor / wall
     return timing
 
 
 def _seconds(work: Call, repeats: int) -> float:
-    start = time.perf_counter()
+    start = clock()
     for _ in range(repeats):
         work()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 # Memory

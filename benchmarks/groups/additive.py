@@ -23,6 +23,7 @@ from foci.mechanisms.scores import Additive
 PEERS = ("torch", "keras", "eole", "speechbrain", "espnet")
 
 LARGE = ((64, 50, 50, 512), (8, 512, 512, 256))
+SMALL = (16, 50, 50, 512)
 STEP = (64, 1, 50, 512)
 
 Shape = tuple[int, int, int, int]
@@ -37,8 +38,12 @@ def cases(peer: str, quick: bool) -> Iterator[Case]:
         "speechbrain": ("ContentBasedAttention", _speechbrain_step),
         "espnet": ("AttAdd", _espnet_step),
     }
-    if peer in whole:
-        for shape in LARGE[:1] if quick else LARGE:
+    if peer in whole and quick:
+        yield whole[peer](FORWARD, LARGE[0] if peer == "torch" else SMALL)
+        if peer == "torch":
+            yield whole[peer](TRAIN, LARGE[0])
+    elif peer in whole:
+        for shape in LARGE:
             for measure in (FORWARD, TRAIN):
                 yield whole[peer](measure, shape)
     if peer in steps:

@@ -71,7 +71,7 @@ def _sliding(measure: str, length: int, peer: str) -> Case:
         ours=ours,
         theirs=None if theirs is dense and length > LONGEST_DENSE else theirs,
         goal=goals.get((measure, length)) if peer == "torch" else 1.0,
-        memory=peer == "torch" and length in (4096, 16384),
+        memory=peer == "torch" and length == 16384,
         series="causal window 256",
         length=length,
     )
@@ -158,5 +158,5 @@ def _local(measure: str, name: str, length: int) -> Case:
         ours=ours,
         theirs=theirs,
         goal=20.0,
-        memory=measure == FORWARD,
+        memory=measure == FORWARD and length == 2048,
     )

@@ -389,9 +389,8 @@ def _watched(read: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(read)
     def watched(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         watcher = _thread.watcher
-        inside = watcher.frames and watcher.frames[-1].reading and watcher.frames[-1].module is module
-        if inside or not watcher.knows(module):  # inside: super().read(…)
-            return read(module, *args, **kwargs)
+        if watcher.frames and watcher.frames[-1].reading and watcher.frames[-1].module is module:
+            return read(module, *args, **kwargs)  # super().read(…)
         watcher.enter(module, reading=True)
         output = None
         try:

@@ -102,11 +102,7 @@ def test_sliding_window(left, right, queries, keys):
     for b in range(B):
         for i in range(queries):
             own = i + keys - queries
-            near = [
-                j
-                for j in range(keys)
-                if (left is None or j >= own - left) and (right is None or j <= own + right)
-            ]
+            near = [j for j in range(keys) if (left is None or j >= own - left) and (right is None or j <= own + right)]
             expected = torch.zeros(keys)
             if near:
                 expected[near] = torch.softmax(scores[b, i, near], dim=-1)

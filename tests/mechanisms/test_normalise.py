@@ -25,7 +25,9 @@ def test_softmax_and_sigmoid_by_definition(row):
     expected = [math.exp(s - top) for s in row]
     torch.testing.assert_close(normalise.softmax(scores)[0], torch.tensor(expected).double() / sum(expected))
     smooth = [1 / (1 + math.exp(-s)) for s in row]
-    torch.testing.assert_close(normalise.sigmoid(scores)[0], torch.tensor(smooth).double() / sum(smooth), rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(
+        normalise.sigmoid(scores)[0], torch.tensor(smooth).double() / sum(smooth), rtol=1e-6, atol=1e-9
+    )
 
 
 def test_sigmoid_does_not_divide_zero_by_zero():
@@ -62,7 +64,9 @@ def test_gradients(function):
     assert gradcheck(function, scores)
 
 
-@pytest.mark.parametrize("function", [normalise.softmax, normalise.sigmoid, sparse.sparsemax, sparse.entmax15, sample.hard])
+@pytest.mark.parametrize(
+    "function", [normalise.softmax, normalise.sigmoid, sparse.sparsemax, sparse.entmax15, sample.hard]
+)
 def test_masks_with_infinite_and_huge_scores(function):
     scores = torch.tensor([[1e30, -1e30, 3.0, -torch.inf]], requires_grad=True)
     weights = function(scores, torch.tensor([[False, True, True, False]]))

@@ -19,7 +19,11 @@ MUTANTS = {
         "    if mask is None:\n        return torch.softmax(scores, dim=-1)",
         "    return torch.softmax(scores, dim=-1)",
     ),
-    "plain softmax: mask inverted": ("masks.py", 'mask = check_mask("softmax", mask,', 'mask = ~check_mask("softmax", mask,'),
+    "plain softmax: mask inverted": (
+        "masks.py",
+        'mask = check_mask("softmax", mask,',
+        'mask = ~check_mask("softmax", mask,',
+    ),
     "plain softmax: plain -inf": ("masks.py", ".masked_fill(dead, 0.0)\n", "\n"),
     "plain softmax: wrong axis": (
         "masks.py",

@@ -139,66 +139,81 @@ def _plain_gradients(grad: Tensor, query: Tensor, key: Tensor, vector: Tensor) -
 
 
 def _forward(query: Tensor, key: Tensor, vector: Tensor, key_exp: Tensor | None) -> Tensor:
-    leading, q, k = _flatten(query, key)
-    v = vector.detach().to(q.dtype)
+    leading, q, k, v = _flatten(query, key, vector)
     library = _library_for(query, key, vector)
     if library is not None:
-        rows = None if key_exp is None else _flatten_prepared(key_exp, leading, k)
-        scores = _compiled_forward(library, q, k, v, rows)
+        scores = _compiled_forward(library, q, k, v, _flatten_prepared(key_exp, leading, k))
     elif min(q.shape[1], k.shape[1]) <= 2:  # the cells are hardly more than the keys
         scores = _plain(q, k, v)
     else:
         scores = _chunked_forward(q, k, v)
-    return scores.view(*leading, q.shape[1], k.shape[1]).to(_common_dtype(query, key, vector))
+    scores = scores if len(leading) == 1 else scores.view(*leading, *scores.shape[1:])
+    return _to(scores, _common_dtype(query, key, vector))
 
 
 def _backward(
     grad: Tensor, query: Tensor, key: Tensor, vector: Tensor, key_exp: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    leading, q, k = _flatten(query, key)
-    v = vector.detach().to(q.dtype)
-    g = grad.detach().to(q.dtype).reshape(q.shape[0], q.shape[1], k.shape[1])
+    leading, q, k, v = _flatten(query, key, vector)
+    g = _to(grad, q.dtype).reshape(q.shape[0], q.shape[1], k.shape[1])
     library = _library_for(query, key, vector)
     if library is not None:
-        rows = None if key_exp is None else _flatten_prepared(key_exp, leading, k)
-        dq, dk, dv = _compiled_backward(library, g, q, k, v, rows)
+        dq, dk, dv = _compiled_backward(library, g, q, k, v, _flatten_prepared(key_exp, leading, k))
     elif min(q.shape[1], k.shape[1]) <= 2:
         dq, dk, dv = _plain_gradients(g, q, k, v)
     else:
         dq, dk, dv = _chunked_backward(g, q, k, v)
-    dq = dq.view(*leading, *q.shape[1:]).sum_to_size(query.shape)
-    dk = dk.view(*leading, *k.shape[1:]).sum_to_size(key.shape)
-    return dq.to(query.dtype), dk.to(key.dtype), dv.to(vector.dtype)
+    return _like(dq, query, leading), _like(dk, key, leading), _to(dv, vector.dtype)
 
 
 def _common_dtype(query: Tensor, key: Tensor, vector: Tensor) -> torch.dtype:
+    if query.dtype == key.dtype == vector.dtype:
+        return query.dtype
     return torch.promote_types(torch.promote_types(query.dtype, key.dtype), vector.dtype)
 
 
-def _flatten(query: Tensor, key: Tensor) -> tuple[torch.Size, Tensor, Tensor]:
-    """The broadcast leading axes, and query and key as ``(B, L, A)`` and ``(B, S, A)`` in the dtype to compute in."""
-    leading = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
-    double = torch.float64 in (query.dtype, key.dtype)
+def _common_leading(query: Tensor, key: Tensor) -> torch.Size:
+    leading = query.shape[:-2]
+    return leading if leading == key.shape[:-2] else torch.broadcast_shapes(leading, key.shape[:-2])
+
+
+def _flatten(query: Tensor, key: Tensor, vector: Tensor) -> tuple[torch.Size, Tensor, Tensor, Tensor]:
+    """The leading axes, and ``(B, L, A)``, ``(B, S, A)`` and ``(A,)`` in the dtype to compute in."""
+    leading = _common_leading(query, key)
+    double = _common_dtype(query, key, vector) == torch.float64
     dtype = torch.float64 if double else torch.float32
-    return leading, _flat(query.detach().to(dtype), leading), _flat(key.detach().to(dtype), leading)
+    return leading, _flat(_to(query, dtype), leading), _flat(_to(key, dtype), leading), _to(vector, dtype)
 
 
 def _flat(tensor: Tensor, leading: torch.Size) -> Tensor:
-    rows, size = tensor.shape[-2:]
     if tensor.dim() != 3 or tensor.shape[:1] != leading:
+        rows, size = tensor.shape[-2:]
         tensor = tensor.expand(*leading, rows, size).reshape(math.prod(leading), rows, size)
     # A batch stride of 0, from broadcasting, is fine; the kernels need the entries of a row side by side.
     return tensor if tensor.stride(2) == 1 else tensor.contiguous()
 
 
-def _flatten_prepared(key_exp: Tensor, leading: torch.Size, key: Tensor) -> Tensor:
-    width = _width(key.shape[2])
-    if key_exp.shape[-2:] != (key.shape[1], width) or key_exp.dtype != torch.float32:
+def _like(gradient: Tensor, tensor: Tensor, leading: torch.Size) -> Tensor:
+    """The gradient ``(B, rows, A)`` in the shape and dtype of its tensor: summed over broadcast axes."""
+    if gradient.shape != tensor.shape:
+        gradient = gradient.view(*leading, *gradient.shape[1:]).sum_to_size(tensor.shape)
+    return _to(gradient, tensor.dtype)
+
+
+def _to(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    return tensor if tensor.dtype == dtype else tensor.to(dtype)
+
+
+def _flatten_prepared(key_exp: Tensor | None, leading: torch.Size, key: Tensor) -> Tensor | None:
+    if key_exp is None:
+        return None
+    S, width = key.shape[1], _width(key.shape[2])
+    if key_exp.shape[-2:] != (S, width) or key_exp.dtype != torch.float32:
         raise ShapeError(
             f"additive: key_exp has shape {tuple(key_exp.shape)} and dtype {key_exp.dtype}, expected "
-            f"(…, {key.shape[1]}, {width}) in float32. Make it with prepare_key(key)."
+            f"(…, {S}, {width}) in float32. Make it with prepare_key(key)."
         )
-    rows = _flat(key_exp.detach(), leading)
+    rows = _flat(key_exp, leading)
     return rows if rows.stride(1) == width else rows.contiguous()
 
 
@@ -309,7 +324,7 @@ def _torch_prepare(key: Tensor) -> Tensor:
 
 
 def _compiled_prepare(library: ctypes.CDLL, key: Tensor) -> Tensor:
-    flat = _flat(key.detach().float(), key.shape[:-2])
+    flat = _flat(key.float(), key.shape[:-2])
     B, S, A = flat.shape
     rows = flat.new_empty(*key.shape[:-1], _width(A))
     library.foci_additive_prepare(*_address(flat), B, S, A, rows.data_ptr(), _threads(4 * flat.numel()))
@@ -397,7 +412,7 @@ def _prepare(key: Tensor) -> Tensor:
 
 
 def _scores_like(query: Tensor, key: Tensor, vector: Tensor, key_exp: Tensor | None) -> Tensor:
-    leading = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+    leading = _common_leading(query, key)
     return query.new_empty((*leading, query.shape[-2], key.shape[-2]), dtype=_common_dtype(query, key, vector))
 
 

@@ -1,0 +1,310 @@
+"""Runs the bench: peers one after the other, each in a process of its own, then memory, then the report.
+
+    python -m benchmarks [GROUP …] [--quick] [--threads N] [--report-only] [--reinstall] [--output FILE]
+
+Needs the standard library only; whatever needs torch runs in the peers' environment (`benchmarks.peers`). Results are
+kept as JSON lines, one file a group, so that one group can be measured again and the report rebuilt without measuring.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import machine, peers
+from benchmarks.groups import NAMES
+
+ROOT = Path(__file__).parents[1]
+RESULTS = Path(__file__).parent / "results"
+
+Record = dict[str, Any]
+
+QUICK_SECONDS = 105.0
+"""No case is begun after this in a quick run: what is left of two minutes is for the last case and the report."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked for."""
+
+    groups: tuple[str, ...]
+    quick: bool
+    threads: int
+    output: Path
+    results: Path
+    command: str
+
+    @property
+    def seconds(self) -> float:
+        """For the rounds of one case."""
+        return 0.3 if self.quick else 4.0
+
+    @property
+    def silence(self) -> float:
+        """Seconds without a word after which a worker is taken to hang."""
+        return 60.0 if self.quick else 900.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the arguments ask for; gives the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"one of {', '.join(NAMES)}; all unless given")
+    parser.add_argument("--quick", action="store_true", help="fewer and smaller cases, in two minutes")
+    parser.add_argument("--threads", type=int, default=1, help="how many threads both sides may use")
+    parser.add_argument("--report-only", action="store_true", help="rebuild the report from kept results")
+    parser.add_argument("--reinstall", action="store_true", help="install the peers anew")
+    parser.add_argument("--output", type=Path, help="the report; docs/benchmarks.md, or beside the quick results")
+    asked = parser.parse_args(arguments)
+    unknown = [group for group in asked.groups if group not in NAMES]
+    if unknown:
+        parser.error(f"no group {unknown[0]!r}; there are {', '.join(NAMES)}")
+    if asked.threads < 1:
+        parser.error(f"--threads is {asked.threads}, expected 1 or more")
+    results = RESULTS / "quick" if asked.quick else RESULTS
+    options = Options(
+        groups=tuple(asked.groups) or NAMES,
+        quick=asked.quick,
+        threads=asked.threads,
+        output=(asked.output or (results / "benchmarks.md" if asked.quick else ROOT / "docs/benchmarks.md")).resolve(),
+        results=results,
+        command=_command(asked),
+    )
+    show = Progress()
+    failed = peers.install(show.line, again=asked.reinstall)
+    if not asked.report_only:
+        results.mkdir(parents=True, exist_ok=True)
+        _measure(options, failed, show)
+    return _report(options)
+
+
+def _command(asked: argparse.Namespace) -> str:
+    words = ["foci bench", *asked.groups, *(["--quick"] if asked.quick else [])]
+    return " ".join([*words, *([f"--threads {asked.threads}"] if asked.threads != 1 else [])])
+
+
+def _measure(options: Options, failed: dict[str, str], show: Progress) -> None:
+    began = time.time()
+    deadline = began + QUICK_SECONDS if options.quick else None
+    load = machine.load()
+    show.line(f"{options.command}: {', '.join(options.groups)}; load average {load:.1f} on {os.cpu_count()} processors")
+    (limits,) = _listen(options, ["--limits"], show) or ({},)
+    versions: dict[str, str] = {}
+    cases: list[Record] = []
+    for peer, groups in jobs(options.groups):
+        if peer in failed:
+            continue
+        found, heard = _run_peer(options, peer, groups, deadline, show)
+        versions |= found
+        cases += heard
+    if deadline is None or time.time() < deadline:
+        _weigh(options, cases, deadline, show)
+    run = {
+        "kind": "run",
+        "when": time.strftime("%Y-%m-%d %H:%M", time.localtime(began)),
+        "took": round(time.time() - began),
+        "command": options.command,
+        "quick": options.quick,
+        "threads": options.threads,
+        "machine": machine.description(),
+        "load": load,
+        "limits": {key: value for key, value in limits.items() if key != "kind"},
+        "versions": versions,
+        "foci": _own_version(),
+        "failed": failed,
+    }
+    for group in options.groups:
+        records = [run, *(case for case in cases if case["group"] == group)]
+        lines = "".join(json.dumps(record) + "\n" for record in records)
+        (options.results / f"{group}.jsonl").write_text(lines)
+
+
+def jobs(groups: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The processes to start: every peer with all groups that need it. The curves, which need none, come last."""
+    ours_alone = tuple(group for group in groups if group == "curves")
+    shared = tuple(group for group in groups if group != "curves")
+    if shared:
+        yield from ((peer, shared) for peer in peers.PEERS)
+    if ours_alone:
+        yield "torch", ours_alone
+
+
+def _run_peer(
+    options: Options, peer: str, groups: Sequence[str], deadline: float | None, show: Progress
+) -> tuple[dict[str, str], list[Record]]:
+    """The versions and cases of one peer. A worker that dies is started anew after the case it died in."""
+    versions: dict[str, str] = {}
+    cases: list[Record] = []
+    skip, count = 0, 1
+    while skip < count:
+        asked = ["--peer", peer, "--groups", ",".join(groups), "--seconds", str(options.seconds), "--skip", str(skip)]
+        if deadline is not None:
+            asked += ["--deadline", str(deadline)]
+        begun: Record | None = None
+        for record in _listen(options, asked, show, name=peer):
+            if record["kind"] == "plan":
+                versions, count = record["versions"], record["count"]
+                show.peer(peer, count, skip)
+            elif record["kind"] == "start":
+                begun = record
+                show.case(record)
+            elif record["kind"] == "case":
+                begun, skip = None, record["number"] + 1
+                cases.append(record)
+                show.done(record)
+        if begun is not None:
+            skip = begun["number"] + 1
+            cases.append({**begun, "kind": "case", "failed": "the process died or hung; see the log"})
+            show.done(cases[-1])
+        elif skip < count:
+            show.line(f"{peer}: the process ended early; see {_log(options, peer)}")
+            break
+    return versions, cases
+
+
+def _weigh(options: Options, cases: list[Record], deadline: float | None, show: Progress) -> None:
+    """Add the memory of both sides to the cases that ask for it, each side in a fresh process."""
+    wanted = [(case, side) for case in cases if case["memory"] and "ours" in case for side in ("ours", "theirs")]
+    wanted = [(case, side) for case, side in wanted if side in case]
+    if wanted:
+        show.line(f"memory: {len(wanted)} fresh processes")
+
+    def weigh(case: Record, side: str) -> None:
+        if deadline is not None and time.time() > deadline:
+            return
+        asked = ["--peer", case["peer"], "--groups", case["group"], "--side", side]
+        # The number counts all groups of the peer's process; here there is one group only.
+        first = min(other["number"] for other in cases if _same_worker(other, case))
+        heard = list(_listen(options, [*asked, "--memory", str(case["number"] - first)], show, name="memory"))
+        if heard:
+            case[f"{side}_megabytes"] = heard[0]["megabytes"]
+
+    # Memory does not depend on who else is running, so that all processors may be used.
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        list(pool.map(lambda pair: weigh(*pair), wanted))
+
+
+def _same_worker(one: Record, other: Record) -> bool:
+    return bool(one["peer"] == other["peer"] and one["group"] == other["group"])
+
+
+def _listen(options: Options, asked: Sequence[str], show: Progress, name: str = "limits") -> Iterator[Record]:
+    """Start a worker in the peers' environment and hear what it says, until it ends or falls silent for too long."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
+        "OMP_NUM_THREADS": str(options.threads),
+        "OMP_WAIT_POLICY": "passive",  # torch's threads spin while they wait, and starve one another
+        "KERAS_BACKEND": "torch",
+        "HF_HUB_OFFLINE": "1",
+    }
+    if "--memory" in asked:
+        environment["MALLOC_MMAP_THRESHOLD_"] = "65536"  # freed tensors go back to the system at once: RSS is what is held
+    command = [peers.python(), "-m", "benchmarks.worker", "--threads", str(options.threads), *asked]
+    if options.quick:
+        command.append("--quick")
+    with _log(options, name).open("a") as log:
+        worker = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
+        lines: queue.Queue[str | None] = queue.Queue()
+        threading.Thread(target=_pump, args=(worker, lines.put), daemon=True).start()
+        try:
+            while (line := lines.get(timeout=options.silence)) is not None:
+                yield json.loads(line)
+        except queue.Empty:
+            show.line(f"{name}: silent for {options.silence:.0f} s, given up")
+        finally:
+            worker.kill()
+            worker.wait()
+
+
+def _pump(worker: subprocess.Popen[str], put: Callable[[str | None], None]) -> None:
+    if worker.stdout is not None:
+        for line in worker.stdout:
+            put(line)
+    put(None)
+
+
+def _log(options: Options, name: str) -> Path:
+    folder = options.results / "log"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{name}.txt"
+
+
+def _own_version() -> str:
+    """The commit, and whether the checkout has changes."""
+    asked = ["git", "describe", "--always", "--dirty=, with changes", "--abbrev=9"]
+    try:
+        return subprocess.run(asked, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "no commit known"
+
+
+def _report(options: Options) -> int:
+    command = [peers.python(), "-m", "benchmarks.report", str(options.results), str(options.output)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
+    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+
+
+class Progress:
+    """Says what goes on: with a bar on a terminal that has rich, in plain lines elsewhere."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        if sys.stderr.isatty():
+            try:
+                from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+                from rich.progress import Progress as Bars
+            except ImportError:
+                return
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            self._bar = Bars(*columns, transient=True)
+            self._task = self._bar.add_task("", total=None)
+            self._bar.start()
+
+    def line(self, text: str) -> None:
+        """One line."""
+        if self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def peer(self, name: str, count: int, done: int) -> None:
+        """A peer's process has begun."""
+        if self._bar is not None:
+            self._bar.reset(self._task, total=count, completed=done, description=name)
+        elif count:
+            self.line(f"{name}: {count} cases")
+
+    def case(self, record: Record) -> None:
+        """A case has begun."""
+        if self._bar is not None:
+            self._bar.update(self._task, description=f"{record['peer']} · {record['group']} · {record['name']}")
+
+    def done(self, record: Record) -> None:
+        """A case has ended."""
+        if self._bar is not None:
+            self._bar.advance(self._task)
+        self.line("  " + in_one_line(record))
+
+
+def in_one_line(record: Record) -> str:
+    """A finished case: the ratios (above 1: foci is faster), or why there are none."""
+    against = f" vs {record['against']}" if record["against"] else ""
+    head = f"{record['group']}: {record['name']}{against}, {record['measure']}"
+    if "failed" in record:
+        return f"{head}: {record['failed']}"
+    found = "measured"
+    if "ratio_min" in record:
+        found = f"{record['ratio_min']:.2f}× by minima, {record['ratio_median']:.2f}× by medians"
+    remark = f" ({record['remark']})" if record.get("remark") else ""
+    return f"{head}: {found}{remark}{' [busy]' if record['busy'] else ''}"

@@ -1,0 +1,79 @@
+"""The docs: every block of Python runs, the generated parts are up to date, and no link is dead."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from foci.catalog import MECHANISMS
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted(path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+SLOW = {"docs/compile-export.md"}
+
+
+def read(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def blocks(page: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", read(page), re.MULTILINE | re.DOTALL)
+
+
+def table_of(page: str) -> str:
+    return read(page).partition("<!-- mechanisms: start -->")[2].partition("<!-- mechanisms: end -->")[0]
+
+
+@pytest.fixture(scope="module")
+def generate():
+    spec = importlib.util.spec_from_file_location("generate_docs", ROOT / "docs" / "generate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=pytest.mark.slow if page in SLOW else ()) for page in PAGES if blocks(page)]
+)
+def test_the_code_on_the_page_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    variables = {}
+    for number, block in enumerate(blocks(page), start=1):
+        exec(compile(block, f"{page}, block {number}", "exec"), variables)
+
+
+def test_the_pages_with_code_are_found():
+    assert {"README.md", "README.zh-CN.md", "docs/masks.md", "docs/weights.md", "docs/compile-export.md"} <= set(PAGES)
+    assert len(blocks("README.md")) == len(blocks("README.zh-CN.md")) == 2
+    for page in PAGES:  # no block escapes the pattern above
+        assert read(page).count("```python") == len(blocks(page)), page
+
+
+def test_the_generated_parts_are_up_to_date(generate):
+    assert read("README.md") == generate.readme(read("README.md")), "run make docs"
+    assert read("docs/mechanisms.md") == generate.mechanisms(), "run make docs"
+
+
+def test_the_chinese_table_has_the_same_mechanisms():
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.+) \|$", table_of("README.zh-CN.md"), re.MULTILINE)
+    assert {name: family for name, family, _ in rows} == {name: card.family for name, card in MECHANISMS.items()}
+    assert len(rows) == len(MECHANISMS)
+
+
+def test_both_readmes_run_the_same_code():
+    def without_comments(page):
+        return [re.sub(r" *#.*", "", block) for block in blocks(page)]
+
+    assert without_comments("README.md") == without_comments("README.zh-CN.md")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#\s]+)", read(page)):
+        if not target.startswith("http"):
+            assert ((ROOT / page).parent / target).exists(), target
+
+
+def test_the_picture_is_small():
+    assert 10_000 < (ROOT / "docs" / "images" / "mechanisms.png").stat().st_size < 150_000

@@ -1,0 +1,158 @@
+"""Heat maps: what is drawn, what is refused, and how files appear."""
+
+import warnings
+
+import matplotlib.image
+import numpy as np
+import pytest
+import torch
+from fontTools.fontBuilder import FontBuilder
+from fontTools.pens.ttGlyphPen import TTGlyphPen
+from matplotlib import colormaps, font_manager
+from matplotlib.figure import Figure
+
+from foci.errors import ConfigError, DataError, MissingPackageError, ShapeError
+from foci.viz import fonts, heatmap
+
+WEIGHTS = np.array([[0.7, 0.2, 0.1], [0.0, 0.5, 0.5]])
+
+
+def colours_of(path) -> set[tuple[int, int, int]]:
+    """The colours that fill more than a hundred pixels."""
+    pixels = (matplotlib.image.imread(path)[..., :3] * 255).round().astype(int).reshape(-1, 3)
+    found, counts = np.unique(pixels, axis=0, return_counts=True)
+    return {tuple(colour) for colour in found[counts > 100].tolist()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF"), ("PNG", b"\x89PNG")]
+)
+def test_writes_the_kind_its_name_ends_in(kind, start, tmp_path):
+    path = heatmap(WEIGHTS, tmp_path / "new" / f"weights.{kind}", rows=["a", "b"], columns=["x", "y", "z"])
+    assert path.read_bytes().startswith(start)
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_colours_are_the_weights_and_exact_zeros_are_grey(tmp_path):
+    colours = colours_of(heatmap([[1.0, 0.5], [1e-9, 0.0]], tmp_path / "weights.png"))
+    for share in (0.0, 0.5, 1.0):
+        assert tuple(round(255 * part) for part in colormaps["viridis"](share)[:3]) in colours
+    assert (0xE6, 0xE6, 0xE6) in colours
+    assert (0xE6, 0xE6, 0xE6) not in colours_of(heatmap([[1.0, 0.5], [0.25, 0.1]], tmp_path / "full.png"))
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (5, 2, 3), (7, 1, 1), (1, 1), (1, 200, 300)])
+def test_draws_any_of_its_shapes(shape, tmp_path):
+    assert heatmap(torch.rand(shape), tmp_path / "weights.png").stat().st_size > 1000
+
+
+def test_all_weights_zero_can_be_drawn(tmp_path):
+    assert (0xE6, 0xE6, 0xE6) in colours_of(heatmap(np.zeros((2, 2)), tmp_path / "weights.png"))
+
+
+def test_the_same_weights_give_the_same_file(tmp_path):
+    for kind in ("png", "svg", "pdf"):
+        files = [heatmap(WEIGHTS, tmp_path / f"{number}.{kind}").read_bytes() for number in range(2)]
+        assert files[0] == files[1]
+
+
+def test_labels_are_drawn_as_they_are(tmp_path, monkeypatch):
+    """Two $ are no formula; long labels are cut; of many only some are shown."""
+    figures = []
+    save = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *a, **k: (figures.append(figure), save(figure, *a, **k)))
+    columns = ["$5 to $6", "x" * 40, "\\frac{"]
+    heatmap(WEIGHTS, tmp_path / "a.svg", columns=columns, rows=["a_b^c", ""], title="100 % $", texts=[["$"] * 3] * 2)
+    shown = [text.get_text() for text in figures[0].axes[0].get_xticklabels()]
+    assert shown == ["$5 to $6", "x" * 27 + "…", "\\frac{"]
+    heatmap(np.ones((1, 130)), tmp_path / "b.svg", columns=[str(n) for n in range(130)])
+    shown = [text.get_text() for text in figures[1].axes[0].get_xticklabels()]
+    assert shown == [str(number) for number in range(0, 130, 3)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"weights": np.zeros((2, 3, 4, 5))}, ShapeError, r"\(2, 3, 4, 5\).*weights.dense\(\)\[0\]"),
+        ({"weights": np.zeros((0, 3))}, ShapeError, r"\(0, 3\)"),
+        ({"weights": 1.0}, ShapeError, r"shape \(\)"),
+        ({"weights": [[np.nan, 1.0]]}, DataError, "NaN"),
+        ({"rows": ["a"]}, ShapeError, "rows has 1 labels, expected 2"),
+        ({"columns": ["a", "b"]}, ShapeError, "columns has 2 labels, expected 3"),
+        ({"panels": ["a", "b"]}, ShapeError, "panels has 2 labels, expected 1"),
+        ({"texts": [["a", "b", "c"], ["d"]]}, ShapeError, "expected 2 × 3"),
+        ({"path": "weights.jpg"}, ConfigError, r"weights.jpg.*\.png, \.svg, \.pdf"),
+        ({"path": "weights"}, ConfigError, "ends in"),
+    ],
+)
+def test_refuses_what_it_cannot_draw(arguments, error, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error, match=message):
+        heatmap(**({"weights": WEIGHTS, "path": "weights.png"} | arguments))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_picture_that_fails_leaves_the_old_one(tmp_path, monkeypatch):
+    path = heatmap(WEIGHTS, tmp_path / "weights.png")
+    before = path.read_bytes()
+
+    def half(figure, target, **options):
+        target.write_bytes(b"half a pict")
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(Figure, "savefig", half)
+    with pytest.raises(OSError, match="no space"):
+        heatmap(WEIGHTS.T, path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_without_matplotlib_it_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    with pytest.raises(MissingPackageError, match=r"foci\[viz\]"):
+        heatmap(WEIGHTS, tmp_path / "weights.png")
+
+
+def font_with(characters: str, name: str, path) -> str:
+    """A tiny font in which each of the characters is a square."""
+    pen = TTGlyphPen(None)
+    for move, point in zip((pen.moveTo, pen.lineTo, pen.lineTo, pen.lineTo), ((0, 0), (0, 700), (700, 700), (700, 0))):
+        move(point)
+    pen.closePath()
+    names = [".notdef", *(f"u{ord(character):04X}" for character in characters)]
+    font = FontBuilder(1000, isTTF=True)
+    font.setupGlyphOrder(names)
+    font.setupCharacterMap({ord(character): f"u{ord(character):04X}" for character in characters})
+    font.setupGlyf(dict.fromkeys(names, pen.glyph()))
+    font.setupHorizontalMetrics(dict.fromkeys(names, (800, 0)))
+    font.setupHorizontalHeader(ascent=800, descent=-200)
+    font.setupNameTable({"familyName": name, "styleName": "Regular", "uniqueFontIdentifier": name, "fullName": name})
+    font.setupOS2()
+    font.setupPost()
+    font.save(path)
+    return str(path)
+
+
+@pytest.fixture
+def only_ships_with_matplotlib(monkeypatch):
+    """As on a machine without fonts for Chinese."""
+    own = [font for font in font_manager.fontManager.ttflist if "matplotlib" in font.fname]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
+
+
+def test_without_a_font_it_says_what_to_install(only_ships_with_matplotlib, tmp_path):
+    with pytest.warns(UserWarning, match="no installed font has 文.*fonts-noto-cjk") as caught:
+        heatmap(WEIGHTS, tmp_path / "weights.png", columns=["中", "文", "的"])
+    assert len(caught) == 1
+    assert (tmp_path / "weights.png").exists()
+
+
+def test_finds_the_fonts_that_have_the_characters(only_ships_with_matplotlib, tmp_path):
+    for characters, name in (("中文", "Some Font"), ("中文", "WenQuanYi Zen Hei"), ("的", "Another")):
+        font_manager.fontManager.addfont(font_with(characters, name, tmp_path / f"{name}.ttf"))
+    assert fonts.families("plain ασя ∇") == ["DejaVu Sans"]
+    assert fonts.families("中 of\n文") == ["DejaVu Sans", "WenQuanYi Zen Hei"]
+    assert fonts.families("中的") == ["DejaVu Sans", "WenQuanYi Zen Hei", "Another"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        heatmap(WEIGHTS, tmp_path / "weights.pdf", columns=["中", "文", "的"], rows=["a", "中a"])
