@@ -214,20 +214,14 @@ def in_turns(
     *,
     seconds: float,
     least_rounds: int,
-    estimates: tuple[float, float] = (0.0, 0.0),
+    estimates: tuple[float, float],
 ) -> Timing:
     """Time the calls in turns for about ``seconds``, at least ``least_rounds`` rounds of both.
 
-    ``estimates`` are known durations of one call; where a call is that slow it is not tried again beforehand.
+    ``estimates`` are the durations of one call of each, from which follows how often a sample repeats it.
     """
     sides = [(ours, 0)] if theirs is None else [(ours, 0), (theirs, 1)]
-    repeats = [1, 1]
-    for work, number in sides:
-        duration = estimates[number]
-        if duration < 0.1:
-            work()
-            duration = min(_seconds(work, 1) for _ in range(2))
-        repeats[number] = max(1, math.ceil(SAMPLE_SECONDS / max(duration, 1e-7)))
+    repeats = [max(1, math.ceil(SAMPLE_SECONDS / max(duration, 1e-6))) for duration in estimates]
     timing = Timing()
     samples = [timing.ours, timing.theirs]
     quiet: list[float] = []
@@ -240,7 +234,7 @@ def in_turns(
         while len(timing.ours) < least_rounds or (time.perf_counter() < deadline and len(timing.ours) < 200):
             quiet.append(calibration.sample())
             for work, number in sides:
-                samples[number].append(_seconds(work, repeats[number]) / repeats[number])
+                samples[number].append(seconds_of(work, repeats[number]) / repeats[number])
             sides.reverse()
         timing.share = (time.process_time() - processor) / (time.perf_counter() - wall)
     finally:
@@ -250,7 +244,8 @@ def in_turns(
     return timing
 
 
-def _seconds(work: Call, repeats: int) -> float:
+def seconds_of(work: Call, repeats: int = 1) -> float:
+    """How long so many calls take."""
     start = clock()
     for _ in range(repeats):
         work()

@@ -22,15 +22,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import machine, peers
-from benchmarks.groups import NAMES
+from benchmarks import groups, machine, peers
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
 
 Record = dict[str, Any]
 
-QUICK_SECONDS = 105.0
+QUICK_SECONDS = 100.0
 """No case is begun after this in a quick run: what is left of two minutes is for the last case and the report."""
 
 
@@ -48,7 +47,7 @@ class Options:
     @property
     def seconds(self) -> float:
         """For the rounds of one case."""
-        return 0.3 if self.quick else 4.0
+        return 0.2 if self.quick else 4.0
 
     @property
     def silence(self) -> float:
@@ -59,21 +58,21 @@ class Options:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the arguments ask for; gives the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
-    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"one of {', '.join(NAMES)}; all unless given")
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"one of {', '.join(groups.PEERS)}; all unless given")
     parser.add_argument("--quick", action="store_true", help="fewer and smaller cases, in two minutes")
     parser.add_argument("--threads", type=int, default=1, help="how many threads both sides may use")
     parser.add_argument("--report-only", action="store_true", help="rebuild the report from kept results")
     parser.add_argument("--reinstall", action="store_true", help="install the peers anew")
     parser.add_argument("--output", type=Path, help="the report; docs/benchmarks.md, or beside the quick results")
     asked = parser.parse_args(arguments)
-    unknown = [group for group in asked.groups if group not in NAMES]
+    unknown = [group for group in asked.groups if group not in groups.PEERS]
     if unknown:
-        parser.error(f"no group {unknown[0]!r}; there are {', '.join(NAMES)}")
+        parser.error(f"no group {unknown[0]!r}; there are {', '.join(groups.PEERS)}")
     if asked.threads < 1:
         parser.error(f"--threads is {asked.threads}, expected 1 or more")
     results = RESULTS / "quick" if asked.quick else RESULTS
     options = Options(
-        groups=tuple(asked.groups) or NAMES,
+        groups=tuple(asked.groups) or tuple(groups.PEERS),
         quick=asked.quick,
         threads=asked.threads,
         output=(asked.output or (results / "benchmarks.md" if asked.quick else ROOT / "docs/benchmarks.md")).resolve(),
@@ -85,6 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not asked.report_only:
         results.mkdir(parents=True, exist_ok=True)
         _measure(options, failed, show)
+    show.close()
     return _report(options)
 
 
@@ -98,13 +98,15 @@ def _measure(options: Options, failed: dict[str, str], show: Progress) -> None:
     deadline = began + QUICK_SECONDS if options.quick else None
     load = machine.load()
     show.line(f"{options.command}: {', '.join(options.groups)}; load average {load:.1f} on {os.cpu_count()} processors")
-    (limits,) = _listen(options, ["--limits"], show) or ({},)
+    limits = {key: value for record in _listen(options, ["--limits"], show) for key, value in record.items()}
     versions: dict[str, str] = {}
     cases: list[Record] = []
-    for peer, groups in jobs(options.groups):
-        if peer in failed:
-            continue
-        found, heard = _run_peer(options, peer, groups, deadline, show)
+    waiting = [(peer, wanted) for peer, wanted in jobs(options.groups, options.quick) if peer not in failed]
+    while waiting:
+        weights = [1 + len(wanted) for _, wanted in waiting]  # a share of what time is left, for each peer its own
+        peer, wanted = waiting.pop(0)
+        until = None if deadline is None else time.time() + (deadline - time.time()) * weights[0] / sum(weights)
+        found, heard = _run_peer(options, peer, wanted, until, show)
         versions |= found
         cases += heard
     if deadline is None or time.time() < deadline:
@@ -118,7 +120,7 @@ def _measure(options: Options, failed: dict[str, str], show: Progress) -> None:
         "threads": options.threads,
         "machine": machine.description(),
         "load": load,
-        "limits": {key: value for key, value in limits.items() if key != "kind"},
+        "limits": limits,
         "versions": versions,
         "foci": _own_version(),
         "failed": failed,
@@ -129,25 +131,25 @@ def _measure(options: Options, failed: dict[str, str], show: Progress) -> None:
         (options.results / f"{group}.jsonl").write_text(lines)
 
 
-def jobs(groups: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The processes to start: every peer with all groups that need it. The curves, which need none, come last."""
-    ours_alone = tuple(group for group in groups if group == "curves")
-    shared = tuple(group for group in groups if group != "curves")
-    if shared:
-        yield from ((peer, shared) for peer in peers.PEERS)
-    if ours_alone:
-        yield "torch", ours_alone
+def jobs(wanted: Sequence[str], quick: bool) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The processes to start: every peer with all groups that need it. The curves, which have no peer, come last."""
+    for peer in peers.PEERS:
+        shared = tuple(group for group in wanted if peer in groups.PEERS[group] and group != "curves")
+        if shared and not (quick and peer in groups.FULL_RUN_ONLY):
+            yield peer, shared
+    if "curves" in wanted:
+        yield "torch", ("curves",)
 
 
 def _run_peer(
-    options: Options, peer: str, groups: Sequence[str], deadline: float | None, show: Progress
+    options: Options, peer: str, wanted: Sequence[str], deadline: float | None, show: Progress
 ) -> tuple[dict[str, str], list[Record]]:
     """The versions and cases of one peer. A worker that dies is started anew after the case it died in."""
     versions: dict[str, str] = {}
     cases: list[Record] = []
     skip, count = 0, 1
     while skip < count:
-        asked = ["--peer", peer, "--groups", ",".join(groups), "--seconds", str(options.seconds), "--skip", str(skip)]
+        asked = ["--peer", peer, "--groups", ",".join(wanted), "--seconds", str(options.seconds), "--skip", str(skip)]
         if deadline is not None:
             asked += ["--deadline", str(deadline)]
         begun: Record | None = None
@@ -183,19 +185,12 @@ def _weigh(options: Options, cases: list[Record], deadline: float | None, show: 
         if deadline is not None and time.time() > deadline:
             return
         asked = ["--peer", case["peer"], "--groups", case["group"], "--side", side]
-        # The number counts all groups of the peer's process; here there is one group only.
-        first = min(other["number"] for other in cases if _same_worker(other, case))
-        heard = list(_listen(options, [*asked, "--memory", str(case["number"] - first)], show, name="memory"))
-        if heard:
-            case[f"{side}_megabytes"] = heard[0]["megabytes"]
+        for heard in _listen(options, [*asked, "--memory", str(case["index"])], show, name="memory"):
+            case[f"{side}_megabytes"] = heard["megabytes"]
 
     # Memory does not depend on who else is running, so that all processors may be used.
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         list(pool.map(lambda pair: weigh(*pair), wanted))
-
-
-def _same_worker(one: Record, other: Record) -> bool:
-    return bool(one["peer"] == other["peer"] and one["group"] == other["group"])
 
 
 def _listen(options: Options, asked: Sequence[str], show: Progress, name: str = "limits") -> Iterator[Record]:
@@ -277,6 +272,11 @@ class Progress:
             self._bar.console.print(text, markup=False, highlight=False)
         else:
             print(text, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Nothing more to say."""
+        if self._bar is not None:
+            self._bar.stop()
 
     def peer(self, name: str, count: int, done: int) -> None:
         """A peer's process has begun."""

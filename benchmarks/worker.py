@@ -12,13 +12,13 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
 from benchmarks import groups, machine
-from benchmarks.harness import Call, Calibration, Case, Side, clock, disagreement, in_turns, limit_memory, peak_of
+from benchmarks.harness import Call, Calibration, Case, Side, disagreement, in_turns, limit_memory, peak_of, seconds_of
 from benchmarks.peers import PEERS
 
 Say = Callable[..., None]
@@ -52,28 +52,29 @@ def main() -> None:
     torch.set_num_threads(asked.threads)
     limit_memory()
     if asked.limits:
-        say(kind="limits", **machine.limits(asked.threads))
+        say(**machine.limits(asked.threads))
         return
     cases = [
-        (group, case)
+        (group, index, case)
         for group in asked.groups.split(",")
-        if asked.peer in (module := groups.load(group)).PEERS
-        for case in module.cases(asked.peer, asked.quick)
+        if asked.peer in groups.PEERS[group]
+        for index, case in enumerate(groups.load(group).cases(asked.peer, asked.quick))
     ]
     if asked.memory is not None:
         torch.manual_seed(0)
-        say(kind="memory", megabytes=peak_of(cases[asked.memory][1], asked.side))
+        say(kind="memory", megabytes=peak_of(cases[asked.memory][2], asked.side))
         return
     say(kind="plan", count=len(cases), versions=_versions(asked.peer), peer=asked.peer)
     calibration = Calibration()
     too_slow: dict[tuple[str, str, str, str], int] = {}
-    for number, (group, case) in enumerate(cases):
+    for number, (group, index, case) in enumerate(cases):
         if number < asked.skip:
             continue
         about = {
             "group": group,
             "peer": asked.peer,
             "number": number,
+            "index": index,
             "name": case.name,
             "against": case.against,
             "measure": case.measure,
@@ -89,7 +90,9 @@ def main() -> None:
             say(kind="case", **about, failed="left out: the time was over")
             continue
         say(kind="start", **about)
-        say(kind="case", **about, **_run(group, case, calibration, asked.seconds, asked.quick, too_slow))
+        began = time.perf_counter()
+        found = _run(group, case, calibration, asked.seconds, asked.quick, too_slow)
+        say(kind="case", **about, **found, took=time.perf_counter() - began)
 
 
 def _run(
@@ -133,23 +136,22 @@ def _run(
     least = 3 if quick else 5
     if ours_seconds + theirs_seconds > 2 * seconds:
         least = 3
+    if other is None:
+        seconds /= 2
     timing = in_turns(
         work, other, calibration, seconds=seconds, least_rounds=least, estimates=(ours_seconds, theirs_seconds)
     )
     return {**timing.summary(), "remark": remark}
 
 
-def _first(prepare: Side, inputs: object) -> tuple[Call | None, object, float, str]:
-    """Get a side ready and call it twice, the second time with a clock; on failure the call is None."""
+def _first(prepare: Side, inputs: Sequence[object]) -> tuple[Call | None, object, float, str]:
+    """Get a side ready, call it, and time it: the call, its result, its duration; on failure None and why."""
     try:
-        work = prepare(*inputs)  # type: ignore[misc]
-        start = clock()
-        result = work()
-        taken = clock() - start
-        if taken < 0.5:  # the first call also builds kernels and fills caches
-            start = clock()
-            work()
-            taken = clock() - start
+        work = prepare(*inputs)
+        result = work()  # builds kernels and fills caches, so that its time says nothing
+        taken = seconds_of(work)
+        if taken < 0.01:
+            taken = min(taken, seconds_of(work))
     except Exception as error:  # noqa: BLE001 whatever a peer or a kernel raises, the bench goes on and says so
         return None, None, 0.0, _in_short(error)
     return work, result, taken, ""

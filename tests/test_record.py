@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 import torch.nn.functional as F
+from cases import any_inputs, make, tensors
 from torch import Tensor, nn
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 from torch.nn.functional import scaled_dot_product_attention as early_bound
@@ -20,6 +21,7 @@ from torch.nn.modules import module as all_modules
 from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
+from foci.catalog import MECHANISMS
 from foci.errors import ConfigError, FociError
 from foci.functional.attend import attend
 from foci.mechanisms.attention import Attention
@@ -328,12 +330,15 @@ def test_where_torch_prefers_the_causal_hint_to_the_mask(need_weights, padded):
 
 def test_a_weight_that_changes_when_it_is_looked_at():
     module, x = nn.MultiheadAttention(6, 2, batch_first=True), torch.randn(2, S, 6)
-    nn.utils.parametrizations.spectral_norm(module, "in_proj_weight")  # in training each look is one more iteration
-    twin = copy.deepcopy(module)
+    nn.utils.parametrize.register_parametrization(module, "in_proj_weight", nn.Dropout(0.5))
+    torch.manual_seed(1)
+    want = [module(x, x, x, average_attn_weights=False) for _ in range(3)]
+    torch.manual_seed(1)
     with record(module) as tape:
         got = [module(x, x, x)[0] for _ in range(3)]
-    assert all(torch.equal(output, twin(x, x, x)[0]) for output in got)
-    assert len(tape) == 3
+    for output, (wanted, weights), recorded in zip(got, want, tape.values()):
+        assert torch.equal(output, wanted)
+        assert close(recorded.dense(), weights)
 
 
 @pytest.mark.parametrize("mode", [True, False])
@@ -525,7 +530,8 @@ class Reader(nn.Module):
 
 class TwiceReader(Reader):
     def read(self, query: Tensor, memory: Tensor, state: Tensor | None = None) -> Attended:
-        return super().read(2 * query, memory, state)
+        output, weights, state = super().read(2 * query, memory, state)
+        return Attended(output, Weights.of(weights.dense()), state)
 
 
 class Decoder(nn.Module):
@@ -542,8 +548,9 @@ def test_a_read_that_calls_the_read_it_overrides_is_recorded_once():
     model = nn.ModuleList([Reader(), TwiceReader(), Reader()])
     with record(model) as tape:
         assert not hasattr(Reader.read.__wrapped__, "__wrapped__")
-        model[1](randn(2, L, D), randn(2, S, D))
+        output = model[1](randn(2, L, D), randn(2, S, D))
     assert list(tape) == ["1"]
+    assert tape["1"] is output.weights
 
 
 @pytest.mark.parametrize("mechanism", [Reader, TwiceReader])
@@ -571,6 +578,26 @@ def test_reads_of_a_decoder_are_numbered():
         for step, weights in enumerate(tape.calls("attention")):
             whole = attention(query, key).weights.dense()
             assert close(weights.dense(), whole[..., step : step + 1, :])
+
+
+WITHIN = {"hierarchical": ["word_pool", "sentence_pool", "."], "cbam": ["channel", "spatial", "."]}
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_every_row_of_the_catalogue(name):
+    module, inputs = make(name), any_inputs(name)
+    want = tensors(module(*inputs))
+    with record(module) as tape:
+        result = module(*inputs)
+    assert all(torch.equal(got, wanted) for got, wanted in zip(tensors(result), want))
+    if MECHANISMS[name].family == "memory":
+        assert list(tape) == [".:read", ".:write"]
+        assert torch.equal(tape[":read"].dense(), result[1].read_weights)
+        assert torch.equal(tape[":write"].dense(), result[1].write_weights)
+    else:
+        further = [f".:{side}" for side in ("left", "right") if getattr(result, side, None) is not None]
+        assert list(tape) == WITHIN.get(name, ["."]) + further
+        assert tape["."] is result.weights
 
 
 def test_mechanisms_within_a_mechanism_are_all_recorded():
@@ -681,7 +708,7 @@ def test_errors_of_the_tape():
         tape["call.1"]
     with pytest.raises(KeyError, match=r"unknown path 'call.1'"):
         tape.calls("call.1")
-    with pytest.raises(KeyError, match=r"unknown call 4 of 'calls.1'. It was called 1 times"):
+    with pytest.raises(KeyError, match=r"unknown call 4 of 'calls.1'. Its calls are 0 to 0"):
         tape["calls.1", 4]
 
 

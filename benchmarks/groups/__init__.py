@@ -1,12 +1,27 @@
-"""The groups of comparisons: one file a group, each a generator of cases."""
+"""The groups of comparisons: one file a group, each a generator of cases.
+
+A group's docstring is its text in the report, title first; ``cases(peer, quick)`` gives what is measured against a peer.
+"""
 
 import importlib
 from types import ModuleType
 
-NAMES = ("additive", "heads", "weights", "window", "alibi", "crf", "ntm", "curves")
-"""In the order of the report."""
+PEERS = {
+    "additive": ("torch", "keras", "speechbrain", "espnet", "eole"),
+    "heads": ("torch", "keras", "x-transformers", "transformers"),
+    "weights": ("torch",),
+    "window": ("torch", "local-attention", "transformers"),
+    "alibi": ("torch", "x-transformers"),
+    "crf": ("pytorch-crf",),
+    "ntm": ("torch",),
+    "curves": ("torch",),
+}
+"""The groups in the order of the report, and whom each compares with."""
+
+FULL_RUN_ONLY = ("transformers", "espnet", "eole")
+"""Peers that a quick run leaves out: importing them takes long, and others compute alike."""
 
 
 def load(name: str) -> ModuleType:
-    """The module of a group: its docstring is the report's text, ``PEERS`` whom it needs, ``cases`` what it measures."""
+    """The module of a group."""
     return importlib.import_module(f"benchmarks.groups.{name}")

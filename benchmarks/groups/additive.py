@@ -20,8 +20,6 @@ from benchmarks.harness import FORWARD, TRAIN, Call, Case, Side, call, leaf
 from foci.functional import scores
 from foci.mechanisms.scores import Additive
 
-PEERS = ("torch", "keras", "eole", "speechbrain", "espnet")
-
 LARGE = ((64, 50, 50, 512), (8, 512, 512, 256))
 SMALL = (16, 50, 50, 512)
 STEP = (64, 1, 50, 512)
@@ -38,12 +36,8 @@ def cases(peer: str, quick: bool) -> Iterator[Case]:
         "speechbrain": ("ContentBasedAttention", _speechbrain_step),
         "espnet": ("AttAdd", _espnet_step),
     }
-    if peer in whole and quick:
-        yield whole[peer](FORWARD, LARGE[0] if peer == "torch" else SMALL)
-        if peer == "torch":
-            yield whole[peer](TRAIN, LARGE[0])
-    elif peer in whole:
-        for shape in LARGE:
+    if peer in whole:
+        for shape in (SMALL,) if quick else LARGE:
             for measure in (FORWARD, TRAIN):
                 yield whole[peer](measure, shape)
     if peer in steps:

@@ -19,10 +19,8 @@ from foci import masks
 from foci.functional.positions import alibi
 from foci.mechanisms.heads import MultiHeadAttention
 
-PEERS = ("torch", "x-transformers")
-
 SHAPES = ((8, 256, 512, 8), (1, 2048, 512, 8), (1, 4096, 512, 8))
-QUICK = ((1, 1024, 512, 8),)
+QUICK = ((1, 512, 256, 4),)
 
 
 def cases(peer: str, quick: bool) -> Iterator[Case]:

@@ -16,8 +16,6 @@ import foci
 from benchmarks.harness import FORWARD, TRAIN, Call, Case, call, leaf
 from foci import masks
 
-PEERS = ("pytorch-crf",)
-
 SHAPES = ((32, 100, 20), (32, 1000, 20))
 VITERBI = "Viterbi"
 GOALS = {FORWARD: None, TRAIN: 30.0, VITERBI: 10.0}

@@ -17,8 +17,6 @@ import foci
 from benchmarks.harness import FORWARD, TRAIN, Call, Case, call
 from foci.catalog import Card
 
-PEERS = ("torch",)
-
 LENGTHS = (64, 256, 1024, 4096)
 QUICK_LENGTHS = (64, 256, 1024)
 

@@ -18,10 +18,8 @@ import foci
 from benchmarks.harness import FORWARD, TRAIN, Call, Case, Side, call, leaf
 from foci.mechanisms.heads import MultiHeadAttention
 
-PEERS = ("torch", "keras", "x-transformers", "transformers")
-
 SHAPES = ((32, 64, 512, 8), (8, 512, 512, 8), (1, 4096, 512, 8))
-QUICK = ((8, 64, 512, 8), (1, 512, 512, 8))
+QUICK = ((8, 64, 256, 4), (1, 512, 256, 4))
 WEIGHTS = "forward + weights"
 
 Shape = tuple[int, int, int, int]

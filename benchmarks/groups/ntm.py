@@ -17,8 +17,6 @@ from benchmarks.baselines import ntm_step
 from benchmarks.harness import FORWARD, TRAIN, Call, Case, call, leaf
 from foci.mechanisms.memory.ntm import MemoryState
 
-PEERS = ("torch",)
-
 SIZES = ((1, 1), (16, 1), (16, 4))
 """(batch, reading heads and as many writing heads)"""
 

@@ -74,12 +74,14 @@ def check_shape(owner: str, name: str, tensor: Tensor, *expected: str | int, fix
             f"{owner}: {name} has dtype {tensor.dtype}, expected a floating dtype. "
             f"Embed integer ids first, or convert with {name}.float()."
         )
-    axes = expected[1:] if expected and expected[0] == "…" else expected
-    open_ended = len(axes) != len(expected)
-    right_rank = tensor.dim() >= len(axes) if open_ended else tensor.dim() == len(axes)
-    if right_rank:
-        sizes = tensor.shape[tensor.dim() - len(axes) :]
-        if all(isinstance(want, str) or have == want for have, want in zip(sizes, axes)):
+    shape = tensor.shape
+    axes = expected[1:] if expected[0] == "…" else expected
+    missing = len(shape) - len(axes)
+    if missing == 0 or (missing > 0 and axes is not expected):
+        for have, want in zip(shape[missing:], axes):
+            if have != want and not isinstance(want, str):
+                break
+        else:
             return
     wanted = ", ".join(str(axis) for axis in expected)
     raise ShapeError(f"{owner}: {name} has shape {tuple(tensor.shape)}, expected ({wanted}). {fix}".rstrip())
@@ -87,8 +89,13 @@ def check_shape(owner: str, name: str, tensor: Tensor, *expected: str | int, fix
 
 def check_together(owner: str, **tensors: Tensor | None) -> None:
     """Raise unless all tensors lie on one device and, outside autocast, share one dtype."""
-    (first_name, first), *rest = [(name, t) for name, t in tensors.items() if t is not None]
-    for name, tensor in rest:
+    first: Tensor | None = None
+    for name, tensor in tensors.items():
+        if tensor is None:
+            continue
+        if first is None:
+            first, first_name = tensor, name
+            continue
         if tensor.device != first.device:
             raise ShapeError(
                 f"{owner}: {name} is on {tensor.device}, but {first_name} is on {first.device}. "

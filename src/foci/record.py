@@ -83,9 +83,9 @@ def record(model: nn.Module, *, detach: bool = False) -> Iterator[Tape]:
         raise ConfigError(f"record: model is a {type(model).__name__}, expected a torch.nn.Module.")
     recording = _Recording(Tape(), _paths(model), detach)
     watcher = _thread.watcher
-    _process.start(recording.paths)
     watcher.recordings.append(recording)
     try:
+        _process.start(recording.paths)
         yield recording.tape
     finally:
         watcher.recordings.remove(recording)
@@ -124,7 +124,7 @@ class Tape(Mapping[str, Weights]):
         path, number = key if isinstance(key, tuple) else _split(key)
         calls = self.calls(path)
         if not -len(calls) <= number < len(calls):
-            raise UnknownNameError(f"unknown call {number} of {path!r}. It was called {len(calls)} times, from 0 on.")
+            raise UnknownNameError(f"unknown call {number} of {path!r}. Its calls are 0 to {len(calls) - 1}.")
         return calls[number]
 
     def __iter__(self) -> Iterator[str]:

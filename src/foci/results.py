@@ -93,9 +93,9 @@ class DotSoftmax:
 
     @property
     def shape(self) -> torch.Size:
-        leading = self.query.shape[:-2]
-        if not self._grouped:
-            leading = torch.broadcast_shapes(leading, self.key.shape[:-2])
+        leading, others = self.query.shape[:-2], self.key.shape[:-2]
+        if leading != others and not self._grouped:
+            leading = torch.broadcast_shapes(leading, others)
         return torch.Size((*leading, self.query.shape[-2], self.key.shape[-2]))
 
     @property

@@ -72,7 +72,7 @@ def test_from_torch_refuses_what_it_cannot_keep():
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"rotary": True}, {"alibi": True}, {"num_key_heads": 1}, {"window": (2, None)}, {"normalise": "entmax15"}],
+    [{}, {"rotary": True}, {"alibi": True}, {"num_key_heads": 1}, {"window": (2, None)}, {"normalise": "entmax15", "num_key_heads": 1}],
 )
 @pytest.mark.parametrize("chunks", [[1] * L, [2, 3]])
 def test_decoding_with_a_cache_equals_reading_at_once(options, chunks):

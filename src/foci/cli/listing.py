@@ -32,13 +32,14 @@ def show_list(*, family: Family | None = None) -> None:
     if not sys.stdout.isatty():
         print(in_columns([("NAME", "FAMILY", "WHAT IT DOES", "PAPER"), *rows]))
         return
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", caption="foci explain NAME tells more.")
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("name", style="cyan", no_wrap=True)
     table.add_column("family")
     table.add_column("what it does", ratio=1)
-    table.add_column("paper")
+    table.add_column("paper", max_width=24)
     for cells in rows:
         table.add_row(*(Text(cell) for cell in cells))
+    table.caption = "foci explain NAME tells more."
     Console().print(table)
 
 

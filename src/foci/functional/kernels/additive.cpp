@@ -9,7 +9,8 @@
 //
 // Plain C interface, float32, strides in elements. The compiler's vector types serve AVX2, AVX-512 and NEON
 // alike. No -ffast-math: NaN must come out as NaN. Every number is summed in an order that does not depend on
-// the number of threads.
+// the number of threads. (Gradients at wild rows may still differ in the last bits: the number of threads decides
+// which of their entries share a task, and a whole task is either fast or exact.)
 
 #include <algorithm>
 #include <cstdint>
@@ -32,8 +33,8 @@ constexpr int64_t CELL = 16;          // prepared rows are padded to whole cache
 constexpr float LIMIT = 40.0f;        // e^{2·40} = 5.5e34 and its inverse are normal float32 numbers
 constexpr float SATURATED = 0x1p30f;  // beyond it tanh is 1 in float32; four of them multiply without overflow
 constexpr int64_t TILE = 8;           // keys that one query is scored against at a time
-constexpr int64_t ROWS = 128;         // queries of one task of the forward, prepared in its own scratch
-constexpr int64_t SLICE = 512;        // entries of a that one task of the backward takes
+constexpr int64_t ROWS = 128;         // queries prepared at a time
+constexpr int64_t SLICE = 512;        // entries of a, at most, that one task of the backward takes
 constexpr int64_t KEYS = 64;          // keys prepared at a time: they stay in the second-level cache
 
 Vector all(float x) { return x - Vector{}; }
@@ -118,7 +119,8 @@ bool prepare(const float* from, int64_t count, float* to, int64_t width) {
 }
 
 void prepare_row(const float* from, int64_t A, float* row) {
-    row[padded(A)] = prepare(from, A, row, padded(A)) ? 1.0f : 0.0f;
+    std::fill_n(row + padded(A), CELL, 0.0f);
+    if (prepare(from, A, row, padded(A))) row[padded(A)] = 1.0f;
 }
 
 // Σ_a v·r for one query against `count` keys, four vectors of a to one division:
@@ -168,13 +170,17 @@ bool any_wild(const float* prepared, int64_t rows, int64_t A) {
     return false;
 }
 
-// The cells of a few queries and a few keys over A entries. With m = g·r it adds Σ m to dv and Σ m − m·r to dq
-// and dk: what is left to do is dv = Σ g − 2 Σ m, and 4·v times the others.
+// The cells of a few queries and a few keys over A entries. It adds Σ g·(r − ½) to dv and Σ g·(r − r²) to dq and
+// dk: they are still to be multiplied, dv by −2 and the others by 4·v.
 template <int queries, int keys, bool exact>
 void gradient_tile(const float* g, int64_t S, const float* x, const float* y, int64_t y_row, int64_t width, int64_t A,
                    float* dq, float* dk, float* dv) {
+    float sum_g = 0;
+    for (int i = 0; i < queries; i++)
+        for (int j = 0; j < keys; j++) sum_g += g[i * S + j];
+    const Vector offset = all(-0.5f * sum_g);  // the ½ of all cells at once: small sums stay precise
     for (int64_t a = 0; a < A; a += LANES) {
-        Vector xs[queries], dqs[queries], dvs = load(dv + a);
+        Vector xs[queries], dqs[queries], sum = offset;
         for (int i = 0; i < queries; i++) {
             xs[i] = load(x + i * width + a);
             dqs[i] = load(dq + i * width + a);
@@ -186,14 +192,14 @@ void gradient_tile(const float* g, int64_t S, const float* x, const float* y, in
                 const Vector r = exact ? exact_reciprocal(xs[i], yj) : all(1.0f) / (all(1.0f) + xs[i] * yj);
                 const Vector m = all(g[i * S + j]) * r;
                 const Vector h = m - m * r;
-                dvs += m;
+                sum += m;
                 dqs[i] += h;
                 dkj += h;
             }
             store(dk + j * width + a, dkj);
         }
         for (int i = 0; i < queries; i++) store(dq + i * width + a, dqs[i]);
-        store(dv + a, dvs);
+        store(dv + a, load(dv + a) + sum);
     }
 }
 
@@ -218,28 +224,28 @@ void gradient_keys(const float* g, int64_t count, int64_t S, const float* x, con
             gradient_tile<queries, 1, exact>(g + j, S, x, y + j * y_row, y_row, width, A, dq, dk + j * width, dv);
 }
 
-// All queries and `count` ≤ TILE keys.
 template <bool exact>
-void gradients(const float* g, int64_t L, int64_t count, int64_t S, const float* x, const float* y, int64_t y_row,
-               int64_t width, int64_t A, float* dq, float* dk, float* dv) {
+void gradient_rows(const float* g, int64_t queries, int64_t keys, int64_t S, const float* x, const float* y,
+                   int64_t y_row, int64_t width, int64_t A, float* dq, float* dk, float* dv) {
     int64_t i = 0;
-    for (; i + 2 <= L; i += 2)
-        gradient_keys<2, exact>(g + i * S, count, S, x + i * width, y, y_row, width, A, dq + i * width, dk, dv);
-    if (i < L) gradient_keys<1, exact>(g + i * S, count, S, x + i * width, y, y_row, width, A, dq + i * width, dk, dv);
+    for (; i + 2 <= queries; i += 2)
+        gradient_keys<2, exact>(g + i * S, keys, S, x + i * width, y, y_row, width, A, dq + i * width, dk, dv);
+    if (i < queries)
+        gradient_keys<1, exact>(g + i * S, keys, S, x + i * width, y, y_row, width, A, dq + i * width, dk, dv);
 }
 
-// Rows of q or k, entries [0, count) of each; `to` has room for `width` entries a row.
+// Rows of q or k, and the first `entries` of each.
 struct Rows {
     const float* at;
-    int64_t stride, count;
+    int64_t stride, count, entries;
 
-    bool prepare_into(float* to, int64_t entries, int64_t width) const {
+    bool prepare_into(float* to, int64_t width) const {
         bool wild = false;
         for (int64_t i = 0; i < count; i++) wild |= prepare(at + i * stride, entries, to + i * width, padded(entries));
         return wild;
     }
 
-    void copy_into(float* to, int64_t entries, int64_t width) const {
+    void copy_into(float* to, int64_t width) const {
         for (int64_t i = 0; i < count; i++) {
             std::copy_n(at + i * stride, entries, to + i * width);
             std::fill_n(to + i * width + entries, padded(entries) - entries, 0.0f);
@@ -247,14 +253,29 @@ struct Rows {
     }
 };
 
-// to[i, a] = 4·v[a]·from[i, a]
-void write_rows(const float* from, int64_t rows, int64_t width, const float* v, int64_t entries, float* to, int64_t A) {
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t a = 0; a < entries; a += LANES) {
-            const Vector scaled = all(4.0f) * load_some(v + a, entries - a) * load(from + i * width + a);
-            store_some(to + i * A + a, scaled, entries - a);
+// to[i, a] = 4·v[a]·from[i, a], added to what is there unless it is the first part; `from` becomes 0.
+void move_rows(float* from, int64_t width, const Rows& like, const float* v, bool first, float* to, int64_t A) {
+    for (int64_t i = 0; i < like.count; i++)
+        for (int64_t a = 0; a < like.entries; a += LANES) {
+            const int64_t here = like.entries - a;
+            const Vector part = all(4.0f) * load_some(v + a, here) * load(from + i * width + a);
+            store_some(to + i * A + a, first ? part : part + load_some(to + i * A + a, here), here);
+            store(from + i * width + a, Vector{});
         }
 }
+
+// Entries of a that one task of the backward takes: fewer where more tasks are wanted.
+int64_t slice_size(int64_t B, int64_t A, int threads) {
+    int64_t slice = std::clamp(padded(A), CELL, SLICE);
+    while (slice > CELL && B * ((A + slice - 1) / slice) < 2 * threads) slice = padded(slice / 2);
+    return slice;
+}
+
+int64_t forward_scratch(int64_t L, int64_t S, int64_t A) {
+    return (std::min(L, ROWS) + std::min(S, KEYS) + 1) * row_width(A);
+}
+
+int64_t backward_scratch(int64_t L, int64_t slice) { return (2 * (std::min(L, ROWS) + TILE) + 1) * row_width(slice); }
 
 int this_thread() {
 #ifdef _OPENMP
@@ -268,12 +289,12 @@ int this_thread() {
 
 extern "C" {
 
-// Floats in the scratch of one thread.
-int64_t foci_additive_forward_scratch(int64_t L, int64_t S, int64_t A) {
-    return (std::min(L, ROWS) + std::min(S, KEYS) + 1) * row_width(A);
+// Floats of scratch that the forward and the backward need.
+int64_t foci_additive_forward_scratch(int64_t L, int64_t S, int64_t A, int threads) {
+    return threads * forward_scratch(L, S, A);
 }
-int64_t foci_additive_backward_scratch(int64_t L, int64_t A) {
-    return (2 * (L + TILE) + 1) * row_width(std::min(A, SLICE));
+int64_t foci_additive_backward_scratch(int64_t B, int64_t L, int64_t A, int threads) {
+    return threads * backward_scratch(L, slice_size(B, A, threads)) + B * A;
 }
 
 // rows (B, S, width): e^{2·key}, padded with zeros, and then a 1 if the row is wild, else a 0.
@@ -303,7 +324,7 @@ void foci_additive_forward(const float* query, int64_t query_batch, int64_t quer
         const float* q = query + b * query_batch + first * query_row;
         const float* k = key + b * key_batch;
         float* s = scores + (b * L + first) * S;
-        float* x = scratch + this_thread() * foci_additive_forward_scratch(L, S, A);
+        float* x = scratch + this_thread() * forward_scratch(L, S, A);
         float* v = x + std::min(L, ROWS) * width;
         float* own_rows = v + width;
         std::fill_n(v, width, 0.0f);
@@ -333,60 +354,69 @@ void foci_additive_forward(const float* query, int64_t query_batch, int64_t quer
     }
 }
 
-// The gradients of Σ grad·scores: dq (B, L, A), dk (B, S, A), and sums (B, A) of grad·r, of which
-// dv = Σ grad − 2 Σ sums. key_rows may be null.
+// The gradients of Σ grad·scores: dq (B, L, A), dk (B, S, A), dv (A). key_rows may be null.
 void foci_additive_backward(const float* grad, const float* query, int64_t query_batch, int64_t query_row,
                             const float* key, int64_t key_batch, int64_t key_row, const float* key_rows,
                             int64_t key_rows_batch, const float* vector, int64_t B, int64_t L, int64_t S, int64_t A,
-                            float* scratch, float* dq, float* dk, float* sums, int threads) {
-    int64_t slice = std::min(padded(A), SLICE);
-    while (slice > CELL && B * ((A + slice - 1) / slice) < 2 * threads) slice = padded(slice / 2);
-    const int64_t slices = (A + slice - 1) / slice, width = row_width(slice);
+                            float* scratch, float* dq, float* dk, float* dv, int threads) {
+    const int64_t slice = slice_size(B, A, threads), slices = (A + slice - 1) / slice, width = row_width(slice);
+    float* dvs = scratch + threads * backward_scratch(L, slice);  // dv of every batch
 #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
     for (int64_t n = 0; n < B * slices; n++) {
         const int64_t b = n / slices, a = n % slices * slice, entries = std::min(slice, A - a);
-        const Rows q{query + b * query_batch + a, query_row, L};
-        float* x = scratch + this_thread() * foci_additive_backward_scratch(L, A);
-        float* dx = x + L * width;
-        float* dv = dx + L * width;
-        float* own_rows = dv + width;
+        float* x = scratch + this_thread() * backward_scratch(L, slice);
+        float* dx = x + std::min(L, ROWS) * width;
+        float* own_rows = dx + std::min(L, ROWS) * width;
         float* dy = own_rows + TILE * width;
-        std::fill_n(dx, (L + 1) * width, 0.0f);
-        const bool wild_queries = q.prepare_into(x, entries, width);
-        bool exact = false;
+        float* dv_part = dy + TILE * width;
+        std::fill_n(dx, std::min(L, ROWS) * width, 0.0f);
+        std::fill_n(dy, (TILE + 1) * width, 0.0f);
+        float* dv_b = dvs + b * A + a;
+        std::fill_n(dv_b, entries, 0.0f);
 
-        for (int64_t j = 0; j < S; j += TILE) {
-            const Rows k{key + b * key_batch + j * key_row + a, key_row, std::min(TILE, S - j)};
-            const float* y = own_rows;
-            int64_t y_row = width;
-            bool wild = wild_queries;
-            if (key_rows) {
-                y_row = row_width(A);
-                y = key_rows + b * key_rows_batch + j * y_row + a;
-                wild |= any_wild(y - a, k.count, A);
-            } else {
-                wild |= k.prepare_into(own_rows, entries, width);
+        // Parts of ROWS queries and KEYS keys are summed by themselves first: long sums lose less to rounding.
+        for (int64_t i = 0; i < L; i += ROWS) {
+            const Rows q{query + b * query_batch + i * query_row + a, query_row, std::min(ROWS, L - i), entries};
+            const bool wild_queries = q.prepare_into(x, width);
+            bool exact = false;
+            for (int64_t j = 0; j < S; j += TILE) {
+                const Rows k{key + b * key_batch + j * key_row + a, key_row, std::min(TILE, S - j), entries};
+                const float* y = own_rows;
+                int64_t y_row = width;
+                bool wild = wild_queries;
+                if (key_rows) {
+                    y_row = row_width(A);
+                    y = key_rows + b * key_rows_batch + j * y_row + a;
+                    wild |= any_wild(y - a, k.count, A);
+                } else {
+                    wild |= k.prepare_into(own_rows, width);
+                }
+                if (wild != exact) {
+                    exact = wild;
+                    if (exact)
+                        q.copy_into(x, width);
+                    else
+                        q.prepare_into(x, width);
+                }
+                if (exact) {
+                    k.copy_into(own_rows, width);
+                    y = own_rows;
+                    y_row = width;
+                }
+                const auto add = exact ? gradient_rows<true> : gradient_rows<false>;
+                add(grad + (b * L + i) * S + j, q.count, k.count, S, x, y, y_row, width, padded(entries), dx, dy, dv_part);
+                move_rows(dy, width, k, vector + a, i == 0, dk + (b * S + j) * A + a, A);
+                if (j % KEYS + TILE == KEYS || j + TILE >= S) {
+                    move_rows(dx, width, q, vector + a, j < KEYS, dq + (b * L + i) * A + a, A);
+                    for (int64_t e = 0; e < entries; e++) dv_b[e] -= 2 * dv_part[e];
+                    std::fill_n(dv_part, width, 0.0f);
+                }
             }
-            if (wild != exact) {
-                exact = wild;
-                if (exact)
-                    q.copy_into(x, entries, width);
-                else
-                    q.prepare_into(x, entries, width);
-            }
-            if (exact) {
-                k.copy_into(own_rows, entries, width);
-                y = own_rows;
-                y_row = width;
-            }
-            std::fill_n(dy, TILE * width, 0.0f);
-            const auto add = exact ? gradients<true> : gradients<false>;
-            add(grad + b * L * S + j, L, k.count, S, x, y, y_row, width, padded(entries), dx, dy, dv);
-            write_rows(dy, k.count, width, vector + a, entries, dk + (b * S + j) * A + a, A);
         }
-        write_rows(dx, L, width, vector + a, entries, dq + b * L * A + a, A);
-        std::copy_n(dv, entries, sums + b * A + a);
     }
+    for (int64_t a = 0; a < A; a++) dv[a] = 0;
+    for (int64_t b = 0; b < B; b++)
+        for (int64_t a = 0; a < A; a++) dv[a] += dvs[b * A + a];
 }
 
 }  // extern "C"

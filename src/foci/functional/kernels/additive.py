@@ -65,7 +65,7 @@ def additive(
         # Tracers see one operator, whatever the sizes; on other devices the compiler fuses the plain form itself.
         on_cpu = query.device.type == "cpu"
         scores = _additive_op(query, key, vector, key_exp) if on_cpu else _plain(query, key, vector)
-    elif _is_small(query, key) or _is_watched(query, key, vector):
+    elif _is_watched(query, key, vector) or _is_small(query, key):
         return _plain(query, key, vector)
     elif torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or vector.requires_grad):
         scores = _Additive.apply(query, key, vector, key_exp)  # type: ignore[no-untyped-call]
@@ -141,7 +141,9 @@ def _plain_gradients(grad: Tensor, query: Tensor, key: Tensor, vector: Tensor) -
 def _forward(query: Tensor, key: Tensor, vector: Tensor, key_exp: Tensor | None) -> Tensor:
     leading, q, k, v = _flatten(query, key, vector)
     library = _library_for(query, key, vector)
-    if library is not None:
+    if q.numel() == 0 or k.numel() == 0:  # no cells to sum
+        scores = q.new_zeros(q.shape[0], q.shape[1], k.shape[1])
+    elif library is not None:
         scores = _compiled_forward(library, q, k, v, _flatten_prepared(key_exp, leading, k))
     elif min(q.shape[1], k.shape[1]) <= 2:  # the cells are hardly more than the keys
         scores = _plain(q, k, v)
@@ -157,7 +159,9 @@ def _backward(
     leading, q, k, v = _flatten(query, key, vector)
     g = _to(grad, q.dtype).reshape(q.shape[0], q.shape[1], k.shape[1])
     library = _library_for(query, key, vector)
-    if library is not None:
+    if q.numel() == 0 or k.numel() == 0:
+        dq, dk, dv = q.new_zeros(q.shape), k.new_zeros(k.shape), v.new_zeros(v.shape)
+    elif library is not None:
         dq, dk, dv = _compiled_backward(library, g, q, k, v, _flatten_prepared(key_exp, leading, k))
     elif min(q.shape[1], k.shape[1]) <= 2:
         dq, dk, dv = _plain_gradients(g, q, k, v)
@@ -290,8 +294,8 @@ _ADDRESS, _SIZE, _COUNT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 _TENSOR = [_ADDRESS, _SIZE, _SIZE]  # an address, the stride between batches, the stride between rows
 _PREPARED = [_ADDRESS, _SIZE]
 _SIGNATURES = {
-    "forward_scratch": [_SIZE] * 3,
-    "backward_scratch": [_SIZE] * 2,
+    "forward_scratch": [_SIZE, _SIZE, _SIZE, _COUNT],
+    "backward_scratch": [_SIZE, _SIZE, _SIZE, _COUNT],
     "prepare": [*_TENSOR, _SIZE, _SIZE, _SIZE, _ADDRESS, _COUNT],
     "forward": [*_TENSOR, *_TENSOR, *_PREPARED, _ADDRESS, *[_SIZE] * 4, _ADDRESS, _ADDRESS, _COUNT],
     "backward": [_ADDRESS, *_TENSOR, *_TENSOR, *_PREPARED, _ADDRESS, *[_SIZE] * 4, *[_ADDRESS] * 4, _COUNT],
@@ -336,7 +340,7 @@ def _compiled_forward(library: ctypes.CDLL, query: Tensor, key: Tensor, vector: 
     vector = vector.contiguous()
     threads = _threads(B * L * S * A)
     scores = query.new_empty(B, L, S)
-    scratch = query.new_empty(threads * library.foci_additive_forward_scratch(L, S, A))
+    scratch = query.new_empty(library.foci_additive_forward_scratch(L, S, A, threads))
     library.foci_additive_forward(
         *_address(query), *_address(key), *_prepared_address(rows), vector.data_ptr(),
         B, L, S, A, scratch.data_ptr(), scores.data_ptr(), threads,
@@ -350,15 +354,13 @@ def _compiled_backward(
     (B, L, A), S = query.shape, key.shape[1]
     grad, vector = grad.contiguous(), vector.contiguous()
     threads = _threads(B * L * S * A)
-    dq, dk, sums = query.new_empty(B, L, A), query.new_empty(B, S, A), query.new_empty(B, A)
-    scratch = query.new_empty(threads * library.foci_additive_backward_scratch(L, A))
+    dq, dk, dv = query.new_empty(B, L, A), query.new_empty(B, S, A), query.new_empty(A)
+    scratch = query.new_empty(library.foci_additive_backward_scratch(B, L, A, threads))
     library.foci_additive_backward(
         grad.data_ptr(), *_address(query), *_address(key), *_prepared_address(rows), vector.data_ptr(),
-        B, L, S, A, scratch.data_ptr(), dq.data_ptr(), dk.data_ptr(), sums.data_ptr(), threads,
+        B, L, S, A, scratch.data_ptr(), dq.data_ptr(), dk.data_ptr(), dv.data_ptr(), threads,
     )  # fmt: skip
-    # In float64: what is left of two large sums.
-    dv = grad.sum(dtype=torch.float64) - 2 * sums.sum(dim=0, dtype=torch.float64)
-    return dq, dk, dv.float()
+    return dq, dk, dv
 
 
 def _self_check(library: ctypes.CDLL) -> bool:

@@ -36,7 +36,10 @@ def attend_band(
     return output
 
 
-@torch.library.custom_op("foci::attend_band", mutates_args=())
+_ARGUMENTS = "Tensor query, Tensor key, Tensor value, Tensor? valid, int left, int right, float scale"
+
+
+@torch.library.custom_op("foci::attend_band", mutates_args=(), schema=f"({_ARGUMENTS}) -> Tensor")
 def _forward(
     query: Tensor, key: Tensor, value: Tensor, valid: Tensor | None, left: int, right: int, scale: float
 ) -> Tensor:
@@ -52,7 +55,11 @@ def _(query: Tensor, key: Tensor, value: Tensor, valid: Tensor | None, left: int
     return query.new_empty(*query.shape[:-1], value.shape[-1])
 
 
-@torch.library.custom_op("foci::attend_band_backward", mutates_args=())
+@torch.library.custom_op(
+    "foci::attend_band_backward",
+    mutates_args=(),
+    schema=f"(Tensor grad, Tensor output, {_ARGUMENTS}) -> (Tensor, Tensor, Tensor)",
+)
 def _backward(
     grad: Tensor,
     output: Tensor,

@@ -21,8 +21,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from foci.errors import ConfigError, check_batch, check_mask, check_shape, check_together
-from foci.functional.attend import Window, attend, combine
+from foci.functional.attend import Window, attend, attend_dots, combine
 from foci.functional.positions import alibi, rotary
+from foci.functional.scores import default_scale
 from foci.results import Attended, exportable
 
 
@@ -224,17 +225,24 @@ class MultiHeadAttention(nn.Module):
             mask = check_mask("MultiHeadAttention", mask, shape, query.device)
         if mask is not None or L > S:  # rows that may read nothing are possible only now
             mask, window = combine(mask, window, shape, query.device), None
-        read = attend(
-            projected,
-            key,
-            value,
-            mask,
-            bias=alibi(self.num_heads, L, S, device=query.device).to(query.dtype) if self.alibi else None,
-            window=window,
-            score=self.score,
-            normalise=self.normalise,
-            dropout=self.dropout if self.training else 0.0,
-        )
+        bias = alibi(self.num_heads, L, S, device=query.device).to(query.dtype) if self.alibi else None
+        dropout = self.dropout if self.training else 0.0
+        if self.score == "scaled_dot" and self.normalise == "softmax":
+            scale = default_scale(projected)
+            read = attend_dots(projected, key, value, mask, scale=scale, bias=bias, window=window, dropout=dropout)
+        else:
+            key, value = (t.repeat_interleave(self.num_heads // self.num_key_heads, dim=1) for t in (key, value))
+            read = attend(
+                projected,
+                key,
+                value,
+                mask,
+                bias=bias,
+                window=window,
+                score=self.score,
+                normalise=self.normalise,
+                dropout=dropout,
+            )
         output: Tensor = self.output_layer(read.output.transpose(1, 2).flatten(2))
         if mask is not None:
             # The rule: a query that may read nothing gets output 0, not the projection's bias.

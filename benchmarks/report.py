@@ -1,0 +1,222 @@
+"""From kept results to a page in Markdown, with plots.
+
+    python -m benchmarks.report RESULTS PAGE
+
+All that is said of speed is a ratio, theirs / ours: above 1 foci is faster. The only absolute figures are the limits of
+the machine, and memory.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import groups
+from benchmarks.peers import PEERS
+
+Record = dict[str, Any]
+
+BUSY_CASES = 0.25
+"""A run in which more than this share of the cases was disturbed is not to be trusted."""
+
+LIMITS = {
+    "gemm": ("matrix product, float32, 1024³", 1e9, "GFLOP/s"),
+    "bandwidth": ("memory, reading and writing", 1e9, "GB/s"),
+    "cell": ("additive cell, v / (1 + a·b), in the first-level cache", 1e9, "Gcells/s"),
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the page and its plots."""
+    results, page = Path(arguments[0]), Path(arguments[1])
+    runs = load(results)
+    if not runs:
+        print(f"no results in {results}", file=sys.stderr)
+        return 1
+    from benchmarks import plots
+
+    images = page.parent / "images"
+    images.mkdir(parents=True, exist_ok=True)
+    drawn = plots.draw(runs, images)
+    page.write_text(markdown(runs, drawn))
+    print(f"wrote {page} and {len(drawn)} plots in {images}")
+    busy = trust(runs)
+    if busy:
+        print(busy)
+    return 0
+
+
+def load(results: Path) -> dict[str, tuple[Record, list[Record]]]:
+    """By group, in the order of the report: the run, and its cases."""
+    found = {}
+    for name in groups.PEERS:
+        kept = results / f"{name}.jsonl"
+        if kept.exists():
+            run, *cases = (json.loads(line) for line in kept.read_text().splitlines())
+            found[name] = (run, cases)
+    return found
+
+
+def markdown(runs: dict[str, tuple[Record, list[Record]]], images: dict[str, str]) -> str:
+    """The page. ``images`` are file names beside it, by what they show: a group, or "ratios"."""
+    text = [
+        "# Benchmarks",
+        "foci and its peers side by side: the same inputs, the same parameters, in the same process, in turns. Before "
+        "anything is timed both results are compared, gradients too; where they differ, no figure is given. **×** is "
+        "theirs / ours: above 1, foci is faster (or smaller). *min* compares the fastest of all rounds, *median* is the "
+        "median of the rounds' own ratios. Memory is the peak of a call beyond its inputs, each in a fresh process. "
+        "A goal in brackets was not reached; ~ marks a case that other work on the machine disturbed.",
+        "Make it again with `make bench`, or with the command under each heading; `foci bench --quick` takes two "
+        "minutes and writes beside its results, in `benchmarks/results/quick`.",
+    ]
+    busy = trust(runs)
+    if busy:
+        text.append(f"> **{busy}**")
+    if "ratios" in images:
+        text.append(f"![Ratios by group](images/{images['ratios']})")
+    text += _machine(runs)
+    for name, (run, cases) in runs.items():
+        text += _section(name, run, cases, images.get(name))
+    return "\n\n".join(text) + "\n"
+
+
+def trust(runs: dict[str, tuple[Record, list[Record]]]) -> str:
+    """A sentence that says that the machine was too busy, or nothing."""
+    timed = [case for _, cases in runs.values() for case in cases if "ours" in case]
+    disturbed = [case for case in timed if case["busy"]]
+    loads = [run["load"] / (run["machine"]["cores"] or 1) for run, _ in runs.values()]
+    crowded = max(loads, default=0.0) > 0.5
+    if not timed or (len(disturbed) <= BUSY_CASES * len(timed) and not crowded):
+        return ""
+    shares = statistics.median(case["share"] for case in timed)
+    return (
+        f"The machine was too busy to trust these figures: {len(disturbed)} of {len(timed)} cases were disturbed, "
+        f"and the load average was up to {max(run['load'] for run, _ in runs.values()):.1f} on "
+        f"{runs[next(iter(runs))][0]['machine']['cores']} processors before the run began (half the cases got "
+        f"less than {shares:.0%} of a processor). Run it again on a quiet machine."
+    )
+
+
+def _machine(runs: dict[str, tuple[Record, list[Record]]]) -> list[str]:
+    records = [run for run, _ in runs.values()]
+    latest = max(records, key=lambda run: run["when"])
+    about = latest["machine"]
+    versions = {name: version for run in records for name, version in run["versions"].items()}
+    failed = {name: why for run in records for name, why in run["failed"].items()}
+    lines = [f"| {title} | {latest['limits'][key] / unit:.3g} {name} |" for key, (title, unit, name) in LIMITS.items() if key in latest["limits"]]
+    if "cell" not in latest["limits"]:
+        lines.append(f"| {LIMITS['cell'][0]} | not measured: no C++ compiler |")
+    text = [
+        "## The machine",
+        f"{about['processor']}, {about['cores']} processors, {about['memory_gb']} GB, {about['system']}, Python "
+        f"{about['python']}, {_threads(latest['threads'])}. Its limits, measured in the same run:",
+        "\n".join(["| limit | |", "|---|---|", *lines]),
+        f"Versions: foci {latest['foci']}; " + ", ".join(f"{name} {number}" for name, number in sorted(versions.items())) + ".",
+    ]
+    notes = [f"- {name}: {peer.note}." for name, peer in PEERS.items() if peer.note and (name in versions or name == "torch")]
+    notes += [f"- {name} could not be installed and is left out: {why}" for name, why in sorted(failed.items())]
+    text.append("\n".join(notes))
+    return text
+
+
+def _threads(count: int) -> str:
+    return "one thread, timed by the processor time it used" if count == 1 else f"{count} threads, timed by the clock"
+
+
+def _section(name: str, run: Record, cases: list[Record], image: str | None) -> list[str]:
+    title, _, about = (groups.load(name).__doc__ or name).partition("\n\n")
+    took = f"{run['took'] // 60} min {run['took'] % 60} s" if run["took"] >= 60 else f"{run['took']} s"
+    text = [f"## {title}", about.strip()]
+    text.append(f"`{run['command']}`, {run['when']}, {_threads(run['threads'])}; the whole run took {took}.")
+    if image is not None:
+        text.append(f"![{title}](images/{image})")
+    if any("theirs" in case or not case.get("series") for case in cases):
+        text.append(_table(cases, run["limits"]))
+    lost = _not_measured(cases)
+    if lost:
+        text.append("Not measured:\n\n" + "\n".join(lost))
+    return text
+
+
+def _not_measured(cases: list[Record]) -> list[str]:
+    """What is missing, and why; cases with one reason share a line."""
+    by_reason: dict[str, list[str]] = {}
+    for case in cases:
+        reason = case.get("failed") or case.get("remark")
+        if reason:
+            against = f" against {case['peer']}" if case["against"] else ""
+            by_reason.setdefault(reason, []).append(f"{case['name']} ({case['measure']}{against})")
+    return [f"- {reason}: {'; '.join(names)}" for reason, names in by_reason.items()]
+
+
+def _table(cases: list[Record], limits: Record) -> str:
+    shown = [case for case in cases if "ours" in case and (case["against"] or not case["series"])]
+    shown = [case for case in shown if "theirs" in case]
+    weighed = any("ours_megabytes" in case for case in shown)
+    limited = any(case["work"] and case["work"][0] in limits for case in shown)
+    head = ["what", "against", "measure", "min", "median", "goal"]
+    head += ["memory, ours / theirs"] * weighed + ["of the machine's limit"] * limited
+    rows = []
+    for case in shown:
+        row = [case["name"], f"{case['peer']}: {case['against']}", case["measure"]]
+        row += [times(case["ratio_min"]) + (" ~" if case["busy"] else ""), times(case["ratio_median"]), _goal(case)]
+        if weighed:
+            row.append(_memory(case))
+        if limited:
+            row.append(_share(case, limits))
+        rows.append(row)
+    return table([head, *rows])
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; the first row is the head."""
+    head, *body = ("| " + " | ".join(row) + " |" for row in rows)
+    return "\n".join([head, "|" + "---|" * len(rows[0]), *body])
+
+
+def times(ratio: float) -> str:
+    """A ratio with as many digits as mean something."""
+    return f"{ratio:.2f}×" if ratio < 10 else f"{ratio:.0f}×"
+
+
+def _goal(case: Record) -> str:
+    if case["goal"] is None:
+        return ""
+    text = f"≥ {case['goal']:g}×"
+    return text if case["ratio_min"] >= case["goal"] else f"({text})"
+
+
+def _memory(case: Record) -> str:
+    if "ours_megabytes" not in case or "theirs_megabytes" not in case:
+        return ""
+    ours, theirs = case["ours_megabytes"], case["theirs_megabytes"]
+    text = f"{ours:.0f} / {theirs:.0f} MB"
+    if ours >= 1:
+        text += f" ({times(theirs / ours)})"
+    if case["memory_goal"] is not None:
+        reached = theirs >= case["memory_goal"] * ours
+        text += f", ≥ {case['memory_goal']:g}×" if reached else f", (≥ {case['memory_goal']:g}×)"
+    if case["memory_limit"] is not None:
+        reached = ours <= case["memory_limit"]
+        text += f", ≤ {case['memory_limit']:g} MB" if reached else f", (≤ {case['memory_limit']:g} MB)"
+    return text
+
+
+def _share(case: Record, limits: Record) -> str:
+    if not case["work"] or case["work"][0] not in limits:
+        return ""
+    limit, amount = case["work"]
+    return f"{amount / case['ours']['min'] / limits[limit]:.0%} of {limit}"
+
+
+def unreached(cases: Iterable[Record]) -> list[Record]:
+    """The cases whose goal of time was missed."""
+    return [case for case in cases if case.get("goal") and "ratio_min" in case and case["ratio_min"] < case["goal"]]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
