@@ -9,7 +9,6 @@ the machine, and memory.
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -92,12 +91,11 @@ def trust(runs: dict[str, tuple[Record, list[Record]]]) -> str:
     crowded = max(loads, default=0.0) > 0.5
     if not timed or (len(disturbed) <= BUSY_CASES * len(timed) and not crowded):
         return ""
-    shares = statistics.median(case["share"] for case in timed)
     return (
         f"The machine was too busy to trust these figures: {len(disturbed)} of {len(timed)} cases were disturbed, "
         f"and the load average was up to {max(run['load'] for run, _ in runs.values()):.1f} on "
-        f"{runs[next(iter(runs))][0]['machine']['cores']} processors before the run began (half the cases got "
-        f"less than {shares:.0%} of a processor). Run it again on a quiet machine."
+        f"{runs[next(iter(runs))][0]['machine']['cores']} processors before the run began. Run it again on a quiet "
+        "machine."
     )
 
 

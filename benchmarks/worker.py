@@ -20,6 +20,7 @@ import torch
 from benchmarks import groups, machine
 from benchmarks.harness import Call, Calibration, Case, Side, disagreement, in_turns, limit_memory, peak_of, seconds_of
 from benchmarks.peers import PEERS
+from benchmarks.run import TIME_OVER
 
 Say = Callable[..., None]
 
@@ -87,7 +88,7 @@ def main() -> None:
             "length": case.length,
         }
         if asked.deadline is not None and time.time() > asked.deadline:
-            say(kind="case", **about, failed="left out: the time was over")
+            say(kind="case", **about, failed=TIME_OVER)
             continue
         say(kind="start", **about)
         began = time.perf_counter()

@@ -76,7 +76,8 @@ class DotSoftmax:
 
     Leading axes broadcast. With grouped heads the key has fewer heads than the query, and each serves
     several in turn. ``window`` is ``(left, right)`` as in `foci.masks.window`; query 0's own key is ``offset``,
-    by default S − L, so that the last query's own key is the last.
+    by default S − L, so that the last query's own key is the last. ``slopes``, one a head, add ALiBi's
+    −slope · |distance| to the scores.
     """
 
     query: Tensor
@@ -86,6 +87,7 @@ class DotSoftmax:
     bias: Tensor | None = None
     window: tuple[int | None, int | None] | None = None
     offset: int | None = None
+    slopes: Tensor | None = None
 
     @property
     def device(self) -> torch.device:
@@ -115,9 +117,12 @@ class DotSoftmax:
             scores = scores + _take_rows(self.bias, index)
             finite = scores != -torch.inf  # a bias of -inf closes a cell, as a mask does
             mask = finite if mask is None else mask & finite
+        numbers = torch.arange(self.query.shape[-2], device=query.device)[index]
+        offset = key.shape[-2] - self.query.shape[-2] if self.offset is None else self.offset
+        if self.slopes is not None:
+            distance = (numbers.unsqueeze(-1) + offset - torch.arange(key.shape[-2], device=query.device)).abs()
+            scores = scores - self.slopes.unsqueeze(-1).unsqueeze(-1) * distance
         if self.window is not None:
-            numbers = torch.arange(self.query.shape[-2], device=query.device)[index]
-            offset = key.shape[-2] - self.query.shape[-2] if self.offset is None else self.offset
             near = within(numbers, key.shape[-2], *self.window, offset=offset)
             near = near.reshape((1,) * (scores.dim() - 2) + near.shape)
             mask = near if mask is None else mask & near
@@ -133,6 +138,7 @@ class DotSoftmax:
             key=_take_heads(key, index),
             mask=None if self.mask is None else _take_heads(self.mask, index),
             bias=None if self.bias is None else _take_heads(self.bias, index),
+            slopes=None if self.slopes is None else self.slopes[index],
         )
 
 

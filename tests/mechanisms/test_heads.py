@@ -10,6 +10,7 @@ import foci
 from foci import masks
 from foci.errors import ConfigError
 from foci.functional import positions
+from foci.functional.attend import attend_dots
 from foci.mechanisms.heads import MultiHeadAttention, MultiStepAttention
 
 B, L, S, D, H = 2, 5, 7, 6, 3
@@ -72,7 +73,14 @@ def test_from_torch_refuses_what_it_cannot_keep():
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"rotary": True}, {"alibi": True}, {"num_key_heads": 1}, {"window": (2, None)}, {"normalise": "entmax15", "num_key_heads": 1}],
+    [
+        {},
+        {"rotary": True},
+        {"alibi": True},
+        {"num_key_heads": 1},
+        {"window": (2, None)},
+        {"normalise": "entmax15", "num_key_heads": 1},
+    ],
 )
 @pytest.mark.parametrize("chunks", [[1] * L, [2, 3]])
 def test_decoding_with_a_cache_equals_reading_at_once(options, chunks):
@@ -158,6 +166,24 @@ def test_alibi_by_the_paper():
     plain.load_state_dict(module.state_dict())
     logits = plain(x, x).weights.dense().log() + positions.alibi(H, L, L)
     torch.testing.assert_close(module(x, x).weights.dense(), torch.softmax(logits, dim=-1))
+
+
+@pytest.mark.parametrize("window", [None, (None, 0), (2, 1), (3, None)])
+@pytest.mark.parametrize(("queries", "keys"), [(L, L), (3, S), (1, S)])
+def test_alibi_by_distance_equals_a_dense_bias(window, queries, keys):
+    query = torch.randn(B, 4, queries, D, dtype=torch.float64, requires_grad=True)
+    key, value = torch.randn(B, 2, keys, D).double(), torch.randn(B, 2, keys, 5).double()
+    slopes = positions.alibi_slopes(4).double()
+    fast = attend_dots(query, key, value, scale=0.3, slopes=slopes, window=window)
+    dense = positions.alibi_bias(slopes, queries, keys)
+    slow = attend_dots(query, key, value, scale=0.3, bias=dense, window=window)
+    torch.testing.assert_close(fast.output, slow.output)
+    torch.testing.assert_close(fast.weights.dense(), slow.weights.dense())
+    torch.testing.assert_close(fast.weights.heads(2).dense(), slow.weights.dense()[:, 2])
+    grad = torch.randn_like(fast.output)
+    torch.testing.assert_close(
+        torch.autograd.grad(fast.output, query, grad)[0], torch.autograd.grad(slow.output, query, grad)[0]
+    )
 
 
 def test_multi_step_by_loops():

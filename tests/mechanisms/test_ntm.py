@@ -19,7 +19,8 @@ def made(dtype: torch.dtype = torch.float64, **changes) -> NeuralTuringMemory:
 
 
 def inputs(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).to(dtype)
+    drawn = torch.randn(*shape, dtype=torch.float64, device="cpu", generator=torch.Generator("cpu").manual_seed(seed))
+    return drawn.to(dtype)
 
 
 # The paper's machine for one row of the batch: lists and floats only.
@@ -275,13 +276,15 @@ def test_bfloat16_autocast_and_an_empty_batch():
     assert state.memory.shape == (0, N, M)
 
 
-def test_everything_is_made_where_the_parameters_are():
-    module = made(torch.float32, initial_memory="learned").to("meta")
-    output, state = module(torch.empty(B, D, device="meta"))
-    assert output.device.type == "meta"
-    assert all(part.device.type == "meta" for part in module.initial_state(2))
-    assert all(part.device.type == "meta" for part in state)
-    assert made(torch.float64).initial_state(2).memory.dtype == torch.float64
+@pytest.mark.parametrize("initial_memory", ["constant", "learned", "zero"])
+def test_everything_is_made_where_the_parameters_are(initial_memory):
+    module = made(initial_memory=initial_memory)
+    with torch.device("meta"):  # a tensor made without a device would land here, and meet the others in an error
+        start = module.initial_state(B)
+        output, state = module(inputs(B, D), start)
+    for part in (output, *start, *state):
+        assert part.device.type == "cpu"
+        assert part.dtype == torch.float64
 
 
 @pytest.mark.slow

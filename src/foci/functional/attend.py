@@ -22,6 +22,7 @@ from foci.errors import ConfigError, ShapeError, check_batch, check_mask, check_
 from foci.functional import scores as score_functions
 from foci.functional.kernels.banded import attend_band
 from foci.functional.normalise import sigmoid, softmax
+from foci.functional.positions import alibi_bias
 from foci.functional.sample import categorical, gumbel, hard
 from foci.functional.sparse import entmax15, sparsemax
 from foci.results import Attended, DotSoftmax, Weights
@@ -114,15 +115,26 @@ def attend_dots(
     scale: float,
     bias: Float[Tensor, "..."] | None = None,
     window: Window | None = None,
+    slopes: Float[Tensor, " H"] | None = None,
     dropout: float = 0.0,
 ) -> Attended:
-    """The fused path: softmax over ``scale · q · k``. Grouped heads: key and value may have fewer of them."""
-    source = DotSoftmax(query, key, scale, window=window)
+    """The fused path: softmax over ``scale · q · k``. Grouped heads: key and value may have fewer of them.
+
+    ``slopes``, one a head, add ALiBi's −slope · |distance|; they do not go with a bias.
+    """
+    source = DotSoftmax(query, key, scale, window=window, slopes=slopes)
     shape = source.shape
     if mask is not None:
         source.mask = mask = check_mask("attend", mask, shape, query.device)
     if bias is not None:
         source.bias = bias = check_bias(bias, shape)
+    if slopes is not None:
+        slopes = slopes.to(query.dtype)
+        if mask is None and query.device.type == "cpu" and not torch.compiler.is_compiling():
+            return Attended(
+                _sdpa_by_distance(query, key, value, slopes, window, scale, dropout, shape), Weights(source)
+            )
+        bias = alibi_bias(slopes, shape[-2], shape[-1])
     if bias is None and dropout == 0.0 and _worth_a_band(query, key, value, mask, window, shape):
         return Attended(_banded(query, key, value, mask, window, scale, shape), Weights(source))
     L, S = shape[-2:]
@@ -237,6 +249,34 @@ def _sdpa(
         enable_gqa=grouped,
     )
     return output.reshape(*leading, *output.shape[-2:])
+
+
+def _sdpa_by_distance(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    slopes: Tensor,
+    window: Window | None,
+    scale: float,
+    dropout: float,
+    shape: torch.Size,
+) -> Tensor:
+    """ALiBi and window depend on the distance alone: one row of biases a head serves every query.
+
+    With the queries in reverse, the bias of query i and key j stands at place i + j of that row, so the L×S biases are
+    a view of L + S − 1 numbers that stay in the cache.
+    """
+    L, S = shape[-2:]
+    distance = torch.arange(L + S - 1, device=query.device) - (S - 1)
+    biases = -slopes.unsqueeze(-1) * distance.abs()
+    if window is not None:
+        left, right = window
+        far = (distance < (-distance.numel() if left is None else -left)) | (
+            distance > (distance.numel() if right is None else right)
+        )
+        biases = biases.masked_fill(far, -torch.inf)
+    view = biases.as_strided((1, shape[1], L, S), (0, L + S - 1, 1, 1))
+    return _sdpa(query.flip(-2), key, value, view, False, scale, dropout, shape).flip(-2)
 
 
 def _flatten(tensor: Tensor, leading: torch.Size, flat: tuple[int, int]) -> Tensor:

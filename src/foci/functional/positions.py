@@ -54,10 +54,15 @@ def alibi_slopes(num_heads: int, *, device: torch.device | str | None = None) ->
 
 
 def alibi(num_heads: int, L: int, S: int, *, device: torch.device | str | None = None) -> Float[Tensor, "1 H L S"]:
-    """The bias ``−slope · |distance|``, aligned like `foci.masks.causal`: the last query stands at the last key."""
-    own = torch.arange(L, device=device).unsqueeze(-1) + (S - L)
-    distance = (own - torch.arange(S, device=device)).abs()
-    return -alibi_slopes(num_heads, device=device).view(1, -1, 1, 1) * distance
+    """The bias ``−slope · |distance|`` of every head."""
+    return alibi_bias(alibi_slopes(num_heads, device=device), L, S)
+
+
+def alibi_bias(slopes: Float[Tensor, " H"], L: int, S: int) -> Float[Tensor, "1 H L S"]:
+    """The same for given slopes, aligned like `foci.masks.causal`: the last query stands at the last key."""
+    own = torch.arange(L, device=slopes.device).unsqueeze(-1) + (S - L)
+    distance = (own - torch.arange(S, device=slopes.device)).abs()
+    return -slopes.view(1, -1, 1, 1) * distance
 
 
 def _angles(length: int, dim: int, start: int, base: float, device: torch.device | str | None) -> Tensor:

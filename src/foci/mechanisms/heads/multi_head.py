@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from foci.errors import ConfigError, check_batch, check_mask, check_shape, check_together
 from foci.functional.attend import Window, attend, attend_dots, combine
-from foci.functional.positions import alibi, rotary
+from foci.functional.positions import alibi_bias, alibi_slopes, rotary
 from foci.functional.scores import default_scale
 from foci.results import Attended, exportable
 
@@ -225,11 +225,11 @@ class MultiHeadAttention(nn.Module):
             mask = check_mask("MultiHeadAttention", mask, shape, query.device)
         if mask is not None or L > S:  # rows that may read nothing are possible only now
             mask, window = combine(mask, window, shape, query.device), None
-        bias = alibi(self.num_heads, L, S, device=query.device).to(query.dtype) if self.alibi else None
+        slopes = alibi_slopes(self.num_heads, device=query.device) if self.alibi else None
         dropout = self.dropout if self.training else 0.0
         if self.score == "scaled_dot" and self.normalise == "softmax":
             scale = default_scale(projected)
-            read = attend_dots(projected, key, value, mask, scale=scale, bias=bias, window=window, dropout=dropout)
+            read = attend_dots(projected, key, value, mask, scale=scale, window=window, slopes=slopes, dropout=dropout)
         else:
             key, value = (t.repeat_interleave(self.num_heads // self.num_key_heads, dim=1) for t in (key, value))
             read = attend(
@@ -237,7 +237,7 @@ class MultiHeadAttention(nn.Module):
                 key,
                 value,
                 mask,
-                bias=bias,
+                bias=None if slopes is None else alibi_bias(slopes, L, S).to(query.dtype),
                 window=window,
                 score=self.score,
                 normalise=self.normalise,
