@@ -302,7 +302,7 @@ def _peak() -> int:
         return kept if sys.platform == "darwin" else kept * 1024
 
 
-def limit_memory(share: float = 0.7) -> None:
+def limit_memory(share: float = 0.5) -> None:
     """Let this process take at most this share of the free memory: a case too large fails alone."""
     try:
         with open("/proc/meminfo") as meminfo:

@@ -29,28 +29,26 @@ class Peer:
     """A package to compare with. ``alone`` leaves its own dependencies out, except for those named in ``needs``."""
 
     packages: tuple[str, ...]
-    module: str
     alone: bool = False
     needs: tuple[str, ...] = ()
     note: str = ""
 
 
 PEERS = {
-    "torch": Peer((), "torch", note="plain PyTorch: its own modules, and textbook forms written in benchmarks/"),
-    "keras": Peer(("keras==3.15.1",), "keras", note="on the torch backend"),
-    "x-transformers": Peer(("x-transformers==2.31.10",), "x_transformers"),
-    "transformers": Peer(("transformers==5.22.2",), "transformers"),
-    "pytorch-crf": Peer(("pytorch-crf==0.7.2",), "torchcrf"),
-    "local-attention": Peer(("local-attention==1.11.2",), "local_attention"),
+    "torch": Peer((), note="plain PyTorch: its own modules, and textbook forms written in benchmarks/"),
+    "keras": Peer(("keras==3.15.1",), note="on the torch backend"),
+    "x-transformers": Peer(("x-transformers==2.31.10",)),
+    "transformers": Peer(("transformers==5.22.2",)),
+    "pytorch-crf": Peer(("pytorch-crf==0.7.2",)),
+    "local-attention": Peer(("local-attention==1.11.2",)),
     "speechbrain": Peer(
         ("speechbrain==1.1.2",),
-        "speechbrain",
         alone=True,
         needs=("hyperpyyaml", "joblib", "scipy", "sentencepiece", "huggingface_hub", "tqdm", "requests", "packaging"),
-        note="its attention needs no audio: torchaudio, which has no build for this torch, is replaced by an empty module",
+        note="with an empty module in place of torchaudio, which has no build for this torch and is not used here",
     ),
-    "espnet": Peer(("espnet==202511",), "espnet", alone=True, needs=("packaging", "scipy")),
-    "eole": Peer(("eole==0.6.4",), "eole", alone=True),
+    "espnet": Peer(("espnet==202511",), alone=True, needs=("packaging", "scipy")),
+    "eole": Peer(("eole==0.6.4",), alone=True),
 }
 
 

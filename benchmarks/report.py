@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +66,8 @@ def markdown(runs: dict[str, tuple[Record, list[Record]]], images: dict[str, str
         "# Benchmarks",
         "foci and its peers side by side: the same inputs, the same parameters, in the same process, in turns. Before "
         "anything is timed both results are compared, gradients too; where they differ, no figure is given. **×** is "
-        "theirs / ours: above 1, foci is faster (or smaller). *min* compares the fastest of all rounds, *median* is the "
-        "median of the rounds' own ratios. Memory is the peak of a call beyond its inputs, each in a fresh process. "
+        "theirs / ours: above 1, foci is faster (or smaller). *min* compares the fastest of all rounds, *median* is "
+        "the median of the rounds' own ratios. Memory is the peak of a call beyond its inputs, each in a fresh process. "
         "A goal in brackets was not reached; ~ marks a case that other work on the machine disturbed.",
         "Make it again with `make bench`, or with the command under each heading; `foci bench --quick` takes two "
         "minutes and writes beside its results, in `benchmarks/results/quick`.",
@@ -105,17 +105,18 @@ def _machine(runs: dict[str, tuple[Record, list[Record]]]) -> list[str]:
     about = latest["machine"]
     versions = {name: version for run in records for name, version in run["versions"].items()}
     failed = {name: why for run in records for name, why in run["failed"].items()}
-    lines = [f"| {title} | {latest['limits'][key] / unit:.3g} {name} |" for key, (title, unit, name) in LIMITS.items() if key in latest["limits"]]
-    if "cell" not in latest["limits"]:
-        lines.append(f"| {LIMITS['cell'][0]} | not measured: no C++ compiler |")
+    lines = []
+    for key, (title, unit, name) in LIMITS.items():
+        limit = latest["limits"].get(key)
+        lines.append(f"| {title} | {'not measured' if limit is None else f'{limit / unit:.3g} {name}'} |")
     text = [
         "## The machine",
         f"{about['processor']}, {about['cores']} processors, {about['memory_gb']} GB, {about['system']}, Python "
         f"{about['python']}, {_threads(latest['threads'])}. Its limits, measured in the same run:",
         "\n".join(["| limit | |", "|---|---|", *lines]),
-        f"Versions: foci {latest['foci']}; " + ", ".join(f"{name} {number}" for name, number in sorted(versions.items())) + ".",
+        f"Versions: foci {latest['foci']}; {', '.join(f'{name} {number}' for name, number in sorted(versions.items()))}.",
     ]
-    notes = [f"- {name}: {peer.note}." for name, peer in PEERS.items() if peer.note and (name in versions or name == "torch")]
+    notes = [f"- {name}: {peer.note}." for name, peer in PEERS.items() if peer.note and name in versions]
     notes += [f"- {name} could not be installed and is left out: {why}" for name, why in sorted(failed.items())]
     text.append("\n".join(notes))
     return text
@@ -132,7 +133,7 @@ def _section(name: str, run: Record, cases: list[Record], image: str | None) -> 
     text.append(f"`{run['command']}`, {run['when']}, {_threads(run['threads'])}; the whole run took {took}.")
     if image is not None:
         text.append(f"![{title}](images/{image})")
-    if any("theirs" in case or not case.get("series") for case in cases):
+    if any("theirs" in case for case in cases):
         text.append(_table(cases, run["limits"]))
     lost = _not_measured(cases)
     if lost:
@@ -152,8 +153,7 @@ def _not_measured(cases: list[Record]) -> list[str]:
 
 
 def _table(cases: list[Record], limits: Record) -> str:
-    shown = [case for case in cases if "ours" in case and (case["against"] or not case["series"])]
-    shown = [case for case in shown if "theirs" in case]
+    shown = [case for case in cases if "theirs" in case]
     weighed = any("ours_megabytes" in case for case in shown)
     limited = any(case["work"] and case["work"][0] in limits for case in shown)
     head = ["what", "against", "measure", "min", "median", "goal"]
@@ -209,11 +209,6 @@ def _share(case: Record, limits: Record) -> str:
         return ""
     limit, amount = case["work"]
     return f"{amount / case['ours']['min'] / limits[limit]:.0%} of {limit}"
-
-
-def unreached(cases: Iterable[Record]) -> list[Record]:
-    """The cases whose goal of time was missed."""
-    return [case for case in cases if case.get("goal") and "ratio_min" in case and case["ratio_min"] < case["goal"]]
 
 
 if __name__ == "__main__":

@@ -60,7 +60,8 @@ class Options:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the arguments ask for; gives the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
-    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"one of {', '.join(groups.PEERS)}; all unless given")
+    known = ", ".join(groups.PEERS)
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"one of {known}; all unless given")
     parser.add_argument("--quick", action="store_true", help="fewer and smaller cases, in two minutes")
     parser.add_argument("--threads", type=int, default=1, help="how many threads both sides may use")
     parser.add_argument("--report-only", action="store_true", help="rebuild the report from kept results")
@@ -69,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     unknown = [group for group in asked.groups if group not in groups.PEERS]
     if unknown:
-        parser.error(f"no group {unknown[0]!r}; there are {', '.join(groups.PEERS)}")
+        parser.error(f"no group {unknown[0]!r}; there are {known}")
     if asked.threads < 1:
         parser.error(f"--threads is {asked.threads}, expected 1 or more")
     results = RESULTS / "quick" if asked.quick else RESULTS
@@ -210,7 +211,7 @@ def _listen(options: Options, asked: Sequence[str], show: Progress, name: str = 
         "HF_HUB_OFFLINE": "1",
     }
     if "--memory" in asked:
-        environment["MALLOC_MMAP_THRESHOLD_"] = "65536"  # freed tensors go back to the system at once: RSS is what is held
+        environment["MALLOC_MMAP_THRESHOLD_"] = "65536"  # what is freed goes back to the system at once
     command = [peers.python(), "-m", "benchmarks.worker", "--threads", str(options.threads), *asked]
     if options.quick:
         command.append("--quick")

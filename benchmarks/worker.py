@@ -12,19 +12,17 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
 from benchmarks import groups, machine
-from benchmarks.harness import Call, Calibration, Case, Side, disagreement, in_turns, limit_memory, peak_of, seconds_of
+from benchmarks.harness import Calibration, Call, Case, Side, disagreement, in_turns, limit_memory, peak_of, seconds_of
 from benchmarks.peers import PEERS
 from benchmarks.run import TIME_OVER
 
-Say = Callable[..., None]
-
-TOO_SLOW = {True: 1.0, False: 30.0}
+TOO_SLOW = {True: 1.0, False: 20.0}
 """Seconds of a call, quick or not, after which a curve is not followed to greater lengths."""
 
 

@@ -64,6 +64,6 @@ def test_from_and_to_torch_mean_the_same_to_both():
     expected, _ = theirs(x, x, x, key_padding_mask=padding)
     torch.testing.assert_close(ours(x, x, mask=mask).output, expected)
     assert torch.equal(masks.to_torch(mask), padding)
-    for mask in (masks.causal(5), masks.causal(5) & mask, torch.rand(2, 5, 5) > 0.1):
-        expected, _ = theirs(x, x, x, attn_mask=masks.to_torch(mask, num_heads=3))
-        torch.testing.assert_close(ours(x, x, mask=mask).output, expected)
+    for other in (masks.causal(5), masks.causal(5) & mask, torch.rand(2, 5, 5) > 0.1):
+        expected, _ = theirs(x, x, x, attn_mask=masks.to_torch(other, num_heads=3))
+        torch.testing.assert_close(ours(x, x, mask=other).output, expected)

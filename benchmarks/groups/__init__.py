@@ -1,6 +1,6 @@
 """The groups of comparisons: one file a group, each a generator of cases.
 
-A group's docstring is its text in the report, title first; ``cases(peer, quick)`` gives what is measured against a peer.
+A group's docstring is its text in the report, title first; ``cases(peer, quick)`` gives what is measured against one.
 """
 
 import importlib

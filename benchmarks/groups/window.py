@@ -35,7 +35,7 @@ def cases(peer: str, quick: bool) -> Iterator[Case]:
             if quick and measure == TRAIN and length == QUICK_LENGTHS[-1]:
                 continue
             if peer == "transformers":
-                if length <= LONGEST_DENSE:  # the slope is clear by then, and it needs a mask of its own for each length
+                if length <= LONGEST_DENSE:  # the slope is clear by then
                     yield _longformer(measure, length)
             else:
                 yield _sliding(measure, length, peer)
@@ -105,7 +105,7 @@ def _longformer(measure: str, length: int) -> Case:
             is_index_global_attn=nothing.bool(),
             is_global_attn=False,
         )
-        layers = (peer.query, peer.key, peer.value, attention.output_layer)  # it has no output projection: ours is added
+        layers = (peer.query, peer.key, peer.value, attention.output_layer)  # it has no output layer: ours is added
         parameters = [parameter for layer in layers for parameter in layer.parameters()]
         return call(measure, lambda: attention.output_layer(read(x)[0]), (x,), parameters)
 

@@ -60,6 +60,12 @@ class Card:
         return self.section("Paper")
 
     @property
+    def citation(self) -> str:
+        """Authors and year: what stands in the paper's first brackets."""
+        found = re.search(r"\(([^()]*\d{4})\)", self.paper)
+        return found.group(1) if found else ""
+
+    @property
     def names(self) -> str:
         """The paper's symbols and ours."""
         return self.section("Names")
@@ -260,5 +266,5 @@ def markdown() -> str:
     """The table of mechanisms for the docs."""
     rows = ["| name | family | what it does | paper |", "|---|---|---|---|"]
     for name, row in MECHANISMS.items():
-        rows.append(f"| `{name}` | {row.family} | {row.summary} | {row.paper} |")
+        rows.append(f"| `{name}` | {row.family} | {row.summary} | {row.citation} |")
     return "\n".join(rows) + "\n"

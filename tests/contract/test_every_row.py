@@ -18,7 +18,7 @@ EVERY = list(MECHANISMS)
 def test_card_speaks_for_itself(name):
     row = MECHANISMS[name]
     assert row.family in ("attend", "pool", "pair", "memory", "map")
-    for text in (row.summary, row.equation, row.paper, row.names, row.complexity, row.differs):
+    for text in (row.summary, row.equation, row.paper, row.citation, row.names, row.complexity, row.differs):
         assert text, f"{row.doc} lacks a section"
     assert row.summary.endswith(".")
 

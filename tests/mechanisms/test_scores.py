@@ -120,7 +120,7 @@ def test_scores_broadcast_over_leading_axes():
 
 
 def test_location_aware_by_loops():
-    """Chorowski 2015, eqs. 6 and 8-11, cell by cell, over several steps."""
+    """Chorowski 2015, sections 2.2 and 2.3, cell by cell, over several steps."""
     width, filters = 3, 2
     attention = foci.Attention(DQ, DK, score=LocationAware(DQ, DK, A, num_filters=filters, width=width), sharpening=1.7)
     attention.double()

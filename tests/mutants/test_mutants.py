@@ -1,6 +1,6 @@
 """The contract suite must catch the field's usual mistakes: each is made in a copy of foci, and the suite must fail.
 
-A mutant is a piece of a source file and what it is replaced by. The suite runs against the copy in a process of its own.
+A mutant is a piece of a source file and what it is replaced by. The suite runs against the copy in its own process.
 """
 
 import os

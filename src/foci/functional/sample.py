@@ -1,6 +1,6 @@
 """Hard attention: read one cell, chosen or sampled, and learn by REINFORCE or straight through.
 
-Paper: Show, Attend and Tell (Xu et al., 2015), section 4.1, eqs. 5-12
+Paper: Show, Attend and Tell (Xu et al., 2015), section 4.1
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def categorical(
     The gradient of the reward reaches the scores through the log-probability (see `reinforce`).
     A row that may read nothing gets zeros, and log-probability 0.
 
-    Paper: Show, Attend and Tell (Xu et al., 2015), section 4.1, eqs. 8-12
+    Paper: Show, Attend and Tell (Xu et al., 2015), section 4.1
     Names: s_t = one-hot sample, α = softmax weights, b = baseline, λ_e = entropy_weight
     Complexity: O(S) a row
     Differs: several samples are drawn by repeating the batch; an untrained `eval()` module reads the best cell.
@@ -75,7 +75,7 @@ def gumbel(
 
         y = softmax((s + g) / τ),  g ~ Gumbel(0, 1);  forward: one-hot(argmax y);  backward: ∂y
 
-    Paper: Categorical Reparameterization with Gumbel-Softmax (Jang, Gu, Poole, 2017), eqs. 1-2 and section 2.2
+    Paper: Categorical Reparameterization with Gumbel-Softmax (Jang, Gu, Poole, 2017), section 2
     Names: π = softmax of the scores, g = noise, τ = temperature
     Complexity: O(S) a row
     Differs: nothing; masked cells are never sampled.

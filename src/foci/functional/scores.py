@@ -20,7 +20,7 @@ from foci.errors import ShapeError, check_shape
 
 
 def dot(query: Float[Tensor, "... L D"], key: Float[Tensor, "... S D"]) -> Float[Tensor, "... L S"]:
-    """``q · k`` (Luong 2015, eq. 8)."""
+    """``q · k`` (Luong 2015, section 3.1)."""
     _check_same_size("dot", query, key)
     return query @ key.mT
 
@@ -36,7 +36,7 @@ def scaled_dot(
 def general(
     query: Float[Tensor, "... L Dq"], key: Float[Tensor, "... S Dk"], weight: Float[Tensor, "Dq Dk"]
 ) -> Float[Tensor, "... L S"]:
-    """``qᵀ W k`` (Luong 2015, eq. 8)."""
+    """``qᵀ W k`` (Luong 2015, section 3.1)."""
     check_shape("general", "weight", weight, query.shape[-1], key.shape[-1])
     return query @ weight @ key.mT
 
@@ -56,7 +56,7 @@ def concat(
     weight: Float[Tensor, "A Dq_plus_Dk"],
     vector: Float[Tensor, " A"],
 ) -> Float[Tensor, "... L S"]:
-    """``vᵀ tanh(W [q_i; k_j])``: additive, since ``W [q; k] = W_q q + W_k k`` (Luong 2015, eq. 8)."""
+    """``vᵀ tanh(W [q_i; k_j])``: additive, since ``W [q; k] = W_q q + W_k k`` (Luong 2015, section 3.1)."""
     check_shape("concat", "weight", weight, "hidden", query.shape[-1] + key.shape[-1])
     for_query, for_key = weight.split([query.shape[-1], key.shape[-1]], dim=-1)
     return additive(query @ for_query.mT, key @ for_key.mT, vector)

@@ -6,7 +6,7 @@
 τ makes the weights sum to 1. It is found exactly, by sorting.
 
 Paper: From Softmax to Sparsemax (Martins, Astudillo, 2016), eq. 2 and algorithm 1; Sparse
-    Sequence-to-Sequence Models (Peters, Niculae, Martins, 2019), eq. 10 and algorithm 2.
+    Sequence-to-Sequence Models (Peters, Niculae, Martins, 2019), section 3.
 Names: z = scores, p = weights, τ = threshold
 Complexity: O(S log S) a row, for the sort.
 Differs: nothing; masked cells are left out of the simplex.
@@ -41,7 +41,7 @@ def entmax15(scores: Float[Tensor, "... L S"], mask: Bool[Tensor, "..."] | None 
 
         p_j = max(s_j / 2 − τ, 0)²,  τ such that Σ p = 1
 
-    Paper: Sparse Sequence-to-Sequence Models (Peters, Niculae, Martins, 2019), eq. 10 and algorithm 2
+    Paper: Sparse Sequence-to-Sequence Models (Peters, Niculae, Martins, 2019), section 3
     Names: z = scores, p = weights, α = 1.5, τ = threshold
     Complexity: O(S log S) a row, for the sort
     Differs: nothing; masked cells are left out of the simplex.

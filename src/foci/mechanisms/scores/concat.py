@@ -3,7 +3,7 @@
     score(q, k) = vᵀ tanh(W [q; k])
 
 Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015),
-    eq. 8 "concat"
+    section 3.1 "concat"
 Names: h_t = query, h̄_s = key, W_a = weight, v_a = vector
 Complexity: O(S · Dk · A) once a source, then O(L · Dq · A + L · S · A)
 Differs: nothing; W [q; k] is computed as W_q q + W_k k, which is the same and never builds the pairs.

@@ -3,7 +3,7 @@
     score(q, k) = q · k
 
 Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015),
-    eq. 8 "dot"
+    section 3.1 "dot"
 Names: h_t = query, h̄_s = key
 Complexity: O(L · S · D)
 Differs: nothing.

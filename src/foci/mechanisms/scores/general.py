@@ -3,7 +3,7 @@
     score(q, k) = qᵀ W k
 
 Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015),
-    eq. 8 "general"
+    section 3.1 "general"
 Names: h_t = query, h̄_s = key, W_a = weight
 Complexity: O(S · Dq · Dk) once a source, then O(L · S · Dq)
 Differs: nothing; W is applied to the keys, so that a decoder does it once.

@@ -3,7 +3,7 @@
     scores = W q,  one row of W a position
 
 Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015),
-    eq. 9
+    eq. 8 "location"
 Names: h_t = query, W_a = weight
 Complexity: O(L · S · Dq)
 Differs: sources shorter than W has rows use its first rows; a source longer than that is an error.

@@ -4,7 +4,7 @@
     e_ij = wᵀ tanh(W s_{i−1} + V h_j + U f_ij + b)
     α_ij = exp(β e_ij) / Σ exp(β e_ij)      (sharpening; smoothing puts σ in the place of exp)
 
-Paper: Attention-Based Models for Speech Recognition (Chorowski et al., 2015), eqs. 6, 8-11 and section 2.3
+Paper: Attention-Based Models for Speech Recognition (Chorowski et al., 2015), sections 2.2 and 2.3
 Names: s_{i-1} = query, h_j = key, α_{i-1} = state, W = query_layer, V = key_layer,
     F = filters, U = filter_layer, w = vector, β = sharpening
 Complexity: O(S · Dk · A) once a source, then O(S · (width · filters + filters · A + A)) a step

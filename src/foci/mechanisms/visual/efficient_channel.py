@@ -5,8 +5,7 @@
     x_c = s_c u_c
     k   = the odd number nearest to log_2(C) / γ + b / γ,  γ = 2, b = 1
 
-Paper: ECA-Net: Efficient Channel Attention for Deep Convolutional Neural Networks, Wang, Wu, Zhu, Li, Zuo, Hu, 2020,
-    eq. 7 (weights) and 12 (k).
+Paper: ECA-Net: Efficient Channel Attention for Deep Convolutional Neural Networks (Wang et al., 2020), section 3
 Names: u = features, s = weights, x = output, k = kernel_size, C = channels.
 Complexity: O(B C (H W + kernel_size)) time; the weights take O(B C).
 Differs: nothing. Where k lies half way between two odd numbers the larger is taken; beyond the first and last channel

@@ -1,0 +1,55 @@
+"""`foci bench`: foci and its peers side by side, on this machine. The bench itself is benchmarks/ in the checkout."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import foci
+from foci.errors import FociError, check_positive, unknown_name
+
+
+def bench(
+    *groups: str, quick: bool = False, threads: int = 1, report_only: bool = False, reinstall: bool = False
+) -> None:
+    """Measure foci against its real peers and write docs/benchmarks.md.
+
+    The first run installs the peers (Keras, x-transformers, transformers, pytorch-crf and others) into an environment
+    of their own, benchmarks/.venv. Results are checked for equality before anything is timed.
+
+    Parameters
+    ----------
+    groups
+        additive, heads, weights, window, alibi, crf, ntm or curves; all of them unless given.
+    quick
+        Fewer and smaller cases, in two minutes; the report is written beside the results, in benchmarks/results/quick.
+    threads
+        How many threads both sides may use.
+    report_only
+        Rebuild the report from the results that are kept, without measuring.
+    reinstall
+        Try again to install the peers.
+    """
+    root = _checkout()
+    known = [path.stem for path in (root / "benchmarks" / "groups").glob("[a-z]*.py")]
+    for group in groups:
+        if group not in known:
+            raise unknown_name("group", group, known)
+    check_positive("bench", threads=threads)
+    flags = {"--quick": quick, "--report-only": report_only, "--reinstall": reinstall}
+    options = [*(flag for flag, wanted in flags.items() if wanted), "--threads", str(threads)]
+    ended = subprocess.run([sys.executable, "-m", "benchmarks", *groups, *options], cwd=root, check=False)
+    if ended.returncode:
+        raise FociError(f"the bench ended with exit code {ended.returncode}; its last lines say why.")
+
+
+def _checkout() -> Path:
+    """The folder that holds benchmarks/: where foci was installed from, or where we stand."""
+    for root in (Path(foci.__file__).parents[2], Path.cwd()):
+        if (root / "benchmarks" / "__main__.py").exists():
+            return root
+    raise FociError(
+        "the bench is part of the source checkout, not of the installed package. Clone the repository, and run "
+        "`foci bench` or `make bench` there."
+    )
