@@ -11,7 +11,7 @@ export OMP_NUM_THREADS := 1
 export OMP_WAIT_POLICY := passive
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint types imports quick-tests shapes docs format clean
+.PHONY: help setup demo test check bench docs format clean lint types imports quick-tests shapes
 
 help: ## show this list
 	@echo "make TARGET, where TARGET is one of"
@@ -26,6 +26,9 @@ test: setup lint types imports shapes ## everything: all tests, style, types, sh
 	$(BIN)/pytest -q -n 2
 
 check: setup lint types imports quick-tests shapes ## the quick loop for developers: as test, without slow tests
+
+bench: setup ## measure foci against its peers on this machine, and write docs/benchmarks.md
+	$(BIN)/foci bench
 
 docs: setup ## write the generated parts of README.md and docs/ anew
 	$(BIN)/python docs/generate.py
@@ -53,7 +56,7 @@ quick-tests: setup
 
 # The shapes in the signatures are checked at run time, in this pass only.
 shapes: setup
-	$(BIN)/pytest -q -n 2 -m "not slow" --jaxtyping-packages=foci,beartype.beartype
+	PYTHONPATH=tests/support $(BIN)/pytest -q -n 2 -m "not slow" -p annotated_pass --jaxtyping-packages=foci,beartype.beartype
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "foci needs Python 3.11 or newer; name one with: make PYTHON=python3.11")'

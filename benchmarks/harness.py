@@ -47,7 +47,6 @@ def clock() -> float:
     return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
 
 
-
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """One comparison.

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import venv
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
@@ -70,7 +70,7 @@ def install(say: Callable[[str], None], *, again: bool = False) -> dict[str, str
     """
     stamp = folder() / "peers.json"
     wanted = hashlib.sha256(
-        json.dumps([sys.version, TORCH, OURS, {name: asdict(peer) for name, peer in PEERS.items()}]).encode()
+        repr([sys.version, TORCH, OURS, [(peer.packages, peer.alone, peer.needs) for peer in PEERS.values()]]).encode()
     ).hexdigest()
     if stamp.exists() and not again:
         known = json.loads(stamp.read_text())

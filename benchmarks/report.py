@@ -67,7 +67,7 @@ def markdown(runs: dict[str, tuple[Record, list[Record]]], images: dict[str, str
         "foci and its peers side by side: the same inputs, the same parameters, in the same process, in turns. Before "
         "anything is timed both results are compared, gradients too; where they differ, no figure is given. **×** is "
         "theirs / ours: above 1, foci is faster (or smaller). *min* compares the fastest of all rounds, *median* is "
-        "the median of the rounds' own ratios. Memory is the peak of a call beyond its inputs, each in a fresh process. "
+        "the median of the rounds' own ratios. Memory is the peak of a call beyond its inputs, each in a new process. "
         "A goal in brackets was not reached; ~ marks a case that other work on the machine disturbed.",
         "Make it again with `make bench`, or with the command under each heading; `foci bench --quick` takes two "
         "minutes and writes beside its results, in `benchmarks/results/quick`.",
@@ -114,7 +114,7 @@ def _machine(runs: dict[str, tuple[Record, list[Record]]]) -> list[str]:
         f"{about['processor']}, {about['cores']} processors, {about['memory_gb']} GB, {about['system']}, Python "
         f"{about['python']}, {_threads(latest['threads'])}. Its limits, measured in the same run:",
         "\n".join(["| limit | |", "|---|---|", *lines]),
-        f"Versions: foci {latest['foci']}; {', '.join(f'{name} {number}' for name, number in sorted(versions.items()))}.",
+        f"Versions: foci {latest['foci']}; {', '.join(sorted(map(' '.join, versions.items())))}.",
     ]
     notes = [f"- {name}: {peer.note}." for name, peer in PEERS.items() if peer.note and name in versions]
     notes += [f"- {name} could not be installed and is left out: {why}" for name, why in sorted(failed.items())]

@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -82,6 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results=results,
         command=_command(asked),
     )
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the worker is ended too
     show = Progress()
     failed = peers.install(show.line, again=asked.reinstall)
     if not asked.report_only:

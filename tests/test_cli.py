@@ -5,14 +5,15 @@ import re
 import subprocess
 import sys
 import textwrap
+from importlib.metadata import entry_points
 
 import pytest
 import torch
 
 from foci.catalog import ALIASES, MECHANISMS
 from foci.cli import worked
-from foci.cli.__main__ import COMMANDS, main
 from foci.cli.listing import short_reference
+from foci_cli import COMMANDS, main
 
 
 def run(*arguments: str, **options) -> subprocess.CompletedProcess:
@@ -54,14 +55,18 @@ def test_list_on_a_terminal_is_a_table(capsys, monkeypatch):
     [
         ("A Title (One, Two, Three, 2015), eq. 8", "One et al., 2015"),
         ("A Title (One et al., 2015), section 2; B (Four, 2020)", "One et al., 2015"),
-        ("A Title, One, Two, Three, 2014, eq. 2-9.", "One et al., 2014"),
-        ("A Title: with more, One and Two, 2014, eq. 2", "One and Two, 2014"),
+        ("A Title of 1999, with more (One, Two, 2014), eq. 2", "One and Two, 2014"),
         ("A Title (One, 2016)", "One, 2016"),
         ("no year", "no year"),
     ],
 )
 def test_short_reference(paper, short):
     assert short_reference(paper) == short
+
+
+def test_every_paper_has_a_short_reference():
+    for name, card in MECHANISMS.items():
+        assert re.fullmatch(r"[\w ]+( et al\.)?, (19|20)\d\d", short_reference(card.paper)), name
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
@@ -168,13 +173,7 @@ def test_help_shows_every_command(capsys):
 
 @pytest.mark.parametrize("flag", ["--help", "--version"])
 def test_help_and_version_do_not_wait_for_torch(flag):
-    code = f"""
-import sys
-from foci.cli.__main__ import main
-assert "torch" not in sys.modules, "imported by foci itself"
-code = main([{flag!r}])
-sys.exit(3 if "torch" in sys.modules else code)
-"""
+    code = f"import sys, foci_cli; sys.exit(foci_cli.main([{flag!r}]) or ('torch' in sys.modules and 3))"
     finished = run("-c", code)
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout
@@ -182,9 +181,14 @@ sys.exit(3 if "torch" in sys.modules else code)
 
 def test_torch_is_told_to_wait_passively_before_it_is_loaded():
     environment = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
-    code = "import os, sys, foci.cli.__main__; print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)"
+    code = "import os, sys, foci_cli; print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)"
     assert run("-c", code, env=environment).stdout == "passive False\n"
     assert run("-c", code, env=environment | {"OMP_WAIT_POLICY": "active"}).stdout == "active False\n"
+
+
+def test_the_program_is_installed():
+    (script,) = entry_points(group="console_scripts", name="foci")
+    assert script.value == "foci_cli:main"
 
 
 @pytest.mark.slow

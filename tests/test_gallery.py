@@ -8,11 +8,11 @@ import torch
 
 import foci
 from foci.catalog import MECHANISMS
-from foci.cli.__main__ import main
 from foci.cli.gallery import index
 from foci.cli.scenes import SCENES, Scene
 from foci.cli.scenes.sentence import ALIGNED, ENGLISH, GERMAN
 from foci.viz import heatmap
+from foci_cli import main
 
 FEATURES = {"squeeze_excitation", "cbam", "spatial"}
 """Scenes that also show features, which are not weights."""

@@ -32,8 +32,8 @@ MUTANTS = {
     ),
     "additive: score vector dropped": (
         "mechanisms/scores/additive.py",
-        "return additive(query, key, self.vector)",
-        "return additive(query, key, self.vector.detach() * 0 + 1)",
+        "return additive(query, key, self.vector, prepared)",
+        "return additive(query, key, self.vector.detach() * 0 + 1, prepared)",
     ),
     "fused: mask dropped": (
         "functional/attend.py",

@@ -1,1 +1,1 @@
-"""The command line. `__main__` holds the one table of commands; each command is a function in a file of its own."""
+"""The commands of the program `foci`, one a file. Their table is in `foci_cli`."""

@@ -44,23 +44,17 @@ def show_list(*, family: Family | None = None) -> None:
 
 
 def short_reference(paper: str) -> str:
-    """Authors and year of a `Paper:` line.
+    """Authors and year of a `Paper:` line, whose form is ``Title (authors, year), where``.
 
     Example:
         >>> short_reference("A Title (One, Two, Three, 2015), eq. 8")
         'One et al., 2015'
-        >>> short_reference("A Title, One and Two, 2014, eq. 8")
-        'One and Two, 2014'
     """
-    upto_year = re.match(r"(.*?)\b(\d{4})\b", paper)
-    if upto_year is None:
+    found = re.search(r"\(([^()]+), (\d{4})\)", paper)
+    if found is None:
         return paper
-    before, year = upto_year.groups()
-    authors = re.findall(r"[^,()]+", before.rpartition("(")[2] if "(" in before else before.partition(", ")[2])
-    names = [name for author in authors for name in re.split(r"\s+and\s+", author.strip()) if name]
-    if len(names) > 2:
-        return f"{names[0]} et al., {year}"
-    return f"{' and '.join(names)}, {year}"
+    authors, year = found[1].split(", "), found[2]
+    return f"{authors[0]} et al., {year}" if len(authors) > 2 else f"{' and '.join(authors)}, {year}"
 
 
 def in_columns(rows: list[tuple[str, ...]]) -> str:

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from foci.errors import ShapeError, check_shape
+from foci.functional import kernels
 
 
 def dot(query: Float[Tensor, "... L D"], key: Float[Tensor, "... S D"]) -> Float[Tensor, "... L S"]:
@@ -42,12 +43,19 @@ def general(
 
 
 def additive(
-    query: Float[Tensor, "... L A"], key: Float[Tensor, "... S A"], vector: Float[Tensor, " A"]
+    query: Float[Tensor, "... L A"],
+    key: Float[Tensor, "... S A"],
+    vector: Float[Tensor, " A"],
+    prepared: Float[Tensor, "..."] | None = None,
 ) -> Float[Tensor, "... L S"]:
-    """``vᵀ tanh(q_i + k_j)``, query and key already projected to A (Bahdanau 2015, appendix A.1.2)."""
+    """``vᵀ tanh(q_i + k_j)``, query and key already projected to A (Bahdanau 2015, appendix A.1.2).
+
+    Nothing of size L·S·A is built. ``prepared`` is what `foci.functional.kernels.prepare_key` made of this key, for a
+    decoder that reads it many times.
+    """
     _check_same_size("additive", query, key)
     check_shape("additive", "vector", vector, query.shape[-1])
-    return torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3)) @ vector
+    return kernels.additive(query, key, vector, prepared)
 
 
 def concat(

@@ -65,6 +65,7 @@ class Memory(NamedTuple):
     key: Tensor
     value: Tensor
     mask: Tensor | None
+    prepared: Tensor | None = None
 
 
 class Attention(nn.Module):
@@ -173,7 +174,9 @@ class Attention(nn.Module):
             fix="Key and value have one entry a cell.",
         )
         check_together(self._owner, key=key, value=value)
-        return Memory(self.score.project_key(key), value, mask)
+        projected = self.score.project_key(key)
+        whole = not isinstance(self.focus, LocalM | LocalP)  # a local focus gathers other keys for every query
+        return Memory(projected, value, mask, self.score.prepare_cells(projected) if whole else None)
 
     def read(self, query: Float[Tensor, "B L Dq"], memory: Memory, state: Any = None) -> Attended:
         """Read a prepared source; the state is what the previous call returned, None at first."""
@@ -200,11 +203,11 @@ class Attention(nn.Module):
         if self.score.scale is not None and self.normalise == "softmax":
             scale = self.score.scale * self.sharpening
             return attend_dots(projected, memory.key, memory.value, mask, scale=scale, window=window, dropout=dropout)
-        scores = self._cells(projected, memory.key)
+        scores = self._cells(projected, memory.key, memory.prepared)
         return attend_scores(scores, memory.value, mask, window=window, normalise=self._normalise, dropout=dropout)
 
-    def _cells(self, query: Tensor, key: Tensor) -> Tensor:
-        scores = self.score.cells(query, key)
+    def _cells(self, query: Tensor, key: Tensor, prepared: Tensor | None = None) -> Tensor:
+        scores = self.score.cells(query, key, prepared)
         return scores if self.sharpening == 1.0 else scores * self.sharpening
 
     def _normalise(self, scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:

@@ -36,7 +36,7 @@ _FLAGS = (
     "-fno-trapping-math",
     "-ffp-contract=fast",
 )
-_TUNINGS = (("-march=native", "-fopenmp"), ("-march=native",), ())
+_TUNINGS = (("-march=native", "-fopenmp"), ("-march=native",), ("-fopenmp",), ())
 """Tried in turn, for not every compiler knows every processor or has OpenMP; without it kernels use one thread."""
 _COMPILE_SECONDS = 300
 _LOCK = threading.RLock()

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from foci.functional.kernels import prepare_key
 from foci.functional.scores import additive
 from foci.mechanisms.scores.score import Score
 
@@ -54,6 +55,12 @@ class Additive(Score):
         projected: Tensor = self.key_layer(key)
         return projected
 
-    def cells(self, query: Float[Tensor, "... L A"], key: Float[Tensor, "... S A"]) -> Float[Tensor, "... L S"]:
+    def prepare_cells(self, key: Float[Tensor, "B S A"]) -> Tensor | None:
+        """The keys' exponentials, where the kernel takes them."""
+        return prepare_key(key)
+
+    def cells(
+        self, query: Float[Tensor, "... L A"], key: Float[Tensor, "... S A"], prepared: Tensor | None = None
+    ) -> Float[Tensor, "... L S"]:
         """``vᵀ tanh(query + key)`` for each pair."""
-        return additive(query, key, self.vector)
+        return additive(query, key, self.vector, prepared)

@@ -55,6 +55,10 @@ class LocationAware(Additive):
         self.filters = nn.Conv1d(1, num_filters, width, padding=width // 2, bias=False)
         self.filter_layer = nn.Linear(num_filters, self.vector.shape[0], bias=False)
 
+    def prepare_cells(self, key: Float[Tensor, "B S A"]) -> None:
+        """Nothing: the keys change with every step."""
+        return
+
     def condition(self, key: Float[Tensor, "B S A"], previous: Float[Tensor, "B S"]) -> Float[Tensor, "B S A"]:
         """The projected keys with ``U f`` added, ready to be compared with this step's query."""
         if key.shape[1] == 0:

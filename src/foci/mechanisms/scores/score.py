@@ -32,7 +32,13 @@ class Score(nn.Module):
         """The key's side of the comparison."""
         return key
 
-    def cells(self, query: Float[Tensor, "... L P"], key: Float[Tensor, "... S P"]) -> Float[Tensor, "... L S"]:
+    def prepare_cells(self, key: Float[Tensor, "B S P"]) -> Tensor | None:
+        """What `cells` can compute of projected keys once and for all; None when there is nothing."""
+        return None
+
+    def cells(
+        self, query: Float[Tensor, "... L P"], key: Float[Tensor, "... S P"], prepared: Tensor | None = None
+    ) -> Float[Tensor, "... L S"]:
         """Compare each projected query with each projected key."""
         return scaled_dot(query, key, self.scale)
 
