@@ -18,6 +18,8 @@ COMMANDS = {
     "list": ("foci.cli.listing:show_list", "List every mechanism, or those of one family."),
     "explain": ("foci.cli.explain:explain", "Explain one mechanism: equation, paper, symbols, cost, code and numbers."),
     "gallery": ("foci.cli.gallery:gallery", "Draw a picture of every mechanism at work."),
+    "doctor": ("foci.cli.doctor:doctor", "Tell which fast paths this machine uses, and why."),
+    "build-kernels": ("foci.cli.doctor:build_kernels", "Build the C++ kernels now rather than on first use."),
     "bench": ("foci.cli.bench:bench", "Measure foci against its peers; needs the source checkout."),
 }
 """name -> (function, the line that help shows)"""

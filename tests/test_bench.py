@@ -203,6 +203,30 @@ def test_one_process_a_peer_and_the_curves_last() -> None:
     assert not {peer for peer, _ in run.jobs(tuple(groups.PEERS), quick=True)} & set(groups.FULL_RUN_ONLY)
 
 
+def test_a_process_that_dies_is_started_anew_after_the_case_it_died_in(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    options = run.Options(("crf",), True, 1, tmp_path / "page.md", tmp_path, "foci bench")
+    started: list[str] = []
+
+    def listen(options: run.Options, asked: list[str], show: object, name: str) -> Any:
+        skip = int(asked[asked.index("--skip") + 1])
+        started.append(f"{name} from {skip}")
+        yield {"kind": "plan", "versions": {"torch": "2.13.0"}, "count": 3}
+        for number in range(skip, 3):
+            about = a_record(number=number)
+            yield {**about, "kind": "start"}
+            if number == 1:
+                return
+            yield about
+
+    monkeypatch.setattr(run, "_listen", listen)
+    versions, cases = run._run_peer(options, "pytorch-crf", ["crf"], None, run.Progress())
+    assert started == ["pytorch-crf from 0", "pytorch-crf from 2"]
+    assert versions == {"torch": "2.13.0"}
+    assert [case.get("failed") for case in cases] == [None, "the process died or hung; see the log", None]
+
+
 def test_the_plain_turing_machine_is_ours_row_by_row() -> None:
     module = foci.build("ntm", input_dim=5, num_slots=7, slot_dim=3, num_read_heads=2, num_write_heads=3)
     memory = torch.randn(2, 7, 3)

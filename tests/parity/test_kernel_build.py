@@ -79,6 +79,15 @@ def test_status_names_every_kernel_and_its_reason():
     assert all(isinstance(kernel.active, bool) and kernel.reason for kernel in found.values())
 
 
+@pytest.mark.skipif(os.environ.get("FOCI_KERNELS") is not None, reason="FOCI_KERNELS is set")
+def test_every_kernel_is_active_where_there_is_a_compiler():
+    try:
+        build._find_compiler()
+    except build.BuildError as error:
+        pytest.skip(str(error))
+    assert [kernel for kernel in status() if not kernel.active] == []
+
+
 def test_switched_off(fresh, monkeypatch):
     monkeypatch.setenv("FOCI_KERNELS", "off")
     assert reason_of(build.Kernel("a", passes)) == "switched off by FOCI_KERNELS"

@@ -11,8 +11,10 @@ matter at all. A row without a step has one sequence, the empty one, of score 0.
 What is forbidden scores ``-inf`` in transitions, start, end or emissions. A row in which every sequence is
 forbidden has ``log Z = -inf`` and marginals 0. No NaN comes of it, neither in values nor in gradients.
 
-Half precision is computed in float32 and rounded at the end. All recursions are in log space, O(T·K²) for a
-row, T steps one after another (``torch.compile`` unrolls them: it takes its time over long sequences).
+Half precision is computed in float32 and rounded at the end. A row takes O(T·K²), T steps one after another, and
+training keeps O(T·K) of it where `foci.functional.kernels.crf` is active; elsewhere the plain recursions of
+`foci.functional.chains` run, in log space, and training keeps O(T·K²). ``torch.compile`` and ``torch.export`` see one
+operator, whatever the batch and the number of steps.
 """
 
 from __future__ import annotations
@@ -22,10 +24,10 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.functional import pad
 
-from foci.errors import DataError, ShapeError, check_positive, check_shape, check_together, check_valid
-from foci.masks import masked_softmax
+from foci.errors import ShapeError, check_positive, check_shape, check_together, check_valid
+from foci.functional import kernels
+from foci.functional.chains import Chain
 
 
 class Decoded(NamedTuple):
@@ -36,16 +38,6 @@ class Decoded(NamedTuple):
 
     tags: Tensor
     scores: Tensor
-
-
-class _Chain(NamedTuple):
-    """The checked arguments in the precision that is computed in; masked steps hold zeros."""
-
-    emissions: Tensor
-    transitions: Tensor
-    start: Tensor
-    end: Tensor
-    mask: Tensor
 
 
 def log_partition(
@@ -63,7 +55,7 @@ def log_partition(
         tensor([8.])
     """
     chain, dtype = _prepare("log_partition", emissions, transitions, start, end, mask)
-    return _log_partition(chain).to(dtype)
+    return kernels.crf.total(chain, None).to(dtype)
 
 
 def log_likelihood(
@@ -79,11 +71,8 @@ def log_likelihood(
     Tags at masked steps are ignored, whatever they are (-100, say). Minus its mean is the loss to train with.
     """
     chain, dtype = _prepare("log_likelihood", emissions, transitions, start, end, mask)
-    scores = _sequence_scores(chain, _check_tags(tags, chain))
-    # A forbidden sequence stands aside before the subtraction: -inf - -inf would be NaN.
-    forbidden = scores == -torch.inf
-    difference = scores.masked_fill(forbidden, 0.0) - _log_partition(chain).masked_fill(forbidden, 0.0)
-    return difference.masked_fill(forbidden, -torch.inf).to(dtype)
+    _check_tags(tags, chain)
+    return kernels.crf.total(chain, tags.long()).to(dtype)
 
 
 def viterbi(
@@ -100,12 +89,8 @@ def viterbi(
     """
     check_positive("viterbi", k=k)
     chain, dtype = _prepare("viterbi", emissions, transitions, start, end, mask)
-    lists, sources = _best_lists(chain, k)
-    scores, cells = _highest((lists + chain.end.unsqueeze(-1)).flatten(1), k)
-    only_the_empty_one = pad(scores.new_zeros(1), (0, k - 1), value=-torch.inf)
-    scores = torch.where(chain.mask.any(dim=1, keepdim=True), scores, only_the_empty_one)
-    tags = _trace_back(sources, cells, chain.mask, k)
-    return Decoded(tags.masked_fill((scores == -torch.inf).unsqueeze(-1), -1), scores.to(dtype))
+    tags, scores = kernels.crf.best(chain, k)
+    return Decoded(tags, scores.to(dtype))
 
 
 def marginals(
@@ -117,105 +102,12 @@ def marginals(
 ) -> Float[Tensor, "B T K"]:
     """``p(y_t = tag)`` over all sequences: sums to 1 at every step that exists, 0 at masked ones."""
     chain, dtype = _prepare("marginals", emissions, transitions, start, end, mask)
-    before = _messages(chain.emissions, chain.transitions, chain.start, chain.mask)
-    # The same chain read from its end.
-    backwards = _messages(chain.emissions.flip(1), chain.transitions.mT, chain.end, chain.mask.flip(1))
-    scores = before + chain.emissions + backwards.flip(1)
-    allowed = (scores > -torch.inf) & chain.mask.unsqueeze(-1)
-    return masked_softmax(scores, allowed).to(dtype)
-
-
-def _messages(emissions: Tensor, transitions: Tensor, start: Tensor, mask: Tensor) -> Tensor:
-    """``(B, T, K)``: the log-sum over all that may come before each tag of each step, without its emission."""
-    before = start.expand(emissions.shape[0], -1)
-    messages = []
-    for emission, here in zip(emissions.unbind(1), mask.unsqueeze(-1).unbind(1)):
-        messages.append(before)
-        onward = _logsumexp((before + emission).unsqueeze(-1) + transitions, dim=1)
-        before = torch.where(here, onward, before)
-    return torch.stack(messages, dim=1) if messages else emissions
-
-
-def _log_partition(chain: _Chain) -> Tensor:
-    before = _messages(chain.emissions, chain.transitions, chain.start, chain.mask)
-    at_last = torch.where(_last(chain.mask).unsqueeze(-1), before + chain.emissions, 0.0).sum(dim=1)
-    return _logsumexp(at_last + chain.end, dim=-1).masked_fill(~chain.mask.any(dim=1), 0.0)
-
-
-def _sequence_scores(chain: _Chain, tags: Tensor) -> Tensor:
-    """``s(y)`` of one sequence a row, ``(B,)``; masked steps hold tag 0."""
-    steps = torch.arange(tags.shape[1], device=tags.device)
-    last_so_far = torch.where(chain.mask, steps, -1).cummax(dim=1).values
-    neighbour = pad(last_so_far, (1, 0), value=-1)[:, : tags.shape[1]]  # the step before, holes skipped; -1: none
-    previous_tags = tags.gather(1, neighbour.clamp_min(0))
-    pieces = [
-        torch.where(_first(chain.mask), chain.start[tags], 0.0),
-        torch.where(chain.mask & (neighbour >= 0), chain.transitions[previous_tags, tags], 0.0),
-        torch.where(chain.mask, chain.emissions.gather(2, tags.unsqueeze(-1)).squeeze(-1), 0.0),
-        torch.where(_last(chain.mask), chain.end[tags], 0.0),
-    ]
-    return torch.stack(pieces).sum(dim=(0, 2))
-
-
-def _best_lists(chain: _Chain, k: int) -> tuple[Tensor, list[Tensor]]:
-    """List Viterbi: the k best scores that end in each tag, ``(B, K, k)``, and for each step their sources.
-
-    A cell (tag, rank) is numbered ``tag * k + rank``; ``sources[t] (B, K * k)`` holds for each cell of step t
-    the cell of the step before. At the first step of a row there is none, and the number means nothing.
-    """
-    batch, _, num_tags = chain.emissions.shape
-    opening = pad(chain.start.unsqueeze(-1), (0, k - 1), value=-torch.inf)
-    lists = chain.emissions.new_full((batch, num_tags, k), -torch.inf)
-    first = _first(chain.mask)
-    sources = []
-    for step, emission in enumerate(chain.emissions.unbind(1)):
-        # (B, to, from, rank)
-        candidates = lists.unsqueeze(1) + chain.transitions.mT.unsqueeze(-1)
-        arrived, source = _highest(candidates.flatten(2), k)
-        arrived = torch.where(first[:, step, None, None], opening, arrived)
-        lists = torch.where(chain.mask[:, step, None, None], arrived + emission.unsqueeze(-1), lists)
-        sources.append(source.flatten(1))
-    return lists, sources
-
-
-def _trace_back(sources: list[Tensor], cells: Tensor, mask: Tensor, k: int) -> Tensor:
-    """``(B, k, T)``: the tags passed on the way to the last ``cells (B, k)``, -1 at masked steps."""
-    tags = []
-    for source, here in zip(reversed(sources), reversed(mask.unsqueeze(-1).unbind(1))):
-        tags.append(torch.where(here, cells // k, -1))
-        cells = torch.where(here, source.gather(1, cells), cells)
-    return torch.stack(tags[::-1], dim=-1) if tags else cells.new_empty(*cells.shape, 0)
-
-
-def _highest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k highest scores of the last axis and where they stand; for k = 1 `torch.max` is twice as fast."""
-    best = scores.max(dim=-1, keepdim=True) if k == 1 else scores.topk(k, dim=-1)
-    return best.values, best.indices
-
-
-def _logsumexp(scores: Tensor, dim: int) -> Tensor:
-    """As `torch.logsumexp`, but sums of nothing but ``-inf`` have gradient 0 instead of NaN."""
-    # The maximum cancels out of the value, so that its gradient is not needed.
-    highest = scores.detach().amax(dim=dim, keepdim=True)
-    highest = highest.masked_fill(highest == -torch.inf, 0.0)
-    total = (scores - highest).exp().sum(dim=dim)
-    dead = total == 0
-    return (total.masked_fill(dead, 1.0).log() + highest.squeeze(dim)).masked_fill(dead, -torch.inf)
-
-
-def _first(mask: Tensor) -> Tensor:
-    """Which step is the first that exists in its row; ``(B, T)``."""
-    return mask & (mask.cumsum(dim=1) == 1)
-
-
-def _last(mask: Tensor) -> Tensor:
-    """Which step is the last that exists in its row; ``(B, T)``."""
-    return _first(mask.flip(1)).flip(1)
+    return kernels.crf.marginals(chain).to(dtype)
 
 
 def _prepare(
     owner: str, emissions: Tensor, transitions: Tensor, start: Tensor, end: Tensor, mask: Tensor | None
-) -> tuple[_Chain, torch.dtype]:
+) -> tuple[Chain, torch.dtype]:
     """The checked chain in at least float32, and the dtype to answer in."""
     check_shape(owner, "emissions", emissions, "batch", "step", "tag")
     batch, steps, num_tags = emissions.shape
@@ -228,36 +120,24 @@ def _prepare(
     check_together(owner, emissions=emissions, transitions=transitions, start=start, end=end)
     dtype = torch.promote_types(emissions.dtype, transitions.dtype)
     wide = torch.promote_types(dtype, torch.float32)
-    if mask is None:
-        mask = torch.ones(batch, steps, dtype=torch.bool, device=emissions.device)
-    else:
+    if mask is not None:
         check_valid(owner, "mask", mask, batch, steps, emissions.device)
-        emissions = emissions.masked_fill(~mask.unsqueeze(-1), 0.0)
-    chain = _Chain(emissions.to(wide), transitions.to(wide), start.to(wide), end.to(wide), mask)
-    return chain, dtype
+    return Chain(emissions.to(wide), transitions.to(wide), start.to(wide), end.to(wide), mask), dtype
 
 
-def _check_tags(tags: Tensor, chain: _Chain) -> Tensor:
-    """Tags as int64 with 0 at masked steps, or raise what is wrong with them."""
+def _check_tags(tags: Tensor, chain: Chain) -> None:
+    """Raise what is wrong with the tags, other than their numbers."""
     batch, steps, num_tags = chain.emissions.shape
     if not isinstance(tags, Tensor) or tags.is_floating_point() or tags.dtype == torch.bool:
         kind = tags.dtype if isinstance(tags, Tensor) else type(tags).__name__
         raise ShapeError(f"log_likelihood: tags is {kind}, expected a tensor of whole numbers 0 to {num_tags - 1}.")
-    if tags.shape != chain.mask.shape:
+    if tags.shape != (batch, steps):
         raise ShapeError(
             f"log_likelihood: tags has shape {tuple(tags.shape)}, expected (batch, step) = "
             f"({batch}, {steps}). Give every step a tag; at masked steps any number will do."
         )
-    if tags.device != chain.mask.device:
+    if tags.device != chain.emissions.device:
         raise ShapeError(
-            f"log_likelihood: tags is on {tags.device}, but emissions is on {chain.mask.device}. "
+            f"log_likelihood: tags is on {tags.device}, but emissions is on {chain.emissions.device}. "
             "Move it with tags.to(emissions.device)."
         )
-    known = tags.long().masked_fill(~chain.mask, 0)
-    # What a tensor holds cannot be asked while a graph is being traced.
-    if not torch.compiler.is_compiling() and bool(((known < 0) | (known >= num_tags)).any()):
-        raise DataError(
-            f"log_likelihood: tags lie outside 0 to {num_tags - 1} at steps that exist. Mask the steps that "
-            "have no tag (mask = tags != -100, say), or score more tags."
-        )
-    return known

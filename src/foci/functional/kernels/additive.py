@@ -12,9 +12,10 @@ backward computes the cells again instead of keeping them. Three paths compute t
 - plain: ``tanh(q + k) @ v`` itself, for problems so small that the call outweighs the cells, and wherever
   something other than eager autograd watches (functional transforms, tensor subclasses, tracing).
 
-Accuracy: r is rounded to float32, so a cell's tanh has an absolute error of about 1e-7 where `torch.tanh`'s error
-shrinks with its value; the score's error, a few 1e-7 times Σ|v_a| at worst, is that of the plain sum in float32.
-A query or key entry beyond ±40 sends its cells down an exact path that exponentiates the sum q + k.
+Accuracy: r is rounded to float32, so tanh has an absolute error of about 1e-7, where `torch.tanh`'s error shrinks
+with its value. Scores are within 1e-7 · Σ|v_a| of the exact ones, which is the plain form's own error unless all
+arguments of tanh are tiny; gradients are within a few roundings of the plain form's. A query or key entry beyond
+±40, whose exponential would leave float32, sends its cells down an exact path by the sum q + k.
 """
 
 from __future__ import annotations
@@ -236,28 +237,29 @@ def _chunks(sizes: _Sizes, budget: int) -> Iterator[tuple[slice, slice, slice]]:
                 yield slice(b, b + rows), slice(i, i + queries), slice(j, j + keys)
 
 
-class _Reciprocals:
-    """Computes r = 1 / (1 + e^{2q} e^{2k}) for one chunk after another, in one buffer."""
+class _Tanh:
+    """Computes tanh(q + k) for one chunk after another, in one buffer."""
 
     def __init__(self, query: Tensor, key: Tensor) -> None:
         on_cpu = query.device.type == "cpu"
-        # Elsewhere the question would stop the device, and tanh is cheap.
-        self.by_exponentials = on_cpu and bool(_within_limit(query) and _within_limit(key))
-        self.query = query.mul(2).exp_() if self.by_exponentials else query
-        self.key = key.mul(2).exp_() if self.by_exponentials else key
-        self.sizes = (*query.shape[:2], *key.shape[1:])
-        self.budget = _CHUNK if on_cpu else _DEVICE_CHUNK
-        cells = math.prod(self.sizes)
-        self._buffer = query.new_empty(max(query.shape[2], min(cells, self.budget)))
+        # Elsewhere the question would make the device wait, and tanh is cheap.
+        self._by_exponentials = on_cpu and bool(_within_limit(query) and _within_limit(key))
+        self._query = query.mul(2).exp_() if self._by_exponentials else query
+        self._key = key.mul(2).exp_() if self._by_exponentials else key
         self._one = query.new_ones(())
+        sizes = (*query.shape[:2], *key.shape[1:])
+        budget = _CHUNK if on_cpu else _DEVICE_CHUNK
+        self._buffer = query.new_empty(max(query.shape[2], min(math.prod(sizes), budget)))
+        self.chunks = _chunks(sizes, budget)
 
     def __call__(self, b: slice, i: slice, j: slice) -> Tensor:
-        query, key = self.query[b, i].unsqueeze(2), self.key[b, j].unsqueeze(1)
+        query, key = self._query[b, i].unsqueeze(2), self._key[b, j].unsqueeze(1)
         shape = (query.shape[0], query.shape[1], key.shape[2], key.shape[3])
-        r = self._buffer[: math.prod(shape)].view(shape)
-        if self.by_exponentials:
-            return torch.addcmul(self._one, query, key, out=r).reciprocal_()
-        return torch.add(query, key, out=r).tanh_().mul_(-0.5).add_(0.5)
+        cells = self._buffer[: math.prod(shape)].view(shape)
+        if not self._by_exponentials:
+            return torch.add(query, key, out=cells).tanh_()
+        torch.addcmul(self._one, query, key, out=cells).reciprocal_()
+        return torch.sub(self._one, cells, alpha=2, out=cells)
 
 
 def _within_limit(tensor: Tensor) -> Tensor:
@@ -266,26 +268,26 @@ def _within_limit(tensor: Tensor) -> Tensor:
 
 def _chunked_forward(query: Tensor, key: Tensor, vector: Tensor) -> Tensor:
     with torch.autocast(query.device.type, enabled=False):
-        reciprocals = _Reciprocals(query, key)
-        scores = query.new_empty(reciprocals.sizes[:3])
-        for b, i, j in _chunks(reciprocals.sizes, reciprocals.budget):
-            scores[b, i, j] = reciprocals(b, i, j) @ vector
-        return scores.mul_(-2).add_(vector.sum())
+        tanh = _Tanh(query, key)
+        scores = query.new_empty(query.shape[0], query.shape[1], key.shape[1])
+        for b, i, j in tanh.chunks:
+            scores[b, i, j] = tanh(b, i, j) @ vector
+        return scores
 
 
 def _chunked_backward(grad: Tensor, query: Tensor, key: Tensor, vector: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     with torch.autocast(query.device.type, enabled=False):
-        reciprocals = _Reciprocals(query, key)
+        tanh = _Tanh(query, key)
         dq = torch.zeros_like(query, memory_format=torch.contiguous_format)
         dk = torch.zeros_like(key, memory_format=torch.contiguous_format)
-        sums = torch.zeros_like(vector)
-        for b, i, j in _chunks(reciprocals.sizes, reciprocals.budget):
-            r, g = reciprocals(b, i, j), grad[b, i, j]
-            sums += g.reshape(-1) @ r.flatten(0, 2)
-            cells = torch.addcmul(r, r, r, value=-1, out=r).mul_(g.unsqueeze(-1))
+        dv, one = torch.zeros_like(vector), query.new_ones(())
+        for b, i, j in tanh.chunks:
+            cells, g = tanh(b, i, j), grad[b, i, j]
+            dv += g.reshape(-1) @ cells.flatten(0, 2)
+            torch.addcmul(one, cells, cells, value=-1, out=cells).mul_(g.unsqueeze(-1))
             dq[b, i] += cells.sum(dim=2)
             dk[b, j] += cells.sum(dim=1)
-        return dq.mul_(4 * vector), dk.mul_(4 * vector), grad.sum() - 2 * sums
+        return dq.mul_(vector), dk.mul_(vector), dv
 
 
 # --- the compiled path

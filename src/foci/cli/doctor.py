@@ -1,0 +1,56 @@
+"""`foci doctor` and `foci build-kernels`: which fast paths this machine uses, and why."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+import torch
+
+from foci.errors import FociError
+from foci.functional.kernels import status
+
+_TORCH_PATHS = {
+    "fused attention": "torch's scaled_dot_product_attention, for dot-product scores with a softmax",
+    "banded attention": "torch operations on blocks, for sliding windows in long sequences",
+    "ALiBi by distance": "one row of biases a head, on CPUs and without a mask",
+}
+
+
+def doctor() -> None:
+    """Tell what foci finds on this machine: versions, threads, and which fast paths are active and why."""
+    print(f"foci      {version('foci')}")
+    print(f"python    {platform.python_version()} on {platform.platform()}")
+    print(f"torch     {torch.__version__}, {torch.get_num_threads()} threads, {_device()}")
+    print(f"waiting   OMP_WAIT_POLICY={os.environ.get('OMP_WAIT_POLICY', 'not set: threads may spin')}")
+    for extra, package in (("cli", "cyclopts"), ("viz", "matplotlib")):
+        print(f"{extra:<9} {package} {_installed(package)}")
+    print("\nC++ kernels (built on first use; FOCI_KERNELS=off disables them)")
+    for kernel in status():
+        print(f"  {kernel.name:<18} {'active' if kernel.active else 'not active'}: {kernel.reason}")
+    print("\nFast paths that need no compiler")
+    for name, what in _TORCH_PATHS.items():
+        print(f"  {name:<18} active: {what}")
+
+
+def build_kernels() -> None:
+    """Build the C++ kernels now rather than on first use. Without a compiler foci works too, more slowly."""
+    inactive = []
+    for kernel in status():
+        print(f"{kernel.name}: {kernel.reason}")
+        if not kernel.active:
+            inactive.append(kernel.name)
+    if inactive:
+        raise FociError(f"not active: {', '.join(inactive)}. The torch paths take their place.")
+
+
+def _device() -> str:
+    return f"GPU {torch.cuda.get_device_name()}" if torch.cuda.is_available() else "CPU only"
+
+
+def _installed(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"

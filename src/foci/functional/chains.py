@@ -1,0 +1,180 @@
+"""The recursions of the linear-chain CRF in plain torch; `foci.functional.crf` says what they compute.
+
+They run on every device and in every precision, and all of torch's transforms see through them. Where
+`foci.functional.kernels.crf` is active it computes the same, faster; where it is not, these are what runs.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from foci.errors import DataError
+from foci.masks import masked_softmax
+
+
+class Chain(NamedTuple):
+    """The checked arguments, in the precision that is computed in; without a mask every step exists."""
+
+    emissions: Tensor
+    transitions: Tensor
+    start: Tensor
+    end: Tensor
+    mask: Tensor | None
+
+
+class _Filled(NamedTuple):
+    """A chain with a mask; masked steps hold zeros."""
+
+    emissions: Tensor
+    transitions: Tensor
+    start: Tensor
+    end: Tensor
+    mask: Tensor
+
+
+def total(chain: Chain, tags: Tensor | None) -> Tensor:
+    """``log Z (B,)``, or ``log p(tags)`` of ``tags (B, T)``, whose numbers at masked steps do not matter."""
+    filled = _fill(chain)
+    if tags is None:
+        return _log_partition(filled)
+    known = tags.masked_fill(~filled.mask, 0)
+    num_tags = filled.emissions.shape[-1]
+    # What a tensor holds cannot be asked while a graph is being traced.
+    if not torch.compiler.is_compiling() and bool(((known < 0) | (known >= num_tags)).any()):
+        raise unknown_tags(num_tags)
+    scores = _sequence_scores(filled, known)
+    # A forbidden sequence stands aside before the subtraction: -inf - -inf would be NaN.
+    forbidden = scores == -torch.inf
+    difference = scores.masked_fill(forbidden, 0.0) - _log_partition(filled).masked_fill(forbidden, 0.0)
+    return difference.masked_fill(forbidden, -torch.inf)
+
+
+def unknown_tags(num_tags: int) -> DataError:
+    """The error for tags that are none."""
+    return DataError(
+        f"log_likelihood: tags lie outside 0 to {num_tags - 1} at steps that exist. Mask the steps that "
+        "have no tag (mask = tags != -100, say), or score more tags."
+    )
+
+
+def marginals(chain: Chain) -> Tensor:
+    """``p(y_t = tag)``, ``(B, T, K)``; 0 at masked steps and in rows without any allowed sequence."""
+    filled = _fill(chain)
+    before = _messages(filled.emissions, filled.transitions, filled.start, filled.mask)
+    # The same chain read from its end.
+    backwards = _messages(filled.emissions.flip(1), filled.transitions.mT, filled.end, filled.mask.flip(1))
+    scores = before + filled.emissions + backwards.flip(1)
+    allowed = (scores > -torch.inf) & filled.mask.unsqueeze(-1)
+    return masked_softmax(scores, allowed)
+
+
+def best(chain: Chain, k: int) -> tuple[Tensor, Tensor]:
+    """The tags ``(B, k, T)`` and scores ``(B, k)`` of the k best sequences; -1 and ``-inf`` where there are no more."""
+    filled = _fill(chain)
+    lists, sources = _best_lists(filled, k)
+    scores, cells = _highest((lists + filled.end.unsqueeze(-1)).flatten(1), k)
+    only_the_empty_one = pad(scores.new_zeros(1), (0, k - 1), value=-torch.inf)
+    scores = torch.where(filled.mask.any(dim=1, keepdim=True), scores, only_the_empty_one)
+    tags = _trace_back(sources, cells, filled.mask, k)
+    return tags.masked_fill((scores == -torch.inf).unsqueeze(-1), -1), scores
+
+
+def _fill(chain: Chain) -> _Filled:
+    emissions, transitions, start, end, mask = chain
+    if mask is None:
+        mask = torch.ones(emissions.shape[:2], dtype=torch.bool, device=emissions.device)
+    else:
+        emissions = emissions.masked_fill(~mask.unsqueeze(-1), 0.0)
+    return _Filled(emissions, transitions, start, end, mask)
+
+
+def _messages(emissions: Tensor, transitions: Tensor, start: Tensor, mask: Tensor) -> Tensor:
+    """``(B, T, K)``: the log-sum over all that may come before each tag of each step, without its emission."""
+    before = start.expand(emissions.shape[0], -1)
+    messages = []
+    for emission, here in zip(emissions.unbind(1), mask.unsqueeze(-1).unbind(1)):
+        messages.append(before)
+        onward = _logsumexp((before + emission).unsqueeze(-1) + transitions, dim=1)
+        before = torch.where(here, onward, before)
+    return torch.stack(messages, dim=1) if messages else emissions
+
+
+def _log_partition(chain: _Filled) -> Tensor:
+    before = _messages(chain.emissions, chain.transitions, chain.start, chain.mask)
+    at_last = torch.where(_last(chain.mask).unsqueeze(-1), before + chain.emissions, 0.0).sum(dim=1)
+    return _logsumexp(at_last + chain.end, dim=-1).masked_fill(~chain.mask.any(dim=1), 0.0)
+
+
+def _sequence_scores(chain: _Filled, tags: Tensor) -> Tensor:
+    """``s(y)`` of one sequence a row, ``(B,)``; masked steps hold tag 0."""
+    steps = torch.arange(tags.shape[1], device=tags.device)
+    last_so_far = torch.where(chain.mask, steps, -1).cummax(dim=1).values
+    neighbour = pad(last_so_far, (1, 0), value=-1)[:, : tags.shape[1]]  # the step before, holes skipped; -1: none
+    previous_tags = tags.gather(1, neighbour.clamp_min(0))
+    pieces = [
+        torch.where(_first(chain.mask), chain.start[tags], 0.0),
+        torch.where(chain.mask & (neighbour >= 0), chain.transitions[previous_tags, tags], 0.0),
+        torch.where(chain.mask, chain.emissions.gather(2, tags.unsqueeze(-1)).squeeze(-1), 0.0),
+        torch.where(_last(chain.mask), chain.end[tags], 0.0),
+    ]
+    return torch.stack(pieces).sum(dim=(0, 2))
+
+
+def _best_lists(chain: _Filled, k: int) -> tuple[Tensor, list[Tensor]]:
+    """List Viterbi: the k best scores that end in each tag, ``(B, K, k)``, and for each step their sources.
+
+    A cell (tag, rank) is numbered ``tag * k + rank``; ``sources[t] (B, K * k)`` holds for each cell of step t
+    the cell of the step before. At the first step of a row there is none, and the number means nothing.
+    """
+    batch, _, num_tags = chain.emissions.shape
+    opening = pad(chain.start.unsqueeze(-1), (0, k - 1), value=-torch.inf)
+    lists = chain.emissions.new_full((batch, num_tags, k), -torch.inf)
+    first = _first(chain.mask)
+    sources = []
+    for step, emission in enumerate(chain.emissions.unbind(1)):
+        # (B, to, from, rank)
+        candidates = lists.unsqueeze(1) + chain.transitions.mT.unsqueeze(-1)
+        arrived, source = _highest(candidates.flatten(2), k)
+        arrived = torch.where(first[:, step, None, None], opening, arrived)
+        lists = torch.where(chain.mask[:, step, None, None], arrived + emission.unsqueeze(-1), lists)
+        sources.append(source.flatten(1))
+    return lists, sources
+
+
+def _trace_back(sources: list[Tensor], cells: Tensor, mask: Tensor, k: int) -> Tensor:
+    """``(B, k, T)``: the tags passed on the way to the last ``cells (B, k)``, -1 at masked steps."""
+    tags = []
+    for source, here in zip(reversed(sources), reversed(mask.unsqueeze(-1).unbind(1))):
+        tags.append(torch.where(here, cells // k, -1))
+        cells = torch.where(here, source.gather(1, cells), cells)
+    return torch.stack(tags[::-1], dim=-1) if tags else cells.new_empty(*cells.shape, 0)
+
+
+def _highest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k highest scores of the last axis and where they stand; for k = 1 `torch.max` is twice as fast."""
+    best = scores.max(dim=-1, keepdim=True) if k == 1 else scores.topk(k, dim=-1)
+    return best.values, best.indices
+
+
+def _logsumexp(scores: Tensor, dim: int) -> Tensor:
+    """As `torch.logsumexp`, but sums of nothing but ``-inf`` have gradient 0 instead of NaN."""
+    # The maximum cancels out of the value, so that its gradient is not needed.
+    highest = scores.detach().amax(dim=dim, keepdim=True)
+    highest = highest.masked_fill(highest == -torch.inf, 0.0)
+    total = (scores - highest).exp().sum(dim=dim)
+    dead = total == 0
+    return (total.masked_fill(dead, 1.0).log() + highest.squeeze(dim)).masked_fill(dead, -torch.inf)
+
+
+def _first(mask: Tensor) -> Tensor:
+    """Which step is the first that exists in its row; ``(B, T)``."""
+    return mask & (mask.cumsum(dim=1) == 1)
+
+
+def _last(mask: Tensor) -> Tensor:
+    """Which step is the last that exists in its row; ``(B, T)``."""
+    return _first(mask.flip(1)).flip(1)

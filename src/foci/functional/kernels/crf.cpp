@@ -1,0 +1,1023 @@
+// The linear-chain CRF: log Z or log p(tags) with their gradients, the k best sequences, and the gradient's gradient.
+//
+//     a_t(j)   = Σ_i a_t-1(i)·e^{A_ij}·e^{x_t(j)},   a_1 = e^{start + x_1},   Z = Σ_j a_T(j)·e^{end_j}
+//     b_t-1(i) = Σ_j e^{A_ij}·e^{x_t(j)}·b_t(j),     b_T = e^{end}
+//     ∂ log Z/∂x_t(j) = a_t(j)·b_t(j) / Σ,           ∂ log Z/∂A_ij = Σ_t a_t-1(i)·e^{A_ij}·e^{x_t(j)}·b_t(j) / Σ
+//
+// All arithmetic is in double, whatever the tensors hold. Two ways lead to the same numbers:
+//
+// - by weights: transitions are exponentiated once, emissions once a step, each divided by its largest (so that
+//   all lie in 0..1), and a and b are kept near 1 by powers of two. Weights below e^-DEPTH are dropped, and a row is
+//   only trusted to this way if nothing that was lost can matter; see `total_by_weights`.
+// - by scores: everything stays a logarithm, at the cost of K² exponentials a step. It is right for any scores.
+//
+// Masked steps are never read. -inf is a weight of 0. A row that is impossible has -inf and no gradient; NaN and
+// +inf come out as NaN. Plain C interface; sums are taken in an order that does not depend on the number of threads.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+namespace {
+
+constexpr int64_t LANES = 4;
+typedef double Vector __attribute__((vector_size(LANES * sizeof(double))));
+typedef int64_t Integers __attribute__((vector_size(LANES * sizeof(double))));
+
+constexpr double NEVER = -std::numeric_limits<double>::infinity();
+constexpr double DEPTH = 200;           // three factors of e^-200 are still a normal double
+constexpr double TINY = 0x1p-288;       // about e^-200
+constexpr double NEGLIGIBLE = -40;      // e^-40 of the whole is below double's precision
+constexpr int64_t STEPS = 4;            // steps whose transitions are counted together
+constexpr int64_t GROUPS = 64;          // parts, at most, in which the rows' transitions are counted
+constexpr int64_t COUNTS = 1 << 22;     // doubles, roughly, that these parts may take
+
+enum Way : uint8_t { NO_GRADIENT = 0, BY_WEIGHTS = 1, BY_SCORES = 2 };
+
+int this_thread() {
+#ifdef _OPENMP
+    return omp_get_thread_num();
+#else
+    return 0;
+#endif
+}
+
+Vector all(double x) { return x - Vector{}; }
+
+Vector load(const double* from) {
+    Vector x;
+    std::memcpy(&x, from, sizeof x);
+    return x;
+}
+
+void store(double* to, Vector x) { std::memcpy(to, &x, sizeof x); }
+
+Vector larger(Vector x, Vector y) { return x > y ? x : y; }
+double largest_lane(Vector x) { return std::max(std::max(x[0], x[1]), std::max(x[2], x[3])); }
+double sum_lanes(Vector x) { return (x[0] + x[2]) + (x[1] + x[3]); }
+bool any_lane(Integers x) { return (x[0] | x[1] | x[2] | x[3]) != 0; }
+
+double largest(const double* x, int64_t W) {
+    Vector top = load(x);
+    for (int64_t j = LANES; j < W; j += LANES) top = larger(load(x + j), top);
+    return largest_lane(top);
+}
+
+// e^x to about one unit in the last place, for x up to 700; 0 below -700 (and for -inf), NaN for NaN.
+Vector exponential(Vector x) {
+    const Vector shift = all(0x1.8p52);  // adding it rounds to a whole number, kept in the low bits
+    const Vector shifted = x * all(0x1.71547652b82fep0) + shift;
+    const Vector n = shifted - shift;
+    const Vector f = (x - n * all(0x1.62e42fefa3800p-1)) - n * all(0x1.ef35793c76730p-45);  // x − n·ln 2
+    Vector p = all(1.0 / 6227020800);
+    p = p * f + all(1.0 / 479001600);
+    p = p * f + all(1.0 / 39916800);
+    p = p * f + all(1.0 / 3628800);
+    p = p * f + all(1.0 / 362880);
+    p = p * f + all(1.0 / 40320);
+    p = p * f + all(1.0 / 5040);
+    p = p * f + all(1.0 / 720);
+    p = p * f + all(1.0 / 120);
+    p = p * f + all(1.0 / 24);
+    p = p * f + all(1.0 / 6);
+    p = p * f + all(0.5);
+    p = p * f + all(1.0);
+    p = p * f + all(1.0);
+    const Vector power = (Vector)((Integers)p + ((Integers)shifted << 52));
+    return x < all(-700) ? Vector{} : x == x ? power : x;
+}
+
+double exponential(double x) { return exponential(all(x))[0]; }
+
+int64_t exponent_of(double x) {  // of a normal number
+    int64_t bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    return (bits >> 52 & 0x7ff) - 1023;
+}
+
+double power_of_two(int64_t exponent) {
+    const int64_t bits = (exponent + 1023) << 52;
+    double x;
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+int64_t padded(int64_t K) { return (K + LANES - 1) / LANES * LANES; }
+
+// out[j] = Σ_i x[i]·matrix[i, j] for some vectors of j; two sums each, so that no addition waits for the one before.
+template <int count>
+void multiply_some(const double* x, const double* matrix, int64_t K, int64_t W, double* out) {
+    Vector even[count] = {}, odd[count] = {};
+    int64_t i = 0;
+    for (; i + 2 <= K; i += 2) {
+        const double* row = matrix + i * W;
+        const Vector x0 = all(x[i]), x1 = all(x[i + 1]);
+        for (int v = 0; v < count; v++) even[v] += x0 * load(row + v * LANES);
+        for (int v = 0; v < count; v++) odd[v] += x1 * load(row + W + v * LANES);
+    }
+    if (i < K)
+        for (int v = 0; v < count; v++) even[v] += all(x[i]) * load(matrix + i * W + v * LANES);
+    for (int v = 0; v < count; v++) store(out + v * LANES, even[v] + odd[v]);
+}
+
+void multiply(const double* x, const double* matrix, int64_t K, int64_t W, double* out) {
+    int64_t j = 0;
+    for (; j + 6 * LANES <= W; j += 6 * LANES) multiply_some<6>(x, matrix + j, K, W, out + j);
+    switch ((W - j) / LANES) {
+        case 5: return multiply_some<5>(x, matrix + j, K, W, out + j);
+        case 4: return multiply_some<4>(x, matrix + j, K, W, out + j);
+        case 3: return multiply_some<3>(x, matrix + j, K, W, out + j);
+        case 2: return multiply_some<2>(x, matrix + j, K, W, out + j);
+        case 1: return multiply_some<1>(x, matrix + j, K, W, out + j);
+    }
+}
+
+// out[j] = max_i x[i] + matrix[i, j]: the same in the algebra of Viterbi.
+template <int count>
+void best_some(const double* x, const double* matrix, int64_t K, int64_t W, double* out) {
+    Vector best[count];
+    for (int v = 0; v < count; v++) best[v] = all(NEVER);
+    for (int64_t i = 0; i < K; i++)
+        for (int v = 0; v < count; v++) best[v] = larger(all(x[i]) + load(matrix + i * W + v * LANES), best[v]);
+    for (int v = 0; v < count; v++) store(out + v * LANES, best[v]);
+}
+
+void best(const double* x, const double* matrix, int64_t K, int64_t W, double* out) {
+    int64_t j = 0;
+    for (; j + 4 * LANES <= W; j += 4 * LANES) best_some<4>(x, matrix + j, K, W, out + j);
+    for (; j < W; j += LANES) best_some<1>(x, matrix + j, K, W, out + j);
+}
+
+// out[j] = log Σ_i e^{x[i] + matrix[i, j]}: the same in logarithms.
+void log_multiply(const double* x, const double* matrix, int64_t K, int64_t W, double* out) {
+    best(x, matrix, K, W, out);
+    for (int64_t j = 0; j < W; j += LANES) {
+        const Vector top = load(out + j);
+        const Vector from = top == all(NEVER) ? Vector{} : top;  // -inf − -inf would be NaN
+        Vector sum{};
+        for (int64_t i = 0; i < K; i++) sum += exponential(all(x[i]) + load(matrix + i * W + j) - from);
+        for (int64_t l = 0; l < LANES; l++) out[j + l] = from[l] + std::log(sum[l]);
+    }
+}
+
+double log_sum(const double* x, const double* y, int64_t W) {  // log Σ_j e^{x[j] + y[j]}
+    double top = NEVER, sum = 0;
+    for (int64_t j = 0; j < W; j++) top = std::max(top, x[j] + y[j]);
+    if (top == NEVER) top = 0;
+    for (int64_t j = 0; j < W; j += LANES) sum += sum_lanes(exponential(load(x + j) + load(y + j) - all(top)));
+    return top + std::log(sum);
+}
+
+// counts[i, j] += Σ_s rows[s][i]·columns[s, j], a few steps s at once.
+template <int steps>
+void count_moves(const double* const* rows, const double* columns, int64_t K, int64_t W, double* counts) {
+    for (int64_t i = 0; i < K; i++) {
+        Vector weights[steps];
+        for (int s = 0; s < steps; s++) weights[s] = all(rows[s][i]);
+        for (int64_t j = 0; j < W; j += LANES) {
+            Vector sum = load(counts + i * W + j);
+            for (int s = 0; s < steps; s++) sum += weights[s] * load(columns + s * W + j);
+            store(counts + i * W + j, sum);
+        }
+    }
+}
+
+template <typename Real>
+struct Chain {
+    const Real *emissions, *transitions, *start, *end;
+    const uint8_t* mask;  // null: every step exists
+    int64_t B, T, K, W;
+
+    bool exists(int64_t b, int64_t t) const { return !mask || mask[b * T + t]; }
+    int64_t next(int64_t b, int64_t t) const {  // the first step from t on that exists, or T
+        while (t < T && !exists(b, t)) t++;
+        return t;
+    }
+    int64_t last(int64_t b, int64_t t) const {  // the last step up to t that exists, or -1
+        while (t >= 0 && !exists(b, t)) t--;
+        return t;
+    }
+    const Real* emission(int64_t b, int64_t t) const { return emissions + (b * T + t) * K; }
+};
+
+template <typename Real>
+void copy_scores(const Real* from, int64_t K, int64_t W, double* to) {
+    for (int64_t j = 0; j < K; j++) to[j] = from[j];
+    for (int64_t j = K; j < W; j++) to[j] = NEVER;
+}
+
+// e^{score − top}; what is below e^-DEPTH is dropped, and `nearest` remembers the highest that was.
+void weigh(const double* scores, double top, int64_t W, double* weights, Vector& nearest) {
+    for (int64_t j = 0; j < W; j += LANES) {
+        const Vector below = load(scores + j) - all(top);
+        const Integers dropped = below < all(-DEPTH);
+        nearest = larger(dropped ? below : all(NEVER), nearest);
+        store(weights + j, dropped ? Vector{} : exponential(below));
+    }
+}
+
+// What all rows share: transitions, start and end as scores, and as weights with the scores they were divided by.
+struct Model {
+    int64_t K, W;
+    double *scores, *scores_back, *start_scores, *end_scores;  // scores[i, j], scores_back[j, i]; padded with -inf
+    double *weights, *weights_back, *start, *end;              // padded with 0
+    double top, start_top, end_top;
+    double nearest = NEVER;  // the highest weight that was dropped, as a logarithm
+    bool tame = true;        // no NaN, no +inf
+
+    static int64_t size(int64_t K) { return 4 * (K + 1) * padded(K); }
+
+    template <typename Real>
+    Model(const Chain<Real>& chain, double* room) : K(chain.K), W(chain.W) {
+        for (double** matrix : {&scores, &scores_back, &weights, &weights_back}) {
+            *matrix = room;
+            room += K * W;
+        }
+        for (double** vector : {&start_scores, &end_scores, &start, &end}) {
+            *vector = room;
+            room += W;
+        }
+        for (int64_t i = 0; i < K; i++) copy_scores(chain.transitions + i * K, K, W, scores + i * W);
+        std::fill_n(scores_back, K * W, NEVER);
+        for (int64_t i = 0; i < K; i++)
+            for (int64_t j = 0; j < K; j++) scores_back[j * W + i] = scores[i * W + j];
+        copy_scores(chain.start, K, W, start_scores);
+        copy_scores(chain.end, K, W, end_scores);
+    }
+
+    void exponentiate() {
+        top = weigh_all(scores, K, weights);
+        start_top = weigh_all(start_scores, 1, start);
+        end_top = weigh_all(end_scores, 1, end);
+        std::fill_n(weights_back, K * W, 0.0);
+        for (int64_t i = 0; i < K; i++)
+            for (int64_t j = 0; j < K; j++) weights_back[j * W + i] = weights[i * W + j];
+    }
+
+   private:
+    double weigh_all(const double* from, int64_t rows, double* to) {
+        double highest = NEVER;
+        for (int64_t n = 0; n < rows * W; n++) {
+            highest = std::max(highest, from[n]);
+            tame &= from[n] < -NEVER;  // false for NaN, too
+        }
+        if (highest == NEVER) highest = 0;  // nothing is allowed, all weights are 0
+        Vector dropped = all(NEVER);
+        for (int64_t i = 0; i < rows; i++) weigh(from + i * W, highest, W, to + i * W, dropped);
+        nearest = std::max(nearest, largest_lane(dropped));
+        return highest;
+    }
+};
+
+// The room of one thread.
+struct Room {
+    double *scores, *weights, *first, *second, *third, *columns, *counts, *slopes;
+
+    static int64_t size(int64_t T, int64_t K) { return (5 + STEPS + K + T) * padded(K); }
+
+    Room(double* rooms, int64_t T, int64_t K) {
+        const int64_t W = padded(K);
+        scores = rooms + this_thread() * size(T, K);
+        weights = scores + W;
+        first = weights + W;
+        second = first + W;
+        third = second + W;
+        columns = third + W;
+        counts = columns + STEPS * W;
+        slopes = counts + K * W;  // (T, W)
+        std::fill_n(scores, W, NEVER);  // the padding stays
+    }
+};
+
+// The weights of a step's emissions, divided by e^top, which is returned. `sane` turns false for NaN.
+template <typename Real>
+double weigh_emission(const Chain<Real>& chain, int64_t b, int64_t t, Room& room, Vector& nearest, Integers& sane) {
+    const Real* emission = chain.emission(b, t);
+    for (int64_t j = 0; j < chain.K; j++) room.scores[j] = emission[j];
+    const double top = largest(room.scores, chain.W);
+    for (int64_t j = 0; j < chain.W; j += LANES) sane &= load(room.scores + j) <= all(top);
+    weigh(room.scores, top, chain.W, room.weights, nearest);
+    return top;
+}
+
+// log Z by weights, and a_t into `kept` where it is not null; NaN where this way cannot be trusted.
+//
+// Every a is 0 or at least TINY, transitions and emissions are 0 or at least e^-DEPTH, so that no product is lost:
+// 0 means that no sequence comes through here, other than by something that was dropped. Those sequences weigh no
+// more than e^nearest each, and there are K^n of them: together they must be negligible.
+template <typename Real>
+double total_by_weights(const Chain<Real>& chain, const Model& model, int64_t b, Room& room, double* kept) {
+    constexpr double UNKNOWN = std::numeric_limits<double>::quiet_NaN();
+    const int64_t K = chain.K, W = chain.W;
+    if (!model.tame) return UNKNOWN;
+    Integers sane = ~Integers{}, tiny{};
+    Vector nearest = all(model.nearest);
+    double tops = model.start_top + model.end_top;
+    int64_t exponents = 0, steps = 0;
+    double *before = nullptr, *a = nullptr;
+    for (int64_t t = chain.next(b, 0); t < chain.T; t = chain.next(b, t + 1)) {
+        tops += weigh_emission(chain, b, t, room, nearest, sane);
+        before = a;
+        a = kept ? kept + t * W : before == room.first ? room.second : room.first;
+        if (before) {
+            multiply(before, model.weights, K, W, a);
+            tops += model.top;
+        } else {
+            std::copy_n(model.start, W, a);
+        }
+        Vector top{};
+        for (int64_t j = 0; j < W; j += LANES) {
+            const Vector here = load(a + j) * load(room.weights + j);
+            top = larger(here, top);
+            store(a + j, here);
+        }
+        const double highest = largest_lane(top);
+        if (!(highest > 0)) return UNKNOWN;
+        const int64_t exponent = exponent_of(highest);
+        const Vector scale = all(power_of_two(-exponent));
+        for (int64_t j = 0; j < W; j += LANES) {
+            const Vector here = load(a + j) * scale;
+            tiny |= (here > Vector{}) & (here < all(TINY));
+            store(a + j, here);
+        }
+        exponents += exponent;
+        steps++;
+    }
+    Vector sum{};
+    for (int64_t j = 0; j < W; j += LANES) sum += load(a + j) * load(model.end + j);
+    const double total = sum_lanes(sum);
+    if (!(total > 0) || any_lane(~sane) || any_lane(tiny)) return UNKNOWN;
+    const double log_total = std::log(total) + exponents * 0.69314718055994530942;
+    const double lost = steps * std::log(static_cast<double>(K)) + largest_lane(nearest);
+    return lost - log_total < NEGLIGIBLE ? log_total + tops : UNKNOWN;
+}
+
+// log Z by scores, and log a_t, up to a constant for each step, into `kept` where it is not null.
+template <typename Real>
+double total_by_scores(const Chain<Real>& chain, const Model& model, int64_t b, Room& room, double* kept) {
+    const int64_t K = chain.K, W = chain.W;
+    double *before = nullptr, *a = nullptr, tops = 0;
+    for (int64_t t = chain.next(b, 0); t < chain.T; t = chain.next(b, t + 1)) {
+        before = a;
+        a = kept ? kept + t * W : before == room.first ? room.second : room.first;
+        if (before)
+            log_multiply(before, model.scores, K, W, a);
+        else
+            std::copy_n(model.start_scores, W, a);
+        const Real* emission = chain.emission(b, t);
+        for (int64_t j = 0; j < K; j++) a[j] += emission[j];
+        const double top = largest(a, W);
+        if (std::isfinite(top)) {  // near 0 they keep their digits
+            for (int64_t j = 0; j < W; j++) a[j] -= top;
+            tops += top;
+        }
+    }
+    return log_sum(a, model.end_scores, W) + tops;
+}
+
+// Where a row's gradient goes: times `scale` to its emissions, and added to its group's counts.
+template <typename Real>
+struct Gradient {
+    double scale;
+    Real* emissions;                      // (T, K)
+    double *transitions, *start, *end;    // of the group; null where only the emissions' gradient is wanted
+
+    void put(const Chain<Real>& chain, int64_t t, const double* marginals) const {
+        for (int64_t j = 0; j < chain.K; j++) emissions[t * chain.K + j] = static_cast<Real>(scale * marginals[j]);
+    }
+    void clear(const Chain<Real>& chain, int64_t b, bool every_step) const {  // masked steps, or all
+        for (int64_t t = 0; t < chain.T; t++)
+            if (every_step || !chain.exists(b, t)) std::fill_n(emissions + t * chain.K, chain.K, Real{});
+    }
+    void add(double* to, const double* counts, int64_t size) const {
+        for (int64_t n = 0; n < size; n++) to[n] += scale * counts[n];
+    }
+};
+
+// Marginals of one step from a and b, which loses what a cannot reach; returns their sum before it was made 1.
+double share(const double* a, double* b, int64_t W, double* marginals) {
+    Vector sum{};
+    for (int64_t j = 0; j < W; j += LANES) {
+        const Vector here = load(a + j), after = here > Vector{} ? load(b + j) : Vector{};
+        store(b + j, after);
+        store(marginals + j, here * after);
+        sum += here * after;
+    }
+    const double total = sum_lanes(sum);
+    for (int64_t j = 0; j < W; j += LANES) store(marginals + j, load(marginals + j) / all(total));
+    return total;
+}
+
+// The gradient of log Z of a row that `total_by_weights` was trusted with. Since b is 0 where a is, and a is at
+// least TINY elsewhere, the sum of a·b is never small: what underflows in b does not matter.
+template <typename Real>
+void gradient_by_weights(const Chain<Real>& chain, const Model& model, int64_t row, Room& room, const double* kept,
+                         const Gradient<Real>& gradient) {
+    const int64_t K = chain.K, W = chain.W;
+    double *b = room.first, *marginals = room.second;
+    Vector nearest{};
+    Integers sane{};
+    const double* rows[STEPS];
+    int waiting = 0;
+    if (gradient.transitions) std::fill_n(room.counts, K * W, 0.0);
+    int64_t t = chain.last(row, chain.T - 1);
+    std::copy_n(model.end, W, b);
+    share(kept + t * W, b, W, marginals);
+    gradient.put(chain, t, marginals);
+    if (gradient.end) gradient.add(gradient.end, marginals, K);
+    for (int64_t before = chain.last(row, t - 1); before >= 0; t = before, before = chain.last(row, t - 1)) {
+        weigh_emission(chain, row, t, room, nearest, sane);
+        double* c = room.columns + waiting * W;
+        const Vector scale = all(power_of_two(-exponent_of(largest(b, W))));
+        for (int64_t j = 0; j < W; j += LANES) store(c + j, load(room.weights + j) * (load(b + j) * scale));
+        multiply(c, model.weights_back, K, W, b);
+        const double sum = share(kept + before * W, b, W, marginals);
+        gradient.put(chain, before, marginals);
+        if (!gradient.transitions) continue;
+        for (int64_t j = 0; j < W; j += LANES) store(c + j, load(c + j) * all(1 / sum));
+        rows[waiting++] = kept + before * W;
+        if (waiting == STEPS) {
+            count_moves<STEPS>(rows, room.columns, K, W, room.counts);
+            waiting = 0;
+        }
+    }
+    if (gradient.start) gradient.add(gradient.start, marginals, K);
+    if (!gradient.transitions) return;
+    for (int s = 0; s < waiting; s++) count_moves<1>(rows + s, room.columns + s * W, K, W, room.counts);
+    for (int64_t n = 0; n < K * W; n++) room.counts[n] *= model.weights[n];
+    gradient.add(gradient.transitions, room.counts, K * W);
+}
+
+template <typename Real>
+void gradient_by_scores(const Chain<Real>& chain, const Model& model, int64_t row, Room& room, const double* kept,
+                        const Gradient<Real>& gradient) {
+    const int64_t K = chain.K, W = chain.W;
+    double *b = room.first, *marginals = room.second, *c = room.columns;
+    const auto put = [&](int64_t t) {  // makes the sum of e^{a + b} 1
+        const double total = log_sum(kept + t * W, b, W);
+        for (int64_t j = 0; j < W; j += LANES) {
+            store(b + j, load(b + j) - all(total));
+            store(marginals + j, exponential(load(kept + t * W + j) + load(b + j)));
+        }
+        gradient.put(chain, t, marginals);
+        return total;
+    };
+    if (gradient.transitions) std::fill_n(room.counts, K * W, 0.0);
+    int64_t t = chain.last(row, chain.T - 1);
+    std::copy_n(model.end_scores, W, b);
+    put(t);
+    if (gradient.end) gradient.add(gradient.end, marginals, K);
+    for (int64_t before = chain.last(row, t - 1); before >= 0; t = before, before = chain.last(row, t - 1)) {
+        const Real* emission = chain.emission(row, t);
+        for (int64_t j = 0; j < W; j++) c[j] = j < K ? b[j] + emission[j] : NEVER;
+        log_multiply(c, model.scores_back, K, W, b);
+        const double total = put(before);
+        if (!gradient.transitions) continue;
+        for (int64_t i = 0; i < K; i++) {
+            const Vector here = all(kept[before * W + i] - total);
+            for (int64_t j = 0; j < W; j += LANES) {
+                double* count = room.counts + i * W + j;
+                store(count, load(count) + exponential(here + load(model.scores + i * W + j) + load(c + j)));
+            }
+        }
+    }
+    if (gradient.start) gradient.add(gradient.start, marginals, K);
+    if (gradient.transitions) gradient.add(gradient.transitions, room.counts, K * W);
+}
+
+
+// --- the gradient of the marginals: the second derivative of log Z, times a gradient v (B, T, K)
+//
+// It is the derivative of log Z's gradient as emissions move along v, so a and b are followed with their slopes:
+//     a'_t(j) = Σ_i a'_t-1(i)·e^{A_ij}·e^{x_t(j)} + a_t(j)·v_t(j),     and b' likewise from the end.
+// Only slopes relative to one another matter at a step; a constant is taken off, so that they stay small.
+
+// slope −= a·constant, such that it is 0 where a is largest.
+void centre(const double* a, double* slope, int64_t W) {
+    const int64_t at = std::max_element(a, a + W) - a;
+    const Vector constant = all(slope[at] / a[at]);
+    for (int64_t j = 0; j < W; j += LANES) store(slope + j, load(slope + j) - load(a + j) * constant);
+}
+
+template <typename Real>
+void add_product(const Real* v, const double* a, int64_t K, double* slope) {
+    for (int64_t j = 0; j < K; j++) slope[j] += a[j] * v[j];
+}
+
+template <typename Real>
+void curvature_by_weights(const Chain<Real>& chain, const Model& model, int64_t row, Room& room, const double* kept,
+                          const Real* v, const Gradient<Real>& gradient) {
+    const int64_t T = chain.T, K = chain.K, W = chain.W;
+    Vector nearest{};
+    Integers sane{};
+    const auto a = [&](int64_t t) { return kept + t * W; };
+    const auto slope = [&](int64_t t) { return room.slopes + t * W; };
+    int64_t before = -1;
+    for (int64_t t = chain.next(row, 0); t < T; before = t, t = chain.next(row, t + 1)) {
+        std::fill_n(slope(t), W, 0.0);
+        if (before >= 0) {
+            weigh_emission(chain, row, t, room, nearest, sane);
+            multiply(slope(before), model.weights, K, W, slope(t));
+            // The power of two that a_t was multiplied by, from one of its entries.
+            const int64_t at = std::max_element(a(t), a(t) + W) - a(t);
+            double sum = 0;
+            for (int64_t i = 0; i < K; i++) sum += a(before)[i] * model.weights_back[at * W + i];
+            const double scale = a(t)[at] / (sum * room.weights[at]);
+            for (int64_t j = 0; j < W; j++) slope(t)[j] *= room.weights[j] * scale;
+        }
+        add_product(v + t * K, a(t), K, slope(t));
+        centre(a(t), slope(t), W);
+    }
+
+    double *b = room.first, *b_slope = room.second, *marginals = room.third;
+    double *c = room.columns, *c_slope = c + W;
+    // The marginals' slopes at a step, from a, b and their slopes; returns Σ a·b and its slope over it.
+    const auto put = [&](int64_t t, double& mean) {
+        const double total = share(a(t), b, W, marginals);
+        double sum = 0;
+        for (int64_t j = 0; j < W; j++) {
+            b_slope[j] = a(t)[j] > 0 ? b_slope[j] : 0;
+            sum += slope(t)[j] * b[j] + a(t)[j] * b_slope[j];
+        }
+        mean = sum / total;
+        for (int64_t j = 0; j < W; j++)
+            marginals[j] = (slope(t)[j] * b[j] + a(t)[j] * b_slope[j]) / total - marginals[j] * mean;
+        gradient.put(chain, t, marginals);
+        return total;
+    };
+    std::fill_n(room.counts, K * W, 0.0);
+    int64_t t = chain.last(row, T - 1);
+    double mean;
+    std::copy_n(model.end, W, b);
+    std::fill_n(b_slope, W, 0.0);
+    put(t, mean);
+    gradient.add(gradient.end, marginals, K);
+    for (before = chain.last(row, t - 1); before >= 0; t = before, before = chain.last(row, t - 1)) {
+        weigh_emission(chain, row, t, room, nearest, sane);
+        centre(b, b_slope, W);
+        const double scale = power_of_two(-exponent_of(largest(b, W)));
+        for (int64_t j = 0; j < W; j++) {
+            c[j] = room.weights[j] * (b[j] * scale);
+            c_slope[j] = room.weights[j] * (b_slope[j] * scale);
+        }
+        add_product(v + t * K, c, K, c_slope);
+        multiply(c, model.weights_back, K, W, b);
+        multiply(c_slope, model.weights_back, K, W, b_slope);
+        const double total = put(before, mean);
+        for (int64_t j = 0; j < W; j++) {
+            c[j] /= total;
+            c_slope[j] = c_slope[j] / total - c[j] * mean;
+        }
+        const double* rows[] = {slope(before), a(before)};
+        count_moves<2>(rows, c, K, W, room.counts);
+    }
+    gradient.add(gradient.start, marginals, K);
+    for (int64_t n = 0; n < K * W; n++) room.counts[n] *= model.weights[n];
+    gradient.add(gradient.transitions, room.counts, K * W);
+}
+
+// The same in logarithms; a slope is that of the logarithm.
+template <typename Real>
+void curvature_by_scores(const Chain<Real>& chain, const Model& model, int64_t row, Room& room, const double* kept,
+                         const Real* v, const Gradient<Real>& gradient) {
+    const int64_t T = chain.T, K = chain.K, W = chain.W;
+    const auto a = [&](int64_t t) { return kept + t * W; };
+    const auto slope = [&](int64_t t) { return room.slopes + t * W; };
+    double *b = room.first, *b_slope = room.second, *marginals = room.third;
+    double *c = room.columns, *c_slope = c + W, *sums = c_slope + W;
+    // to[j] = Σ_i e^{x[i] + matrix[i, j] − sums[j]}·slopes[i]: the mean of the slopes that lead to j
+    const auto mean_slopes = [&](const double* x, const double* matrix, const double* slopes, double* to) {
+        for (int64_t j = 0; j < W; j += LANES) {
+            const Vector sum = load(sums + j), from = sum == all(NEVER) ? Vector{} : sum;
+            Vector mean{};
+            for (int64_t i = 0; i < K; i++)
+                mean += exponential(all(x[i]) + load(matrix + i * W + j) - from) * all(slopes[i]);
+            store(to + j, mean);
+        }
+    };
+    int64_t before = -1;
+    for (int64_t t = chain.next(row, 0); t < T; before = t, t = chain.next(row, t + 1)) {
+        std::fill_n(slope(t), W, 0.0);
+        if (before >= 0) {
+            log_multiply(a(before), model.scores, K, W, sums);
+            mean_slopes(a(before), model.scores, slope(before), slope(t));
+        }
+        for (int64_t j = 0; j < K; j++) slope(t)[j] += v[t * K + j];
+    }
+    const auto put = [&](int64_t t, double& mean) {
+        const double total = log_sum(a(t), b, W);
+        mean = 0;
+        for (int64_t j = 0; j < W; j++) {
+            b[j] -= total;
+            marginals[j] = exponential(a(t)[j] + b[j]);
+            mean += marginals[j] * (slope(t)[j] + b_slope[j]);
+        }
+        for (int64_t j = 0; j < W; j++) marginals[j] *= slope(t)[j] + b_slope[j] - mean;
+        gradient.put(chain, t, marginals);
+        return total;
+    };
+    std::fill_n(room.counts, K * W, 0.0);
+    int64_t t = chain.last(row, T - 1);
+    double mean;
+    std::copy_n(model.end_scores, W, b);
+    std::fill_n(b_slope, W, 0.0);
+    put(t, mean);
+    gradient.add(gradient.end, marginals, K);
+    for (before = chain.last(row, t - 1); before >= 0; t = before, before = chain.last(row, t - 1)) {
+        for (int64_t j = 0; j < W; j++) {
+            c[j] = j < K ? b[j] + chain.emission(row, t)[j] : NEVER;
+            c_slope[j] = j < K ? b_slope[j] + v[t * K + j] : 0;
+        }
+        log_multiply(c, model.scores_back, K, W, b);
+        std::copy_n(b, W, sums);
+        mean_slopes(c, model.scores_back, c_slope, b_slope);
+        const double total = put(before, mean);
+        for (int64_t i = 0; i < K; i++)
+            for (int64_t j = 0; j < W; j += LANES) {
+                const Vector move = all(a(before)[i] - total) + load(model.scores + i * W + j) + load(c + j);
+                const Vector rise = all(slope(before)[i] - mean) + load(c_slope + j);
+                double* count = room.counts + i * W + j;
+                store(count, load(count) + exponential(move) * rise);
+            }
+    }
+    gradient.add(gradient.start, marginals, K);
+    gradient.add(gradient.transitions, room.counts, K * W);
+}
+
+// Calls visit(step, tag, the tag before or -1) for every step of a sequence that exists; false, without any call,
+// where a tag is none.
+template <typename Real, typename Visit>
+bool follow(const Chain<Real>& chain, int64_t b, const int64_t* tags, Visit visit) {
+    for (int64_t t = chain.next(b, 0); t < chain.T; t = chain.next(b, t + 1))
+        if (tags[t] < 0 || tags[t] >= chain.K) return false;
+    int64_t before = -1;
+    for (int64_t t = chain.next(b, 0); t < chain.T; t = chain.next(b, t + 1)) {
+        visit(t, tags[t], before);
+        before = tags[t];
+    }
+    return true;
+}
+
+template <typename Real>
+double score_of(const Chain<Real>& chain, const Model& model, int64_t b, const int64_t* tags, bool& known) {
+    double score = 0;
+    int64_t last = -1;
+    known = follow(chain, b, tags, [&](int64_t t, int64_t tag, int64_t before) {
+        score += before < 0 ? model.start_scores[tag] : model.scores[before * model.W + tag];
+        score += chain.emission(b, t)[tag];
+        last = tag;
+    });
+    return last < 0 ? score : score + model.end_scores[last];
+}
+
+// Adds the gradient of a sequence's score.
+template <typename Real>
+void add_sequence(const Chain<Real>& chain, int64_t b, const int64_t* tags, double scale, const Gradient<Real>& to) {
+    int64_t last = -1;
+    follow(chain, b, tags, [&](int64_t t, int64_t tag, int64_t before) {
+        to.emissions[t * chain.K + tag] += static_cast<Real>(scale);
+        (before < 0 ? to.start[tag] : to.transitions[before * chain.W + tag]) += scale;
+        last = tag;
+    });
+    if (last >= 0) to.end[last] += scale;
+}
+
+// The rows' transitions are counted in parts, and the parts added up in their order.
+struct Groups {
+    int64_t count, rows, size;
+    double* counts;
+
+    static int64_t number(int64_t B, int64_t K) {
+        return std::max<int64_t>(1, std::min({B, GROUPS, std::max<int64_t>(4, COUNTS / ((K + 2) * padded(K)))}));
+    }
+    static int64_t room(int64_t B, int64_t K) { return number(B, K) * (K + 2) * padded(K); }
+
+    Groups(double* room, int64_t B, int64_t K) : count(number(B, K)), size((K + 2) * padded(K)), counts(room) {
+        rows = (B + count - 1) / count;
+        std::fill_n(counts, count * size, 0.0);
+    }
+
+    template <typename Real>
+    Gradient<Real> gradient(const Chain<Real>& chain, int64_t group, int64_t b, double scale, Real* emissions) const {
+        double* own = counts + group * size;
+        return {scale, emissions + b * chain.T * chain.K, own, own + chain.K * chain.W, own + (chain.K + 1) * chain.W};
+    }
+
+    template <typename Real>
+    void add_up(const Chain<Real>& chain, Real* transitions, Real* start, Real* end) const {
+        for (int64_t group = 1; group < count; group++)
+            for (int64_t n = 0; n < size; n++) counts[n] += counts[group * size + n];
+        for (int64_t i = 0; i < chain.K + 2; i++) {
+            Real* to = i < chain.K ? transitions + i * chain.K : i == chain.K ? start : end;
+            for (int64_t j = 0; j < chain.K; j++) to[j] = static_cast<Real>(counts[i * chain.W + j]);
+        }
+    }
+};
+
+// totals (B): log Z, or log p(tags) where tags (B, T) is not null. ways (B) and kept (B, T, W) are for the
+// gradient; kept may be null. Returns how many rows have a tag that is none.
+template <typename Real>
+int64_t total(const Chain<Real>& chain, const int64_t* tags, double* scratch, Real* totals, uint8_t* ways, double* kept,
+              int threads) {
+    Model model(chain, scratch);
+    model.exponentiate();
+    double* rooms = scratch + Model::size(chain.K);
+    int64_t unknown = 0;
+#pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1) reduction(+ : unknown)
+    for (int64_t b = 0; b < chain.B; b++) {
+        Room room(rooms, chain.T, chain.K);
+        bool known = true;
+        const double score = tags ? score_of(chain, model, b, tags + b * chain.T, known) : 0;
+        unknown += !known;
+        ways[b] = NO_GRADIENT;
+        totals[b] = static_cast<Real>(score);  // of an empty row, and of forbidden tags
+        if (score == NEVER || chain.next(b, 0) == chain.T) continue;
+        double* own = kept ? kept + b * chain.T * chain.W : nullptr;
+        double log_z = total_by_weights(chain, model, b, room, own);
+        ways[b] = BY_WEIGHTS;
+        if (std::isnan(log_z)) {
+            log_z = total_by_scores(chain, model, b, room, own);
+            ways[b] = log_z == NEVER ? NO_GRADIENT : BY_SCORES;
+        }
+        totals[b] = static_cast<Real>(tags ? score - log_z : log_z);
+    }
+    return unknown;
+}
+
+// The gradients of Σ grad·totals. transitions, start and end may be null, if there are no tags.
+template <typename Real>
+void gradients(const Chain<Real>& chain, const int64_t* tags, const Real* grad, const uint8_t* ways, const double* kept,
+               double* scratch, Real* emissions, Real* transitions, Real* start, Real* end, int threads) {
+    Model model(chain, scratch);
+    model.exponentiate();
+    double* rooms = scratch + Model::size(chain.K);
+    const Groups groups(rooms + threads * Room::size(chain.T, chain.K), chain.B, chain.K);
+#pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
+    for (int64_t group = 0; group < groups.count; group++) {
+        Room room(rooms, chain.T, chain.K);
+        for (int64_t b = group * groups.rows; b < std::min(chain.B, (group + 1) * groups.rows); b++) {
+            const double scale = grad[b];
+            Gradient<Real> to = groups.gradient(chain, group, b, tags ? -scale : scale, emissions);
+            if (!transitions) to.transitions = to.start = to.end = nullptr;
+            const bool any = ways[b] != NO_GRADIENT && scale != 0;
+            to.clear(chain, b, !any);
+            if (!any) continue;
+            const double* own = kept + b * chain.T * chain.W;
+            const auto compute = ways[b] == BY_WEIGHTS ? gradient_by_weights<Real> : gradient_by_scores<Real>;
+            compute(chain, model, b, room, own, to);
+            if (tags) add_sequence(chain, b, tags + b * chain.T, scale, to);
+        }
+    }
+    if (transitions) groups.add_up(chain, transitions, start, end);
+}
+
+// The gradients of Σ grad·marginals, where grad is (B, T, K).
+template <typename Real>
+void marginal_gradients(const Chain<Real>& chain, const Real* grad, const uint8_t* ways, const double* kept,
+                        double* scratch, Real* emissions, Real* transitions, Real* start, Real* end, int threads) {
+    Model model(chain, scratch);
+    model.exponentiate();
+    double* rooms = scratch + Model::size(chain.K);
+    const Groups groups(rooms + threads * Room::size(chain.T, chain.K), chain.B, chain.K);
+#pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
+    for (int64_t group = 0; group < groups.count; group++) {
+        Room room(rooms, chain.T, chain.K);
+        for (int64_t b = group * groups.rows; b < std::min(chain.B, (group + 1) * groups.rows); b++) {
+            const Gradient<Real> to = groups.gradient(chain, group, b, 1, emissions);
+            to.clear(chain, b, ways[b] == NO_GRADIENT);
+            if (ways[b] == NO_GRADIENT) continue;
+            const auto compute = ways[b] == BY_WEIGHTS ? curvature_by_weights<Real> : curvature_by_scores<Real>;
+            compute(chain, model, b, room, kept + b * chain.T * chain.W, grad + b * chain.T * chain.K, to);
+        }
+    }
+    groups.add_up(chain, transitions, start, end);
+}
+
+// The gradients of Σ grad·scores for sequences (B, k, T).
+template <typename Real>
+void sequence_gradients(const Chain<Real>& chain, const int64_t* tags, int64_t k, const Real* grad, double* scratch,
+                        Real* emissions, Real* transitions, Real* start, Real* end, int threads) {
+    const Groups groups(scratch, chain.B, chain.K);
+#pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
+    for (int64_t group = 0; group < groups.count; group++)
+        for (int64_t b = group * groups.rows; b < std::min(chain.B, (group + 1) * groups.rows); b++) {
+            const Gradient<Real> to = groups.gradient(chain, group, b, 1, emissions);
+            std::fill_n(to.emissions, chain.T * chain.K, Real{});
+            for (int64_t n = b * k; n < (b + 1) * k; n++)
+                if (grad[n] != 0) add_sequence(chain, b, tags + n * chain.T, grad[n], to);
+        }
+    groups.add_up(chain, transitions, start, end);
+}
+
+// Whether NaN stands where the row's sequences pass.
+template <typename Real>
+bool meets_nan(const Chain<Real>& chain, int64_t b) {
+    const auto any = [](const Real* x, int64_t size) {
+        bool found = false;
+        for (int64_t n = 0; n < size; n++) found |= x[n] != x[n];
+        return found;
+    };
+    bool found = false;
+    int64_t steps = 0;
+    for (int64_t t = chain.next(b, 0); t < chain.T; t = chain.next(b, t + 1), steps++)
+        found |= any(chain.emission(b, t), chain.K);
+    if (steps > 0) found |= any(chain.start, chain.K) | any(chain.end, chain.K);
+    return found || (steps > 1 && any(chain.transitions, chain.K * chain.K));
+}
+
+// The first i with the highest x[i] + y[i].
+int64_t first_best(const double* x, const double* y, int64_t K) {
+    int64_t at = 0;
+    double top = NEVER;
+    for (int64_t i = 0; i < K; i++)
+        if (x[i] + y[i] > top) {
+            top = x[i] + y[i];
+            at = i;
+        }
+    return at;
+}
+
+// Viterbi of one row. Only the best scores are kept; which tag they came from is asked again on the way back.
+template <typename Real>
+double decode(const Chain<Real>& chain, const Model& model, int64_t b, double* room, int64_t* tags) {
+    const int64_t K = chain.K, W = chain.W;
+    const double* before = nullptr;
+    for (int64_t t = chain.next(b, 0); t < chain.T; t = chain.next(b, t + 1)) {
+        double* here = room + t * W;
+        if (before)
+            best(before, model.scores, K, W, here);
+        else
+            std::copy_n(model.start_scores, W, here);
+        const Real* emission = chain.emission(b, t);
+        for (int64_t j = 0; j < K; j++) here[j] += emission[j];
+        before = here;
+    }
+    const double* arriving = model.end_scores;
+    double score = NEVER;
+    for (int64_t t = chain.last(b, chain.T - 1); t >= 0; t = chain.last(b, t - 1)) {
+        const int64_t tag = first_best(room + t * W, arriving, K);
+        if (arriving == model.end_scores) score = room[t * W + tag] + arriving[tag];
+        tags[t] = tag;
+        arriving = model.scores_back + tag * W;
+    }
+    return score;
+}
+
+// A sorted list's next entry. Of equal scores the first list's comes first.
+struct Head {
+    double score;
+    int64_t list, rank;
+    bool operator<(const Head& other) const {
+        return score < other.score || (score == other.score && list > other.list);
+    }
+};
+
+// The k highest of lists[i, ·] + extra[i], each list sorted, into `to`, and which entries they are, i·k + rank.
+void merge(const double* lists, const double* extra, int64_t K, int64_t k, Head* heap, double* to, int32_t* from) {
+    int64_t heads = 0;
+    for (int64_t i = 0; i < K; i++) {
+        const double score = lists[i * k] + extra[i];
+        if (score > NEVER) heap[heads++] = {score, i, 0};
+    }
+    std::make_heap(heap, heap + heads);
+    for (int64_t n = 0; n < k; n++) {
+        if (heads == 0) {
+            to[n] = NEVER;
+            from[n] = 0;
+            continue;
+        }
+        std::pop_heap(heap, heap + heads);
+        Head& top = heap[heads - 1];
+        to[n] = top.score;
+        from[n] = static_cast<int32_t>(top.list * k + top.rank);
+        const double next = ++top.rank < k ? lists[top.list * k + top.rank] + extra[top.list] : NEVER;
+        if (next > NEVER) {
+            top.score = next;
+            std::push_heap(heap, heap + heads);
+        } else {
+            heads--;
+        }
+    }
+}
+
+// The room of one thread for the k best, in doubles.
+int64_t decode_room(int64_t T, int64_t K, int64_t k) {
+    const int64_t heap = K * sizeof(Head) / sizeof(double), sources = ((T * K + 1) * k + 1) / 2;
+    return k == 1 ? T * padded(K) : heap + (2 * K + 1) * k + sources;
+}
+
+// List Viterbi: for each tag the k best sequences that end in it.
+template <typename Real>
+void decode_some(const Chain<Real>& chain, const Model& model, int64_t b, int64_t k, double* room, int64_t* tags,
+                 double* scores) {
+    const int64_t T = chain.T, K = chain.K;
+    Head* heap = reinterpret_cast<Head*>(room);
+    double* lists = room + K * sizeof(Head) / sizeof(double);
+    double* next = lists + K * k;
+    int32_t* sources = reinterpret_cast<int32_t*>(next + K * k);
+    bool first = true;
+    for (int64_t t = chain.next(b, 0); t < T; t = chain.next(b, t + 1)) {
+        const Real* emission = chain.emission(b, t);
+        for (int64_t j = 0; j < K; j++) {
+            double* list = next + j * k;
+            if (first) {
+                std::fill_n(list, k, NEVER);
+                list[0] = model.start_scores[j];
+            } else {
+                merge(lists, model.scores_back + j * model.W, K, k, heap, list, sources + (t * K + j) * k);
+            }
+            for (int64_t n = 0; n < k; n++) list[n] += emission[j];
+        }
+        std::swap(lists, next);
+        first = false;
+    }
+    int32_t* cells = sources + T * K * k;
+    merge(lists, model.end_scores, K, k, heap, scores, cells);
+    for (int64_t n = 0; n < k; n++) {
+        if (scores[n] == NEVER) continue;
+        int64_t cell = cells[n];
+        for (int64_t t = chain.last(b, T - 1); t >= 0; t = chain.last(b, t - 1)) {
+            tags[n * T + t] = cell / k;
+            cell = sources[t * K * k + cell];
+        }
+    }
+}
+
+// scores (B, k) and tags (B, k, T) of the k best sequences, best first; -inf and -1 where there are no more.
+template <typename Real>
+void decode_all(const Chain<Real>& chain, int64_t k, double* scratch, Real* scores, int64_t* tags, int threads) {
+    const int64_t T = chain.T;
+    const Model model(chain, scratch);
+    double* rooms = scratch + Model::size(chain.K);
+    const int64_t size = decode_room(T, chain.K, k) + k;
+#pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
+    for (int64_t b = 0; b < chain.B; b++) {
+        double* found = rooms + this_thread() * size;
+        double* room = found + k;
+        int64_t* own = tags + b * k * T;
+        std::fill_n(own, k * T, -1);
+        std::fill_n(found, k, NEVER);
+        if (chain.next(b, 0) == T) {
+            found[0] = 0;  // the empty sequence
+        } else if (k > 1) {
+            decode_some(chain, model, b, k, room, own, found);
+        } else {
+            found[0] = decode(chain, model, b, room, own);
+            if (found[0] == NEVER) std::fill_n(own, T, -1);
+        }
+        const bool spoilt = meets_nan(chain, b);
+        for (int64_t n = 0; n < k; n++)
+            scores[b * k + n] = spoilt ? std::numeric_limits<Real>::quiet_NaN() : static_cast<Real>(found[n]);
+    }
+}
+
+}  // namespace
+
+extern "C" {
+
+// Doubles of scratch that any of the functions below needs; k is 0 for those that do not decode.
+int64_t foci_crf_scratch(int64_t B, int64_t T, int64_t K, int64_t k, int threads) {
+    const int64_t decoding = k ? decode_room(T, K, k) + k : 0;
+    return Model::size(K) + Groups::room(B, K) + threads * (Room::size(T, K) + decoding);
+}
+
+#define CHAIN(Real)                                                                                           \
+    const Real *emissions, const Real *transitions, const Real *start, const Real *end, const uint8_t *mask, \
+        int64_t B, int64_t T, int64_t K
+#define GRADIENTS(Real) Real *to_emissions, Real *to_transitions, Real *to_start, Real *to_end
+#define MADE(Real) Chain<Real>{emissions, transitions, start, end, mask, B, T, K, padded(K)}
+
+#define INTERFACE(Real, suffix)                                                                                      \
+    int64_t foci_crf_total_##suffix(CHAIN(Real), const int64_t* tags, double* scratch, Real* totals, uint8_t* ways,  \
+                                    double* kept, int threads) {                                                     \
+        return total(MADE(Real), tags, scratch, totals, ways, kept, threads);                                        \
+    }                                                                                                                \
+    void foci_crf_gradients_##suffix(CHAIN(Real), const int64_t* tags, const Real* grad, const uint8_t* ways,        \
+                                     const double* kept, double* scratch, GRADIENTS(Real), int threads) {            \
+        gradients(MADE(Real), tags, grad, ways, kept, scratch, to_emissions, to_transitions, to_start, to_end,       \
+                  threads);                                                                                          \
+    }                                                                                                                \
+    void foci_crf_marginal_gradients_##suffix(CHAIN(Real), const Real* grad, const uint8_t* ways,                    \
+                                              const double* kept, double* scratch, GRADIENTS(Real), int threads) {   \
+        marginal_gradients(MADE(Real), grad, ways, kept, scratch, to_emissions, to_transitions, to_start, to_end,    \
+                           threads);                                                                                 \
+    }                                                                                                                \
+    void foci_crf_decode_##suffix(CHAIN(Real), int64_t k, double* scratch, Real* scores, int64_t* tags,              \
+                                  int threads) {                                                                     \
+        decode_all(MADE(Real), k, scratch, scores, tags, threads);                                                   \
+    }                                                                                                                \
+    void foci_crf_sequence_gradients_##suffix(CHAIN(Real), int64_t k, const int64_t* tags, const Real* grad,         \
+                                              double* scratch, GRADIENTS(Real), int threads) {                       \
+        sequence_gradients(MADE(Real), tags, k, grad, scratch, to_emissions, to_transitions, to_start, to_end,       \
+                           threads);                                                                                 \
+    }
+
+INTERFACE(float, float32)
+INTERFACE(double, float64)
+
+}  // extern "C"

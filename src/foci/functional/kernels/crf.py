@@ -1,0 +1,430 @@
+"""The linear-chain CRF without the B×T×K² tensor: log Z and log p(tags), marginals, the k best, and gradients.
+
+    ∂ log Z/∂emissions[t, j] = p(y_t = j),    ∂ log Z/∂transitions[i, j] = Σ_t p(y_t = i, y_t+1 = j)
+
+``crf.cpp`` computes them for float32 and float64 on a CPU; a backward pass keeps B·T·K numbers and no more. Without a
+compiler, on other devices, and wherever something other than eager autograd watches (functional transforms, tensor
+subclasses), `foci.functional.chains` computes the same in plain torch. Tracers see one operator, whatever the
+number of steps.
+
+Accuracy: the kernel computes in double and rounds the result, so that log Z and the scores are as exact as their
+dtype allows; marginals and gradients in float32 have an error of about 1e-7 of the largest. Plain float32 adds the
+rounding of T steps to it: 1e-4 for log Z and its gradients at T = 1000.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from foci.functional import chains
+from foci.functional.chains import Chain
+from foci.functional.kernels.additive import _is_traced, _is_watched
+from foci.functional.kernels.build import Kernel
+
+_THREAD_CELLS = 1 << 17
+"""Moves from tag to tag that make one more thread worth waking."""
+
+_LANES = 4
+"""What ``crf.cpp`` pads the tags to a multiple of."""
+
+_Gradients = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def total(chain: Chain, tags: Tensor | None) -> Tensor:
+    """``log Z (B,)``, or ``log p(tags)`` of ``tags (B, T)``, int64; see `chains.total`."""
+    differentiable = _wants_gradient(chain)
+    if _is_traced():
+        totals: Tensor = _total_op(*chain, tags, differentiable)[0]
+        return totals
+    if _library_for(chain) is None:
+        return chains.total(chain, tags)
+    if differentiable:
+        return _Total.apply(*chain, tags, True)[0]  # type: ignore[no-untyped-call, no-any-return]
+    return _total(*chain, tags, False)[0]
+
+
+def marginals(chain: Chain) -> Tensor:
+    """``p(y_t = tag)``, ``(B, T, K)``; see `chains.marginals`."""
+    if _is_traced():
+        shares: Tensor = _marginals_op(*chain)[0]
+        return shares
+    if _library_for(chain) is None:
+        return chains.marginals(chain)
+    if _wants_gradient(chain):
+        return _Marginals.apply(*chain)[0]  # type: ignore[no-untyped-call, no-any-return]
+    return _marginals(*chain)[0]
+
+
+def best(chain: Chain, k: int) -> tuple[Tensor, Tensor]:
+    """The tags ``(B, k, T)`` and scores ``(B, k)`` of the k best sequences; see `chains.best`."""
+    if _is_traced():
+        scores, tags = _best_op(*chain, k)
+    elif _library_for(chain) is None:
+        return chains.best(chain, k)
+    elif _wants_gradient(chain):
+        scores, tags = _Best.apply(*chain, k)  # type: ignore[no-untyped-call]
+    else:
+        scores, tags = _best(*chain, k)
+    return tags, scores
+
+
+# --- choosing a path
+
+
+def _wants_gradient(chain: Chain) -> bool:
+    return torch.is_grad_enabled() and any(scores.requires_grad for scores in chain[:4])
+
+
+def _library_for(chain: Chain) -> ctypes.CDLL | None:
+    """The compiled kernel, if it serves this chain and is active."""
+    if chain.emissions.device.type != "cpu" or chain.emissions.dtype not in (torch.float32, torch.float64):
+        return None
+    return None if _is_watched(*(part for part in chain if part is not None)) else _KERNEL.library
+
+
+def _plain_gradients(compute: Callable[[Chain], Tensor], chain: Chain, grad: Tensor) -> _Gradients:
+    """The gradients of the plain path."""
+    # Inside an operator torch does not record for autograd, unless it is told to.
+    recording = torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutogradFunctionality, False)
+    with recording, torch.enable_grad():
+        leaves = [scores.detach().requires_grad_() for scores in chain[:4]]
+        answer = compute(Chain(*leaves, chain.mask))
+        e, t, s, d = torch.autograd.grad(answer, leaves, grad, allow_unused=True, materialize_grads=True)
+    return e, t, s, d
+
+
+def _gradients_to_differentiate(
+    compute: Callable[[Chain], Tensor], chain: Chain, grad: Tensor
+) -> tuple[Tensor | None, ...]:
+    """The gradients of the plain path, for ``create_graph=True``: someone wants the gradients' own gradients."""
+    wanted = [scores for scores in chain[:4] if scores.requires_grad]
+    found = torch.autograd.grad(
+        compute(chain), wanted, grad, create_graph=True, allow_unused=True, materialize_grads=True
+    )
+    remaining = iter(found)
+    return tuple(next(remaining) if scores.requires_grad else None for scores in chain[:4])
+
+
+# --- the compiled path
+
+_ADDRESS, _SIZE, _COUNT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+_CHAIN = [*[_ADDRESS] * 5, *[_SIZE] * 3]
+_SIGNATURES = {
+    "total": [*_CHAIN, *[_ADDRESS] * 5, _COUNT],
+    "gradients": [*_CHAIN, *[_ADDRESS] * 9, _COUNT],
+    "marginal_gradients": [*_CHAIN, *[_ADDRESS] * 8, _COUNT],
+    "decode": [*_CHAIN, _SIZE, *[_ADDRESS] * 3, _COUNT],
+    "sequence_gradients": [*_CHAIN, _SIZE, *[_ADDRESS] * 7, _COUNT],
+}
+
+
+class _Call:
+    """One call of the library on a chain."""
+
+    def __init__(self, library: ctypes.CDLL, chain: Chain, k: int = 0) -> None:
+        self._library = library
+        self._suffix = "float64" if chain.emissions.dtype == torch.float64 else "float32"
+        self._parts = [None if part is None else part.contiguous() for part in chain]  # alive until it is over
+        self.sizes = tuple(chain.emissions.shape)
+        batch, steps, tags = self.sizes
+        cells = batch * steps * tags * tags
+        self._threads = min(torch.get_num_threads(), 1 + cells // _THREAD_CELLS, max(batch, 1))
+        room = library.foci_crf_scratch(batch, steps, tags, k, self._threads)
+        self.scratch = torch.empty(room, dtype=torch.float64)
+
+    def __call__(self, name: str, *arguments: Tensor | int | None) -> int:
+        function = getattr(self._library, f"foci_crf_{name}_{self._suffix}")
+        addresses = [part.data_ptr() if isinstance(part, Tensor) else part for part in (*self._parts, *self.sizes)]
+        others = [one.data_ptr() if isinstance(one, Tensor) else one for one in arguments]
+        answer: int = function(*addresses, *others, self._threads)
+        return answer
+
+    def gradients(self, name: str, *arguments: Tensor | int | None) -> _Gradients:
+        """The same for a function that writes the gradients of emissions, transitions, start and end."""
+        e, t, s, d = (torch.empty_like(part) for part in self._parts[:4] if part is not None)
+        self(name, *arguments, self.scratch, e, t, s, d)
+        return e, t, s, d
+
+
+def _total_like(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    *parts, _, keep = arguments
+    chain = Chain(*parts)
+    return chain.emissions.new_empty(chain.emissions.shape[0]), *_nothing_kept(chain, keep)
+
+
+def _marginals_like(*parts: Any) -> tuple[Tensor, Tensor, Tensor]:
+    chain = Chain(*parts)
+    return chain.emissions.new_empty(chain.emissions.shape), *_nothing_kept(chain, keep=True)
+
+
+def _best_like(*arguments: Any) -> tuple[Tensor, Tensor]:
+    emissions, k = arguments[0], arguments[5]
+    batch, steps, _ = emissions.shape
+    return emissions.new_empty(batch, k), emissions.new_empty((batch, k, steps), dtype=torch.int64)
+
+
+def _nothing_kept(chain: Chain, keep: bool) -> tuple[Tensor, Tensor]:
+    """Room for each row's way through the kernel, and for what it keeps of the steps for a backward pass."""
+    batch, steps, num_tags = chain.emissions.shape
+    width = (num_tags + _LANES - 1) // _LANES * _LANES
+    kept = chain.emissions.new_empty((batch, steps if keep else 0, width), dtype=torch.float64)
+    return chain.emissions.new_empty(batch, dtype=torch.uint8), kept
+
+
+def _compiled_total(
+    library: ctypes.CDLL, chain: Chain, tags: Tensor | None, keep: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    call = _Call(library, chain)
+    totals, ways, kept = _total_like(*chain, tags, keep)
+    tags = None if tags is None else tags.contiguous()
+    if call("total", tags, call.scratch, totals, ways, kept if keep else None):
+        raise chains.unknown_tags(chain.emissions.shape[-1])
+    return totals, ways, kept
+
+
+def _compiled_gradients(
+    library: ctypes.CDLL, grad: Tensor, chain: Chain, tags: Tensor | None, ways: Tensor, kept: Tensor
+) -> _Gradients:
+    tags = None if tags is None else tags.contiguous()
+    return _Call(library, chain).gradients("gradients", tags, grad.contiguous(), ways, kept)
+
+
+def _compiled_marginals(library: ctypes.CDLL, chain: Chain) -> tuple[Tensor, Tensor, Tensor]:
+    totals, ways, kept = _compiled_total(library, chain, None, keep=True)
+    call, shares = _Call(library, chain), chain.emissions.new_empty(chain.emissions.shape)
+    call("gradients", None, torch.ones_like(totals), ways, kept, call.scratch, shares, None, None, None)
+    return shares, ways, kept
+
+
+def _compiled_best(library: ctypes.CDLL, chain: Chain, k: int) -> tuple[Tensor, Tensor]:
+    call = _Call(library, chain, k)
+    scores, tags = _best_like(*chain, k)
+    call("decode", k, call.scratch, scores, tags)
+    return scores, tags
+
+
+def _self_check(library: ctypes.CDLL) -> bool:
+    """Declares the signatures, and compares a chain with all its sequences; 5 tags fill a vector and a rest."""
+    library.foci_crf_scratch.argtypes = [_SIZE, _SIZE, _SIZE, _SIZE, _COUNT]
+    library.foci_crf_scratch.restype = _SIZE
+    for name, arguments in _SIGNATURES.items():
+        for suffix in ("float32", "float64"):
+            function = getattr(library, f"foci_crf_{name}_{suffix}")
+            function.argtypes = arguments
+            function.restype = _SIZE if name == "total" else None
+    return all(
+        _agrees(library, dtype, spread, tolerance)
+        for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-12))
+        for spread in (1.0, 400.0)  # by weights, then by scores
+    )
+
+
+def _agrees(library: ctypes.CDLL, dtype: torch.dtype, spread: float, tolerance: float) -> bool:
+    # Nothing is drawn: the user's random numbers stay as they were.
+    numbers = [spread * math.sin(n * n) for n in range(3 * 5 + 5 * 5 + 5 + 5)]
+    flat = torch.tensor(numbers, dtype=dtype, device="cpu")
+    e, a, s, d = (part.tolist() for part in flat.split([15, 25, 5, 5]))
+    chain = Chain(flat[:15].view(1, 3, 5), flat[15:40].view(5, 5), flat[40:45], flat[45:], None)
+    scored = sorted(
+        ((s[x] + e[x] + a[5 * x + y] + e[5 + y] + a[5 * y + z] + e[10 + z] + d[z], (x, y, z))
+         for x, y, z in itertools.product(range(5), repeat=3)),
+        reverse=True,
+    )  # fmt: skip
+    highest = scored[0][0]
+    log_z = highest + math.log(sum(math.exp(score - highest) for score, _ in scored))
+    counts = [0.0] * len(numbers)
+    for score, (x, y, z) in scored:
+        for cell in (x, 5 + y, 10 + z, 15 + 5 * x + y, 15 + 5 * y + z, 40 + x, 45 + z):
+            counts[cell] += math.exp(score - log_z)
+
+    def close(have: Tensor, want: Sequence[float], room: float) -> bool:
+        wanted = torch.tensor(want, dtype=torch.float64, device="cpu")
+        return bool(((have.double().flatten() - wanted).abs() <= room).all())
+
+    totals, ways, kept = _compiled_total(library, chain, None, keep=True)
+    gradients = _compiled_gradients(library, torch.ones_like(totals), chain, None, ways, kept)
+    scores, tags = _compiled_best(library, chain, 2)
+    return (
+        close(totals, [log_z], tolerance * spread)
+        and close(torch.cat([part.flatten() for part in gradients]), counts, tolerance)
+        and close(scores, [score for score, _ in scored[:2]], tolerance * spread)
+        and tags[0].tolist() == [list(sequence) for _, sequence in scored[:2]]
+    )
+
+
+_KERNEL = Kernel("crf", _self_check)
+
+
+# --- both paths as one function and its gradients; these are also the operators that tracers see
+#
+# Every argument list begins with the five parts of the chain, every list of results with what is differentiable.
+
+
+def _total(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    *parts, tags, keep = arguments
+    chain = Chain(*parts)
+    library = _library_for(chain)
+    if library is not None:
+        return _compiled_total(library, chain, tags, keep)
+    return chains.total(chain, tags), *_nothing_kept(chain, keep)
+
+
+def _total_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
+    *parts, tags, ways, kept = arguments
+    chain = Chain(*parts)
+    library = _library_for(chain)
+    if library is not None:
+        return _compiled_gradients(library, grad, chain, tags, ways, kept)
+    return _plain_gradients(lambda chain: chains.total(chain, tags), chain, grad)
+
+
+def _marginals(*parts: Any) -> tuple[Tensor, Tensor, Tensor]:
+    chain = Chain(*parts)
+    library = _library_for(chain)
+    if library is not None:
+        return _compiled_marginals(library, chain)
+    return chains.marginals(chain), *_nothing_kept(chain, keep=True)
+
+
+def _marginals_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
+    *parts, ways, kept = arguments
+    chain = Chain(*parts)
+    library = _library_for(chain)
+    if library is not None:
+        return _Call(library, chain).gradients("marginal_gradients", grad.contiguous(), ways, kept)
+    return _plain_gradients(chains.marginals, chain, grad)
+
+
+def _best(*arguments: Any) -> tuple[Tensor, Tensor]:
+    *parts, k = arguments
+    chain = Chain(*parts)
+    library = _library_for(chain)
+    if library is not None:
+        return _compiled_best(library, chain, k)
+    tags, scores = chains.best(chain, k)
+    return scores, tags
+
+
+def _best_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
+    *parts, tags = arguments
+    chain, k = Chain(*parts), tags.shape[1]
+    library = _library_for(chain)
+    if library is not None:
+        return _Call(library, chain).gradients("sequence_gradients", k, tags, grad.contiguous())
+    return _plain_gradients(lambda chain: chains.best(chain, k)[1], chain, grad)
+
+
+_CHAIN_SCHEMA = "Tensor emissions, Tensor transitions, Tensor start, Tensor end, Tensor? mask"
+_GRADIENTS_SCHEMA = "(Tensor, Tensor, Tensor, Tensor)"
+
+
+def _operator(name: str, schema: str, compute: Callable[..., Any], like: Callable[..., Any]) -> Any:
+    """The operator ``foci::crf_name``; ``like`` makes empty results."""
+    operator = torch.library.custom_op(f"foci::crf_{name}", compute, mutates_args=(), schema=schema)
+    operator.register_fake(like)
+    return operator
+
+
+def _gradients_like(grad: Tensor, *arguments: Any) -> _Gradients:
+    e, t, s, d = (scores.new_empty(scores.shape) for scores in arguments[:4])
+    return e, t, s, d
+
+
+_total_op = _operator(
+    "total", f"({_CHAIN_SCHEMA}, Tensor? tags, bool keep) -> (Tensor, Tensor, Tensor)", _total, _total_like
+)
+_total_gradients_op = _operator(
+    "total_gradients",
+    f"(Tensor grad, {_CHAIN_SCHEMA}, Tensor? tags, Tensor ways, Tensor kept) -> {_GRADIENTS_SCHEMA}",
+    _total_gradients,
+    _gradients_like,
+)
+_marginals_op = _operator("marginals", f"({_CHAIN_SCHEMA}) -> (Tensor, Tensor, Tensor)", _marginals, _marginals_like)
+_marginals_gradients_op = _operator(
+    "marginals_gradients",
+    f"(Tensor grad, {_CHAIN_SCHEMA}, Tensor ways, Tensor kept) -> {_GRADIENTS_SCHEMA}",
+    _marginals_gradients,
+    _gradients_like,
+)
+_best_op = _operator("best", f"({_CHAIN_SCHEMA}, int k) -> (Tensor, Tensor)", _best, _best_like)
+_best_gradients_op = _operator(
+    "best_gradients",
+    f"(Tensor grad, {_CHAIN_SCHEMA}, Tensor tags) -> {_GRADIENTS_SCHEMA}",
+    _best_gradients,
+    _gradients_like,
+)
+
+
+# --- autograd, for eager mode and for the operators
+
+
+def _save(ctx: Any, kept: Sequence[Any], results: Sequence[Tensor]) -> None:
+    ctx.save_for_backward(*kept, *results[1:])
+    ctx.mark_non_differentiable(*results[1:])
+
+
+def _gradients(
+    ctx: Any, grad: Tensor, plain: Callable[[Chain], Tensor], eager: Callable[..., Any], operator: Callable[..., Any]
+) -> tuple[Any, ...]:
+    """A gradient for each of the forward's arguments; None for all but the chain's scores."""
+    saved = ctx.saved_tensors
+    if torch.is_grad_enabled():  # create_graph=True
+        found = _gradients_to_differentiate(plain, Chain(*saved[:5]), grad)
+    else:
+        found = (operator if _is_traced() else eager)(grad, *saved)
+    return *found, *[None] * (len(ctx.needs_input_grad) - 4)
+
+
+class _Total(torch.autograd.Function):
+    @staticmethod
+    def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+        return _total(*arguments)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        _save(ctx, inputs[:6], output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, *unused: Any) -> tuple[Any, ...]:
+        tags = ctx.saved_tensors[5]
+        return _gradients(ctx, grad, lambda chain: chains.total(chain, tags), _total_gradients, _total_gradients_op)
+
+
+class _Marginals(torch.autograd.Function):
+    @staticmethod
+    def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+        return _marginals(*arguments)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        _save(ctx, inputs, output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, *unused: Any) -> tuple[Any, ...]:
+        return _gradients(ctx, grad, chains.marginals, _marginals_gradients, _marginals_gradients_op)
+
+
+class _Best(torch.autograd.Function):
+    @staticmethod
+    def forward(*arguments: Any) -> tuple[Tensor, Tensor]:
+        return _best(*arguments)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        _save(ctx, inputs[:5], output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, *unused: Any) -> tuple[Any, ...]:
+        k = ctx.saved_tensors[5].shape[1]
+        return _gradients(ctx, grad, lambda chain: chains.best(chain, k)[1], _best_gradients, _best_gradients_op)
+
+
+for _op, _function in ((_total_op, _Total), (_marginals_op, _Marginals), (_best_op, _Best)):
+    _op.register_autograd(_function.backward, setup_context=_function.setup_context)
