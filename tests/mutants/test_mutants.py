@@ -31,7 +31,7 @@ MUTANTS = {
         "return torch.softmax(filled, dim=-2)",
     ),
     "additive: score vector dropped": (
-        "mechanisms/scores/additive.py",
+        "mechanisms/scores/score.py",
         "return additive(query, key, self.vector, prepared)",
         "return additive(query, key, self.vector.detach() * 0 + 1, prepared)",
     ),

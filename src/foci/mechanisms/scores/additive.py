@@ -11,16 +11,13 @@ Differs: a bias may be added inside the tanh (bias=True); the paper has none.
 
 from __future__ import annotations
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from foci.functional.kernels import prepare_key
-from foci.functional.scores import additive
-from foci.mechanisms.scores.score import Score
+from foci.mechanisms.scores.score import TanhScore
 
 
-class Additive(Score):
+class Additive(TanhScore):
     """``vᵀ tanh(W s + U h)``.
 
     Arguments:
@@ -35,15 +32,11 @@ class Additive(Score):
         torch.Size([2, 11, 13])
     """
 
-    scale = None
-
     def __init__(self, query_dim: int, key_dim: int, hidden_dim: int | None = None, *, bias: bool = False) -> None:
-        super().__init__(query_dim, key_dim)
         hidden_dim = query_dim if hidden_dim is None else hidden_dim
+        super().__init__(query_dim, key_dim, hidden_dim)
         self.query_layer = nn.Linear(query_dim, hidden_dim, bias=False)
         self.key_layer = nn.Linear(key_dim, hidden_dim, bias=bias)
-        self.vector = nn.Parameter(torch.empty(hidden_dim))
-        nn.init.uniform_(self.vector, -(hidden_dim**-0.5), hidden_dim**-0.5)
 
     def project_query(self, query: Float[Tensor, "B L Dq"]) -> Float[Tensor, "B L A"]:
         """``W s``."""
@@ -54,13 +47,3 @@ class Additive(Score):
         """``U h``."""
         projected: Tensor = self.key_layer(key)
         return projected
-
-    def prepare_cells(self, key: Float[Tensor, "B S A"]) -> Tensor | None:
-        """The keys' exponentials, where the kernel takes them."""
-        return prepare_key(key)
-
-    def cells(
-        self, query: Float[Tensor, "... L A"], key: Float[Tensor, "... S A"], prepared: Tensor | None = None
-    ) -> Float[Tensor, "... L S"]:
-        """``vᵀ tanh(query + key)`` for each pair."""
-        return additive(query, key, self.vector, prepared)

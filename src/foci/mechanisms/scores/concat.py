@@ -15,12 +15,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from foci.functional.kernels import prepare_key
-from foci.functional.scores import additive
-from foci.mechanisms.scores.score import Score
+from foci.mechanisms.scores.score import TanhScore
 
 
-class Concat(Score):
+class Concat(TanhScore):
     """``vᵀ tanh(W [q; k])``.
 
     Arguments:
@@ -34,15 +32,11 @@ class Concat(Score):
         torch.Size([2, 11, 13])
     """
 
-    scale = None
-
     def __init__(self, query_dim: int, key_dim: int, hidden_dim: int | None = None) -> None:
-        super().__init__(query_dim, key_dim)
         hidden_dim = query_dim if hidden_dim is None else hidden_dim
+        super().__init__(query_dim, key_dim, hidden_dim)
         self.weight = nn.Parameter(torch.empty(hidden_dim, query_dim + key_dim))
-        self.vector = nn.Parameter(torch.empty(hidden_dim))
         nn.init.xavier_uniform_(self.weight)
-        nn.init.uniform_(self.vector, -(hidden_dim**-0.5), hidden_dim**-0.5)
 
     def project_query(self, query: Float[Tensor, "B L Dq"]) -> Float[Tensor, "B L A"]:
         """``W_q q``, the left columns of W."""
@@ -51,13 +45,3 @@ class Concat(Score):
     def project_key(self, key: Float[Tensor, "B S Dk"]) -> Float[Tensor, "B S A"]:
         """``W_k k``, the right columns of W."""
         return key @ self.weight[:, -key.shape[-1] :].mT
-
-    def prepare_cells(self, key: Float[Tensor, "B S A"]) -> Tensor | None:
-        """The keys' exponentials, where the kernel takes them."""
-        return prepare_key(key)
-
-    def cells(
-        self, query: Float[Tensor, "... L A"], key: Float[Tensor, "... S A"], prepared: Tensor | None = None
-    ) -> Float[Tensor, "... L S"]:
-        """``vᵀ tanh(query + key)`` for each pair."""
-        return additive(query, key, self.vector, prepared)

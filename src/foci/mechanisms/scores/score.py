@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from foci.errors import ConfigError, check_shape
-from foci.functional.scores import scaled_dot
+from foci.functional.kernels import prepare_key
+from foci.functional.scores import additive, scaled_dot
 
 
 class Score(nn.Module):
@@ -54,6 +56,27 @@ class Score(nn.Module):
         return ", ".join(
             f"{name}={size}" for name in ("query_dim", "key_dim") if (size := getattr(self, name)) is not None
         )
+
+
+class TanhScore(Score):
+    """Scores that compare by ``vᵀ tanh(query + key)``; what differs is how query and key are projected."""
+
+    scale = None
+
+    def __init__(self, query_dim: int, key_dim: int, hidden_dim: int) -> None:
+        super().__init__(query_dim, key_dim)
+        self.vector = nn.Parameter(torch.empty(hidden_dim))
+        nn.init.uniform_(self.vector, -(hidden_dim**-0.5), hidden_dim**-0.5)
+
+    def prepare_cells(self, key: Float[Tensor, "B S A"]) -> Tensor | None:
+        """The keys' exponentials, where the kernel takes them."""
+        return prepare_key(key)
+
+    def cells(
+        self, query: Float[Tensor, "... L A"], key: Float[Tensor, "... S A"], prepared: Tensor | None = None
+    ) -> Float[Tensor, "... L S"]:
+        """``vᵀ tanh(query + key)`` for each pair."""
+        return additive(query, key, self.vector, prepared)
 
 
 def same_size(owner: str, query_dim: int | None, key_dim: int | None) -> int | None:
