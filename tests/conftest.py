@@ -13,10 +13,3 @@ torch.set_num_threads(1)
 @pytest.fixture(autouse=True)
 def fixed_seed() -> None:
     torch.manual_seed(20260)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that say in their name that they misuse the API are marked so: the jaxtyping pass leaves them out."""
-    for item in items:
-        if any(word in item.name for word in ("wrong", "bad_", "refuse", "reject")):
-            item.add_marker(pytest.mark.misuse)

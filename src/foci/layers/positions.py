@@ -35,9 +35,7 @@ class SinusoidalPositions(nn.Module):
     def forward(self, embedded: Float[Tensor, "B L D"], start: int = 0) -> Float[Tensor, "B L D"]:
         """The embeddings with their positions; ``start`` is how many came before (while decoding)."""
         check_shape("SinusoidalPositions", "embedded", embedded, "batch", "position", self.model_dim)
-        table = sinusoid(
-            embedded.shape[1], self.model_dim, start=start, device=embedded.device, dtype=embedded.dtype
-        )
+        table = sinusoid(embedded.shape[1], self.model_dim, start=start, device=embedded.device, dtype=embedded.dtype)
         return embedded + table
 
 
