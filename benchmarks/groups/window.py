@@ -40,8 +40,10 @@ def cases(peer: str, quick: bool) -> Iterator[Case]:
             else:
                 yield _sliding(measure, length, peer)
         if peer == "torch":
-            for name in ("local_m", "local_p"):
-                yield _local(measure, name, 512 if quick else 2048)
+            length = 512 if quick else 2048
+            yield _local(measure, "local_m", length)
+            yield _local(measure, "local_m", length, fused=True)
+            yield _local(measure, "local_p", length)
 
 
 def _sliding(measure: str, length: int, peer: str) -> Case:
@@ -122,7 +124,7 @@ def _longformer(measure: str, length: int) -> Case:
     )
 
 
-def _local(measure: str, name: str, length: int) -> Case:
+def _local(measure: str, name: str, length: int, fused: bool = False) -> Case:
     size, radius = 64, 10
 
     def inputs() -> tuple[nn.Module, Tensor, Tensor]:
@@ -150,13 +152,23 @@ def _local(measure: str, name: str, length: int) -> Case:
 
         return call(measure, read, (query, key), list(attention.parameters()))
 
+    def theirs_fused(attention: Any, query: Tensor, key: Tensor) -> Call:
+        near = masks.window(length, length, radius, radius)[0]
+
+        def read() -> Tensor:
+            projected = attention.score.project_query(query).unsqueeze(1)
+            kernel = F.scaled_dot_product_attention
+            return kernel(projected, key.unsqueeze(1), key.unsqueeze(1), attn_mask=near, scale=1.0).squeeze(1)
+
+        return call(measure, read, (query, key), list(attention.parameters()))
+
     return Case(
         name=f"{name}, radius {radius}, (1, {length}, {length}, {size})",
-        against="masked dense form",
+        against="fused kernel, dense mask" if fused else "masked dense form",
         measure=measure,
         inputs=inputs,
         ours=ours,
-        theirs=theirs,
-        goal=20.0 if length == 2048 else None,
-        memory=measure == FORWARD and length == 2048,
+        theirs=theirs_fused if fused else theirs,
+        goal=20.0 if length == 2048 and not fused else None,
+        memory=measure == FORWARD and length == 2048 and not fused,
     )

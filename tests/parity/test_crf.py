@@ -335,7 +335,7 @@ def test_constraints_are_saved_and_barred_transitions_get_no_gradient():
         (["O", "B-x", "I-x"], "BIOES", ConfigError, "B-x, I-x can stand in no sequence of the scheme BIOES"),
         (["O", "B", "B"], "BIO", ConfigError, "3 names, 2 of them different"),
         ([], "BIO", ConfigError, "0 names"),
-        (["O"], "BIOE", UnknownNameError, "unknown scheme 'BIOE'. Known: BIO, BIOES."),
+        (["O"], "BIOE", UnknownNameError, "unknown scheme 'BIOE'. Did you mean 'BIOES'"),
     ],
 )
 def test_wrong_tag_names(tags, scheme, error, message):

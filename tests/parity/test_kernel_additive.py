@@ -156,8 +156,9 @@ def test_prepared_keys_change_no_bit_and_can_be_reordered():
         beams = torch.tensor([2, 0, 0, 1])
         moved = additive(query[beams], key[beams], vector, key_exp[beams])
         assert torch.equal(moved, one[0][beams])
-        for some in (key_exp[:, 2:5], prepare_key(key[:, 2:5])):
-            assert torch.equal(additive(query, key[:, 2:5], vector, some), one[0][..., 2:5])
+        for some in (slice(2, 5), slice(1, 6, 2)):
+            for rows in (key_exp[:, some], prepare_key(key[:, some])):
+                assert torch.equal(additive(query, key[:, some], vector, rows), one[0][..., some])
 
 
 def test_torch_prepares_the_same_rows():
@@ -181,16 +182,17 @@ def test_no_kernel_prepares_nothing():
 
 @pytest.mark.parametrize("threads", [2, 3])
 def test_scores_and_gradients_do_not_depend_on_the_threads(threads):
-    inputs, grad = problem(5, 150, 133, 35), torch.randn(5, 150, 133)
+    inputs, grad = problem(6, 150, 133, 70), torch.randn(6, 150, 133)
     with only("compiled"):
         alone = values_and_gradients(additive, inputs, grad)
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
-            together = values_and_gradients(additive, inputs, grad)
+            for _ in range(5):  # on a busy machine the threads do not always meet
+                together = values_and_gradients(additive, inputs, grad)
+                assert all(torch.equal(one, other) for one, other in zip(alone, together))
         finally:
             torch.set_num_threads(before)
-    assert all(torch.equal(one, other) for one, other in zip(alone, together))
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -233,10 +235,12 @@ def test_half_precision_comes_back_as_it_was(path, dtype):
 @pytest.mark.parametrize("path", PATHS)
 def test_autocast_lowers_the_scores_as_it_does_in_the_plain_form(path):
     inputs = problem(2, 5, 7, 19)
-    with only(path), torch.autocast("cpu", torch.bfloat16):
-        scores = additive(*inputs)
-    assert scores.dtype == torch.bfloat16
-    assert_close([scores], [plain(*inputs)], tolerance=4e-3)
+    with only(path):
+        wanted = additive(*inputs).bfloat16()
+        with torch.autocast("cpu", torch.bfloat16):
+            assert plain(*inputs).dtype == torch.bfloat16
+            scores = additive(*inputs)
+    assert torch.equal(scores, wanted)  # computed in float32 all the same
     scores.sum().backward()
     assert all(tensor.grad.dtype == torch.float32 for tensor in inputs)
 

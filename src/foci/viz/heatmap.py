@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unicodedata import east_asian_width
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,7 +35,10 @@ _GAP = 0.4
 """Between two panels."""
 _BAR = 0.15
 """How thick the bar of colours is."""
-_LONGEST_LABEL = 28
+_LETTER = 0.075
+"""How wide a letter is."""
+_LONGEST = 28
+"""Letters of a label; longer ones are cut."""
 _MOST_LABELS = 64
 _STYLE: Any = {
     "font.size": 9,
@@ -80,7 +85,8 @@ def heatmap(
         'weights.png'
     """
     stack = _as_panels(weights)
-    _check_labels(stack, rows, columns, panels, texts)
+    labels = _Labels(rows, columns, panels, texts, row_axis, column_axis, title, scale)
+    labels.check(stack.shape)
     path = Path(path)
     if path.suffix[1:].lower() not in FORMATS:
         raise ConfigError(f"heatmap: path is {path.name!r}, expected a name that ends in .{', .'.join(FORMATS)}.")
@@ -90,13 +96,74 @@ def heatmap(
         raise MissingPackageError("drawing needs matplotlib. Install it with: pip install 'foci[viz]'") from error
     from foci.viz.fonts import families
 
-    labels = [*(rows or ()), *(columns or ()), *(panels or ()), *(text for line in texts or () for text in line)]
-    everything = "".join([*labels, row_axis, column_axis, title, scale])
-    with matplotlib.rc_context(_STYLE | {"font.family": families(everything)}), warnings.catch_warnings():
+    with matplotlib.rc_context(_STYLE | {"font.family": families(labels.letters)}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # `families` has said so, with a remedy
-        figure = _draw(stack, rows, columns, panels, texts, (row_axis, column_axis), title, scale, across)
-        _save(figure, path)
+        _save(_draw(stack, labels, _Layout.of(stack.shape, labels, across)), path)
     return path
+
+
+@dataclass(frozen=True)
+class _Labels:
+    """All that is written in a picture."""
+
+    rows: Sequence[str] | None
+    columns: Sequence[str] | None
+    panels: Sequence[str] | None
+    texts: Sequence[Sequence[str]] | None
+    row_axis: str
+    column_axis: str
+    title: str
+    scale: str
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        for name, size in zip(("panels", "rows", "columns"), shape):
+            labels = getattr(self, name)
+            if labels is not None and len(labels) != size:
+                raise ShapeError(f"heatmap: {name} has {len(labels)} labels, expected {size}, as weights has {name}.")
+        if self.texts is not None and [len(line) for line in self.texts] != [shape[2]] * shape[1]:
+            raise ShapeError(f"heatmap: texts has not one text a cell, expected {shape[1]} × {shape[2]}.")
+
+    @property
+    def in_cells(self) -> list[str]:
+        return [text for line in self.texts or () for text in line]
+
+    @property
+    def letters(self) -> str:
+        labels = [*(self.rows or ()), *(self.columns or ()), *(self.panels or ()), *self.in_cells]
+        return "".join([*labels, self.row_axis, self.column_axis, self.title, self.scale])
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How many panels stand side by side and one below the other, and their measures in inches."""
+
+    across: int
+    down: int
+    cell_height: float
+    cell_width: float
+    panel_height: float
+    panel_width: float
+    figure: tuple[float, float]
+    tilted: bool
+    """Whether the labels of the columns must be turned to have room."""
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], labels: _Labels, across: int | None) -> _Layout:
+        count, rows, columns = shape
+        height = min(_CELL, (_WIDEST / (across or min(count, 2)) - _GAP) / max(rows, columns))
+        width = height if labels.texts is None else max(height, 0.1 + _LETTER * _longest(labels.in_cells))
+        panel_height, panel_width = rows * height, columns * width
+        if across is None:
+            fitting = max(1, int(_WIDEST // (panel_width + _GAP)))
+            across = -(-count // -(-count // fitting))  # as few lines as fit, filled evenly
+        down = -(-count // across)
+        longest_row, longest_column = _longest(labels.rows or ()), _longest(labels.columns or ())
+        tilted = longest_column * _LETTER > width
+        figure = (
+            across * (panel_width + _GAP) + _LETTER * longest_row + 1.5,
+            down * (panel_height + _GAP + 0.4 + _LETTER * longest_column * tilted) + 0.5,
+        )
+        return cls(across, down, height, width, panel_height, panel_width, figure, tilted)
 
 
 def _as_panels(weights: ArrayLike) -> NDArray[np.float64]:
@@ -113,103 +180,67 @@ def _as_panels(weights: ArrayLike) -> NDArray[np.float64]:
     return stack.reshape((1,) * (3 - stack.ndim) + stack.shape)
 
 
-def _check_labels(
-    stack: NDArray[np.float64],
-    rows: Sequence[str] | None,
-    columns: Sequence[str] | None,
-    panels: Sequence[str] | None,
-    texts: Sequence[Sequence[str]] | None,
-) -> None:
-    for name, labels, size in zip(("panels", "rows", "columns"), (panels, rows, columns), stack.shape):
-        if labels is not None and len(labels) != size:
-            raise ShapeError(f"heatmap: {name} has {len(labels)} labels, expected {size}, as weights has {name}.")
-    if texts is not None and [len(line) for line in texts] != [stack.shape[2]] * stack.shape[1]:
-        raise ShapeError(f"heatmap: texts has not one text a cell, expected {stack.shape[1]} × {stack.shape[2]}.")
-
-
-def _draw(
-    stack: NDArray[np.float64],
-    rows: Sequence[str] | None,
-    columns: Sequence[str] | None,
-    panels: Sequence[str] | None,
-    texts: Sequence[Sequence[str]] | None,
-    axis_names: tuple[str, str],
-    title: str,
-    scale: str,
-    across: int | None,
-) -> Figure:
+def _draw(stack: NDArray[np.float64], labels: _Labels, layout: _Layout) -> Figure:
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 
-    count, height, width = stack.shape
-    side_by_side = across or min(count, 2)
-    cell = min(_CELL, (_WIDEST / side_by_side - _GAP) / max(height, width))
-    cell_width = cell if texts is None else max(cell, 0.1 + 0.075 * _longest(text for line in texts for text in line))
-    rows, columns = _shortened(rows), _shortened(columns)
-    tilted = _longest(columns or ()) * 0.075 > cell_width
-    fitting = max(1, int(_WIDEST // (width * cell_width + _GAP)))
-    across = across or -(-count // -(-count // fitting))  # as few lines as fit, filled evenly
-    down = -(-count // across)
-    label_width, label_height = 0.3 + 0.08 * _longest(rows or ()), 0.4 + 0.06 * _longest(columns or ()) * tilted
-    figure = Figure(
-        figsize=(
-            across * (width * cell_width + _GAP) + label_width + 1.2,
-            down * (height * cell + 0.4 + label_height) + 0.5,
-        ),
-        layout="compressed",
-    )
-    colours = colormaps["viridis"].with_extremes(bad=_ZERO_COLOUR)
-    highest = stack.max() if stack.max() > 0 else 1.0
-    grid = figure.subplots(down, across, squeeze=False)
+    figure = Figure(figsize=layout.figure, layout="compressed")
+    grid = figure.subplots(layout.down, layout.across, squeeze=False)
+    lowest, highest = min(stack.min(), 0.0), stack.max() if stack.max() > 0 else 1.0
     for number, axes in enumerate(grid.flat):
-        if number >= count:
+        if number >= len(stack):
             axes.set_axis_off()
             continue
         image = axes.imshow(
             np.ma.masked_equal(stack[number], 0.0),
-            cmap=colours,
-            vmin=min(stack.min(), 0.0),
+            cmap=colormaps["viridis"].with_extremes(bad=_ZERO_COLOUR),
+            vmin=lowest,
             vmax=highest,
-            aspect=cell / cell_width,
+            aspect=layout.cell_height / layout.cell_width,
             interpolation="nearest",
         )
-        if panels is not None:
-            axes.set_title(panels[number])
-        leftmost, lowest = number % across == 0, number + across >= count
-        _label(axes.yaxis, rows if leftmost else None, height)
-        _label(axes.xaxis, columns if lowest else None, width, tilted=tilted)
-        axes.set_ylabel(axis_names[0] if leftmost else "")
-        axes.set_xlabel(axis_names[1] if lowest else "")
-        if cell > 0.2:
-            _rule(axes, height, width)
         axes.spines[:].set_visible(False)
-        if texts is not None:
-            _write(axes, image, texts)
-    grey = "  (grey: exactly 0)" if (stack == 0).any() else ""
-    flat = down * height * cell < 1.2  # too low for a bar at its side
-    length, depth = (across * width * cell_width, down * height * cell)[:: 1 if flat else -1]
-    bar = figure.colorbar(
-        image,
-        ax=grid,
-        location="bottom" if flat else "right",
-        fraction=_BAR / (depth + _BAR),
-        aspect=length / _BAR,
-    )
-    bar.set_label(scale + grey)
-    bar.outline.set_visible(False)
-    if title:
-        figure.suptitle(title, fontsize=10, fontweight="bold")
+        if number % layout.across == 0:
+            axes.set_ylabel(labels.row_axis)
+        _label(axes.yaxis, labels.rows if number % layout.across == 0 else None)
+        at_the_bottom = number + layout.across >= len(stack)
+        if at_the_bottom:
+            axes.set_xlabel(labels.column_axis)
+        _label(axes.xaxis, labels.columns if at_the_bottom else None, tilted=layout.tilted)
+        if labels.panels is not None:
+            axes.set_title(labels.panels[number])
+        if layout.cell_height > 0.2:
+            _rule(axes, *stack.shape[1:])
+        if labels.texts is not None:
+            _write(axes, image, labels.texts)
+    _add_bar(figure, image, labels.scale + ("  (grey: exactly 0)" if (stack == 0).any() else ""), layout)
+    if labels.title:
+        figure.suptitle(labels.title, fontsize=11)
     return figure
 
 
-def _label(axis: Any, labels: Sequence[str] | None, count: int, *, tilted: bool = False) -> None:
+def _add_bar(figure: Figure, image: AxesImage, label: str, layout: _Layout) -> None:
+    """The bar of colours, at the side, or below panels that are too low for that."""
+    height, width = layout.down * layout.panel_height, layout.across * layout.panel_width
+    below = height < 1.2
+    bar = figure.colorbar(
+        image,
+        ax=figure.axes,
+        location="bottom" if below else "right",
+        fraction=_BAR / (_BAR + (height if below else width)),
+        aspect=(width if below else height) / _BAR,
+    )
+    bar.set_label(label)
+    bar.outline.set_visible(False)
+
+
+def _label(axis: Any, labels: Sequence[str] | None, *, tilted: bool = False) -> None:
+    """Write the labels, or some of many; none without labels."""
     axis.set_tick_params(length=0)
-    if labels is None:
-        axis.set_ticks([])
-        return
-    step = -(-count // _MOST_LABELS)
+    labels = [label if len(label) <= _LONGEST else label[: _LONGEST - 1] + "…" for label in labels or ()]
+    step = max(1, -(-len(labels) // _MOST_LABELS))
     turned = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if tilted else {}
-    axis.set_ticks(range(0, count, step), labels[::step], **turned)
+    axis.set_ticks(range(0, len(labels), step), labels[::step], **turned)
 
 
 def _rule(axes: Axes, height: int, width: int) -> None:
@@ -229,14 +260,10 @@ def _write(axes: Axes, image: AxesImage, texts: Sequence[Sequence[str]]) -> None
             axes.text(column, row, text, ha="center", va="center", fontsize=8, color=colour)
 
 
-def _shortened(labels: Sequence[str] | None) -> list[str] | None:
-    if labels is None:
-        return None
-    return [label if len(label) <= _LONGEST_LABEL else label[: _LONGEST_LABEL - 1] + "…" for label in labels]
-
-
 def _longest(labels: Iterable[str]) -> int:
-    return max(map(len, labels), default=0)
+    """The width of the widest label as it will be shown, in Latin letters; a Chinese character takes two."""
+    widths = (sum(1 + (east_asian_width(letter) in "WF") for letter in label[:_LONGEST]) for label in labels)
+    return max(widths, default=0)
 
 
 def _save(figure: Figure, path: Path) -> None:

@@ -142,9 +142,7 @@ def _plain_gradients(grad: Tensor, query: Tensor, key: Tensor, vector: Tensor) -
 def _forward(query: Tensor, key: Tensor, vector: Tensor, key_exp: Tensor | None) -> Tensor:
     leading, q, k, v = _flatten(query, key, vector)
     library = _library_for(query, key, vector)
-    if q.numel() == 0 or k.numel() == 0:  # no cells to sum
-        scores = q.new_zeros(q.shape[0], q.shape[1], k.shape[1])
-    elif library is not None:
+    if library is not None:
         scores = _compiled_forward(library, q, k, v, _flatten_prepared(key_exp, leading, k))
     elif min(q.shape[1], k.shape[1]) <= 2:  # the cells are hardly more than the keys
         scores = _plain(q, k, v)
@@ -160,7 +158,7 @@ def _backward(
     leading, q, k, v = _flatten(query, key, vector)
     g = _to(grad, q.dtype).reshape(q.shape[0], q.shape[1], k.shape[1])
     library = _library_for(query, key, vector)
-    if q.numel() == 0 or k.numel() == 0:
+    if q.numel() == 0 or k.numel() == 0:  # no cells to sum
         dq, dk, dv = q.new_zeros(q.shape), k.new_zeros(k.shape), v.new_zeros(v.shape)
     elif library is not None:
         dq, dk, dv = _compiled_backward(library, g, q, k, v, _flatten_prepared(key_exp, leading, k))

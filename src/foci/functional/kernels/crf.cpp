@@ -736,8 +736,11 @@ int64_t total(const Chain<Real>& chain, const int64_t* tags, double* scratch, Re
         unknown += !known;
         ways[b] = NO_GRADIENT;
         totals[b] = static_cast<Real>(score);  // of an empty row, and of forbidden tags
-        if (score == NEVER || chain.next(b, 0) == chain.T) continue;
+        const bool settled = score == NEVER || chain.next(b, 0) == chain.T;
         double* own = kept ? kept + b * chain.T * chain.W : nullptr;
+        for (int64_t t = 0; own && t < chain.T; t++)
+            if (settled || !chain.exists(b, t)) std::fill_n(own + t * chain.W, chain.W, 0.0);
+        if (settled) continue;
         double log_z = total_by_weights(chain, model, b, room, own);
         ways[b] = BY_WEIGHTS;
         if (std::isnan(log_z)) {
@@ -868,78 +871,57 @@ double decode(const Chain<Real>& chain, const Model& model, int64_t b, double* r
     return score;
 }
 
-// A sorted list's next entry. Of equal scores the first list's comes first.
-struct Head {
-    double score;
-    int64_t list, rank;
-    bool operator<(const Head& other) const {
-        return score < other.score || (score == other.score && list > other.list);
-    }
-};
-
-// The k highest of lists[i, ·] + extra[i], each list sorted, into `to`, and which entries they are, i·k + rank.
-void merge(const double* lists, const double* extra, int64_t K, int64_t k, Head* heap, double* to, int32_t* from) {
-    int64_t heads = 0;
-    for (int64_t i = 0; i < K; i++) {
-        const double score = lists[i * k] + extra[i];
-        if (score > NEVER) heap[heads++] = {score, i, 0};
-    }
-    std::make_heap(heap, heap + heads);
+// The k best of lists[rank, tag] + extra[tag], where the ranks of a tag run from its best to its worst: their scores
+// into to[n·stride], and which entries they are, tag·k + rank. Of equal scores the lowest tag's come first.
+void merge(const double* lists, const double* extra, int64_t W, int64_t k, double* heads, int64_t* ranks, double* to,
+           int64_t stride, int32_t* from) {
+    for (int64_t i = 0; i < W; i += LANES) store(heads + i, load(lists + i) + load(extra + i));
+    std::fill_n(ranks, W, 0);
     for (int64_t n = 0; n < k; n++) {
-        if (heads == 0) {
-            to[n] = NEVER;
-            from[n] = 0;
-            continue;
-        }
-        std::pop_heap(heap, heap + heads);
-        Head& top = heap[heads - 1];
-        to[n] = top.score;
-        from[n] = static_cast<int32_t>(top.list * k + top.rank);
-        const double next = ++top.rank < k ? lists[top.list * k + top.rank] + extra[top.list] : NEVER;
-        if (next > NEVER) {
-            top.score = next;
-            std::push_heap(heap, heap + heads);
+        const double top = largest(heads, W);
+        int64_t tag = 0;
+        if (top > NEVER) {
+            while (heads[tag] != top) tag++;
+            from[n] = static_cast<int32_t>(tag * k + ranks[tag]);
+            const int64_t next = ++ranks[tag];
+            heads[tag] = next < k ? lists[next * W + tag] + extra[tag] : NEVER;
         } else {
-            heads--;
+            from[n] = 0;  // no sequence, and none after it
         }
+        to[n * stride] = top;
     }
 }
 
 // The room of one thread for the k best, in doubles.
 int64_t decode_room(int64_t T, int64_t K, int64_t k) {
-    const int64_t heap = K * sizeof(Head) / sizeof(double), sources = ((T * K + 1) * k + 1) / 2;
-    return k == 1 ? T * padded(K) : heap + (2 * K + 1) * k + sources;
+    const int64_t W = padded(K), sources = ((T * K + 1) * k + 1) / 2;
+    return k == 1 ? T * W : 2 * (k + 1) * W + sources;
 }
 
 // List Viterbi: for each tag the k best sequences that end in it.
 template <typename Real>
 void decode_some(const Chain<Real>& chain, const Model& model, int64_t b, int64_t k, double* room, int64_t* tags,
                  double* scores) {
-    const int64_t T = chain.T, K = chain.K;
-    Head* heap = reinterpret_cast<Head*>(room);
-    double* lists = room + K * sizeof(Head) / sizeof(double);
-    double* next = lists + K * k;
-    int32_t* sources = reinterpret_cast<int32_t*>(next + K * k);
+    const int64_t T = chain.T, K = chain.K, W = chain.W;
+    double *heads = room, *lists = heads + 2 * W, *next = lists + k * W;  // lists (k, W)
+    int64_t* ranks = reinterpret_cast<int64_t*>(heads + W);
+    int32_t* sources = reinterpret_cast<int32_t*>(next + k * W);          // (T, K, k), and the last ones
+    std::fill_n(lists, 2 * k * W, NEVER);
     bool first = true;
     for (int64_t t = chain.next(b, 0); t < T; t = chain.next(b, t + 1)) {
         const Real* emission = chain.emission(b, t);
+        if (first) std::copy_n(model.start_scores, W, next);
         for (int64_t j = 0; j < K; j++) {
-            double* list = next + j * k;
-            if (first) {
-                std::fill_n(list, k, NEVER);
-                list[0] = model.start_scores[j];
-            } else {
-                merge(lists, model.scores_back + j * model.W, K, k, heap, list, sources + (t * K + j) * k);
-            }
-            for (int64_t n = 0; n < k; n++) list[n] += emission[j];
+            const double* arriving = model.scores_back + j * W;
+            if (!first) merge(lists, arriving, W, k, heads, ranks, next + j, W, sources + (t * K + j) * k);
+            for (int64_t n = 0; n < k; n++) next[n * W + j] += emission[j];
         }
         std::swap(lists, next);
         first = false;
     }
     int32_t* cells = sources + T * K * k;
-    merge(lists, model.end_scores, K, k, heap, scores, cells);
-    for (int64_t n = 0; n < k; n++) {
-        if (scores[n] == NEVER) continue;
+    merge(lists, model.end_scores, W, k, heads, ranks, scores, 1, cells);
+    for (int64_t n = 0; n < k && scores[n] > NEVER; n++) {
         int64_t cell = cells[n];
         for (int64_t t = chain.last(b, T - 1); t >= 0; t = chain.last(b, t - 1)) {
             tags[n * T + t] = cell / k;
