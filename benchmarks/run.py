@@ -175,10 +175,9 @@ def _run_peer(
                 show.done(record)
         if begun is not None:
             skip = begun["number"] + 1
-            cases.append({**begun, "kind": "case", "failed": "the process died or hung; see the log"})
+            cases.append({**begun, "kind": "case", "failed": "the process died or hung"})
             show.done(cases[-1])
-        elif skip < count:
-            show.line(f"{peer}: the process ended early; see {_log(options, peer)}")
+        elif skip < count:  # it died before its first case, and would do so again
             break
     return versions, cases
 
@@ -224,6 +223,8 @@ def _listen(options: Options, asked: Sequence[str], show: Progress, name: str = 
         try:
             while (line := lines.get(timeout=options.silence)) is not None:
                 yield json.loads(line)
+            if worker.wait():
+                show.line(f"{name}: the process ended with code {worker.returncode}; see {_log(options, name)}")
         except queue.Empty:
             show.line(f"{name}: silent for {options.silence:.0f} s, given up")
         finally:

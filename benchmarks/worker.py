@@ -7,6 +7,7 @@ starts it, listens, and starts it anew after the last case heard of, should it d
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import importlib
 import json
 import os
@@ -41,6 +42,7 @@ def main() -> None:
     parser.add_argument("--side", default="ours")
     asked = parser.parse_args()
 
+    faulthandler.enable()
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 

@@ -156,9 +156,9 @@ def _local(measure: str, name: str, length: int, fused: bool = False) -> Case:
         near = masks.window(length, length, radius, radius)[0]
 
         def read() -> Tensor:
-            projected = attention.score.project_query(query).unsqueeze(1)
+            projected = attention.score.project_key(key).unsqueeze(1)
             kernel = F.scaled_dot_product_attention
-            return kernel(projected, key.unsqueeze(1), key.unsqueeze(1), attn_mask=near, scale=1.0).squeeze(1)
+            return kernel(query.unsqueeze(1), projected, key.unsqueeze(1), attn_mask=near, scale=1.0).squeeze(1)
 
         return call(measure, read, (query, key), list(attention.parameters()))
 

@@ -4,6 +4,8 @@
     attention = foci.build("additive", query_dim=64, key_dim=128, hidden_dim=96)
     output, weights, state = attention(query, key, mask=foci.masks.keys(valid))
     weights.topk(3)
+
+Every name below stays stable; docs/design.md says how they fit together.
 """
 
 from foci import masks

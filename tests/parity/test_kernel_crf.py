@@ -1,5 +1,6 @@
 """The compiled CRF against the plain recursions in float64: values, gradients and their gradients, on any scores."""
 
+import ctypes
 import itertools
 from unittest import mock
 
@@ -352,10 +353,10 @@ def test_a_wrong_library_is_found_out(active):
     library = kernel._KERNEL.library
     assert kernel._self_check(library)
 
-    class Wrong:
+    class Wrong(ctypes.CDLL):
         """Takes the start for the end in one of its functions."""
 
-        def __init__(self, name):
+        def __init__(self, name):  # loads nothing: what it lacks it takes from the library
             self._name = name
 
         def __getattr__(self, name):

@@ -140,11 +140,11 @@ class _Call:
         room = library.foci_crf_scratch(batch, steps, tags, k, self._threads)
         self.scratch = chain.emissions.new_empty(room, dtype=torch.float64)
 
-    def __call__(self, name: str, *arguments: Tensor | int | None) -> int:
+    def __call__(self, name: str, *arguments: Tensor | int | None) -> int | None:
         """What ``foci_crf_name`` returns; tensors are contiguous, and those to write among them."""
         function = getattr(self._library, f"foci_crf_{name}_{self._suffix}")
         everything = (*self._parts, *self._sizes, *arguments)
-        answer: int = function(
+        answer: int | None = function(
             *(one.data_ptr() if isinstance(one, Tensor) else one for one in everything), self._threads
         )
         return answer
