@@ -107,7 +107,8 @@ def call(measure: str, forward: Call, inputs: Sequence[Tensor] = (), parameters:
             raise TypeError("a call that is trained returns one tensor")
         if not directions:  # not ones: the weights of a softmax would have no gradient along them
             directions.append(torch.linspace(-1, 1, output.numel()).reshape(output.shape))
-        gradients = torch.autograd.grad(output, leaves, directions[0])
+        # What an output does not depend on has gradient 0, as the query of a hard choice.
+        gradients = torch.autograd.grad(output, leaves, directions[0], materialize_grads=True)
         return output.detach(), *gradients[: len(inputs)]
 
     return train

@@ -1,7 +1,8 @@
 """Conditional random field
 
 The log-likelihood of tag sequences, its gradients, and the best sequence (Viterbi), sizes (batch, steps, tags), rows
-of different lengths.
+of different lengths. Gradients over 1000 steps are compared with a wider tolerance, 1e-3 instead of 1e-4 of their
+size: in float32 those of pytorch-crf are off by 5e-4 from its own in float64, ours by less than 1e-6.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ def _case(measure: str, shape: tuple[int, int, int]) -> Case:
         inputs=inputs,
         ours=ours,
         theirs=theirs,
+        tolerance=1e-3 if measure == TRAIN and steps == 1000 else 1e-4,
         alike=_without_padding if measure == VITERBI else None,
         goal=GOALS[measure],
         memory=measure == TRAIN and steps == 1000,

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.export import register_dataclass
-from torch.utils._pytree import _register_namedtuple
-from torch.utils.checkpoint import checkpoint
+from torch.utils._pytree import TreeSpec, _register_namedtuple, tree_flatten, tree_unflatten
 
 from foci.errors import ConfigError, ShapeError, check_mask
 from foci.masks import masked_softmax, within
@@ -25,6 +25,9 @@ Kind = TypeVar("Kind")
 
 Rows = slice | Tensor
 """Which query rows: a slice, or whole numbers of shape ``(n,)``."""
+
+Reduce = Callable[[Tensor, slice], tuple[Tensor, ...]]
+"""What is kept of some rows of weights: tensors ``(…, rows, n)``."""
 
 _CHUNK = 1 << 20
 """How many weights are computed at a time: 4 MB in float32, small enough to stay in a processor's cache."""
@@ -244,12 +247,12 @@ class Weights:
         """The ``k`` largest weights of each row, largest first, and the cells they belong to."""
         if not 0 <= k <= self.shape[-1]:
             raise ConfigError(f"Weights.topk: k is {k}, expected 0 to {self.shape[-1]} (the number of cells).")
-        values, indices = self._by_chunks(lambda weights: torch.topk(weights, k, dim=-1))
+        values, indices = self._by_chunks(lambda weights, _: torch.topk(weights, k, dim=-1))
         return values, indices
 
     def argmax(self) -> Int[Tensor, "..."]:
         """The cell each row reads most of."""
-        (cells,) = self._by_chunks(lambda weights: (weights.argmax(dim=-1, keepdim=True),))
+        (cells,) = self._by_chunks(lambda weights, _: (weights.argmax(dim=-1, keepdim=True),))
         return cells.squeeze(-1)
 
     def entropy(self) -> Float[Tensor, "..."]:
@@ -260,10 +263,10 @@ class Weights:
     def mass(self, mask: Bool[Tensor, "..."]) -> Float[Tensor, "..."]:
         """How much of each row's weight falls on the cells where ``mask`` (as in `foci.masks`) is True."""
         chosen = check_mask("Weights.mass", mask, self.shape, self.source.device)
-        pieces = []
-        for index in self._chunks():
-            pieces.append((self.source.rows(index) * _take_rows(chosen, index)).sum(dim=-1))
-        return torch.cat(pieces, dim=-1)
+        (mass,) = self._by_chunks(
+            lambda weights, index: ((weights * _take_rows(chosen, index)).sum(dim=-1, keepdim=True),)
+        )
+        return mass.squeeze(-1)
 
     def heads(self, index: int | slice | Int[Tensor, " n"]) -> Weights:
         """The handle ``(B, L, S)`` of one head, or ``(B, n, L, S)`` of several."""
@@ -290,21 +293,65 @@ class Weights:
         step = max(1, _CHUNK // max(a_row, 1))
         return [slice(start, start + step) for start in range(0, length, step)] or [slice(0, 0)]
 
-    def _by_chunks(self, reduce: Callable[[Tensor], tuple[Tensor, ...]]) -> list[Tensor]:
-        pieces = []
-        for index in self._chunks():
-            if torch.is_grad_enabled():
-                # Recomputed in the backward pass: otherwise autograd would keep every chunk, L×S in all.
-                piece = checkpoint(
-                    lambda index: tuple(reduce(self.source.rows(index))),
-                    index,
-                    use_reentrant=False,
-                    preserve_rng_state=False,
-                )
-            else:
-                piece = tuple(reduce(self.source.rows(index)))
-            pieces.append(piece)
-        return [torch.cat(part, dim=-2) for part in zip(*pieces)]
+    def _by_chunks(self, reduce: Reduce) -> tuple[Tensor, ...]:
+        chunks = self._chunks()
+        leaves, structure = tree_flatten(self.source)
+        differentiable = any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in leaves)
+        if torch.is_grad_enabled() and differentiable and not torch.compiler.is_compiling():
+            outputs: tuple[Tensor, ...] = _Recomputed.apply(reduce, chunks, structure, *leaves)  # type: ignore[no-untyped-call]
+            return outputs
+        return _reduce_chunks(self.source, reduce, chunks)
+
+
+def _reduce_chunks(source: Source, reduce: Reduce, chunks: list[slice]) -> tuple[Tensor, ...]:
+    # Room for the results is made first: made chunk by chunk, they would lie in the holes that chunks leave in memory,
+    # and every new chunk would have to go to a new place.
+    outputs: tuple[Tensor, ...] = ()
+    for index in chunks:
+        parts = reduce(source.rows(index), index)
+        if not outputs:
+            outputs = tuple(part.new_empty(*part.shape[:-2], source.shape[-2], part.shape[-1]) for part in parts)
+        for output, part in zip(outputs, parts):
+            output[..., index, :] = part
+    return outputs
+
+
+class _Recomputed(torch.autograd.Function):
+    """Chunk after chunk, again in the backward pass: otherwise autograd would keep every chunk, L×S in all."""
+
+    @staticmethod
+    def forward(ctx: Any, reduce: Reduce, chunks: list[slice], structure: TreeSpec, *leaves: Any) -> Any:
+        ctx.reduce, ctx.chunks, ctx.structure = reduce, chunks, structure
+        ctx.others = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        ctx.places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        ctx.save_for_backward(*(leaves[place] for place in ctx.places))
+        outputs = _reduce_chunks(tree_unflatten(leaves, structure), reduce, chunks)
+        ctx.mark_non_differentiable(*(output for output in outputs if not output.is_floating_point()))
+        return outputs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        leaves: list[Any] = list(ctx.others)
+        for place, tensor in zip(ctx.places, ctx.saved_tensors):
+            leaves[place] = tensor.detach().requires_grad_(ctx.needs_input_grad[3 + place])
+        wanted = [place for place in ctx.places if leaves[place].requires_grad]
+        totals: list[Tensor | None] = [None] * len(leaves)
+        for index in ctx.chunks:
+            with torch.enable_grad():
+                parts = ctx.reduce(tree_unflatten(leaves, ctx.structure).rows(index), index)
+            pairs = [(part, grad[..., index, :]) for part, grad in zip(parts, grads) if part.requires_grad]
+            found = torch.autograd.grad(
+                [part for part, _ in pairs],
+                [leaves[place] for place in wanted],
+                [grad for _, grad in pairs],
+                allow_unused=True,
+            )
+            for place, grad in zip(wanted, found):
+                total = totals[place]
+                if grad is not None:
+                    totals[place] = grad if total is None else total.add_(grad)
+        return (None, None, None, *totals)
 
 
 class Attended(NamedTuple):
@@ -355,7 +402,7 @@ def _take_heads(tensor: Tensor, index: int | slice | Tensor) -> Tensor:
     return tensor[:, 0] if isinstance(index, int) else tensor
 
 
-def _entropy(weights: Tensor) -> tuple[Tensor]:
+def _entropy(weights: Tensor, _: slice) -> tuple[Tensor]:
     # The floor keeps log finite at weight 0, where the product and its gradient are 0.
     tiny = torch.finfo(weights.dtype).tiny
     return ((weights * -weights.clamp_min(tiny).log()).sum(dim=-1, keepdim=True),)

@@ -1,5 +1,8 @@
 """The handle: every method equals the dense weights, whatever it computes them from, and in chunks."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -112,3 +115,25 @@ def test_nothing_of_size_L_by_S_is_kept_or_built_at_4096():
     assert values.shape == (1, 8, 4096, 8)
     assert entropy.requires_grad
     assert Largest.cells < 17e6  # the dense matrix takes 537 MB
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("grad", [False, True])
+def test_memory_at_4096_stays_well_under_the_dense_matrix(grad):
+    """Peak memory of a process of its own: chunks must be let go of, not only be small."""
+    program = f"""
+import resource, torch, foci
+torch.set_num_threads(1)
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+query = torch.randn(1, 8, 4096, 16, requires_grad={grad})
+weights = foci.attend(query, query, query).weights
+weights.rows(slice(0, 32)).topk(8)
+before = peak()
+values, entropy = weights.topk(8)[0], weights.entropy()
+if {grad}:
+    (values.sum() + entropy.sum()).backward()
+print(peak() - before)
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert float(run.stdout) < 100

@@ -304,6 +304,16 @@ def test_prepared_rows_of_the_wrong_shape_are_refused():
             additive(query, key, vector, key.exp())
 
 
+@pytest.mark.parametrize("path", PATHS)
+def test_sizes_that_do_not_fit_are_refused(path):
+    query, key, vector = (tensor.detach() for tensor in problem(2, 3, 5, 7))
+    with only(path):
+        with pytest.raises(ShapeError, match=r"query \(2, 3, 7\), key \(2, 5, 7\) and vector \(6,\) do not fit"):
+            additive(query, key, vector[1:])
+        with pytest.raises(ShapeError, match=r"key \(2, 5, 6\)"):
+            additive(query, key[..., 1:], vector)
+
+
 def test_whoever_watches_sees_the_same_scores():
     query, key, vector = (tensor.detach() for tensor in problem(3, 5, 7, 11))
     wanted = plain(query, key, vector)

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foci.errors import DataError
+from foci.errors import DataError, ShapeError
 from foci.functional import chains, crf
 from foci.functional.chains import Chain
 from foci.functional.kernels import crf as kernel
@@ -18,11 +18,17 @@ from foci.functional.kernels import status
 NEVER = -torch.inf
 
 
+def skip_unless_active():
+    found = kernel._KERNEL.status
+    assert "wrong numbers" not in found.reason
+    if not found.active:
+        pytest.skip(found.reason)
+
+
 @pytest.fixture
 def active():
     """Skips where the kernel cannot run."""
-    if kernel._KERNEL.library is None:
-        pytest.skip(kernel._KERNEL.status.reason)
+    skip_unless_active()
 
 
 @pytest.fixture
@@ -90,8 +96,7 @@ def ways_of(chain):
     seed=st.integers(0, 999),
 )
 def test_equals_the_plain_path(batch, steps, tags, exist, allowed, spread, seed):
-    if kernel._KERNEL.library is None:
-        pytest.skip(kernel._KERNEL.status.reason)
+    skip_unless_active()
     generator = torch.Generator().manual_seed(seed)
 
     def some(share, *shape):
@@ -123,26 +128,46 @@ def test_the_only_way_leads_through_what_is_out_of_range(active):
     agree(chain, torch.ones(2, 6, dtype=torch.long))
 
 
+def two_lanes(steps):
+    """A chain of which a sequence is either all 0, or 2 and then all 1."""
+    chain = make_chain(2, steps, 3)
+    chain.transitions[:] = NEVER
+    chain.transitions[0, 0] = chain.transitions[1, 1] = chain.transitions[2, 1] = 0.5
+    chain.start[1] = NEVER
+    return chain
+
+
 def test_what_becomes_tiny_may_be_all_that_is_left(active):
-    # From 0 there is no way back, and nothing may end there: the sequences that never went to 0 are e^-3000 of all.
-    chain = make_chain(2, 100, 3)
-    chain.transitions[0, 1:] = NEVER
-    chain.end[0] = NEVER
-    chain.emissions[0, :, 0] += 30
-    chain.emissions[1, :, 1:] += 30  # and here 0 is never worth it
+    chain = two_lanes(120)
+    chain.emissions[0, :100, 0] += 10  # far ahead for long,
+    chain.emissions[0, 100:110, 0] -= 150  # and far behind in the end
     assert ways_of(chain) == [2, 1]
-    agree(chain, torch.ones(2, 100, dtype=torch.long))
+    assert kernel.marginals(chain)[0, 50, 1] > 0.99
+    agree(chain, torch.zeros(2, 120, dtype=torch.long))
+
+
+@pytest.mark.parametrize("place", ["emissions", "transitions", "start", "end"])
+def test_what_was_dropped_may_be_all_that_is_left(active, place):
+    chain = two_lanes(20)
+    places = {
+        "emissions": chain.emissions[:, 5, 1:],
+        "transitions": chain.transitions[2],
+        "start": chain.start[1:],
+        "end": chain.end[1:],
+    }
+    places[place].sub_(300)  # one step that is out of range,
+    chain.emissions[0, 5:15, 0] -= 100  # against ten that are not
+    assert ways_of(chain) == [2, 1]
+    assert kernel.marginals(chain)[0, 10, 1] > 0.99
+    agree(chain, torch.zeros(2, 20, dtype=torch.long))
 
 
 def test_what_cannot_be_reached_does_not_drown_the_rest(active):
-    # Tag 0 can never be reached, but would have far the best continuation.
-    chain = make_chain(1, 100, 3)
-    chain.transitions[:, 0] = chain.start[0] = NEVER
-    chain.transitions[0, 1] = 0.0
-    chain.emissions[:, :, 0] += 30
-    chain.emissions[:, :, 2] -= 20
-    assert ways_of(chain) == [1]
-    agree(chain, torch.ones(1, 100, dtype=torch.long))
+    chain = two_lanes(100)
+    chain.start[0] = NEVER
+    chain.emissions[:, :, 0] += 10  # the best there is, were there a way to it
+    assert ways_of(chain) == [1, 1]
+    agree(chain, torch.ones(2, 100, dtype=torch.long))
 
 
 @pytest.mark.parametrize("spread", [70.0, 400.0, 1e5])
@@ -289,6 +314,21 @@ def test_bad_tags_are_refused(active, bad):
         torch.ops.foci.crf_total(*chain, tags, False)
     chain.mask[1, 2] = False
     assert kernel.total(chain, tags).isfinite().all()
+
+
+def test_bad_operands_of_the_operators_are_refused(active):
+    chain, tags = make_chain(2, 4, 3, mask=torch.ones(2, 4, dtype=torch.bool)), torch.zeros(2, 4, dtype=torch.long)
+    for wrong, message in [
+        ({"transitions": chain.transitions[:2]}, r"transitions has shape \(2, 3\).*expected \(3, 3\)"),
+        ({"start": chain.start.float()}, r"start has shape \(3,\) and torch.float32, expected \(3,\), torch.float64"),
+        ({"end": chain.end[:1]}, r"end has shape \(1,\)"),
+        ({"mask": chain.mask[:1]}, r"mask has shape \(1, 4\).*expected \(2, 4\), torch.bool"),
+    ]:
+        with pytest.raises(ShapeError, match=message):
+            torch.ops.foci.crf_marginals(*chain._replace(**wrong))
+    for bad in (tags[:, :3], tags.int()):
+        with pytest.raises(ShapeError, match=r"tags has shape .* expected \(batch, step\), torch.int64"):
+            torch.ops.foci.crf_total(*chain, bad, False)
 
 
 def test_transforms_see_the_plain_path(active):

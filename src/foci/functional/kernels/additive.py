@@ -9,8 +9,8 @@ backward computes the cells again instead of keeping them. Three paths compute t
 - compiled: ``additive.cpp``, for float32, bfloat16 and float16 on a CPU;
 - chunked: torch operations on a piece of the cells at a time, where there is no compiler, in float64, and on
   other devices;
-- plain: ``tanh(q + k) @ v`` itself, for problems so small that the call outweighs the cells, and wherever
-  something other than eager autograd watches (functional transforms, tensor subclasses, tracing).
+- plain: ``tanh(q + k) @ v`` itself, for problems so small that the others gain nothing, and wherever something
+  other than eager autograd watches (functional transforms, tensor subclasses, tracing).
 
 Accuracy: r is rounded to float32, so tanh has an absolute error of about 1e-7, where `torch.tanh`'s error shrinks
 with its value. Scores are within 1e-7 · Σ|v_a| of the exact ones, which is the plain form's own error unless all
@@ -40,7 +40,7 @@ _THREAD_CELLS = 1 << 17
 """Cells that make one more thread worth waking."""
 
 _CHUNK = 1 << 20
-"""Cells the chunked path computes at a time: 4 MB in float32, which a processor's cache holds."""
+"""Cells the chunked path computes at a time for each thread: 4 MB in float32, which a processor's cache holds."""
 
 _DEVICE_CHUNK = 1 << 26
 """The same on other devices, which need more work at a time."""
@@ -66,7 +66,7 @@ def additive(
         # Tracers see one operator, whatever the sizes; on other devices the compiler fuses the plain form itself.
         on_cpu = query.device.type == "cpu"
         scores = _additive_op(query, key, vector, key_exp) if on_cpu else _plain(query, key, vector)
-    elif _is_watched(query, key, vector) or _is_small(query, key):
+    elif _is_watched(query, key, vector) or _is_small(query, key, vector):
         return _plain(query, key, vector)
     elif torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or vector.requires_grad):
         scores = _Additive.apply(query, key, vector, key_exp)  # type: ignore[no-untyped-call]
@@ -105,9 +105,11 @@ def _is_watched(*tensors: Tensor) -> bool:
     return any(type(tensor) is not Tensor and type(tensor) is not torch.nn.Parameter for tensor in tensors)
 
 
-def _is_small(query: Tensor, key: Tensor) -> bool:
-    cells = query.numel() * key.shape[-2]
-    return cells < _SMALL and query.shape[:-2] == key.shape[:-2]
+def _is_small(query: Tensor, key: Tensor, vector: Tensor) -> bool:
+    if query.numel() * key.shape[-2] < _SMALL and query.shape[:-2] == key.shape[:-2]:
+        return True
+    # Without the kernel, one or two queries are too few to gain from exponentials taken once.
+    return min(query.shape[-2], key.shape[-2]) <= 2 and _library_for(query, key, vector) is None
 
 
 def _suits_kernel(*tensors: Tensor) -> bool:
@@ -144,8 +146,6 @@ def _forward(query: Tensor, key: Tensor, vector: Tensor, key_exp: Tensor | None)
     library = _library_for(query, key, vector)
     if library is not None:
         scores = _compiled_forward(library, q, k, v, _flatten_prepared(key_exp, leading, k))
-    elif min(q.shape[1], k.shape[1]) <= 2:  # the cells are hardly more than the keys
-        scores = _plain(q, k, v)
     else:
         scores = _chunked_forward(q, k, v)
     scores = scores if len(leading) == 1 else scores.view(*leading, *scores.shape[1:])
@@ -162,8 +162,6 @@ def _backward(
         dq, dk, dv = q.new_zeros(q.shape), k.new_zeros(k.shape), v.new_zeros(v.shape)
     elif library is not None:
         dq, dk, dv = _compiled_backward(library, g, q, k, v, _flatten_prepared(key_exp, leading, k))
-    elif min(q.shape[1], k.shape[1]) <= 2:
-        dq, dk, dv = _plain_gradients(g, q, k, v)
     else:
         dq, dk, dv = _chunked_backward(g, q, k, v)
     return _like(dq, query, leading), _like(dk, key, leading), _to(dv, vector.dtype)
@@ -182,6 +180,11 @@ def _common_leading(query: Tensor, key: Tensor) -> torch.Size:
 
 def _flatten(query: Tensor, key: Tensor, vector: Tensor) -> tuple[torch.Size, Tensor, Tensor, Tensor]:
     """The leading axes, and ``(B, L, A)``, ``(B, S, A)`` and ``(A,)`` in the dtype to compute in."""
+    if not query.shape[-1] == key.shape[-1] == vector.numel():  # compiled code would read past the end
+        raise ShapeError(
+            f"additive: query {tuple(query.shape)}, key {tuple(key.shape)} and vector {tuple(vector.shape)} do not fit"
+            ", expected (…, query, size), (…, key, size) and (size,)."
+        )
     leading = _common_leading(query, key)
     double = _common_dtype(query, key, vector) == torch.float64
     dtype = torch.float64 if double else torch.float32
@@ -211,10 +214,10 @@ def _flatten_prepared(key_exp: Tensor | None, leading: torch.Size, key: Tensor) 
     if key_exp is None:
         return None
     S, width = key.shape[1], _width(key.shape[2])
-    if key_exp.shape[-2:] != (S, width) or key_exp.dtype != torch.float32:
+    if key_exp.shape[-2:] != (S, width) or key_exp.dtype != torch.float32 or key_exp.device != key.device:
         raise ShapeError(
-            f"additive: key_exp has shape {tuple(key_exp.shape)} and dtype {key_exp.dtype}, expected "
-            f"(…, {S}, {width}) in float32. Make it with prepare_key(key)."
+            f"additive: key_exp has shape {tuple(key_exp.shape)} and dtype {key_exp.dtype} on {key_exp.device}, "
+            f"expected (…, {S}, {width}) in float32 on {key.device}. Make it with prepare_key(key)."
         )
     rows = _flat(key_exp, leading)
     return rows if rows.stride(1) == width else rows.contiguous()
@@ -246,7 +249,7 @@ class _Tanh:
         self._key = key.mul(2).exp_() if self._by_exponentials else key
         self._one = query.new_ones(())
         sizes = (*query.shape[:2], *key.shape[1:])
-        budget = _CHUNK if on_cpu else _DEVICE_CHUNK
+        budget = _CHUNK * min(torch.get_num_threads(), 8) if on_cpu else _DEVICE_CHUNK
         self._buffer = query.new_empty(max(query.shape[2], min(math.prod(sizes), budget)))
         self.chunks = _chunks(sizes, budget)
 
@@ -370,11 +373,10 @@ def _self_check(library: ctypes.CDLL) -> bool:
         function.argtypes = arguments
         function.restype = _SIZE if name.endswith("scratch") else None
     exactly: dict[str, Any] = {"dtype": torch.float64, "device": "cpu"}
-    query, key = (
-        torch.arange(2 * 19, **exactly).sin().view(1, 2, 19),
-        torch.arange(57, **exactly).cos().view(1, 3, 19),
-    )
-    vector, grad = torch.linspace(-1, 2, 19, **exactly), torch.arange(-3, 3, **exactly).view(1, 2, 3)
+    query = torch.arange(2 * 19, **exactly).sin().view(1, 2, 19)
+    key = torch.arange(3 * 19, **exactly).cos().view(1, 3, 19)
+    vector = torch.linspace(-1, 2, 19, **exactly)
+    grad = torch.arange(-3, 3, **exactly).view(1, 2, 3)
     for large in (0.0, 100.0):  # fast cells, then exact ones
         query[0, 0, 0], key[0, 0, 0] = large, 0.5 - large
         wanted = (_plain(query, key, vector), *_plain_gradients(grad, query, key, vector))

@@ -28,14 +28,15 @@ namespace {
 constexpr int64_t LANES = 4;
 typedef double Vector __attribute__((vector_size(LANES * sizeof(double))));
 typedef int64_t Integers __attribute__((vector_size(LANES * sizeof(double))));
+typedef uint64_t Bits __attribute__((vector_size(LANES * sizeof(double))));
 
 constexpr double NEVER = -std::numeric_limits<double>::infinity();
-constexpr double DEPTH = 200;           // three factors of e^-200 are still a normal double
-constexpr double TINY = 0x1p-288;       // about e^-200
-constexpr double NEGLIGIBLE = -40;      // e^-40 of the whole is below double's precision
-constexpr int64_t STEPS = 4;            // steps whose transitions are counted together
-constexpr int64_t GROUPS = 64;          // parts, at most, in which the rows' transitions are counted
-constexpr int64_t COUNTS = 1 << 22;     // doubles, roughly, that these parts may take
+constexpr double DEPTH = 200;        // three factors of e^-200 are still a normal double
+constexpr double TINY = 0x1p-288;    // about e^-200
+constexpr double NEGLIGIBLE = -40;   // e^-40 of the whole is below double's precision
+constexpr int64_t STEPS = 4;         // steps whose transitions are counted together
+constexpr int64_t GROUPS = 32;       // parts, at most, in which the rows' transitions are counted
+constexpr int64_t COUNTS = 1 << 22;  // doubles, roughly, that these parts may take
 
 enum Way : uint8_t { NO_GRADIENT = 0, BY_WEIGHTS = 1, BY_SCORES = 2 };
 
@@ -58,53 +59,47 @@ Vector load(const double* from) {
 void store(double* to, Vector x) { std::memcpy(to, &x, sizeof x); }
 
 Vector larger(Vector x, Vector y) { return x > y ? x : y; }
-double largest_lane(Vector x) { return std::max(std::max(x[0], x[1]), std::max(x[2], x[3])); }
+Vector largest_lane(Vector x) {  // in every lane
+    x = larger(x, Vector{x[2], x[3], x[0], x[1]});
+    return larger(x, Vector{x[1], x[0], x[3], x[2]});
+}
 double sum_lanes(Vector x) { return (x[0] + x[2]) + (x[1] + x[3]); }
 bool any_lane(Integers x) { return (x[0] | x[1] | x[2] | x[3]) != 0; }
 
-double largest(const double* x, int64_t W) {
+Vector largest(const double* x, int64_t W) {
     Vector top = load(x);
     for (int64_t j = LANES; j < W; j += LANES) top = larger(load(x + j), top);
     return largest_lane(top);
 }
 
-// e^x to about one unit in the last place, for x up to 700; 0 below -700 (and for -inf), NaN for NaN.
-Vector exponential(Vector x) {
+// e^x to about one unit in the last place, for |x| up to 700; NaN for NaN.
+Vector tame_exponential(Vector x) {
     const Vector shift = all(0x1.8p52);  // adding it rounds to a whole number, kept in the low bits
     const Vector shifted = x * all(0x1.71547652b82fep0) + shift;
     const Vector n = shifted - shift;
     const Vector f = (x - n * all(0x1.62e42fefa3800p-1)) - n * all(0x1.ef35793c76730p-45);  // x − n·ln 2
-    Vector p = all(1.0 / 6227020800);
-    p = p * f + all(1.0 / 479001600);
-    p = p * f + all(1.0 / 39916800);
-    p = p * f + all(1.0 / 3628800);
-    p = p * f + all(1.0 / 362880);
-    p = p * f + all(1.0 / 40320);
-    p = p * f + all(1.0 / 5040);
-    p = p * f + all(1.0 / 720);
-    p = p * f + all(1.0 / 120);
-    p = p * f + all(1.0 / 24);
-    p = p * f + all(1.0 / 6);
-    p = p * f + all(0.5);
-    p = p * f + all(1.0);
-    p = p * f + all(1.0);
-    const Vector power = (Vector)((Integers)p + ((Integers)shifted << 52));
-    return x < all(-700) ? Vector{} : x == x ? power : x;
+    // Interpolates e^f at Chebyshev's nodes; in pairs, so that few operations wait for one another.
+    const Vector f2 = f * f, f4 = f2 * f2;
+    const Vector p01 = all(1.0) + f, p23 = all(0x1.0000000000011p-1) + all(0x1.555555555555ap-3) * f;
+    const Vector p45 = all(0x1.555555554f000p-5) + all(0x1.111111110f1e5p-7) * f;
+    const Vector p67 = all(0x1.6c16c18826db1p-10) + all(0x1.a01a01b15de9dp-13) * f;
+    const Vector p89 = all(0x1.a01991399f987p-16) + all(0x1.71ddf52ded199p-19) * f;
+    const Vector pab = all(0x1.28b46faf8c24cp-22) + all(0x1.af639fa6e1b0bp-26) * f;
+    const Vector p = (p01 + p23 * f2) + ((p45 + p67 * f2) + (p89 + pab * f2) * f4) * f4;
+    const Vector power = (Vector)((Bits)p + ((Bits)shifted << 52));
+    return x == x ? power : x;
 }
+
+// The same for any x up to 700: 0 below -700, and for -inf.
+Vector exponential(Vector x) { return x < all(-700) ? Vector{} : tame_exponential(x); }
 
 double exponential(double x) { return exponential(all(x))[0]; }
 
-int64_t exponent_of(double x) {  // of a normal number
-    int64_t bits;
-    std::memcpy(&bits, &x, sizeof bits);
-    return (bits >> 52 & 0x7ff) - 1023;
-}
-
-double power_of_two(int64_t exponent) {
-    const int64_t bits = (exponent + 1023) << 52;
-    double x;
-    std::memcpy(&x, &bits, sizeof x);
-    return x;
+// The power of two 2^-n for 2^n ≤ x < 2^(n+1), a normal number; n, biased, is added to `exponents`.
+Vector scale_of(Vector x, Integers& exponents) {
+    const Integers exponent = (Integers)x & (Integers)all(HUGE_VAL);
+    exponents += (Integers)((Bits)exponent >> 52);
+    return (Vector)((Integers)all(0x1p1023) - exponent);
 }
 
 int64_t padded(int64_t K) { return (K + LANES - 1) / LANES * LANES; }
@@ -212,13 +207,15 @@ void copy_scores(const Real* from, int64_t K, int64_t W, double* to) {
 }
 
 // e^{score − top}; what is below e^-DEPTH is dropped, and `nearest` remembers the highest that was.
-void weigh(const double* scores, double top, int64_t W, double* weights, Vector& nearest) {
+void weigh(const double* scores, Vector top, int64_t W, double* weights, Vector& nearest) {
+    Vector near = nearest;
     for (int64_t j = 0; j < W; j += LANES) {
-        const Vector below = load(scores + j) - all(top);
+        const Vector below = load(scores + j) - top;
         const Integers dropped = below < all(-DEPTH);
-        nearest = larger(dropped ? below : all(NEVER), nearest);
-        store(weights + j, dropped ? Vector{} : exponential(below));
+        near = larger(dropped ? below : all(NEVER), near);
+        store(weights + j, dropped ? Vector{} : tame_exponential(below));
     }
+    nearest = near;
 }
 
 // What all rows share: transitions, start and end as scores, and as weights with the scores they were divided by.
@@ -228,7 +225,6 @@ struct Model {
     double *weights, *weights_back, *start, *end;              // padded with 0
     double top, start_top, end_top;
     double nearest = NEVER;  // the highest weight that was dropped, as a logarithm
-    bool tame = true;        // no NaN, no +inf
 
     static int64_t size(int64_t K) { return 4 * (K + 1) * padded(K); }
 
@@ -262,14 +258,11 @@ struct Model {
    private:
     double weigh_all(const double* from, int64_t rows, double* to) {
         double highest = NEVER;
-        for (int64_t n = 0; n < rows * W; n++) {
-            highest = std::max(highest, from[n]);
-            tame &= from[n] < -NEVER;  // false for NaN, too
-        }
+        for (int64_t n = 0; n < rows * W; n++) highest = std::max(highest, from[n]);
         if (highest == NEVER) highest = 0;  // nothing is allowed, all weights are 0
         Vector dropped = all(NEVER);
-        for (int64_t i = 0; i < rows; i++) weigh(from + i * W, highest, W, to + i * W, dropped);
-        nearest = std::max(nearest, largest_lane(dropped));
+        for (int64_t i = 0; i < rows; i++) weigh(from + i * W, all(highest), W, to + i * W, dropped);
+        nearest = std::max(nearest, largest_lane(dropped)[0]);
         return highest;
     }
 };
@@ -289,18 +282,28 @@ struct Room {
         third = second + W;
         columns = third + W;
         counts = columns + STEPS * W;
-        slopes = counts + K * W;  // (T, W)
+        slopes = counts + K * W;        // (T, W)
         std::fill_n(scores, W, NEVER);  // the padding stays
     }
 };
 
-// The weights of a step's emissions, divided by e^top, which is returned. `sane` turns false for NaN.
+Vector widen(const double* from) { return load(from); }
+
+Vector widen(const float* from) {
+    typedef float Narrow __attribute__((vector_size(LANES * sizeof(float))));
+    Narrow x;
+    std::memcpy(&x, from, sizeof x);
+    return __builtin_convertvector(x, Vector);
+}
+
+// The weights of a step's emissions, divided by e^top, which is returned in every lane.
 template <typename Real>
-double weigh_emission(const Chain<Real>& chain, int64_t b, int64_t t, Room& room, Vector& nearest, Integers& sane) {
+Vector weigh_emission(const Chain<Real>& chain, int64_t b, int64_t t, Room& room, Vector& nearest) {
     const Real* emission = chain.emission(b, t);
-    for (int64_t j = 0; j < chain.K; j++) room.scores[j] = emission[j];
-    const double top = largest(room.scores, chain.W);
-    for (int64_t j = 0; j < chain.W; j += LANES) sane &= load(room.scores + j) <= all(top);
+    int64_t j = 0;
+    for (; j + LANES <= chain.K; j += LANES) store(room.scores + j, widen(emission + j));
+    for (; j < chain.K; j++) room.scores[j] = emission[j];
+    const Vector top = largest(room.scores, chain.W);
     weigh(room.scores, top, chain.W, room.weights, nearest);
     return top;
 }
@@ -309,52 +312,46 @@ double weigh_emission(const Chain<Real>& chain, int64_t b, int64_t t, Room& room
 //
 // Every a is 0 or at least TINY, transitions and emissions are 0 or at least e^-DEPTH, so that no product is lost:
 // 0 means that no sequence comes through here, other than by something that was dropped. Those sequences weigh no
-// more than e^nearest each, and there are K^n of them: together they must be negligible.
+// more than e^nearest each, and there are no more than K^n of them: together they must be negligible. NaN and +inf
+// make a NaN that every later a has in it.
 template <typename Real>
 double total_by_weights(const Chain<Real>& chain, const Model& model, int64_t b, Room& room, double* kept) {
     constexpr double UNKNOWN = std::numeric_limits<double>::quiet_NaN();
     const int64_t K = chain.K, W = chain.W;
-    if (!model.tame) return UNKNOWN;
-    Integers sane = ~Integers{}, tiny{};
-    Vector nearest = all(model.nearest);
-    double tops = model.start_top + model.end_top;
-    int64_t exponents = 0, steps = 0;
+    Integers tiny{}, exponents{};
+    Vector nearest = all(model.nearest), tops{};
+    int64_t steps = 0;
     double *before = nullptr, *a = nullptr;
     for (int64_t t = chain.next(b, 0); t < chain.T; t = chain.next(b, t + 1)) {
-        tops += weigh_emission(chain, b, t, room, nearest, sane);
+        tops += weigh_emission(chain, b, t, room, nearest);
         before = a;
         a = kept ? kept + t * W : before == room.first ? room.second : room.first;
-        if (before) {
+        if (before)
             multiply(before, model.weights, K, W, a);
-            tops += model.top;
-        } else {
+        else
             std::copy_n(model.start, W, a);
-        }
         Vector top{};
         for (int64_t j = 0; j < W; j += LANES) {
             const Vector here = load(a + j) * load(room.weights + j);
             top = larger(here, top);
             store(a + j, here);
         }
-        const double highest = largest_lane(top);
-        if (!(highest > 0)) return UNKNOWN;
-        const int64_t exponent = exponent_of(highest);
-        const Vector scale = all(power_of_two(-exponent));
+        const Vector scale = scale_of(largest_lane(top), exponents);
         for (int64_t j = 0; j < W; j += LANES) {
             const Vector here = load(a + j) * scale;
             tiny |= (here > Vector{}) & (here < all(TINY));
             store(a + j, here);
         }
-        exponents += exponent;
         steps++;
     }
     Vector sum{};
     for (int64_t j = 0; j < W; j += LANES) sum += load(a + j) * load(model.end + j);
     const double total = sum_lanes(sum);
-    if (!(total > 0) || any_lane(~sane) || any_lane(tiny)) return UNKNOWN;
-    const double log_total = std::log(total) + exponents * 0.69314718055994530942;
-    const double lost = steps * std::log(static_cast<double>(K)) + largest_lane(nearest);
-    return lost - log_total < NEGLIGIBLE ? log_total + tops : UNKNOWN;
+    if (!(total > 0) || any_lane(tiny)) return UNKNOWN;
+    const double log_total = std::log(total) + (exponents[0] - 1023 * steps) * 0.69314718055994530942;
+    const double lost = steps * std::log(static_cast<double>(K)) + largest_lane(nearest)[0];
+    const double shifts = tops[0] + model.start_top + model.end_top + (steps - 1) * model.top;
+    return lost - log_total < NEGLIGIBLE ? log_total + shifts : UNKNOWN;
 }
 
 // log Z by scores, and log a_t, up to a constant for each step, into `kept` where it is not null.
@@ -371,7 +368,7 @@ double total_by_scores(const Chain<Real>& chain, const Model& model, int64_t b, 
             std::copy_n(model.start_scores, W, a);
         const Real* emission = chain.emission(b, t);
         for (int64_t j = 0; j < K; j++) a[j] += emission[j];
-        const double top = largest(a, W);
+        const double top = largest(a, W)[0];
         if (std::isfinite(top)) {  // near 0 they keep their digits
             for (int64_t j = 0; j < W; j++) a[j] -= top;
             tops += top;
@@ -384,8 +381,8 @@ double total_by_scores(const Chain<Real>& chain, const Model& model, int64_t b, 
 template <typename Real>
 struct Gradient {
     double scale;
-    Real* emissions;                      // (T, K)
-    double *transitions, *start, *end;    // of the group; null where only the emissions' gradient is wanted
+    Real* emissions;                    // (T, K)
+    double *transitions, *start, *end;  // of the group; null where only the emissions' gradient is wanted
 
     void put(const Chain<Real>& chain, int64_t t, const double* marginals) const {
         for (int64_t j = 0; j < chain.K; j++) emissions[t * chain.K + j] = static_cast<Real>(scale * marginals[j]);
@@ -409,7 +406,8 @@ double share(const double* a, double* b, int64_t W, double* marginals) {
         sum += here * after;
     }
     const double total = sum_lanes(sum);
-    for (int64_t j = 0; j < W; j += LANES) store(marginals + j, load(marginals + j) / all(total));
+    const Vector part = all(1 / total);
+    for (int64_t j = 0; j < W; j += LANES) store(marginals + j, load(marginals + j) * part);
     return total;
 }
 
@@ -421,7 +419,7 @@ void gradient_by_weights(const Chain<Real>& chain, const Model& model, int64_t r
     const int64_t K = chain.K, W = chain.W;
     double *b = room.first, *marginals = room.second;
     Vector nearest{};
-    Integers sane{};
+    Integers unused{};
     const double* rows[STEPS];
     int waiting = 0;
     if (gradient.transitions) std::fill_n(room.counts, K * W, 0.0);
@@ -431,9 +429,9 @@ void gradient_by_weights(const Chain<Real>& chain, const Model& model, int64_t r
     gradient.put(chain, t, marginals);
     if (gradient.end) gradient.add(gradient.end, marginals, K);
     for (int64_t before = chain.last(row, t - 1); before >= 0; t = before, before = chain.last(row, t - 1)) {
-        weigh_emission(chain, row, t, room, nearest, sane);
+        weigh_emission(chain, row, t, room, nearest);
         double* c = room.columns + waiting * W;
-        const Vector scale = all(power_of_two(-exponent_of(largest(b, W))));
+        const Vector scale = scale_of(largest(b, W), unused);
         for (int64_t j = 0; j < W; j += LANES) store(c + j, load(room.weights + j) * (load(b + j) * scale));
         multiply(c, model.weights_back, K, W, b);
         const double sum = share(kept + before * W, b, W, marginals);
@@ -490,7 +488,6 @@ void gradient_by_scores(const Chain<Real>& chain, const Model& model, int64_t ro
     if (gradient.transitions) gradient.add(gradient.transitions, room.counts, K * W);
 }
 
-
 // --- the gradient of the marginals: the second derivative of log Z, times a gradient v (B, T, K)
 //
 // It is the derivative of log Z's gradient as emissions move along v, so a and b are followed with their slopes:
@@ -514,14 +511,14 @@ void curvature_by_weights(const Chain<Real>& chain, const Model& model, int64_t 
                           const Real* v, const Gradient<Real>& gradient) {
     const int64_t T = chain.T, K = chain.K, W = chain.W;
     Vector nearest{};
-    Integers sane{};
+    Integers unused{};
     const auto a = [&](int64_t t) { return kept + t * W; };
     const auto slope = [&](int64_t t) { return room.slopes + t * W; };
     int64_t before = -1;
     for (int64_t t = chain.next(row, 0); t < T; before = t, t = chain.next(row, t + 1)) {
         std::fill_n(slope(t), W, 0.0);
         if (before >= 0) {
-            weigh_emission(chain, row, t, room, nearest, sane);
+            weigh_emission(chain, row, t, room, nearest);
             multiply(slope(before), model.weights, K, W, slope(t));
             // The power of two that a_t was multiplied by, from one of its entries.
             const int64_t at = std::max_element(a(t), a(t) + W) - a(t);
@@ -558,9 +555,9 @@ void curvature_by_weights(const Chain<Real>& chain, const Model& model, int64_t 
     put(t, mean);
     gradient.add(gradient.end, marginals, K);
     for (before = chain.last(row, t - 1); before >= 0; t = before, before = chain.last(row, t - 1)) {
-        weigh_emission(chain, row, t, room, nearest, sane);
+        weigh_emission(chain, row, t, room, nearest);
         centre(b, b_slope, W);
-        const double scale = power_of_two(-exponent_of(largest(b, W)));
+        const double scale = scale_of(largest(b, W), unused)[0];
         for (int64_t j = 0; j < W; j++) {
             c[j] = room.weights[j] * (b[j] * scale);
             c_slope[j] = room.weights[j] * (b_slope[j] * scale);
@@ -878,7 +875,7 @@ void merge(const double* lists, const double* extra, int64_t W, int64_t k, doubl
     for (int64_t i = 0; i < W; i += LANES) store(heads + i, load(lists + i) + load(extra + i));
     std::fill_n(ranks, W, 0);
     for (int64_t n = 0; n < k; n++) {
-        const double top = largest(heads, W);
+        const double top = largest(heads, W)[0];
         int64_t tag = 0;
         if (top > NEVER) {
             while (heads[tag] != top) tag++;
@@ -905,7 +902,7 @@ void decode_some(const Chain<Real>& chain, const Model& model, int64_t b, int64_
     const int64_t T = chain.T, K = chain.K, W = chain.W;
     double *heads = room, *lists = heads + 2 * W, *next = lists + k * W;  // lists (k, W)
     int64_t* ranks = reinterpret_cast<int64_t*>(heads + W);
-    int32_t* sources = reinterpret_cast<int32_t*>(next + k * W);          // (T, K, k), and the last ones
+    int32_t* sources = reinterpret_cast<int32_t*>(next + k * W);  // (T, K, k), and then those of the end
     std::fill_n(lists, 2 * k * W, NEVER);
     bool first = true;
     for (int64_t t = chain.next(b, 0); t < T; t = chain.next(b, t + 1)) {

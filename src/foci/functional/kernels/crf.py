@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from foci.errors import ShapeError
 from foci.functional import chains
 from foci.functional.chains import Chain
 from foci.functional.kernels.additive import _is_traced, _is_watched
@@ -135,6 +136,14 @@ class _Call:
         self._parts = [None if part is None else part.contiguous() for part in chain]  # alive until it is over
         self._sizes = tuple(chain.emissions.shape)
         batch, steps, tags = self._sizes
+        shapes = [self._sizes, (tags, tags), (tags,), (tags,), (batch, steps)]
+        for name, part, shape in zip(Chain._fields, chain, shapes):
+            dtype = torch.bool if name == "mask" else chain.emissions.dtype
+            # Compiled code would read past the end.
+            if part is not None and (part.shape != shape or part.dtype != dtype):
+                raise ShapeError(
+                    f"crf: {name} has shape {tuple(part.shape)} and {part.dtype}, expected {shape}, {dtype}."
+                )
         cells = batch * steps * tags * tags
         self._threads = min(torch.get_num_threads(), 1 + cells // _THREAD_CELLS, max(batch, 1))
         room = library.foci_crf_scratch(batch, steps, tags, k, self._threads)
@@ -188,6 +197,10 @@ def _compiled_total(
     call = _Call(library, chain)
     totals, ways, kept = _total_like(*chain, tags, keep)
     tags = None if tags is None else tags.contiguous()
+    if tags is not None and (tags.shape != chain.emissions.shape[:2] or tags.dtype != torch.int64):
+        raise ShapeError(
+            f"crf: tags has shape {tuple(tags.shape)} and {tags.dtype}, expected (batch, step), torch.int64."
+        )
     if call("total", tags, call.scratch, totals, ways, kept if keep else None):
         raise chains.unknown_tags(chain.emissions.shape[-1])
     return totals, ways, kept
@@ -387,11 +400,15 @@ def _gradients(
 
 class _Total(torch.autograd.Function):
     @staticmethod
-    def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-        return _total(*arguments)
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+        results = _total(*arguments)
+        _Total.keep(ctx, arguments, results)
+        return results
 
+    # Not called setup_context: torch would look at forward's signature at every call, which takes longer than a
+    # short chain.
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    def keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         _save(ctx, inputs[:6], output)
 
     @staticmethod
@@ -402,11 +419,13 @@ class _Total(torch.autograd.Function):
 
 class _Marginals(torch.autograd.Function):
     @staticmethod
-    def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-        return _marginals(*arguments)
+    def forward(ctx: Any, *parts: Any) -> tuple[Tensor, Tensor, Tensor]:
+        results = _marginals(*parts)
+        _Marginals.keep(ctx, parts, results)
+        return results
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    def keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         _save(ctx, inputs, output)
 
     @staticmethod
@@ -416,11 +435,13 @@ class _Marginals(torch.autograd.Function):
 
 class _Best(torch.autograd.Function):
     @staticmethod
-    def forward(*arguments: Any) -> tuple[Tensor, Tensor]:
-        return _best(*arguments)
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
+        results = _best(*arguments)
+        _Best.keep(ctx, arguments, results)
+        return results
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    def keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         _save(ctx, inputs[:5], output)
 
     @staticmethod
@@ -429,5 +450,6 @@ class _Best(torch.autograd.Function):
         return _gradients(ctx, grad, lambda chain: chains.best(chain, k)[1], _best_gradients, _best_gradients_op)
 
 
-for _op, _function in ((_total_op, _Total), (_marginals_op, _Marginals), (_best_op, _Best)):
-    _op.register_autograd(_function.backward, setup_context=_function.setup_context)
+_total_op.register_autograd(_Total.backward, setup_context=_Total.keep)
+_marginals_op.register_autograd(_Marginals.backward, setup_context=_Marginals.keep)
+_best_op.register_autograd(_Best.backward, setup_context=_Best.keep)
