@@ -7,7 +7,6 @@ import platform
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -83,13 +82,10 @@ def limits(threads: int) -> dict[str, float]:
 
 
 def _best(work: Callable[[], object], rounds: int) -> float:
-    best = float("inf")
+    from benchmarks.harness import seconds_of
+
     work()
-    for _ in range(rounds):
-        start = time.perf_counter()
-        work()
-        best = min(best, time.perf_counter() - start)
-    return best
+    return min(seconds_of(work) for _ in range(rounds))
 
 
 def _cell_rate(threads: int) -> float | None:

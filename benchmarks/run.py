@@ -193,7 +193,8 @@ def _weigh(options: Options, cases: list[Record], deadline: float | None, show: 
         if deadline is not None and time.time() > deadline:
             return
         asked = ["--peer", case["peer"], "--groups", case["group"], "--side", side]
-        for heard in _listen(options, [*asked, "--memory", str(case["index"])], show, name="memory"):
+        asked += ["--memory", case["name"], case["measure"], case["against"]]
+        for heard in _listen(options, asked, show, name="memory"):
             case[f"{side}_megabytes"] = heard["megabytes"]
 
     # Memory does not depend on who else is running, so that all processors may be used.

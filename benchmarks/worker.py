@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--skip", type=int, default=0)
     parser.add_argument("--deadline", type=float, help="time.time() after which no case is begun")
     parser.add_argument("--limits", action="store_true")
-    parser.add_argument("--memory", type=int, help="number of the case, with --side")
+    parser.add_argument("--memory", nargs=3, help="name, measure and rival of the case to weigh, with --side")
     parser.add_argument("--side", default="ours")
     asked = parser.parse_args()
 
@@ -56,26 +56,26 @@ def main() -> None:
         say(**machine.limits(asked.threads))
         return
     cases = [
-        (group, index, case)
+        (group, case)
         for group in asked.groups.split(",")
         if asked.peer in groups.PEERS[group]
-        for index, case in enumerate(groups.load(group).cases(asked.peer, asked.quick))
+        for case in groups.load(group).cases(asked.peer, asked.quick)
     ]
     if asked.memory is not None:
+        (wanted,) = (case for _, case in cases if [case.name, case.measure, case.against] == asked.memory)
         torch.manual_seed(0)
-        say(kind="memory", megabytes=peak_of(cases[asked.memory][2], asked.side))
+        say(kind="memory", megabytes=peak_of(wanted, asked.side))
         return
     say(kind="plan", count=len(cases), versions=_versions(asked.peer), peer=asked.peer)
     calibration = Calibration()
     too_slow: dict[tuple[str, str, str, str], int] = {}
-    for number, (group, index, case) in enumerate(cases):
+    for number, (group, case) in enumerate(cases):
         if number < asked.skip:
             continue
         about = {
             "group": group,
             "peer": asked.peer,
             "number": number,
-            "index": index,
             "name": case.name,
             "against": case.against,
             "measure": case.measure,

@@ -242,7 +242,7 @@ def test_the_plain_turing_machine_is_ours_row_by_row() -> None:
 
 
 def a_record(**changes: Any) -> dict[str, Any]:
-    fields = {"kind": "case", "group": "additive", "peer": "torch", "number": 0, "index": 0, "name": "scores (2, 3)"}
+    fields = {"kind": "case", "group": "additive", "peer": "torch", "number": 0, "name": "scores (2, 3)"}
     fields |= {"against": "broadcast form", "measure": FORWARD, "goal": 50.0, "memory": True, "memory_goal": 40.0}
     fields |= {"memory_limit": None, "work": ["cell", 1e9], "series": None, "length": None, "remark": None}
     fields |= {"ours": {"min": 0.5, "median": 0.6}, "theirs": {"min": 30.0, "median": 31.0}, "rounds": 5}
