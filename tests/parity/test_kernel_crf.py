@@ -343,6 +343,15 @@ def test_transforms_see_the_plain_path(active):
     torch.testing.assert_close(slope, torch.full_like(slope, 4.0))
 
 
+def test_no_gradient_is_as_good_as_zeros(active):
+    chain = make_chain(2, 3, 4)
+    leaves = [x.requires_grad_() for x in chain[:4]]
+    for value in (kernel.total(chain, None), kernel.marginals(chain), kernel.best(chain, 2)[1]):
+        undefined = torch._C._functions.UndefinedGrad()(value)
+        found = torch.autograd.grad(undefined.sum(), leaves, allow_unused=True)
+        assert all(gradient is None for gradient in found)
+
+
 def test_gradients_of_gradients(active):
     chain, tags = make_chain(2, 3, 3), torch.zeros(2, 3, dtype=torch.long)
 

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -58,6 +59,28 @@ Vector load(const double* from) {
 
 void store(double* to, Vector x) { std::memcpy(to, &x, sizeof x); }
 
+typedef float Narrow __attribute__((vector_size(LANES * sizeof(float))));
+
+Vector widen(const double* from) { return load(from); }
+Vector widen(const float* from) {
+    Narrow x;
+    std::memcpy(&x, from, sizeof x);
+    return __builtin_convertvector(x, Vector);
+}
+
+void narrow(double* to, Vector x) { store(to, x); }
+void narrow(float* to, Vector x) {
+    const Narrow rounded = __builtin_convertvector(x, Narrow);
+    std::memcpy(to, &rounded, sizeof rounded);
+}
+
+template <typename Real>
+void add(const Real* from, int64_t count, double* to) {
+    int64_t j = 0;
+    for (; j + LANES <= count; j += LANES) store(to + j, load(to + j) + widen(from + j));
+    for (; j < count; j++) to[j] += from[j];
+}
+
 Vector larger(Vector x, Vector y) { return x > y ? x : y; }
 Vector largest_lane(Vector x) {  // in every lane
     x = larger(x, Vector{x[2], x[3], x[0], x[1]});
@@ -74,7 +97,7 @@ Vector largest(const double* x, int64_t W) {
 
 // e^x to about one unit in the last place, for |x| up to 700; NaN for NaN.
 Vector tame_exponential(Vector x) {
-    const Vector shift = all(0x1.8p52);  // adding it rounds to a whole number, kept in the low bits
+    const Vector shift = all(0x1.8p52 + 1023);  // adding it rounds to a whole number, kept in the low bits, biased
     const Vector shifted = x * all(0x1.71547652b82fep0) + shift;
     const Vector n = shifted - shift;
     const Vector f = (x - n * all(0x1.62e42fefa3800p-1)) - n * all(0x1.ef35793c76730p-45);  // x − n·ln 2
@@ -86,8 +109,7 @@ Vector tame_exponential(Vector x) {
     const Vector p89 = all(0x1.a01991399f987p-16) + all(0x1.71ddf52ded199p-19) * f;
     const Vector pab = all(0x1.28b46faf8c24cp-22) + all(0x1.af639fa6e1b0bp-26) * f;
     const Vector p = (p01 + p23 * f2) + ((p45 + p67 * f2) + (p89 + pab * f2) * f4) * f4;
-    const Vector power = (Vector)((Bits)p + ((Bits)shifted << 52));
-    return x == x ? power : x;
+    return p * (Vector)((Bits)shifted << 52);
 }
 
 // The same for any x up to 700: 0 below -700, and for -inf.
@@ -104,48 +126,59 @@ Vector scale_of(Vector x, Integers& exponents) {
 
 int64_t padded(int64_t K) { return (K + LANES - 1) / LANES * LANES; }
 
-// out[j] = Σ_i x[i]·matrix[i, j] for some vectors of j; two sums each, so that no addition waits for the one before.
-template <int count>
-void multiply_some(const double* x, const double* matrix, int64_t K, int64_t W, double* out) {
-    Vector even[count] = {}, odd[count] = {};
-    int64_t i = 0;
-    for (; i + 2 <= K; i += 2) {
-        const double* row = matrix + i * W;
-        const Vector x0 = all(x[i]), x1 = all(x[i + 1]);
-        for (int v = 0; v < count; v++) even[v] += x0 * load(row + v * LANES);
-        for (int v = 0; v < count; v++) odd[v] += x1 * load(row + W + v * LANES);
+// Calls block(count, first) for as many vectors of W at a time as the registers hold; count is a constant.
+template <typename Block>
+void in_blocks(int64_t W, Block block) {
+    int64_t j = 0;
+    for (; j + 6 * LANES <= W; j += 6 * LANES) block(std::integral_constant<int, 6>(), j);
+    switch ((W - j) / LANES) {
+        case 5: return block(std::integral_constant<int, 5>(), j);
+        case 4: return block(std::integral_constant<int, 4>(), j);
+        case 3: return block(std::integral_constant<int, 3>(), j);
+        case 2: return block(std::integral_constant<int, 2>(), j);
+        case 1: return block(std::integral_constant<int, 1>(), j);
     }
-    if (i < K)
-        for (int v = 0; v < count; v++) even[v] += all(x[i]) * load(matrix + i * W + v * LANES);
-    for (int v = 0; v < count; v++) store(out + v * LANES, even[v] + odd[v]);
+}
+
+// The loops over a block's vectors must be unrolled early, or GCC keeps the vectors in memory.
+#define UNROLLED _Pragma("GCC unroll 6")
+
+// out[j] = Σ_i x[i]·matrix[i, j]; in two sums, so that fewer additions wait for the one before.
+template <int count>
+void multiply_block(const double* x, const double* matrix, int64_t K, int64_t W, double* out) {
+    Vector even[count], odd[count];
+    const double* row = matrix;
+    UNROLLED for (int v = 0; v < count; v++) even[v] = odd[v] = Vector{};
+    for (int64_t i = 0; i + 2 <= K; i += 2, row += 2 * W) {
+        const Vector x0 = all(x[i]), x1 = all(x[i + 1]);
+        UNROLLED for (int v = 0; v < count; v++) even[v] += x0 * load(row + v * LANES);
+        UNROLLED for (int v = 0; v < count; v++) odd[v] += x1 * load(row + W + v * LANES);
+    }
+    const Vector last = all(K % 2 ? x[K - 1] : 0);
+    if (K % 2 == 0) row -= W;  // any row will do
+    UNROLLED for (int v = 0; v < count; v++)
+        store(out + v * LANES, even[v] + odd[v] + last * load(row + v * LANES));
 }
 
 void multiply(const double* x, const double* matrix, int64_t K, int64_t W, double* out) {
-    int64_t j = 0;
-    for (; j + 6 * LANES <= W; j += 6 * LANES) multiply_some<6>(x, matrix + j, K, W, out + j);
-    switch ((W - j) / LANES) {
-        case 5: return multiply_some<5>(x, matrix + j, K, W, out + j);
-        case 4: return multiply_some<4>(x, matrix + j, K, W, out + j);
-        case 3: return multiply_some<3>(x, matrix + j, K, W, out + j);
-        case 2: return multiply_some<2>(x, matrix + j, K, W, out + j);
-        case 1: return multiply_some<1>(x, matrix + j, K, W, out + j);
-    }
+    in_blocks(W, [=](auto count, int64_t j) { multiply_block<count>(x, matrix + j, K, W, out + j); });
 }
 
 // out[j] = max_i x[i] + matrix[i, j]: the same in the algebra of Viterbi.
 template <int count>
-void best_some(const double* x, const double* matrix, int64_t K, int64_t W, double* out) {
-    Vector best[count];
-    for (int v = 0; v < count; v++) best[v] = all(NEVER);
-    for (int64_t i = 0; i < K; i++)
-        for (int v = 0; v < count; v++) best[v] = larger(all(x[i]) + load(matrix + i * W + v * LANES), best[v]);
-    for (int v = 0; v < count; v++) store(out + v * LANES, best[v]);
+void best_block(const double* x, const double* matrix, int64_t K, int64_t W, double* out) {
+    Vector highest[count];
+    UNROLLED for (int v = 0; v < count; v++) highest[v] = all(NEVER);
+    for (int64_t i = 0; i < K; i++) {
+        const Vector here = all(x[i]);
+        UNROLLED for (int v = 0; v < count; v++)
+            highest[v] = larger(here + load(matrix + i * W + v * LANES), highest[v]);
+    }
+    UNROLLED for (int v = 0; v < count; v++) store(out + v * LANES, highest[v]);
 }
 
 void best(const double* x, const double* matrix, int64_t K, int64_t W, double* out) {
-    int64_t j = 0;
-    for (; j + 4 * LANES <= W; j += 4 * LANES) best_some<4>(x, matrix + j, K, W, out + j);
-    for (; j < W; j += LANES) best_some<1>(x, matrix + j, K, W, out + j);
+    in_blocks(W, [=](auto count, int64_t j) { best_block<count>(x, matrix + j, K, W, out + j); });
 }
 
 // out[j] = log Σ_i e^{x[i] + matrix[i, j]}: the same in logarithms.
@@ -168,18 +201,29 @@ double log_sum(const double* x, const double* y, int64_t W) {  // log Σ_j e^{x[
     return top + std::log(sum);
 }
 
-// counts[i, j] += Σ_s rows[s][i]·columns[s, j], a few steps s at once.
-template <int steps>
-void count_moves(const double* const* rows, const double* columns, int64_t K, int64_t W, double* counts) {
-    for (int64_t i = 0; i < K; i++) {
-        Vector weights[steps];
-        for (int s = 0; s < steps; s++) weights[s] = all(rows[s][i]);
-        for (int64_t j = 0; j < W; j += LANES) {
-            Vector sum = load(counts + i * W + j);
-            for (int s = 0; s < steps; s++) sum += weights[s] * load(columns + s * W + j);
-            store(counts + i * W + j, sum);
+// counts[i, j] += Σ_s rows[s][i]·columns[s, j], a few i and a few steps s at once.
+template <int some, int steps>
+void count_some(const double* const* rows, const double* columns, int64_t i, int64_t W, double* counts) {
+    Vector weights[some][steps];
+    for (int n = 0; n < some; n++)
+        for (int s = 0; s < steps; s++) weights[n][s] = all(rows[s][i + n]);
+    for (int64_t j = 0; j < W; j += LANES) {
+        Vector column[steps];
+        for (int s = 0; s < steps; s++) column[s] = load(columns + s * W + j);
+        for (int n = 0; n < some; n++) {
+            double* at = counts + (i + n) * W + j;
+            Vector sum = load(at);
+            for (int s = 0; s < steps; s++) sum += weights[n][s] * column[s];
+            store(at, sum);
         }
     }
+}
+
+template <int steps>
+void count_moves(const double* const* rows, const double* columns, int64_t K, int64_t W, double* counts) {
+    int64_t i = 0;
+    for (; i + 2 <= K; i += 2) count_some<2, steps>(rows, columns, i, W, counts);
+    if (i < K) count_some<1, steps>(rows, columns, i, W, counts);
 }
 
 template <typename Real>
@@ -287,15 +331,6 @@ struct Room {
     }
 };
 
-Vector widen(const double* from) { return load(from); }
-
-Vector widen(const float* from) {
-    typedef float Narrow __attribute__((vector_size(LANES * sizeof(float))));
-    Narrow x;
-    std::memcpy(&x, from, sizeof x);
-    return __builtin_convertvector(x, Vector);
-}
-
 // The weights of a step's emissions, divided by e^top, which is returned in every lane.
 template <typename Real>
 Vector weigh_emission(const Chain<Real>& chain, int64_t b, int64_t t, Room& room, Vector& nearest) {
@@ -366,8 +401,7 @@ double total_by_scores(const Chain<Real>& chain, const Model& model, int64_t b, 
             log_multiply(before, model.scores, K, W, a);
         else
             std::copy_n(model.start_scores, W, a);
-        const Real* emission = chain.emission(b, t);
-        for (int64_t j = 0; j < K; j++) a[j] += emission[j];
+        add(chain.emission(b, t), K, a);
         const double top = largest(a, W)[0];
         if (std::isfinite(top)) {  // near 0 they keep their digits
             for (int64_t j = 0; j < W; j++) a[j] -= top;
@@ -385,7 +419,10 @@ struct Gradient {
     double *transitions, *start, *end;  // of the group; null where only the emissions' gradient is wanted
 
     void put(const Chain<Real>& chain, int64_t t, const double* marginals) const {
-        for (int64_t j = 0; j < chain.K; j++) emissions[t * chain.K + j] = static_cast<Real>(scale * marginals[j]);
+        Real* to = emissions + t * chain.K;
+        int64_t j = 0;
+        for (; j + LANES <= chain.K; j += LANES) narrow(to + j, all(scale) * load(marginals + j));
+        for (; j < chain.K; j++) to[j] = static_cast<Real>(scale * marginals[j]);
     }
     void clear(const Chain<Real>& chain, int64_t b, bool every_step) const {  // masked steps, or all
         for (int64_t t = 0; t < chain.T; t++)
@@ -604,7 +641,7 @@ void curvature_by_scores(const Chain<Real>& chain, const Model& model, int64_t r
             log_multiply(a(before), model.scores, K, W, sums);
             mean_slopes(a(before), model.scores, slope(before), slope(t));
         }
-        for (int64_t j = 0; j < K; j++) slope(t)[j] += v[t * K + j];
+        add(v + t * K, K, slope(t));
     }
     const auto put = [&](int64_t t, double& mean) {
         const double total = log_sum(a(t), b, W);
@@ -831,15 +868,18 @@ bool meets_nan(const Chain<Real>& chain, int64_t b) {
 }
 
 // The first i with the highest x[i] + y[i].
-int64_t first_best(const double* x, const double* y, int64_t K) {
-    int64_t at = 0;
-    double top = NEVER;
-    for (int64_t i = 0; i < K; i++)
-        if (x[i] + y[i] > top) {
-            top = x[i] + y[i];
-            at = i;
-        }
-    return at;
+int64_t first_best(const double* x, const double* y, int64_t W) {
+    Vector top = all(NEVER);
+    Integers places{}, place = {0, 1, 2, 3};
+    for (int64_t i = 0; i < W; i += LANES, place += LANES) {
+        const Vector here = load(x + i) + load(y + i);
+        places = here > top ? place : places;
+        top = larger(here, top);
+    }
+    int64_t lane = 0;
+    for (int64_t l = 1; l < LANES; l++)
+        if (top[l] > top[lane] || (top[l] == top[lane] && places[l] < places[lane])) lane = l;
+    return places[lane];
 }
 
 // Viterbi of one row. Only the best scores are kept; which tag they came from is asked again on the way back.
@@ -853,14 +893,13 @@ double decode(const Chain<Real>& chain, const Model& model, int64_t b, double* r
             best(before, model.scores, K, W, here);
         else
             std::copy_n(model.start_scores, W, here);
-        const Real* emission = chain.emission(b, t);
-        for (int64_t j = 0; j < K; j++) here[j] += emission[j];
+        add(chain.emission(b, t), K, here);
         before = here;
     }
     const double* arriving = model.end_scores;
     double score = NEVER;
     for (int64_t t = chain.last(b, chain.T - 1); t >= 0; t = chain.last(b, t - 1)) {
-        const int64_t tag = first_best(room + t * W, arriving, K);
+        const int64_t tag = first_best(room + t * W, arriving, W);
         if (arriving == model.end_scores) score = room[t * W + tag] + arriving[tag];
         tags[t] = tag;
         arriving = model.scores_back + tag * W;

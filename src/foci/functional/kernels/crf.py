@@ -384,18 +384,26 @@ _best_gradients_op = _operator(
 def _save(ctx: Any, kept: Sequence[Any], results: Sequence[Tensor]) -> None:
     ctx.save_for_backward(*kept, *results[1:])
     ctx.mark_non_differentiable(*results[1:])
+    ctx.set_materialize_grads(False)  # else torch makes zeros for the others' gradients
 
 
 def _gradients(
-    ctx: Any, grad: Tensor, plain: Callable[[Chain], Tensor], eager: Callable[..., Any], operator: Callable[..., Any]
+    ctx: Any,
+    grad: Tensor | None,
+    plain: Callable[[Chain], Tensor],
+    eager: Callable[..., Any],
+    operator: Callable[..., Any],
 ) -> tuple[Any, ...]:
     """A gradient for each of the forward's arguments; None for all but the chain's scores."""
+    arguments = len(ctx.needs_input_grad)
+    if grad is None:  # torch's word for zeros
+        return (None,) * arguments
     saved = ctx.saved_tensors
     if torch.is_grad_enabled():  # create_graph=True
         found = _gradients_to_differentiate(plain, Chain(*saved[:5]), grad)
     else:
         found = (operator if _is_traced() else eager)(grad, *saved)
-    return *found, *[None] * (len(ctx.needs_input_grad) - 4)
+    return *found, *[None] * (arguments - 4)
 
 
 class _Total(torch.autograd.Function):
@@ -412,7 +420,7 @@ class _Total(torch.autograd.Function):
         _save(ctx, inputs[:6], output)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, *unused: Any) -> tuple[Any, ...]:
+    def backward(ctx: Any, grad: Tensor | None, *unused: Any) -> tuple[Any, ...]:
         tags = ctx.saved_tensors[5]
         return _gradients(ctx, grad, lambda chain: chains.total(chain, tags), _total_gradients, _total_gradients_op)
 
@@ -429,7 +437,7 @@ class _Marginals(torch.autograd.Function):
         _save(ctx, inputs, output)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, *unused: Any) -> tuple[Any, ...]:
+    def backward(ctx: Any, grad: Tensor | None, *unused: Any) -> tuple[Any, ...]:
         return _gradients(ctx, grad, chains.marginals, _marginals_gradients, _marginals_gradients_op)
 
 
@@ -445,7 +453,7 @@ class _Best(torch.autograd.Function):
         _save(ctx, inputs[:5], output)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, *unused: Any) -> tuple[Any, ...]:
+    def backward(ctx: Any, grad: Tensor | None, *unused: Any) -> tuple[Any, ...]:
         k = ctx.saved_tensors[5].shape[1]
         return _gradients(ctx, grad, lambda chain: chains.best(chain, k)[1], _best_gradients, _best_gradients_op)
 
