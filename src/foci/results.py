@@ -26,11 +26,17 @@ Kind = TypeVar("Kind")
 Rows = slice | Tensor
 """Which query rows: a slice, or whole numbers of shape ``(n,)``."""
 
-Reduce = Callable[[Tensor, slice], tuple[Tensor, ...]]
-"""What is kept of some rows of weights: tensors ``(…, rows, n)``."""
+Piece = tuple[slice, slice]
+"""Some heads (all of them where there is no such axis) and some rows."""
 
-_CHUNK = 1 << 20
-"""How many weights are computed at a time: 4 MB in float32, small enough to stay in a processor's cache."""
+Reduce = Callable[["Source", Piece], tuple[Tensor, ...]]
+"""What is kept of these rows, tensors ``(…, rows, n)``, of a source that has the piece's heads only."""
+
+_CHUNK = 1 << 19
+"""How many weights are computed at a time: 2 MB in float32, small enough to stay in a processor's cache."""
+
+_GROUPS = 512
+"""In how many groups `_largest` looks at a long row."""
 
 
 @runtime_checkable
@@ -51,9 +57,30 @@ class Source(Protocol):
         """The same, for some heads only (axis 1)."""
         ...
 
+    def largest(self, index: Rows, k: int) -> tuple[Tensor, Tensor]:
+        """The k largest weights of these rows and their cells, ``(…, rows, k)``."""
+        ...
+
+    def entropy(self, index: Rows) -> Tensor:
+        """The entropy of these rows, ``(…, rows, 1)``."""
+        ...
+
+
+class ByWeights:
+    """The reductions of a source by its weights."""
+
+    def rows(self, index: Rows) -> Tensor:
+        raise NotImplementedError  # each source's own
+
+    def largest(self, index: Rows, k: int) -> tuple[Tensor, Tensor]:
+        return _largest(self.rows(index), k)
+
+    def entropy(self, index: Rows) -> Tensor:
+        return _entropy(self.rows(index))
+
 
 @dataclass(eq=False)
-class Dense:
+class Dense(ByWeights):
     """Weights that were computed anyway."""
 
     weights: Tensor
@@ -74,7 +101,7 @@ class Dense:
 
 
 @dataclass(eq=False)
-class DotSoftmax:
+class DotSoftmax(ByWeights):
     """softmax(scale · query · keyᵀ + bias) over the cells that mask and window leave: what a fused kernel computes.
 
     Leading axes broadcast. With grouped heads the key has fewer heads than the query, and each serves
@@ -99,17 +126,22 @@ class DotSoftmax:
     @property
     def shape(self) -> torch.Size:
         leading, others = self.query.shape[:-2], self.key.shape[:-2]
-        if leading != others and not self._grouped:
+        if leading != others and not self.grouped:
             leading = torch.broadcast_shapes(leading, others)
         return torch.Size((*leading, self.query.shape[-2], self.key.shape[-2]))
 
     @property
-    def _grouped(self) -> bool:
+    def grouped(self) -> bool:
+        """Whether several heads of the query share one of the key."""
         return self.query.dim() == 4 and self.key.shape[1] not in (1, self.query.shape[1])
 
     def rows(self, index: Rows) -> Tensor:
+        return masked_softmax(*self.scores(index))
+
+    def scores(self, index: Rows) -> tuple[Tensor, Tensor | None]:
+        """What the softmax is taken of, and over which cells."""
         query, key = self.query[..., index, :], self.key
-        if self._grouped:
+        if self.grouped:
             batch, heads, rows, size = query.shape
             grouped = query.reshape(batch, key.shape[1], -1, size)  # a group's heads become more rows
             scores = (grouped @ key.mT).reshape(batch, heads, rows, -1) * self.scale
@@ -129,11 +161,15 @@ class DotSoftmax:
             near = within(numbers, key.shape[-2], *self.window, offset=offset)
             near = near.reshape((1,) * (scores.dim() - 2) + near.shape)
             mask = near if mask is None else mask & near
-        return masked_softmax(scores, mask)
+        return scores, mask
+
+    def entropy(self, index: Rows) -> Tensor:
+        scores, mask = self.scores(index)
+        return _entropy(masked_softmax(scores, mask)) if scores.requires_grad else _entropy_of_scores(scores, mask)
 
     def heads(self, index: int | slice | Tensor) -> DotSoftmax:
         key = self.key
-        if self._grouped:
+        if self.grouped:
             key = key.repeat_interleave(self.query.shape[1] // key.shape[1], dim=1)
         return replace(
             self,
@@ -146,7 +182,7 @@ class DotSoftmax:
 
 
 @dataclass(eq=False)
-class Windowed:
+class Windowed(ByWeights):
     """Weights of a few neighbouring cells a query: ``weights (…, L, W)`` of the cells from ``start (…, L)`` on."""
 
     weights: Tensor
@@ -175,7 +211,7 @@ class Windowed:
 
 
 @dataclass(eq=False)
-class MeanHeads:
+class MeanHeads(ByWeights):
     """The mean over axis 1 of another source."""
 
     of: Source
@@ -232,7 +268,11 @@ class Weights:
 
     def dense(self) -> Float[Tensor, "..."]:
         """All weights as one tensor."""
-        return self.source.rows(slice(None))
+        if isinstance(self.source, Dense) or self.shape.numel() <= _CHUNK or self._is_differentiated():
+            return self.source.rows(slice(None))
+        # Written piece by piece, scores and softmax stay in the processor's cache.
+        (weights,) = self._by_pieces(lambda source, piece: (source.rows(piece[1]),))
+        return weights
 
     def rows(self, index: int | slice | Sequence[int] | Int[Tensor, " n"]) -> Float[Tensor, "..."]:
         """``dense()[..., index, :]``, computing those rows only."""
@@ -247,25 +287,29 @@ class Weights:
         """The ``k`` largest weights of each row, largest first, and the cells they belong to."""
         if not 0 <= k <= self.shape[-1]:
             raise ConfigError(f"Weights.topk: k is {k}, expected 0 to {self.shape[-1]} (the number of cells).")
-        values, indices = self._by_chunks(lambda weights, _: torch.topk(weights, k, dim=-1))
+        values, indices = self._by_pieces(lambda source, piece: source.largest(piece[1], k))
         return values, indices
 
     def argmax(self) -> Int[Tensor, "..."]:
         """The cell each row reads most of."""
-        (cells,) = self._by_chunks(lambda weights, _: (weights.argmax(dim=-1, keepdim=True),))
+        (cells,) = self._by_pieces(lambda source, piece: (source.rows(piece[1]).argmax(dim=-1, keepdim=True),))
         return cells.squeeze(-1)
 
     def entropy(self) -> Float[Tensor, "..."]:
         """The entropy of each row in nats: 0 when it reads one cell only, log S when it reads all alike."""
-        (entropy,) = self._by_chunks(_entropy)
+        (entropy,) = self._by_pieces(lambda source, piece: (source.entropy(piece[1]),))
         return entropy.squeeze(-1)
 
     def mass(self, mask: Bool[Tensor, "..."]) -> Float[Tensor, "..."]:
         """How much of each row's weight falls on the cells where ``mask`` (as in `foci.masks`) is True."""
         chosen = check_mask("Weights.mass", mask, self.shape, self.source.device)
-        (mass,) = self._by_chunks(
-            lambda weights, index: ((weights * _take_rows(chosen, index)).sum(dim=-1, keepdim=True),)
-        )
+
+        def on_chosen(source: Source, piece: Piece) -> tuple[Tensor]:
+            heads, rows = piece
+            here = _take_rows(chosen if heads == slice(None) else _take_heads(chosen, heads), rows)
+            return ((source.rows(rows) * here).sum(dim=-1, keepdim=True),)
+
+        (mass,) = self._by_pieces(on_chosen)
         return mass.squeeze(-1)
 
     def heads(self, index: int | slice | Int[Tensor, " n"]) -> Weights:
@@ -286,46 +330,55 @@ class Weights:
                 "Only mechanisms with heads have a head axis."
             )
 
-    def _chunks(self) -> list[slice]:
+    def _is_differentiated(self) -> bool:
+        leaves, _ = tree_flatten(self.source)
+        return torch.is_grad_enabled() and any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in leaves)
+
+    def _pieces(self, by_head: bool) -> list[Piece]:
         whole = self.source.of if isinstance(self.source, MeanHeads) else self.source
-        length = whole.shape[-2]
-        a_row = whole.shape.numel() // max(length, 1)
+        length, heads = whole.shape[-2], whole.shape[1] if by_head else 1
+        a_row = whole.shape.numel() // max(length * heads, 1)
         step = max(1, _CHUNK // max(a_row, 1))
-        return [slice(start, start + step) for start in range(0, length, step)] or [slice(0, 0)]
+        rows = [slice(start, start + step) for start in range(0, length, step)] or [slice(0, 0)]
+        return [(slice(h, h + 1) if by_head else slice(None), some) for h in range(heads) for some in rows]
 
-    def _by_chunks(self, reduce: Reduce) -> tuple[Tensor, ...]:
-        chunks = self._chunks()
-        leaves, structure = tree_flatten(self.source)
-        differentiable = any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in leaves)
-        if torch.is_grad_enabled() and differentiable and not torch.compiler.is_compiling():
-            outputs: tuple[Tensor, ...] = _Recomputed.apply(reduce, chunks, structure, *leaves)  # type: ignore[no-untyped-call]
+    def _by_pieces(self, reduce: Reduce) -> tuple[Tensor, ...]:
+        if self._is_differentiated() and not torch.compiler.is_compiling():
+            leaves, structure = tree_flatten(self.source)
+            pieces = self._pieces(by_head=False)  # the gradient of each piece is as large as query and key
+            outputs: tuple[Tensor, ...] = _Recomputed.apply(reduce, pieces, structure, *leaves)  # type: ignore[no-untyped-call]
             return outputs
-        return _reduce_chunks(self.source, reduce, chunks)
+        source = self.source
+        # A product of more rows of fewer heads is the faster one.
+        by_head = isinstance(source, DotSoftmax) and len(source.shape) == 4 and not source.grouped
+        return _reduce_pieces(source, reduce, self._pieces(by_head and source.shape.numel() > _CHUNK))
 
 
-def _reduce_chunks(source: Source, reduce: Reduce, chunks: list[slice]) -> tuple[Tensor, ...]:
-    # Room for the results is made first: made chunk by chunk, they would lie in the holes that chunks leave in memory,
-    # and every new chunk would have to go to a new place.
+def _reduce_pieces(source: Source, reduce: Reduce, pieces: list[Piece]) -> tuple[Tensor, ...]:
+    # Room for the results is made first: made piece by piece, they would lie in the holes that pieces leave in memory,
+    # and every new piece would have to go to a new place.
     outputs: tuple[Tensor, ...] = ()
-    for index in chunks:
-        parts = reduce(source.rows(index), index)
+    for heads, rows in pieces:
+        whole = heads == slice(None)
+        parts = reduce(source if whole else source.heads(heads), (heads, rows))
         if not outputs:
-            outputs = tuple(part.new_empty(*part.shape[:-2], source.shape[-2], part.shape[-1]) for part in parts)
+            leading = source.shape[:-2] if not whole else parts[0].shape[:-2]
+            outputs = tuple(part.new_empty(*leading, source.shape[-2], part.shape[-1]) for part in parts)
         for output, part in zip(outputs, parts):
-            output[..., index, :] = part
+            (output if whole else output[:, heads])[..., rows, :] = part
     return outputs
 
 
 class _Recomputed(torch.autograd.Function):
-    """Chunk after chunk, again in the backward pass: otherwise autograd would keep every chunk, L×S in all."""
+    """Piece by piece, again in the backward pass: otherwise autograd would keep every piece, L×S in all."""
 
     @staticmethod
-    def forward(ctx: Any, reduce: Reduce, chunks: list[slice], structure: TreeSpec, *leaves: Any) -> Any:
-        ctx.reduce, ctx.chunks, ctx.structure = reduce, chunks, structure
+    def forward(ctx: Any, reduce: Reduce, pieces: list[Piece], structure: TreeSpec, *leaves: Any) -> Any:
+        ctx.reduce, ctx.pieces, ctx.structure = reduce, pieces, structure
         ctx.others = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         ctx.places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
         ctx.save_for_backward(*(leaves[place] for place in ctx.places))
-        outputs = _reduce_chunks(tree_unflatten(leaves, structure), reduce, chunks)
+        outputs = _reduce_pieces(tree_unflatten(leaves, structure), reduce, pieces)
         ctx.mark_non_differentiable(*(output for output in outputs if not output.is_floating_point()))
         return outputs
 
@@ -337,10 +390,10 @@ class _Recomputed(torch.autograd.Function):
             leaves[place] = tensor.detach().requires_grad_(ctx.needs_input_grad[3 + place])
         wanted = [place for place in ctx.places if leaves[place].requires_grad]
         totals: list[Tensor | None] = [None] * len(leaves)
-        for index in ctx.chunks:
+        for piece in ctx.pieces:
             with torch.enable_grad():
-                parts = ctx.reduce(tree_unflatten(leaves, ctx.structure).rows(index), index)
-            pairs = [(part, grad[..., index, :]) for part, grad in zip(parts, grads) if part.requires_grad]
+                parts = ctx.reduce(tree_unflatten(leaves, ctx.structure), piece)
+            pairs = [(part, grad[..., piece[1], :]) for part, grad in zip(parts, grads) if part.requires_grad]
             found = torch.autograd.grad(
                 [part for part, _ in pairs],
                 [leaves[place] for place in wanted],
@@ -402,7 +455,37 @@ def _take_heads(tensor: Tensor, index: int | slice | Tensor) -> Tensor:
     return tensor[:, 0] if isinstance(index, int) else tensor
 
 
-def _entropy(weights: Tensor, _: slice) -> tuple[Tensor]:
+def _entropy(weights: Tensor) -> Tensor:
     # The floor keeps log finite at weight 0, where the product and its gradient are 0.
     tiny = torch.finfo(weights.dtype).tiny
-    return ((weights * -weights.clamp_min(tiny).log()).sum(dim=-1, keepdim=True),)
+    return (weights * -weights.clamp_min(tiny).log()).sum(dim=-1, keepdim=True)
+
+
+def _entropy_of_scores(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """The same with one logarithm a row: −Σ w log w = −log max w − Σ w · (s − max s), two sums that cannot cancel."""
+    weights = masked_softmax(scores, mask)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    below = scores - scores.amax(dim=-1, keepdim=True)
+    if mask is not None:
+        below = below.masked_fill(~mask, 0.0)
+    highest = weights.amax(dim=-1, keepdim=True)
+    entropy: Tensor = -highest.log() - torch.linalg.vecdot(weights, below).unsqueeze(-1)
+    return entropy.masked_fill(highest == 0.0, 0.0)
+
+
+def _largest(weights: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """torch.topk of the last axis. Of a long row, the k largest lie in the k groups with the largest maxima."""
+    size = weights.shape[-1]
+    if weights.device.type != "cpu" or size < 4 * _GROUPS or 8 * k > _GROUPS:
+        return torch.topk(weights, k, dim=-1)
+    whole = size - size % _GROUPS
+    groups = weights[..., :whole].unflatten(-1, (-1, _GROUPS))
+    chosen = groups.amax(dim=-2).topk(k, dim=-1, sorted=False).indices
+    firsts = torch.arange(0, whole, _GROUPS, device=weights.device)
+    cells = (firsts.unsqueeze(-1) + chosen.unsqueeze(-2)).flatten(-2)
+    if whole < size:
+        rest = torch.arange(whole, size, device=weights.device)
+        cells = torch.cat([cells, rest.expand(*cells.shape[:-1], -1)], dim=-1)
+    values, places = weights.gather(-1, cells).topk(k, dim=-1)
+    return values, cells.gather(-1, places)

@@ -9,6 +9,7 @@ import torch
 import foci
 from foci import masks, results
 from foci.errors import ConfigError, ShapeError
+from foci.functional.kernels.rows import FusedSoftmax
 from foci.results import Dense, DotSoftmax, Weights, Windowed
 
 B, H, L, S, K = 2, 3, 5, 7, 4
@@ -24,6 +25,7 @@ def sources():
         "causal": DotSoftmax(query, key, 0.5, window=(None, 0)),
         "upper left": DotSoftmax(query, key, 0.5, window=(2, 0), offset=0),
         "grouped": DotSoftmax(torch.randn(B, 6, L, K), key, 0.5, mask=mask, window=(1, 2)),
+        "kernel": FusedSoftmax(query, key, 0.5, mask=mask, bias=torch.randn(1, H, L, S), window=(3, 2)),
         "one batch of keys": DotSoftmax(query, key[:1], 0.5),
         "dense": Dense(torch.softmax(torch.randn(B, H, L, S), dim=-1)),
         "windowed": Windowed(torch.rand(B, H, L, 3), torch.randint(-1, S - 1, (B, H, L)), S),
@@ -39,6 +41,7 @@ def weights(request, monkeypatch):
 def test_shape_and_rows(weights):
     dense = weights.dense()
     assert weights.shape == dense.shape
+    torch.testing.assert_close(dense, weights.source.rows(slice(None)))
     for index in (0, -1, 3, slice(1, 4), [0, 2], torch.tensor([4, 1])):
         torch.testing.assert_close(weights.rows(index), dense[..., index, :])
 
@@ -54,6 +57,15 @@ def test_reductions(weights):
     torch.testing.assert_close(weights.mass(chosen), (dense * chosen.unsqueeze(1)).sum(-1))
     per_row = torch.rand(B, L, S) > 0.5
     torch.testing.assert_close(weights.mass(per_row), (dense * per_row.unsqueeze(1)).sum(-1))
+
+
+def test_the_largest_of_long_rows():
+    """Longer than four times the groups, with a rest that belongs to none."""
+    torch.manual_seed(3)
+    weights = torch.softmax(3 * torch.randn(2, 5, 2503), dim=-1)
+    values, cells = Weights.of(weights).topk(17)
+    assert torch.equal(values, weights.topk(17).values)
+    assert torch.equal(cells, weights.topk(17).indices)
 
 
 def test_heads(weights):

@@ -21,11 +21,12 @@ from foci import masks
 from foci.errors import ConfigError, ShapeError, check_batch, check_mask, check_shape, check_together, unknown_name
 from foci.functional import scores as score_functions
 from foci.functional.kernels.banded import attend_band
+from foci.functional.kernels.rows import FusedSoftmax
 from foci.functional.normalise import sigmoid, softmax
 from foci.functional.positions import alibi_bias
 from foci.functional.sample import categorical, gumbel, hard
 from foci.functional.sparse import entmax15, sparsemax
-from foci.results import Attended, DotSoftmax, Weights
+from foci.results import Attended, Weights
 
 Window = tuple[int | None, int | None]
 """``(left, right)``: how far a query reads before and after its own key; None sets no bound."""
@@ -122,7 +123,7 @@ def attend_dots(
 
     ``slopes``, one a head, add ALiBi's −slope · |distance|; they do not go with a bias.
     """
-    source = DotSoftmax(query, key, scale, window=window, slopes=slopes)
+    source = FusedSoftmax(query, key, scale, window=window, slopes=slopes)
     shape = source.shape
     if mask is not None:
         source.mask = mask = check_mask("attend", mask, shape, query.device)

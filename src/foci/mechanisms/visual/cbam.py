@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from foci.errors import check_positive, check_shape
 from foci.mechanisms.visual.spatial import SpatialAttention
 from foci.mechanisms.visual.squeeze_excitation import bottleneck
-from foci.results import Attended, Weights, exportable
+from foci.results import Attended, ByWeights, Weights, exportable
 
 
 class ChannelAttention(nn.Module):
@@ -90,7 +90,7 @@ class CBAM(nn.Module):
 
 @exportable
 @dataclass(eq=False)
-class ProductOfMaps:
+class ProductOfMaps(ByWeights):
     """The source of weights ``(B, C, H, W)``: a channel map times a spatial map, multiplied when asked for."""
 
     channel: Tensor

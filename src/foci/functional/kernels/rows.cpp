@@ -1,0 +1,177 @@
+// What is asked most of rows of scores, in one reading of each row: the largest weights, and the entropy.
+//
+//     w_j = e^{s_j − m} / z,    m = max s,  z = Σ_j e^{s_j − m}
+//     entropy = −Σ_j w_j log w_j = log z − Σ_j w_j (s_j − m),    two terms of one sign: nothing cancels
+//
+// A score of −inf is a cell that may not be read. A row of them alone has weights 0 and entropy 0; a row with a NaN
+// has NaN for both.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+namespace {
+
+#ifdef __AVX512F__
+constexpr int64_t LANES = 16;
+#else
+constexpr int64_t LANES = 8;
+#endif
+typedef float Vector __attribute__((vector_size(LANES * sizeof(float))));
+typedef int32_t Integers __attribute__((vector_size(LANES * sizeof(float))));
+
+constexpr float NEVER = -std::numeric_limits<float>::infinity();
+constexpr float FAR = -87.0f;  // e^x of less is below the normal float32 numbers, and counts as 0
+
+Vector all(float x) { return x - Vector{}; }
+
+Vector load(const float* from) {
+    Vector x;
+    std::memcpy(&x, from, sizeof x);
+    return x;
+}
+
+Vector load_some(const float* from, int64_t count) {  // the lanes past `count` are −inf
+    if (count >= LANES) return load(from);
+    Vector x = all(NEVER);
+    std::memcpy(&x, from, count * sizeof(float));
+    return x;
+}
+
+double sum_lanes(Vector x) {
+    double sum = 0;
+    for (int64_t l = 0; l < LANES; l++) sum += x[l];
+    return sum;
+}
+
+// e^x to about one unit in the last place, for FAR ≤ x ≤ 0.
+Vector exponential(Vector x) {
+    const Vector shift = all(0x1.8p23f);  // adding it rounds to a whole number, kept in the low bits
+    const Vector shifted = x * all(1.44269504f) + shift;
+    const Vector n = shifted - shift;
+    const Vector f = (x - n * all(0.693359375f)) + n * all(2.12194440e-4f);  // x − n·ln 2, ln 2 in two parts
+    Vector p = all(1.0f / 5040);
+    p = p * f + all(1.0f / 720);
+    p = p * f + all(1.0f / 120);
+    p = p * f + all(1.0f / 24);
+    p = p * f + all(1.0f / 6);
+    p = p * f + all(0.5f);
+    p = p * f + all(1.0f);
+    p = p * f + all(1.0f);
+    return (Vector)((Integers)p + ((Integers)shifted << 23));
+}
+
+bool any(Integers x) {
+    uint64_t parts[sizeof x / sizeof(uint64_t)], some = 0;
+    std::memcpy(parts, &x, sizeof x);
+    for (const uint64_t part : parts) some |= part;
+    return some != 0;
+}
+
+float largest(const float* row, int64_t cells) {
+    Vector top = all(NEVER);
+    for (int64_t j = 0; j < cells; j += LANES) {
+        const Vector s = load_some(row + j, cells - j);
+        top = s > top ? s : top;
+    }
+    float best = NEVER;
+    for (int64_t l = 0; l < LANES; l++) best = std::max(best, top[l]);
+    return best;
+}
+
+struct Sums {
+    double z, below;  // Σ e^{s − m}, Σ e^{s − m} (s − m)
+};
+
+// `with_below` is a constant: only the entropy asks for it.
+template <bool with_below>
+Sums sums_of(const float* row, int64_t cells, float m) {
+    Vector z[2] = {}, below[2] = {};
+    for (int64_t j = 0, turn = 0; j < cells; j += LANES, turn ^= 1) {  // two sums each: fewer additions wait
+        const Vector d = load_some(row + j, cells - j) - all(m);
+        const Integers near = d >= all(FAR);
+        const Integers counts = near | (d != d);  // a NaN must not be lost
+        const Vector e = (Vector)((Integers)exponential(near ? d : Vector{}) & near);
+        z[turn] += e + (Vector)((Integers)d & counts & ~near);
+        if (with_below) below[turn] += e * (near ? d : Vector{});
+    }
+    return {sum_lanes(z[0] + z[1]), sum_lanes(below[0] + below[1])};
+}
+
+// The k best scores so far, best first; of equal ones the first.
+struct Best {
+    float* scores;
+    int64_t* cells;
+    int64_t k;
+
+    float worst() const { return scores[k - 1]; }
+
+    void take(float score, int64_t cell) {
+        int64_t place = k - 1;
+        for (; place > 0 && score > scores[place - 1]; place--) {
+            scores[place] = scores[place - 1];
+            cells[place] = cells[place - 1];
+        }
+        scores[place] = score;
+        cells[place] = cell;
+    }
+};
+
+void find_best(const float* row, int64_t cells, Best best) {
+    for (int64_t i = 0; i < best.k; i++) {
+        best.scores[i] = NEVER;
+        best.cells[i] = i;
+    }
+    int64_t j = 0;
+    for (; j + 4 * LANES <= cells; j += 4 * LANES) {  // nearly always none of them is better
+        const Vector least = all(best.worst());
+        const Integers better = (load(row + j) > least) | (load(row + j + LANES) > least) |
+                                (load(row + j + 2 * LANES) > least) | (load(row + j + 3 * LANES) > least);
+        if (!any(better)) continue;
+        for (int64_t v = j; v < j + 4 * LANES; v += LANES) {
+            if (!any(load(row + v) > all(best.worst()))) continue;
+            for (int64_t i = v; i < v + LANES; i++)
+                if (row[i] > best.worst()) best.take(row[i], i);
+        }
+    }
+    for (; j < cells; j++)
+        if (row[j] > best.worst()) best.take(row[j], j);
+    // Cells of score −inf fill the places that are left, each once.
+    int64_t filled = 0;
+    while (filled < best.k && best.scores[filled] > NEVER) filled++;
+    for (int64_t cell = 0; filled < best.k; cell++)
+        if (std::find(best.cells, best.cells + filled, cell) == best.cells + filled) best.cells[filled++] = cell;
+}
+
+}  // namespace
+
+extern "C" {
+
+void foci_rows_entropy(const float* scores, int64_t rows, int64_t cells, int64_t threads, float* entropy) {
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (int64_t r = 0; r < rows; r++) {
+        const float* row = scores + r * cells;
+        const float m = largest(row, cells);
+        const Sums sums = sums_of<true>(row, cells, m == NEVER ? 0.0f : m);
+        entropy[r] = sums.z == 0 ? 0.0f : static_cast<float>(std::log(sums.z) - sums.below / sums.z);
+    }
+}
+
+// The k largest weights of each row, largest first, and their cells; 1 ≤ k ≤ cells.
+void foci_rows_largest(const float* scores, int64_t rows, int64_t cells, int64_t k, int64_t threads, float* weights,
+                       int64_t* chosen) {
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (int64_t r = 0; r < rows; r++) {
+        const float* row = scores + r * cells;
+        const Best best{weights + r * k, chosen + r * k, k};
+        find_best(row, cells, best);
+        const float m = best.scores[0] == NEVER ? 0.0f : best.scores[0];
+        const double z = sums_of<false>(row, cells, m).z;
+        for (int64_t i = 0; i < k; i++)
+            best.scores[i] = z == 0 ? 0.0f : static_cast<float>(std::exp(double(best.scores[i]) - m) / z);
+    }
+}
+
+}
