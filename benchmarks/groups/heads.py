@@ -44,7 +44,13 @@ def _case(shape: Shape, measure: str, against: str, rival: Any, goal: float) -> 
     batch, length, size, heads = shape
 
     def inputs() -> tuple[MultiHeadAttention, Tensor]:
-        attention = foci.build("multi_head", model_dim=size, num_heads=heads, bias=rival is not _x_transformers)
+        attention = foci.build(
+            "multi_head",
+            model_dim=size,
+            num_heads=heads,
+            bias=rival is not _x_transformers,
+            keep_weights=measure == WEIGHTS,
+        )
         return attention, leaf(batch, length, size)
 
     def ours(attention: MultiHeadAttention, x: Tensor) -> Call:

@@ -12,6 +12,7 @@ from foci.errors import ConfigError
 from foci.functional import positions
 from foci.functional.attend import attend_dots
 from foci.mechanisms.heads import MultiHeadAttention, MultiStepAttention
+from foci.results import Dense
 
 B, L, S, D, H = 2, 5, 7, 6, 3
 
@@ -244,3 +245,18 @@ def test_autocast_mixes_dtypes():
 def test_sizes_that_do_not_divide(arguments, words):
     with pytest.raises(ConfigError, match=words):
         MultiHeadAttention(**arguments)
+
+
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"num_key_heads": 2}, {"alibi": True, "window": (2, 1)}])
+def test_kept_weights_change_nothing_but_when_they_are_computed(options):
+    torch.manual_seed(2)
+    kept = MultiHeadAttention(12, 4, keep_weights=True, **options)
+    asked = MultiHeadAttention(12, 4, **options)
+    asked.load_state_dict(kept.state_dict())
+    x = torch.randn(2, 7, 12)
+    mask = masks.keys(masks.lengths([0, 5], 7))
+    for given in (None, mask):
+        one, other = kept(x, x, None, given), asked(x, x, None, given)
+        torch.testing.assert_close(one.output, other.output)
+        torch.testing.assert_close(one.weights.dense(), other.weights.dense())
+        assert isinstance(one.weights.source, Dense)

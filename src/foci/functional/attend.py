@@ -118,10 +118,12 @@ def attend_dots(
     window: Window | None = None,
     slopes: Float[Tensor, " H"] | None = None,
     dropout: float = 0.0,
+    keep_weights: bool = False,
 ) -> Attended:
     """The fused path: softmax over ``scale · q · k``. Grouped heads: key and value may have fewer of them.
 
-    ``slopes``, one a head, add ALiBi's −slope · |distance|; they do not go with a bias.
+    ``slopes``, one a head, add ALiBi's −slope · |distance|; they do not go with a bias. ``keep_weights`` computes all
+    weights and reads with them, which is less work than the fused kernel and all weights afterwards.
     """
     source = FusedSoftmax(query, key, scale, window=window, slopes=slopes)
     shape = source.shape
@@ -129,6 +131,11 @@ def attend_dots(
         source.mask = mask = check_mask("attend", mask, shape, query.device)
     if bias is not None:
         source.bias = bias = check_bias(bias, shape)
+    if keep_weights:
+        weights = Weights(source).dense()
+        if source.grouped:
+            value = value.repeat_interleave(shape[1] // value.shape[1], dim=1)
+        return Attended(F.dropout(weights, dropout) @ value, Weights.of(weights))
     if slopes is not None:
         slopes = slopes.to(query.dtype)
         if mask is None and query.device.type == "cpu" and not torch.compiler.is_compiling():

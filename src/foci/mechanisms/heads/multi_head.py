@@ -60,6 +60,8 @@ class MultiHeadAttention(nn.Module):
         score: "scaled_dot", "dot" or "cosine".
         normalise: "softmax" or any other normaliser of `foci.attend`.
         dropout: share of the weights dropped in training.
+        keep_weights: compute all weights along with the output, for those who will read all of them: less work than
+            asking the handle for them afterwards, and L×S numbers kept.
         bias: give the projections a bias.
 
     For self-attention call it as ``attention(x, x)``. To decode step by step pass
@@ -90,6 +92,7 @@ class MultiHeadAttention(nn.Module):
         score: str = "scaled_dot",
         normalise: str = "softmax",
         dropout: float = 0.0,
+        keep_weights: bool = False,
         bias: bool = True,
     ) -> None:
         super().__init__()
@@ -121,6 +124,7 @@ class MultiHeadAttention(nn.Module):
         self.score = score
         self.normalise = normalise
         self.dropout = dropout
+        self.keep_weights = keep_weights
         self.query_layer = nn.Linear(model_dim, model_dim, bias=bias)
         self.key_layer = nn.Linear(self.key_dim, key_heads * head_dim, bias=bias)
         self.value_layer = nn.Linear(self.value_dim, key_heads * head_dim, bias=bias)
@@ -229,7 +233,17 @@ class MultiHeadAttention(nn.Module):
         dropout = self.dropout if self.training else 0.0
         if self.score == "scaled_dot" and self.normalise == "softmax":
             scale = default_scale(projected)
-            read = attend_dots(projected, key, value, mask, scale=scale, window=window, slopes=slopes, dropout=dropout)
+            read = attend_dots(
+                projected,
+                key,
+                value,
+                mask,
+                scale=scale,
+                window=window,
+                slopes=slopes,
+                dropout=dropout,
+                keep_weights=self.keep_weights,
+            )
         else:
             key, value = (t.repeat_interleave(self.num_heads // self.num_key_heads, dim=1) for t in (key, value))
             read = attend(
