@@ -162,13 +162,46 @@ class Windowed:
         return torch.Size((*self.weights.shape[:-1], self.size))
 
     def rows(self, index: Rows) -> Tensor:
-        weights, start = self.weights[..., index, :], self.start[..., index]
-        cells = start.unsqueeze(-1) + torch.arange(weights.shape[-1], device=weights.device)
-        inside = (cells >= 0) & (cells < self.size)
-        dense = weights.new_zeros(*weights.shape[:-1], self.size)
+        some = Windowed(self.weights[..., index, :], self.start[..., index], self.size)
+        dense = some.weights.new_zeros(some.shape)
         if self.size == 0:
             return dense
-        return dense.scatter_add(-1, cells.clamp(0, self.size - 1), weights.masked_fill(~inside, 0.0))
+        return dense.scatter_add(-1, some._cells().clamp(0, self.size - 1), some._inside())
+
+    def topk(self, k: int) -> tuple[Tensor, Tensor]:
+        """Values and cells of the k largest; where the window has fewer, cells of weight 0 beside it."""
+        # A window as wide as k at least, moved until it lies inside, holds every cell with a weight.
+        width = min(max(self.weights.shape[-1], k), self.size)
+        first = self.start.clamp(0, self.size - width)
+        place = (first - self.start).unsqueeze(-1) + torch.arange(width, device=self.device)
+        held = (place >= 0) & (place < self.weights.shape[-1])
+        moved = self.weights.gather(-1, place.clamp(0, self.weights.shape[-1] - 1)).masked_fill(~held, 0.0)
+        values, indices = torch.topk(moved, k, dim=-1)
+        return values, indices + first.unsqueeze(-1)
+
+    def argmax(self) -> Tensor:
+        """The cell with the largest weight; cell 0, the first of all, where every weight is 0."""
+        best, place = self._inside().max(dim=-1)
+        return (self.start + place).masked_fill(best == 0, 0)
+
+    def entropy(self) -> Tensor:
+        """The entropy of each row."""
+        return _entropy(self._inside(), slice(None))[0].squeeze(-1)
+
+    def mass(self, chosen: Tensor) -> Tensor:
+        """The weight on the chosen cells; ``chosen`` has the rank of the weights."""
+        if self.size == 0:
+            return self.weights.new_zeros(self.shape[:-1])
+        chosen = chosen.expand(self.shape).gather(-1, self._cells().clamp(0, self.size - 1))
+        return (self._inside() * chosen).sum(dim=-1)
+
+    def _cells(self) -> Tensor:
+        return self.start.unsqueeze(-1) + torch.arange(self.weights.shape[-1], device=self.device)
+
+    def _inside(self) -> Tensor:
+        """The weights, 0 for cells that a window has beyond the ends."""
+        cells = self._cells()
+        return self.weights.masked_fill((cells < 0) | (cells >= self.size), 0.0)
 
     def heads(self, index: int | slice | Tensor) -> Windowed:
         return Windowed(self.weights[:, index], self.start[:, index], self.size)
@@ -247,22 +280,30 @@ class Weights:
         """The ``k`` largest weights of each row, largest first, and the cells they belong to."""
         if not 0 <= k <= self.shape[-1]:
             raise ConfigError(f"Weights.topk: k is {k}, expected 0 to {self.shape[-1]} (the number of cells).")
+        if isinstance(self.source, Windowed):
+            return self.source.topk(k)
         values, indices = self._by_chunks(lambda weights, _: torch.topk(weights, k, dim=-1))
         return values, indices
 
     def argmax(self) -> Int[Tensor, "..."]:
         """The cell each row reads most of."""
+        if isinstance(self.source, Windowed):
+            return self.source.argmax()
         (cells,) = self._by_chunks(lambda weights, _: (weights.argmax(dim=-1, keepdim=True),))
         return cells.squeeze(-1)
 
     def entropy(self) -> Float[Tensor, "..."]:
         """The entropy of each row in nats: 0 when it reads one cell only, log S when it reads all alike."""
+        if isinstance(self.source, Windowed):
+            return self.source.entropy()
         (entropy,) = self._by_chunks(_entropy)
         return entropy.squeeze(-1)
 
     def mass(self, mask: Bool[Tensor, "..."]) -> Float[Tensor, "..."]:
         """How much of each row's weight falls on the cells where ``mask`` (as in `foci.masks`) is True."""
         chosen = check_mask("Weights.mass", mask, self.shape, self.source.device)
+        if isinstance(self.source, Windowed):
+            return self.source.mass(chosen)
         (mass,) = self._by_chunks(
             lambda weights, index: ((weights * _take_rows(chosen, index)).sum(dim=-1, keepdim=True),)
         )
