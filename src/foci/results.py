@@ -65,6 +65,10 @@ class Source(Protocol):
         """The entropy of these rows, ``(…, rows, 1)``."""
         ...
 
+    def mass(self, index: Rows, chosen: Tensor) -> Tensor:
+        """What these rows read of the cells that are ``chosen`` for them, ``(…, rows, 1)``."""
+        ...
+
 
 class ByWeights:
     """The reductions of a source by its weights."""
@@ -77,6 +81,9 @@ class ByWeights:
 
     def entropy(self, index: Rows) -> Tensor:
         return _entropy(self.rows(index))
+
+    def mass(self, index: Rows, chosen: Tensor) -> Tensor:
+        return (self.rows(index) * chosen).sum(dim=-1, keepdim=True)
 
 
 @dataclass(eq=False)
@@ -198,13 +205,37 @@ class Windowed(ByWeights):
         return torch.Size((*self.weights.shape[:-1], self.size))
 
     def rows(self, index: Rows) -> Tensor:
-        weights, start = self.weights[..., index, :], self.start[..., index]
-        cells = start.unsqueeze(-1) + torch.arange(weights.shape[-1], device=weights.device)
-        inside = (cells >= 0) & (cells < self.size)
+        weights, cells = self._window(index)
         dense = weights.new_zeros(*weights.shape[:-1], self.size)
+        return dense.scatter_add(-1, cells, weights) if self.size else dense
+
+    def largest(self, index: Rows, k: int) -> tuple[Tensor, Tensor]:
+        # A window as wide as k at least, moved until it lies inside, holds every cell with a weight.
+        weights, start = self.weights[..., index, :], self.start[..., index].unsqueeze(-1)
+        width = min(max(weights.shape[-1], k), self.size)
+        first = start.clamp(0, self.size - width)
+        place = first - start + torch.arange(width, device=self.device)
+        held = (place >= 0) & (place < weights.shape[-1])
+        moved = weights.gather(-1, place.clamp(0, weights.shape[-1] - 1)).masked_fill(~held, 0.0)
+        values, indices = _largest(moved, k)
+        return values, indices + first
+
+    def entropy(self, index: Rows) -> Tensor:
+        return _entropy(self._window(index)[0])
+
+    def mass(self, index: Rows, chosen: Tensor) -> Tensor:
+        weights, cells = self._window(index)
         if self.size == 0:
-            return dense
-        return dense.scatter_add(-1, cells.clamp(0, self.size - 1), weights.masked_fill(~inside, 0.0))
+            return weights.new_zeros(*weights.shape[:-1], 1)
+        here = chosen.expand(*weights.shape[:-1], self.size).gather(-1, cells)
+        return (weights * here).sum(dim=-1, keepdim=True)
+
+    def _window(self, index: Rows) -> tuple[Tensor, Tensor]:
+        """The weights of these rows, 0 for cells beyond the ends, and the cells, moved to the ends."""
+        weights = self.weights[..., index, :]
+        cells = self.start[..., index].unsqueeze(-1) + torch.arange(weights.shape[-1], device=weights.device)
+        outside = (cells < 0) | (cells >= self.size)
+        return weights.masked_fill(outside, 0.0), cells.clamp(0, max(self.size - 1, 0))
 
     def heads(self, index: int | slice | Tensor) -> Windowed:
         return Windowed(self.weights[:, index], self.start[:, index], self.size)
@@ -291,9 +322,9 @@ class Weights:
         return values, indices
 
     def argmax(self) -> Int[Tensor, "..."]:
-        """The cell each row reads most of."""
-        (cells,) = self._by_pieces(lambda source, piece: (source.rows(piece[1]).argmax(dim=-1, keepdim=True),))
-        return cells.squeeze(-1)
+        """The cell each row reads most of, the first of equal ones; cell 0 where nothing is read."""
+        weights, cells = self._by_pieces(lambda source, piece: source.largest(piece[1], 1))
+        return cells.masked_fill(weights == 0.0, 0).squeeze(-1)
 
     def entropy(self) -> Float[Tensor, "..."]:
         """The entropy of each row in nats: 0 when it reads one cell only, log S when it reads all alike."""
@@ -307,7 +338,7 @@ class Weights:
         def on_chosen(source: Source, piece: Piece) -> tuple[Tensor]:
             heads, rows = piece
             here = _take_rows(chosen if heads == slice(None) else _take_heads(chosen, heads), rows)
-            return ((source.rows(rows) * here).sum(dim=-1, keepdim=True),)
+            return (source.mass(rows, here),)
 
         (mass,) = self._by_pieces(on_chosen)
         return mass.squeeze(-1)
@@ -477,6 +508,8 @@ def _entropy_of_scores(scores: Tensor, mask: Tensor | None) -> Tensor:
 def _largest(weights: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """torch.topk of the last axis. Of a long row, the k largest lie in the k groups with the largest maxima."""
     size = weights.shape[-1]
+    if k == 1:
+        return torch.max(weights, dim=-1, keepdim=True)  # the first of equal ones
     if weights.device.type != "cpu" or size < 4 * _GROUPS or 8 * k > _GROUPS:
         return torch.topk(weights, k, dim=-1)
     whole = size - size % _GROUPS

@@ -48,8 +48,8 @@ MUTANTS = {
     ),
     "local: mask dropped": (
         "functional/windows.py",
-        "readable = readable & fitted.expand(shape).gather(-1, cells)",
-        "pass",
+        "return cells.Place(centre, start, mask, radius, sigma)",
+        "return cells.Place(centre, start, None, radius, sigma)",
     ),
     "sparsemax: masked cells keep their weight": (
         "functional/sparse.py",

@@ -3,14 +3,14 @@
     local-m   p_t = t
     local-p   p_t = S · sigmoid(v_pᵀ tanh(W_p h_t)),   weights = softmax(scores) · exp(−(s − p_t)² / 2σ²),  σ = D/2
 
-The cells of the window are gathered, so the cost grows with L · (2D+1) and L×S is never built.
+Only the cells of the window are looked at, so the cost grows with L · (2D+1) and L×S is never built.
 
 Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015), section 3.2
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float, Int, Num
@@ -18,12 +18,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foci.errors import check_mask, check_positive
-from foci.functional.scores import scaled_dot
-from foci.masks import masked_softmax
+from foci.functional import cells, kernels
+from foci.functional.cells import CellNormaliser, CellScore
+from foci.functional.scores import default_scale, scaled_dot
 from foci.results import Attended, Weights, Windowed
-
-CellScore = Callable[[Tensor, Tensor], Tensor]
-CellNormaliser = Callable[[Tensor, Tensor], tuple[Tensor, Tensor | None]]
 
 
 def local_m(
@@ -80,9 +78,9 @@ def row_lengths(mask: Bool[Tensor, "..."] | None, key: Float[Tensor, "B S D"]) -
 
 
 def local(
-    query: Float[Tensor, "B L D"],
-    key: Float[Tensor, "B S D"],
-    value: Float[Tensor, "B S V"],
+    query: Float[Tensor, "Bq L D"],
+    key: Float[Tensor, "Bk S D"],
+    value: Float[Tensor, "Bk S V"],
     centre: Num[Tensor, "B L"],
     mask: Bool[Tensor, "..."] | None = None,
     *,
@@ -96,38 +94,41 @@ def local(
 
     Windows are cut at the ends of the sentence. ``score`` sees ``query (B, L, 1, D)`` and ``key (B, L, W, D)``.
     """
+    if score is scaled_dot and normalise is None and dropout == 0.0:
+        return local_dots(query, key, value, centre, mask, radius=radius, sigma=sigma, scale=default_scale(query))
+    place = _place(query, key, centre, mask, radius, sigma)
+    output, weights, log_prob = cells.read(query, key, value, place, score, normalise, dropout)
+    return Attended(output, Weights(Windowed(weights, place.start, key.shape[1]), log_prob))
+
+
+def local_dots(
+    query: Float[Tensor, "Bq L D"],
+    key: Float[Tensor, "Bk S D"],
+    value: Float[Tensor, "Bk S V"],
+    centre: Num[Tensor, "B L"],
+    mask: Bool[Tensor, "..."] | None = None,
+    *,
+    radius: int,
+    sigma: float | None = None,
+    scale: float,
+    dropout: float = 0.0,
+) -> Attended:
+    """The same for a softmax over ``scale · q · k``, which a kernel computes without gathering the cells."""
+    if dropout != 0.0:
+        score = partial(scaled_dot, scale=scale)
+        return local(query, key, value, centre, mask, radius=radius, sigma=sigma, score=score, dropout=dropout)
+    place = _place(query, key, centre, mask, radius, sigma)
+    output, weights = kernels.window.read_dots(query, key, value, place, scale)
+    return Attended(output, Weights(Windowed(weights, place.start, key.shape[1])))
+
+
+def _place(
+    query: Tensor, key: Tensor, centre: Tensor, mask: Tensor | None, radius: int, sigma: float | None
+) -> cells.Place:
     check_positive("local attention", radius=radius)
-    size = key.shape[1]
-    shape = torch.Size((query.shape[0], query.shape[1], size))
-    centre = at_least_float32(centre)
+    (batch,) = torch.broadcast_shapes(query.shape[:1], key.shape[:1], centre.shape[:1])
+    centre = at_least_float32(centre).expand(batch, -1)
     start = torch.ceil(centre.detach() - radius).long()
-    cells = start.unsqueeze(-1) + torch.arange(2 * radius + 1, device=query.device)
-    distance = cells - centre.unsqueeze(-1)
-    # A centre between two cells has 2D of them within reach, and the last of the 2D+1 gathered is too far.
-    readable = (cells >= 0) & (cells < size) & (distance.detach() <= radius)
-    cells = cells.clamp(0, max(size - 1, 0))
     if mask is not None:
-        fitted = check_mask("local attention", mask, shape, key.device)
-        if size:
-            readable = readable & fitted.expand(shape).gather(-1, cells)
-    scores = score(query.unsqueeze(2), gather_cells(key, cells))
-    if normalise is None:
-        weights, log_prob = masked_softmax(scores, readable.unsqueeze(2)), None
-    else:
-        weights, log_prob = normalise(scores, readable.unsqueeze(2))
-        log_prob = None if log_prob is None else log_prob.squeeze(2)
-    if sigma is not None:
-        gaussian = torch.exp(-distance.square() / (2 * sigma**2))
-        weights = weights * gaussian.unsqueeze(2).to(weights.dtype)
-    output = (F.dropout(weights, dropout) @ gather_cells(value, cells)).squeeze(2)
-    return Attended(output, Weights(Windowed(weights.squeeze(2), start, size), log_prob))
-
-
-def gather_cells(sequence: Float[Tensor, "B S D"], cells: Int[Tensor, "B L W"]) -> Float[Tensor, "B L W D"]:
-    """The cells with these numbers, for each query."""
-    batch, length, width = cells.shape
-    if sequence.shape[1] == 0:
-        return sequence.new_zeros(batch, length, width, sequence.shape[-1])
-    rows = sequence.expand(batch, -1, -1)
-    index = cells.reshape(batch, length * width, 1).expand(-1, -1, sequence.shape[-1])
-    return rows.gather(1, index).reshape(batch, length, width, sequence.shape[-1])
+        mask = check_mask("local attention", mask, torch.Size((*start.shape, key.shape[1])), key.device)
+    return cells.Place(centre, start, mask, radius, sigma)

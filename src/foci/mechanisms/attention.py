@@ -28,7 +28,7 @@ from foci.errors import (
 )
 from foci.functional.attend import NORMALISERS, attend_dots, attend_scores, normaliser
 from foci.functional.sample import hard, log_probability
-from foci.functional.windows import local, row_lengths
+from foci.functional.windows import local, local_dots, row_lengths
 from foci.mechanisms.focus import Causal, LocalM, LocalP, MedianWindow, SlidingWindow
 from foci.mechanisms.scores import (
     Additive,
@@ -221,18 +221,21 @@ class Attention(nn.Module):
     ) -> Attended:
         focus: LocalM | LocalP = self.focus  # type: ignore[assignment]
         centre, state = focus.centre(query, row_lengths(mask, memory.key), state)
-        read = local(
-            projected,
-            memory.key,
-            memory.value,
-            centre,
-            mask,
-            radius=focus.radius,
-            sigma=focus.sigma,
-            score=self._cells,
-            normalise=self._normalise,
-            dropout=self.dropout if self.training else 0.0,
-        )
+        where = (memory.key, memory.value, centre, mask)
+        radius, sigma, dropout = focus.radius, focus.sigma, self.dropout if self.training else 0.0
+        if self.score.scale is not None and self.normalise == "softmax":
+            scale = self.score.scale * self.sharpening
+            read = local_dots(projected, *where, radius=radius, sigma=sigma, scale=scale, dropout=dropout)
+        else:
+            read = local(
+                projected,
+                *where,
+                radius=radius,
+                sigma=sigma,
+                score=self._cells,
+                normalise=self._normalise,
+                dropout=dropout,
+            )
         return read._replace(state=state)
 
     def _read_steps(self, query: Tensor, memory: Memory, mask: Tensor | None, state: Any) -> Attended:

@@ -5,7 +5,7 @@
 Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015),
     section 3.2 "local-m"
 Names: p_t = centre, D = radius, t = state
-Complexity: O(L · (2D+1) · Dk): the window is gathered, L×S is never built
+Complexity: O(L · (2D+1) · Dk): only the window is looked at, L×S is never built
 Differs: cells are counted from 0.
 """
 

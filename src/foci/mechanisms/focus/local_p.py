@@ -5,7 +5,7 @@
 Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015),
     eqs. 9-10 "local-p"
 Names: h_t = query, p_t = centre, D = radius, W_p = layer, v_p = vector, S = lengths
-Complexity: O(L · (2D+1) · Dk): the window is gathered, L×S is never built
+Complexity: O(L · (2D+1) · Dk): only the window is looked at, L×S is never built
 Differs: cells are counted from 0. As in the paper the Gaussian comes after the softmax, so weights sum to less than 1.
 """
 

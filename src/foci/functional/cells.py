@@ -1,0 +1,86 @@
+"""The cells of local attention's windows in plain torch: gathered, scored, normalised and read.
+
+    window of query t: the cells s with  ceil(p_t − D) ≤ s ≤ p_t + D,   at most 2D+1 of them
+
+`foci.functional.windows` stands on top; `foci.functional.kernels.window` computes the same for dot products with a
+softmax, and falls back to here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from foci.masks import masked_softmax
+
+CellScore = Callable[[Tensor, Tensor], Tensor]
+CellNormaliser = Callable[[Tensor, Tensor], tuple[Tensor, Tensor | None]]
+
+
+class Place(NamedTuple):
+    """Where each query reads: the window around ``centre (B, L)`` from cell ``start (B, L)`` on.
+
+    ``mask`` has three axes, of the sizes (B, L, S) or 1. A ``sigma`` multiplies the Gaussian onto the weights.
+    """
+
+    centre: Tensor
+    start: Tensor
+    mask: Tensor | None
+    radius: int
+    sigma: float | None
+
+
+def read(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    place: Place,
+    score: CellScore,
+    normalise: CellNormaliser | None = None,
+    dropout: float = 0.0,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """The output ``(B, L, V)``, the weights ``(B, L, W)`` of the window's cells, and the log-probability, if any."""
+    centre, start, mask, radius, sigma = place
+    size = key.shape[1]
+    cells = start.unsqueeze(-1) + torch.arange(2 * radius + 1, device=start.device)
+    distance = cells - centre.unsqueeze(-1)
+    # A centre between two cells has 2D of them within reach, and the last of the 2D+1 gathered is too far.
+    readable = (cells >= 0) & (cells < size) & (distance.detach() <= radius)
+    cells = cells.clamp(0, max(size - 1, 0))
+    if mask is not None and size:
+        readable = readable & mask.expand(*start.shape, size).gather(-1, cells)
+    scores = score(query.unsqueeze(2), gather_cells(key, cells))
+    if normalise is None:
+        weights, log_prob = masked_softmax(scores, readable.unsqueeze(2)), None
+    else:
+        weights, log_prob = normalise(scores, readable.unsqueeze(2))
+        log_prob = None if log_prob is None else log_prob.squeeze(2)
+    if sigma is not None:
+        gaussian = torch.exp(-distance.square() / (2 * sigma**2))
+        weights = weights * gaussian.unsqueeze(2).to(weights.dtype)
+    output = (F.dropout(weights, dropout) @ gather_cells(value, cells)).squeeze(2)
+    return output, weights.squeeze(2), log_prob
+
+
+def read_dots(query: Tensor, key: Tensor, value: Tensor, place: Place, scale: float) -> tuple[Tensor, Tensor]:
+    """Output and weights for a softmax over ``scale · q · k``."""
+    output, weights, _ = read(query, key, value, place, lambda query, key: (query * scale) @ key.mT)
+    return output, weights
+
+
+def gather_cells(sequence: Float[Tensor, "Bs S D"], cells: Int[Tensor, "B L W"]) -> Float[Tensor, "B L W D"]:
+    """The cells with these numbers, for each query; a batch of 1 counts for all."""
+    batch, length, width = cells.shape
+    rows, size, features = sequence.shape
+    if size == 0:
+        return sequence.new_zeros(batch, length, width, features)
+    if rows != 1:
+        cells = cells + size * torch.arange(batch, device=cells.device).view(-1, 1, 1)
+    # index_select copies whole rows, where gather would look up each number.
+    gathered = sequence.reshape(rows * size, features).index_select(0, cells.flatten())
+    return gathered.view(batch, length, width, features)

@@ -1,0 +1,277 @@
+"""Local attention by dot products without gathering its windows: output, weights, and gradients.
+
+    p_w = softmax(scale · q · k_w),    a_w = p_w · e^{−(s_w − c)² / 2σ²},    output = Σ_w a_w · v_w
+
+``window.cpp`` computes them for float32 and float64 on a CPU, and for bfloat16 and float16 in float32. The backward
+pass computes the weights again and keeps nothing but the arguments. Without a compiler, on other devices, under
+autocast, and wherever something other than eager autograd watches (functional transforms, tensor subclasses),
+`foci.functional.cells` computes the same in plain torch. Tracers see one operator.
+
+Accuracy: the sums are those of the plain path, to rounding. Where a window begins and ends is exactly the same.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from foci.errors import ShapeError
+from foci.functional import cells
+from foci.functional.cells import Place
+from foci.functional.kernels.additive import _is_traced, _is_watched
+from foci.functional.kernels.build import Kernel
+
+_THREAD_CELLS = 1 << 17
+"""Multiplications that make one more thread worth waking."""
+
+_Gradients = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def read_dots(query: Tensor, key: Tensor, value: Tensor, place: Place, scale: float) -> tuple[Tensor, Tensor]:
+    """Output ``(B, L, V)`` and weights ``(B, L, W)`` for a softmax over ``scale · q · k``; see `cells.read_dots`."""
+    if not _suits_kernel(query, key, value):
+        return cells.read_dots(query, key, value, place, scale)
+    traced = _is_traced()
+    if not traced and (_is_watched(query, key, value, place.centre) or _KERNEL.library is None):
+        return cells.read_dots(query, key, value, place, scale)
+    batch = place.centre.shape[0]
+    dtype = query.dtype
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    query, key, value = (tensor.to(wide).expand(batch, -1, -1) for tensor in (query, key, value))
+    arguments = (query, key, value, *place, scale)
+    if traced:
+        output, weights = _read_op(*arguments)
+    elif _wants_gradient(query, key, value, place):
+        output, weights = _Read.apply(*arguments)  # type: ignore[no-untyped-call]
+    else:
+        output, weights = _read(*arguments)
+    return output.to(dtype), weights.to(dtype)
+
+
+# --- choosing a path
+
+
+def _suits_kernel(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    if query.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
+        return False
+    served = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+    return query.dtype in served and query.dtype == key.dtype == value.dtype
+
+
+def _wants_gradient(query: Tensor, key: Tensor, value: Tensor, place: Place) -> bool:
+    if not torch.is_grad_enabled():
+        return False
+    return query.requires_grad or key.requires_grad or value.requires_grad or place.centre.requires_grad
+
+
+def _plain(arguments: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
+    query, key, value, *place, scale = arguments
+    return cells.read_dots(query, key, value, Place(*place), scale)
+
+
+def _plain_gradients(grads: tuple[Tensor | None, Tensor | None], arguments: tuple[Any, ...]) -> _Gradients:
+    """The gradients of the plain path."""
+    # Inside an operator torch does not record for autograd, unless it is told to.
+    recording = torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutogradFunctionality, False)
+    with recording, torch.enable_grad():
+        leaves = [tensor.detach().requires_grad_() for tensor in arguments[:4]]
+        found = _differentiate(grads, (*leaves, *arguments[4:]), leaves, create_graph=False)
+    q, k, v, c = (one.contiguous() for one in found)  # as the kernel's are, and as tracers are told
+    return q, k, v, c
+
+
+def _differentiate(
+    grads: tuple[Tensor | None, Tensor | None], arguments: tuple[Any, ...], wanted: list[Tensor], create_graph: bool
+) -> tuple[Tensor, ...]:
+    pairs = [(result, grad) for result, grad in zip(_plain(arguments), grads) if grad is not None]
+    return torch.autograd.grad(
+        [result for result, _ in pairs],
+        wanted,
+        [grad for _, grad in pairs],
+        create_graph=create_graph,
+        allow_unused=True,
+        materialize_grads=True,
+    )
+
+
+# --- the compiled path
+
+_ADDRESS, _SIZE = ctypes.c_void_p, ctypes.c_int64
+
+
+class _Arguments(ctypes.Structure):
+    """``Arguments`` of window.cpp."""
+
+    _fields_ = (
+        *((name, kind) for part in ("query", "key", "value") for name, kind in (
+            (part, _ADDRESS), (f"{part}_batch", _SIZE), (f"{part}_row", _SIZE)
+        )),
+        ("mask", _ADDRESS), ("mask_batch", _SIZE), ("mask_row", _SIZE), ("mask_cell", _SIZE),
+        ("centre", _ADDRESS), ("start", _ADDRESS),
+        *((name, _SIZE) for name in (
+            "B", "L", "S", "D", "V", "radius", "gaussian", "double_numbers", "double_positions"
+        )),
+        ("spread", ctypes.c_double), ("scale", ctypes.c_double),
+    )  # fmt: skip
+
+
+class _Call:
+    """One call of the library."""
+
+    def __init__(self, library: ctypes.CDLL, arguments: tuple[Any, ...]) -> None:
+        query, key, value, centre, start, mask, radius, sigma, scale = arguments
+        (B, L, D), (_, S, V) = query.shape, value.shape
+        if mask is not None:
+            mask = mask.expand(B, L, S)
+        shapes = {"query": (B, L, D), "key": (B, S, D), "value": (B, S, V), "centre": (B, L), "start": (B, L)}
+        dtypes = {"query": query.dtype, "key": query.dtype, "value": query.dtype, "centre": centre.dtype}
+        for name, tensor in zip(shapes, arguments):
+            # Compiled code would read past the end.
+            if tensor.shape != shapes[name] or tensor.dtype != dtypes.get(name, torch.int64):
+                raise ShapeError(
+                    f"local attention: {name} has shape {tuple(tensor.shape)} and {tensor.dtype}, expected "
+                    f"{shapes[name]}, {dtypes.get(name, torch.int64)}."
+                )
+        rows = [tensor if tensor.stride(2) == 1 else tensor.contiguous() for tensor in (query, key, value)]
+        self._library = library
+        self._parts = (*rows, centre.contiguous(), start.contiguous(), mask)  # alive until it is over
+        self.arguments = _Arguments(
+            *(number for one in rows for number in (one.data_ptr(), one.stride(0), one.stride(1))),
+            *((None, 0, 0, 0) if mask is None else (mask.data_ptr(), *mask.stride())),
+            *(one.data_ptr() for one in self._parts[3:5]),
+            B, L, S, D, V, radius,
+            sigma is not None, query.dtype == torch.float64, centre.dtype == torch.float64,
+            0.0 if sigma is None else 2 * sigma**2, scale,
+        )  # fmt: skip
+        self._width = 2 * radius + 1
+        work = B * L * self._width * (D + V)
+        self._threads = min(torch.get_num_threads(), 1 + work // _THREAD_CELLS)
+
+    def forward(self) -> tuple[Tensor, Tensor]:
+        query, value, start = self._parts[0], self._parts[2], self._parts[4]
+        output = query.new_empty(*start.shape, value.shape[-1])
+        weights = query.new_empty(*start.shape, self._width)
+        self._library.foci_window_forward(
+            ctypes.byref(self.arguments), output.data_ptr(), weights.data_ptr(), self._threads
+        )
+        return output, weights
+
+    def backward(self, grads: tuple[Tensor | None, Tensor | None]) -> _Gradients:
+        query, key, value, centre, start, _ = self._parts
+        known = [None if grad is None else grad.contiguous() for grad in grads]
+        q, k, v, c = (tensor.new_empty(tensor.shape) for tensor in (query, key, value, centre))
+        scratch = query.new_empty(self._library.foci_window_scratch(*start.shape, self._width, self._threads))
+        self._library.foci_window_backward(
+            ctypes.byref(self.arguments),
+            *(None if grad is None else grad.data_ptr() for grad in known),
+            *(tensor.data_ptr() for tensor in (scratch, q, k, v, c)),
+            self._threads,
+        )
+        return q, k, v, c
+
+
+def _self_check(library: ctypes.CDLL) -> bool:
+    """Declares the signatures, and compares two windows with the plain path; 11 entries fill a vector and a rest."""
+    library.foci_window_forward.argtypes = [ctypes.POINTER(_Arguments), _ADDRESS, _ADDRESS, ctypes.c_int]
+    library.foci_window_backward.argtypes = [ctypes.POINTER(_Arguments), *[_ADDRESS] * 7, ctypes.c_int]
+    library.foci_window_scratch.argtypes = [_SIZE, _SIZE, _SIZE, ctypes.c_int]
+    library.foci_window_forward.restype = library.foci_window_backward.restype = None
+    library.foci_window_scratch.restype = _SIZE
+    # Nothing is drawn: the user's random numbers stay as they were.
+    flat = torch.tensor([math.sin(n * n) for n in range(2 * 11 + 4 * 11 + 4 * 13)], dtype=torch.float64, device="cpu")
+    query, key, value = flat[:22].view(1, 2, 11), flat[22:66].view(1, 4, 11), flat[66:].view(1, 4, 13)
+    centre = torch.tensor([[0.25, 2.0]], dtype=torch.float64, device="cpu")
+    start = torch.tensor([[0, 1]], device="cpu")
+    mask = torch.tensor([[[True, True, True, False]]], device="cpu")
+    for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-12)):
+        for sigma in (None, 0.5):
+            exact = (query, key, value, centre, start, mask, 1, sigma, 0.5)
+            wanted = [*_plain(exact), *_plain_gradients((value[:, :2], key[:, :2, :3]), exact)]
+            call = _Call(library, (*(one.to(dtype) for one in exact[:4]), *exact[4:]))
+            got = [*call.forward(), *call.backward((value[:, :2].to(dtype), key[:, :2, :3].to(dtype)))]
+            if not all(bool(((one - other).abs() < tolerance).all()) for one, other in zip(got, wanted)):
+                return False
+    return True
+
+
+_KERNEL = Kernel("window", _self_check)
+
+
+# --- both paths as one function and its gradients; these are also the operators that tracers see
+#
+# Every argument list ends with query, key, value, the five parts of the place, and the scale.
+
+
+def _read(*arguments: Any) -> tuple[Tensor, Tensor]:
+    library = _KERNEL.library
+    if library is not None:
+        return _Call(library, arguments).forward()
+    output, weights = _plain(arguments)
+    return output.contiguous(), weights.contiguous()
+
+
+def _gradients(grad_output: Tensor | None, grad_weights: Tensor | None, *arguments: Any) -> _Gradients:
+    library = _KERNEL.library
+    if library is not None:
+        return _Call(library, arguments).backward((grad_output, grad_weights))
+    return _plain_gradients((grad_output, grad_weights), arguments)
+
+
+def _results_like(*arguments: Any) -> tuple[Tensor, Tensor]:
+    query, value, start, radius = arguments[0], arguments[2], arguments[4], arguments[6]
+    return query.new_empty(*start.shape, value.shape[-1]), query.new_empty(*start.shape, 2 * radius + 1)
+
+
+def _gradients_like(grad_output: Tensor | None, grad_weights: Tensor | None, *arguments: Any) -> _Gradients:
+    q, k, v, c = (tensor.new_empty(tensor.shape) for tensor in arguments[:4])
+    return q, k, v, c
+
+
+_SCHEMA = (
+    "Tensor query, Tensor key, Tensor value, Tensor centre, Tensor start, Tensor? mask, int radius, float? sigma, "
+    "float scale"
+)
+_read_op = torch.library.custom_op("foci::window", _read, mutates_args=(), schema=f"({_SCHEMA}) -> (Tensor, Tensor)")
+_gradients_op = torch.library.custom_op(
+    "foci::window_gradients",
+    _gradients,
+    mutates_args=(),
+    schema=f"(Tensor? grad_output, Tensor? grad_weights, {_SCHEMA}) -> (Tensor, Tensor, Tensor, Tensor)",
+)
+_read_op.register_fake(_results_like)
+_gradients_op.register_fake(_gradients_like)
+
+
+class _Read(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
+        _Read.keep(ctx, arguments, ())
+        return _read(*arguments)
+
+    # Not called setup_context: torch would look at forward's signature at every call.
+    @staticmethod
+    def keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.save_for_backward(*inputs[:6])
+        ctx.numbers = inputs[6:]
+        ctx.set_materialize_grads(False)  # else torch makes zeros for weights that nobody asked for
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor | None, grad_weights: Tensor | None) -> tuple[Any, ...]:
+        nothing = (None,) * len(ctx.needs_input_grad)
+        if grad_output is None and grad_weights is None:  # torch's word for zeros
+            return nothing
+        arguments = (*ctx.saved_tensors, *ctx.numbers)
+        if torch.is_grad_enabled():  # create_graph=True: someone wants the gradients' own gradients
+            wanted = [tensor for tensor in arguments[:4] if tensor.requires_grad]
+            remaining = iter(_differentiate((grad_output, grad_weights), arguments, wanted, create_graph=True))
+            found = tuple(next(remaining) if tensor.requires_grad else None for tensor in arguments[:4])
+        else:
+            found = (_gradients_op if _is_traced() else _gradients)(grad_output, grad_weights, *arguments)
+        return *found, *nothing[4:]
+
+
+_read_op.register_autograd(_Read.backward, setup_context=_Read.keep)
