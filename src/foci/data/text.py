@@ -1,0 +1,325 @@
+"""Sentence pairs from the user's files: two aligned files, TSV or JSONL, plain or compressed, read line by line.
+
+    AlignedFiles(source, target)        line n of one file translates line n of the other
+    TsvFile(path, source=0, target=1)   two columns, by number or by the names in the first line
+    JsonlFile(path, source=…, target=…) two fields of one object a line; a dot leads into an inner object
+
+Each can be iterated again and again, and holds one line at a time. Iterating stops with a DataError at the first line
+that cannot be used; `check` reads everything once, before any training, and says how many such lines there are.
+Text is UTF-8. Only a line feed ends a line: other separators that Unicode knows occur inside sentences, and
+splitting there would misalign two files. White space around a sentence is dropped.
+"""
+
+from __future__ import annotations
+
+import difflib
+import gzip
+import json
+import lzma
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from io import BufferedIOBase
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from foci.errors import ConfigError, DataError, check_positive
+
+LONGEST_LINE = 10_000
+"""Characters; a longer line is hardly a sentence, more often a file with the wrong line ends."""
+
+
+class Pair(NamedTuple):
+    """A sentence and its translation."""
+
+    source: str
+    target: str
+
+
+class Fault(NamedTuple):
+    """A line that cannot be used: where, what sort of fault in two or three words, and what exactly."""
+
+    path: Path
+    line: int
+    kind: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}, line {self.line}: {self.reason}"
+
+
+class AlignedFiles:
+    """Two files with one sentence a line, line n of the one translating line n of the other.
+
+    Arguments:
+        source, target: the files, plain, .gz or .xz.
+        max_characters: a longer line is a fault.
+    """
+
+    def __init__(self, source: str | Path, target: str | Path, *, max_characters: int = LONGEST_LINE) -> None:
+        check_positive("AlignedFiles", max_characters=max_characters)
+        self.source, self.target, self.max_characters = Path(source), Path(target), max_characters
+
+    def __iter__(self) -> Iterator[Pair]:
+        return _pairs(self.entries())
+
+    def entries(self) -> Iterator[Pair | Fault]:
+        """Every line, as a pair or as what is wrong with it."""
+        source, target = read_lines(self.source, self.max_characters), read_lines(self.target, self.max_characters)
+        for number, (left, right) in enumerate(zip_longest(source, target), start=1):
+            if left is None or right is None:
+                yield self._misaligned(number, 1 + sum(1 for _ in (source if right is None else target)), right is None)
+                return
+            yield _pair(left, right, self.source, self.target, number)
+
+    def _misaligned(self, number: int, extra: int, source_longer: bool) -> Fault:
+        longer, shorter = (self.source, self.target) if source_longer else (self.target, self.source)
+        reason = (
+            f"no such line in {shorter}: it has {number - 1} lines, {longer.name} has {number - 1 + extra}. "
+            "Line n of one file must translate line n of the other."
+        )
+        return Fault(longer, number, "line without a partner", reason)
+
+
+class TsvFile:
+    """One file with tab-separated columns.
+
+    Arguments:
+        path: the file, plain, .gz or .xz.
+        source, target: the columns: two numbers from 0, or two names that stand in the first line.
+        max_characters: a longer line is a fault.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        source: int | str = 0,
+        target: int | str = 1,
+        *,
+        max_characters: int = LONGEST_LINE,
+    ) -> None:
+        check_positive("TsvFile", max_characters=max_characters)
+        if isinstance(source, str) != isinstance(target, str):
+            raise ConfigError(f"TsvFile: columns {source!r} and {target!r}: give two numbers or two names.")
+        if source == target or (isinstance(source, int) and isinstance(target, int) and min(source, target) < 0):
+            raise ConfigError(
+                f"TsvFile: columns {source!r} and {target!r}, expected two different ones, counted from 0."
+            )
+        self.path, self.source, self.target, self.max_characters = Path(path), source, target, max_characters
+
+    def __iter__(self) -> Iterator[Pair]:
+        return _pairs(self.entries())
+
+    def entries(self) -> Iterator[Pair | Fault]:
+        """Every line, as a pair or as what is wrong with it."""
+        lines = enumerate(read_lines(self.path, self.max_characters), start=1)
+        columns = self.source, self.target
+        if isinstance(self.source, str):
+            _, header = next(lines, (1, ""))
+            if isinstance(header, Fault):
+                yield header
+                return
+            names = header.split("\t")
+            for name in columns:
+                if name not in names:
+                    yield Fault(self.path, 1, "missing column", f"no column {name!r}. {_near(str(name), names)}")
+                    return
+            columns = names.index(str(self.source)), names.index(str(self.target))
+        for number, line in lines:
+            if isinstance(line, Fault):
+                yield line
+                continue
+            cells = line.split("\t")
+            missing = [int(column) for column in columns if int(column) >= len(cells)]
+            if missing:
+                reason = f"no column {missing[0]} (from 0): the line has {len(cells)}, separated by tabs."
+                yield Fault(self.path, number, "missing column", reason)
+            else:
+                yield _pair(cells[int(columns[0])], cells[int(columns[1])], self.path, self.path, number)
+
+
+class JsonlFile:
+    """One JSON object a line.
+
+    Arguments:
+        path: the file, plain, .gz or .xz.
+        source, target: the fields; ``translation.en`` is field ``en`` of the object in field ``translation``.
+        max_characters: a longer line is a fault.
+    """
+
+    def __init__(
+        self, path: str | Path, source: str = "source", target: str = "target", *, max_characters: int = LONGEST_LINE
+    ) -> None:
+        check_positive("JsonlFile", max_characters=max_characters)
+        self.path, self.source, self.target, self.max_characters = Path(path), source, target, max_characters
+
+    def __iter__(self) -> Iterator[Pair]:
+        return _pairs(self.entries())
+
+    def entries(self) -> Iterator[Pair | Fault]:
+        """Every line, as a pair or as what is wrong with it."""
+        for number, line in enumerate(read_lines(self.path, self.max_characters), start=1):
+            yield line if isinstance(line, Fault) else self._entry(line, number)
+
+    def _entry(self, line: str, number: int) -> Pair | Fault:
+        try:
+            record = json.loads(line)
+        except (json.JSONDecodeError, RecursionError) as error:
+            return Fault(self.path, number, "bad JSON", f"not a JSON object ({error}).")
+        if not isinstance(record, dict):
+            return Fault(self.path, number, "bad JSON", f"a JSON {type(record).__name__}, expected an object.")
+        texts = []
+        for field in (self.source, self.target):
+            value, names = _field(record, field)
+            if names is not None:
+                return Fault(self.path, number, "missing field", f"no field {field!r}. {_near(field, names)}")
+            if not isinstance(value, str):
+                reason = f"field {field!r} is a {type(value).__name__}, expected text."
+                return Fault(self.path, number, "field without text", reason)
+            if any("\ud800" <= character <= "\udfff" for character in value):
+                reason = f"field {field!r} holds half of a surrogate pair (\\ud800 to \\udfff), which is no character."
+                return Fault(self.path, number, "undecodable text", reason)
+            texts.append(value)
+        return _pair(texts[0], texts[1], self.path, self.path, number)
+
+
+Corpus = AlignedFiles | TsvFile | JsonlFile
+
+
+def open_corpus(
+    source: str | Path,
+    target: str | Path | None = None,
+    *,
+    fields: tuple[int | str, int | str] | None = None,
+    max_characters: int = LONGEST_LINE,
+) -> Corpus:
+    """The reader that fits: two files are aligned; one is read by its ending, .tsv, .txt, .jsonl or .json (+ .gz, .xz).
+
+    ``fields`` are the columns of a TSV file or the fields of a JSONL file.
+    """
+    if target is not None:
+        if fields is not None:
+            raise ConfigError("open_corpus: two aligned files have no fields. Give one file, or leave fields out.")
+        return AlignedFiles(source, target, max_characters=max_characters)
+    endings = [ending.lower() for ending in Path(source).suffixes if ending.lower() not in (".gz", ".xz")]
+    ending = endings[-1] if endings else ""
+    if ending in (".tsv", ".txt"):
+        return TsvFile(source, *(fields or (0, 1)), max_characters=max_characters)
+    if ending in (".jsonl", ".json"):
+        left, right = fields or ("source", "target")
+        return JsonlFile(source, str(left), str(right), max_characters=max_characters)
+    raise ConfigError(
+        f"open_corpus: {source} alone holds no pairs: expected .tsv or .jsonl (also .gz, .xz), or a second file with "
+        "the translations."
+    )
+
+
+def check(corpus: Corpus) -> int:
+    """Read everything once; the number of pairs, or a DataError with the first fault and how many of each kind."""
+    first: Fault | None = None
+    kinds: Counter[str] = Counter()
+    pairs = 0
+    for entry in corpus.entries():
+        if isinstance(entry, Fault):
+            first = first or entry
+            kinds[entry.kind] += 1
+        else:
+            pairs += 1
+    if first is not None:
+        counted = ", ".join(f"{count} × {kind}" for kind, count in kinds.most_common())
+        faults = f"{kinds.total()} faults" if kinds.total() > 1 else "This is the only fault"
+        raise DataError(f"{first}\n{faults} beside {pairs} good pairs: {counted}. Mend or remove these lines.")
+    if pairs == 0:
+        path = corpus.source if isinstance(corpus, AlignedFiles) else corpus.path
+        raise DataError(f"{path}: no sentence pairs, the file is empty.")
+    return pairs
+
+
+def read_lines(path: Path, max_characters: int = LONGEST_LINE) -> Iterator[str | Fault]:
+    """The lines of a UTF-8 file, plain, .gz or .xz, without their ends; never more than one is held.
+
+    A line that cannot be used is a Fault in its place; a file that cannot be read further ends with one.
+    """
+    limit = 4 * max_characters + 2  # no character needs more than four bytes, and two end the line
+    number = 0
+    try:
+        with _open(path) as file:
+            while raw := file.readline(limit):
+                number += 1
+                if len(raw) < limit or raw.endswith(b"\n"):
+                    yield _line(path, number, raw, max_characters)
+                    continue
+                while (rest := file.readline(limit)) and not rest.endswith(b"\n"):
+                    pass
+                yield _too_long(path, number, max_characters)
+    except (gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError) as error:
+        yield Fault(path, number + 1, "damaged file", f"the compressed file is damaged from here on ({error}).")
+
+
+def _line(path: Path, number: int, raw: bytes, max_characters: int) -> str | Fault:
+    raw = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
+    try:
+        line = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        reason = f"byte {error.start + 1} of the line is not UTF-8. Convert the file: iconv -f OLD -t UTF-8."
+        return Fault(path, number, "undecodable bytes", reason)
+    line = line.removesuffix("\n").removesuffix("\r")
+    return line if len(line) <= max_characters else _too_long(path, number, max_characters)
+
+
+def _too_long(path: Path, number: int, max_characters: int) -> Fault:
+    reason = f"longer than {max_characters} characters. Split the line, or allow it with max_characters."
+    return Fault(path, number, "over-long line", reason)
+
+
+def _open(path: Path) -> BufferedIOBase:
+    """The bytes of a file; what it begins with, not its name, says how it is compressed."""
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be opened ({error.strerror}).") from error
+    magic = file.read(6)
+    file.seek(0)
+    if magic.startswith(b"\x1f\x8b"):
+        file.close()
+        return gzip.open(path, "rb")
+    if magic == b"\xfd7zXZ\x00":
+        file.close()
+        return lzma.open(path, "rb")
+    return file
+
+
+def _pairs(entries: Iterable[Pair | Fault]) -> Iterator[Pair]:
+    for entry in entries:
+        if isinstance(entry, Fault):
+            raise DataError(str(entry))
+        yield entry
+
+
+def _pair(source: str | Fault, target: str | Fault, source_path: Path, target_path: Path, number: int) -> Pair | Fault:
+    if isinstance(source, Fault):
+        return source
+    if isinstance(target, Fault):
+        return target
+    pair = Pair(source.strip(), target.strip())
+    for side, text, path in (("source", pair.source, source_path), ("target", pair.target, target_path)):
+        if not text:
+            return Fault(path, number, "empty side", f"the {side} is empty.")
+    return pair
+
+
+def _field(record: dict[str, Any], field: str) -> tuple[Any, Iterable[str] | None]:
+    """The value, and None; or nothing, and the names that there are where the path breaks off."""
+    if field in record:
+        return record[field], None
+    outer, _, inner = field.partition(".")
+    if inner and isinstance(record.get(outer), dict):
+        return _field(record[outer], inner)
+    return None, record
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    names = [str(other) for other in known]
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(names)}."

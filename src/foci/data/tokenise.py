@@ -1,0 +1,304 @@
+"""Text to token ids and back, in any script: byte pairs, unigrams, characters or words, trained on the user's own text.
+
+The first four ids of every vocabulary are the symbols ``<pad> <bos> <eos> <unk>``. They stand for no text: a sentence
+in which somebody wrote ``<pad>`` is cut at the brackets and comes back as it was.
+
+Text is never normalised. A space belongs to the piece that follows it, so what was encoded is joined back without
+guessing, and Chinese, Japanese or Thai need no spaces at all. Byte pairs and unigrams also hold the 256 bytes: a
+character that was not in the training text is spelled with them, and every text comes back exactly. Characters and
+words have no such letters to fall back on: what they never saw becomes ``<unk>``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from foci.errors import ConfigError, DataError, MissingPackageError, unknown_name
+
+if TYPE_CHECKING:
+    import tokenizers
+
+PAD, BOS, EOS, UNK = 0, 1, 2, 3
+SYMBOLS = ("<pad>", "<bos>", "<eos>", "<unk>")
+BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
+KINDS = ("bpe", "unigram", "characters", "words")
+
+# Letters, digits and other signs never share a piece. So no piece can be spelled like a symbol or a byte, and a number
+# is read digit by digit, which is what lets a model copy numbers it never saw.
+_PIECES = r" ?[\p{L}\p{M}]+| ?\p{N}| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s"
+# Scripts that put no space between words: each character with its marks is taken for a word.
+_NO_SPACES = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
+_WORDS = (
+    rf" ?[{_NO_SPACES}]\p{{M}}*| ?[\p{{L}}\p{{M}}&&[^{_NO_SPACES}]]+"
+    r"| ?\p{N}| ?[^\s\p{L}\p{M}\p{N}]|\s+(?!\S)|\s"
+)
+_CHARACTERS = r"[\s\S]"
+
+_COVERAGE = 0.9995  # of all characters of the training text; the rare rest is spelled in bytes
+_LONGEST_PIECE = 16
+_CHUNK = 1000  # texts handed to the library at once
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+class Encoding(NamedTuple):
+    """The ids of a text, the pieces they stand for, and from where to where in the text each piece was read."""
+
+    ids: list[int]
+    tokens: list[str]
+    offsets: list[tuple[int, int]]
+
+
+class Tokeniser:
+    """A vocabulary, and how text is cut into it. Made by `train` or `load`; one JSON file when saved.
+
+    Example:
+
+        >>> tokeniser = Tokeniser.train(["low lower lowest", "new newer newest"], kind="bpe", size=300)
+        >>> encoding = tokeniser.encode("the newest  word: 新")
+        >>> tokeniser.decode(encoding.ids)
+        'the newest  word: 新'
+        >>> tokeniser.labels(tokeniser.encode("new lower").ids)
+        ['ne', 'w', '▁lo', 'wer']
+    """
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        vocabulary = tokenizer.get_vocab(with_added_tokens=False)
+        self._pieces = sorted(vocabulary, key=vocabulary.__getitem__)
+        self._texts = [_text_of(number, piece) for number, piece in enumerate(self._pieces)]
+
+    @classmethod
+    def train(cls, texts: Iterable[str], kind: str, size: int) -> Tokeniser:
+        """Learn a vocabulary of at most ``size`` pieces; the same texts give the same vocabulary.
+
+        Arguments:
+            texts: any number of texts. They are read twice, so a generator is kept in memory as a list; give
+                an object that can be iterated again (see `foci.data.text`) for more text than that.
+            kind: ``bpe``, ``unigram``, ``characters`` or ``words``.
+            size: with the symbols, and for ``bpe`` and ``unigram`` with the 256 bytes.
+        """
+        if kind not in KINDS:
+            raise unknown_name("kind of tokeniser", kind, KINDS)
+        fixed = SYMBOLS + BYTES if kind in ("bpe", "unigram") else SYMBOLS
+        if size <= len(fixed):
+            bytes_too = " and 256 bytes, with which unseen characters are spelled" if len(fixed) > 4 else ""
+            raise ConfigError(
+                f"Tokeniser.train: size is {size}, expected at least {len(fixed) + 1} for {kind!r}: the vocabulary "
+                f"holds 4 symbols{bytes_too}. Some thousand are usual."
+            )
+        texts = list(texts) if isinstance(texts, Iterator) else texts
+        counts = _count_characters(texts)
+        if not counts:
+            raise DataError("Tokeniser.train: the corpus holds no text. Is the right file or field being read?")
+        if kind == "bpe":
+            return cls(_train_bpe(_without_rare(texts, counts, size - len(fixed)), size))
+        if kind == "unigram":
+            return cls(_train_unigram(_without_rare(texts, counts, size - len(fixed)), size))
+        return cls(_train_words(texts, _CHARACTERS if kind == "characters" else _WORDS, size))
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    def encode(self, text: str) -> Encoding:
+        """Ids, pieces and character offsets of one text, without symbols around it."""
+        encoded = self._tokenizer.encode(_encodable(text), add_special_tokens=False)
+        return Encoding(encoded.ids, encoded.tokens, encoded.offsets)
+
+    def encode_many(self, texts: Iterable[str]) -> Iterator[list[int]]:
+        """The ids alone of many texts, in order: much faster than one by one."""
+        remaining = iter(texts)
+        while chunk := [_encodable(text) for text in islice(remaining, _CHUNK)]:
+            for encoded in self._tokenizer.encode_batch_fast(chunk, add_special_tokens=False):
+                yield encoded.ids
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of these ids, without ``<pad>``, ``<bos>`` and ``<eos>``; ``<unk>`` and half characters are �."""
+        return b"".join(self._texts[self._known(number)] for number in ids).decode("utf-8", errors="replace")
+
+    def labels(self, ids: Iterable[int]) -> list[str]:
+        """One readable label for each id, for pictures; different ids have different labels."""
+        return [_label(self._pieces[self._known(number)]) for number in ids]
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to one JSON file, which the tokenizers library reads as well."""
+        Path(path).write_text(self._tokenizer.to_str(pretty=True), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Tokeniser:
+        """Read what `save` wrote."""
+        library = _library()
+        try:
+            saved = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"{path}: the tokeniser cannot be read ({error}).") from error
+        try:
+            tokenizer = library.Tokenizer.from_str(saved)
+        except Exception as error:  # the library raises nothing more precise
+            raise DataError(
+                f"{path}: not a tokeniser that Tokeniser.save wrote, or a damaged one ({error}). Train it again."
+            ) from error
+        names = tuple(tokenizer.id_to_token(number) for number in range(len(SYMBOLS)))
+        if names != SYMBOLS:
+            raise DataError(
+                f"{path}: the first ids stand for {', '.join(map(str, names))}, expected {', '.join(SYMBOLS)}. "
+                "This is a tokeniser of another program: train one with Tokeniser.train."
+            )
+        return cls(tokenizer)
+
+    def _known(self, number: int) -> int:
+        if not 0 <= number < len(self._pieces):
+            raise DataError(f"Tokeniser: id {number} is not in the vocabulary, expected 0 to {len(self._pieces) - 1}.")
+        return number
+
+
+def _library() -> Any:
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise MissingPackageError("tokenisers need tokenizers. Install it with: pip install 'foci[text]'") from error
+    return tokenizers
+
+
+def _count_characters(texts: Iterable[str]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(_encodable(text))
+    return counts
+
+
+def _encodable(text: str) -> str:
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        raise DataError("Tokeniser: the text holds half a surrogate pair, which is no character. Decode it again.")
+    return text
+
+
+class _Rare(dict[int, str]):
+    """For `str.translate`: characters of the alphabet stay, the others become a space."""
+
+    def __missing__(self, number: int) -> str:
+        return " "
+
+
+def _without_rare(texts: Iterable[str], counts: Counter[str], room: int) -> Iterator[str]:
+    """The texts with only the characters that shall have a place in the vocabulary, at most ``room`` of them."""
+    wanted = _COVERAGE * counts.total()
+    alphabet = _Rare()
+    covered = 0
+    for character, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        if covered >= wanted or len(alphabet) == room:
+            break
+        alphabet[ord(character)] = character
+        covered += count
+    if len(alphabet) == len(counts):
+        return iter(texts)
+    # The space that stands in for a rare character must not cost a place of its own.
+    alphabet.setdefault(ord(" "), " ")
+    if len(alphabet) > room:
+        del alphabet[next(reversed([number for number in alphabet if number != ord(" ")]))]
+    return (text.translate(alphabet) for text in texts)
+
+
+def _train(model: Any, trainer: Any, texts: Iterable[str], pattern: str) -> dict[str, Any]:
+    library = _library()
+    tokenizer = library.Tokenizer(model)
+    tokenizer.pre_tokenizer = _cut(pattern)
+    tokenizer.train_from_iterator(texts, trainer)
+    learnt: dict[str, Any] = json.loads(tokenizer.to_str())["model"]
+    return learnt
+
+
+def _train_bpe(texts: Iterable[str], size: int) -> tokenizers.Tokenizer:
+    library = _library()
+    fixed = SYMBOLS + BYTES
+    trainer = library.trainers.BpeTrainer(
+        vocab_size=size - len(fixed), min_frequency=2, max_token_length=_LONGEST_PIECE, show_progress=False
+    )
+    learnt = _train(library.models.BPE(), trainer, texts, _PIECES)
+    pieces = sorted(learnt["vocab"], key=learnt["vocab"].__getitem__)
+    vocabulary = {piece: number for number, piece in enumerate([*fixed, *pieces])}
+    merges = [(left, right) for left, right in learnt["merges"]]
+    model = library.models.BPE(vocabulary, merges, unk_token=SYMBOLS[UNK], byte_fallback=True)
+    return _assemble(model, _PIECES)
+
+
+def _train_unigram(texts: Iterable[str], size: int) -> tokenizers.Tokenizer:
+    library = _library()
+    fixed = SYMBOLS + BYTES
+    trainer = library.trainers.UnigramTrainer(
+        vocab_size=size - len(fixed), max_piece_length=_LONGEST_PIECE, show_progress=False
+    )
+    learnt = _train(library.models.Unigram(), trainer, texts, _PIECES)["vocab"]
+    # The library sums in the order of a hash table, which changes from run to run: the last digits of its scores are
+    # chance, and so is the order in which it hands small bonuses to characters it had not kept.
+    # In a vocabulary of next to nothing they are not even numbers.
+    known = [(piece, score or 0.0) for piece, score in learnt]
+    floor = round(min(score for _, score in known), 6)
+    bonuses = floor + 1e-4 * (len(known) + 1)
+    scores = {p: floor if len(p) == 1 and score < bonuses else round(score, 6) for p, score in known}
+    # It may also learn a few more pieces than it was asked for; characters are the last to go.
+    kept = sorted(scores, key=lambda piece: (len(piece) > 1, -scores[piece], piece))[: size - len(fixed)]
+    pieces = sorted(((piece, scores[piece]) for piece in kept), key=lambda item: (-item[1], item[0]))
+    model = library.models.Unigram([*((name, 0.0) for name in fixed), *pieces], UNK, True)
+    return _assemble(model, _PIECES)
+
+
+def _train_words(texts: Iterable[str], pattern: str, size: int) -> tokenizers.Tokenizer:
+    library = _library()
+    trainer = library.trainers.WordLevelTrainer(vocab_size=size - len(SYMBOLS), min_frequency=0, show_progress=False)
+    learnt = _train(library.models.WordLevel(), trainer, texts, pattern)["vocab"]
+    vocabulary = {piece: number for number, piece in enumerate([*SYMBOLS, *sorted(learnt, key=learnt.__getitem__)])}
+    return _assemble(library.models.WordLevel(vocabulary, SYMBOLS[UNK]), pattern)
+
+
+def _assemble(model: Any, pattern: str) -> tokenizers.Tokenizer:
+    """The trained model without the library's special tokens, which would be found inside ordinary text."""
+    library = _library()
+    tokenizer: tokenizers.Tokenizer = library.Tokenizer(model)
+    tokenizer.pre_tokenizer = _cut(pattern)
+    tokenizer.decoder = library.decoders.Sequence([library.decoders.ByteFallback(), library.decoders.Fuse()])
+    return tokenizer
+
+
+def _cut(pattern: str) -> Any:
+    library = _library()
+    return library.pre_tokenizers.Split(library.Regex(pattern), "isolated")
+
+
+def _text_of(number: int, piece: str) -> bytes:
+    if number == UNK:
+        return _REPLACEMENT.encode()
+    if number < len(SYMBOLS):
+        return b""
+    return bytes([int(piece[3:5], 16)]) if _is_byte(piece) else piece.encode()
+
+
+def _is_byte(piece: str) -> bool:
+    return re.fullmatch(r"<0x[0-9A-F]{2}>", piece) is not None
+
+
+_VISIBLE = {" ": "▁", "\n": "↵", "\t": "⇥", "\r": "␍"}
+
+
+def _label(piece: str) -> str:
+    if piece in SYMBOLS:
+        return piece
+    if _is_byte(piece):
+        return f"⟨{piece[3:5]}⟩"
+    label = "".join(map(_visible, piece))
+    # A mark alone is drawn on a circle, as Unicode's own charts do.
+    return f"◌{label}" if unicodedata.combining(piece[0]) or unicodedata.category(piece[0]) == "Mn" else label
+
+
+def _visible(character: str) -> str:
+    if character in _VISIBLE:
+        return _VISIBLE[character]
+    if character.isprintable():
+        return character
+    return f"⟨U+{ord(character):04X}⟩"
