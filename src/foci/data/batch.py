@@ -231,7 +231,9 @@ class TokenBatches(Generic[Made]):
         plan = _plan(self._lengths, self.max_tokens, self.max_examples, [self.seed, epoch])
         for position in range(first, len(plan)):
             widths = self._lengths[plan[position]].max(axis=0).tolist()
-            yield _Work((epoch, position + 1), plan[position][self.rank :: self.world_size], widths)
+            # After the last batch of an epoch the next epoch stands at its beginning.
+            after = (epoch, position + 1) if position + 1 < len(plan) else (epoch + 1, 0)
+            yield _Work(after, plan[position][self.rank :: self.world_size], widths)
 
     def _make(self, work: _Work) -> tuple[Any, Made]:
         return work.after, self.examples.batch(work.indices, work.widths)
