@@ -164,6 +164,20 @@ def check_valid(owner: str, name: str, valid: Tensor, batch: int, size: int, dev
         )
 
 
+def check_ids(owner: str, name: str, ids: Tensor, *expected: str | int) -> None:
+    """Raise unless ``ids`` is a tensor of whole numbers; ``expected`` has names and sizes as in `check_shape`."""
+    if not isinstance(ids, Tensor):
+        raise ShapeError(f"{owner}: {name} is a {type(ids).__name__}, expected a torch.Tensor.")
+    if ids.is_floating_point() or ids.dtype == torch.bool:
+        raise ShapeError(
+            f"{owner}: {name} has dtype {ids.dtype}, expected whole numbers (token ids). Convert with {name}.long()."
+        )
+    fits = (have == want or isinstance(want, str) for have, want in zip(ids.shape, expected))
+    if ids.dim() != len(expected) or not all(fits):
+        wanted = ", ".join(str(axis) for axis in expected)
+        raise ShapeError(f"{owner}: {name} has shape {tuple(ids.shape)}, expected ({wanted}).")
+
+
 def _mask_helper(mask: Tensor, rank: int) -> str:
     if mask.dim() == 2 and rank > 2:
         return (

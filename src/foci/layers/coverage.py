@@ -1,0 +1,59 @@
+"""Coverage: attention is told what it has read of every cell so far, and pays for reading it again.
+
+    c_t = Σ_{t' < t} α_t',   e_ti = vᵀ tanh(W h_i + V s_t + w_c c_ti),   loss_t = Σ_i min(α_ti, c_ti)
+
+Paper: Get To The Point: Summarization with Pointer-Generator Networks (See, Liu, Manning, 2017), eqs. 10-13
+Names: c_t = covered, w_c = vector, α_t = weights, h_i = key, s_t = query
+Complexity: O(S · A) a step
+Differs: w_c c is added to the projected key of any score. With additive and concat that is the paper's equation; with a
+    score by dot products q · k it adds c · (q · w_c).
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from foci.errors import check_shape
+from foci.mechanisms.attention import Memory
+from foci.results import Weights
+
+
+class Coverage(nn.Module):
+    """Add to every prepared key how much of its cell was read; w_c starts at 0, as if there were no coverage.
+
+    Arguments:
+        key_dim: size of the projected key.
+
+    Example:
+        >>> import torch
+        >>> memory = Memory(torch.zeros(2, 5, 3), torch.zeros(2, 5, 7), None)
+        >>> Coverage(3)(memory, torch.ones(2, 5)).key.shape
+        torch.Size([2, 5, 3])
+    """
+
+    def __init__(self, key_dim: int) -> None:
+        super().__init__()
+        self.vector = nn.Parameter(torch.zeros(key_dim))
+
+    def forward(self, memory: Memory, covered: Float[Tensor, "N S"]) -> Memory:
+        """The memory as the next query should see it: one row a hypothesis."""
+        check_shape("Coverage", "covered", covered, *memory.key.shape[:2], fix="Repeat the memory for hypotheses.")
+        key = memory.key + covered.unsqueeze(-1) * self.vector
+        return memory._replace(key=key, prepared=None)  # what was prepared belonged to the old keys
+
+
+def coverage_loss(weights: Weights) -> Float[Tensor, "B T"]:
+    """``Σ_i min(α_ti, c_ti)`` of every step: how much of its attention went to what was already read.
+
+    Takes the handle of a whole pass, ``model(…).attentions["decoder.cross"]``; the caller leaves out padded steps.
+
+    Example:
+        >>> import torch
+        >>> coverage_loss(Weights.of(torch.tensor([[[1.0, 0.0], [0.5, 0.5]]])))
+        tensor([[0.0000, 0.5000]])
+    """
+    dense = weights.dense()
+    covered = dense.cumsum(dim=-2) - dense
+    return torch.minimum(dense, covered).sum(dim=-1)

@@ -1,0 +1,207 @@
+"""Recurrent layers, batch first: LSTM and GRU, a packed encoder in one or two directions, maxout.
+
+    h_t = f(x_t, h_{t−1}),   forward and backward:  h_t = [→h_t; ←h_t]
+
+Paper: Long Short-Term Memory (Hochreiter, Schmidhuber, 1997); Learning Phrase Representations using RNN
+    Encoder-Decoder for Statistical Machine Translation (Cho et al., 2014), eqs. 5-8; Bidirectional Recurrent Neural
+    Networks (Schuster, Paliwal, 1997)
+Names: h_t = output, x_t = inputs
+Complexity: O(T · D · (D + input)) a layer and direction
+Differs: the gates are those of torch.nn.LSTM (with a forget gate) and torch.nn.GRU (reset after the product).
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from foci.errors import ConfigError, check_positive, check_shape, check_valid, unknown_name
+
+CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
+
+State = tuple[Tensor, ...]
+"""``(hidden,)`` of a GRU, ``(hidden, cell)`` of an LSTM, each ``(N, layers, D)``: rows first, to be reordered."""
+
+
+class Recurrence(nn.Module):
+    """A stack of LSTM or GRU layers whose state has its rows first.
+
+    Arguments:
+        input_dim: size of the inputs.
+        hidden_dim: size of the state, in each direction.
+        cell: "lstm" or "gru".
+        num_layers: how many layers.
+        bidirectional: run both ways and put the two outputs end to end.
+        dropout: share of the outputs dropped between layers in training.
+
+    `torch.compile` leaves torch's LSTM and GRU out of its graph unless ``torch._dynamo.config.allow_rnn`` is set.
+
+    Example:
+        >>> import torch
+        >>> output, state = Recurrence(3, 5, cell="gru", num_layers=2)(torch.zeros(7, 11, 3))
+        >>> output.shape, [part.shape for part in state]
+        (torch.Size([7, 11, 5]), [torch.Size([7, 2, 5])])
+    """
+
+    def __init__(
+        self,
+        input_dim: int,
+        hidden_dim: int,
+        *,
+        cell: str = "lstm",
+        num_layers: int = 1,
+        bidirectional: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if cell not in CELLS:
+            raise unknown_name("recurrent cell", cell, CELLS)
+        check_positive("Recurrence", input_dim=input_dim, hidden_dim=hidden_dim, num_layers=num_layers)
+        self.layers = CELLS[cell](
+            input_dim,
+            hidden_dim,
+            num_layers,
+            batch_first=True,
+            bidirectional=bidirectional,
+            dropout=dropout if num_layers > 1 else 0.0,  # torch warns of a dropout that has no place to be
+        )
+
+    def forward(
+        self, inputs: Float[Tensor, "N T D"] | PackedSequence, state: State | None = None
+    ) -> tuple[Tensor | PackedSequence, State]:
+        """The top layer's outputs, and the state after the last input."""
+        if isinstance(inputs, Tensor):
+            check_shape("Recurrence", "inputs", inputs, "row", "time", self.layers.input_size)
+        given = None if state is None else tuple(part.transpose(0, 1).contiguous() for part in state)
+        if given is not None and len(given) == 1:
+            output, last = self.layers(inputs, given[0])
+        else:
+            output, last = self.layers(inputs, given)
+        return output, tuple(part.transpose(0, 1) for part in ((last,) if isinstance(last, Tensor) else last))
+
+
+class RecurrentEncoder(nn.Module):
+    """Read a source that is shorter than its tensor: what is not valid is skipped, wherever it stands.
+
+    Arguments:
+        input_dim: size of the embeddings.
+        output_dim: size of the annotations; both directions together.
+        cell, num_layers, bidirectional, dropout: as in `Recurrence`.
+
+    Gives the annotations ``(B, S, output_dim)``, zero where not valid, and the final state ``(B, layers, output_dim)``
+    (the backward direction's final state is the one at the first word), zero for an empty source. The lengths of the
+    rows are read on the host, so `torch.compile` breaks its graph here.
+
+    Example:
+        >>> import torch
+        >>> valid = torch.tensor([[True, True, False], [False, False, False]])
+        >>> output, (hidden, cell) = RecurrentEncoder(5, 4)(torch.ones(2, 3, 5), valid)
+        >>> output.shape, hidden.shape, output[1].abs().sum().item()
+        (torch.Size([2, 3, 4]), torch.Size([2, 1, 4]), 0.0)
+    """
+
+    def __init__(
+        self,
+        input_dim: int,
+        output_dim: int,
+        *,
+        cell: str = "lstm",
+        num_layers: int = 1,
+        bidirectional: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        directions = 2 if bidirectional else 1
+        if output_dim % directions:
+            raise ConfigError(
+                f"RecurrentEncoder: output_dim is {output_dim}, expected an even number: half for each direction."
+            )
+        self.input_dim = input_dim
+        self.output_dim = output_dim
+        self.num_layers = num_layers
+        self.recurrence = Recurrence(
+            input_dim,
+            output_dim // directions,
+            cell=cell,
+            num_layers=num_layers,
+            bidirectional=bidirectional,
+            dropout=dropout,
+        )
+
+    def forward(
+        self, embedded: Float[Tensor, "B S D"], valid: Bool[Tensor, "B S"]
+    ) -> tuple[Float[Tensor, "B S E"], State]:
+        """Annotations and final state."""
+        check_shape("RecurrentEncoder", "embedded", embedded, "batch", "position", self.input_dim)
+        batch, size = embedded.shape[:2]
+        check_valid("RecurrentEncoder", "valid", valid, batch, size, embedded.device)
+        if batch == 0 or size == 0:
+            parts = 2 if isinstance(self.recurrence.layers, nn.LSTM) else 1
+            nothing = embedded.new_zeros(batch, self.num_layers, self.output_dim)
+            return embedded.new_zeros(batch, size, self.output_dim), (nothing,) * parts
+        order = (~valid).argsort(dim=1, stable=True)  # valid cells first, in their order
+        place = order.argsort(dim=1)
+        lengths = valid.sum(dim=1)
+        # A packed row has one cell at least; an empty source gets one and is cleared below.
+        packed = pack_padded_sequence(
+            _take(embedded, order), lengths.clamp_min(1).cpu(), batch_first=True, enforce_sorted=False
+        )
+        output, state = self.recurrence(packed)
+        padded, _ = pad_packed_sequence(output, batch_first=True, total_length=size)
+        annotations = _take(padded, place).masked_fill(~valid.unsqueeze(-1), 0.0)
+        empty = (lengths == 0).reshape(batch, 1, 1)
+        return annotations, tuple(self._join(part).masked_fill(empty, 0.0) for part in state)
+
+    def _join(self, part: Tensor) -> Tensor:
+        """``(B, layers · directions, D)`` with the directions of a layer end to end."""
+        return part.reshape(part.shape[0], self.num_layers, self.output_dim)
+
+
+class Bridge(nn.Module):
+    """The encoder's final state made the decoder's first: ``tanh(W h)`` for hidden states, ``W c`` for LSTM cells.
+
+    Arguments:
+        encoder_dim: size of the encoder's state.
+        hidden_dim: size of the decoder's.
+        cell: "lstm" or "gru".
+
+    Example:
+        >>> import torch
+        >>> [part.shape for part in Bridge(3, 5, cell="gru")((torch.zeros(2, 1, 3),))]
+        [torch.Size([2, 1, 5])]
+    """
+
+    def __init__(self, encoder_dim: int, hidden_dim: int, *, cell: str) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(encoder_dim, hidden_dim)
+        self.cell = nn.Linear(encoder_dim, hidden_dim) if cell == "lstm" else None
+
+    def forward(self, state: State) -> State:
+        """One layer of the network for all layers of the state."""
+        hidden = torch.tanh(self.hidden(state[0]))
+        return (hidden,) if self.cell is None else (hidden, self.cell(state[1]))
+
+
+class Maxout(nn.Module):
+    """The larger of two linear maps, unit by unit (Goodfellow et al., 2013).
+
+    Example:
+        >>> import torch
+        >>> Maxout(3, 5)(torch.zeros(2, 3)).shape
+        torch.Size([2, 5])
+    """
+
+    def __init__(self, input_dim: int, output_dim: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(input_dim, 2 * output_dim)
+
+    def forward(self, inputs: Float[Tensor, "... D"]) -> Float[Tensor, "... E"]:
+        """``max(W x + b, W' x + b')``; units 2i and 2i + 1 compete."""
+        units: Tensor = self.layer(inputs)
+        return torch.maximum(units[..., ::2], units[..., 1::2])
+
+
+def _take(cells: Tensor, order: Tensor) -> Tensor:
+    return cells.gather(1, order.unsqueeze(-1).expand(-1, -1, cells.shape[-1]))

@@ -1,0 +1,1 @@
+"""Models: one file an architecture, built from the mechanisms and layers below."""
