@@ -44,14 +44,17 @@ class MissingPackageError(FociError, ImportError):
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
     """An error that lists the names nearest to ``name``, or all of them when none is near."""
+    return UnknownNameError(f"unknown {kind} {name!r}. {near_names(name, known)}")
+
+
+def near_names(name: object, known: Iterable[str]) -> str:
+    """A sentence that offers what ``name`` may have meant."""
     names = sorted(known)
     by_lower = {known_name.lower(): known_name for known_name in names}
     near = [by_lower[n] for n in difflib.get_close_matches(str(name).lower(), by_lower, n=3, cutoff=0.5)]
     if near:
-        hint = f"Did you mean {' or '.join(repr(n) for n in near)}? All: {', '.join(names)}."
-    else:
-        hint = f"Known: {', '.join(names)}."
-    return UnknownNameError(f"unknown {kind} {name!r}. {hint}")
+        return f"Did you mean {' or '.join(repr(n) for n in near)}? All: {', '.join(names)}."
+    return f"Known: {', '.join(names)}."
 
 
 def check_positive(owner: str, **values: int | float) -> None:

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from foci.errors import ShapeError
-from foci.results import Rows, Source, Weights, exportable
+from foci.results import ByWeights, Rows, Source, Weights, exportable
 
 
 def as_queries(owner: str, rows: Float[Tensor, "N D"], sources: int) -> Float[Tensor, "B K D"]:
@@ -52,7 +52,7 @@ def in_time(steps: list[Weights]) -> Weights:
 
 @exportable
 @dataclass(eq=False)
-class RowEach:
+class RowEach(ByWeights):
     """Every query of another source as a row of its own, with one query."""
 
     of: Source
@@ -80,7 +80,7 @@ class RowEach:
 
 @exportable
 @dataclass(eq=False)
-class Steps:
+class Steps(ByWeights):
     """Sources with one query each, one after the other."""
 
     of: list[Source]
