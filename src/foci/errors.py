@@ -38,6 +38,10 @@ class CheckpointError(FociError, RuntimeError):
     """A saved run that is missing, damaged or of another kind."""
 
 
+class TrainingError(FociError, RuntimeError):
+    """Training that cannot go on, such as a loss that is no longer a number."""
+
+
 class MissingPackageError(FociError, ImportError):
     """An optional package that this needs is not installed."""
 

@@ -1,0 +1,35 @@
+"""Training that survives: one loop for every task, on one device or under torchrun.
+
+    with launched(options) as fabric, RunFolder("runs/x", config, main=fabric.global_rank == 0) as run:
+        summary = fit(objective, batches, options, run, fabric=fabric)
+
+It knows neither text nor pictures: an `Objective` gives a model, its loss and its validation, `Batches` give the data.
+"""
+
+from foci.training.checkpoint import Checkpoints, average, load_weights, verify
+from foci.training.devices import launch, launched
+from foci.training.engine import Batches, Loss, Objective, Summary, fit
+from foci.training.optim import rate
+from foci.training.options import TrainingOptions
+from foci.training.randomness import seed_everything
+from foci.training.run_folder import RunFolder, read_config, read_metrics
+
+__all__ = [
+    "Batches",
+    "Checkpoints",
+    "Loss",
+    "Objective",
+    "RunFolder",
+    "Summary",
+    "TrainingOptions",
+    "average",
+    "fit",
+    "launch",
+    "launched",
+    "load_weights",
+    "rate",
+    "read_config",
+    "read_metrics",
+    "seed_everything",
+    "verify",
+]

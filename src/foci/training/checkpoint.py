@@ -1,0 +1,279 @@
+"""Checkpoints: folders of safetensors and JSON, whole or not there at all.
+
+A checkpoint ``step-00001000`` holds
+
+    model.safetensors       weights and buffers; tied weights once, their other names in the header
+    optimiser.safetensors   the optimiser's state, named ``what/parameter``
+    random.safetensors      where the random numbers of each process stand
+    state.json              step, figures, position in the data, and size and SHA-256 of the files above
+
+It is written into a temporary folder, flushed to the disk and renamed: a kill at any moment leaves either all of it
+or nothing. What was torn by the disk, or changed by hand, is found by its digest. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from foci.errors import CheckpointError, ConfigError
+from foci.training.tensors import put_weights
+
+MODEL, OPTIMISER, RANDOM, STATE = "model.safetensors", "optimiser.safetensors", "random.safetensors", "state.json"
+AVERAGED = "averaged"
+_FORMAT = 1
+
+
+class Saved(NamedTuple):
+    """What a checkpoint consists of; ``state`` is plain JSON."""
+
+    model: dict[str, Tensor]
+    ties: dict[str, str]
+    optimiser: dict[str, Tensor]
+    random: dict[str, Tensor]
+    state: dict[str, Any]
+
+
+class Checkpoints:
+    """The checkpoints of a run: saves them, forgets old ones, finds the newest good one and the best one.
+
+    Arguments:
+        folder: where they lie.
+        keep_last: how many of the newest stay; the best one stays as well.
+
+    Example:
+        >>> import tempfile
+        >>> store = Checkpoints(Path(tempfile.mkdtemp()), keep_last=1)
+        >>> for step in (1, 2):
+        ...     _ = store.save(step, Saved({"w": torch.ones(2)}, {}, {}, {}, {"best": None}))
+        >>> [path.name for path in store.all()]
+        ['step-00000002']
+    """
+
+    def __init__(self, folder: Path, *, keep_last: int = 1) -> None:
+        self.folder = folder
+        self.keep_last = keep_last
+
+    def all(self) -> list[Path]:
+        """The folders of all checkpoints, oldest first."""
+        return sorted(path for path in self.folder.glob("step-*") if path.name.removeprefix("step-").isdigit())
+
+    def path(self, step: int) -> Path:
+        """The folder of the checkpoint of a step."""
+        return self.folder / f"step-{step:08d}"
+
+    def save(self, step: int, saved: Saved) -> Path:
+        """Write a checkpoint and forget those that need not be kept; ``state["best"]`` is the step that stays."""
+        path = self.path(step)
+        self._write(path, saved)
+        best = saved.state["best"]
+        kept = {*self.all()[-self.keep_last :], *([] if best is None else [self.path(best)])}
+        for old in self.all():
+            if old not in kept:
+                _remove(old)
+        return path
+
+    def newest_good(self, say: Callable[[str], None]) -> Path | None:
+        """The newest checkpoint that is whole, None if there is none at all.
+
+        Damaged ones are told of and put aside as ``….damaged``; if all are damaged, the newest one's error is raised.
+        """
+        errors: list[tuple[Path, CheckpointError]] = []
+        good = None
+        for path in reversed(self.all()):
+            try:
+                verify(path)
+            except CheckpointError as error:
+                errors.append((path, error))
+            else:
+                good = path
+                break
+        if errors and good is None:
+            raise errors[0][1]
+        for path, why in errors:
+            aside = path.with_name(path.name + ".damaged")
+            if aside.exists():
+                _remove(aside)
+            path.rename(aside)
+            say(f"warning: {why} Going on from {good}; the damaged one is now {aside.name}.")
+        return good
+
+    def best(self) -> Path:
+        """The checkpoint with the best validation; the newest one in a run that has not validated yet."""
+        checkpoints = self.all()
+        if not checkpoints:
+            raise CheckpointError(f"{self.folder}: no checkpoint here. Train the run first.")
+        best = read_state(checkpoints[-1])["best"]
+        return checkpoints[-1] if best is None else self.path(best)
+
+    def save_average(self, paths: Sequence[Path], state: dict[str, Any]) -> Path:
+        """Write the average of these checkpoints' weights as ``averaged``, in place of an older one."""
+        path = self.folder / AVERAGED
+        with _opened(paths[-1] / MODEL) as file:
+            ties = {name: first for name, first in (file.metadata() or {}).items() if name != "format"}
+        self._write(path, Saved(average(paths), ties, {}, {}, state | {"average_of": [p.name for p in paths]}))
+        return path
+
+    def tidy(self) -> None:
+        """Remove what a killed process left half-written or half-removed."""
+        for left in self.folder.glob(".tmp-*"):
+            shutil.rmtree(left)
+
+    def _write(self, path: Path, saved: Saved) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        temporary = self.folder / f".tmp-{path.name}-{os.getpid()}"
+        if temporary.exists():
+            shutil.rmtree(temporary)
+        temporary.mkdir()
+        # "format" is what the Hugging Face readers of safetensors look for
+        save_file(saved.model, temporary / MODEL, metadata={"format": "pt", **saved.ties})
+        save_file(saved.optimiser, temporary / OPTIMISER)
+        save_file(saved.random, temporary / RANDOM)
+        files = {name: {"size": (temporary / name).stat().st_size, "sha256": _digest(temporary / name)}
+                 for name in (MODEL, OPTIMISER, RANDOM)}  # fmt: skip
+        content = _as_json({"format": _FORMAT, **saved.state, "files": files}, path)
+        content["sha256"] = _digest_of(content)
+        (temporary / STATE).write_text(json.dumps(content, indent=1), encoding="utf-8")
+        for name in (*files, STATE):
+            _flush(temporary / name)
+        _flush(temporary)
+        if path.exists():
+            _remove(path)
+        temporary.rename(path)
+        _flush(self.folder)
+
+
+def verify(path: Path) -> dict[str, Any]:
+    """The state of a checkpoint whose every byte is as it was written, or a CheckpointError that says which is not."""
+    state = read_state(path)
+    for name, facts in state["files"].items():
+        file = path / name
+        if not file.exists():
+            raise _damaged(file, "is missing")
+        size = file.stat().st_size
+        if size != facts["size"]:
+            raise _damaged(file, f"has {size} bytes, but {facts['size']} were written")
+        if _digest(file) != facts["sha256"]:
+            raise _damaged(file, "was changed after it was written (its SHA-256 is another)")
+    return state
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """The state of a checkpoint, checked against its own digest."""
+    file = path / STATE
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise _damaged(file, "is missing") from None
+    except (OSError, ValueError) as error:
+        raise _damaged(file, f"cannot be read ({type(error).__name__})") from error
+    if not isinstance(content, dict) or content.pop("sha256", None) != _digest_of(content):
+        raise _damaged(file, "was changed after it was written (its SHA-256 is another)")
+    if content["format"] != _FORMAT:
+        raise CheckpointError(
+            f"{file}: has format {content['format']}, this foci reads {_FORMAT}. Use the version that wrote it."
+        )
+    return content
+
+
+def load(path: Path) -> Saved:
+    """Read a whole checkpoint, without checking digests; see `verify`."""
+    tensors = [_read(path / name) for name in (MODEL, OPTIMISER, RANDOM)]
+    return Saved(tensors[0], {}, tensors[1], tensors[2], read_state(path))
+
+
+def load_weights(module: nn.Module, path: Path) -> dict[str, Any]:
+    """Check a checkpoint, put its weights into the module, and give its state (step, figures, …)."""
+    state = verify(path)
+    put_weights(module, _read(path / MODEL), path / MODEL)
+    return state
+
+
+def average(paths: Sequence[Path]) -> dict[str, Tensor]:
+    """The mean of the weights of several checkpoints, summed in float64; whole numbers are the last one's."""
+    if not paths:
+        raise ConfigError("average: no checkpoint given, expected at least one path.")
+    with _opened(paths[-1] / MODEL) as last:
+        names = list(last.keys())
+    files = [_read(path / MODEL) for path in paths]
+    for path, file in zip(paths, files):
+        if file.keys() != set(names):
+            raise CheckpointError(f"{path / MODEL}: has other weights than {paths[-1] / MODEL}. Average one run only.")
+    mean = {}
+    for name in names:
+        values = [file[name] for file in files]
+        if not values[-1].is_floating_point():
+            mean[name] = values[-1]
+            continue
+        total = torch.zeros(values[-1].shape, dtype=torch.float64)
+        for value in values:
+            total += value
+        mean[name] = (total / len(values)).to(values[-1].dtype)
+    return mean
+
+
+def _read(file: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(file)
+    except FileNotFoundError:
+        raise _damaged(file, "is missing") from None
+    except SafetensorError as error:
+        raise _damaged(file, f"cannot be read ({error})") from error
+
+
+def _opened(file: Path) -> Any:
+    if not file.exists():
+        raise _damaged(file, "is missing")
+    return safe_open(file, framework="pt")
+
+
+def _damaged(file: Path, what: str) -> CheckpointError:
+    return CheckpointError(
+        f"{file}: {what}. Restore the file, or remove the folder {file.parent.name} to use the checkpoint before it."
+    )
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _digest_of(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _as_json(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The content as it will be read back: the digest is of that."""
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(content))
+        return plain
+    except TypeError as error:
+        raise CheckpointError(
+            f"{path}: the state holds what JSON does not know ({error}). state_dict() of the batches must be made of "
+            "numbers, text, lists and dicts with text as keys."
+        ) from error
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder so that no half of it is ever taken for a checkpoint."""
+    doomed = path.with_name(f".tmp-removed-{path.name}-{os.getpid()}")
+    path.rename(doomed)
+    shutil.rmtree(doomed)

@@ -1,0 +1,149 @@
+"""One process or many: where the model runs, and how its gradients meet.
+
+Under ``torchrun`` each process takes its place by itself; without it there is one process and one device. On CPUs
+processes talk over gloo, on GPUs over NCCL.
+
+For elastic restarts start torchrun with ``TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1``: without it the restarted workers now
+and then wait for ever on keys that the first ones left behind (pytorch issue 135712).
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
+
+import torch
+import torch.distributed
+from lightning_fabric import Fabric
+from lightning_fabric.strategies.ddp import DDPStrategy
+from lightning_fabric.strategies.model_parallel import ModelParallelStrategy
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from foci.training.options import TrainingOptions
+
+# A validation runs on the first process while the others wait.
+_PATIENCE = timedelta(hours=4)
+
+
+@contextmanager
+def launched(options: TrainingOptions) -> Iterator[Fabric]:
+    """`launch`, and on the way out the end of the process group.
+
+    Collecting garbage after it is no mere tidiness: gloo's threads otherwise end one process in eight with SIGABRT
+    (pytorch issue 190489).
+    """
+    fabric = launch(options)
+    yield fabric
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+        gc.collect()
+
+
+def launch(options: TrainingOptions) -> Fabric:
+    """This process's place: ``fabric.device``, ``fabric.global_rank``, ``fabric.world_size``."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return Fabric(accelerator=options.device, devices=1)
+    # torch's elastic agent tells its workers so
+    shares_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if shares_store and os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0" and os.environ.get("RANK") == "0":
+        print(
+            "warning: restarts can hang. Start torchrun with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1.",
+            file=sys.stderr,
+            flush=True,
+        )
+    processes = int(os.environ["LOCAL_WORLD_SIZE"])
+    strategy: DDPStrategy | ModelParallelStrategy
+    if options.strategy == "fsdp":
+        world = int(os.environ["WORLD_SIZE"])
+        strategy = ModelParallelStrategy(shard, data_parallel_size=world, tensor_parallel_size=1, timeout=_PATIENCE)
+    else:
+        strategy = DDPStrategy(find_unused_parameters=options.find_unused_parameters, timeout=_PATIENCE)
+    nodes = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
+    fabric = Fabric(accelerator=options.device, devices=processes, num_nodes=nodes, strategy=strategy)
+    fabric.launch()
+    return fabric
+
+
+def spread(fabric: Fabric, module: nn.Module) -> nn.Module:
+    """The module on its device, as the strategy runs it: itself, a DDP wrapper around it, or itself in shards.
+
+    Fabric's own `setup_module` would walk through everything the model returns and copy each dataclass in it, the
+    handles on attention weights among them; the strategy alone does not.
+    """
+    if isinstance(fabric.strategy, ModelParallelStrategy):
+        for tensor in module.state_dict(keep_vars=True).values():  # as DDP does: the first process's weights count
+            value = tensor.data.to(fabric.device)
+            torch.distributed.broadcast(value, 0)
+            tensor.data.copy_(value)
+    else:
+        module.to(fabric.device)
+    return fabric.strategy.setup_module(module)
+
+
+def shard(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
+    """Shard a model with FSDP2: the members of its outermost module lists one by one, and then the rest.
+
+    A member that shares a parameter with the rest of the model stays with the rest.
+    """
+    ranks = mesh["data_parallel"]
+    for block in _blocks(module):
+        fully_shard(block, mesh=ranks)
+    fully_shard(module, mesh=ranks)
+    return module
+
+
+def _blocks(module: nn.Module) -> Iterator[nn.Module]:
+    uses: dict[nn.Parameter, int] = {}
+    for _, parameter in module.named_parameters(remove_duplicate=False):
+        uses[parameter] = uses.get(parameter, 0) + 1
+    for block in (block for members in _outermost_lists(module) for block in members):
+        own = list(block.named_parameters(remove_duplicate=False))
+        within = {parameter: sum(p is parameter for _, p in own) for _, parameter in own}
+        if own and all(uses[parameter] == count for parameter, count in within.items()):
+            yield block
+
+
+def _outermost_lists(module: nn.Module) -> Iterator[nn.ModuleList]:
+    for child in module.children():
+        if isinstance(child, nn.ModuleList):
+            yield child
+        else:
+            yield from _outermost_lists(child)
+
+
+def synchronised(model: nn.Module, now: bool) -> AbstractContextManager[None]:
+    """Whether gradients of the backward pass inside meet those of the other processes; not before the last batch."""
+    for part in model.modules():
+        if isinstance(part, FSDPModule):
+            part.set_requires_gradient_sync(now, recurse=False)
+    if isinstance(model, DistributedDataParallel) and not now:
+        return model.no_sync()
+    return nullcontext()
+
+
+def is_sharded(module: nn.Module) -> bool:
+    """Whether `shard` has been here."""
+    return isinstance(module, FSDPModule)
+
+
+@contextmanager
+def gathered(module: nn.Module) -> Iterator[None]:
+    """A sharded model is whole inside, so that any of its methods can be called, not its forward pass alone.
+
+    All processes must run the same calls: FSDP2 learns from each one what to fetch ahead in the next backward pass.
+    """
+    parts = [part for part in module.modules() if isinstance(part, FSDPModule)]
+    for part in parts:
+        part.unshard()
+        part.set_reshard_after_forward(False, recurse=False)
+    yield
+    for part in parts:
+        part.reshard()
+        part.set_reshard_after_forward(part is not module, recurse=False)

@@ -1,0 +1,36 @@
+"""Ctrl-C and SIGTERM ask a training to stop, instead of tearing it in two."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+
+class Interrupts:
+    """While open, the first Ctrl-C or SIGTERM only sets ``asked``; a second Ctrl-C interrupts at once.
+
+    A SIGTERM that follows is passed over: torchrun sends one to its workers after a Ctrl-C that they have had
+    themselves. Outside the main thread Python allows no handlers, and nothing changes.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self.asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.asked = True

@@ -1,0 +1,65 @@
+"""Optimisers and learning rates.
+
+A rate is a function of the step alone, so a resumed run needs nothing but its step to go on. With w the warm-up and
+s the step counted from 1, all rates rise in a straight line until s = w, and then
+
+    constant        η
+    inverse_sqrt    η √(w / s)
+    linear          η (1 - (1 - f) p),                       p = (s - w) / (max_steps - w)
+    cosine          η (f + (1 - f) (1 + cos πp) / 2)
+    noam            η d^-½ min(s^-½, s w^-3/2)
+
+where f is the share of the rate to end at. noam is equation 3 of "Attention Is All You Need" (2017).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from foci.errors import ConfigError
+from foci.training.options import TrainingOptions
+
+
+def rate(step: int, options: TrainingOptions) -> float:
+    """The learning rate of a step, counted from 1.
+
+    Example:
+        >>> options = TrainingOptions(max_steps=10, learning_rate=1.0, schedule="linear", warmup=2)
+        >>> [rate(step, options) for step in (1, 2, 6, 10)]
+        [0.5, 1.0, 0.5, 0.0]
+    """
+    highest, warmup = options.learning_rate, options.warmup
+    if options.schedule == "noam":
+        return highest / math.sqrt(options.model_dim or 1) * min(1 / math.sqrt(step), step / math.sqrt(warmup) ** 3)
+    if step < warmup:
+        return highest * step / warmup
+    if options.schedule == "inverse_sqrt":
+        return highest * math.sqrt(max(warmup, 1) / step)
+    if options.schedule == "constant":
+        return highest
+    length = max((options.max_steps or step) - warmup, 1)
+    done = min((step - warmup) / length, 1.0)
+    left = 1 - done if options.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
+    return highest * (options.final_rate + (1 - options.final_rate) * left)
+
+
+def make_optimiser(model: nn.Module, options: TrainingOptions) -> torch.optim.Adam:
+    """Adam or AdamW over the parameters that learn; weight decay is for matrices only."""
+    learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not learning:
+        raise ConfigError(f"{type(model).__name__} has no parameter that requires a gradient: nothing to train.")
+    groups = [
+        {"params": [p for p in learning if p.dim() > 1], "weight_decay": options.weight_decay},
+        {"params": [p for p in learning if p.dim() <= 1], "weight_decay": 0.0},
+    ]
+    kind = torch.optim.AdamW if options.optimiser == "adamw" else torch.optim.Adam
+    return kind(
+        [group for group in groups if group["params"]],
+        lr=options.learning_rate,
+        betas=options.betas,
+        eps=options.epsilon,
+        fused=all(p.device.type in ("cpu", "cuda") for p in learning),
+    )

@@ -1,0 +1,126 @@
+"""How to train: every choice the loop leaves open, in one frozen record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from foci.errors import ConfigError, check_positive, unknown_name
+
+Optimiser = Literal["adam", "adamw"]
+Schedule = Literal["constant", "noam", "inverse_sqrt", "cosine", "linear"]
+Precision = Literal["float32", "bfloat16"]
+Strategy = Literal["ddp", "fsdp"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """Everything the training loop can be told. At least one of the ways to stop must be set.
+
+    Example:
+        >>> TrainingOptions(max_steps=1000, schedule="inverse_sqrt", warmup=100).learning_rate
+        0.001
+    """
+
+    max_steps: int | None = None
+    """Stop after this many steps (updates of the weights), counted from the start of the run."""
+    max_epochs: int | None = None
+    """Stop when the data has been seen this many times."""
+    time_limit: float | None = None
+    """Stop cleanly after this many seconds of training, counted over all sittings of the run."""
+    patience: int | None = None
+    """Stop after this many validations in a row that did not improve on the best one."""
+
+    optimiser: Optimiser = "adam"
+    """adam adds weight decay to the gradient, adamw shrinks the weights themselves."""
+    learning_rate: float = 1e-3
+    """The highest rate of the schedule; for noam, the factor in front of it."""
+    betas: tuple[float, float] = (0.9, 0.98)
+    """Adam's memory of the gradient and of its square."""
+    epsilon: float = 1e-9
+    """What Adam adds to the denominator."""
+    weight_decay: float = 0.0
+    """Decay of matrices; vectors (biases, gains of norms) are left alone."""
+    schedule: Schedule = "constant"
+    """How the rate moves after the warm-up; cosine and linear need max_steps."""
+    warmup: int = 0
+    """Steps over which the rate rises in a straight line from 0."""
+    model_dim: int | None = None
+    """Width of the model, which the noam schedule is scaled by."""
+    final_rate: float = 0.0
+    """Share of the learning rate that cosine and linear end at."""
+
+    clip: float | None = 1.0
+    """Longest gradient (L2 norm over all weights) that is applied as it is; None never shortens it."""
+    accumulate: int = 1
+    """Batches whose gradients make one step."""
+    precision: Precision = "float32"
+    """bfloat16 runs the forward pass under autocast; weights and optimiser stay in float32."""
+    compile: bool = False
+    """Compile the model's forward pass with torch.compile."""
+    device: str = "auto"
+    """auto, cpu, cuda or another of Fabric's accelerators."""
+    strategy: Strategy = "ddp"
+    """Under torchrun: ddp copies the model to each process, fsdp shards it, for models that outgrow a device."""
+    find_unused_parameters: bool = False
+    """For ddp: some parameters take no part in some steps. Costs a walk through the graph a step."""
+    seed: int = 0
+    """Seed of dropout and all other random numbers; each process adds its rank."""
+
+    valid_every: int | None = 1000
+    """Steps between validations; there is one more at the end. None never validates."""
+    keep_best: str | None = "loss"
+    """The figure of the validation that decides which checkpoint is the best one, and on patience."""
+    higher_is_better: bool = False
+    """Whether that figure is to rise (accuracy, BLEU) instead of fall (loss)."""
+    checkpoint_every: int | None = None
+    """Steps between checkpoints."""
+    checkpoint_seconds: float | None = 600.0
+    """Seconds between checkpoints; whichever of the two comes first. One is always written at the end."""
+    keep_last: int = 1
+    """Newest checkpoints to keep, beside the best one."""
+    average_last: int = 0
+    """Newest checkpoints whose weights are averaged at the end; they are kept too. Below 2: no average."""
+
+    metrics_every: int = 10
+    """Steps between lines of metrics.jsonl; each line is about all steps since the one before."""
+    log_seconds: float = 10.0
+    """Seconds between log lines where there is no terminal."""
+    tensorboard: bool = False
+    """Write the metrics for TensorBoard too."""
+
+    def __post_init__(self) -> None:
+        owner = "TrainingOptions"
+        if self.max_steps is self.max_epochs is self.time_limit is self.patience is None:
+            raise ConfigError(f"{owner}: nothing ends the training. Set max_steps, max_epochs, time_limit or patience.")
+        for name, choices in (
+            ("optimiser", Optimiser), ("schedule", Schedule), ("precision", Precision), ("strategy", Strategy)
+        ):  # fmt: skip
+            if getattr(self, name) not in get_args(choices):
+                raise unknown_name(name, getattr(self, name), get_args(choices))
+        optional = ("max_steps", "max_epochs", "time_limit", "patience", "model_dim", "clip", "valid_every",
+                    "checkpoint_every", "checkpoint_seconds")  # fmt: skip
+        check_positive(owner, **{name: getattr(self, name) for name in optional if getattr(self, name) is not None})
+        check_positive(
+            owner,
+            learning_rate=self.learning_rate,
+            epsilon=self.epsilon,
+            accumulate=self.accumulate,
+            keep_last=self.keep_last,
+            metrics_every=self.metrics_every,
+            log_seconds=self.log_seconds,
+        )
+        for name in ("weight_decay", "warmup", "final_rate", "average_last", "seed"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{owner}: {name} is {getattr(self, name)}, expected 0 or more.")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ConfigError(f"{owner}: betas are {self.betas}, expected two numbers from 0 to below 1.")
+        if self.schedule in ("cosine", "linear") and self.max_steps is None:
+            raise ConfigError(f"{owner}: schedule {self.schedule!r} ends with the training, so it needs max_steps.")
+        if self.schedule == "noam" and (self.model_dim is None or self.warmup < 1):
+            raise ConfigError(
+                f"{owner}: schedule 'noam' needs model_dim and a warmup of at least 1, "
+                f"got model_dim={self.model_dim}, warmup={self.warmup}."
+            )
+        if self.patience is not None and (self.valid_every is None or self.keep_best is None):
+            raise ConfigError(f"{owner}: patience counts validations, so it needs valid_every and keep_best.")

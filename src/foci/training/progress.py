@@ -1,0 +1,125 @@
+"""What a user sees of a training: a bar on a terminal, log lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+from foci.training.options import TrainingOptions
+
+
+@runtime_checkable
+class Progress(Protocol):
+    """Shows how far a training has come."""
+
+    def show(self, step: int, share: float, loss: float, speed: float, left: float | None) -> None:
+        """One step is done; ``share`` of the whole, ``speed`` in counts a second, ``left`` in seconds."""
+
+    def say(self, text: str) -> None:
+        """A line for the user."""
+
+    def close(self) -> None:
+        """The training is over."""
+
+
+class Silent:
+    """For all processes but the first."""
+
+    def show(self, step: int, share: float, loss: float, speed: float, left: float | None) -> None:
+        """Nothing."""
+
+    def say(self, text: str) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class Lines:
+    """Plain lines on standard error, one every few seconds."""
+
+    def __init__(self, seconds: float, unit: str) -> None:
+        self._seconds, self._unit = seconds, unit
+        self._last = time.monotonic()
+
+    def show(self, step: int, share: float, loss: float, speed: float, left: float | None) -> None:
+        """A line, unless the last one is too recent."""
+        if time.monotonic() - self._last >= self._seconds:
+            self._last = time.monotonic()
+            ahead = "" if left is None else f", {duration(left)} left"
+            self.say(f"step {step}: loss {loss:.4f}, {speed:,.0f} {self._unit}/s{ahead}")
+
+    def say(self, text: str) -> None:
+        """Print at once, so that a log can be followed."""
+        print(text, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Bar:
+    """A bar on a terminal."""
+
+    def __init__(self, unit: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as RichProgress
+
+        texts = ("step {task.fields[step]}", "loss {task.fields[loss]}", "{task.fields[speed]} " + unit + "/s")
+        columns = [TextColumn(text) for text in texts]
+        left = TextColumn("{task.fields[left]} left")
+        self._bar = RichProgress(BarColumn(), *columns, TimeElapsedColumn(), left, console=Console(stderr=True))
+        self._task = self._bar.add_task("", total=1.0, step=0, loss="–", speed="–", left="–")
+        self._bar.start()
+
+    def show(self, step: int, share: float, loss: float, speed: float, left: float | None) -> None:
+        """Move the bar."""
+        self._bar.update(
+            self._task,
+            completed=share,
+            step=step,
+            loss=f"{loss:.4f}",
+            speed=f"{speed:,.0f}",
+            left="–" if left is None else duration(left),
+        )
+
+    def say(self, text: str) -> None:
+        """A line above the bar."""
+        self._bar.console.print(text, markup=False, highlight=False)
+
+    def close(self) -> None:
+        """Leave the bar as it stands."""
+        self._bar.stop()
+
+
+def make_progress(options: TrainingOptions, unit: str, *, main: bool) -> Progress:
+    """A bar where standard error is a terminal and rich is installed, lines elsewhere."""
+    if not main:
+        return Silent()
+    if sys.stderr.isatty():
+        try:
+            return Bar(unit)
+        except ImportError:
+            pass
+    return Lines(options.log_seconds, unit)
+
+
+def duration(seconds: float) -> str:
+    """
+    Example:
+        >>> duration(59.4), duration(61.0), duration(7322.0)
+        ('59 s', '1 min 01 s', '2 h 02 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def figures_text(figures: Mapping[str, Any]) -> str:
+    """Figures in one line."""
+    return ", ".join(f"{name} {value:.4g}" for name, value in figures.items())

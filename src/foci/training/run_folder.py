@@ -1,0 +1,256 @@
+"""The folder of a run: all that is needed to know it, to go on with it, and to use its model.
+
+    config.json         the resolved configuration
+    environment.json    versions, machine and command of each sitting
+    metrics.jsonl       one line of figures a time, training and validation
+    checkpoints/        see `foci.training.checkpoint`
+
+Tasks put their own files (tokenisers, vocabularies) beside these.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TextIO
+
+import torch
+
+from foci.errors import CheckpointError, ConfigError
+
+try:
+    import fcntl
+except ImportError:  # Windows: runs are not locked there
+    fcntl = None  # type: ignore[assignment]
+
+_LOCK = ".lock"
+_BEGINNINGS = {_LOCK, ".environment.json.tmp", "environment.json", ".config.json.tmp"}  # of a run killed at birth
+_PACKAGES = ("foci", "torch", "numpy", "lightning-fabric", "safetensors", "tokenizers")
+_held: set[Path] = set()
+
+
+class RunFolder:
+    """A run's folder, locked against a second trainer for as long as it is open.
+
+    The lock is the operating system's: it ends with the process, however that ends, so a dead trainer's is free.
+
+    Arguments:
+        path: the folder; it is made if need be.
+        config: the resolved configuration, of what JSON can say.
+        resume: go on with the run that lies there. Without it a folder that holds anything is refused. Workers that
+            torchrun has restarted always go on.
+        main: whether this process writes; under torchrun only the first one does.
+        resume_hint: what a user does to go on with an interrupted run.
+
+    Example:
+        >>> import tempfile
+        >>> with RunFolder(Path(tempfile.mkdtemp()) / "run", {"model": {"size": 3}}) as run:
+        ...     sorted(path.name for path in run.path.iterdir())
+        ['.lock', 'checkpoints', 'config.json', 'environment.json']
+        >>> read_config(run.path)
+        {'model': {'size': 3}}
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        config: Mapping[str, Any],
+        *,
+        resume: bool = False,
+        main: bool = True,
+        resume_hint: str = "start the same run again with resume",
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self.main = main
+        self.resume_hint = resume_hint
+        self.metrics = self.path / "metrics.jsonl"
+        self.checkpoints = self.path / "checkpoints"
+        self._lock: TextIO | None = None
+        restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+        if not main:
+            return
+        self.path.mkdir(parents=True, exist_ok=True)
+        inside = {entry.name for entry in self.path.iterdir()} - _BEGINNINGS
+        is_run = "config.json" in inside
+        if inside and not (resume or restarted):
+            kind = "holds a run" if is_run else f"is not empty ({', '.join(sorted(inside)[:3])})"
+            remedy = "Resume it, or choose" if is_run else "Choose"
+            raise ConfigError(f"{self.path}: {kind}, and nothing is overwritten. {remedy} another folder.")
+        if inside and not is_run:
+            raise CheckpointError(
+                f"{self.path}: is no run (no config.json; it holds {', '.join(sorted(inside)[:3])}). "
+                "Name the folder of a run, or an empty one."
+            )
+        self._acquire()
+        try:
+            self._write(config, say or _say)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the lock back."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+            _held.discard(self.path.resolve())
+
+    def _write(self, config: Mapping[str, Any], say: Callable[[str], None]) -> None:
+        plain = json.loads(json.dumps(config))
+        if (self.path / "config.json").exists() and (before := read_config(self.path)) != plain:
+            say(f"{self.path}: the configuration has changed: {'; '.join(_changes(before, plain))}")
+        sittings = _read_json(self.path / "environment.json") if (self.path / "environment.json").exists() else []
+        write_json(self.path / "environment.json", [*sittings, environment()])
+        write_json(self.path / "config.json", plain)  # last: it is what makes the folder a run
+        self.checkpoints.mkdir(exist_ok=True)
+
+    def _acquire(self) -> None:
+        file = self.path / _LOCK
+        busy = f"{self.path}: another trainer is at work here"
+        if self.path.resolve() in _held:
+            raise ConfigError(f"{busy}, in this very process. Close its RunFolder first.")
+        lock = file.open("a+", encoding="utf-8")
+        if fcntl is not None:
+            try:
+                # lockf, not flock: a forked data worker that outlives its trainer must not keep the lock
+                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                lock.seek(0)
+                holder = lock.read().strip() or "unknown"
+                lock.close()
+                raise ConfigError(f"{busy} ({holder}). Wait for it, stop it, or choose another folder.") from error
+        lock.seek(0)
+        lock.truncate()
+        lock.write(f"process {os.getpid()} on {platform.node()}")
+        lock.flush()
+        self._lock = lock
+        _held.add(self.path.resolve())
+
+
+class Metrics:
+    """metrics.jsonl, open for lines to be added. Each line reaches the system at once: a kill tears at most the last.
+
+    Arguments:
+        path: the file.
+        step: lines of later steps are from a sitting that was cut off, and will come again: they go, and so does a
+            torn last line.
+    """
+
+    def __init__(self, path: Path, step: int) -> None:
+        kept = [line for line in read_metrics(path) if line["step"] <= step] if path.exists() else []
+        temporary = path.with_name(f".{path.name}.tmp")
+        temporary.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+        temporary.replace(path)
+        self._file = path.open("a", encoding="utf-8", buffering=1)
+
+    def add(self, line: Mapping[str, Any]) -> None:
+        """Write one line."""
+        self._file.write(json.dumps(line) + "\n")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a metrics file; a torn last line is left out."""
+    lines = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        try:
+            content = json.loads(line)
+        except ValueError as error:
+            if number == len(lines):  # not ended by a newline: empty, or torn
+                return
+            raise CheckpointError(f"{path}:{number}: is no line of figures. Remove it, or the file.") from error
+        if number < len(lines):
+            yield content
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The configuration of a run."""
+    if not (path / "config.json").exists():
+        raise CheckpointError(f"{path}: is no run (no config.json). Name the folder that training wrote.")
+    config: dict[str, Any] = _read_json(path / "config.json")
+    return config
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON so that the file is always either the old or the new one."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        json.dump(content, file, indent=1, ensure_ascii=False)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def environment() -> dict[str, Any]:
+    """Where and with what a sitting runs."""
+    return {
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "command": sys.argv,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "machine": platform.node(),
+        "processors": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
+        "processes": int(os.environ.get("WORLD_SIZE", "1")),
+        "packages": {name: version for name in _PACKAGES if (version := _version(name)) is not None},
+        "commit": _commit(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """The commit of the checkout foci runs from, if it runs from one."""
+    folder = Path(__file__).parents[3]
+    if not (folder / ".git").exists():
+        return None
+    try:
+        command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CheckpointError(f"{path}: is no JSON ({error}). Restore the file.") from error
+
+
+def _changes(before: Any, after: Any, path: str = "") -> Iterator[str]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in sorted(before.keys() | after.keys()):
+            yield from _changes(before.get(key), after.get(key), f"{path}.{key}" if path else str(key))
+    elif before != after:
+        yield f"{path} was {json.dumps(before)}, is {json.dumps(after)}"
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,127 @@
+"""Weights and optimiser states as plain named tensors, and back.
+
+A sharded model (FSDP2) gives and takes whole tensors here, so that a checkpoint knows nothing of how many processes
+wrote it. Gathering is collective: every process calls these functions, in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from foci.errors import CheckpointError
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """The tensor on the CPU, put together from its shards if it has any; dense, as files want it.
+
+    A tensor that is so already comes as it is, not as a copy.
+    """
+    together = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return together.detach().cpu().contiguous()
+
+
+def like(value: Tensor, model: Tensor) -> Tensor:
+    """``value`` laid out as ``model`` is: this process's shard of it if that one is sharded."""
+    if isinstance(model, DTensor) and value.shape == model.shape:
+        # src_data_rank=None: each process has read the same file, so nothing needs to be sent
+        return distribute_tensor(
+            value.to(model.device), model.device_mesh, model.placements, src_data_rank=None
+        )  # fmt: skip
+    return value
+
+
+def weights(module: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Parameters and buffers by name, and which further names are ties to one of them."""
+    kept: dict[str, Tensor] = {}
+    ties: dict[str, str] = {}
+    first: dict[int, str] = {}
+    places: set[int] = set()
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        if not isinstance(tensor, Tensor):
+            raise CheckpointError(
+                f"{type(module).__name__}: {name} is a {type(tensor).__name__}; only tensors can be saved, since "
+                "nothing is pickled. Keep it as a buffer, or in the configuration."
+            )
+        if id(tensor) in first:
+            ties[name] = first[id(tensor)]
+            continue
+        first[id(tensor)] = name
+        value = whole(tensor)
+        # one part of another tensor, or the same memory under another shape: files hold each on its own
+        shared = value.untyped_storage().data_ptr() in places or value.untyped_storage().nbytes() > value.nbytes
+        places.add(value.untyped_storage().data_ptr())
+        kept[name] = value.clone() if shared else value
+    return kept, ties
+
+
+def put_weights(module: nn.Module, values: Mapping[str, Tensor], origin: Path) -> None:
+    """Copy named tensors into the module; tied names need only one of them. ``origin`` is for messages."""
+    own = module.state_dict(keep_vars=True)
+    by_tensor: dict[int, list[str]] = {}
+    for name, tensor in own.items():
+        by_tensor.setdefault(id(tensor), []).append(name)
+    missing = [names[0] for names in by_tensor.values() if not any(name in values for name in names)]
+    unknown = sorted(name for name in values if name not in own)
+    if missing or unknown:
+        raise CheckpointError(
+            f"{origin}: does not fit {type(module).__name__}: {_some('missing', missing)}{_some('unknown', unknown)}"
+            "Build the model with the configuration of the run that wrote it."
+        )
+    with torch.no_grad():
+        for names in by_tensor.values():
+            name = next(name for name in names if name in values)
+            target, value = own[name], values[name]
+            if target.shape != value.shape:
+                raise CheckpointError(
+                    f"{origin}: {name} has shape {tuple(value.shape)}, but the model's has {tuple(target.shape)}. "
+                    "Build the model with the configuration of the run that wrote it."
+                )
+            target.copy_(like(value, target))
+
+
+def optimiser_tensors(module: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The optimiser's state, each tensor named ``what/parameter``."""
+    names = {parameter: name for name, parameter in module.named_parameters()}
+    return {
+        f"{what}/{names[parameter]}": whole(value)
+        for group in optimiser.param_groups
+        for parameter in group["params"]
+        for what, value in optimiser.state[parameter].items()
+    }
+
+
+def put_optimiser_tensors(
+    module: nn.Module, optimiser: torch.optim.Optimizer, values: Mapping[str, Tensor], origin: Path
+) -> None:
+    """Give the optimiser the state that `optimiser_tensors` read; rates and decays stay as they are."""
+    names = {parameter: name for name, parameter in module.named_parameters()}
+    state: dict[str, dict[str, Tensor]] = {}
+    for key, value in values.items():
+        what, _, name = key.partition("/")
+        state.setdefault(name, {})[what] = value
+    learning = [parameter for group in optimiser.param_groups for parameter in group["params"]]
+    unknown = state.keys() - {names[parameter] for parameter in learning}
+    if unknown:
+        raise CheckpointError(
+            f"{origin}: holds states of parameters that do not learn in this model: {_some('unknown', sorted(unknown))}"
+            "Build the model with the configuration of the run that wrote it."
+        )
+    packed = optimiser.state_dict()
+    packed["state"] = {
+        index: {what: like(value, parameter) for what, value in state[names[parameter]].items()}
+        for index, parameter in enumerate(learning)
+        if names[parameter] in state
+    }
+    optimiser.load_state_dict(packed)
+
+
+def _some(word: str, names: list[str]) -> str:
+    if not names:
+        return ""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{word} {', '.join(names[:3])}{more}. "

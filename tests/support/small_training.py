@@ -1,0 +1,148 @@
+"""A small thing to train: tied weights, dropout, masked targets. As a script it trains under python or torchrun."""
+
+import argparse
+import dataclasses
+import hashlib
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from foci.training import Loss, RunFolder, TrainingOptions, fit, launched
+
+
+@dataclasses.dataclass(frozen=True)
+class Handle:
+    """As a handle on attention weights: a frozen record that nobody may copy."""
+
+    source: torch.Tensor
+
+
+class Small(nn.Module):
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.first = nn.Linear(3, 5)
+        self.layers = nn.ModuleList(nn.Linear(5, 5) for _ in range(2))
+        self.encode = nn.Linear(5, 5)
+        self.decode = nn.Linear(5, 5)
+        self.decode.weight = self.encode.weight
+        self.last = nn.Linear(5, 1)
+        self.dropout = nn.Dropout(dropout)
+        self.register_buffer("seen", torch.zeros((), dtype=torch.long))
+
+    def forward(self, inputs):
+        hidden = self.first(inputs)
+        for layer in self.layers:
+            hidden = self.dropout(torch.tanh(layer(hidden)))
+        hidden = self.decode(torch.tanh(self.encode(hidden)))
+        return self.last(hidden).squeeze(-1), Handle(hidden)
+
+    def other_call(self, inputs):
+        """A call past `forward`, as step-by-step decoding is."""
+        return Small.forward(self, inputs)[0]
+
+
+class Numbers:
+    """Batches of made-up numbers; some targets do not count. With ``parts`` each batch comes in so many pieces."""
+
+    def __init__(self, rank: int = 0, world: int = 1, parts: int = 1) -> None:
+        self.rank, self.world, self.parts, self.position = rank, world, parts, 0
+
+    def __iter__(self):
+        while True:
+            batch, part = divmod(self.position, self.parts)
+            self.position += 1
+            inputs, targets, counts = make(batch, rows=13)
+            share = slice(self.rank * self.parts + part, None, self.world * self.parts)
+            yield inputs[share], targets[share], counts[share]
+
+    def state_dict(self):
+        return {"epoch": self.position // (7 * self.parts), "position": self.position}
+
+    def load_state_dict(self, state):
+        self.position = state["position"]
+
+
+def make(seed: int, rows: int):
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(rows, 3, generator=generator)
+    return inputs, torch.sin(inputs.sum(-1)), torch.rand(rows, generator=generator) > 0.4
+
+
+class Fitting:
+    """The objective. ``at_loss`` is called with the number of the batch."""
+
+    def __init__(self, dropout: float = 0.0, at_loss=None) -> None:
+        torch.manual_seed(3)
+        self.model = Small(dropout)
+        self.noise = dropout > 0
+        self.at_loss = at_loss
+        self.calls = 0
+        self.values = []
+
+    def loss(self, batch):
+        inputs, targets, counts = batch
+        self.calls += 1
+        predicted, _ = self.model(inputs)
+        if self.noise:
+            targets = targets + 0.1 * random.gauss(0, 1) + 0.1 * float(np.random.standard_normal())
+        wrong = (predicted.float() - targets) * counts
+        loss = Loss(wrong.square().sum(), counts.sum(), {"absolute": wrong.detach().abs().sum()})
+        return loss if self.at_loss is None else self.at_loss(self.calls, loss)
+
+    def validate(self, model):
+        inputs, targets, _ = make(10**6, rows=31)
+        torch.rand(3), random.random(), np.random.rand()
+        mean = (model.other_call(inputs) - targets).square().mean()
+        return {"loss": float(mean.detach()), "training": float(model.training)}
+
+
+def weights_digest(module: nn.Module) -> str:
+    joined = b"".join(value.detach().numpy().tobytes() for value in module.state_dict().values())
+    return hashlib.sha256(joined).hexdigest()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--strategy", default="ddp")
+    parser.add_argument("--dropout", type=float, default=0.0)
+    parser.add_argument("--checkpoint-every", type=int, default=3)
+    parser.add_argument("--parts", type=int, default=1)
+    parser.add_argument("--delay", type=float, default=0.0)
+    parser.add_argument("--die-at", type=int, default=0, help="the last process kills itself here, once")
+    parser.add_argument("--resume", action="store_true")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+
+    options = TrainingOptions(
+        max_steps=arguments.steps, accumulate=arguments.parts, checkpoint_every=arguments.checkpoint_every,
+        valid_every=5, metrics_every=1, learning_rate=0.01, schedule="inverse_sqrt", warmup=4, clip=0.5,
+        strategy=arguments.strategy, device="cpu", average_last=2, log_seconds=0.2,
+    )  # fmt: skip
+    with launched(options) as fabric:
+        rank, world = fabric.global_rank, fabric.world_size
+
+        def at_loss(calls, loss):
+            time.sleep(arguments.delay)
+            first = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
+            if first and calls == arguments.die_at and rank == world - 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return loss
+
+        objective = Fitting(arguments.dropout, at_loss)
+        batches = Numbers(rank, world, arguments.parts)
+        with RunFolder(arguments.run, vars(arguments) | {"run": ""}, resume=arguments.resume, main=rank == 0) as run:
+            summary = fit(objective, batches, options, run, fabric=fabric)
+        if rank == 0:
+            print("RESULT", summary.reason, summary.step, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_model
+from small_training import Small
+from torch import nn
+
+from foci.errors import CheckpointError, ConfigError
+from foci.training import Checkpoints, average, load_weights, verify
+from foci.training.checkpoint import Saved, load
+from foci.training.tensors import optimiser_tensors, put_optimiser_tensors, put_weights, weights
+
+
+@pytest.fixture(autouse=True)
+def quick_disk(monkeypatch):
+    """Flushing is for power cuts, which no test makes, and takes most of the time."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+def store_with(folder, *steps, keep_last=9, best=None):
+    store = Checkpoints(folder, keep_last=keep_last)
+    for step in steps:
+        torch.manual_seed(step)
+        model, ties = weights(Small())
+        saved = Saved(model, ties, {"exp_avg/first.weight": torch.ones(2)}, {}, {"best": best, "step": step})
+        store.save(step, saved)
+    return store
+
+
+def same(left, right):
+    return all(torch.equal(a, b) for a, b in zip(left.state_dict().values(), right.state_dict().values()))
+
+
+def test_weights_come_back_and_ties_stay_tied(tmp_path):
+    path = store_with(tmp_path, 4).path(4)
+    torch.manual_seed(4)
+    wanted, model = Small(), Small()
+    assert not same(wanted, model)
+    assert load_weights(model, path)["step"] == 4
+    assert same(wanted, model)
+    assert model.decode.weight is model.encode.weight
+    assert sum(name.endswith("code.weight") for name in load(path).model) == 1
+    other = Small()
+    load_model(other, path / "model.safetensors")  # safetensors' own reader takes the file too
+    assert same(wanted, other)
+
+
+def test_nothing_but_safetensors_and_json(tmp_path):
+    path = store_with(tmp_path, 4).path(4)
+    names = {"model.safetensors", "optimiser.safetensors", "random.safetensors", "state.json"}
+    assert set(os.listdir(path)) == names
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def test_all_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    events = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: events.append(Path(os.readlink(f"/proc/self/fd/{descriptor}"))))
+    rename = Path.rename
+    monkeypatch.setattr(Path, "rename", lambda path, to: (events.append("rename"), rename(path, to)))
+    store_with(tmp_path, 4)
+    before, after = events[: events.index("rename")], events[events.index("rename") + 1 :]
+    temporary = tmp_path / f".tmp-step-00000004-{os.getpid()}"
+    assert set(before) == {temporary, *(temporary / path.name for path in (tmp_path / "step-00000004").iterdir())}
+    assert len(before) == 5
+    assert after == [tmp_path]
+
+
+def test_views_and_parts_of_one_memory_are_saved_whole(tmp_path):
+    model = nn.Module()
+    memory = torch.arange(12.0).view(3, 4)
+    model.register_buffer("all", memory)
+    model.register_buffer("turned", memory.mT)
+    model.register_buffer("row", memory[1])
+    tensors, ties = weights(model)
+    store = Checkpoints(tmp_path)
+    store.save(1, Saved(tensors, ties, {}, {}, {"best": None}))
+    back = load(store.path(1)).model
+    assert torch.equal(back["turned"], memory.mT)
+    assert torch.equal(back["row"], memory[1])
+
+
+def test_only_tensors():
+    class Extra(nn.Module):
+        def get_extra_state(self):
+            return {"a": 1}
+
+        def set_extra_state(self, state):
+            pass
+
+    with pytest.raises(CheckpointError, match="_extra_state is a dict; only tensors can be saved"):
+        weights(Extra())
+
+
+def damage_flip(path):
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+def damage_cut(path):
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimiser.safetensors", "random.safetensors", "state.json"])
+@pytest.mark.parametrize("damage", [damage_flip, damage_cut, os.remove])
+def test_damage_is_found_and_the_one_before_taken(tmp_path, name, damage):
+    store = store_with(tmp_path, 1, 2, 3)
+    damage(store.path(3) / name)
+    with pytest.raises(CheckpointError) as error:
+        verify(store.path(3))
+    assert str(store.path(3) / name) in str(error.value)
+    assert "remove the folder step-00000003" in str(error.value)
+    said = []
+    assert store.newest_good(said.append) == store.path(2)
+    assert len(said) == 1
+    assert name in said[0]
+    assert "Going on from" in said[0]
+    assert [path.name for path in store.all()] == ["step-00000001", "step-00000002"]
+    assert (tmp_path / "step-00000003.damaged").is_dir()
+
+
+def test_changed_number_in_the_state_is_found(tmp_path):
+    store = store_with(tmp_path, 5)
+    file = store.path(5) / "state.json"
+    content = json.loads(file.read_text())
+    content["step"] = 6
+    file.write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match="state.json: was changed after it was written"):
+        verify(store.path(5))
+
+
+def test_all_damaged(tmp_path):
+    store = store_with(tmp_path, 1, 2)
+    for step in (1, 2):
+        damage_cut(store.path(step) / "model.safetensors")
+    with pytest.raises(CheckpointError, match="step-00000002/model.safetensors: has .* bytes, but"):
+        store.newest_good(print)
+    assert len(store.all()) == 2
+
+
+def test_none_at_all(tmp_path):
+    assert Checkpoints(tmp_path / "none").newest_good(print) is None
+    with pytest.raises(CheckpointError, match="no checkpoint here"):
+        Checkpoints(tmp_path / "none").best()
+
+
+def test_last_and_best_are_kept(tmp_path):
+    store = store_with(tmp_path, 1, 2, 3, 4, 5, keep_last=2, best=2)
+    assert [path.name for path in store.all()] == ["step-00000002", "step-00000004", "step-00000005"]
+    assert store.best() == store.path(2)
+
+
+def test_half_written_ones_are_no_checkpoints(tmp_path):
+    store = store_with(tmp_path, 1)
+    (tmp_path / ".tmp-step-00000002-77").mkdir()
+    (tmp_path / ".tmp-step-00000002-77" / "model.safetensors").write_bytes(b"half")
+    assert store.newest_good(print) == store.path(1)
+    store.tidy()
+    assert os.listdir(tmp_path) == ["step-00000001"]
+
+
+def test_average(tmp_path):
+    store = store_with(tmp_path, 1, 2, 3)
+    paths = store.all()
+    mean = average(paths)
+    files = [load(path).model for path in paths]
+    for name, value in mean.items():
+        if value.is_floating_point():
+            wanted = sum(file[name].double() for file in files) / 3
+            assert torch.equal(value, wanted.float())
+    model = Small()
+    assert load_weights(model, store.save_average(paths, {"best": None}))["average_of"][0] == "step-00000001"
+    assert torch.equal(model.decode.weight, mean["encode.weight"])
+    with pytest.raises(ConfigError, match="no checkpoint given"):
+        average([])
+
+
+def test_other_model(tmp_path):
+    path = store_with(tmp_path, 1).path(1)
+    model = Small()
+    model.first = nn.Linear(7, 5)
+    with pytest.raises(CheckpointError, match=r"first.weight has shape \(5, 3\), but the model's has \(5, 7\)"):
+        load_weights(model, path)
+    message = "missing weight, bias. unknown decode.bias, encode.bias, encode.weight and 9 more"
+    with pytest.raises(CheckpointError, match=message):
+        load_weights(nn.Linear(2, 3), path)
+
+
+def test_state_that_json_cannot_say(tmp_path):
+    with pytest.raises(CheckpointError, match="state_dict.* of the batches must be made of numbers"):
+        Checkpoints(tmp_path).save(1, Saved({}, {}, {}, {}, {"best": None, "data": torch.ones(1)}))
+
+
+def test_numbers_as_keys_do_not_look_like_damage(tmp_path):
+    store = Checkpoints(tmp_path)
+    store.save(1, Saved({}, {}, {}, {}, {"best": None, "data": {2: (1, 2), 10: 0}}))
+    assert verify(store.path(1))["data"] == {"2": [1, 2], "10": 0}
+
+
+def test_optimiser_state_comes_back(tmp_path):
+    def optimised(model):
+        return torch.optim.Adam([{"params": [model.last.bias]}, {"params": [model.first.weight]}], lr=0.1)
+
+    model, fresh = Small(), Small()
+    first, second = optimised(model), optimised(fresh)
+    for _ in range(3):
+        model(torch.randn(4, 3))[0].square().sum().backward()
+        first.step()
+    put_weights(fresh, weights(model)[0], tmp_path)
+    values = {name: value.clone() for name, value in optimiser_tensors(model, first).items()}
+    assert set(values) == {f"{w}/{p}" for w in ("step", "exp_avg", "exp_avg_sq") for p in ("last.bias", "first.weight")}
+    put_optimiser_tensors(fresh, second, values, tmp_path)
+    for one, optimiser in ((model, first), (fresh, second)):
+        one.zero_grad()
+        one(torch.ones(4, 3))[0].square().sum().backward()
+        optimiser.step()
+    assert same(model, fresh)
+    with pytest.raises(CheckpointError, match="unknown nobody"):
+        put_optimiser_tensors(fresh, second, {"step/nobody": torch.ones(())}, tmp_path)

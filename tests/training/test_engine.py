@@ -1,0 +1,336 @@
+import io
+import os
+import signal
+import sys
+import warnings
+
+import pytest
+import torch
+from small_training import Fitting, Numbers, make, weights_digest
+
+from foci.errors import ConfigError, MissingPackageError, TrainingError
+from foci.training import Loss, RunFolder, TrainingOptions, fit, load_weights, read_metrics
+from foci.training.progress import Bar, Lines, make_progress
+
+BASE = {"metrics_every": 2, "valid_every": 4, "learning_rate": 0.01, "device": "cpu", "checkpoint_every": 3}
+
+
+@pytest.fixture(autouse=True)
+def quick_disk(monkeypatch):
+    """Flushing is for power cuts, which no test makes, and takes most of the time."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+def train(path, *, dropout=0.0, at_loss=None, parts=1, resume=False, batches=None, **options):
+    objective = Fitting(dropout, at_loss)
+    with RunFolder(path, {}, resume=resume) as run:
+        summary = fit(objective, batches or Numbers(parts=parts), TrainingOptions(**{**BASE, **options}), run)
+    return objective, summary
+
+
+def curve(path):
+    """The metrics without what the clock says."""
+    clock = ("seconds", "count_per_second")
+    lines = read_metrics(path / "metrics.jsonl")
+    return [{name: value for name, value in line.items() if name not in clock} for line in lines]
+
+
+def test_a_plain_loop_learns_the_same(tmp_path):
+    objective, summary = train(tmp_path, max_steps=9, clip=0.2, schedule="inverse_sqrt", warmup=3)
+    plain = Fitting()
+    optimiser = torch.optim.Adam(plain.model.parameters(), lr=0.01, betas=(0.9, 0.98), eps=1e-9)
+    stream = iter(Numbers())
+    for step in range(1, 10):
+        optimiser.zero_grad()
+        loss = plain.loss(next(stream))
+        (loss.total / loss.count).backward()
+        torch.nn.utils.clip_grad_norm_(plain.model.parameters(), 0.2)
+        for group in optimiser.param_groups:
+            group["lr"] = 0.01 * (step / 3 if step < 3 else (3 / step) ** 0.5)
+        optimiser.step()
+    for one, other in zip(objective.model.parameters(), plain.model.parameters()):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    assert (summary.reason, summary.step) == ("max_steps", 9)
+    assert summary.figures["loss"] < 1
+    assert summary.figures["training"] == 0
+    assert objective.model.training
+    assert summary.count == sum(int(make(i, 13)[2].sum()) for i in range(9))
+
+
+def test_accumulated_parts_equal_whole_batches(tmp_path):
+    whole, _ = train(tmp_path / "whole", max_steps=12)
+    parts, _ = train(tmp_path / "parts", max_steps=12, accumulate=3, parts=3)
+    for one, other in zip(whole.model.parameters(), parts.model.parameters()):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    for one, other in zip(curve(tmp_path / "whole"), curve(tmp_path / "parts"), strict=True):
+        assert one.pop("kind") == other.pop("kind")
+        assert one == pytest.approx(other, rel=1e-4)
+
+
+@pytest.mark.parametrize("cut", [1, 4, 7])
+def test_resuming_is_bit_for_bit(tmp_path, cut):
+    options = {"dropout": 0.3, "accumulate": 2, "schedule": "inverse_sqrt", "warmup": 5}
+    whole, summary = train(tmp_path / "whole", max_steps=11, **options)
+
+    def stop(calls, loss):
+        if calls == 2 * cut:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return loss
+
+    _, first = train(tmp_path / "cut", max_steps=11, at_loss=stop, **options)
+    assert (first.reason, first.step) == ("interrupted", cut)
+    torch.manual_seed(99)
+    resumed, second = train(tmp_path / "cut", max_steps=11, resume=True, **options)
+    assert weights_digest(whole.model) == weights_digest(resumed.model)
+    assert curve(tmp_path / "whole") == curve(tmp_path / "cut")
+    assert (second.figures, second.count, second.best_value) == (summary.figures, summary.count, summary.best_value)
+
+
+def test_validating_and_saving_change_nothing(tmp_path):
+    often, _ = train(tmp_path / "often", max_steps=9, dropout=0.3, valid_every=1, checkpoint_every=1)
+    never, summary = train(tmp_path / "never", max_steps=9, dropout=0.3, valid_every=None, checkpoint_every=None)
+    assert weights_digest(often.model) == weights_digest(never.model)
+    assert summary.figures == {}
+    assert summary.best is None
+
+
+def test_interrupt_says_how_to_go_on(tmp_path, capsys):
+    def stop(calls, loss):
+        if calls == 5:
+            signal.raise_signal(signal.SIGINT)
+        return loss
+
+    before = signal.getsignal(signal.SIGINT)
+    _, summary = train(tmp_path, max_steps=50, at_loss=stop)
+    assert summary.step == 5
+    assert summary.last.name == "step-00000005"
+    assert "interrupted at step 5; saved as" in (said := capsys.readouterr().err)
+    assert "To go on: start the same run again with resume" in said
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_second_interrupt_is_at_once(tmp_path):
+    def insist(calls, loss):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        return loss
+
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path, max_steps=50, at_loss=insist)
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_divergence_stops_before_the_weights_are_touched(tmp_path, wrong):
+    def diverge(calls, loss):
+        return Loss(loss.total * wrong, loss.count, loss.figures) if calls == 6 else loss
+
+    with pytest.raises(TrainingError) as error:
+        train(tmp_path, max_steps=50, at_loss=diverge)
+    message = str(error.value)
+    assert f"step 6: the loss is {wrong};" in message
+    assert str(tmp_path / "checkpoints" / "step-00000004") in message  # the best validation so far
+    assert "Lower the learning rate" in message
+    resumed, _ = train(tmp_path, max_steps=6, resume=True)
+    whole, _ = train(tmp_path / "whole", max_steps=6)
+    assert weights_digest(whole.model) == weights_digest(resumed.model)
+
+
+def test_gradient_that_is_no_number(tmp_path):
+    def diverge(calls, loss):
+        bad = torch.sqrt(loss.total * 0) if calls == 2 else 0  # 0, with an infinite slope
+        return Loss(loss.total + bad, loss.count, loss.figures)
+
+    with pytest.raises(TrainingError, match="step 2: the loss is .*, but its gradient nan; there is no checkpoint yet"):
+        train(tmp_path, max_steps=50, at_loss=diverge)
+
+
+def test_empty_batch_of_targets(tmp_path):
+    with pytest.raises(TrainingError, match="step 1: the count of the batch is 0"):
+        train(tmp_path, max_steps=5, at_loss=lambda calls, loss: Loss(loss.total, 0))
+
+
+def with_validations(objective, values):
+    values = iter(values)
+    objective.validate = lambda model: {"score": next(values)}
+    return objective
+
+
+def test_patience_and_best(tmp_path):
+    objective = with_validations(Fitting(), [float("nan"), 3.0, 2.0, 1.0, 2.5])
+    options = TrainingOptions(
+        **BASE | {"valid_every": 2, "checkpoint_every": None}, patience=3, keep_best="score", higher_is_better=True
+    )
+    with RunFolder(tmp_path, {}) as run:
+        summary = fit(objective, Numbers(), options, run)
+    assert (summary.reason, summary.step, summary.best_value) == ("patience", 10, 3.0)
+    assert summary.best == tmp_path / "checkpoints" / "step-00000004"
+    assert sorted(os.listdir(tmp_path / "checkpoints")) == ["step-00000004", "step-00000010"]
+    with RunFolder(tmp_path, {}, resume=True) as run:  # it is over, and stays so
+        assert fit(objective, Numbers(), options, run).step == 10
+
+
+def test_best_by_an_unknown_figure(tmp_path):
+    with pytest.raises(ConfigError, match="keep_best is 'bleu', but the validation gives loss, training"):
+        train(tmp_path, max_steps=4, keep_best="bleu")
+
+
+def test_epochs(tmp_path):
+    _, summary = train(tmp_path, max_epochs=2)
+    assert (summary.reason, summary.step) == ("max_epochs", 14)
+
+
+def test_epochs_of_batches_that_count_none(tmp_path):
+    batches = Numbers()
+    batches.state_dict = lambda: {"position": batches.position}
+    with pytest.raises(ConfigError, match="has no 'epoch'"):
+        train(tmp_path, max_epochs=2, batches=batches)
+
+
+def test_time_limit_counts_all_sittings(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("foci.training.engine.time.monotonic", lambda: now[0])
+
+    def tick(calls, loss):
+        now[0] += 10
+        return loss
+
+    _, summary = train(tmp_path, time_limit=55.0, at_loss=tick)
+    assert (summary.reason, summary.step, summary.seconds) == ("time_limit", 6, 60.0)
+    _, summary = train(tmp_path, time_limit=85.0, at_loss=tick, resume=True)
+    assert (summary.step, summary.seconds) == (9, 90.0)
+
+
+def test_checkpoints_by_the_clock(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("foci.training.engine.time.monotonic", lambda: now[0])
+
+    def tick(calls, loss):
+        now[0] += 10
+        return loss
+
+    clock = {"checkpoint_every": None, "checkpoint_seconds": 25.0, "valid_every": None}
+    train(tmp_path, max_steps=8, keep_last=9, at_loss=tick, **clock)
+    assert sorted(os.listdir(tmp_path / "checkpoints")) == ["step-00000003", "step-00000006", "step-00000008"]
+
+
+def test_average_of_the_last(tmp_path):
+    objective, summary = train(tmp_path, max_steps=9, average_last=3)
+    assert summary.averaged == tmp_path / "checkpoints" / "averaged"
+    assert load_weights(Fitting().model, summary.averaged)["average_of"] == [f"step-0000000{n}" for n in (6, 8, 9)]
+    averaged = Fitting()
+    load_weights(averaged.model, summary.averaged)
+    averaged.model.eval()
+    assert summary.averaged_figures["loss"] == pytest.approx(averaged.validate(averaged.model)["loss"])
+    last = Fitting()
+    load_weights(last.model, summary.last)
+    assert weights_digest(last.model) == weights_digest(objective.model)
+
+
+def test_torn_checkpoint_is_passed_over(tmp_path, capsys):
+    train(tmp_path, max_steps=7, keep_last=3)
+    torn = tmp_path / "checkpoints" / "step-00000007" / "model.safetensors"
+    torn.write_bytes(torn.read_bytes()[:-1])
+    resumed, _ = train(tmp_path, max_steps=12, resume=True)
+    assert "step-00000007/model.safetensors: has" in (said := capsys.readouterr().err)
+    assert "step 6" in said
+    whole, _ = train(tmp_path / "whole", max_steps=12)
+    assert weights_digest(whole.model) == weights_digest(resumed.model)
+    steps = [line["step"] for line in curve(tmp_path) if line["kind"] == "train"]
+    assert steps == [2, 4, 6, 8, 10, 12]
+
+
+def test_metrics(tmp_path):
+    seen = []
+
+    def note(calls, loss):
+        seen.append((float(loss.total.detach()), int(loss.count), float(loss.figures["absolute"])))
+        return loss
+
+    train(tmp_path, max_steps=5, metrics_every=2, valid_every=3, at_loss=note)
+    lines = list(read_metrics(tmp_path / "metrics.jsonl"))
+    assert [(line["kind"], line["step"]) for line in lines] == [
+        ("train", 2), ("valid", 3), ("train", 4), ("valid", 5)
+    ]  # fmt: skip
+    names = "kind step epoch loss absolute learning_rate gradient_norm count count_per_second seconds"
+    assert list(lines[0]) == names.split()
+    for line in (lines[0], lines[2]):
+        total, count, absolute = (sum(part) for part in zip(*seen[line["step"] - 2 : line["step"]]))
+        assert line["loss"] == pytest.approx(total / count)
+        assert line["absolute"] == pytest.approx(absolute / count)
+
+
+def test_bfloat16(tmp_path):
+    seen = []
+
+    def look(calls, loss):
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return loss
+
+    objective, _ = train(tmp_path, max_steps=3, precision="bfloat16", at_loss=look)
+    assert seen == [True] * 3
+    assert objective.model.first.weight.dtype == torch.float32
+    exact, _ = train(tmp_path / "exact", max_steps=3)
+    assert weights_digest(objective.model) != weights_digest(exact.model)
+
+
+@pytest.mark.slow
+def test_compiled(tmp_path):
+    objective, _ = train(tmp_path / "compiled", max_steps=4, compile=True)
+    plain, _ = train(tmp_path / "plain", max_steps=4)
+    for one, other in zip(objective.model.parameters(), plain.model.parameters()):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    assert objective.model._compiled_call_impl is None
+
+
+def test_tensorboard(tmp_path):
+    pytest.importorskip("tensorboard")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # tensorboard's own
+        train(tmp_path, max_steps=2, tensorboard=True)
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+        events = EventAccumulator(str(tmp_path / "tensorboard"))
+        events.Reload()
+    (line, _) = read_metrics(tmp_path / "metrics.jsonl")
+    assert events.Scalars("train/loss")[0].value == pytest.approx(line["loss"])
+
+
+def test_tensorboard_missing(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(MissingPackageError, match="pip install tensorboard"):
+        train(tmp_path, max_steps=2, tensorboard=True)
+
+
+def test_log_lines(tmp_path, capsys):
+    train(tmp_path, max_steps=4, log_seconds=1e-9)
+    said = capsys.readouterr().err
+    assert "step 1: loss 0." in said
+    assert "tokens/s, " in said
+    assert "step 4: validation: loss 0." in said
+    assert "finished (max_steps) at step 4" in said
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_bar_on_a_terminal(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    progress = make_progress(TrainingOptions(max_steps=9), "tokens", main=True)
+    assert isinstance(progress, Bar)
+    progress.show(7, 7 / 9, 0.625, 12345.0, 61.0)
+    progress.say("validation [good]")
+    progress.close()
+    shown = terminal.getvalue()
+    for text in ("step 7", "loss 0.6250", "12,345 tokens/s", "1 min 01 s left", "validation [good]"):
+        assert text in shown
+
+
+def test_lines_without_rich(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    assert isinstance(make_progress(TrainingOptions(max_steps=9), "tokens", main=True), Lines)

@@ -1,0 +1,119 @@
+"""Real processes: torchrun, kill -9, elastic restarts."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from foci.training import Checkpoints, read_metrics, verify
+
+SCRIPT = Path(__file__).parents[1] / "support" / "small_training.py"
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+
+pytestmark = pytest.mark.slow
+
+
+def command(run, *arguments, processes=0, restarts=0):
+    launcher = [sys.executable]
+    if processes:
+        launcher += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+        launcher += [f"--max-restarts={restarts}"]
+    return [*launcher, str(SCRIPT), str(run), *map(str, arguments)]
+
+
+def train(run, *arguments, processes=0, restarts=0, result="max_steps 20"):
+    done = subprocess.run(
+        command(run, *arguments, processes=processes, restarts=restarts),
+        env=ENVIRONMENT, capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert f"RESULT {result}" in done.stdout
+    return done.stderr
+
+
+def losses(run):
+    return [(line["kind"], line["step"], line["loss"]) for line in read_metrics(run / "metrics.jsonl")]
+
+
+def last_weights(run):
+    return load_file(Checkpoints(run / "checkpoints").all()[-1] / "model.safetensors")
+
+
+def assert_same_curve(one, other):
+    assert [line[:2] for line in losses(one)] == [line[:2] for line in losses(other)]
+    assert [line[2] for line in losses(one)] == pytest.approx([line[2] for line in losses(other)], rel=1e-4)
+    torch.testing.assert_close(last_weights(one), last_weights(other), rtol=1e-3, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    run = tmp_path_factory.mktemp("runs") / "alone"
+    train(run)
+    assert len([line for line in losses(run) if line[0] == "train"]) == 20
+    return run
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_two_processes_learn_what_one_learns(tmp_path, alone, strategy, parts):
+    train(tmp_path / "two", "--strategy", strategy, "--parts", parts, processes=2)
+    assert_same_curve(alone, tmp_path / "two")
+
+
+@pytest.mark.parametrize(("before", "after"), [("ddp", "fsdp"), ("fsdp", None)])
+def test_resuming_with_other_processes(tmp_path, alone, before, after):
+    """Checkpoints do not know how many processes wrote them."""
+    run = tmp_path / "run"
+    train(run, "--strategy", before, "--steps", 10, processes=2, result="max_steps 10")
+    if after is None:
+        train(run, "--resume")
+    else:
+        train(run, "--resume", "--strategy", after, processes=2)
+    assert_same_curve(alone, run)
+
+
+def test_kill_9_loses_nothing_but_the_last_steps(tmp_path):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    shape = ("--dropout", 0.3, "--checkpoint-every", 2, "--steps", 60)
+    train(whole, *shape, result="max_steps 60")
+    chance = random.Random(5)
+    steps = [0]
+    for attempt in range(6):
+        process = subprocess.Popen(
+            command(cut, *shape, "--delay", 0.02, *(["--resume"] if attempt else [])),
+            env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        known = {path.name for path in Checkpoints(cut / "checkpoints").all()}
+        deadline = time.monotonic() + 120
+        while {path.name for path in Checkpoints(cut / "checkpoints").all()} <= known and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        time.sleep(chance.uniform(0, 0.25))
+        if process.poll() is not None:
+            break
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        checkpoints = Checkpoints(cut / "checkpoints").all()
+        assert all(verify(path) for path in checkpoints)  # every one that can be seen is whole
+        steps.append(verify(checkpoints[-1])["step"])
+        assert steps[-1] > steps[-2]
+    assert len(steps) > 3
+    train(cut, *shape, "--resume", result="max_steps 60")
+    one, other = last_weights(whole), last_weights(cut)
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert losses(whole) == losses(cut)
+
+
+def test_killed_worker_is_restarted_by_elastic(tmp_path, alone):
+    said = train(tmp_path / "two", "--die-at", 12, processes=2, restarts=2)
+    assert "going on from" in said
+    assert "step-00000010, step 10" in said
+    assert_same_curve(alone, tmp_path / "two")

@@ -1,0 +1,94 @@
+import math
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from foci.errors import ConfigError, UnknownNameError
+from foci.training import TrainingOptions, rate, seed_everything
+from foci.training.optim import make_optimiser
+from foci.training.randomness import random_state, restore_random_state, undisturbed
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("constant", lambda s: 0.3),
+        ("inverse_sqrt", lambda s: 0.3 * math.sqrt(5) / math.sqrt(s)),
+        ("linear", lambda s: 0.3 * (1 - 0.9 * (s - 5) / 18)),
+        ("cosine", lambda s: 0.3 * (0.1 + 0.9 * (1 + math.cos(math.pi * (s - 5) / 18)) / 2)),
+    ],
+)
+def test_rates(schedule, expected):
+    options = TrainingOptions(max_steps=23, learning_rate=0.3, warmup=5, schedule=schedule, final_rate=0.1)
+    for step in range(1, 24):
+        wanted = 0.3 * step / 5 if step < 5 else expected(step)
+        assert rate(step, options) == pytest.approx(wanted, rel=1e-12)
+
+
+def test_noam():
+    options = TrainingOptions(max_steps=9, learning_rate=2.0, warmup=7, schedule="noam", model_dim=11)
+    for step in range(1, 20):
+        assert rate(step, options) == pytest.approx(2 * 11**-0.5 * min(step**-0.5, step * 7**-1.5), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({}, "nothing ends the training"),
+        ({"max_steps": 0}, "max_steps is 0, expected a number above 0"),
+        ({"max_steps": 3, "clip": -1.0}, "clip is -1.0"),
+        ({"max_steps": 3, "warmup": -2}, "warmup is -2, expected 0 or more"),
+        ({"max_steps": 3, "betas": (0.9, 1.0)}, "(0.9, 1.0)"),
+        ({"max_epochs": 3, "schedule": "cosine"}, "needs max_steps"),
+        ({"max_steps": 3, "schedule": "noam"}, "model_dim=None, warmup=0"),
+        ({"patience": 3, "valid_every": None}, "needs valid_every"),
+    ],
+)
+def test_wrong_options(wrong, message):
+    with pytest.raises(ConfigError) as error:
+        TrainingOptions(**wrong)
+    assert message in str(error.value)
+
+
+def test_unknown_choice_names_the_near_one():
+    with pytest.raises(UnknownNameError, match="Did you mean 'cosine'"):
+        TrainingOptions(max_steps=3, schedule="cosin")
+
+
+def test_only_matrices_decay():
+    model = nn.Sequential(nn.Linear(2, 3), nn.LayerNorm(3))
+    model[0].weight.requires_grad_(True)
+    optimiser = make_optimiser(model, TrainingOptions(max_steps=1, optimiser="adamw", weight_decay=0.1))
+    decays = {tuple(p.shape): group["weight_decay"] for group in optimiser.param_groups for p in group["params"]}
+    assert decays == {(3, 2): 0.1, (3,): 0.0}
+    assert type(optimiser) is torch.optim.AdamW
+
+
+def test_nothing_to_train():
+    with pytest.raises(ConfigError, match="Linear has no parameter"):
+        make_optimiser(nn.Linear(2, 3).requires_grad_(False), TrainingOptions(max_steps=1))
+
+
+def draw():
+    return torch.rand(2).tolist(), random.gauss(0, 1), random.random(), np.random.standard_normal(), np.random.rand()
+
+
+def test_random_numbers_go_on_where_they_were():
+    seed_everything(5)
+    draw()  # leaves half of a pair of normal numbers in Python's and numpy's hands
+    state = random_state()
+    wanted = [draw() for _ in range(3)]
+    restore_random_state(state)
+    assert [draw() for _ in range(3)] == wanted
+
+
+def test_undisturbed():
+    seed_everything(5)
+    wanted = draw()
+    seed_everything(5)
+    with undisturbed():
+        draw()
+    assert draw() == wanted
