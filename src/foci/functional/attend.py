@@ -44,6 +44,9 @@ NORMALISERS: dict[str, Normaliser] = {
     "gumbel": lambda scores, mask: (gumbel(scores, mask), None),
 }
 
+_SHORT = 64 * 64
+"""Cells, L · S, up to which training on a CPU is no slower without the fused kernel (measured: benchmarks/heads)."""
+
 _PARAMETRIC = ("general", "additive", "concat", "location", "location_aware")
 
 
@@ -131,7 +134,7 @@ def attend_dots(
         source.mask = mask = check_mask("attend", mask, shape, query.device)
     if bias is not None:
         source.bias = bias = check_bias(bias, shape)
-    if keep_weights:
+    if keep_weights or _plain_is_faster(query, key, value, shape):
         weights = Weights(source).dense()
         if source.grouped:
             value = value.repeat_interleave(shape[1] // value.shape[1], dim=1)
@@ -193,6 +196,16 @@ def check_bias(bias: Tensor, shape: torch.Size) -> Tensor:
             "all. Add the missing axes with bias.unsqueeze(…)."
         )
     return bias
+
+
+def _plain_is_faster(query: Tensor, key: Tensor, value: Tensor, shape: torch.Size) -> bool:
+    """Whether to train on sequences so short that the fused kernel's backward gains nothing over plain products."""
+    if shape[-2] * shape[-1] > _SHORT or query.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    if not torch.is_grad_enabled() or not (query.requires_grad or key.requires_grad or value.requires_grad):
+        return False
+    # In half precision the fused kernel keeps more digits.
+    return query.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
 
 
 def _worth_a_band(
