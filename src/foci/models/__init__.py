@@ -1,0 +1,1 @@
+"""Whole models: mechanisms and layers put together as the papers did."""
