@@ -48,6 +48,7 @@ PEERS = {
         note="with an empty module in place of torchaudio, which has no build for this torch and is not used here",
     ),
     "espnet": Peer(("espnet==202511",), alone=True, needs=("packaging", "scipy")),
+    "ctranslate2": Peer(("ctranslate2==4.8.4",)),
     "eole": Peer(("eole==0.6.4",), alone=True),
 }
 

@@ -14,11 +14,12 @@ PEERS = {
     "alibi": ("torch", "x-transformers"),
     "crf": ("pytorch-crf",),
     "ntm": ("torch",),
+    "decode": ("transformers", "ctranslate2"),
     "curves": ("torch",),
 }
 """The groups in the order of the report, and whom each compares with."""
 
-FULL_RUN_ONLY = ("transformers", "espnet", "eole")
+FULL_RUN_ONLY = ("transformers", "ctranslate2", "espnet", "eole")
 """Peers that a quick run leaves out: importing them takes long, and others compute alike."""
 
 

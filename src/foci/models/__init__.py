@@ -1,1 +1,1 @@
-"""Models: one file an architecture, built from the mechanisms and layers below."""
+"""Whole networks, one a file, with the three calls of `foci.layers.seq2seq`."""

@@ -1,0 +1,174 @@
+"""What a decoder remembers while several hypotheses of one source grow: each token's key and value, stored once.
+
+    position t, source b:   cells  | a | b c | d e | …        hypotheses:  a-b-d,  a-b-e
+                            path of a-b-e   1   1 0   0 1
+
+A beam search would have to copy the keys and values of every hypothesis whenever one of them goes on in two ways.
+Here all hypotheses of a source share its cells, and each has a ``path``: which cells are its own past. Reordering the
+hypotheses reorders paths, one byte a cell, and attention reads the shared cells under the paths as a mask. Cells that
+are on no path any more are cleared away whenever room for new ones has to be made.
+
+Complexity: a step O(K · cells · D) a source; reordering O(K · cells) bytes instead of O(K · length · D) numbers
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from foci.errors import ShapeError
+
+_ROOM = 16
+"""For how many steps room is made at a time."""
+
+
+class Cells(NamedTuple):
+    """The keys and values ``(B, H, cells, K)`` of one layer, the new ones last."""
+
+    key: Float[Tensor, "B H cells K"]
+    value: Float[Tensor, "B H cells K"]
+
+
+class _Store:
+    """Room for the cells of one layer, and how much of it is written: a later writer must not overwrite another's."""
+
+    def __init__(self, key: Tensor, value: Tensor, written: int) -> None:
+        self.key = key
+        self.value = value
+        self.written = written
+
+
+class TreeCache:
+    """The pasts of all hypotheses, for every layer of a decoder.
+
+    It is never changed: `grow` gives the cache of the next step, into which `append` writes each layer's cells; the old
+    one can still be grown in another way. `select` chooses hypotheses.
+
+    Example:
+        >>> import torch
+        >>> cache = TreeCache(layers=1, rows=2).grow(sources=2)     # two sources, one hypothesis each
+        >>> key = torch.zeros(2, 3, 1, 5)                           # (source, head, hypothesis, feature)
+        >>> cache.append(0, key, key).key.shape
+        torch.Size([2, 3, 1, 5])
+        >>> cache = cache.select(torch.tensor([0, 0, 1, 1])).grow(sources=2)        # two hypotheses each
+        >>> key = torch.zeros(2, 3, 2, 5)
+        >>> cache.append(0, key, key).key.shape, cache.mask.int().tolist()[0]
+        (torch.Size([2, 3, 3, 5]), [[1, 1, 0], [1, 0, 1]])
+    """
+
+    def __init__(self, layers: int, rows: int, device: torch.device | None = None) -> None:
+        self.steps = 0
+        self.rows = rows
+        self._device = device
+        self._stores: list[_Store | None] = [None] * layers
+        self._cells = 0  # of each source, in use
+        self._path: Tensor | None = None  # (rows, cells), None while every cell is on every path
+        self._source: Tensor | None = None  # the stores' row of each hypothesis; None: hypothesis n has row n // width
+        self._width = 1  # hypotheses a source, as of the last step
+
+    @property
+    def mask(self) -> Bool[Tensor, "B K cells"] | None:
+        """Who may read what, None when each hypothesis may read all cells of its source."""
+        return None if self._path is None else self._path.view(-1, self._width, self._cells)
+
+    def select(self, index: Int[Tensor, " N"]) -> TreeCache:
+        """The cache of these hypotheses, in this order; a hypothesis may come several times."""
+        chosen = self._copy()
+        chosen.rows = index.shape[0]
+        chosen._path = None if self._path is None else self._path.index_select(0, index)
+        if self._source is None:
+            chosen._source = torch.div(index, self._width, rounding_mode="floor")
+        else:
+            chosen._source = self._source.index_select(0, index)
+        return chosen
+
+    def grow(self, sources: int) -> TreeCache:
+        """The cache of the next step, with one new cell for each hypothesis of so many sources."""
+        width = max(1, self.rows // max(1, sources))
+        if self.rows != sources * width:
+            raise ShapeError(
+                f"TreeCache: there are {self.rows} hypotheses of {sources} sources, expected equally many of each. "
+                "Row b · K + k is hypothesis k of source b."
+            )
+        grown = self._copy()
+        grown._width = width
+        if grown._path is None and width > 1:
+            grown._path = torch.ones(grown.rows, grown._cells, dtype=torch.bool, device=self._device)
+        left = grown._sources_left(sources)
+        if left is not None or any(
+            store is not None and store.key.shape[2] < grown._cells + width for store in grown._stores
+        ):
+            grown._make_room(left)
+        if grown._path is not None:
+            own = torch.eye(width, dtype=torch.bool, device=self._device).repeat(sources, 1)
+            grown._path = torch.cat([grown._path, own], dim=1)
+        grown._cells += width
+        grown.steps += 1
+        return grown
+
+    def append(self, layer: int, key: Float[Tensor, "B H width K"], value: Float[Tensor, "B H width K"]) -> Cells:
+        """Write a layer's new cells; all its cells, those before included."""
+        begin, end = self._cells - self._width, self._cells
+        store = self._stores[layer]
+        if store is None:
+            store = _Store(self._room(key, begin), self._room(value, begin), begin)
+        elif store.written > begin or torch.is_grad_enabled():
+            # Another has gone on from here, or autograd keeps what was read: write into a store of one's own.
+            store = self._moved(store, None, None, begin)
+        self._stores[layer] = store
+        store.key[:, :, begin:end] = key
+        store.value[:, :, begin:end] = value
+        store.written = end
+        return Cells(store.key[:, :, :end], store.value[:, :, :end])
+
+    def _copy(self) -> TreeCache:
+        copy = TreeCache(0, self.rows, self._device)
+        copy.__dict__.update(self.__dict__)
+        copy._stores = list(self._stores)
+        return copy
+
+    def _sources_left(self, sources: int) -> Tensor | None:
+        """The stores' rows of the sources that are left, None when they are all there and in place."""
+        if self._source is None:
+            return None
+        rows = self._source.view(sources, self._width)[:, 0]
+        self._source = None
+        stored = next((store.key.shape[0] for store in self._stores if store is not None), sources)
+        if stored == sources and torch.equal(rows, torch.arange(sources, device=rows.device)):
+            return None
+        return rows
+
+    def _make_room(self, left: Tensor | None) -> None:
+        """Larger stores, of the sources left, without the cells that are on no path."""
+        kept: Tensor | None = None
+        if self._path is not None:
+            paths = self._path.view(-1, self._width, self._cells)
+            alive = paths.any(dim=1)
+            self._cells = int(alive.sum(dim=1).amax()) if alive.numel() else 0
+            kept = alive.int().argsort(dim=1, descending=True, stable=True)[:, : self._cells]
+            self._path = paths.gather(2, kept.unsqueeze(1).expand(-1, self._width, -1)).flatten(0, 1)
+        self._stores = [
+            None if store is None else self._moved(store, left, kept, self._cells) for store in self._stores
+        ]
+
+    def _moved(self, store: _Store, left: Tensor | None, kept: Tensor | None, count: int) -> _Store:
+        """The first ``count`` cells, or those kept, of the sources left, in a store with room for more."""
+
+        def move(cells: Tensor) -> Tensor:
+            if left is not None:
+                cells = cells.index_select(0, left)
+            room = self._room(cells, count)
+            if kept is None:
+                room[:, :, :count] = cells[:, :, :count]
+            else:
+                index = kept[:, None, :, None].expand(-1, cells.shape[1], -1, cells.shape[3])
+                room[:, :, :count] = cells.gather(2, index)
+            return room
+
+        return _Store(move(store.key), move(store.value), count)
+
+    def _room(self, like: Tensor, count: int) -> Tensor:
+        return like.new_empty(*like.shape[:2], count + self._width * _ROOM, like.shape[3])

@@ -1,0 +1,70 @@
+"""Tokens as vectors with their positions: the input of a Transformer's encoder and of its decoder.
+
+    x_p = dropout(sqrt(D) · E[token_p] + PE[p])
+
+Paper: Attention Is All You Need (Vaswani et al., 2017), sections 3.4, 3.5 and 5.4
+Names: E = table.weight, PE = positions, d_model = model_dim
+Complexity: O(L · D)
+Differs: learned positions are an option, as in the paper's table 3 row E.
+"""
+
+from __future__ import annotations
+
+import math
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from foci.errors import ConfigError, ShapeError, unknown_name
+from foci.layers.positions import LearnedPositions, SinusoidalPositions
+
+
+class TokenEmbedding(nn.Module):
+    """Look tokens up, scale them, add where they stand.
+
+    Arguments:
+        table: the embeddings; give one table to several modules to share it.
+        positions: "sinusoidal" (any length) or "learned".
+        max_length: the number of learned positions.
+        scale: multiply the embeddings by sqrt(D).
+        dropout: share of the features dropped in training.
+
+    Example:
+        >>> import torch
+        >>> TokenEmbedding(nn.Embedding(7, 4))(torch.tensor([[1, 5, 2]])).shape
+        torch.Size([1, 3, 4])
+    """
+
+    def __init__(
+        self,
+        table: nn.Embedding,
+        *,
+        positions: str = "sinusoidal",
+        max_length: int | None = None,
+        scale: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        model_dim = table.embedding_dim
+        self.table = table
+        self.scale = math.sqrt(model_dim) if scale else 1.0
+        self.dropout = nn.Dropout(dropout)
+        self.positions: SinusoidalPositions | LearnedPositions
+        if positions == "sinusoidal":
+            self.positions = SinusoidalPositions(model_dim)
+        elif positions == "learned":
+            if max_length is None:
+                raise ConfigError("TokenEmbedding: learned positions are a table and need max_length.")
+            self.positions = LearnedPositions(max_length, model_dim)
+        else:
+            raise unknown_name("kind of positions", positions, ("sinusoidal", "learned"))
+
+    def forward(self, tokens: Int[Tensor, "B L"], start: int = 0) -> Float[Tensor, "B L D"]:
+        """The embedded tokens; ``start`` is how many came before (while decoding)."""
+        if tokens.dim() != 2 or tokens.is_floating_point():
+            raise ShapeError(
+                f"TokenEmbedding: tokens has shape {tuple(tokens.shape)} and dtype {tokens.dtype}, expected whole "
+                "numbers of shape (batch, position)."
+            )
+        embedded: Tensor = self.dropout(self.positions(self.table(tokens) * self.scale, start))
+        return embedded

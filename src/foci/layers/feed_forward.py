@@ -1,0 +1,56 @@
+"""The position-wise feed-forward network: every position goes through the same two layers, on its own.
+
+    FFN(x) = max(0, x W₁ + b₁) W₂ + b₂
+
+Paper: Attention Is All You Need (Vaswani et al., 2017), eq. 2
+Names: W_1 = inner_layer, W_2 = outer_layer, d_ff = hidden_dim
+Complexity: O(L · D · d_ff)
+Differs: GELU is an option, and so is dropout between the layers; the paper has neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from foci.errors import check_shape, unknown_name
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
+
+
+class FeedForward(nn.Module):
+    """Widen each position to ``hidden_dim``, bend, and bring it back.
+
+    Arguments:
+        model_dim: size of input and output.
+        hidden_dim: size in between.
+        activation: "relu" or "gelu".
+        dropout: share of the inner features dropped in training.
+
+    Example:
+        >>> import torch
+        >>> FeedForward(4, 8)(torch.zeros(2, 3, 4)).shape
+        torch.Size([2, 3, 4])
+    """
+
+    def __init__(self, model_dim: int, hidden_dim: int, *, activation: str = "relu", dropout: float = 0.0) -> None:
+        super().__init__()
+        if activation not in ACTIVATIONS:
+            raise unknown_name("activation", activation, ACTIVATIONS)
+        self.model_dim = model_dim
+        self.activation = activation
+        self.inner_layer = nn.Linear(model_dim, hidden_dim)
+        self.outer_layer = nn.Linear(hidden_dim, model_dim)
+        self.dropout = nn.Dropout(dropout)
+        for layer in (self.inner_layer, self.outer_layer):
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
+        """Each position on its own."""
+        check_shape("FeedForward", "x", x, "…", self.model_dim)
+        output: Tensor = self.outer_layer(self.dropout(ACTIVATIONS[self.activation](self.inner_layer(x))))
+        return output

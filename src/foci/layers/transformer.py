@@ -1,0 +1,198 @@
+"""The two layers a Transformer is stacked from: encoder and decoder.
+
+    post-norm (2017)    x ← LayerNorm(x + dropout(sublayer(x)))
+    pre-norm            x ← x + dropout(sublayer(LayerNorm(x)))
+
+    encoder: self-attention, feed-forward      decoder: causal self-attention, cross-attention, feed-forward
+
+Paper: Attention Is All You Need (Vaswani et al., 2017), sections 3.1 and 5.4; pre-norm: On Layer Normalization in the
+    Transformer Architecture (Xiong et al., 2020), table 1
+Names: d_model = model_dim, h = num_heads, d_ff = hidden_dim, P_drop = dropout
+Complexity: O(L · S · D + L · D · (D + d_ff)) a layer
+Differs: dropout of the attention weights and inside the feed-forward network are options; both are 0 in the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from foci.functional.attend import attend
+from foci.layers.cache import Cells, TreeCache
+from foci.layers.feed_forward import FeedForward
+from foci.mechanisms.heads import MultiHeadAttention
+from foci.mechanisms.heads.multi_head import ProjectedMemory
+from foci.results import Attended, Weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """What all layers of a Transformer have in common.
+
+    Arguments:
+        model_dim: size of every position.
+        num_heads: heads of every attention.
+        hidden_dim: inner size of the feed-forward network.
+        norm: "post" (2017) or "pre", where LayerNorm stands.
+        dropout: of every sublayer's output.
+        attention_dropout: of the attention weights.
+        feed_forward_dropout: between the two layers of the feed-forward network.
+        activation: of the feed-forward network, "relu" or "gelu".
+        score: of every attention, as `MultiHeadAttention` takes it.
+        normalise: of every attention.
+        bias: give the attentions' projections a bias.
+    """
+
+    model_dim: int
+    num_heads: int
+    hidden_dim: int
+    norm: str = "post"
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    feed_forward_dropout: float = 0.0
+    activation: str = "relu"
+    score: str = "scaled_dot"
+    normalise: str = "softmax"
+    bias: bool = True
+
+    def attention(self, *, causal: bool = False) -> MultiHeadAttention:
+        """A new attention."""
+        attention = MultiHeadAttention(
+            self.model_dim,
+            self.num_heads,
+            causal=causal,
+            score=self.score,
+            normalise=self.normalise,
+            dropout=self.attention_dropout,
+            bias=self.bias,
+        )
+        nn.init.xavier_uniform_(attention.output_layer.weight)
+        if self.bias:
+            nn.init.zeros_(attention.output_layer.bias)
+        return attention
+
+    def feed_forward(self) -> FeedForward:
+        """A new feed-forward network."""
+        return FeedForward(
+            self.model_dim, self.hidden_dim, activation=self.activation, dropout=self.feed_forward_dropout
+        )
+
+
+class Sublayer(nn.Module):
+    """The residual connection, dropout and LayerNorm around whatever a layer computes."""
+
+    def __init__(self, block: Block) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(block.model_dim)
+        self.dropout = nn.Dropout(block.dropout)
+        self.first = block.norm == "pre"
+
+    def forward(self, x: Float[Tensor, "B L D"], compute: Callable[[Tensor], Tensor]) -> Float[Tensor, "B L D"]:
+        """``compute`` of x, added to x."""
+        if self.first:
+            added: Tensor = x + self.dropout(compute(self.norm(x)))
+            return added
+        normalised: Tensor = self.norm(x + self.dropout(compute(x)))
+        return normalised
+
+
+class EncoderLayer(nn.Module):
+    """Every position reads all others, then thinks for itself.
+
+    Example:
+        >>> import torch
+        >>> layer = EncoderLayer(Block(model_dim=6, num_heads=2, hidden_dim=8))
+        >>> output, weights = layer(torch.zeros(2, 5, 6))
+        >>> output.shape, weights.shape
+        (torch.Size([2, 5, 6]), torch.Size([2, 2, 5, 5]))
+    """
+
+    def __init__(self, block: Block) -> None:
+        super().__init__()
+        self.self_attention = block.attention()
+        self.feed_forward = block.feed_forward()
+        self.around_self = Sublayer(block)
+        self.around_feed_forward = Sublayer(block)
+
+    def forward(
+        self, x: Float[Tensor, "B S D"], mask: Bool[Tensor, "B 1 S"] | None = None
+    ) -> tuple[Float[Tensor, "B S D"], Weights]:
+        """The positions, and the handle on what they read."""
+        read: list[Weights] = []
+
+        def attend_to_all(x: Tensor) -> Tensor:
+            attended: Attended = self.self_attention(x, x, mask=mask)
+            read.append(attended.weights)
+            return attended.output
+
+        x = self.around_self(x, attend_to_all)
+        return self.around_feed_forward(x, self.feed_forward), read[0]
+
+
+class DecoderLayer(nn.Module):
+    """Every position reads those before it, then the source, then thinks for itself.
+
+    Example:
+        >>> import torch
+        >>> layer = DecoderLayer(Block(model_dim=6, num_heads=2, hidden_dim=8))
+        >>> source = layer.cross_attention.prepare(torch.zeros(2, 7, 6))
+        >>> output, itself, cross = layer(torch.zeros(2, 5, 6), source)
+        >>> output.shape, itself.shape, cross.shape
+        (torch.Size([2, 5, 6]), torch.Size([2, 2, 5, 5]), torch.Size([2, 2, 5, 7]))
+    """
+
+    def __init__(self, block: Block) -> None:
+        super().__init__()
+        self.self_attention = block.attention(causal=True)
+        self.cross_attention = block.attention()
+        self.feed_forward = block.feed_forward()
+        self.around_self = Sublayer(block)
+        self.around_cross = Sublayer(block)
+        self.around_feed_forward = Sublayer(block)
+
+    def forward(
+        self, x: Float[Tensor, "B T D"], source: ProjectedMemory
+    ) -> tuple[Float[Tensor, "B T D"], Weights, Weights]:
+        """All positions of the target at once; the handles on what they read of themselves and of the source."""
+        read: list[Weights] = []
+
+        def attend_to_past(x: Tensor) -> Tensor:
+            attended: Attended = self.self_attention(x, x)
+            read.append(attended.weights)
+            return attended.output
+
+        x = self.around_self(x, attend_to_past)
+        x, cross = self._finish(x, source)
+        return x, read[0], cross
+
+    def step(
+        self, x: Float[Tensor, "B K D"], source: ProjectedMemory, cache: TreeCache, layer: int
+    ) -> tuple[Float[Tensor, "B K D"], Weights]:
+        """The next position of K hypotheses of each source. ``layer`` is this layer's place in the cache."""
+        x = self.around_self(x, lambda x: self._attend_to_cells(x, cache, layer))
+        return self._finish(x, source)
+
+    def _finish(self, x: Tensor, source: ProjectedMemory) -> tuple[Tensor, Weights]:
+        read: list[Weights] = []
+
+        def attend_to_source(x: Tensor) -> Tensor:
+            output, weights, _ = self.cross_attention.read(x, source)
+            read.append(weights)
+            return output
+
+        x = self.around_cross(x, attend_to_source)
+        return self.around_feed_forward(x, self.feed_forward), read[0]
+
+    def _attend_to_cells(self, x: Tensor, cache: TreeCache, layer: int) -> Tensor:
+        attention = self.self_attention
+        new = attention.prepare(x)
+        cells: Cells = cache.append(layer, new.key, new.value)
+        query = attention.query_layer(x).unflatten(-1, (attention.num_heads, -1)).transpose(1, 2)
+        # Not attention.read: its causal order is that of positions in a row, and these hypotheses form a tree.
+        mask = None if cache.mask is None else cache.mask.unsqueeze(1)
+        read = attend(query, cells.key, cells.value, mask, score=attention.score, normalise=attention.normalise)
+        output: Tensor = attention.output_layer(read.output.transpose(1, 2).flatten(2))
+        return output

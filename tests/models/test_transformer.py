@@ -1,0 +1,307 @@
+"""The Transformer: against torch's own with the same weights, teacher forcing against steps, and its parts."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import foci
+from foci.decoding import Limits, beam, greedy, select
+from foci.errors import ConfigError, ShapeError
+from foci.functional.positions import sinusoid
+from foci.layers.cache import TreeCache
+from foci.layers.quantise import QuantisedLinear, quantise
+from foci.mechanisms.heads import MultiHeadAttention
+from foci.models.transformer import PRESETS, Transformer
+
+SIZES = {"model_dim": 12, "num_heads": 3, "hidden_dim": 17, "num_layers": 2}
+
+
+def a_model(**options: object) -> Transformer:
+    torch.manual_seed(0)
+    return Transformer(23, 19, **{**SIZES, "dropout": 0.0, **options}).double().eval()  # type: ignore[arg-type]
+
+
+def a_batch() -> tuple[Tensor, Tensor, Tensor]:
+    torch.manual_seed(1)
+    source = torch.randint(4, 23, (5, 7))
+    valid = torch.arange(7) < torch.tensor([[7], [3], [1], [5], [0]])
+    target = torch.randint(4, 19, (5, 6))
+    target[:, 0] = 1
+    return source, valid, target
+
+
+def torch_layers(model: Transformer, norm_first: bool) -> nn.Transformer:
+    """torch's Transformer with our parameters; its embeddings are outside of it."""
+    peer = nn.Transformer(12, 3, 2, 2, 17, 0.0, batch_first=True, norm_first=norm_first, dtype=torch.float64)
+    if not norm_first:  # torch always ends its stacks in a LayerNorm; the paper does so only inside of the layers
+        peer.encoder.norm = peer.decoder.norm = None
+
+    def copy_attention(ours: MultiHeadAttention, theirs: nn.MultiheadAttention) -> None:
+        layers = (ours.query_layer, ours.key_layer, ours.value_layer)
+        theirs.in_proj_weight.copy_(torch.cat([layer.weight for layer in layers]))
+        theirs.in_proj_bias.copy_(torch.cat([layer.bias for layer in layers]))
+        theirs.out_proj.load_state_dict(ours.output_layer.state_dict())
+
+    with torch.no_grad():
+        for ours, theirs in zip([*model.encoder, *model.decoder], [*peer.encoder.layers, *peer.decoder.layers]):
+            copy_attention(ours.self_attention, theirs.self_attn)
+            norms = [ours.around_self.norm, ours.around_feed_forward.norm]
+            if hasattr(ours, "cross_attention"):
+                copy_attention(ours.cross_attention, theirs.multihead_attn)
+                norms.insert(1, ours.around_cross.norm)
+            for number, norm in enumerate(norms, start=1):
+                getattr(theirs, f"norm{number}").load_state_dict(norm.state_dict())
+            theirs.linear1.load_state_dict(ours.feed_forward.inner_layer.state_dict())
+            theirs.linear2.load_state_dict(ours.feed_forward.outer_layer.state_dict())
+    return peer.eval()
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_it_is_torchs_transformer(norm: str) -> None:
+    model = a_model(norm=norm)
+    for parameter in model.parameters():  # biases and norms too, which begin as zeros and ones
+        nn.init.normal_(parameter, std=0.5)
+    peer = torch_layers(model, norm == "pre")
+    if norm == "pre":
+        peer.encoder.norm.load_state_dict(model.encoder_norm.state_dict())
+        peer.decoder.norm.load_state_dict(model.decoder_norm.state_dict())
+    source, valid, target = (part[:4] for part in a_batch())  # torch has no sources of length 0
+
+    def embed(table: nn.Embedding, tokens: Tensor) -> Tensor:
+        return table(tokens) * 12**0.5 + sinusoid(tokens.shape[1], 12, dtype=torch.float64)
+
+    table = model.target_embedding.table
+    expected = peer(
+        embed(model.source_embedding.table, source),
+        embed(table, target),
+        tgt_mask=nn.Transformer.generate_square_subsequent_mask(6, dtype=torch.float64),
+        src_key_padding_mask=~valid,
+        memory_key_padding_mask=~valid,
+    )
+    predicted = model(source, valid, target)
+    torch.testing.assert_close(predicted.logits, expected @ table.weight.T)
+    assert set(predicted.attentions) == {
+        f"{part}.{n}.{kind}"
+        for n in (0, 1)
+        for part, kind in (("encoder", "self"), ("decoder", "self"), ("decoder", "cross"))
+    }
+
+
+OPTIONS = [
+    {},
+    {"norm": "pre", "positions": "learned", "max_length": 31},
+    {"normalise": "sparsemax", "score": "cosine", "activation": "gelu", "tie_output": False},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_steps_are_teacher_forcing(options: dict[str, object]) -> None:
+    model = a_model(**options)
+    source, valid, _ = a_batch()
+    target = torch.randint(4, 19, (5, 21))  # longer than the room a cache begins with
+    predicted = model(source, valid, target)
+    with torch.no_grad():
+        memory, state = model.start(source, valid)
+        for t in range(21):
+            logits, state, attention = model.step(target[:, t], memory, state)
+            torch.testing.assert_close(logits, predicted.logits[:, t])
+            assert attention is not None
+            cross = predicted.attentions["decoder.1.cross"].dense()[:, :, t : t + 1]
+            torch.testing.assert_close(attention.dense(), cross)
+            assert attention.shape == cross.shape
+
+
+def test_steps_after_reordering_and_dropping() -> None:
+    model = a_model()
+    source, valid, _ = a_batch()
+    generator = torch.Generator().manual_seed(3)
+    left = torch.arange(5)
+    with torch.no_grad():
+        memory, state = model.start(source, valid)
+        past = torch.full((5, 1), 1)
+        for t in range(30):
+            width = past.shape[0] // len(left)
+            logits, state, attention = model.step(past[:, -1], memory, state)
+            rows = left.repeat_interleave(width)
+            predicted = model(source[rows], valid[rows], past)
+            torch.testing.assert_close(logits, predicted.logits[:, -1])
+            assert attention is not None
+            torch.testing.assert_close(
+                attention.mean_heads().dense(), predicted.attentions["decoder.1.cross"].mean_heads().rows([t])
+            )
+            new_width = [1, 3, 4][t] if t < 3 else 4
+            parents = torch.randint(0, width, (len(left), new_width), generator=generator)
+            index = parents + torch.arange(len(left)).unsqueeze(1) * width
+            if t in (4, 9, 10):
+                kept = torch.tensor([True] + [i != 1 for i in range(1, len(left))])
+                left, index = left[kept], index[kept]
+                memory = select(memory, kept.nonzero().squeeze(1))
+            state = select(state, index.flatten())
+            past = past[index.flatten()]
+            past = torch.cat([past, torch.randint(4, 19, (past.shape[0], 1), generator=generator)], dim=1)
+    assert len(left) == 2
+
+
+def test_a_state_can_be_continued_in_two_ways() -> None:
+    model = a_model()
+    source, valid, target = a_batch()
+    with torch.no_grad():
+        memory, state = model.start(source, valid)
+        state = model.step(target[:, 0], memory, state).state
+        one = model.step(target[:, 1], memory, state).state
+        model.step(target[:, 2], memory, state)  # must leave what `one` remembers alone
+        logits = model.step(target[:, 2], memory, one).logits
+    torch.testing.assert_close(logits, model(source, valid, target).logits[:, 2])
+
+
+def test_steps_have_gradients() -> None:
+    model = a_model()
+    source, valid, target = a_batch()
+    memory, state = model.start(source, valid)
+    logits = []
+    for t in range(4):
+        logit, state, _ = model.step(target[:, t], memory, state)
+        logits.append(logit)
+    weights = list(model.parameters())
+    found = torch.autograd.grad(torch.stack(logits, dim=1).square().sum(), weights)
+    expected = torch.autograd.grad(model(source, valid, target[:, :4]).logits.square().sum(), weights)
+    torch.testing.assert_close(found, expected)
+
+
+def test_padded_is_alone() -> None:
+    model = a_model()
+    source, valid, target = a_batch()
+    together = model(source, valid, target).logits
+    for row, size in enumerate(valid.sum(dim=1).tolist()):
+        alone = model(source[row : row + 1, :size], valid[row : row + 1, :size], target[row : row + 1])
+        torch.testing.assert_close(alone.logits[0], together[row])
+    assert together.isfinite().all()
+
+
+def test_an_empty_batch() -> None:
+    model = a_model()
+    source, valid, target = (part[:0] for part in a_batch())
+    assert model(source, valid, target).logits.shape == (0, 6, 19)
+    memory, state = model.start(source, valid)
+    assert model.step(target[:, 0], memory, state).logits.shape == (0, 19)
+
+
+def test_it_overfits_a_batch_and_decodes_it() -> None:
+    torch.manual_seed(0)
+    model = Transformer(23, 19, **{**SIZES, "model_dim": 24}, dropout=0.0, norm="pre")
+    source, valid, target = (part[:4] for part in a_batch())
+    target = torch.cat([target, torch.full((4, 1), 2)], dim=1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    for _ in range(60):
+        logits = model(source, valid, target[:, :-1]).logits
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss < 0.05
+    model.eval()
+    for found in (greedy(model, source, valid), beam(model, source, valid, size=4, coverage_penalty=0.1)):
+        assert [h[0].tokens for h in found] == target[:, 1:-1].tolist()
+        assert all(h[0].finished for h in found)
+
+
+def test_beams_of_a_batch_are_those_of_its_sentences() -> None:
+    model = a_model()
+    nn.init.normal_(model.target_embedding.table.weight, std=0.6)
+    source, valid, _ = a_batch()
+    options = {"size": 4, "n_best": 3, "coverage_penalty": 0.1, "limits": Limits(max_length=25)}
+    together = beam(model, source, valid, **options)  # type: ignore[arg-type]
+    for row, size in enumerate(valid.sum(dim=1).tolist()):
+        (alone,) = beam(model, source[row : row + 1, :size], valid[row : row + 1, :size], **options)  # type: ignore[arg-type]
+        assert [h.tokens for h in alone] == [h.tokens for h in together[row]]
+        assert [h.score for h in alone] == pytest.approx([h.score for h in together[row]])
+
+
+def test_embeddings_are_shared_as_asked() -> None:
+    apart = Transformer(19, 19, **SIZES)
+    assert apart.source_embedding.table is not apart.target_embedding.table
+    assert apart.output_layer.weight is apart.target_embedding.table.weight
+    one = Transformer(19, 19, **SIZES, share_embeddings=True, tie_output=False)
+    assert one.source_embedding.table is one.target_embedding.table
+    assert one.output_layer.weight is not one.target_embedding.table.weight
+
+
+def test_presets() -> None:
+    with torch.device("meta"):
+        counts = {
+            name: sum(p.numel() for p in Transformer(37000, 37000, share_embeddings=True, **preset).parameters())
+            for name, preset in PRESETS.items()
+        }
+    assert counts["base"] == 63_082_496  # the paper: 65 million
+    assert PRESETS["tiny"] == {"model_dim": 128, "num_heads": 4, "hidden_dim": 256, "num_layers": 4, "dropout": 0.3}
+
+
+def test_record_sees_every_attention() -> None:
+    model = a_model()
+    source, valid, target = a_batch()
+    with foci.record(model) as tape:
+        predicted = model(source, valid, target)
+    torch.testing.assert_close(
+        tape["decoder.1.cross_attention"].dense(), predicted.attentions["decoder.1.cross"].dense()
+    )
+
+
+def test_quantised_is_near() -> None:
+    torch.manual_seed(0)
+    model = Transformer(97, 97, model_dim=64, num_heads=4, hidden_dim=128, num_layers=2, share_embeddings=True).eval()
+    source = torch.randint(4, 97, (3, 5))
+    target = torch.randint(4, 97, (3, 7))
+    before = copy.deepcopy(model.state_dict())
+    small = quantise(model, least_weights=0)
+    assert sum(isinstance(module, QuantisedLinear) for module in small.modules()) == 2 * (4 + 2) + 2 * (8 + 2) + 1
+    with torch.no_grad():
+        exact, rounded = (m(source, source > 0, target).logits for m in (model, small))
+    error = (exact - rounded).std() / exact.std()
+    assert 0 < error < 0.05
+    assert small.target_embedding.table.weight is model.target_embedding.table.weight
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    untouched = quantise(model)
+    assert not any(isinstance(module, QuantisedLinear) for module in untouched.modules())
+
+
+def test_quantised_needs_a_float32_layer() -> None:
+    with pytest.raises(ConfigError, match=r"the weight is torch.float64 on cpu, expected torch.float32"):
+        QuantisedLinear(nn.Linear(3, 2).double())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"share_embeddings": True}, "23 and 19 tokens"),
+        ({"norm": "prae"}, "'pre'"),
+        ({"positions": "learned"}, "need max_length"),
+        ({"positions": "sinusoid"}, "'sinusoidal'"),
+        ({"activation": "rellu"}, "'relu'"),
+    ],
+)
+def test_wrong_options(options: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        a_model(**options)
+
+
+def test_wrong_shapes() -> None:
+    model = a_model()
+    source, valid, target = a_batch()
+    with pytest.raises(ShapeError, match=r"source_valid has shape \(5, 6\), expected \(batch, position\) = \(5, 7\)"):
+        model(source, valid[:, 1:], target)
+    with pytest.raises(ShapeError, match=r"target has shape \(4, 6\), expected .* batch of 5"):
+        model(source, valid, target[1:])
+    with pytest.raises(ShapeError, match=r"tokens has shape \(5,\)"):
+        model.target_embedding(target[:, 0])
+    with pytest.raises(ShapeError, match="there are 5 hypotheses of 2 sources"):
+        TreeCache(1, 5).grow(sources=2)
+
+
+@pytest.mark.slow
+def test_it_compiles() -> None:
+    model = a_model()
+    source, valid, target = a_batch()
+    compiled = torch.compile(lambda *batch: model(*batch).logits, fullgraph=True)
+    torch.testing.assert_close(compiled(source, valid, target), model(source, valid, target).logits)
