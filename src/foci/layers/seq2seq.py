@@ -12,14 +12,12 @@ The hypotheses of one source share its row of the memory, which is never copied 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from foci.results import Rows, Source, Weights, exportable
+from foci.results import Weights, exportable
 
 
 @exportable
@@ -59,31 +57,3 @@ class Seq2Seq(Protocol):
 
     def step(self, token: Int[Tensor, " N"], memory: Any, state: Any) -> Stepped:
         """The scores of what follows ``token``."""
-
-
-def for_each_hypothesis(weights: Weights) -> Weights:
-    """The handle ``(B · K, [H,] 1, S)`` of weights ``(B, [H,] K, S)`` that K hypotheses of each source read with."""
-    return Weights(_EachHypothesis(weights.source))
-
-
-@dataclass(eq=False)
-class _EachHypothesis:
-    """The rows of another source, each as a batch row of its own."""
-
-    of: Source
-
-    @property
-    def device(self) -> torch.device:
-        return self.of.device
-
-    @property
-    def shape(self) -> torch.Size:
-        batch, *heads, rows, size = self.of.shape
-        return torch.Size((batch * rows, *heads, 1, size))
-
-    def rows(self, index: Rows) -> Tensor:
-        weights = self.of.rows(slice(None)).movedim(-2, 1).flatten(0, 1)
-        return weights.unsqueeze(-2)[..., index, :]
-
-    def heads(self, index: int | slice | Tensor) -> _EachHypothesis:
-        return _EachHypothesis(self.of.heads(index))

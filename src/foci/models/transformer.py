@@ -21,7 +21,8 @@ from foci import masks
 from foci.errors import ConfigError, ShapeError, check_valid, unknown_name
 from foci.layers.cache import TreeCache
 from foci.layers.embedding import TokenEmbedding
-from foci.layers.seq2seq import Predicted, Stepped, for_each_hypothesis
+from foci.layers.hypotheses import as_rows
+from foci.layers.seq2seq import Predicted, Stepped
 from foci.layers.transformer import Block, DecoderLayer, EncoderLayer
 from foci.mechanisms.heads.multi_head import ProjectedMemory
 from foci.results import Weights
@@ -171,7 +172,7 @@ class Transformer(nn.Module):
         for number, (layer, read) in enumerate(zip(self._decoder_layers, memory.layers)):
             x, cross = layer.step(x, read, cache, number)
         logits = self.output_layer(self.decoder_norm(x).flatten(0, 1))
-        return Stepped(logits, cache, None if cross is None else for_each_hypothesis(cross))
+        return Stepped(logits, cache, None if cross is None else as_rows(cross))
 
     def _encode(
         self, source: Tensor, source_valid: Tensor, mask: Tensor | None, attentions: dict[str, Weights]
