@@ -1,12 +1,12 @@
 """Fast paths: each equals its plain form in values and gradients, is chosen automatically, and may be missing.
 
 `additive` is the score of additive attention without the B×L×S×A tensor; `prepare_key` does a decoder's part of
-it that no step changes. `crf` has the sums and the best sequences of a linear chain. `status` tells which C++
-kernels are active, and why (not).
+it that no step changes. `crf` has the sums and the best sequences of a linear chain, `ntm` a step of a Neural Turing
+Machine's memory. `status` tells which C++ kernels are active, and why (not).
 """
 
-from foci.functional.kernels import crf
+from foci.functional.kernels import crf, ntm
 from foci.functional.kernels.additive import additive, prepare_key
 from foci.functional.kernels.build import KernelStatus, status
 
-__all__ = ["KernelStatus", "additive", "crf", "prepare_key", "status"]
+__all__ = ["KernelStatus", "additive", "crf", "ntm", "prepare_key", "status"]
