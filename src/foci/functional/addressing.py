@@ -6,6 +6,7 @@
     sharpen      w'(i) = w(i)^γ / Σ_j w(j)^γ                      eq. 9
     read         r = Σ_i w(i) M(i)                                eq. 2
     write        M'(i) = M(i) (1 - w(i) e) + w(i) a               eq. 3, 4
+    step         all of them for all heads, from a linear layer's output
 
 ``memory (…, N, M)`` is N cells of M numbers, ``weights (…, N)`` one share a cell. A vector as long as a cell is
 ``(…, M)``; a number for the head (strength, gate, gamma) has the leading axes ``(…)`` alone. Leading axes
@@ -20,12 +21,16 @@ from itertools import combinations
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from foci.errors import ShapeError, check_shape
 from foci.masks import masked_softmax
 
 _SHORTEST = 1e-2
 """The length that `content` takes a shorter key or cell to have."""
+
+_MOST_ROLLS = 5
+"""Up to this width `shift` adds whole rolled rows; wider kernels are laid on all windows of cells at once."""
 
 
 def content(
@@ -71,12 +76,15 @@ def shift(weights: Float[Tensor, "... N"], kernel: Float[Tensor, "... W"]) -> Fl
             f"centre to stand for staying: use width {width + 1}."
         )
     _check_leading("shift", kernel=(kernel, 1), weights=(weights, 1))
-    # One roll for each number of the kernel. At the usual width 3 this is as fast as gathering or an FFT, and it only
-    # adds products: an FFT, much faster from width 31 or so, rounds empty cells to small negative weights.
-    moves = range(-(width // 2), width // 2 + 1)
-    shares = kernel.split(1, dim=-1)
-    shifted: Tensor = reduce(torch.add, (torch.roll(weights, j, -1) * s for j, s in zip(moves, shares)))
-    return shifted
+    # Both ways only add products: an FFT, faster still at width 127, rounds empty cells to small negative weights.
+    if width <= _MOST_ROLLS:
+        moves = range(-(width // 2), width // 2 + 1)
+        shares = kernel.split(1, dim=-1)
+        shifted: Tensor = reduce(torch.add, (torch.roll(weights, j, -1) * s for j, s in zip(moves, shares)))
+        return shifted
+    cells = weights.shape[-1]
+    circle = torch.arange(-(width // 2), cells + width // 2, device=weights.device) % cells
+    return (weights[..., circle].unfold(-1, width, 1) * kernel.flip(-1).unsqueeze(-2)).sum(dim=-1)
 
 
 def sharpen(weights: Float[Tensor, "... N"], gamma: Float[Tensor, "..."]) -> Float[Tensor, "... N"]:
@@ -111,6 +119,51 @@ def write(
     _check_leading("write", weights=(weights, 1), erase=(erase, 1), add=(add, 1), memory=(memory, 2))
     share = weights.unsqueeze(-1)
     return memory * (1 - share * erase.unsqueeze(-2)) + share * add.unsqueeze(-2)
+
+
+def step(
+    commands: Float[Tensor, "B C"],
+    memory: Float[Tensor, "B N M"],
+    read_weights: Float[Tensor, "B R N"],
+    write_weights: Float[Tensor, "B W N"],
+    shift_width: int,
+) -> tuple[Float[Tensor, "B N M"], Float[Tensor, "B R N"], Float[Tensor, "B W N"], Float[Tensor, "B R M"]]:
+    """One step of all heads, which write and then read: the new memory and weights of both, and what was read.
+
+    ``commands`` holds numbers without bounds, in this order: for each writing head, then each reading head, key,
+    kernel, strength, gate and gamma; then for each writing head erase and add.
+    """
+    readers, writers, size = read_weights.shape[1], write_weights.shape[1], memory.shape[-1]
+    place = size + shift_width + 3
+    sizes = [writers * place, readers * place, writers * 2 * size]
+    check_shape("step", "commands", commands, memory.shape[0], sum(sizes), fix="That is for these weights and memory.")
+    where_to_write, where_to_read, what_to_write = commands.split(sizes, dim=-1)
+    write_weights = _address(memory, write_weights, where_to_write, shift_width)
+    memory = _write_all(memory, write_weights, what_to_write)
+    read_weights = _address(memory, read_weights, where_to_read, shift_width)
+    return memory, read_weights, write_weights, read(memory.unsqueeze(1), read_weights)
+
+
+def _address(memory: Tensor, previous: Tensor, commands: Tensor, shift_width: int) -> Tensor:
+    """Where the heads attend to now, ``(B, H, N)``."""
+    size = memory.shape[-1]
+    commands = commands.unflatten(-1, (previous.shape[1], size + shift_width + 3))
+    key, kernel, numbers = commands.split([size, shift_width, 3], dim=-1)
+    strength, gate, gamma = numbers.unbind(dim=-1)
+    weights = content(torch.tanh(key), memory.unsqueeze(1), softplus(strength))
+    weights = interpolate(weights, previous, torch.sigmoid(gate))
+    weights = shift(weights, torch.softmax(kernel, dim=-1))
+    return sharpen(weights, 1 + softplus(gamma))
+
+
+def _write_all(memory: Tensor, weights: Tensor, commands: Tensor) -> Tensor:
+    """`write` for several heads at once: all erase, then all add."""
+    writers = weights.shape[1]
+    erase, add = commands.unflatten(-1, (writers, 2, memory.shape[-1])).unbind(dim=2)
+    kept = 1 - weights.unsqueeze(-1) * torch.sigmoid(erase).unsqueeze(-2)
+    # A product over one head is that head; going by way of prod would make the backward pass much slower.
+    kept_by_all = kept.squeeze(1) if writers == 1 else kept.prod(dim=1)
+    return memory * kept_by_all + weights.mT @ torch.tanh(add)
 
 
 def _inverse_length(vectors: Tensor) -> Tensor:

@@ -27,10 +27,10 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import softplus
 
 from foci.errors import ConfigError, check_positive, check_shape, unknown_name
 from foci.functional import addressing
+from foci.functional.kernels import ntm
 from foci.results import exportable
 
 InitialMemory = Literal["constant", "learned", "zero"]
@@ -94,15 +94,12 @@ class NeuralTuringMemory(nn.Module):
         self.num_read_heads, self.num_write_heads = num_read_heads, num_write_heads
         self.shift_width, self.initial_memory = shift_width, initial_memory
 
-        # One layer for all heads. In this order: for each writing head, then each reading head, key, kernel, strength,
-        # gate and gamma; then for each writing head erase and add.
-        self._place_dim = slot_dim + shift_width + 3
-        self._sizes = [
-            num_write_heads * self._place_dim,
-            num_read_heads * self._place_dim,
-            num_write_heads * 2 * slot_dim,
-        ]
-        self.commands = nn.Linear(input_dim, sum(self._sizes))
+        # One layer for all heads: key, kernel, strength, gate and gamma for each, erase and add for those that write.
+        # Their order is told by `addressing.step`.
+        place_dim = slot_dim + shift_width + 3
+        self.commands = nn.Linear(
+            input_dim, (num_write_heads + num_read_heads) * place_dim + num_write_heads * 2 * slot_dim
+        )
         if initial_memory == "learned":
             bound = 1 / math.sqrt(num_slots + slot_dim)
             self.first_memory = nn.Parameter(torch.empty(num_slots, slot_dim).uniform_(-bound, bound))
@@ -113,13 +110,9 @@ class NeuralTuringMemory(nn.Module):
         """Write, then read. Without a ``state`` this is the first step."""
         check_shape(type(self).__name__, "input", input, "batch", self.input_dim)
         state = self.initial_state(input.shape[0]) if state is None else self._checked(state, input.shape[0])
-        where_to_write, where_to_read, what_to_write = self.commands(input).split(self._sizes, dim=-1)
-
-        write_weights = self._address(state.memory, state.write_weights, where_to_write)
-        memory = self._write(state.memory, write_weights, what_to_write)
-        read_weights = self._address(memory, state.read_weights, where_to_read)
-        reads = addressing.read(memory.unsqueeze(1), read_weights)
-        return reads.flatten(1), MemoryState(memory, read_weights, write_weights, reads)
+        memory, read_weights, write_weights, _ = state
+        stepped = MemoryState(*ntm.step(self.commands(input), memory, read_weights, write_weights, self.shift_width))
+        return stepped.reads.flatten(1), stepped
 
     def initial_state(self, batch_size: int) -> MemoryState:
         """The state before the first step: the initial memory, every head on slot 0 and what it reads there."""
@@ -134,24 +127,6 @@ class NeuralTuringMemory(nn.Module):
         read_weights[..., 0] = 1.0
         write_weights[..., 0] = 1.0
         return MemoryState(memory, read_weights, write_weights, addressing.read(memory.unsqueeze(1), read_weights))
-
-    def _address(self, memory: Tensor, previous: Tensor, commands: Tensor) -> Tensor:
-        """Where the heads attend to now, ``(B, H, N)``."""
-        commands = commands.unflatten(-1, (previous.shape[1], self._place_dim))
-        key, kernel, numbers = commands.split([self.slot_dim, self.shift_width, 3], dim=-1)
-        strength, gate, gamma = numbers.unbind(dim=-1)
-        weights = addressing.content(torch.tanh(key), memory.unsqueeze(1), softplus(strength))
-        weights = addressing.interpolate(weights, previous, torch.sigmoid(gate))
-        weights = addressing.shift(weights, torch.softmax(kernel, dim=-1))
-        return addressing.sharpen(weights, 1 + softplus(gamma))
-
-    def _write(self, memory: Tensor, weights: Tensor, commands: Tensor) -> Tensor:
-        """`addressing.write` for several heads at once: all erase, then all add."""
-        erase, add = commands.unflatten(-1, (self.num_write_heads, 2, self.slot_dim)).unbind(dim=2)
-        kept = 1 - weights.unsqueeze(-1) * torch.sigmoid(erase).unsqueeze(-2)
-        # A product over one head is that head; going by way of prod would make the backward pass much slower.
-        kept_by_all = kept.squeeze(1) if self.num_write_heads == 1 else kept.prod(dim=1)
-        return memory * kept_by_all + weights.mT @ torch.tanh(add)
 
     def _checked(self, state: MemoryState, batch: int) -> MemoryState:
         owner, fix = type(self).__name__, f"Start from initial_state({batch})."
