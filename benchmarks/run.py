@@ -50,7 +50,7 @@ class Options:
     @property
     def seconds(self) -> float:
         """For the rounds of one case."""
-        return 0.2 if self.quick else 4.0
+        return 0.2 if self.quick else 2.0
 
     @property
     def silence(self) -> float:
