@@ -1,0 +1,42 @@
+"""`python -m recipes NAME [--minutes M] [--seed S] [--out runs]`: train on real data, and note what came of it.
+
+Rows are kept in recipes/results/NAME.jsonl; docs/results.md is written anew from all of them. A run that was stopped
+goes on when the same command is given again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from recipes import report, translation
+
+RECIPES = {
+    "multi30k": (translation.multi30k, 60.0),
+    "compare": (translation.compare, 15.0),
+    "tatoeba": (translation.tatoeba, 60.0),
+}
+"""name -> (recipe, minutes of each training)"""
+
+
+def main() -> None:
+    """Run one recipe, or only write the report."""
+    parser = argparse.ArgumentParser(prog="python -m recipes", description=translation.__doc__)
+    parser.add_argument("name", choices=[*RECIPES, "report"])
+    parser.add_argument("--minutes", type=float, help="of training, each run")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("runs"), help="folder for the runs")
+    options = parser.parse_args()
+    if options.name != "report":
+        recipe, minutes = RECIPES[options.name]
+        minutes = options.minutes or minutes
+        command = f"python -m recipes {options.name} --minutes {minutes:g} --seed {options.seed}"
+        for row in recipe(options.out, minutes, options.seed):
+            report.add(options.name, {**row, "command": command, "seed": options.seed})
+            print(json.dumps(row, indent=1), flush=True)
+    print(f"wrote {report.write()}")
+
+
+if __name__ == "__main__":
+    main()

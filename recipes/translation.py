@@ -1,0 +1,151 @@
+"""The recipes of translation.
+
+multi30k    en→de, the `tiny` Transformer with a vocabulary of 10,000 for both sides
+compare     en→de, one budget for every kind of attention and for none
+tatoeba     en→zh
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from foci.data import Pair, open_corpus
+from foci.tasks import load
+from foci.tasks.translate import Search, TranslateConfig, Translator, train
+from recipes import data
+
+MULTI30K_TRANSFORMER: dict[str, Any] = {
+    "tokeniser": {"kind": "bpe", "size": 10_000, "shared": True},
+    "model": {"kind": "transformer", "preset": "tiny", "share_embeddings": True},
+    "label_smoothing": 0.1,
+    "training": {
+        "learning_rate": 5e-3,
+        "schedule": "inverse_sqrt",
+        "warmup": 2000,
+        "valid_every": 500,
+        "checkpoint_every": 500,
+        "average_last": 5,
+        "clip": 1.0,
+    },
+}
+
+_RNN = {"kind": "rnn", "preset": "tiny", "dropout": 0.3}
+COMPARED: dict[str, dict[str, Any]] = {
+    "no attention, GRU": {**_RNN, "decoder": "cho"},
+    "no attention, LSTM": {**_RNN, "decoder": "sutskever", "cell": "lstm"},
+    "additive (Bahdanau)": {**_RNN, "decoder": "bahdanau", "score": "additive"},
+    "dot (Luong)": {**_RNN, "score": "dot"},
+    "general (Luong)": {**_RNN, "score": "general"},
+    "concat (Luong)": {**_RNN, "score": "concat"},
+    "local-m (Luong)": {**_RNN, "score": "general", "focus": "local_m", "radius": 5},
+    "local-p (Luong)": {**_RNN, "score": "general", "focus": "local_p", "radius": 5},
+    "ConvS2S": {"kind": "conv", "preset": "tiny", "dropout": 0.3},
+    "Transformer": {"kind": "transformer", "preset": "tiny"},
+}
+RATES = {"conv": 1e-3, "rnn": 1e-3, "transformer": 3e-3}
+
+
+def multi30k(out: Path, minutes: float, seed: int) -> Iterator[dict[str, Any]]:
+    """One row."""
+    yield _run(
+        "Transformer tiny", _multi30k(MULTI30K_TRANSFORMER, minutes, seed), out / f"multi30k-{seed}", _test2016()
+    )
+
+
+def compare(out: Path, minutes: float, seed: int) -> Iterator[dict[str, Any]]:
+    """One row a model, all with the same data, vocabulary and minutes."""
+    for name, model in COMPARED.items():
+        tables = {
+            "tokeniser": {"kind": "bpe", "size": 6000},
+            "model": model,
+            "training": {
+                "learning_rate": RATES[model["kind"]],
+                "schedule": "inverse_sqrt",
+                "warmup": 400,
+                "valid_every": 200,
+                "patience": 8,
+            },
+        }
+        folder = out / f"compare-{name.split(' (')[0].replace(', ', '-').replace(' ', '-')}-{seed}"
+        yield _run(name, _multi30k(tables, minutes, seed), folder, _test2016())
+
+
+def tatoeba(out: Path, minutes: float, seed: int) -> Iterator[dict[str, Any]]:
+    """One row."""
+    splits = data.tatoeba_splits(out)
+    tables: dict[str, Any] = {
+        "data": {"source": str(splits["train"]), "valid_source": str(splits["valid"])},
+        "tokeniser": {"kind": "bpe", "size": 6000},
+        "model": {"kind": "transformer", "preset": "tiny"},
+        "training": {**MULTI30K_TRANSFORMER["training"], "time_limit": 60 * minutes, "seed": seed},
+    }
+    yield _run("Transformer tiny", tables, out / f"tatoeba-{seed}", list(open_corpus(splits["test"])))
+
+
+def _multi30k(tables: dict[str, Any], minutes: float, seed: int) -> dict[str, Any]:
+    here = data.folder("multi30k")
+    files = {
+        "source": str(here / "train.en.gz"),
+        "target": str(here / "train.de.gz"),
+        "valid_source": str(here / "val.en.gz"),
+        "valid_target": str(here / "val.de.gz"),
+    }
+    training = {**tables["training"], "time_limit": 60 * minutes, "seed": seed}
+    return {**tables, "data": files | tables.get("data", {}), "training": training}
+
+
+def _test2016() -> list[Pair]:
+    here = data.folder("multi30k")
+    return list(open_corpus(here / "test_2016_flickr.en.gz", here / "test_2016_flickr.de.gz"))
+
+
+def _run(name: str, tables: dict[str, Any], folder: Path, test: list[Pair]) -> dict[str, Any]:
+    """Train, or go on with, one run; then its figures on the test set."""
+    print(f"== {name}: {folder}", flush=True)
+    config = TranslateConfig.from_table(tables, "recipes", "")
+    summary = train(config, folder, resume=(folder / "config.json").exists())
+    run: Translator = load(folder)
+    search = Search(beam=5, length_penalty=1.0)
+    cased = run.evaluate(test, search=search)
+    lower = run.evaluate(test, search=search, lowercase=True)
+    started = time.perf_counter()
+    produced = run.predict([pair.source for pair in test[:200]], search=Search(beam=1), trace=True)
+    traced = time.perf_counter() - started
+    started = time.perf_counter()
+    greedy = run.predict([pair.source for pair in test], search=Search(beam=1))
+    seconds = time.perf_counter() - started
+    tokens = sum(len(row) for row in run.target.encode_many(p.text for p in greedy))
+    epochs = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1]).get("epoch")
+    return {
+        "name": name,
+        "steps": summary.step,
+        "minutes": summary.seconds / 60,
+        "epochs": epochs if epochs is not None else _epochs(folder),
+        "tokens_per_second_trained": summary.count / max(summary.seconds, 1e-9),
+        "tokens_per_second_decoded": tokens / seconds,
+        "seconds_for_200_traces": traced,
+        "alignment_entropy": _alignment_entropy(produced),
+        "bleu_lower": lower["bleu"],
+        "bleu_lower_signature": lower["bleu_signature"],
+        **cased,
+    }
+
+
+def _epochs(folder: Path) -> int:
+    lines = (json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines())
+    return max((line["epoch"] for line in lines if "epoch" in line), default=0)
+
+
+def _alignment_entropy(predictions: list[Any]) -> float | None:
+    """Mean entropy, in nats, of what a produced token reads of the source; None without attention."""
+    rows = [p.trace.alignment() for p in predictions if p.trace is not None and p.trace.crossing()]
+    if not rows:
+        return None
+    every = [-(row * np.log(np.maximum(row, 1e-12))).sum(axis=1) for row in rows]
+    return float(np.concatenate(every).mean())
