@@ -151,9 +151,9 @@ def test_without_a_font_it_says_what_to_install(only_ships_with_matplotlib, tmp_
 def test_finds_the_fonts_that_have_the_characters(only_ships_with_matplotlib, tmp_path):
     for characters, name in (("中文", "Some Font"), ("中文", "WenQuanYi Zen Hei"), ("的", "Another")):
         font_manager.fontManager.addfont(font_with(characters, name, tmp_path / f"{name}.ttf"))
-    assert fonts.families("plain ασя ∇") == ["DejaVu Sans"]
-    assert fonts.families("中 of\n文") == ["DejaVu Sans", "WenQuanYi Zen Hei"]
-    assert fonts.families("中的") == ["DejaVu Sans", "WenQuanYi Zen Hei", "Another"]
+    assert fonts.choose("plain ασя ∇")[0] == ["DejaVu Sans"]
+    assert fonts.choose("中 of\n文")[0] == ["DejaVu Sans", "WenQuanYi Zen Hei"]
+    assert fonts.choose("中的")[0] == ["DejaVu Sans", "WenQuanYi Zen Hei", "Another"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         heatmap(WEIGHTS, tmp_path / "weights.pdf", columns=["中", "文", "的"], rows=["a", "中a"])

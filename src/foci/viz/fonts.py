@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from functools import lru_cache
+from unicodedata import category, name
 
 from matplotlib import font_manager
 from matplotlib.ft2font import FT2Font
@@ -34,37 +35,62 @@ PREFERRED = (
 PLACEHOLDER = "Last Resort"
 """A font of boxes that ships with matplotlib: it has every character and shows none."""
 
+# The packages that have a font, on Debian, Fedora and Arch.
+CHINESE_JAPANESE_KOREAN = ("fonts-noto-cjk", "google-noto-sans-cjk-fonts", "noto-fonts-cjk")
+LETTERS = ("fonts-noto-core", "google-noto-fonts-all", "noto-fonts")
+SYMBOLS = ("fonts-symbola", "gdouros-symbola-fonts", "ttf-symbola")
+"""Emoji too, in black: coloured ones cannot be drawn."""
 
-def families(text: str) -> list[str]:
-    """The families that together have every character of ``text``; a warning says what to install if none has."""
+
+def choose(text: str) -> tuple[list[str], set[str]]:
+    """The families that together have every character of ``text``, and those that none has, after a warning."""
     chosen = [BASE]
-    missing = {character for character in text if character.isprintable() and not character.isspace()}
+    missing = {character for character in text if _needs_a_glyph(character)}
     missing -= _characters(font_manager.findfont(BASE))
-    if not missing:
-        return chosen
     rank = {name: number for number, name in enumerate(PREFERRED)}
     for font in sorted(font_manager.fontManager.ttflist, key=lambda font: rank.get(font.name, len(rank))):
+        if not missing:
+            break
+        if font.name.startswith(PLACEHOLDER):
+            continue
         found = missing & _characters(font.fname)
-        if found and not font.name.startswith(PLACEHOLDER):
+        if found:
             chosen.append(font.name)
             missing -= found
-        if not missing:
-            return chosen
+    if missing:
+        warnings.warn(_remedy(missing), UserWarning, stacklevel=5)
+    return chosen, missing
+
+
+def _needs_a_glyph(character: str) -> bool:
+    return not character.isspace() and category(character) != "Cf"  # joiners and the like have none of their own
+
+
+def _remedy(missing: set[str]) -> str:
     shown = ", ".join(sorted(missing)[:8]) + (", …" if len(missing) > 8 else "")
-    warnings.warn(
-        f"no installed font has {shown}: boxes are drawn instead. Install one, for Chinese, Japanese and Korean "
-        "fonts-noto-cjk (Debian, Ubuntu: apt install fonts-noto-cjk), google-noto-sans-cjk-fonts (Fedora) or "
-        "noto-fonts-cjk (Arch); then delete matplotlib's list of fonts, "
-        "python -c 'import matplotlib; print(matplotlib.get_cachedir())'.",
-        UserWarning,
-        stacklevel=3,
+    wanted = {_package(character) for character in missing}
+    debian, fedora, arch = (" and ".join(sorted({names[place] for names in wanted})) for place in range(3))
+    return (
+        f"no installed font has {shown}: their numbers (U+…) are written instead. Install a font, on Debian and Ubuntu "
+        f"{debian} (apt install {debian.replace(' and', '')}), on Fedora {fedora}, on Arch {arch}; then delete "
+        "matplotlib's list of fonts in the folder that python -c 'import matplotlib; print(matplotlib.get_cachedir())' "
+        "prints."
     )
-    return chosen
+
+
+def _package(character: str) -> tuple[str, str, str]:
+    words = {"CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "HANGUL", "FULLWIDTH", "HALFWIDTH"}
+    if words & set(name(character, "").split()):
+        return CHINESE_JAPANESE_KOREAN
+    return LETTERS if category(character)[0] in "LMN" else SYMBOLS
 
 
 @lru_cache(maxsize=1024)
 def _characters(path: str) -> frozenset[str]:
     try:
-        return frozenset(map(chr, FT2Font(path).get_charmap()))
+        font = FT2Font(path)
+        if "Color" in font.family_name:
+            return frozenset()  # layers of colour, as coloured emoji have: drawn in black, nothing would be seen
+        return frozenset(map(chr, font.get_charmap()))
     except (OSError, RuntimeError):  # a font that was uninstalled, or that FreeType cannot read
         return frozenset()

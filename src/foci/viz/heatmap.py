@@ -1,32 +1,26 @@
-"""Heat maps of weights, fit to print: one panel, or small multiples that share one scale of colours.
-
-Colours are those of viridis, which stay in order for colour-blind eyes and in grey print. A weight of exactly 0
-(masked, outside of a window, cut off by a sparse normaliser) is light grey, so that it is not taken for a small one.
-"""
+"""Heat maps of weights, fit to print: one panel, or small multiples that share one scale of colours."""
 
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from unicodedata import east_asian_width
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from foci.errors import ConfigError, DataError, MissingPackageError, ShapeError
+from foci.errors import DataError, ShapeError
+from foci.viz import canvas
+from foci.viz.canvas import LETTER
+from foci.viz.labels import widest
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
-FORMATS = ("png", "svg", "pdf")
-
-_ZERO_COLOUR = "#e6e6e6"
 _CELL = 0.34
 """Height of a cell in inches; wider ones are made for long texts, smaller ones for long sequences."""
 _WIDEST = 10.0
@@ -35,18 +29,6 @@ _GAP = 0.4
 """Between two panels."""
 _BAR = 0.15
 """How thick the bar of colours is."""
-_LETTER = 0.075
-"""How wide a letter is."""
-_LONGEST = 28
-"""Letters of a label; longer ones are cut."""
-_MOST_LABELS = 64
-_STYLE: Any = {
-    "font.size": 9,
-    "axes.titlesize": 9,
-    "text.parse_math": False,  # a label with two $ is no formula
-    "pdf.fonttype": 42,
-    "svg.hashsalt": "foci",
-}
 
 
 def heatmap(
@@ -84,38 +66,32 @@ def heatmap(
         >>> heatmap([[0.9, 0.1], [0.0, 1.0]], f"{folder}/weights.png", columns=["the", "cat"]).name
         'weights.png'
     """
-    stack = _as_panels(weights)
-    labels = _Labels(rows, columns, panels, texts, row_axis, column_axis, title, scale)
-    labels.check(stack.shape)
-    path = Path(path)
-    if path.suffix[1:].lower() not in FORMATS:
-        raise ConfigError(f"heatmap: path is {path.name!r}, expected a name that ends in .{', .'.join(FORMATS)}.")
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise MissingPackageError("drawing needs matplotlib. Install it with: pip install 'foci[viz]'") from error
-    from foci.viz.fonts import families
-
-    with matplotlib.rc_context(_STYLE | {"font.family": families(labels.letters)}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # `families` has said so, with a remedy
-        _save(_draw(stack, labels, _Layout.of(stack.shape, labels, across)), path)
+    path = canvas.check_path("heatmap", path)
+    labels = Labels(rows, columns, panels, texts, row_axis, column_axis, title, scale)
+    with canvas.drawing(labels.all) as spell:
+        canvas.save(draw(weights, labels.spelt(spell), across=across), path)
     return path
 
 
 @dataclass(frozen=True)
-class _Labels:
+class Labels:
     """All that is written in a picture."""
 
-    rows: Sequence[str] | None
-    columns: Sequence[str] | None
-    panels: Sequence[str] | None
-    texts: Sequence[Sequence[str]] | None
-    row_axis: str
-    column_axis: str
-    title: str
-    scale: str
+    rows: Sequence[str] | None = None
+    columns: Sequence[str] | None = None
+    panels: Sequence[str] | None = None
+    texts: Sequence[Sequence[str]] | None = None
+    row_axis: str = ""
+    column_axis: str = ""
+    title: str = ""
+    scale: str = "weight"
+    lines: Sequence[str] | None = None
+    """A name for each line of panels, in the place of the row axis's."""
+    grey: str = "exactly 0"
+    """What a weight of 0 means."""
 
     def check(self, shape: tuple[int, ...]) -> None:
+        """Raise unless there is one label for each panel, row, column and cell."""
         for name, size in zip(("panels", "rows", "columns"), shape):
             labels = getattr(self, name)
             if labels is not None and len(labels) != size:
@@ -125,12 +101,27 @@ class _Labels:
 
     @property
     def in_cells(self) -> list[str]:
+        """The texts of all cells."""
         return [text for line in self.texts or () for text in line]
 
     @property
-    def letters(self) -> str:
-        labels = [*(self.rows or ()), *(self.columns or ()), *(self.panels or ()), *self.in_cells]
-        return "".join([*labels, self.row_axis, self.column_axis, self.title, self.scale])
+    def all(self) -> list[str]:
+        """Every text there is."""
+        named = [self.row_axis, self.column_axis, self.title, self.scale]
+        return [*(self.rows or ()), *(self.columns or ()), *(self.panels or ()), *self.in_cells, *named]
+
+    def spelt(self, spell: canvas.Spelling) -> Labels:
+        """The labels as they are drawn."""
+        return replace(
+            self,
+            rows=None if self.rows is None else [spell(label) for label in self.rows],
+            columns=None if self.columns is None else [spell(label) for label in self.columns],
+            panels=None if self.panels is None else [spell(label) for label in self.panels],
+            texts=None if self.texts is None else [[spell(text) for text in line] for line in self.texts],
+            row_axis=spell(self.row_axis),
+            column_axis=spell(self.column_axis, canvas.LONGEST_TITLE),
+            title=spell(self.title, canvas.LONGEST_TITLE),
+        )
 
 
 @dataclass(frozen=True)
@@ -148,20 +139,20 @@ class _Layout:
     """Whether the labels of the columns must be turned to have room."""
 
     @classmethod
-    def of(cls, shape: tuple[int, ...], labels: _Labels, across: int | None) -> _Layout:
+    def of(cls, shape: tuple[int, ...], labels: Labels, across: int | None) -> _Layout:
         count, rows, columns = shape
         height = min(_CELL, (_WIDEST / (across or min(count, 2)) - _GAP) / max(rows, columns))
-        width = height if labels.texts is None else max(height, 0.1 + _LETTER * _longest(labels.in_cells))
+        width = height if labels.texts is None else max(height, 0.1 + LETTER * widest(labels.in_cells))
         panel_height, panel_width = rows * height, columns * width
         if across is None:
             fitting = max(1, int(_WIDEST // (panel_width + _GAP)))
             across = -(-count // -(-count // fitting))  # as few lines as fit, filled evenly
         down = -(-count // across)
-        longest_row, longest_column = _longest(labels.rows or ()), _longest(labels.columns or ())
-        tilted = longest_column * _LETTER > width
+        longest_row, longest_column = widest(labels.rows or ()), widest(labels.columns or ())
+        tilted = longest_column * LETTER > width
         figure = (
-            across * (panel_width + _GAP) + _LETTER * longest_row + 1.5,
-            down * (panel_height + _GAP + 0.4 + _LETTER * longest_column * tilted) + 0.5,
+            across * (panel_width + _GAP) + LETTER * longest_row + 1.5,
+            down * (panel_height + _GAP + 0.4 + LETTER * longest_column * tilted) + 0.5,
         )
         return cls(across, down, height, width, panel_height, panel_width, figure, tilted)
 
@@ -180,10 +171,16 @@ def _as_panels(weights: ArrayLike) -> NDArray[np.float64]:
     return stack.reshape((1,) * (3 - stack.ndim) + stack.shape)
 
 
-def _draw(stack: NDArray[np.float64], labels: _Labels, layout: _Layout) -> Figure:
-    from matplotlib import colormaps
+def draw(weights: ArrayLike, labels: Labels, *, across: int | None = None, right_to_left: bool = False) -> Figure:
+    """The figure that `heatmap` saves; within `canvas.drawing`, whose spelling the labels have gone through.
+
+    With ``right_to_left`` the first column stands at the right, as the first word of an Arabic sentence does.
+    """
     from matplotlib.figure import Figure
 
+    stack = _as_panels(weights)
+    labels.check(stack.shape)
+    layout = _Layout.of(stack.shape, labels, across)
     figure = Figure(figsize=layout.figure, layout="compressed")
     grid = figure.subplots(layout.down, layout.across, squeeze=False)
     lowest, highest = min(stack.min(), 0.0), stack.max() if stack.max() > 0 else 1.0
@@ -193,27 +190,30 @@ def _draw(stack: NDArray[np.float64], labels: _Labels, layout: _Layout) -> Figur
             continue
         image = axes.imshow(
             np.ma.masked_equal(stack[number], 0.0),
-            cmap=colormaps["viridis"].with_extremes(bad=_ZERO_COLOUR),
+            cmap=canvas.colours(),
             vmin=lowest,
             vmax=highest,
             aspect=layout.cell_height / layout.cell_width,
             interpolation="nearest",
         )
         axes.spines[:].set_visible(False)
-        if number % layout.across == 0:
-            axes.set_ylabel(labels.row_axis)
-        _label(axes.yaxis, labels.rows if number % layout.across == 0 else None)
-        at_the_bottom = number + layout.across >= len(stack)
+        at_the_side, at_the_bottom = number % layout.across == 0, number + layout.across >= len(stack)
+        if at_the_side:
+            axes.set_ylabel(labels.row_axis if labels.lines is None else labels.lines[number // layout.across])
+        canvas.label_axis(axes.yaxis, list(labels.rows or ()) if at_the_side else [], layout.cell_height)
         if at_the_bottom:
             axes.set_xlabel(labels.column_axis)
-        _label(axes.xaxis, labels.columns if at_the_bottom else None, tilted=layout.tilted)
+        columns = list(labels.columns or ()) if at_the_bottom else []
+        canvas.label_axis(axes.xaxis, columns, layout.cell_width, tilted=layout.tilted)
+        if right_to_left:
+            axes.invert_xaxis()
         if labels.panels is not None:
             axes.set_title(labels.panels[number])
         if layout.cell_height > 0.2:
             _rule(axes, *stack.shape[1:])
         if labels.texts is not None:
             _write(axes, image, labels.texts)
-    _add_bar(figure, image, labels.scale + ("  (grey: exactly 0)" if (stack == 0).any() else ""), layout)
+    _add_bar(figure, image, canvas.scale_label(labels.scale, labels.grey, stack), layout)
     if labels.title:
         figure.suptitle(labels.title, fontsize=11)
     return figure
@@ -234,15 +234,6 @@ def _add_bar(figure: Figure, image: AxesImage, label: str, layout: _Layout) -> N
     bar.outline.set_visible(False)
 
 
-def _label(axis: Any, labels: Sequence[str] | None, *, tilted: bool = False) -> None:
-    """Write the labels, or some of many; none without labels."""
-    axis.set_tick_params(length=0)
-    labels = [label if len(label) <= _LONGEST else label[: _LONGEST - 1] + "…" for label in labels or ()]
-    step = max(1, -(-len(labels) // _MOST_LABELS))
-    turned = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if tilted else {}
-    axis.set_ticks(range(0, len(labels), step), labels[::step], **turned)
-
-
 def _rule(axes: Axes, height: int, width: int) -> None:
     """White lines between the cells."""
     axes.set_xticks(np.arange(0.5, width - 1), minor=True)
@@ -258,21 +249,3 @@ def _write(axes: Axes, image: AxesImage, texts: Sequence[Sequence[str]]) -> None
         for column, text in enumerate(line):
             colour = "white" if brightness[row, column] < 0.5 else "black"
             axes.text(column, row, text, ha="center", va="center", fontsize=8, color=colour)
-
-
-def _longest(labels: Iterable[str]) -> int:
-    """The width of the widest label as it will be shown, in Latin letters; a Chinese character takes two."""
-    widths = (sum(1 + (east_asian_width(letter) in "WF") for letter in label[:_LONGEST]) for label in labels)
-    return max(widths, default=0)
-
-
-def _save(figure: Figure, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    kind = path.suffix[1:].lower()
-    undated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        figure.savefig(unfinished, format=kind, dpi=150, bbox_inches="tight", metadata=undated.get(kind))
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)

@@ -1,0 +1,98 @@
+"""Labels as they are shown: how many columns a text takes, and how it is cut and made visible.
+
+A terminal gives Chinese, Japanese and Korean characters and emoji two columns and combining marks none. The rules are
+those of Unicode's East Asian Width (UAX 11) and of emoji sequences (UTS 51): joined by U+200D, toned, made of two
+letters of a flag, or turned into a picture by U+FE0F, a sequence is one picture, two columns wide.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Iterator
+
+_JOINER, _AS_PICTURE, _SOFT_HYPHEN = "\u200d", "\ufe0f", "\u00ad"
+_NO_WIDTH = {"Mn", "Me", "Cf", "Cc"}
+_TONES = range(0x1F3FB, 0x1F400)
+_FLAG_LETTERS = range(0x1F1E6, 0x1F200)
+_HANGUL_ENDS = (range(0x1160, 0x1200), range(0xD7B0, 0xD800))
+"""Vowels and final consonants: they are drawn into the syllable that their first consonant began."""
+_ORDERS = frozenset("\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Characters that change the order of the text around them: a label has no say in that."""
+_SIGNS = {"\n": "↵", "\u2028": "↵", "\u2029": "↵", "\t": "⇥"}
+
+
+def width(text: str) -> int:
+    """How many columns of a terminal the text takes."""
+    return sum(columns for _, columns in clusters(text))
+
+
+def widest(labels: Iterable[str]) -> int:
+    """The width of the widest label."""
+    return max(map(width, labels), default=0)
+
+
+def clusters(text: str) -> Iterator[tuple[str, int]]:
+    """The text in pieces that must not be parted, each with its width."""
+    piece, columns = "", 0
+    for character in text:
+        if piece and _continues(piece, character):
+            piece += character
+            if (character == _AS_PICTURE and columns == 1) or ord(character) in _FLAG_LETTERS:
+                columns = 2
+            continue
+        if piece:
+            yield piece, columns
+        piece, columns = character, _alone(character)
+    if piece:
+        yield piece, columns
+
+
+def shown(label: str) -> str:
+    """The label with what is invisible made visible: a blank as ␣, the end of a line as ↵, other controls as ^[."""
+    if not label or (label.isspace() and label.isprintable()):
+        return "␣" * len(label) or "∅"
+    return "".join(_visible(character) for character in label if character not in _ORDERS)
+
+
+def untoned(label: str) -> str:
+    """Emoji without their tones of skin, which a font that is drawn in black shows as patches of their own."""
+    return label[:1] + "".join(character for character in label[1:] if ord(character) not in _TONES)
+
+
+def cut(label: str, columns: int) -> str:
+    """The label if it fits, or else its beginning and "…"; no character is parted from its marks."""
+    if width(label) <= columns:
+        return label
+    kept, used = "", 1
+    for piece, size in clusters(label):
+        if used + size > columns:
+            break
+        kept, used = kept + piece, used + size
+    return kept + "…" if columns > 0 else ""
+
+
+def _alone(character: str) -> int:
+    number = ord(character)
+    if (unicodedata.category(character) in _NO_WIDTH and number != 0xAD) or any(
+        number in ends for ends in _HANGUL_ENDS
+    ):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def _continues(piece: str, character: str) -> bool:
+    """Whether the character belongs to what stands before it."""
+    if piece[-1] == _JOINER and _alone(piece[0]) + (_AS_PICTURE in piece) >= 2:
+        return True
+    if ord(character) in _FLAG_LETTERS:
+        return len(piece) == 1 and ord(piece) in _FLAG_LETTERS
+    return _alone(character) == 0 or (ord(character) in _TONES and _alone(piece[0]) == 2)
+
+
+def _visible(character: str) -> str:
+    number, category = ord(character), unicodedata.category(character)
+    if character in _SIGNS:
+        return _SIGNS[character]
+    if number < 0x20 or number == 0x7F:
+        return "^" + chr(number ^ 0x40)
+    return "\ufffd" if category in ("Cc", "Cs", "Cn") else character

@@ -1,0 +1,165 @@
+"""Pictures of traces for print: `plot` and its heat maps. Images, recordings and documents have views of their own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from foci.errors import ConfigError, unknown_name
+from foci.viz import canvas, passage, pictures
+from foci.viz.heatmap import Labels, draw
+from foci.viz.trace import Attention, Trace
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_READABLE = 24
+"""With more columns than this, numbers in the cells are left out."""
+_MOST_WORDS = 110
+"""With more than so many columns side by side in all, small maps have no room for labels."""
+
+
+def plot(
+    trace: Trace,
+    path: str | os.PathLike[str] | None = None,
+    view: str | None = None,
+    *,
+    title: str = "",
+    **options: Any,
+) -> Figure:
+    """Draw a trace, and with a path save it as PNG, SVG or PDF by the name's ending.
+
+    Arguments:
+        trace: what to draw.
+        path: where the picture goes; the file appears whole or not at all.
+        view: "heatmap" (name, head), "heads" (name: small maps of layers × heads), "image" (name, head, words),
+            "spectrogram" (name, head), "document" (name, head, row, sentences), "memory" (slots over steps, each
+            attention and head a panel) or "marginals" (name: tags over steps); what fits the source unless given.
+        title: above everything; what was predicted unless given.
+        options: those of the view, in brackets above. ``name`` is the attention's and ``head`` the head's, their
+            mean unless given; ``words`` are the rows to draw, ``row`` is one of them.
+
+    Example:
+        >>> trace = Trace.from_arrays([[0.9, 0.1], [0.2, 0.8]], ["das", "Haus"], ["the", "house"])
+        >>> [label.get_text() for label in trace.plot().axes[0].get_yticklabels()]
+        ['the', 'house']
+    """
+    target = None if path is None else canvas.check_path("plot", path)
+    if view is None:
+        view = _fitting(trace, options.get("name"))
+    if view not in VIEWS:
+        raise unknown_name("view", view, VIEWS)
+    title = title or trace.text
+    with canvas.drawing([title, *_texts(trace)]) as spell:
+        figure = VIEWS[view](trace, spell, **options)
+        if title:
+            figure.suptitle(spell(title, canvas.LONGEST_TITLE), fontsize=11)
+        figure.draw_without_rendering()  # labels are made when they are first drawn, in the style of that moment
+        figure.set_layout_engine("none")  # it is laid out now
+        if target is not None:
+            canvas.save(figure, target)
+    return figure
+
+
+def _heatmap(trace: Trace, spell: canvas.Spelling, name: str | None = None, head: int | None = None) -> Figure:
+    attention = trace.attention(name) if name is not None else trace.crossing()[0]
+    weights = trace.alignment(name) if head is None else attention.dense(head)
+    rows, columns = trace.cells[attention.target], trace.cells[attention.source]
+    grey = canvas.meaning_of_grey([attention])
+    labels = Labels(rows.labels, columns.labels, row_axis=rows.title, column_axis=columns.title, grey=grey)
+    return draw(weights, labels.spelt(spell), right_to_left=columns.right_to_left)
+
+
+def _heads(trace: Trace, spell: canvas.Spelling, name: str | None = None) -> Figure:
+    one = trace.attention(name) if name is not None else _first_of_several(trace)
+    same = [
+        attention
+        for attention in trace.attentions.values()
+        if (attention.kind, attention.source, attention.target) == (one.kind, one.source, one.target)
+    ]
+    layers = sorted(same, key=lambda attention: -1 if attention.layer is None else attention.layer)
+    if len({attention.heads for attention in layers}) > 1:
+        raise ConfigError(f"plot: the layers of {one.kind!r} differ in their number of heads; draw one with 'heatmap'.")
+    stack = np.stack([attention.dense(head) for attention in layers for head in range(attention.heads)])
+    rows, columns = trace.cells[one.target], trace.cells[one.source]
+    panels = [f"head {head}" for head in range(one.heads)]
+    grey = canvas.meaning_of_grey(layers)
+    if len(layers) == 1:
+        labels = Labels(rows.labels, columns.labels, panels, row_axis=rows.title, column_axis=columns.title, grey=grey)
+        return draw(stack, labels.spelt(spell), right_to_left=columns.right_to_left)
+    words = max(stack.shape[1:]) * one.heads <= _MOST_WORDS
+    labels = Labels(
+        rows.labels if words else None,
+        columns.labels if words else None,
+        panels + [""] * (len(stack) - len(panels)),
+        lines=[attention.name if attention.layer is None else f"layer {attention.layer}" for attention in layers],
+        grey=grey,
+    )
+    return draw(stack, labels.spelt(spell), across=one.heads, right_to_left=columns.right_to_left)
+
+
+def _memory(trace: Trace, spell: canvas.Spelling) -> Figure:
+    tapes = [attention for attention in trace.attentions.values() if trace.cells[attention.source].kind == "slots"]
+    if not tapes:
+        raise ConfigError("plot: view 'memory' needs an attention whose source are slots.")
+    one = tapes[0]
+    if len({(tape.source, tape.target) for tape in tapes}) > 1:
+        raise ConfigError("plot: view 'memory' needs attentions of one memory over the same steps.")
+    panels = [tape.kind + (f", head {head}" if tape.heads > 1 else "") for tape in tapes for head in range(tape.heads)]
+    stack = np.stack([tape.dense(head).T for tape in tapes for head in range(tape.heads)])
+    steps, slots = trace.cells[one.target], trace.cells[one.source]
+    labels = Labels(slots.labels, steps.labels, panels, row_axis=slots.title, column_axis=steps.title).spelt(spell)
+    return draw(stack, labels, right_to_left=steps.right_to_left)
+
+
+def _marginals(trace: Trace, spell: canvas.Spelling, name: str | None = None) -> Figure:
+    attention = trace.attention(name) if name is not None else trace.crossing()[0]
+    steps, tags = trace.cells[attention.target], trace.cells[attention.source]
+    shares = attention.dense().T
+    texts = [[f"{100 * share:.0f}" for share in line] for line in shares] if shares.shape[1] <= _READABLE else None
+    labels = Labels(
+        tags.labels, steps.labels, None, texts, row_axis=tags.title, column_axis=steps.title, scale="probability"
+    ).spelt(spell)
+    return draw(shares, labels, right_to_left=steps.right_to_left)
+
+
+VIEWS: dict[str, Callable[..., Figure]] = {
+    "heatmap": _heatmap,
+    "heads": _heads,
+    "image": pictures.image,
+    "spectrogram": pictures.spectrogram,
+    "document": passage.document,
+    "memory": _memory,
+    "marginals": _marginals,
+}
+
+
+def _fitting(trace: Trace, name: str | None) -> str:
+    """The view for what is read."""
+    attention = trace.attention(name) if name is not None else trace.crossing()[0]
+    source = trace.cells[attention.source]
+    if source.kind == "regions" and source.image is not None:
+        return "image"
+    if source.kind == "frames" and source.spectrogram is not None:
+        return "spectrogram"
+    return {"document": "document", "slots": "memory", "tags": "marginals"}.get(source.kind, "heatmap")
+
+
+def _first_of_several(trace: Trace) -> Attention:
+    """An attention between two sides, or else the first."""
+    across = [attention for attention in trace.attentions.values() if attention.source != attention.target]
+    several = across or list(trace.attentions.values())
+    if not several:
+        raise ConfigError("plot: the trace has no attention.")
+    return several[0]
+
+
+def _texts(trace: Trace) -> Iterator[str]:
+    """All that may be written."""
+    for cells in trace.cells.values():
+        yield cells.title
+        yield from cells.labels
+    yield from trace.attentions

@@ -1,0 +1,134 @@
+"""Traces as files: labels and facts in JSON, numbers in safetensors. Nothing that is loaded can run.
+
+    x.json          {"format": "foci.trace", "version": 1, "numbers": sha256 of x.safetensors, "text", "facts",
+                     "cells": {key: {kind, labels, …}}, "attentions": [{name, source, target, size}]}
+    x.safetensors   "attention.0.weights" (H, L, S), or .values, .indices, .rest, .entropy; "cells.image.image", …
+
+Each file appears whole or not at all, and the sum in the first tells whether the second belongs to it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foci.errors import DataError, FociError, MissingPackageError
+from foci.viz.files import whole
+from foci.viz.trace import Attention, Cells, Largest, Trace
+
+FORMAT = "foci.trace"
+VERSION = 1
+_PLAIN = ("kind", "labels", "title", "grid", "seconds", "sentences")
+_PICTURES = ("image", "spectrogram")
+_PARTS = ("values", "indices", "rest", "entropy")
+
+
+def save(trace: Trace, path: str | os.PathLike[str]) -> Path:
+    """Write both files; returns the path of the JSON."""
+    tensors: dict[str, NDArray[Any]] = {}
+    sides: dict[str, dict[str, Any]] = {}
+    for key, cells in trace.cells.items():
+        sides[key] = {name: value for name in _PLAIN if (value := getattr(cells, name)) is not None}
+        for name in _PICTURES:
+            if getattr(cells, name) is not None:
+                tensors[f"cells.{key}.{name}"] = np.ascontiguousarray(getattr(cells, name))
+    entries: list[dict[str, Any]] = []
+    for number, attention in enumerate(trace.attentions.values()):
+        entries.append({"name": attention.name, "source": attention.source, "target": attention.target})
+        weights = attention.weights
+        if isinstance(weights, Largest):
+            entries[-1]["size"] = weights.size
+            tensors |= {f"attention.{number}.{part}": getattr(weights, part) for part in _PARTS}
+        else:
+            tensors[f"attention.{number}.weights"] = np.ascontiguousarray(weights)
+    numbers = _safetensors().save(tensors)
+    text = {
+        "format": FORMAT,
+        "version": VERSION,
+        "numbers": hashlib.sha256(numbers).hexdigest(),
+        "text": trace.text,
+        "facts": trace.facts,
+        "cells": sides,
+        "attentions": entries,
+    }
+    try:
+        encoded = json.dumps(text, ensure_ascii=False, indent=1, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"Trace.save: facts must be texts and finite numbers ({error}).") from error
+    labels_path, numbers_path = _paths(path)
+    with whole(numbers_path) as unfinished:
+        unfinished.write_bytes(numbers)
+    with whole(labels_path) as unfinished:
+        unfinished.write_text(encoded, encoding="utf-8", errors="surrogatepass")
+    return labels_path
+
+
+def load(path: str | os.PathLike[str]) -> Trace:
+    """Read both files, by either's name or the name without ending."""
+    labels_path, numbers_path = _paths(path)
+    for wanted in (labels_path, numbers_path):
+        if not wanted.is_file():
+            raise DataError(f"Trace.load: there is no file {wanted}. A trace is two files, .json and .safetensors.")
+    try:
+        text = json.loads(labels_path.read_bytes().decode("utf-8", errors="surrogatepass"))
+    except ValueError as error:
+        raise DataError(f"Trace.load: {labels_path} is not JSON ({error}). It is damaged, or another file.") from error
+    if not isinstance(text, dict) or text.get("format") != FORMAT:
+        raise DataError(f"Trace.load: {labels_path} is JSON, but no trace: it does not say format {FORMAT!r}.")
+    if text.get("version") != VERSION:
+        raise DataError(
+            f"Trace.load: {labels_path} is of version {text.get('version')}, but this foci reads version {VERSION}. "
+            "Update foci, or save the trace again."
+        )
+    numbers = numbers_path.read_bytes()
+    if hashlib.sha256(numbers).hexdigest() != text.get("numbers"):
+        raise DataError(
+            f"Trace.load: {numbers_path} is not the file {labels_path.name} was saved with: it is damaged, or of "
+            "another trace. Save the trace again, and keep its two files together."
+        )
+    try:
+        return _assemble(text, _safetensors().load(numbers))
+    except FociError as error:
+        raise DataError(f"Trace.load: {labels_path} does not fit together: {error}") from error
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise DataError(f"Trace.load: {labels_path} is damaged ({type(error).__name__}: {error}).") from error
+
+
+def _assemble(text: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Trace:
+    cells = {}
+    for key, side in text["cells"].items():
+        fields: dict[str, Any] = {name: tensors.get(f"cells.{key}.{name}") for name in _PICTURES}
+        fields |= {name: tuple(value) if isinstance(value, list) else value for name, value in side.items()}
+        cells[key] = Cells(**fields)
+    attentions = {}
+    for number, entry in enumerate(text["attentions"]):
+        weights: NDArray[np.float32] | Largest
+        if "size" in entry:
+            values, indices, rest, entropy = (tensors[f"attention.{number}.{part}"] for part in _PARTS)
+            if indices.shape != values.shape or indices.min(initial=0) < 0 or indices.max(initial=0) >= entry["size"]:
+                raise DataError(f"the cells of {entry['name']!r} lie outside of its {entry['size']} columns.")
+            weights = Largest(values, indices, rest, entropy, entry["size"])
+        else:
+            weights = tensors[f"attention.{number}.weights"]
+        attentions[entry["name"]] = Attention(entry["name"], entry["source"], entry["target"], weights)
+    return Trace(cells, attentions, text["text"], text["facts"])
+
+
+def _paths(path: str | os.PathLike[str]) -> tuple[Path, Path]:
+    path = Path(path)
+    stem = path.stem if path.suffix in (".json", ".safetensors") else path.name
+    return path.with_name(f"{stem}.json"), path.with_name(f"{stem}.safetensors")
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors.numpy
+    except ImportError as error:
+        raise MissingPackageError("files of traces need safetensors. Install it: pip install 'foci[viz]'") from error
+    return safetensors.numpy

@@ -1,0 +1,289 @@
+"""Traces in a terminal: a heat map of blocks, or for each row what it read most of.
+
+Colours appear where the terminal has them (``NO_COLOR``, ``TERM`` and a pipe are respected), and every column lines up,
+whatever script its label is in. A map too wide for the terminal comes in parts; one that would take too many parts is
+told row by row, most read cells first; cells that have only a number (frames, regions, slots) are put together.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foci.errors import ConfigError, unknown_name
+from foci.viz.files import Stream
+from foci.viz.labels import cut, shown, widest, width
+from foci.viz.trace import Cells, Trace
+
+STYLES = ("heat", "ranked")
+BLOCKS = "·░▒▓█"
+PLAIN = ".:+*#"
+"""For terminals whose encoding has no blocks."""
+
+_PLAIN_SIGNS = str.maketrans({"·": "-", "←": "<-", "…": "~", "␣": "_", "∅": "0"})
+_LABEL = 16
+"""Columns of a row's label; longer ones are cut."""
+_CELL = 8
+"""The same of a column's label."""
+_NARROWEST = 4
+"""A part of a heat map with fewer columns is no map."""
+_MOST_PARTS = 4
+_FAINT = 0.02
+"""A weight that is so small beside the highest one is left blank."""
+_TELLING = 0.005
+"""A smaller share would read 0 %."""
+_NUMBERED = ("regions", "frames", "slots", "steps")
+_VIRIDIS = (0x440154, 0x482878, 0x3E4A89, 0x31688E, 0x26828E, 0x1F9E89, 0x35B779, 0x6DCD59, 0xB4DE2C, 0xFDE725)
+_LEFT_TO_RIGHT, _ISOLATE, _END = "\u200e", "\u2068", "\u2069"
+
+
+@dataclass(frozen=True)
+class Screen:
+    """What a terminal can show."""
+
+    columns: int = 80
+    colours: int = 0
+    """0, 256, or 1 << 24."""
+    blocks: str = BLOCKS
+
+    @classmethod
+    def of(cls, file: Stream) -> Screen:
+        """What this stream can show, by its environment."""
+        columns = shutil.get_terminal_size(fallback=(80, 24)).columns
+        try:
+            BLOCKS.encode(getattr(file, "encoding", None) or "utf-8")
+            blocks = BLOCKS
+        except UnicodeEncodeError:
+            blocks = PLAIN
+        return cls(columns, _colours(file), blocks)
+
+
+def show(trace: Trace, name: str | None = None, *, file: Stream | None = None, **options: Any) -> None:
+    """Write `render`'s text to a stream, by default the standard output, as that stream can show it."""
+    file = sys.stdout if file is None else file
+    screen = options.setdefault("screen", Screen.of(file))
+    text = render(trace, name, **options)
+    encoding = getattr(file, "encoding", None) or "utf-8"
+    if screen.blocks == PLAIN:
+        text = text.translate(_PLAIN_SIGNS)
+    file.write(text.encode(encoding, errors="backslashreplace").decode(encoding) + "\n")
+
+
+def render(
+    trace: Trace,
+    name: str | None = None,
+    *,
+    head: int | None = None,
+    style: str | None = None,
+    top: int = 3,
+    most_rows: int | None = 60,
+    screen: Screen | None = None,
+) -> str:
+    """The trace as text.
+
+    Arguments:
+        trace: what to show.
+        name: which attention; those between two sides in the last layer unless given.
+        head: which head; their mean unless given.
+        style: "heat" or "ranked"; whichever fits unless given.
+        top: of how many cells each row tells when ranked.
+        most_rows: how many rows are shown; None shows all.
+        screen: what the terminal can show; 80 columns without colours unless given.
+
+    Example:
+        >>> trace = Trace.from_arrays([[0.9, 0.1], [0.2, 0.8]], ["das", "Haus"], ["the", "house"])
+        >>> print(render(trace, style="ranked"))
+        attention · target ← source
+        the   ← das 90 %, Haus 10 %
+        house ← Haus 80 %, das 20 %
+    """
+    screen = screen or Screen()
+    if style is not None and style not in STYLES:
+        raise unknown_name("style", style, STYLES)
+    if top < 1:
+        raise ConfigError(f"render: top is {top}, expected a number above 0.")
+    chosen = trace.crossing() if name is None else [trace.attention(name)]
+    weights = trace.alignment(name) if head is None else chosen[0].dense(head)
+    target, source = trace.cells[chosen[0].target], trace.cells[chosen[0].source]
+    what = ", ".join(shown(attention.name) for attention in chosen)
+    if chosen[0].heads > 1:
+        what += f" · mean of {chosen[0].heads} heads" if head is None else f" · head {head}"
+    heading = f"{what} · {shown(target.title or chosen[0].target)} ← {shown(source.title or chosen[0].source)}"
+    rows = len(target) if most_rows is None else min(most_rows, len(target))
+    lines = [cut(heading, screen.columns)]
+    if weights.size == 0:
+        return "\n".join([*lines, "(no cells)"])
+    names = [cut(shown(label), min(_LABEL, screen.columns // 3)) for label in target.labels[:rows]]
+    page = _Page(weights[:rows], names, source, screen)
+    if style == "ranked" or (style is None and not page.fits()):
+        lines += page.ranked(top)
+    else:
+        lines += page.heat()
+    if rows < len(target):
+        lines.append(f"… and {len(target) - rows:,} rows more")
+    if not all(attention.is_exact for attention in chosen):
+        lines.append("(small weights of long rows were not kept)")
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class _Page:
+    weights: NDArray[np.float32]
+    rows: list[str]
+    source: Cells
+    screen: Screen
+
+    @property
+    def room(self) -> int:
+        """Columns beside the labels of the rows."""
+        return max(self.screen.columns - widest(self.rows) - 1, 1)
+
+    @property
+    def numbered(self) -> bool:
+        return self.source.kind in _NUMBERED
+
+    def parts(self) -> list[list[tuple[int, int]]]:
+        """The columns of the source, each with its width, in as many parts as the room asks for."""
+        parts: list[list[tuple[int, int]]] = [[]]
+        used = 0
+        for number, label in enumerate(self.source.labels):
+            size = min(max(width(shown(label)), 2), _CELL)
+            if parts[-1] and used + size > self.room:
+                parts.append([])
+                used = 0
+            parts[-1].append((number, size))
+            used += size + 1
+        return parts
+
+    def fits(self) -> bool:
+        """Whether a heat map says more than a list."""
+        if self.numbered:
+            return True
+        parts = self.parts()
+        return len(parts) <= _MOST_PARTS and (len(parts) == 1 or len(parts[0]) >= _NARROWEST)
+
+    def heat(self) -> list[str]:
+        """A block for each weight, and what the blocks mean."""
+        lines = self._strip() if self.numbered else self._table()
+        highest = (self._pooled() if self.numbered else self.weights).max()
+        return [*lines, self._legend(float(highest))]
+
+    def ranked(self, top: int) -> list[str]:
+        """For each row the cells it read most of, with their share of it."""
+        lines = []
+        margin = widest(self.rows)
+        for label, weights in zip(self.rows, self.weights):
+            order = np.argsort(-weights, kind="stable")[:top]
+            told, room = "", self.room - 2
+            for cell in order[weights[order] > 0]:
+                called = _isolated(cut(shown(self.source.labels[cell]), max(room - 6, 1)))
+                entry = f"{called} {100 * weights[cell]:.0f} %"
+                joined = f"{told}, {entry}" if told else entry
+                if told and (width(joined) > room or weights[cell] < _TELLING):
+                    break
+                told = joined
+            lines.append(f"{_padded(label, margin)} ← {told or '(nothing)'}")
+        return lines
+
+    def _table(self) -> list[str]:
+        highest = float(self.weights.max())
+        margin = widest(self.rows)
+        lines: list[str] = []
+        for part in self.parts():
+            if lines:
+                lines.append("")
+            shown_order = part[::-1] if self.source.right_to_left else part
+            names = [_padded(cut(shown(self.source.labels[number]), size), size) for number, size in shown_order]
+            lines.append(" ".join([" " * margin, *names]).rstrip())
+            for label, weights in zip(self.rows, self.weights):
+                cells = [self._cell(float(weights[number]), highest, size) for number, size in shown_order]
+                lines.append(" ".join([_padded(label, margin), *cells]).rstrip())
+        return lines
+
+    def _pooled(self) -> NDArray[np.float32]:
+        """Neighbouring cells added up until there is room for all."""
+        together = -(-len(self.source) // self.room)
+        starts = np.arange(0, len(self.source), together)
+        pooled: NDArray[np.float32] = np.add.reduceat(self.weights, starts, axis=1)
+        return pooled
+
+    def _strip(self) -> list[str]:
+        pooled = self._pooled()
+        together = -(-len(self.source) // self.room)
+        margin, columns = widest(self.rows), pooled.shape[1]
+        first, last = (cut(shown(self.source.labels[place]), max(columns // 2 - 1, 1)) for place in (0, -1))
+        gap = columns - width(first) - width(last)
+        ruler = first + " " * gap + last if gap > 0 else first
+        lines = [f"{' ' * margin} {ruler}"]
+        for label, weights in zip(self.rows, pooled):
+            cells = "".join(self._cell(float(weight), float(pooled.max()), 1) for weight in weights)
+            lines.append(f"{_padded(label, margin)} {cells}".rstrip())
+        if together > 1:
+            lines.append(f"(each column: {together} {self.source.kind})")
+        return lines
+
+    def _cell(self, weight: float, highest: float, size: int) -> str:
+        if weight <= _FAINT * highest:
+            return " " * size
+        return self._block(weight / highest, size)
+
+    def _block(self, share: float, size: int = 1) -> str:
+        """What stands for a share of the highest weight, from 0 to 1."""
+        blocks = self.screen.blocks
+        if self.screen.colours:
+            return _coloured(blocks[-1] * size, share, self.screen.colours)
+        level = int(np.ceil(share * len(blocks) - 1e-6)) - 1  # equal steps; a bound belongs to the step below it
+        return blocks[min(max(level, 0), len(blocks) - 1)] * size
+
+    def _legend(self, highest: float) -> str:
+        if highest <= 0:
+            return "(all weights are 0)"
+        count = len(self.screen.blocks)
+        bounds = [f"{highest * (step + 1) / count:.2g}" for step in range(count)]
+        start = f"up to: blank {highest * _FAINT:.1g}"
+        if len(start) + sum(len(bound) + 4 for bound in bounds) > self.screen.columns:
+            return f"{self._block(1.0)} {bounds[-1]}"
+        return "  ".join([start, *(f"{self._block((step + 1) / count)} {bound}" for step, bound in enumerate(bounds))])
+
+
+def _padded(label: str, columns: int) -> str:
+    return _isolated(label) + " " * (columns - width(label))
+
+
+def _isolated(label: str) -> str:
+    """A label of a right-to-left script must not turn the rest of its line around."""
+    if not Cells.of_tokens([label]).right_to_left:
+        return label
+    return f"{_LEFT_TO_RIGHT}{_ISOLATE}{label}{_END}"
+
+
+def _coloured(text: str, share: float, colours: int) -> str:
+    """The text in viridis's colour for a share from 0 to 1."""
+    place = min(max(share, 0.0), 1.0) * (len(_VIRIDIS) - 1)
+    low = min(int(place), len(_VIRIDIS) - 2)
+    parts = []
+    for shift in (16, 8, 0):
+        below, above = (_VIRIDIS[number] >> shift & 0xFF for number in (low, low + 1))
+        parts.append(round(below + (above - below) * (place - low)))
+    if colours > 256:
+        code = "2;" + ";".join(map(str, parts))
+    else:  # the 6 × 6 × 6 cube of the 256 colours
+        red, green, blue = (round(part / 255 * 5) for part in parts)
+        code = f"5;{16 + 36 * red + 6 * green + blue}"
+    return f"\x1b[38;{code}m{text}\x1b[0m"
+
+
+def _colours(file: Stream) -> int:
+    """How many colours the stream shows."""
+    terminal = os.environ.get("TERM", "")
+    if os.environ.get("NO_COLOR") or terminal == "dumb" or not file.isatty():
+        return 0
+    if os.environ.get("COLORTERM", "") in ("truecolor", "24bit"):
+        return 1 << 24
+    return 256 if "256color" in terminal else 0

@@ -1,0 +1,313 @@
+"""What a prediction looked at: labelled cells on both sides, and the weights between them.
+
+    trace = Trace.from_arrays(weights, ["the", "cat"], ["die", "Katze"])
+    trace.print()
+    trace.plot("alignment.pdf")
+    trace.save("alignment")                 # alignment.json and alignment.safetensors
+
+A trace knows no model. Rows are the cells of the target (who reads), columns those of the source (what is read).
+Weights are kept as float32, all of them up to `BUDGET` numbers an attention; beyond that, of each row the largest ones
+(see `foci.viz.weighing`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from foci.errors import ConfigError, DataError, ShapeError, unknown_name
+from foci.results import Weights
+from foci.viz.cells import KINDS, Cells
+from foci.viz.files import Stream
+from foci.viz.weighing import BUDGET, Attention, Largest, compact, entry
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from foci.record import Tape
+
+__all__ = ["BUDGET", "KINDS", "Attention", "Cells", "Largest", "Trace"]
+
+_CROSSING = ("cross", "multihead_attn", "encoder_attn", "EncDecAttention")
+"""What attention from decoder to encoder is called: by foci, torch's decoder layers, and models of Hugging Face."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Trace:
+    """What a prediction looked at.
+
+    Arguments:
+        cells: the labelled sides, by a short key: "source", "target", "image", …
+        attentions: by name.
+        text: what was predicted.
+        facts: anything worth saying of it: a score, the model's name.
+
+    Example:
+        >>> trace = Trace.from_arrays([[0.9, 0.1], [0.2, 0.8]], ["das", "Haus"], ["the", "house"])
+        >>> trace
+        Trace of 1 attention
+          attention  1 head  target (2 tokens) reads source (2 tokens)
+        >>> trace.alignment().round(1).tolist()
+        [[0.8999999761581421, 0.10000000149011612], [0.20000000298023224, 0.800000011920929]]
+    """
+
+    cells: dict[str, Cells]
+    attentions: dict[str, Attention]
+    text: str = ""
+    facts: dict[str, str | float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, attention in self.attentions.items():
+            for axis, side in ((1, "target"), (2, "source")):
+                key = getattr(attention, side)
+                if key not in self.cells:
+                    raise unknown_name(f"{side} of attention {name!r}", key, self.cells)
+                have, want = len(self.cells[key]), attention.shape[axis]
+                if have != want:
+                    lines = "rows" if axis == 1 else "columns"
+                    raise ShapeError(
+                        f"Trace: {side} has {have} labels, but {name!r} has {want} {lines}. Expected one label for "
+                        f"each: weights (…, {len(self.cells[attention.target])}, {len(self.cells[attention.source])})."
+                    )
+
+    def __repr__(self) -> str:
+        count = len(self.attentions)
+        lines = [f"Trace of {count} attention{'' if count == 1 else 's'}"]
+        width = max(map(len, self.attentions), default=0)
+        for name, attention in self.attentions.items():
+            target, source = self.cells[attention.target], self.cells[attention.source]
+            lines.append(
+                f"  {name:<{width}}  {attention.heads} head{'' if attention.heads == 1 else 's'}  {attention.target} "
+                f"({len(target)} {target.kind}) reads {attention.source} ({len(source)} {source.kind})"
+            )
+        return "\n".join(lines)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        weights: ArrayLike | Tensor,
+        sources: Sequence[str] | Cells,
+        targets: Sequence[str] | Cells | None = None,
+        *,
+        name: str = "attention",
+        title: str = "",
+        budget: int = BUDGET,
+    ) -> Trace:
+        """A trace of weights that are there as an array.
+
+        Arguments:
+            weights: ``(L, S)``, ``(heads, L, S)`` or ``(layers, heads, L, S)``.
+            sources: S labels of what is read.
+            targets: L labels of who reads; for self-attention they may be left out.
+            name: what the attention is called; of several layers the first is ``name.0``.
+            title: what was predicted.
+            budget: how many numbers are kept of each layer.
+        """
+        array = _as_array(weights)
+        if array.ndim not in (2, 3, 4):
+            raise ShapeError(
+                f"Trace.from_arrays: weights has shape {array.shape}, expected (row, column), (head, row, column) or "
+                "(layer, head, row, column). Take one entry of a batch, for example weights.dense()[0]."
+            )
+        cells = {"source": _as_cells(sources, "source")}
+        if targets is not None:
+            cells["target"] = _as_cells(targets, "target")
+        target = "source" if targets is None else "target"
+        layers = array.reshape((1,) * (4 - array.ndim) + array.shape)
+        attentions = {}
+        for number, layer in enumerate(layers):
+            called = f"{name}.{number}" if array.ndim == 4 else name
+            handle = Weights.of(torch.from_numpy(layer).unsqueeze(0))
+            kept = compact(called, handle, ("target", layer.shape[1]), ("source", layer.shape[2]), budget)
+            attentions[called] = Attention(called, "source", target, kept)
+        return cls(cells, attentions, title)
+
+    @classmethod
+    def from_handles(
+        cls,
+        attentions: Mapping[str, Weights],
+        cells: Mapping[str, Cells],
+        between: Mapping[str, tuple[str, str]] | None = None,
+        *,
+        row: int = 0,
+        text: str = "",
+        facts: Mapping[str, str | float] | None = None,
+        budget: int = BUDGET,
+    ) -> Trace:
+        """A trace of one row of a batch, from the handles that mechanisms and decoders give.
+
+        Arguments:
+            attentions: handles ``(B, L, S)``, ``(B, H, L, S)`` or, of a pool, ``(B, S)``, by name.
+            cells: the labelled sides. Where a handle has more rows or columns than there are labels, the rest is
+                padding and is left out; that no weight falls on it is checked.
+            between: for an attention by its name, the keys ``(target, source)``. Otherwise the name tells: one with
+                "cross" in it (or what torch and Hugging Face call it) lets "target" read "source", in an "encoder" it
+                is "source" among itself, in a "decoder" "target"; any other goes by the number of labels.
+            row: which entry of the batch.
+            text: what was predicted.
+            facts: anything worth saying of it.
+            budget: how many numbers are kept of each attention.
+        """
+        between = between or {}
+        for name in between:
+            if name not in attentions:
+                raise unknown_name("attention in between", name, attentions)
+        found = {}
+        for name, handle in attentions.items():
+            one = entry(name, handle, row)
+            target, source = between[name] if name in between else _sides(name, one.shape, cells)
+            for key in (target, source):
+                if key not in cells:
+                    raise unknown_name(f"cells that {name!r} lies between", key, cells)
+            kept = compact(name, one, (target, len(cells[target])), (source, len(cells[source])), budget)
+            found[name] = Attention(name, source, target, kept)
+        return cls(dict(cells), found, text, dict(facts or {}))
+
+    @classmethod
+    def from_tape(
+        cls,
+        tape: Tape,
+        cells: Mapping[str, Cells],
+        between: Mapping[str, tuple[str, str]] | None = None,
+        **options: Any,
+    ) -> Trace:
+        """A trace of what `foci.record` saw; arguments as in `from_handles`.
+
+        Several calls of one module are the steps of one attention: their rows follow each other. A cell that was not
+        there yet at a step (a decoder reading its own growing output) has weight 0. A memory's ``path:read`` and
+        ``path:write`` have one row a step.
+        """
+        return cls.from_handles(
+            {path: _joined(path, tape.calls(path)) for path in tape.paths}, cells, between, **options
+        )
+
+    def attention(self, name: str) -> Attention:
+        """One attention by its name; an unknown name lists the near ones."""
+        if name not in self.attentions:
+            raise unknown_name("attention", name, self.attentions)
+        return self.attentions[name]
+
+    def crossing(self) -> list[Attention]:
+        """The attentions between two sides, of the last layer that has any; or else the only attention there is."""
+        across = [attention for attention in self.attentions.values() if attention.source != attention.target]
+        if not across:
+            if len(self.attentions) == 1:
+                return list(self.attentions.values())
+            raise ConfigError(
+                f"Trace: none of the {len(self.attentions)} attentions lies between two sides; name one of "
+                f"{', '.join(sorted(self.attentions))}."
+            )
+        last = max(across, key=lambda attention: -1 if attention.layer is None else attention.layer)
+        same = (last.layer, last.source, last.target)
+        return [attention for attention in across if (attention.layer, attention.source, attention.target) == same]
+
+    def alignment(self, name: str | None = None) -> NDArray[np.float32]:
+        """``(L, S)``: the mean over heads of one attention, or of those between two sides in the last layer."""
+        chosen = self.crossing() if name is None else [self.attention(name)]
+        mean: NDArray[np.float32] = np.mean([attention.dense() for attention in chosen], axis=0)
+        return mean
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write ``path.json`` (labels and facts) and ``path.safetensors`` (numbers); returns the former's path."""
+        from foci.viz import stored
+
+        return stored.save(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Trace:
+        """Read what `save` wrote, by either file's name or the name without ending."""
+        from foci.viz import stored
+
+        return stored.load(path)
+
+    def plot(self, path: str | os.PathLike[str] | None = None, view: str | None = None, **options: Any) -> Figure:
+        """Draw it, and with a path save it as PNG, SVG or PDF; views and options: `foci.viz.plots.plot`."""
+        from foci.viz import plots
+
+        return plots.plot(self, path, view, **options)
+
+    def print(self, name: str | None = None, *, file: Stream | None = None, **options: Any) -> None:
+        """Show it in the terminal; options: `foci.viz.terminal.render`."""
+        from foci.viz import terminal
+
+        terminal.show(self, name, file=file, **options)
+
+    def save_html(self, path: str | os.PathLike[str]) -> Path:
+        """Write one self-contained page to explore it with; it needs no network."""
+        from foci.viz import page
+
+        return page.save_html(self, path)
+
+
+def _as_cells(labels: Sequence[str] | Cells, title: str) -> Cells:
+    return labels if isinstance(labels, Cells) else Cells.of_tokens(labels, title)
+
+
+def _as_array(weights: ArrayLike | Tensor) -> NDArray[np.float32]:
+    if isinstance(weights, Weights):
+        raise ShapeError("Trace.from_arrays: weights is a handle. Use Trace.from_handles, or weights.dense()[0].")
+    if isinstance(weights, Tensor):
+        weights = weights.detach().cpu().float().numpy()
+    array = np.ascontiguousarray(weights, dtype=np.float32)
+    if not np.isfinite(array).all():
+        raise DataError("Trace.from_arrays: weights holds NaN or an infinity, expected finite numbers.")
+    if array.size and array.min() < 0:
+        raise DataError("Trace.from_arrays: weights holds numbers below 0. Take them after the normaliser (softmax).")
+    return array
+
+
+def _sides(name: str, shape: Sequence[int], cells: Mapping[str, Cells]) -> tuple[str, str]:
+    """Which cells (target, source) an attention lies between, by its name, or else by the number of labels."""
+    parts = name.split(".")
+    if any(word in name for word in _CROSSING):
+        by_name = ("target", "source")
+    elif any(part.startswith("encoder") for part in parts):
+        by_name = ("source", "source")
+    elif any(part.startswith("decoder") for part in parts):
+        by_name = ("target", "target")
+    else:
+        by_name = ("", "")
+    if by_name[0] in cells and by_name[1] in cells:
+        return by_name
+    if len(cells) == 1:
+        (only,) = cells
+        return only, only
+    rows, columns = shape[-2:]
+    targets = [key for key, side in cells.items() if len(side) == rows]
+    sources = [key for key, side in cells.items() if len(side) == columns]
+    if len(targets) == 1 and len(sources) == 1:
+        return targets[0], sources[0]
+    sizes = ", ".join(f"{key!r} ({len(side)} labels)" for key, side in cells.items())
+    raise ConfigError(
+        f"Trace: it is not clear which cells {name!r} ({rows} rows, {columns} columns) lies between: {sizes}. "
+        f"Pass between={{{name!r}: (target, source)}}."
+    )
+
+
+def _joined(path: str, calls: list[Weights]) -> Weights:
+    """The calls of one module as one attention: a row for each row of each call."""
+    of_memory = path.endswith((":read", ":write")) and len(calls[0].shape) == 3  # (B, heads, slots), one step a call
+    if len(calls) == 1 and not of_memory:
+        return calls[0]
+    width = max(call.shape[-1] for call in calls)
+    pieces = []
+    for call in calls:
+        weights = call.dense().detach()
+        if of_memory or weights.dim() == 2:
+            weights = weights.unsqueeze(-2)
+        pieces.append(torch.nn.functional.pad(weights, (0, width - weights.shape[-1])))
+    if len({(piece.shape[:-2]) for piece in pieces}) > 1:
+        shapes = " and ".join(sorted({str(tuple(call.shape)) for call in calls}))
+        raise ShapeError(
+            f"Trace: the calls of {path!r} have shapes {shapes}, which are not steps of one batch. "
+            f"Choose calls yourself: Trace.from_handles({{{path!r}: tape[{path!r}, 0]}}, …)."
+        )
+    return Weights.of(torch.cat(pieces, dim=-2))

@@ -1,0 +1,191 @@
+"""What a trace keeps of weights: all of them up to a budget, or else the largest of each row.
+
+Beyond the budget a row's other weights are kept as their sum, and its exact entropy beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from foci.errors import ConfigError, ShapeError
+from foci.results import Dense, DotSoftmax, MeanHeads, Source, Weights, Windowed
+
+BUDGET = 1 << 22
+"""How many numbers of one attention are kept: 16 MB. 2,000 × 2,000 cells with 8 heads keep the 131 largest a row."""
+
+_UNSEEN = 1e-6
+"""So little missing weight is rounding."""
+_CUT = 1e-3
+"""A row that has more weight than this on cells without a label was given too few labels."""
+_CHUNK = 1 << 20
+"""How many weights are computed at a time."""
+_NUMBER = re.compile(r"(?:^|[._])(\d+)(?=$|[._:#])")
+
+
+class Largest(NamedTuple):
+    """Of each row of weights the ``k`` largest, largest first, and what is needed of the others."""
+
+    values: NDArray[np.float32]
+    """``(H, L, k)``"""
+    indices: NDArray[np.int32]
+    """The cells they belong to, ``(H, L, k)``."""
+    rest: NDArray[np.float32]
+    """How much weight the others have together, ``(H, L)``."""
+    entropy: NDArray[np.float32]
+    """The entropy of the whole rows in nats, ``(H, L)``."""
+    size: int
+    """The number of all cells, S."""
+
+
+@dataclass(frozen=True, eq=False)
+class Attention:
+    """The weights of one attention: what each cell of ``target`` read of each cell of ``source``.
+
+    Arguments:
+        name: for example "decoder.3.cross"; the number in it is the `layer`, the last word the `kind`.
+        source: the key, in `Trace.cells`, of what is read (columns).
+        target: the key of who reads (rows).
+        weights: all of them, ``(H, L, S)``, or the `Largest`.
+    """
+
+    name: str
+    source: str
+    target: str
+    weights: NDArray[np.float32] | Largest
+
+    def __post_init__(self) -> None:
+        kept = self.weights.values if isinstance(self.weights, Largest) else self.weights
+        if kept.ndim != 3 or kept.dtype != np.float32:
+            raise ShapeError(
+                f"Attention: the weights of {self.name!r} have shape {kept.shape} and dtype {kept.dtype}, expected "
+                "(head, row, column) of float32."
+            )
+
+    @property
+    def heads(self) -> int:
+        """The number of heads, H; 1 for a mechanism without."""
+        return self.shape[0]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """``(H, L, S)``."""
+        if isinstance(self.weights, Largest):
+            heads, rows, _ = self.weights.values.shape
+            return heads, rows, self.weights.size
+        heads, rows, columns = self.weights.shape
+        return heads, rows, columns
+
+    @property
+    def layer(self) -> int | None:
+        """The first number in the name."""
+        found = _NUMBER.search(self.name)
+        return int(found[1]) if found else None
+
+    @property
+    def kind(self) -> str:
+        """The last word of the name, numbers left out."""
+        words = [word for word in re.split(r"[.:#]", self.name) if word and not word.isdecimal()]
+        return words[-1] if words else self.name
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether no weight was left out."""
+        return not isinstance(self.weights, Largest) or not (self.weights.rest > _UNSEEN).any()
+
+    def dense(self, head: int | None = None) -> NDArray[np.float32]:
+        """The weights ``(L, S)`` of one head, or their mean over heads. A weight that was not kept reads 0."""
+        if head is not None and not -self.heads <= head < self.heads:
+            raise ConfigError(f"Attention.dense: head is {head}, but {self.name!r} has {self.heads} (from 0 on).")
+        if not isinstance(self.weights, Largest):
+            mean: NDArray[np.float32] = self.weights.mean(axis=0) if head is None else self.weights[head]
+            return mean
+        chosen = range(self.heads) if head is None else [head % self.heads]
+        total = np.zeros(self.shape[1:], dtype=np.float32)
+        rows = np.arange(self.shape[1])[:, None]
+        for number in chosen:  # the cells of one row of one head are distinct
+            total[rows, self.weights.indices[number]] += self.weights.values[number]
+        total /= max(len(chosen), 1)
+        return total
+
+    def entropy(self) -> NDArray[np.float32]:
+        """The entropy of each head's rows in nats, ``(H, L)``; exact, also where weights were left out."""
+        if isinstance(self.weights, Largest):
+            return self.weights.entropy
+        return _entropy(self.weights)
+
+
+def entry(name: str, handle: Weights, row: int) -> Weights:
+    """The handle ``(1, L, S)`` or ``(1, H, L, S)`` of one entry of the batch, computing no other where that can be."""
+    if not isinstance(handle, Weights):
+        raise ShapeError(f"Trace: {name!r} is a {type(handle).__name__}, expected Weights. For arrays: from_arrays.")
+    shape = handle.shape
+    if len(shape) not in (2, 3, 4):
+        raise ShapeError(
+            f"Trace: {name!r} has shape {tuple(shape)}, expected (batch, row, column), (batch, head, row, column) or "
+            "(batch, column)."
+        )
+    if not -shape[0] <= row < shape[0]:
+        raise ConfigError(f"Trace: row is {row}, but {name!r} has a batch of {shape[0]}.")
+    if len(shape) == 2:
+        return Weights.of(handle.dense()[row].reshape(1, 1, -1))
+    if isinstance(handle.source, Dense | DotSoftmax | Windowed | MeanHeads):
+        return Weights(_of_batch(handle.source, row % shape[0]))
+    return Weights.of(handle.dense()[row].unsqueeze(0))
+
+
+def _of_batch(source: Source, row: int) -> Source:
+    """One entry of the batch, as a batch of one; an axis of size 1 counts for all."""
+    if isinstance(source, MeanHeads):
+        return MeanHeads(_of_batch(source.of, row))
+    taken = {}
+    for name in {"weights", "start", "query", "key", "mask", "bias"} & vars(source).keys():
+        tensor = getattr(source, name)
+        taken[name] = tensor if tensor is None or tensor.shape[0] == 1 else tensor[row : row + 1]
+    return cast(Source, replace(cast(Any, source), **taken))
+
+
+def compact(
+    name: str, handle: Weights, target: tuple[str, int], source: tuple[str, int], budget: int
+) -> NDArray[np.float32] | Largest:
+    """What is kept of a handle ``([1, H,] L, S)``: its first rows and columns, as many as there are labels."""
+    for what, (side, labels), size in zip(("rows", "columns"), (target, source), handle.shape[-2:]):
+        if labels > size:
+            raise ShapeError(f"Trace: {side!r} has {labels} labels, but {name!r} has {size} {what}.")
+    heads = handle.shape[1] if len(handle.shape) == 4 else 1
+    rows, columns = target[1], source[1]
+    k = columns if heads * rows * columns <= budget else max(1, min(columns, budget // (2 * heads * rows)))
+    values = np.zeros((heads, rows, k), dtype=np.float32)
+    indices = np.zeros((heads, rows, k if k < columns else 0), dtype=np.int32)
+    rest, entropy = (np.zeros((heads, rows), dtype=np.float32) for _ in range(2))
+    step = max(1, _CHUNK // max(heads * handle.shape[-1], 1))
+    for start in range(0, rows, step):
+        some = slice(start, min(start + step, rows))
+        with torch.no_grad():
+            piece = handle.rows(some).detach().float().cpu().reshape(heads, -1, handle.shape[-1])
+        beyond = float(piece[..., columns:].sum(-1).max()) if columns < piece.shape[-1] else 0.0
+        if beyond > _CUT:
+            raise ShapeError(
+                f"Trace: {source[0]!r} has {columns} labels, but {name!r} has {piece.shape[-1]} columns, and up to "
+                f"{beyond:.0%} of a row's weight lies on those without a label. Label every cell that can be read."
+            )
+        piece = piece[..., :columns]
+        if k == columns:
+            values[:, some] = piece.numpy()
+            continue
+        largest = piece.topk(k, dim=-1)
+        values[:, some], indices[:, some] = largest.values.numpy(), largest.indices.numpy()
+        rest[:, some] = (piece.sum(-1) - largest.values.sum(-1)).clamp_min(0.0).numpy()
+        entropy[:, some] = _entropy(piece.numpy())
+    return values if k == columns else Largest(values, indices, rest, entropy, columns)
+
+
+def _entropy(weights: NDArray[np.float32]) -> NDArray[np.float32]:
+    logs = np.log(np.maximum(weights, np.finfo(np.float32).tiny))
+    entropy: NDArray[np.float32] = -(weights * logs).sum(axis=-1)
+    return np.maximum(entropy, np.float32(0.0))
