@@ -71,8 +71,8 @@ def _table(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         entropy = "" if row["alignment_entropy"] is None else f"{row['alignment_entropy']:.2f}"
         each = f"{60 * row['minutes'] / row['epochs']:.0f}" if row["epochs"] else ""
-        cells = [row["name"], f"{row['bleu']:.2f}", f"{row['bleu_lower']:.2f}", f"{row['chrf']:.2f}", f"{row['perplexity']:.2f}",
-                 entropy, f"{row['minutes']:.1f}", str(row["epochs"]), each, f"{row['tokens_per_second_trained']:,.0f}",
+        figures = [f"{row[name]:.2f}" for name in ("bleu", "bleu_lower", "chrf", "perplexity")]
+        cells = [row["name"], *figures, entropy, f"{row['minutes']:.1f}", str(row["epochs"]), each, f"{row['tokens_per_second_trained']:,.0f}",
                  f"{row['tokens_per_second_decoded']:,.0f}", str(row["seed"])]  # fmt: skip
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)

@@ -144,7 +144,7 @@ def _epochs(folder: Path) -> int:
 
 def _alignment_entropy(predictions: list[Any]) -> float | None:
     """Mean entropy, in nats, of what a produced token reads of the source; None without attention."""
-    rows = [p.trace.alignment() for p in predictions if p.trace is not None and p.trace.crossing()]
+    rows = [p.trace.alignment() for p in predictions if p.trace is not None and p.trace.attentions]
     if not rows:
         return None
     every = [-(row * np.log(np.maximum(row, 1e-12))).sum(axis=1) for row in rows]

@@ -8,6 +8,8 @@
 Every name below stays stable; docs/design.md says how they fit together.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from foci import masks
 from foci.catalog import build, catalogue
 from foci.functional.attend import attend
@@ -15,4 +17,21 @@ from foci.mechanisms.attention import Attention
 from foci.record import record
 from foci.results import Weights
 
-__all__ = ["Attention", "Weights", "attend", "build", "catalogue", "masks", "record"]
+if TYPE_CHECKING:
+    from foci.tasks import load
+    from foci.viz.trace import Trace
+
+__all__ = ["Attention", "Trace", "Weights", "attend", "build", "catalogue", "load", "masks", "record"]
+
+
+def __getattr__(name: str) -> Any:
+    """`load` and `Trace` need more than the core does: they are imported when first asked for."""
+    if name == "load":
+        from foci.tasks import load
+
+        return load
+    if name == "Trace":
+        from foci.viz.trace import Trace
+
+        return Trace
+    raise AttributeError(f"module 'foci' has no attribute {name!r}")

@@ -85,6 +85,10 @@ class Sequences:
     def __len__(self) -> int:
         return len(self.starts) - 1
 
+    def __getitem__(self, index: int) -> list[int]:
+        ids: list[int] = self.ids[self.starts[index] : self.starts[index + 1]].tolist()
+        return ids
+
     @property
     def lengths(self) -> NDArray[np.int64]:
         """The length of each."""

@@ -198,6 +198,7 @@ class Trace:
     def crossing(self) -> list[Attention]:
         """The attentions between two sides, of the last layer that has any; or else the only attention there is."""
         across = [attention for attention in self.attentions.values() if attention.source != attention.target]
+        across = [attention for attention in across if attention.kind == "cross"] or across
         if not across:
             if len(self.attentions) == 1:
                 return list(self.attentions.values())

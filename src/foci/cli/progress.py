@@ -1,0 +1,18 @@
+"""A bar for work whose size is known: on a terminal only, and on standard error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import Progress
+
+
+@contextmanager
+def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Call what is given with the number of things that were just done."""
+    with Progress(console=Console(file=sys.stderr), transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda done: progress.advance(task, done)

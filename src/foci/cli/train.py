@@ -1,0 +1,85 @@
+"""`foci train`: from the user's data to a run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+app = App(name="train", help="Train a model on your data; the run is one folder.")
+
+
+@app.command
+def translate(
+    config: Path | None = None,
+    /,
+    *,
+    out: Path | None = None,
+    source: str | None = None,
+    target: str | None = None,
+    valid_source: str | None = None,
+    valid_target: str | None = None,
+    phrasebook: str | None = None,
+    model: str | None = None,
+    preset: str | None = None,
+    set: Annotated[list[str] | None, Parameter(negative=())] = None,
+    resume: bool = False,
+) -> None:
+    """Train a translator on sentence pairs.
+
+    Parameters
+    ----------
+    config
+        A TOML file with the tables data, tokeniser, model and training; flags go before it.
+    out
+        The folder of the run, new or empty.
+    source
+        The source sentences, one a line (.gz and .xz too); or one .tsv or .jsonl file with both sides.
+    target
+        Their translations, one a line.
+    valid_source
+        Held-out sentences that decide which checkpoint is the best; else a part of the pairs is held out.
+    valid_target
+        Their translations.
+    phrasebook
+        Train on the built-in phrasebook instead of files: two locales, such as en-zh.
+    model
+        transformer, rnn or conv.
+    preset
+        The model's sizes by name, such as tiny or base.
+    set
+        Any other setting, such as model.num_heads=8 or training.max_steps=5000; may be given several times.
+    resume
+        Go on with the run in --out.
+    """
+    from foci.errors import ConfigError
+    from foci.tasks import config as configs
+    from foci.tasks.translate import TranslateConfig, train
+    from foci.training.run_folder import read_config
+
+    if out is None:
+        raise ConfigError("--out is missing: the folder of the run.")
+    tables: dict[str, Any] = {}
+    origin = "the command line"
+    if config is not None:
+        tables, origin = configs.read_toml(config), str(config)
+    elif resume:
+        tables, origin = configs.without_none(read_config(out)), str(out / "config.json")
+    flags = {
+        "data.source": source,
+        "data.target": target,
+        "data.valid_source": valid_source,
+        "data.valid_target": valid_target,
+        "data.phrasebook": phrasebook,
+        "model.kind": model,
+        "model.preset": preset,
+    }
+    given = {path: value for path, value in flags.items() if value is not None}
+    tables = configs.apply_changes(configs.put(tables, given), set or [])
+    summary = train(TranslateConfig.from_table(tables, origin, ""), out, resume=resume)
+    if summary.reason == "interrupted":
+        sys.exit(130)
+    print(f"trained ({summary.reason}) in {summary.seconds:.0f} s: {out}")
+    print(f'try: foci translate {out} "…"')

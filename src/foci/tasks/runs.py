@@ -1,0 +1,25 @@
+"""What the runs of all tasks share: where their checkpoints are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from foci.errors import CheckpointError, near_names
+from foci.training.checkpoint import AVERAGED, Checkpoints
+
+
+def find_checkpoint(run: Path, name: str) -> Path:
+    """The folder of a checkpoint: "best", "last", a name, or "auto": the averaged one if there is one, or the best."""
+    store = Checkpoints(run / "checkpoints")
+    averaged = store.folder / AVERAGED
+    if name == "best" or (name == "auto" and not averaged.exists()):
+        return store.best()
+    if name == "last" and store.all():
+        return store.all()[-1]
+    chosen = averaged if name == "auto" else store.folder / name
+    if not chosen.exists():
+        known = [path.name for path in (*store.all(), averaged) if path.exists()]
+        raise CheckpointError(
+            f"{run}: has no checkpoint {name!r}. {near_names(name, ['auto', 'best', 'last', *known])}"
+        )
+    return chosen

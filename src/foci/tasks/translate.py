@@ -1,0 +1,562 @@
+"""Translation: from sentence pairs to a translator whose every word shows what it was read from."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from foci.data import BOS, EOS, PAD, Pair, PairExamples, Sequences, TokenBatches, Tokeniser, check, open_corpus
+from foci.data.batch import Batch
+from foci.decoding import Hypothesis, Limits, beam, greedy, sample
+from foci.errors import ConfigError, DataError, check_positive, unknown_name
+from foci.layers.quantise import quantise
+from foci.layers.seq2seq import Predicted, Seq2Seq
+from foci.models import seq2seq_conv, seq2seq_rnn, transformer
+from foci.tasks import config as configs
+from foci.tasks.runs import find_checkpoint
+from foci.training import Loss, RunFolder, Summary, TrainingOptions, fit, launched, load_weights, read_config
+from foci.viz.trace import Cells, Trace
+
+MODELS: dict[str, tuple[Callable[..., nn.Module], Mapping[str, Mapping[str, Any]]]] = {
+    "transformer": (transformer.Transformer, transformer.PRESETS),
+    "rnn": (seq2seq_rnn.RecurrentSeq2Seq, seq2seq_rnn.PRESETS),
+    "conv": (seq2seq_conv.ConvSeq2Seq, seq2seq_conv.PRESETS),
+}
+"""What a model is called -> its class and its sizes by name."""
+
+TOKENISER_FILES = ("source.tokeniser.json", "target.tokeniser.json")
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """The sentence pairs: two aligned files, one TSV or JSONL file, or the built-in phrasebook."""
+
+    source: str | None = None
+    """The source sentences, one a line; or a TSV or JSONL file with both sides. May be .gz or .xz."""
+    target: str | None = None
+    """Their translations, one a line."""
+    fields: tuple[int | str, int | str] | None = None
+    """Columns (from 0) or names of both sides in a TSV or JSONL file."""
+    valid_source: str | None = None
+    """The same for the held-out pairs, which decide which checkpoint is the best one."""
+    valid_target: str | None = None
+    """Their translations."""
+    valid_share: float = 0.02
+    """Without such files: the share of the pairs that is held out, at most 2,000 pairs."""
+    phrasebook: str | None = None
+    """Two locales, such as en-zh: dates, amounts, units and lists in both languages, made by CLDR, no file needed."""
+    phrasebook_size: int = 20_000
+    """How many pairs of the phrasebook are made for training."""
+    max_tokens: int = 4096
+    """Tokens in a batch, padding included."""
+    max_length: int = 200
+    """Pairs with a side of more tokens are left out, and counted."""
+    workers: int = 0
+    """Processes that make batches ahead of time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokeniserConfig:
+    """How text is cut: learned from the training pairs and kept in the run."""
+
+    kind: Literal["bpe", "unigram", "characters", "words"] = "bpe"
+    """bpe and unigram learn subwords; all of them work in any script."""
+    size: int = 8000
+    """Entries of the vocabulary at most."""
+    shared: bool = False
+    """One vocabulary for both sides; the models can then share their embeddings."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Which model: a kind, a preset of sizes, and any option of the model's class."""
+
+    kind: str = "transformer"
+    preset: str = "tiny"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any], origin: str, path: str) -> ModelConfig:
+        """Keys other than kind and preset are options of the model."""
+        kind, preset = table.get("kind", cls.kind), table.get("preset", cls.preset)
+        options = {name: value for name, value in table.items() if name not in ("kind", "preset", "options")}
+        options |= table.get("options", {})
+        if kind not in MODELS:
+            raise unknown_name(f"model ({origin}: {path}.kind)", kind, MODELS)
+        maker, presets = MODELS[kind]
+        if preset not in presets:
+            raise unknown_name(f"preset of {kind} ({origin}: {path}.preset)", preset, presets)
+        configs.check_options(maker, options, origin, path)
+        return cls(kind=kind, preset=preset, options=options)
+
+    def build(self, source_size: int, target_size: int) -> nn.Module:
+        """The model for these vocabularies."""
+        maker, presets = MODELS[self.kind]
+        return maker(source_size, target_size, **{**presets[self.preset], **self.options})
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslateConfig:
+    """Everything about a training of a translator."""
+
+    task: Literal["translate"] = "translate"
+    data: DataConfig = field(default_factory=DataConfig)
+    tokeniser: TokeniserConfig = field(default_factory=TokeniserConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    label_smoothing: float = 0.1
+    """Share of the target probability that is spread over all words."""
+    training: TrainingOptions = field(
+        default_factory=lambda: TrainingOptions(
+            max_epochs=40, patience=8, learning_rate=2e-3, schedule="inverse_sqrt", warmup=1000, valid_every=500
+        )
+    )
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any], origin: str, path: str) -> TranslateConfig:
+        """What is not set of the training comes from the defaults above."""
+        names = ("task", "data", "tokeniser", "model", "label_smoothing", "training")
+        configs.check_names(table, names, origin, path)
+        if table.get("task", "translate") != "translate":
+            raise ConfigError(f"{origin}: task is {table['task']!r}, expected 'translate'.")
+        defaults = cls()
+        given = dict(table.get("training", {}))
+        training = {**asdict(defaults.training), **given}
+        if {"max_steps", "time_limit"} & given.keys():  # who says when to stop is taken at their word
+            training["max_epochs"] = given.get("max_epochs")
+            training["patience"] = given.get("patience")
+        smoothing = table.get("label_smoothing", defaults.label_smoothing)
+        if not isinstance(smoothing, int | float) or not 0 <= smoothing < 1:
+            raise ConfigError(f"{origin}: label_smoothing is {smoothing!r}, expected a number from 0 to below 1.")
+        return cls(
+            data=configs.build(DataConfig, table.get("data", {}), origin, "data"),
+            tokeniser=configs.build(TokeniserConfig, table.get("tokeniser", {}), origin, "tokeniser"),
+            model=ModelConfig.from_table(table.get("model", {}), origin, "model"),
+            label_smoothing=float(smoothing),
+            training=configs.build(TrainingOptions, training, origin, "training"),
+        )
+
+
+class Corpora(NamedTuple):
+    """Sentence pairs to learn from, and others to judge by."""
+
+    train: Sequence[Pair]
+    valid: Sequence[Pair]
+
+
+def read_corpora(data: DataConfig, seed: int, say: Say) -> Corpora:
+    """Read and check everything before any training starts."""
+    if data.phrasebook is not None:
+        from foci.data.phrasebook import phrasebook
+
+        if data.source is not None:
+            raise ConfigError("data: phrasebook and source are both set, expected one of them.")
+        source, dash, target = data.phrasebook.partition("-")
+        if not dash:
+            raise ConfigError(f"data.phrasebook is {data.phrasebook!r}, expected two locales, as in en-zh.")
+        train = phrasebook(source, target, split="train", size=data.phrasebook_size, seed=seed)
+        return Corpora(train, phrasebook(source, target, split="valid", size=500, seed=seed))
+    if data.source is None:
+        raise ConfigError("data.source is not set. Name your sentences (--source, --target), or data.phrasebook=en-zh.")
+    train = _read(data.source, data.target, data.fields)
+    if data.valid_source is not None:
+        return Corpora(train, _read(data.valid_source, data.valid_target, data.fields))
+    held_out = min(2000, max(1, round(data.valid_share * len(train))))
+    if len(train) < 2:
+        raise DataError(f"{data.source}: one sentence pair is too few: some are held out to judge by.")
+    say(f"no data.valid_source: {held_out} of {len(train)} pairs are held out to judge by")
+    order = np.random.default_rng(seed).permutation(len(train))
+    return Corpora([train[i] for i in order[held_out:]], [train[i] for i in order[:held_out]])
+
+
+def _read(source: str, target: str | None, fields: tuple[int | str, int | str] | None) -> list[Pair]:
+    corpus = open_corpus(source, target, fields=fields)
+    check(corpus)
+    return list(corpus)
+
+
+def train_tokenisers(config: TokeniserConfig, pairs: Sequence[Pair]) -> tuple[Tokeniser, Tokeniser]:
+    """One for each side; the same one twice when they are shared."""
+    sides = ([pair.source for pair in pairs], [pair.target for pair in pairs])
+    if config.shared:
+        both = Tokeniser.train([*sides[0], *sides[1]], config.kind, config.size)
+        return both, both
+    first, second = (Tokeniser.train(side, config.kind, config.size) for side in sides)
+    return first, second
+
+
+class TranslationObjective:
+    """Label-smoothed cross-entropy of the next token; judged by the plain one."""
+
+    def __init__(self, model: nn.Module, valid: TokenBatches[Batch], label_smoothing: float) -> None:
+        self.model = model
+        self.valid = valid
+        self.label_smoothing = label_smoothing
+
+    def loss(self, batch: Batch) -> Loss:
+        """Summed over the tokens of the batch."""
+        predicted: Predicted = self.model(batch.source, batch.source_valid, batch.target[:, :-1])
+        wanted = batch.target[:, 1:]
+        total = _cross_entropy(predicted.logits, wanted, self.label_smoothing)
+        return Loss(total + _attention_loss(predicted, wanted), batch.target_valid[:, 1:].sum())
+
+    def validate(self, model: nn.Module) -> dict[str, float]:
+        """Nats a token, and their exponential."""
+        total, count = 0.0, 0
+        device = next(model.parameters()).device
+        for batch in self.valid.epoch(0):
+            source, source_valid, target, target_valid = (tensor.to(device) for tensor in batch)
+            predicted: Predicted = model(source, source_valid, target[:, :-1])
+            total += float(_cross_entropy(predicted.logits, target[:, 1:], 0.0))
+            count += int(target_valid[:, 1:].sum())
+        loss = total / max(count, 1)
+        return {"loss": loss, "perplexity": float(np.exp(min(loss, 700.0)))}
+
+
+def _cross_entropy(logits: Tensor, wanted: Tensor, label_smoothing: float) -> Tensor:
+    return F.cross_entropy(
+        logits.flatten(0, 1).float(),
+        wanted.flatten(),
+        ignore_index=PAD,
+        reduction="sum",
+        label_smoothing=label_smoothing,
+    )
+
+
+def _attention_loss(predicted: Predicted, wanted: Tensor) -> Tensor | float:
+    """REINFORCE for attention that samples: what was chosen is made likelier as far as the words came out well."""
+    sampled = [weights for weights in predicted.attentions.values() if weights.log_prob is not None]
+    if not sampled:
+        return 0.0
+    with torch.no_grad():
+        known = wanted != PAD
+        reward = -F.cross_entropy(predicted.logits.transpose(1, 2).float(), wanted, reduction="none") * known
+        advantage = (reward - reward.sum() / known.sum().clamp_min(1)) * known
+    return -sum((advantage * cast("Tensor", weights.log_prob)).sum() for weights in sampled)
+
+
+def train(config: TranslateConfig, out: str | Path, *, resume: bool = False, say: Say | None = None) -> Summary:
+    """Train a translator into the folder ``out``; with ``resume`` go on with the run that lies there."""
+    say = say or _say
+    out = Path(out)
+    with launched(config.training) as fabric:
+        main = fabric.global_rank == 0
+        tell: Say = say if main else (lambda text: None)
+        # The data is read first: what is wrong with it must be told before a folder is made.
+        corpora = read_corpora(config.data, config.training.seed, tell)
+        hint = f"foci train translate --resume --out {out}"
+        with RunFolder(out, asdict(config), resume=resume, main=main, resume_hint=hint, say=tell) as run:
+            if main and not all((out / name).exists() for name in TOKENISER_FILES):
+                for name, tokeniser in zip(TOKENISER_FILES, train_tokenisers(config.tokeniser, corpora.train)):
+                    tokeniser.save(out / f".{name}")
+                    (out / f".{name}").replace(out / name)
+            fabric.barrier()
+            source, target = (Tokeniser.load(out / name) for name in TOKENISER_FILES)
+            examples = _examples(corpora.train, source, target, config.data.max_length, tell)
+            held_out = _examples(corpora.valid, source, target, config.data.max_length, tell)
+            torch.manual_seed(config.training.seed)
+            model = config.model.build(len(source), len(target))
+            tell(
+                f"{len(examples.source)} pairs to train on, {len(held_out.source)} held out; vocabularies of "
+                f"{len(source)} and {len(target)}; {sum(p.numel() for p in model.parameters()):,} parameters"
+            )
+            data = config.data
+            batches: TokenBatches[Batch] = TokenBatches(
+                examples,
+                max_tokens=data.max_tokens,
+                seed=config.training.seed,
+                rank=fabric.global_rank,
+                world_size=fabric.world_size,
+                workers=data.workers,
+            )
+            valid: TokenBatches[Batch] = TokenBatches(held_out, max_tokens=data.max_tokens)
+            objective = TranslationObjective(model, valid, config.label_smoothing)
+            return fit(objective, batches, config.training, run, fabric=fabric)
+
+
+def _examples(pairs: Sequence[Pair], source: Tokeniser, target: Tokeniser, longest: int, say: Say) -> PairExamples:
+    examples = PairExamples.encode(pairs, source, target)
+    fits = np.flatnonzero((examples.lengths.max(axis=1) <= longest) & (examples.source.lengths > 0))
+    if len(fits) == len(pairs):
+        return examples
+    if len(fits) == 0:
+        raise DataError(f"no sentence pair has at most data.max_length = {longest} tokens on both sides. Raise it.")
+    say(f"{len(pairs) - len(fits)} of {len(pairs)} pairs have a side of more than {longest} tokens and are left out")
+    sides = ((examples.source, source), (examples.target, target))
+    kept = [Sequences((side[int(i)] for i in fits), len(tokeniser)) for side, tokeniser in sides]
+    return PairExamples(*kept)
+
+
+class Translation(NamedTuple):
+    """A hypothesis as text; ``trace``, if asked for, is everything that was attended to in making it."""
+
+    text: str
+    score: float
+    log_prob: float
+    finished: bool
+    trace: Trace | None
+
+
+class Prediction(NamedTuple):
+    """What was made of one text: the best translation's text, score and trace, and the ``n_best`` translations."""
+
+    source: str
+    text: str
+    score: float
+    trace: Trace | None
+    translations: tuple[Translation, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """How translations are looked for. ``beam=1`` is greedy search; a ``temperature`` samples instead."""
+
+    beam: int = 5
+    n_best: int = 1
+    length_penalty: float = 0.6
+    coverage_penalty: float = 0.0
+    no_repeat_ngram: int = 0
+    min_length: int = 0
+    max_length: int | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_positive("Search", beam=self.beam, n_best=self.n_best)
+        if self.temperature is None and self.n_best > self.beam:
+            raise ConfigError(f"n_best is {self.n_best}, expected at most beam={self.beam}. Raise the beam.")
+
+    def run(
+        self, model: Seq2Seq, source: Tensor, valid: Tensor, prefix: Sequence[Sequence[int]] | None
+    ) -> list[list[Hypothesis]]:
+        """The hypotheses of a batch."""
+        limits = Limits(
+            max_length=self.max_length,
+            min_length=self.min_length,
+            no_repeat_ngram=self.no_repeat_ngram,
+            prefix=prefix,
+            bos=BOS,
+            eos=EOS,
+            banned=(PAD, BOS),
+        )
+        if self.temperature is not None:
+            return sample(
+                model,
+                source,
+                valid,
+                samples=self.n_best,
+                temperature=self.temperature,
+                top_k=self.top_k,
+                top_p=self.top_p,
+                generator=torch.Generator(source.device).manual_seed(self.seed),
+                limits=limits,
+            )
+        if self.beam == 1:
+            return greedy(model, source, valid, limits=limits)
+        return beam(
+            model,
+            source,
+            valid,
+            size=self.beam,
+            n_best=self.n_best,
+            length_penalty=self.length_penalty,
+            coverage_penalty=self.coverage_penalty,
+            limits=limits,
+        )
+
+
+class Translator:
+    """A trained run. Made by `foci.load`.
+
+    Arguments:
+        model: in evaluation mode.
+        source, target: the tokenisers.
+        config: the run's configuration.
+    """
+
+    def __init__(self, model: nn.Module, source: Tokeniser, target: Tokeniser, config: TranslateConfig) -> None:
+        self.model = model.eval()
+        self.source, self.target = source, target
+        self.config = config
+
+    @classmethod
+    def load(cls, path: Path, *, checkpoint: str = "auto") -> Translator:
+        """The run that lies there."""
+        file = path / "config.json"
+        config = TranslateConfig.from_table(configs.without_none(read_config(path)), str(file), "")
+        source, target = (Tokeniser.load(path / name) for name in TOKENISER_FILES)
+        model = config.model.build(len(source), len(target))
+        load_weights(model, find_checkpoint(path, checkpoint))
+        return cls(model, source, target, config)
+
+    def quantised(self) -> Translator:
+        """The same with large linear layers in 8-bit integers: faster on a CPU, and a little less exact."""
+        return Translator(quantise(self.model), self.source, self.target, self.config)
+
+    def predict(
+        self,
+        texts: Iterable[str],
+        *,
+        search: Search | None = None,
+        prefixes: Sequence[str] | None = None,
+        trace: bool = False,
+        batch_tokens: int = 2048,
+        progress: Callable[[int], None] | None = None,
+    ) -> list[Prediction]:
+        """Translate; results come in the order of the texts.
+
+        Arguments:
+            search: how to look for translations; a beam of 5 unless given.
+            prefixes: for each text, what its translation begins with.
+            trace: keep what was attended to. It costs one more pass over the translation, nothing otherwise.
+            batch_tokens: how many tokens are translated together.
+            progress: called with the number of texts that are done.
+        """
+        texts = list(texts)
+        if prefixes is not None and len(prefixes) != len(texts):
+            raise ConfigError(f"predict: {len(prefixes)} prefixes for {len(texts)} texts, expected one for each.")
+        search = search or Search()
+        rows = list(self.source.encode_many(texts))
+        begun = None if prefixes is None else list(self.target.encode_many(prefixes))
+        found: dict[int, Prediction] = {}
+        for indices in _by_length([len(row) for row in rows], batch_tokens):
+            some = [rows[i] for i in indices]
+            prefix = None if begun is None else [begun[i] for i in indices]
+            for i, hypotheses in zip(indices, self._search(some, search, prefix)):
+                found[i] = self._prediction(texts[i], rows[i], hypotheses, trace)
+            if progress is not None:
+                progress(len(indices))
+        return [found[i] for i in range(len(texts))]
+
+    def _search(self, rows: list[list[int]], search: Search, prefix: list[list[int]] | None) -> list[list[Hypothesis]]:
+        source, valid = self._padded(rows)
+        return search.run(cast("Seq2Seq", self.model), source, valid, prefix)
+
+    def _padded(self, rows: list[list[int]]) -> tuple[Tensor, Tensor]:
+        width = max(1, *map(len, rows))
+        source, valid = Sequences(rows, len(self.source)).padded(np.arange(len(rows)), width)
+        device = next(self.model.parameters()).device
+        return torch.from_numpy(source).to(device), torch.from_numpy(valid).to(device)
+
+    def _prediction(self, text: str, row: list[int], hypotheses: list[Hypothesis], trace: bool) -> Prediction:
+        translations = tuple(
+            Translation(
+                self.target.decode(hypothesis.tokens),
+                hypothesis.score,
+                hypothesis.log_prob,
+                hypothesis.finished,
+                self._trace(row, hypothesis) if trace else None,
+            )
+            for hypothesis in hypotheses
+        )
+        best = translations[0]
+        return Prediction(text, best.text, best.score, best.trace, translations)
+
+    @torch.no_grad()
+    def _trace(self, row: list[int], hypothesis: Hypothesis) -> Trace:
+        """What was attended to for each produced token: by teacher forcing, which reads what the search has read."""
+        source, valid = self._padded([row])
+        produced = [*hypothesis.tokens, EOS] if hypothesis.finished else hypothesis.tokens
+        target = torch.tensor([[BOS, *produced[:-1]]] if produced else [[]], dtype=torch.long, device=source.device)
+        predicted: Predicted = self.model(source, valid, target)
+        # The decoder reads its own input, which is one token behind what it produces.
+        read = ["<bos>", *self.target.labels(produced[:-1])] if produced else []
+        cells = {
+            "source": Cells("tokens", tuple(self.source.labels(row)), "source"),
+            "target": Cells("tokens", tuple(self.target.labels(produced)), "target"),
+            "input": Cells("tokens", tuple(read), "target so far"),
+        }
+        between = {
+            name: ("target", "input") if name.startswith("decoder.") and name.endswith(".self") else None
+            for name in predicted.attentions
+        }
+        return Trace.from_handles(
+            predicted.attentions,
+            cells,
+            between={name: pair for name, pair in between.items() if pair is not None},
+            text=self.target.decode(hypothesis.tokens),
+            facts={"score": hypothesis.score, "log-probability": hypothesis.log_prob},
+        )
+
+    def evaluate(
+        self,
+        pairs: Sequence[Pair],
+        *,
+        search: Search | None = None,
+        tokenize: str | None = None,
+        lowercase: bool = False,
+        batch_tokens: int = 2048,
+        progress: Callable[[int], None] | None = None,
+    ) -> dict[str, float | str]:
+        """BLEU and chrF by sacrebleu, with their signatures, exact matches, and perplexity.
+
+        Arguments:
+            tokenize: sacrebleu's tokeniser: "13a" unless the targets are Chinese ("zh"), Japanese or Korean ("char").
+            lowercase: compare without case.
+        """
+        if not pairs:
+            raise DataError("evaluate: there are no sentence pairs.")
+        from sacrebleu.metrics.bleu import BLEU
+        from sacrebleu.metrics.chrf import CHRF
+
+        sources, wanted = [pair.source for pair in pairs], [pair.target for pair in pairs]
+        predictions = self.predict(sources, search=search, batch_tokens=batch_tokens, progress=progress)
+        produced = [prediction.text for prediction in predictions]
+        bleu = BLEU(tokenize=tokenize or _sacrebleu_tokeniser(wanted), lowercase=lowercase)
+        chrf = CHRF(lowercase=lowercase)
+        examples = PairExamples.encode(pairs, self.source, self.target)
+        longest = int(examples.lengths.max())
+        valid: TokenBatches[Batch] = TokenBatches(examples, max_tokens=max(batch_tokens, longest))
+        with torch.no_grad():
+            figures = TranslationObjective(self.model, valid, 0.0).validate(self.model)
+        return {
+            "sentences": float(len(pairs)),
+            "bleu": bleu.corpus_score(produced, [wanted]).score,
+            "bleu_signature": str(bleu.get_signature()),
+            "chrf": chrf.corpus_score(produced, [wanted]).score,
+            "chrf_signature": str(chrf.get_signature()),
+            "exact": sum(a == b for a, b in zip(produced, wanted)) / len(pairs),
+            "perplexity": figures["perplexity"],
+        }
+
+
+def _sacrebleu_tokeniser(texts: Sequence[str]) -> str:
+    """By the letters of the texts: words are not set apart in Chinese, Japanese, Thai and others."""
+    letters = [character for text in texts[:500] for character in text if character.isalpha()]
+    if not letters:
+        return "13a"
+
+    def share(*ranges: tuple[str, str]) -> float:
+        return sum(any(a <= letter <= b for a, b in ranges) for letter in letters) / len(letters)
+
+    kana_hangul_thai = share(("\u3040", "\u30ff"), ("\uac00", "\ud7af"), ("\u0e00", "\u0eff"), ("\u1780", "\u17ff"))
+    if kana_hangul_thai > 0.1:
+        return "char"
+    return "zh" if share(("\u3400", "\u9fff")) > 0.3 else "13a"
+
+
+def _by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Numbers of texts of about equal length, together at most ``batch_tokens``, padding included."""
+    held: list[int] = []
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if held and (len(held) + 1) * max(lengths[held[0]], 1) > batch_tokens:
+            yield held
+            held = []
+        held.append(i)
+    if held:
+        yield held
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

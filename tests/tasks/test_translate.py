@@ -1,0 +1,189 @@
+"""Translation as a user has it: train from files, resume, load, predict with a trace, evaluate; and every mistake."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+import foci_cli
+from foci.data import Pair
+from foci.errors import CheckpointError, ConfigError, DataError, UnknownNameError
+from foci.tasks import load
+from foci.tasks.translate import Search, TranslateConfig, train
+
+WORDS = ["red", "blue", "green", "one", "two", "three", "four", "five", "house", "tree"]
+FOREIGN = ["rot", "blau", "grün", "eins", "zwei", "drei", "vier", "fünf", "Haus", "Baum"]
+
+
+def write_corpus(folder: Path, pairs: int = 60) -> dict[str, str]:
+    """Sentences of two or three words, translated word by word in reverse order."""
+    generator = torch.Generator().manual_seed(1)
+    sources, targets = [], []
+    for _ in range(pairs):
+        size = int(torch.randint(2, 4, (1,), generator=generator))
+        chosen = torch.randint(len(WORDS), (size,), generator=generator).tolist()
+        sources.append(" ".join(WORDS[i] for i in chosen))
+        targets.append(" ".join(FOREIGN[i] for i in reversed(chosen)))
+    (folder / "a.en").write_text("\n".join(sources) + "\n", encoding="utf-8")
+    (folder / "a.de").write_text("\n".join(targets) + "\n", encoding="utf-8")
+    return {"source": str(folder / "a.en"), "target": str(folder / "a.de"), "max_tokens": 800}
+
+
+def make_config(data, **training):
+    tables = {
+        "data": data,
+        "tokeniser": {"kind": "words", "size": 60},
+        "model": {"kind": "rnn", "preset": "tiny", "embedding_dim": 24, "hidden_dim": 48, "input_feeding": False},
+        "label_smoothing": 0.0,
+        "training": {"max_steps": 6, "valid_every": 3, "warmup": 2, "learning_rate": 0.03, **training},
+    }
+    return TranslateConfig.from_table(tables, "test", "")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("translate")
+    data = write_corpus(folder, 400)
+    train(make_config(data, max_steps=160, valid_every=160, schedule="cosine"), folder / "run", say=lambda text: None)
+    return folder / "run"
+
+
+def test_a_run_holds_everything_and_learns(run):
+    names = {path.name for path in run.iterdir()}
+    assert {"config.json", "environment.json", "metrics.jsonl", "checkpoints"} <= names
+    assert {"source.tokeniser.json", "target.tokeniser.json"} <= names
+    translator = load(run)
+    predictions = translator.predict(["one red house", "five trees", "blue tree"], search=Search(beam=3))
+    assert predictions[0].text == "Haus rot eins"
+    assert predictions[2].text == "Baum blau"
+    assert all(math.isfinite(prediction.score) for prediction in predictions)
+
+
+def test_predictions_come_in_order_and_do_not_depend_on_the_batch(run):
+    translator = load(run)
+    texts = ["one red house", "two", "blue tree", "four green tree"]
+    together = [prediction.text for prediction in translator.predict(texts)]
+    alone = [translator.predict([text])[0].text for text in texts]
+    assert together == alone
+    assert translator.predict([]) == []
+
+
+def test_a_trace_has_the_weights_of_every_produced_token(run):
+    (prediction,) = load(run).predict(["one red house"], trace=True, search=Search(beam=3, n_best=2))
+    assert len(prediction.translations) == 2
+    for translation in prediction.translations:
+        trace = translation.trace
+        assert list(trace.cells["source"].labels) == ["one", "▁red", "▁house"]
+        alignment = trace.alignment()
+        assert alignment.shape == (len(trace.cells["target"].labels), 3)
+        torch.testing.assert_close(torch.tensor(alignment).sum(-1), torch.ones(len(alignment)))
+        assert trace.text == translation.text
+    assert load(run).predict(["one"])[0].trace is None
+
+
+def test_evaluation_names_its_signatures(run):
+    figures = load(run).evaluate([Pair("one red house", "Haus rot eins"), Pair("blue tree", "falsch")])
+    assert figures["exact"] == 0.5
+    assert "tok:13a" in figures["bleu_signature"]
+    assert "version:" in figures["chrf_signature"]
+    assert 0 < figures["chrf"] < 100
+    assert figures["perplexity"] > 1
+
+
+def test_resuming_gives_the_same_weights_as_one_sitting(tmp_path):
+    data = write_corpus(tmp_path)
+    silent = {"say": lambda text: None}
+    train(make_config(data, max_steps=8), tmp_path / "whole", **silent)
+    train(make_config(data, max_steps=5), tmp_path / "parts", **silent)
+    train(make_config(data, max_steps=8), tmp_path / "parts", resume=True, **silent)
+    whole, parts = (load(tmp_path / name, checkpoint="last").model.state_dict() for name in ("whole", "parts"))
+    assert whole.keys() == parts.keys()
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+@pytest.mark.parametrize("kind", ["rnn", "conv", "transformer"])
+def test_every_model_trains_and_predicts(kind, tmp_path):
+    tables = {
+        "data": write_corpus(tmp_path),
+        "tokeniser": {"size": 300},
+        "model": {"kind": kind},
+        "training": {"max_steps": 2, "valid_every": 2},
+    }
+    train(TranslateConfig.from_table(tables, "test", ""), tmp_path / "run", say=lambda text: None)
+    (prediction,) = load(tmp_path / "run").predict(["one red house"], trace=True, search=Search(beam=2, max_length=5))
+    assert prediction.trace.alignment().shape[1] == len(prediction.trace.cells["source"].labels)
+
+
+def test_sampled_attention_trains_by_reinforce(tmp_path):
+    config = make_config(write_corpus(tmp_path))
+    tables = {"kind": "rnn", "preset": "tiny", "embedding_dim": 8, "hidden_dim": 8, "normalise": "sample"}
+    sampled = TranslateConfig(
+        data=config.data,
+        tokeniser=config.tokeniser,
+        model=type(config.model).from_table(tables, "test", "model"),
+        training=config.training,
+    )
+    assert train(sampled, tmp_path / "run", say=lambda text: None).step == 6
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": {"sorce": "x"}}, r"test: data\.sorce is not known\. Did you mean 'source'"),
+        ({"model": {"num_haeds": 3}}, r"test: model\.num_haeds is not known\. Did you mean 'num_heads'"),
+        ({"training": {"max_steps": "many"}}, r"test: training\.max_steps is 'many'.*integer"),
+        ({"modle": {}}, r"test: modle is not known\. Did you mean 'model'"),
+        ({"label_smoothing": 2}, r"label_smoothing is 2, expected a number from 0"),
+        ({"task": "summarise"}, r"task is 'summarise', expected 'translate'"),
+    ],
+)
+def test_wrong_configurations_are_named(change, message):
+    with pytest.raises(ConfigError, match=message):
+        TranslateConfig.from_table(change, "test", "")
+
+
+def test_unknown_models_and_presets():
+    with pytest.raises(UnknownNameError, match="transformer"):
+        TranslateConfig.from_table({"model": {"kind": "transformr"}}, "test", "")
+    with pytest.raises(UnknownNameError, match="tiny"):
+        TranslateConfig.from_table({"model": {"preset": "tyni"}}, "test", "")
+
+
+def test_bad_data_is_told_before_a_folder_is_made(tmp_path):
+    data = write_corpus(tmp_path)
+    (tmp_path / "a.de").write_text("nur eins\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"a\.(en|de)"):
+        train(make_config(data), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(ConfigError, match=r"data\.source is not set"):
+        train(make_config({}), tmp_path / "run")
+
+
+def test_a_folder_is_never_overwritten(run, tmp_path):
+    with pytest.raises(ConfigError, match="holds a run, and nothing is overwritten"):
+        train(make_config(write_corpus(tmp_path)), run)
+    with pytest.raises(CheckpointError, match="is no run"):
+        load(tmp_path)
+    with pytest.raises(CheckpointError, match="has no checkpoint 'bets'. Did you mean 'best'"):
+        load(run, checkpoint="bets")
+
+
+def test_command_line(run, tmp_path, capsys):
+    assert foci_cli.main(["translate", str(run), "one red house", "--beam", "2"]) == 0
+    assert capsys.readouterr().out == "Haus rot eins\n"
+    assert foci_cli.main(["translate", str(run), "blue tree", "--n-best", "2", "--json-output"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["translations"][0]["text"] == "Baum blau"
+    assert len(found["translations"]) == 2
+    data = write_corpus(tmp_path)
+    arguments = ["--source", data["source"], "--target", data["target"], "--json-output", "--beam", "1"]
+    assert foci_cli.main(["evaluate", str(run), *arguments]) == 0
+    assert json.loads(capsys.readouterr().out)["exact"] > 0.8
+    flags = ["--model", "rnn", "--set", "training.max_steps=1", "--set", "tokeniser.size=300"]
+    files = ["--source", data["source"], "--target", data["target"]]
+    assert foci_cli.main(["train", "translate", *files, *flags, "--out", str(tmp_path / "new")]) == 0
+    assert "foci translate" in capsys.readouterr().out
+    assert foci_cli.main(["train", "translate", *files, *flags]) == 2
+    assert "--out is missing" in capsys.readouterr().err
