@@ -72,7 +72,8 @@ def _table(rows: list[dict[str, Any]]) -> str:
         entropy = "" if row["alignment_entropy"] is None else f"{row['alignment_entropy']:.2f}"
         each = f"{60 * row['minutes'] / row['epochs']:.0f}" if row["epochs"] else ""
         figures = [f"{row[name]:.2f}" for name in ("bleu", "bleu_lower", "chrf", "perplexity")]
-        cells = [row["name"], *figures, entropy, f"{row['minutes']:.1f}", str(row["epochs"]), each, f"{row['tokens_per_second_trained']:,.0f}",
-                 f"{row['tokens_per_second_decoded']:,.0f}", str(row["seed"])]  # fmt: skip
+        speeds = [f"{row[f'tokens_per_second_{what}']:,.0f}" for what in ("trained", "decoded")]
+        cells = [row["name"], *figures, entropy, f"{row['minutes']:.1f}", str(row["epochs"]), each, *speeds]
+        cells.append(str(row["seed"]))
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)

@@ -167,7 +167,7 @@ def compact(
     for start in range(0, rows, step):
         some = slice(start, min(start + step, rows))
         with torch.no_grad():
-            piece = handle.rows(some).detach().float().cpu().reshape(heads, -1, handle.shape[-1])
+            piece = handle.rows(some).detach().float().cpu().reshape(heads, some.stop - some.start, handle.shape[-1])
         beyond = float(piece[..., columns:].sum(-1).max()) if columns < piece.shape[-1] else 0.0
         if beyond > _CUT:
             raise ShapeError(

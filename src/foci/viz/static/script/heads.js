@@ -1,0 +1,67 @@
+// All heads of all layers as small pictures.
+
+class HeadsView {
+  constructor(place) {
+    this.place = make("div", { class: "overview" });
+    place.append(this.place);
+  }
+
+  async update() {
+    const layers = trace.attentions.filter((attention) => attention.group === state.attention.group);
+    const most = Math.max(...layers.map((attention) => attention.matrices.length));
+    const several = layers.some((attention) => attention.heads > 1);
+    const header = make("tr", {}, make("td"));
+    for (let slot = 0; slot < most; slot++) {
+      const text = several ? (slot === 0 ? say("mean") : say("headNumber", slot - 1)) : say("headNumber", 0);
+      header.append(make("th", { scope: "col", text }));
+    }
+    const colours = ramp();
+    const rows = await Promise.all(layers.map(async (attention) => {
+      const [pictures, entropy] = await Promise.all([kept(attention.thumbnails.block), entropiesOf(attention)]);
+      const name = layers.length > 1 && attention.layer !== null ? say("layerNumber", attention.layer) : attention.name;
+      const row = make("tr", {}, make("th", { scope: "row", text: name, title: attention.name }));
+      attention.matrices.forEach((_, slot) => row.append(make("td", {}, this.button(attention, slot, pictures, entropy[slot], colours))));
+      return row;
+    }));
+    const focused = this.place.contains(document.activeElement);
+    this.place.replaceChildren(
+      make("p", { text: say("overview") }), make("table", {}, make("thead", {}, header), make("tbody", {}, ...rows)),
+    );
+    if (focused) this.place.querySelector('[aria-pressed="true"]')?.focus();
+  }
+
+  button(attention, slot, pictures, entropy, colours) {
+    const { height, width } = attention.thumbnails;
+    const head = attention.heads > 1 ? slot - 1 : slot;
+    const canvas = make("canvas", { "aria-hidden": "true" });
+    if (height && width) {
+      [canvas.width, canvas.height] = [width, height];
+      const bytes = new Uint8Array(pictures, slot * height * width, height * width);
+      const pixels = new ImageData(width, height);
+      const words = new Uint32Array(pixels.data.buffer);
+      const mirrored = trace.cells[attention.source].rightToLeft;
+      bytes.forEach((byte, k) => {
+        const column = k % width;
+        words[mirrored ? k - column + width - 1 - column : k] = colours[Math.floor((byte / 255) * (SHADES - 1))];
+      });
+      canvas.getContext("2d").putImageData(pixels, 0, 0);
+    }
+    const value = mean(entropy);
+    const known = Number.isFinite(value) ? `${value.toFixed(2)} · ≈ ${count(Math.exp(value))}` : "–";
+    const name = head < 0 ? say("mean") : say("headNumber", head);
+    const pressed = attention === state.attention && slot === slotOf(attention, state.head);
+    return make(
+      "button",
+      {
+        type: "button", "aria-pressed": pressed, "aria-label": `${attention.name}, ${name}, ${known}`, title: `${attention.name}, ${name}`,
+        onclick: () => choose(attention, head),
+        ondblclick: () => show("heat"),
+      },
+      canvas, make("span", { class: "entropy", text: known }),
+    );
+  }
+
+  point() {}
+  resize() {}
+  enter() {}
+}
