@@ -30,6 +30,7 @@ def test_both_paths_agree(case, key_heads, monkeypatch):
     found = []
     for short in (module._SHORT, 0):
         monkeypatch.setattr(module, "_SHORT", short)
+        monkeypatch.setattr(module, "_SHORT_ALONE", short)
         output, weights, _ = attend_dots(*inputs, scale=0.5, **cases()[case])
         assert (type(weights.source).__name__ == "Dense") == (short > 0)
         found.append((output, weights.dense(), *torch.autograd.grad(output, inputs, direction)))

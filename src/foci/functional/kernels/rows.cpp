@@ -63,13 +63,6 @@ Vector exponential(Vector x) {
     return (Vector)((Integers)p + ((Integers)shifted << 23));
 }
 
-bool any(Integers x) {
-    uint64_t parts[sizeof x / sizeof(uint64_t)], some = 0;
-    std::memcpy(parts, &x, sizeof x);
-    for (const uint64_t part : parts) some |= part;
-    return some != 0;
-}
-
 float largest(const float* row, int64_t cells) {
     Vector top = all(NEVER);
     for (int64_t j = 0; j < cells; j += LANES) {
@@ -119,25 +112,41 @@ struct Best {
     }
 };
 
+constexpr int64_t BLOCK = 4 * LANES;
+constexpr int64_t BLOCKS = 512;  // whose maxima are held at a time
+
+Vector larger(Vector x, Vector y) { return x > y ? x : y; }
+
+// Blocks whose maximum is not among the k best maxima hold none of the k best cells: most are passed over unread.
 void find_best(const float* row, int64_t cells, Best best) {
     for (int64_t i = 0; i < best.k; i++) {
         best.scores[i] = NEVER;
         best.cells[i] = i;
     }
-    int64_t j = 0;
-    for (; j + 4 * LANES <= cells; j += 4 * LANES) {  // nearly always none of them is better
-        const Vector least = all(best.worst());
-        const Integers better = (load(row + j) > least) | (load(row + j + LANES) > least) |
-                                (load(row + j + 2 * LANES) > least) | (load(row + j + 3 * LANES) > least);
-        if (!any(better)) continue;
-        for (int64_t v = j; v < j + 4 * LANES; v += LANES) {
-            if (!any(load(row + v) > all(best.worst()))) continue;
-            for (int64_t i = v; i < v + LANES; i++)
+    float maxima[BLOCKS], sorted[BLOCKS];
+    for (int64_t first = 0; first < cells; first += BLOCKS * BLOCK) {
+        const int64_t blocks = std::min(BLOCKS, (cells - first + BLOCK - 1) / BLOCK);
+        for (int64_t b = 0; b < blocks; b++) {
+            const float* from = row + first + b * BLOCK;
+            const int64_t left = cells - first - b * BLOCK;
+            Vector top = load_some(from, left);
+            for (int64_t v = LANES; v < std::min(BLOCK, left); v += LANES) top = larger(load_some(from + v, left - v), top);
+            maxima[b] = NEVER;
+            for (int64_t l = 0; l < LANES; l++) maxima[b] = std::max(maxima[b], top[l]);
+        }
+        float least = NEVER;
+        if (best.k < blocks) {
+            std::copy_n(maxima, blocks, sorted);
+            std::nth_element(sorted, sorted + best.k - 1, sorted + blocks, [](float x, float y) { return x > y; });
+            least = sorted[best.k - 1];
+        }
+        for (int64_t b = 0; b < blocks; b++) {
+            if (maxima[b] < least || !(maxima[b] > best.worst())) continue;
+            const int64_t end = std::min(cells, first + (b + 1) * BLOCK);
+            for (int64_t i = first + b * BLOCK; i < end; i++)
                 if (row[i] > best.worst()) best.take(row[i], i);
         }
     }
-    for (; j < cells; j++)
-        if (row[j] > best.worst()) best.take(row[j], j);
     // Cells of score −inf fill the places that are left, each once.
     int64_t filled = 0;
     while (filled < best.k && best.scores[filled] > NEVER) filled++;
