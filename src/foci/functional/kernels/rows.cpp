@@ -93,17 +93,20 @@ Sums sums_of(const float* row, int64_t cells, float m) {
     return {sum_lanes(z[0] + z[1]), sum_lanes(below[0] + below[1])};
 }
 
-// The k best scores so far, best first; of equal ones the first.
+// The k best scores so far, best first; of equal ones the first cell.
 struct Best {
     float* scores;
     int64_t* cells;
     int64_t k;
 
-    float worst() const { return scores[k - 1]; }
+    bool comes_before(float score, int64_t cell, int64_t place) const {
+        return score > scores[place] || (score == scores[place] && score > NEVER && cell < cells[place]);
+    }
 
-    void take(float score, int64_t cell) {
+    void offer(float score, int64_t cell) {
         int64_t place = k - 1;
-        for (; place > 0 && score > scores[place - 1]; place--) {
+        if (!comes_before(score, cell, place)) return;
+        for (; place > 0 && comes_before(score, cell, place - 1); place--) {
             scores[place] = scores[place - 1];
             cells[place] = cells[place - 1];
         }
@@ -112,40 +115,39 @@ struct Best {
     }
 };
 
-constexpr int64_t BLOCK = 4 * LANES;
-constexpr int64_t BLOCKS = 512;  // whose maxima are held at a time
+constexpr int64_t DEPTH = 16;             // cells of a group: one lane of so many vectors
+constexpr int64_t BLOCK = DEPTH * LANES;  // LANES groups side by side
+constexpr int64_t BLOCKS = 64;            // whose maxima are held at a time
 
-Vector larger(Vector x, Vector y) { return x > y ? x : y; }
-
-// Blocks whose maximum is not among the k best maxima hold none of the k best cells: most are passed over unread.
+// A group whose maximum is below what k cells are known to reach holds none of the k best: most are not looked into.
 void find_best(const float* row, int64_t cells, Best best) {
     for (int64_t i = 0; i < best.k; i++) {
         best.scores[i] = NEVER;
         best.cells[i] = i;
     }
-    float maxima[BLOCKS], sorted[BLOCKS];
+    Vector maxima[BLOCKS];
     for (int64_t first = 0; first < cells; first += BLOCKS * BLOCK) {
-        const int64_t blocks = std::min(BLOCKS, (cells - first + BLOCK - 1) / BLOCK);
-        for (int64_t b = 0; b < blocks; b++) {
-            const float* from = row + first + b * BLOCK;
-            const int64_t left = cells - first - b * BLOCK;
-            Vector top = load_some(from, left);
-            for (int64_t v = LANES; v < std::min(BLOCK, left); v += LANES) top = larger(load_some(from + v, left - v), top);
-            maxima[b] = NEVER;
-            for (int64_t l = 0; l < LANES; l++) maxima[b] = std::max(maxima[b], top[l]);
+        int64_t blocks = 0;
+        Vector highest = all(NEVER);
+        for (int64_t at = first; at < cells && blocks < BLOCKS; at += BLOCK, blocks++) {
+            Vector top = all(NEVER);
+            for (int64_t v = 0; v < std::min(BLOCK, cells - at); v += LANES) {
+                const Vector x = load_some(row + at + v, cells - at - v);
+                top = x > top ? x : top;
+            }
+            maxima[blocks] = top;
+            highest = top > highest ? top : highest;
         }
-        float least = NEVER;
-        if (best.k < blocks) {
-            std::copy_n(maxima, blocks, sorted);
-            std::nth_element(sorted, sorted + best.k - 1, sorted + blocks, [](float x, float y) { return x > y; });
-            least = sorted[best.k - 1];
-        }
-        for (int64_t b = 0; b < blocks; b++) {
-            if (maxima[b] < least || !(maxima[b] > best.worst())) continue;
-            const int64_t end = std::min(cells, first + (b + 1) * BLOCK);
-            for (int64_t i = first + b * BLOCK; i < end; i++)
-                if (row[i] > best.worst()) best.take(row[i], i);
-        }
+        float reached[LANES];  // the best cell of each lane: LANES cells in all
+        std::memcpy(reached, &highest, sizeof highest);
+        std::sort(reached, reached + LANES);
+        const float least = best.k <= LANES ? reached[LANES - best.k] : NEVER;
+        for (int64_t b = 0; b < blocks; b++)
+            for (int64_t lane = 0; lane < LANES; lane++) {
+                if (maxima[b][lane] < std::max(least, best.scores[best.k - 1])) continue;
+                const int64_t at = first + b * BLOCK + lane;
+                for (int64_t i = at; i < std::min(cells, at + BLOCK); i += LANES) best.offer(row[i], i);
+            }
     }
     // Cells of score −inf fill the places that are left, each once.
     int64_t filled = 0;
