@@ -25,7 +25,7 @@ demo: setup ## draw a picture of every mechanism at work, into ./gallery
 test: setup lint types imports shapes ## everything: all tests, style, types, shapes and import directions
 	$(BIN)/pytest -q -n 2
 
-check: setup lint types imports quick-tests shapes ## the quick loop for developers: as test, without slow tests
+check: setup lint types imports quick-tests ## the quick loop for developers: no slow tests, no pass over the shapes
 
 bench: setup ## measure foci against its peers on this machine, and write docs/benchmarks.md
 	$(BIN)/foci bench
@@ -55,7 +55,8 @@ quick-tests: setup
 	$(BIN)/pytest -q -n 2 -m "not slow"
 
 # The shapes in the signatures are checked at run time, in this pass only; these tests meet none that others do not.
-WITHOUT_SHAPES := $(addprefix --ignore=tests/test_,bench.py cli.py docs.py gallery.py heatmap.py)
+WITHOUT_SHAPES := $(addprefix --ignore=tests/test_,bench.py cli.py docs.py gallery.py heatmap.py) \
+	$(addprefix --ignore=tests/,training tasks viz)
 shapes: setup
 	PYTHONPATH=tests/support $(BIN)/pytest -q -n 2 -m "not slow" $(WITHOUT_SHAPES) \
 		-p annotated_pass --jaxtyping-packages=foci,beartype.beartype
