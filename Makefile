@@ -1,7 +1,7 @@
 # With Python 3.11 or newer and pip on the machine, every target does its own set-up.
 
 PYTHON ?= python3
-OUT ?= gallery
+OUT ?= demo
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 CODE := src tests docs/generate.py $(wildcard benchmarks recipes)
@@ -19,8 +19,8 @@ help: ## show this list
 
 setup: $(INSTALLED) ## make .venv and install foci into it, with everything pinned in constraints.txt
 
-demo: setup ## draw a picture of every mechanism at work, into ./gallery
-	$(BIN)/foci gallery --out $(OUT)
+demo: setup ## train a translator on built-in phrases, translate, and show what it looks at, in ./demo
+	env -u OMP_NUM_THREADS $(BIN)/foci demo translate --out $(OUT)
 
 test: setup lint types imports shapes ## everything: all tests, style, types, shapes and import directions
 	$(BIN)/pytest -q -n 2
@@ -38,7 +38,7 @@ format: setup ## format the code
 	$(BIN)/ruff format $(CODE)
 
 clean: ## remove .venv, pictures and caches
-	rm -rf .venv gallery build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv demo gallery build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 lint: setup
