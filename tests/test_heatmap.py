@@ -139,6 +139,7 @@ def only_ships_with_matplotlib(monkeypatch):
     """As on a machine without fonts for Chinese."""
     own = [font for font in font_manager.fontManager.ttflist if "matplotlib" in font.fname]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [])
 
 
 def test_without_a_font_it_says_what_to_install(only_ships_with_matplotlib, tmp_path):
@@ -157,3 +158,9 @@ def test_finds_the_fonts_that_have_the_characters(only_ships_with_matplotlib, tm
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         heatmap(WEIGHTS, tmp_path / "weights.pdf", columns=["中", "文", "的"], rows=["a", "中a"])
+
+
+def test_a_font_installed_after_matplotlib_made_its_list_is_found(only_ships_with_matplotlib, tmp_path, monkeypatch):
+    new = font_with("中文", "Just Installed", tmp_path / "new.ttf")
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [new])
+    assert fonts.choose("中") == (["DejaVu Sans", "Just Installed"], set())

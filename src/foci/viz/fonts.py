@@ -47,7 +47,18 @@ def choose(text: str) -> tuple[list[str], set[str]]:
     chosen = [BASE]
     missing = {character for character in text if _needs_a_glyph(character)}
     missing -= _characters(font_manager.findfont(BASE))
+    chosen += _families(missing)
+    if missing and _take_in_new_fonts(missing):
+        chosen += _families(missing)
+    if missing:
+        warnings.warn(_remedy(missing), UserWarning, stacklevel=5)
+    return chosen, missing
+
+
+def _families(missing: set[str]) -> list[str]:
+    """Families that have some of these characters, which are then no longer missing."""
     rank = {name: number for number, name in enumerate(PREFERRED)}
+    chosen = []
     for font in sorted(font_manager.fontManager.ttflist, key=lambda font: rank.get(font.name, len(rank))):
         if not missing:
             break
@@ -57,9 +68,16 @@ def choose(text: str) -> tuple[list[str], set[str]]:
         if found:
             chosen.append(font.name)
             missing -= found
-    if missing:
-        warnings.warn(_remedy(missing), UserWarning, stacklevel=5)
-    return chosen, missing
+    return chosen
+
+
+def _take_in_new_fonts(missing: set[str]) -> bool:
+    """Tell matplotlib of fonts that were installed after it made its list and have some of these; whether any do."""
+    listed = {font.fname for font in font_manager.fontManager.ttflist}
+    new = [path for path in sorted(set(font_manager.findSystemFonts()) - listed) if missing & _characters(path)]
+    for path in new:
+        font_manager.fontManager.addfont(path)
+    return bool(new)
 
 
 def _needs_a_glyph(character: str) -> bool:
@@ -72,9 +90,7 @@ def _remedy(missing: set[str]) -> str:
     debian, fedora, arch = (" and ".join(sorted({names[place] for names in wanted})) for place in range(3))
     return (
         f"no installed font has {shown}: their numbers (U+…) are written instead. Install a font, on Debian and Ubuntu "
-        f"{debian} (apt install {debian.replace(' and', '')}), on Fedora {fedora}, on Arch {arch}; then delete "
-        "matplotlib's list of fonts in the folder that python -c 'import matplotlib; print(matplotlib.get_cachedir())' "
-        "prints."
+        f"{debian} (apt install {debian.replace(' and', '')}), on Fedora {fedora}, on Arch {arch}."
     )
 
 
