@@ -139,7 +139,7 @@ def only_ships_with_matplotlib(monkeypatch):
     """As on a machine without fonts for Chinese."""
     own = [font for font in font_manager.fontManager.ttflist if "matplotlib" in font.fname]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
-    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [])
+    monkeypatch.setattr(font_manager, "findSystemFonts", list)
 
 
 def test_without_a_font_it_says_what_to_install(only_ships_with_matplotlib, tmp_path):

@@ -273,7 +273,7 @@ def test_labels_are_text_cut_and_visible():
 def only_ships_with_matplotlib(monkeypatch):
     own = [font for font in font_manager.fontManager.ttflist if "matplotlib" in font.fname]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", own)
-    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [])
+    monkeypatch.setattr(font_manager, "findSystemFonts", list)
 
 
 def test_characters_that_no_font_has_are_spelt_and_the_package_is_named(only_ships_with_matplotlib, tmp_path):
