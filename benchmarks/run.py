@@ -106,6 +106,19 @@ def _measure(options: Options, failed: dict[str, str], show: Progress) -> None:
     limits = {key: value for record in _listen(options, ["--limits"], show) for key, value in record.items()}
     versions: dict[str, str] = {}
     cases: list[Record] = []
+    run: Record = {
+        "kind": "run",
+        "when": time.strftime("%Y-%m-%d %H:%M", time.localtime(began)),
+        "command": options.command,
+        "quick": options.quick,
+        "threads": options.threads,
+        "machine": machine.description(),
+        "load": load,
+        "limits": limits,
+        "versions": versions,
+        "foci": _own_version(),
+        "failed": failed,
+    }
     waiting = [(peer, wanted) for peer, wanted in jobs(options.groups, options.quick) if peer not in failed]
     while waiting:
         # A quick run gives each process a share of the time that is left; the curves are many.
@@ -118,26 +131,19 @@ def _measure(options: Options, failed: dict[str, str], show: Progress) -> None:
             show.line(f"  {late} cases {TIME_OVER}")
         versions |= found
         cases += heard
+        _keep(options, run | {"took": round(time.time() - began)}, cases)  # a run that is stopped keeps what it has
     if deadline is None or time.time() < deadline:
         _weigh(options, cases, deadline, show)
-    run = {
-        "kind": "run",
-        "when": time.strftime("%Y-%m-%d %H:%M", time.localtime(began)),
-        "took": round(time.time() - began),
-        "command": options.command,
-        "quick": options.quick,
-        "threads": options.threads,
-        "machine": machine.description(),
-        "load": load,
-        "limits": limits,
-        "versions": versions,
-        "foci": _own_version(),
-        "failed": failed,
-    }
+    _keep(options, run | {"took": round(time.time() - began)}, cases)
+
+
+def _keep(options: Options, run: Record, cases: list[Record]) -> None:
+    """Write the results, one file a group; a group without cases keeps its older ones."""
     for group in options.groups:
-        records = [run, *(case for case in cases if case["group"] == group)]
-        lines = "".join(json.dumps(record) + "\n" for record in records)
-        (options.results / f"{group}.jsonl").write_text(lines)
+        measured = [case for case in cases if case["group"] == group]
+        if measured:
+            lines = "".join(json.dumps(record) + "\n" for record in [run, *measured])
+            (options.results / f"{group}.jsonl").write_text(lines)
 
 
 def jobs(wanted: Sequence[str], quick: bool) -> Iterator[tuple[str, tuple[str, ...]]]:
