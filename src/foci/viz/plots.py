@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,6 +53,9 @@ def plot(
         view = _fitting(trace, options.get("name"))
     if view not in VIEWS:
         raise unknown_name("view", view, VIEWS)
+    for option in options:
+        if option not in (known := list(signature(VIEWS[view]).parameters)[2:]):
+            raise ConfigError(f"plot: view {view!r} has no option {option!r}. It has: {', '.join(known) or 'none'}.")
     title = title or trace.text
     with canvas.drawing([title, *_texts(trace)]) as spell:
         figure = VIEWS[view](trace, spell, **options)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BUDGET", "KINDS", "Attention", "Cells", "Largest", "Trace"]
 
-_CROSSING = ("cross", "multihead_attn", "encoder_attn", "EncDecAttention")
+CROSSING = ("cross", "multihead_attn", "encoder_attn", "EncDecAttention")
 """What attention from decoder to encoder is called: by foci, torch's decoder layers, and models of Hugging Face."""
 
 
@@ -268,7 +268,7 @@ def _as_array(weights: ArrayLike | Tensor) -> NDArray[np.float32]:
 def _sides(name: str, shape: Sequence[int], cells: Mapping[str, Cells]) -> tuple[str, str]:
     """Which cells (target, source) an attention lies between, by its name, or else by the number of labels."""
     parts = name.split(".")
-    if any(word in name for word in _CROSSING):
+    if any(word in name for word in CROSSING):
         by_name = ("target", "source")
     elif any(part.startswith("encoder") for part in parts):
         by_name = ("source", "source")

@@ -1,0 +1,142 @@
+"""Draws the pictures of docs/views.md: `python docs/pictures.py`. The one of the page needs playwright and Chromium.
+
+The weights are made up: they show what the views look like, not what a model does.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from foci.viz.trace import Attention, Cells, Trace
+
+IMAGES = Path(__file__).parent / "images"
+GERMAN = ["Der", "Ausschuss", "hat", "nach", "langer", "Debatte", "die", "neuen", "Regeln", "beschlossen", "."]
+ENGLISH = ["After", "a", "long", "debate", "the", "committee", "adopted", "the", "new", "rules", "."]
+READ = (3, 4, 4, 5, 0, 1, 9, 6, 7, 8, 10)
+"""For each English word the German one it comes from."""
+REVIEW = [
+    ["The", "room", "was", "clean", "and", "bright", "."],
+    ["Staff", "at", "the", "desk", "were", "rude", "to", "us", "and", "slow", "."],
+    ["Breakfast", "was", "excellent", "!"],
+    ["We", "would", "still", "not", "come", "back", "."],
+]
+TELLING = {"rude": 6.0, "slow": 5.0, "not": 5.5, "excellent": 4.0, "clean": 3.0, "back": 3.5}
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    """Over the last axis."""
+    raised = np.exp(scores - scores.max(-1, keepdims=True))
+    return (raised / raised.sum(-1, keepdims=True)).astype(np.float32)
+
+
+def translation() -> Trace:
+    """Two layers of four heads; the later ones have learned more."""
+    random = np.random.default_rng(2)
+    cells = {"source": Cells.of_tokens(GERMAN, "source"), "target": Cells.of_tokens(ENGLISH, "target")}
+    attentions = {}
+    for layer in range(2):
+        scores = random.normal(size=(4, len(ENGLISH), len(GERMAN)))
+        scores[:, range(len(ENGLISH)), READ] += np.array([1.0, 2.0, 3.0, 4.0])[:, None] + 1.5 * layer
+        name = f"decoder.{layer}.cross"
+        attentions[name] = Attention(name, "source", "target", softmax(scores))
+    return Trace(cells, attentions, " ".join(ENGLISH))
+
+
+def review() -> Trace:
+    """One row: what a class was read from."""
+    scores = [[TELLING.get(word, 0.0) for sentence in REVIEW for word in sentence]]
+    return Trace.from_arrays(softmax(np.array(scores)), Cells.of_document(REVIEW), ["negative"], title="negative")
+
+
+def caption() -> Trace:
+    """Words over the regions of a picture of a ball and a box."""
+    y, x = np.mgrid[:150, :200]
+    image = np.stack([90 + 0 * x, 110 + y // 3, 150 - x // 5], -1).astype(np.uint8)
+    image[(x - 65) ** 2 + (y - 80) ** 2 < 30**2] = (240, 200, 60)
+    image[100:140, 130:180] = (180, 40, 50)
+    down, across = np.mgrid[:12, :16]
+    centres = {"yellow": (6.4, 5.2, 1.5), "ball": (6.4, 5.2, 2.0), "red": (9.6, 12.4, 1.5), "box": (9.6, 12.4, 2.0)}
+    rows = []
+    for row, column, size in centres.values():
+        rows.append(softmax((-((down - row) ** 2 + (across - column) ** 2) / (2 * size**2)).ravel()))
+    return Trace.from_arrays(np.stack(rows), Cells.of_image(image, (12, 16)), list(centres), title=" ".join(centres))
+
+
+def recording() -> Trace:
+    """Letters over the frames of a made-up sound."""
+    letters, frames = list("good day"), 48
+    time, bins = np.arange(4 * frames)[:, None], np.arange(40)
+    sound = np.abs(np.sin(time / 9 + bins / 6)) * np.exp(-bins / 20)
+    middle = (np.arange(len(letters)) + 0.5) * frames / len(letters)
+    weights = softmax(-(((np.arange(frames) - middle[:, None]) / 2) ** 2))
+    return Trace.from_arrays(
+        weights, Cells.of_frames(frames, seconds=0.04, spectrogram=sound), letters, title="good day"
+    )
+
+
+def tape() -> Trace:
+    """A memory that is written slot by slot, then read in the same order."""
+    steps, slots = np.arange(20)[:, None], np.arange(10)
+    weights = softmax(-3.0 * np.abs(slots - steps % 10))
+    return Trace.from_arrays(
+        weights, Cells.numbered("slots", 10), Cells.numbered("steps", 20), name="memory.read", title="copy"
+    )
+
+
+def tagging() -> Trace:
+    """Probabilities of tags."""
+    words = ["Ada", "Lovelace", "lived", "in", "London", "."]
+    tags = ("B-PER", "I-PER", "B-LOC", "I-LOC", "O")
+    scores = np.random.default_rng(4).normal(size=(len(words), len(tags)))
+    scores[range(len(words)), (0, 1, 4, 4, 2, 4)] += 4.0
+    return Trace.from_arrays(softmax(scores), Cells("tags", tags, "tags"), words, name="marginals", title="tags")
+
+
+def screenshot(trace: Trace, picture: Path) -> None:
+    """The page as a browser shows it: the links, and the first word chosen."""
+    from playwright.sync_api import sync_playwright
+
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        file = trace.save_html(Path(folder) / "page.html")
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 900, "height": 560})
+        page.goto(file.as_uri())
+        page.wait_for_selector("html[data-ready]")
+        page.click("[data-view=links]")
+        page.wait_for_timeout(300)
+        page.screenshot(path=picture)
+        browser.close()
+
+
+def smaller(picture: Path) -> None:
+    """The picture with 256 colours: a third of the bytes, and no difference to be seen."""
+    with Image.open(picture) as image:
+        reduced = image.convert("RGB").quantize(256)
+    reduced.save(picture, optimize=True)
+
+
+def main() -> None:
+    """Draw all of them."""
+    trace = translation()
+    trace.plot(IMAGES / "view-heatmap.png")
+    trace.plot(IMAGES / "view-heads.png", "heads")
+    for other in (review(), caption(), recording(), tape(), tagging()):
+        (attention,) = other.attentions.values()
+        other.plot(IMAGES / f"view-{other.cells[attention.source].kind}.png")
+    try:
+        screenshot(trace, IMAGES / "view-page.png")
+    except ImportError:
+        print("docs/images/view-page.png is left as it was: playwright is not installed.", file=sys.stderr)
+    for picture in IMAGES.glob("view-*.png"):
+        smaller(picture)
+
+
+if __name__ == "__main__":
+    main()
