@@ -155,7 +155,8 @@ def _fitting(trace: Trace, name: str | None) -> str:
 def _first_of_several(trace: Trace) -> Attention:
     """An attention between two sides, or else the first."""
     across = [attention for attention in trace.attentions.values() if attention.source != attention.target]
-    several = across or list(trace.attentions.values())
+    crossing = [attention for attention in across if attention.kind == "cross"]
+    several = crossing or across or list(trace.attentions.values())
     if not several:
         raise ConfigError("plot: the trace has no attention.")
     return several[0]
