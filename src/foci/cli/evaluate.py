@@ -9,14 +9,16 @@ from foci.cli.progress import counting
 from foci.data import check, open_corpus
 from foci.errors import ConfigError
 from foci.tasks import load
+from foci.tasks.memorise import Memoriser
 from foci.tasks.translate import Search, Translator
+from foci.viz.curves import plot_curves
 
 
 def evaluate(
     run: Path,
     /,
     *,
-    source: str,
+    source: str | None = None,
     target: str | None = None,
     beam: int = 5,
     length_penalty: float = 0.6,
@@ -24,9 +26,15 @@ def evaluate(
     tokenize: str | None = None,
     checkpoint: str = "auto",
     int8: bool = False,
+    lengths: str | None = None,
+    sequences: int = 100,
+    plot: Path | None = None,
     json_output: bool = False,
 ) -> None:
-    """Tell how well a run does on pairs it has not seen: BLEU and chrF with their signatures, perplexity.
+    """Tell how well a run does on data it has not seen.
+
+    A translator is told by BLEU and chrF with their signatures, and perplexity, and needs --source. A run of memorise
+    is told by its bits a sequence at each length.
 
     Parameters
     ----------
@@ -48,12 +56,26 @@ def evaluate(
         auto (averaged, else best), best, last, averaged, or the name of one.
     int8
         Use 8-bit integers in large layers.
+    lengths
+        Of memorise: the lengths to try, such as 10,20,40; the greatest of the training unless given.
+    sequences
+        Of memorise: how many sequences of each length.
+    plot
+        Of memorise: a picture of the error against the length; .png, .svg or .pdf.
     json_output
-        Print one JSON object instead of a table.
+        Print JSON instead of a table: an object, or a list of one for each length.
     """
-    translator = load(run, checkpoint=checkpoint)
-    if not isinstance(translator, Translator):
+    loaded = load(run, checkpoint=checkpoint)
+    if isinstance(loaded, Memoriser):
+        _refuse(run, source=source, target=target, tokenize=tokenize)
+        _memoriser(loaded, _numbers(lengths), sequences, plot, json_output)
+        return
+    if not isinstance(loaded, Translator):
         raise ConfigError(f"{run}: foci evaluate does not know this task yet.")
+    _refuse(run, lengths=lengths, plot=plot)
+    if source is None:
+        raise ConfigError("--source is missing: the sentences to translate, and --target, their translations.")
+    translator = loaded
     corpus = open_corpus(source, target)
     pairs = check(corpus)
     search = Search(beam=beam, length_penalty=length_penalty)
@@ -66,3 +88,41 @@ def evaluate(
         return
     for name, value in figures.items():
         print(f"{name:16} {value if isinstance(value, str) else f'{value:.4g}'}")
+
+
+def _memoriser(run: Memoriser, lengths: list[int], sequences: int, plot: Path | None, json_output: bool) -> None:
+    rows = []
+    with counting("recalling", max(len(lengths), 1)) as progress:
+        for length in lengths or [run.problem.max_length]:
+            rows += run.evaluate([length], sequences=sequences)
+            progress(1)
+    if plot is not None:
+        curves: dict[str, list[tuple[int | float, int | float]]] = {
+            "bits (cost)": [(row.length, row.bits) for row in rows],
+            "wrong bits": [(row.length, row.wrong_bits) for row in rows],
+        }
+        if rows[0].optimal_bits is not None:
+            curves["bits of the best estimator"] = [(row.length, row.optimal_bits or 0.0) for row in rows]
+        plot_curves(curves, plot, across="length", up="a sequence", title=run.config.data.problem)
+    if json_output:
+        print(json.dumps([row._asdict() for row in rows]))
+        return
+    told = [row._asdict() for row in rows]
+    columns = [name for name in told[0] if any(row[name] is not None for row in told)]
+    print("  ".join(f"{name:>12}" for name in columns))
+    for row in told:
+        print("  ".join(f"{row[name]:>12.4g}" for name in columns))
+
+
+def _numbers(text: str | None) -> list[int]:
+    try:
+        return [] if text is None else [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise ConfigError(f"--lengths is {text!r}, expected whole numbers with commas, as in 10,20,40.") from error
+
+
+def _refuse(run: Path, **flags: str | Path | None) -> None:
+    """What means nothing for this run is not silently ignored."""
+    for name, value in flags.items():
+        if value is not None:
+            raise ConfigError(f"{run}: --{name} means nothing for this kind of run.")

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
+
+if TYPE_CHECKING:
+    from foci.training import Summary
 
 app = App(name="train", help="Train a model on your data; the run is one folder.")
 
@@ -54,9 +58,68 @@ def translate(
     resume
         Go on with the run in --out.
     """
+    from foci.tasks.translate import TranslateConfig, train
+
+    flags = {
+        "data.source": source,
+        "data.target": target,
+        "data.valid_source": valid_source,
+        "data.valid_target": valid_target,
+        "data.phrasebook": phrasebook,
+        "model.kind": model,
+        "model.preset": preset,
+    }
+    tables, origin, folder = _tables(config, out, flags, set, resume)
+    summary = train(TranslateConfig.from_table(tables, origin, ""), folder, resume=resume)
+    _report(summary, folder, f'foci translate {folder} "…"')
+
+
+@app.command
+def memorise(
+    config: Path | None = None,
+    /,
+    *,
+    out: Path | None = None,
+    problem: str | None = None,
+    model: str | None = None,
+    preset: str | None = None,
+    set: Annotated[list[str] | None, Parameter(negative=())] = None,
+    resume: bool = False,
+) -> None:
+    """Train a Neural Turing Machine, or an LSTM to compare, on a problem that needs a memory; no data is needed.
+
+    Parameters
+    ----------
+    config
+        A TOML file with the tables data, model and training; flags go before it.
+    out
+        The folder of the run, new or empty.
+    problem
+        copy, repeat_copy, recall, ngrams or sort.
+    model
+        ntm or lstm.
+    preset
+        The model's sizes by name, such as base, feed_forward or tiny.
+    set
+        Any other setting, such as data.max_length=10, model.num_slots=64 or training.max_steps=5000; may be given
+        several times.
+    resume
+        Go on with the run in --out.
+    """
+    from foci.tasks.memorise import MemoriseConfig, train
+
+    flags = {"data.problem": problem, "model.kind": model, "model.preset": preset}
+    tables, origin, folder = _tables(config, out, flags, set, resume)
+    summary = train(MemoriseConfig.from_table(tables, origin, ""), folder, resume=resume)
+    _report(summary, folder, f"foci evaluate {folder} --lengths 10,20,40")
+
+
+def _tables(
+    config: Path | None, out: Path | None, flags: Mapping[str, str | None], changes: list[str] | None, resume: bool
+) -> tuple[dict[str, Any], str, Path]:
+    """The configuration, where it came from, and the run's folder: a file, or the run itself, changed by the flags."""
     from foci.errors import ConfigError
     from foci.tasks import config as configs
-    from foci.tasks.translate import TranslateConfig, train
     from foci.training.run_folder import read_config
 
     if out is None:
@@ -67,19 +130,13 @@ def translate(
         tables, origin = configs.read_toml(config), str(config)
     elif resume:
         tables, origin = configs.without_none(read_config(out)), str(out / "config.json")
-    flags = {
-        "data.source": source,
-        "data.target": target,
-        "data.valid_source": valid_source,
-        "data.valid_target": valid_target,
-        "data.phrasebook": phrasebook,
-        "model.kind": model,
-        "model.preset": preset,
-    }
     given = {path: value for path, value in flags.items() if value is not None}
-    tables = configs.apply_changes(configs.put(tables, given), set or [])
-    summary = train(TranslateConfig.from_table(tables, origin, ""), out, resume=resume)
+    return configs.apply_changes(configs.put(tables, given), changes or []), origin, out
+
+
+def _report(summary: Summary, out: Path, next_command: str) -> None:
+    """How it ended, and what to do now."""
     if summary.reason == "interrupted":
         sys.exit(130)
     print(f"trained ({summary.reason}) in {summary.seconds:.0f} s: {out}")
-    print(f'try: foci translate {out} "…"')
+    print(f"try: {next_command}")

@@ -15,7 +15,7 @@ pairs. `StreamBatches` does the same for files larger than memory, one buffer of
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
@@ -416,7 +416,7 @@ def _check_lengths(owner: str, lengths: Indices, max_tokens: int, start: int) ->
         )
 
 
-def _check_same_stream(owner: str, state: dict[str, int | None], identity: dict[str, int | None]) -> None:
+def _check_same_stream(owner: str, state: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
     for name, value in identity.items():
         if name not in state or state[name] != value:
             raise ConfigError(
@@ -425,7 +425,7 @@ def _check_same_stream(owner: str, state: dict[str, int | None], identity: dict[
             )
 
 
-def _whole(owner: str, state: dict[str, int | None], key: str) -> int:
+def _whole(owner: str, state: Mapping[str, Any], key: str) -> int:
     value = state.get(key)
     if not isinstance(value, int) or value < 0:
         raise ConfigError(f"{owner}: the saved {key} is {value!r}, expected a whole number.")

@@ -7,12 +7,47 @@ import inspect
 import tomllib
 import types
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, ClassVar, TypeVar, get_args, get_type_hints
 
-from foci.errors import ConfigError, near_names
+from torch import nn
+
+from foci.errors import ConfigError, near_names, unknown_name
+from foci.training.options import TrainingOptions
 
 Config = TypeVar("Config")
+Choice = TypeVar("Choice", bound="ModelChoice")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelChoice:
+    """Which model: a kind, a preset of sizes, and any option of the model's class. Each task has its own kinds."""
+
+    models: ClassVar[Mapping[str, tuple[Callable[..., nn.Module], Mapping[str, Mapping[str, Any]]]]] = {}
+    """What a model is called -> its class and its sizes by name."""
+
+    kind: str = ""
+    preset: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_table(cls: type[Choice], table: Mapping[str, Any], origin: str, path: str) -> Choice:
+        """Keys other than kind and preset are options of the model."""
+        kind, preset = table.get("kind", cls.kind), table.get("preset", cls.preset)
+        if kind not in cls.models:
+            raise unknown_name(f"model ({origin}: {path}.kind)", kind, cls.models)
+        maker, presets = cls.models[kind]
+        if preset not in presets:
+            raise unknown_name(f"preset of {kind} ({origin}: {path}.preset)", preset, presets)
+        options = options_of(table, ("kind", "preset"))
+        check_options(maker, options, origin, path)
+        return cls(kind=kind, preset=preset, options=options)
+
+    def build(self, *sizes: int) -> nn.Module:
+        """The model for these sizes: those of vocabularies, or of inputs and outputs."""
+        maker, presets = self.models[self.kind]
+        return maker(*sizes, **{**presets[self.preset], **self.options})
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -83,6 +118,27 @@ def build(kind: type[Config], tables: Mapping[str, Any], origin: str, path: str 
     if missing:
         raise ConfigError(f"{origin}: {_join(path, missing[0])} is missing.")
     return kind(**values)
+
+
+def options_of(table: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any]:
+    """What a table holds beside the known keys, and what it holds as ``options``, where a run's own record keeps it."""
+    beside = {name: value for name, value in table.items() if name not in (*known, "options")}
+    return {**beside, **table.get("options", {})}
+
+
+def check_task(table: Mapping[str, Any], task: str, origin: str) -> None:
+    """That the tables are for this task, if they name one."""
+    if table.get("task", task) != task:
+        raise ConfigError(f"{origin}: task is {table['task']!r}, expected {task!r}.")
+
+
+def training_options(defaults: TrainingOptions, given: Mapping[str, Any], origin: str) -> TrainingOptions:
+    """The training of a task: what is not given comes from its defaults."""
+    table = {**dataclasses.asdict(defaults), **given}
+    if {"max_steps", "time_limit"} & given.keys():  # who says when to stop is taken at their word
+        for name in ("max_steps", "max_epochs", "time_limit", "patience"):
+            table[name] = given.get(name)
+    return build(TrainingOptions, table, origin, "training")
 
 
 def check_options(maker: Callable[..., Any], options: Mapping[str, Any], origin: str, path: str) -> None:

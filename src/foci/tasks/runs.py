@@ -1,11 +1,15 @@
-"""What the runs of all tasks share: where their checkpoints are."""
+"""What the runs of all tasks share: where their checkpoints are, and how they are told of."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from foci.errors import CheckpointError, near_names
 from foci.training.checkpoint import AVERAGED, Checkpoints
+
+Say = Callable[[str], None]
+"""How a training tells its user something."""
 
 
 def find_checkpoint(run: Path, name: str) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,25 +15,17 @@ from torch.nn import functional as F
 from foci.data import BOS, EOS, PAD, Pair, PairExamples, Sequences, TokenBatches, Tokeniser, check, open_corpus
 from foci.data.batch import Batch
 from foci.decoding import Hypothesis, Limits, beam, greedy, sample
-from foci.errors import ConfigError, DataError, check_positive, unknown_name
+from foci.errors import ConfigError, DataError, check_positive
 from foci.layers.quantise import quantise
 from foci.layers.seq2seq import Predicted, Seq2Seq
 from foci.models import seq2seq_conv, seq2seq_rnn, transformer
 from foci.tasks import config as configs
-from foci.tasks.runs import find_checkpoint
+from foci.tasks.runs import Say, find_checkpoint
 from foci.training import Loss, RunFolder, Summary, TrainingOptions, fit, launched, load_weights, read_config
+from foci.training.run_folder import say_aside
 from foci.viz.trace import Cells, Trace
 
-MODELS: dict[str, tuple[Callable[..., nn.Module], Mapping[str, Mapping[str, Any]]]] = {
-    "transformer": (transformer.Transformer, transformer.PRESETS),
-    "rnn": (seq2seq_rnn.RecurrentSeq2Seq, seq2seq_rnn.PRESETS),
-    "conv": (seq2seq_conv.ConvSeq2Seq, seq2seq_conv.PRESETS),
-}
-"""What a model is called -> its class and its sizes by name."""
-
 TOKENISER_FILES = ("source.tokeniser.json", "target.tokeniser.json")
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,31 +69,17 @@ class TokeniserConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelConfig:
+class ModelConfig(configs.ModelChoice):
     """Which model: a kind, a preset of sizes, and any option of the model's class."""
+
+    models = {  # noqa: RUF012 (a ClassVar, as the base has it)
+        "transformer": (transformer.Transformer, transformer.PRESETS),
+        "rnn": (seq2seq_rnn.RecurrentSeq2Seq, seq2seq_rnn.PRESETS),
+        "conv": (seq2seq_conv.ConvSeq2Seq, seq2seq_conv.PRESETS),
+    }
 
     kind: str = "transformer"
     preset: str = "tiny"
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def from_table(cls, table: Mapping[str, Any], origin: str, path: str) -> ModelConfig:
-        """Keys other than kind and preset are options of the model."""
-        kind, preset = table.get("kind", cls.kind), table.get("preset", cls.preset)
-        options = {name: value for name, value in table.items() if name not in ("kind", "preset", "options")}
-        options |= table.get("options", {})
-        if kind not in MODELS:
-            raise unknown_name(f"model ({origin}: {path}.kind)", kind, MODELS)
-        maker, presets = MODELS[kind]
-        if preset not in presets:
-            raise unknown_name(f"preset of {kind} ({origin}: {path}.preset)", preset, presets)
-        configs.check_options(maker, options, origin, path)
-        return cls(kind=kind, preset=preset, options=options)
-
-    def build(self, source_size: int, target_size: int) -> nn.Module:
-        """The model for these vocabularies."""
-        maker, presets = MODELS[self.kind]
-        return maker(source_size, target_size, **{**presets[self.preset], **self.options})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,14 +103,8 @@ class TranslateConfig:
         """What is not set of the training comes from the defaults above."""
         names = ("task", "data", "tokeniser", "model", "label_smoothing", "training")
         configs.check_names(table, names, origin, path)
-        if table.get("task", "translate") != "translate":
-            raise ConfigError(f"{origin}: task is {table['task']!r}, expected 'translate'.")
+        configs.check_task(table, "translate", origin)
         defaults = cls()
-        given = dict(table.get("training", {}))
-        training = {**asdict(defaults.training), **given}
-        if {"max_steps", "time_limit"} & given.keys():  # who says when to stop is taken at their word
-            training["max_epochs"] = given.get("max_epochs")
-            training["patience"] = given.get("patience")
         smoothing = table.get("label_smoothing", defaults.label_smoothing)
         if not isinstance(smoothing, int | float) or not 0 <= smoothing < 1:
             raise ConfigError(f"{origin}: label_smoothing is {smoothing!r}, expected a number from 0 to below 1.")
@@ -142,7 +113,7 @@ class TranslateConfig:
             tokeniser=configs.build(TokeniserConfig, table.get("tokeniser", {}), origin, "tokeniser"),
             model=ModelConfig.from_table(table.get("model", {}), origin, "model"),
             label_smoothing=float(smoothing),
-            training=configs.build(TrainingOptions, training, origin, "training"),
+            training=configs.training_options(defaults.training, table.get("training", {}), origin),
         )
 
 
@@ -246,7 +217,7 @@ def _attention_loss(predicted: Predicted, wanted: Tensor) -> Tensor | float:
 
 def train(config: TranslateConfig, out: str | Path, *, resume: bool = False, say: Say | None = None) -> Summary:
     """Train a translator into the folder ``out``; with ``resume`` go on with the run that lies there."""
-    say = say or _say
+    say = say or say_aside
     out = Path(out)
     with launched(config.training) as fabric:
         main = fabric.global_rank == 0
@@ -556,7 +527,3 @@ def _by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]
         held.append(i)
     if held:
         yield held
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

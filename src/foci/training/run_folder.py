@@ -92,7 +92,7 @@ class RunFolder:
             )
         self._acquire()
         try:
-            self._write(config, say or _say)
+            self._write(config, say or say_aside)
         except BaseException:
             self.close()
             raise
@@ -252,5 +252,6 @@ def _changes(before: Any, after: Any, path: str = "") -> Iterator[str]:
         yield f"{path} was {json.dumps(before)}, is {json.dumps(after)}"
 
 
-def _say(text: str) -> None:
+def say_aside(text: str) -> None:
+    """Say it on standard error."""
     print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,212 @@
+"""Memorising as a user has it: train, resume, load, evaluate by length, the tape as a trace; and every mistake."""
+
+import json
+import math
+
+import pytest
+import torch
+
+import foci_cli
+from foci.data.algorithms import PROBLEMS, cost_bits, wrong_bits
+from foci.errors import ConfigError, ShapeError, UnknownNameError
+from foci.tasks import load
+from foci.tasks.memorise import MemoriseConfig, MemoriseObjective, train
+from foci.training import read_metrics
+
+SILENT = {"say": lambda text: None}
+
+
+def make_config(problem="copy", kind="ntm", data=None, model=None, **training):
+    tables = {
+        "data": {"problem": problem, "batch_size": 4, "valid_sequences": 3, **(data or {})},
+        "model": {"kind": kind, "preset": "tiny", **(model or {})},
+        "training": {"max_steps": 4, "valid_every": 2, **training},
+    }
+    return MemoriseConfig.from_table(tables, "test", "")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Copying one vector of two bits, which is learned in no time."""
+    folder = tmp_path_factory.mktemp("memorise") / "run"
+    data = {"max_length": 1, "width": 2, "batch_size": 16}
+    model = {"num_slots": 5, "slot_dim": 3, "hidden_dim": 16, "num_read_heads": 2}
+    train(make_config(data=data, model=model, max_steps=150, valid_every=150, learning_rate=0.03), folder, **SILENT)
+    return folder
+
+
+def test_a_run_learns_and_is_judged_by_length(run):
+    memoriser = load(run)
+    one, three = memoriser.evaluate([1, 3], sequences=23)
+    assert (one.length, one.sequences, one.of_bits) == (1, 23, 2)
+    assert (three.length, three.of_bits) == (3, 6)
+    assert one.bits < 0.2
+    assert one.wrong_bits == 0
+    assert one.perfect == 1
+    assert one.optimal_bits is None
+    assert three.wrong_bits > 0  # longer than anything it was trained on
+    assert memoriser.evaluate(sequences=23) == [one]
+    assert any(line["kind"] == "valid" and "wrong_bits" in line for line in read_metrics(run / "metrics.jsonl"))
+
+
+def test_the_loss_counts_the_scored_bits_alone(run):
+    memoriser = load(run)
+    objective = MemoriseObjective(memoriser.model, memoriser.problem, sequences=3, seed=0)
+    episodes = memoriser.problem.held_out(5, length=2)
+    loss = objective.loss(episodes)
+    assert int(loss.count) == 5 * 2 * 2
+    bits = cost_bits(memoriser.model(episodes.inputs).logits.detach(), episodes).sum()
+    assert float(loss.total.detach()) == pytest.approx(float(bits) * math.log(2), rel=1e-5)
+
+
+def test_judging_averages_over_parts_by_loops(run):
+    memoriser = load(run)
+    (row,) = memoriser.evaluate([2], sequences=13)
+    costs, wrong = [], []
+    for part, count in enumerate((10, 3)):
+        episodes = memoriser.problem.held_out(count, length=2, part=part)
+        logits = memoriser.model(episodes.inputs).logits.detach()
+        costs += cost_bits(logits, episodes).tolist()
+        wrong += wrong_bits(logits, episodes).tolist()
+    assert row.bits == pytest.approx(sum(costs) / 13, rel=1e-5)
+    assert row.wrong_bits == pytest.approx(sum(wrong) / 13)
+    assert row.perfect == pytest.approx(sum(errors == 0 for errors in wrong) / 13)
+
+
+def test_predictions_are_the_wanted_bits_and_have_the_tape(run):
+    memoriser = load(run)
+    episodes = memoriser.problem.held_out(6)
+    predictions = memoriser.predict(episodes.inputs, trace=True)
+    weights = memoriser.model(episodes.inputs).attentions
+    for row, prediction in enumerate(predictions):
+        assert torch.equal(prediction.chances[2] > 0.5, episodes.targets[row, 2] > 0.5)
+        trace = prediction.trace
+        assert {key: (cells.kind, len(cells)) for key, cells in trace.cells.items()} == {
+            "slots": ("slots", 5),
+            "steps": ("steps", 3),
+        }
+        for name, heads in (("read", 2), ("write", 1)):
+            attention = trace.attention(name)
+            assert attention.shape == (heads, 3, 5)
+            for head in range(heads):
+                found = torch.tensor(attention.dense(head))
+                torch.testing.assert_close(found, weights[name].dense()[row, head].detach())
+    assert memoriser.predict(episodes.inputs)[0].trace is None
+    assert memoriser.predict(episodes.inputs[:0], trace=True) == []
+
+
+def test_the_tape_of_a_held_out_sequence(run, tmp_path):
+    trace = load(run).trace(length=2)
+    assert trace.text == "copy, length 2"
+    assert trace.attention("write").shape == (1, 5, 5)
+    (row,) = load(run).evaluate([2], sequences=1)
+    assert trace.facts == {"problem": "copy", "length": 2.0, "wrong bits": row.wrong_bits}
+    trace.plot(tmp_path / "tape.png")
+    assert (tmp_path / "tape.png").stat().st_size > 0
+
+
+@pytest.mark.parametrize("kind", ["ntm", "lstm"])
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_every_problem_trains_with_every_model(problem, kind, tmp_path):
+    data = {"min_length": 20, "max_length": 20} if problem == "ngrams" else {}
+    assert train(make_config(problem, kind, data), tmp_path / "run", **SILENT).step == 4
+    (row,) = load(tmp_path / "run").evaluate([7], sequences=12)
+    assert 0 < row.wrong_bits <= row.of_bits
+    assert 0 < row.bits < 2 * row.of_bits
+    assert (row.optimal_bits is not None) == (problem == "ngrams")
+
+
+def test_copies_are_judged_at_several_numbers(tmp_path):
+    train(make_config("repeat_copy", max_steps=1, valid_every=1), tmp_path / "run", **SILENT)
+    memoriser = load(tmp_path / "run")
+    (row,) = memoriser.evaluate([3], sequences=40)
+    of_bits = [9 * int(memoriser.problem.held_out(10, length=3, part=part).scored[0].sum()) for part in range(4)]
+    assert len(set(of_bits)) > 1
+    assert row.of_bits == pytest.approx(sum(of_bits) / 4)
+
+
+@pytest.mark.parametrize("model", [{}, {"controller": "feed_forward", "initial_memory": "learned"}])
+def test_resuming_gives_the_same_weights_as_one_sitting(model, tmp_path):
+    train(make_config(model=model, max_steps=6), tmp_path / "whole", **SILENT)
+    train(make_config(model=model, max_steps=4), tmp_path / "parts", **SILENT)
+    train(make_config(model=model, max_steps=6), tmp_path / "parts", resume=True, **SILENT)
+    whole, parts = (load(tmp_path / name, checkpoint="last").model.state_dict() for name in ("whole", "parts"))
+    assert whole.keys() == parts.keys()
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": {"max_lenght": 3}}, r"test: data\.max_lenght is not known\. Did you mean 'max_length'"),
+        ({"data": {"max_length": "long"}}, r"test: data\.max_length is 'long'.*integer"),
+        ({"data": {"batch_size": 0}}, r"test: data\.batch_size is 0, expected a whole number above 0"),
+        ({"data": {"problem": "sort", "max_repeats": 3}}, r"data\.max_repeats is not known"),
+        ({"data": {"max_length": 1, "min_length": 2}}, r"Copy: max_length is 1, but min_length 2"),
+        ({"model": {"num_slot": 3}}, r"test: model\.num_slot is not known\. Did you mean 'num_slots'"),
+        ({"tokeniser": {}}, r"test: tokeniser is not known"),
+        ({"task": "translate"}, r"task is 'translate', expected 'memorise'"),
+    ],
+)
+def test_wrong_configurations_are_named(change, message):
+    with pytest.raises(ConfigError, match=message):
+        MemoriseConfig.from_table(change, "test", "")
+
+
+def test_unknown_problems_models_and_presets():
+    with pytest.raises(UnknownNameError, match="Did you mean 'repeat_copy'"):
+        make_config("repeat-copy")
+    with pytest.raises(UnknownNameError, match=r"model \(test: model.kind\) 'mtn'"):
+        make_config(kind="mtn")
+    with pytest.raises(UnknownNameError, match="tiny"):
+        make_config(model={"preset": "tyni"})
+
+
+def test_who_says_when_to_stop_is_taken_at_their_word():
+    assert MemoriseConfig.from_table({}, "test", "").training.max_steps == 10_000
+    timed = MemoriseConfig.from_table({"training": {"time_limit": 5}}, "test", "").training
+    assert (timed.time_limit, timed.max_steps) == (5, None)
+
+
+def test_mistakes_with_a_run(run, tmp_path):
+    memoriser = load(run)
+    with pytest.raises(ShapeError, match=r"predict: inputs has shape \(1, 2, 9\), expected \(batch, time, 3\)"):
+        memoriser.predict(torch.zeros(1, 2, 9))
+    with pytest.raises(ConfigError, match="Copy: length is 0, expected at least 1"):
+        memoriser.evaluate([0])
+    with pytest.raises(ConfigError, match="sequences is 0"):
+        memoriser.evaluate([1], sequences=0)
+    train(make_config(kind="lstm", max_steps=1), tmp_path / "lstm", **SILENT)
+    with pytest.raises(ConfigError, match="'lstm' attends to nothing"):
+        load(tmp_path / "lstm").trace()
+
+
+def test_command_line(run, tmp_path, capsys):
+    assert foci_cli.main(["evaluate", str(run), "--lengths", "1,3", "--sequences", "5", "--json-output"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["length"] for row in rows] == [1, 3]
+    assert rows[0]["wrong_bits"] == 0
+    picture = tmp_path / "curve.png"
+    assert foci_cli.main(["evaluate", str(run), "--lengths", "1,2", "--sequences", "5", "--plot", str(picture)]) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert len(capsys.readouterr().out.splitlines()) == 3
+    assert foci_cli.main(["evaluate", str(run), "--plot", "curve.txt"]) == 2
+    assert "'curve.txt', expected a name that ends in .png" in capsys.readouterr().err
+    assert foci_cli.main(["evaluate", str(run), "--sequences", "5"]) == 0
+    head, line = capsys.readouterr().out.splitlines()
+    assert head.split() == ["length", "sequences", "bits", "wrong_bits", "of_bits", "perfect"]
+    assert line.split()[:2] == ["1", "5"]
+    assert foci_cli.main(["evaluate", str(run), "--lengths", "1,x"]) == 2
+    assert "--lengths is '1,x', expected whole numbers" in capsys.readouterr().err
+    assert foci_cli.main(["evaluate", str(run), "--source", "a.txt"]) == 2
+    assert "--source means nothing for this kind of run" in capsys.readouterr().err
+    assert foci_cli.main(["translate", str(run), "one"]) == 2
+    assert "is not a run of translation" in capsys.readouterr().err
+    steps = ["--set", "training.max_steps=1", "--set", "data.max_length=3", "--preset", "tiny"]
+    out = ["--out", str(tmp_path / "new")]
+    assert foci_cli.main(["train", "memorise", "--problem", "recall", *steps, *out]) == 0
+    assert "foci evaluate" in capsys.readouterr().out
+    assert foci_cli.main(["train", "memorise", "--resume", "--set", "training.max_steps=2", *out]) == 0
+    assert load(tmp_path / "new").problem.max_length == 3
+    assert foci_cli.main(["train", "memorise", "--problem", "copy"]) == 2
+    assert "--out is missing" in capsys.readouterr().err
