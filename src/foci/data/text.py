@@ -22,9 +22,11 @@ from collections.abc import Iterable, Iterator
 from io import BufferedIOBase
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from foci.errors import ConfigError, DataError, check_positive
+
+Entry = TypeVar("Entry")
 
 LONGEST_LINE = 10_000
 """Characters; a longer line is hardly a sentence, more often a file with the wrong line ends."""
@@ -217,23 +219,29 @@ def open_corpus(
 
 def check(corpus: Corpus) -> int:
     """Read everything once; the number of pairs, or a DataError with the first fault and how many of each kind."""
-    first: Fault | None = None
-    kinds: Counter[str] = Counter()
-    pairs = 0
-    for entry in corpus.entries():
-        if isinstance(entry, Fault):
-            first = first or entry
-            kinds[entry.kind] += 1
-        else:
-            pairs += 1
-    if first is not None:
-        counted = ", ".join(f"{count} × {kind}" for kind, count in kinds.most_common())
-        faults = f"{kinds.total()} faults" if kinds.total() > 1 else "This is the only fault"
-        raise DataError(f"{first}\n{faults} beside {pairs} good pairs: {counted}. Mend or remove these lines.")
+    pairs = sum(1 for _ in usable(corpus.entries(), "pairs"))
     if pairs == 0:
         path = corpus.source if isinstance(corpus, AlignedFiles) else corpus.path
         raise DataError(f"{path}: no sentence pairs, the file is empty.")
     return pairs
+
+
+def usable(entries: Iterable[Entry | Fault], what: str) -> Iterator[Entry]:
+    """The good entries; at the end, a DataError with the first fault and how many of each kind there were."""
+    first: Fault | None = None
+    kinds: Counter[str] = Counter()
+    good = 0
+    for entry in entries:
+        if isinstance(entry, Fault):
+            first = first or entry
+            kinds[entry.kind] += 1
+        else:
+            good += 1
+            yield entry
+    if first is not None:
+        counted = ", ".join(f"{count} × {kind}" for kind, count in kinds.most_common())
+        faults = f"{kinds.total()} faults" if kinds.total() > 1 else "This is the only fault"
+        raise DataError(f"{first}\n{faults} beside {good} good {what}: {counted}. Mend or remove these lines.")
 
 
 def read_lines(path: Path, max_characters: int = LONGEST_LINE) -> Iterator[str | Fault]:

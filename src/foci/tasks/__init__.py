@@ -14,6 +14,7 @@ from foci.training.run_folder import read_config
 
 TASKS = {
     "memorise": "foci.tasks.memorise:Memoriser",
+    "classify": "foci.tasks.classify:Classifier",
     "translate": "foci.tasks.translate:Translator",
 }
 """What a task is called -> what its runs are loaded as."""

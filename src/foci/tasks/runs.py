@@ -1,8 +1,8 @@
-"""What the runs of all tasks share: where their checkpoints are, and how they are told of."""
+"""What the runs of all tasks share: where their checkpoints are, how they are told of, and batches to predict."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from foci.errors import CheckpointError, near_names
@@ -27,3 +27,15 @@ def find_checkpoint(run: Path, name: str) -> Path:
             f"{run}: has no checkpoint {name!r}. {near_names(name, ['auto', 'best', 'last', *known])}"
         )
     return chosen
+
+
+def by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Numbers of texts of about equal length, together at most ``batch_tokens``, padding included."""
+    held: list[int] = []
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if held and (len(held) + 1) * max(lengths[held[0]], 1) > batch_tokens:
+            yield held
+            held = []
+        held.append(i)
+    if held:
+        yield held

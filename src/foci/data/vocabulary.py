@@ -1,0 +1,164 @@
+"""Words as ids, and vectors for them from the files of GloVe and fastText.
+
+Words not in the vocabulary share hashed buckets: the same word always has the same id, and two rare words seldom do.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy.typing import NDArray
+
+from foci.data.text import Fault, read_lines
+from foci.data.tokenise import PAD
+from foci.errors import ConfigError, DataError, check_positive
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Words as ids: 0 is padding, then the words; words not in it share ``buckets`` ids by a hash of their letters.
+
+    The rare words of the training documents are in the buckets too, so that their vectors are learned.
+
+    Arguments:
+        words: the words with an id of their own.
+        buckets: how many ids all other words share.
+        lowercase: whether "The" is "the".
+
+    Example:
+        >>> vocabulary = Vocabulary.count([[["The", "cat"], ["the", "dog"]]], size=1, min_count=1, buckets=3)
+        >>> len(vocabulary), vocabulary.ids(["the", "THE", "cat", "cat"])
+        (5, [1, 1, 3, 3])
+    """
+
+    words: tuple[str, ...]
+    buckets: int = 1000
+    lowercase: bool = True
+
+    def __post_init__(self) -> None:
+        check_positive("Vocabulary", buckets=self.buckets)
+        object.__setattr__(self, "_ids", {word: number for number, word in enumerate(self.words, start=PAD + 1)})
+
+    def __len__(self) -> int:
+        return 1 + len(self.words) + self.buckets
+
+    @classmethod
+    def count(
+        cls,
+        documents: Iterable[Sequence[Sequence[str]]],
+        *,
+        size: int,
+        min_count: int = 5,
+        buckets: int = 1000,
+        lowercase: bool = True,
+    ) -> Vocabulary:
+        """The ``size`` most frequent words that occur ``min_count`` times at least; ties go by their letters."""
+        check_positive("Vocabulary", size=size, min_count=min_count)
+        counts: Counter[str] = Counter()
+        for document in documents:
+            for sentence in document:
+                counts.update([word.lower() for word in sentence] if lowercase else sentence)
+        frequent = [(-count, word) for word, count in counts.items() if count >= min_count]
+        return cls(tuple(word for _, word in sorted(frequent)[:size]), buckets, lowercase)
+
+    def ids(self, words: Iterable[str]) -> list[int]:
+        """The id of each word."""
+        known: dict[str, int] = self._ids  # type: ignore[attr-defined]
+        first = 1 + len(self.words)
+        found = []
+        for word in words:
+            key = word.lower() if self.lowercase else word
+            number = known.get(key)
+            # Not Python's hash, which is another in every process.
+            found.append(
+                first + zlib.crc32(key.encode("utf-8", "surrogatepass")) % self.buckets if number is None else number
+            )
+        return found
+
+    def save(self, path: Path) -> None:
+        """Write it as JSON."""
+        fields = {"words": self.words, "buckets": self.buckets, "lowercase": self.lowercase}
+        path.write_text(json.dumps(fields, ensure_ascii=False), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path) -> Vocabulary:
+        """Read what `save` wrote."""
+        try:
+            fields = json.loads(path.read_text(encoding="utf-8"))
+            return cls(tuple(fields["words"]), int(fields["buckets"]), bool(fields["lowercase"]))
+        except OSError as error:
+            raise DataError(f"{path}: the vocabulary cannot be read ({error.strerror}).") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path}: is no vocabulary ({error}).") from error
+
+
+class Vectors(NamedTuple):
+    """Word vectors for a vocabulary, 0 where the file has none, and for which ids it has one."""
+
+    vectors: Float[NDArray[np.float32], "V D"]
+    found: Bool[NDArray[np.bool_], " V"]
+
+
+def read_vectors(path: str | Path, vocabulary: Vocabulary, dim: int) -> Vectors:
+    """The vectors of a text file of GloVe or fastText: a word and ``dim`` numbers a line; fastText's first line counts.
+
+    Words that the vocabulary does not hold are passed over.
+    """
+    path = Path(path)
+    vectors, found = np.zeros((len(vocabulary), dim), np.float32), np.zeros(len(vocabulary), np.bool_)
+    numbers = {word: number for number, word in enumerate(vocabulary.words, start=PAD + 1)}
+    for line, entry in enumerate(read_lines(path, 100_000), start=1):
+        if isinstance(entry, Fault):
+            raise DataError(str(entry))
+        word, *values = entry.rstrip(" ").rsplit(" ", dim)  # GloVe has words with spaces in them
+        if line == 1 and entry.count(" ") == 1 and all(part.isdecimal() for part in entry.split(" ")):
+            have = int(entry.split(" ")[1])
+            if have != dim:
+                raise _other_size(path, have, dim)
+            continue
+        # A word that is a number, followed by as many as there should be, is a longer vector more often than a word.
+        if len(values) < dim or (line <= 2 and " " in word and _is_number(word.rsplit(" ", 1)[1])):
+            have = entry.rstrip(" ").count(" ")
+            if line <= 2 and have > 1:
+                raise _other_size(path, have, dim)
+            raise DataError(
+                f"{path}, line {line}: has {have} numbers after the word, expected {dim}. The file is damaged."
+            )
+        number = numbers.get(word)
+        if number is None or found[number]:
+            continue
+        try:
+            vectors[number] = [float(value) for value in values]
+        except ValueError as error:
+            raise DataError(f"{path}, line {line}: {error}, expected a word and {dim} numbers.") from error
+        if not np.isfinite(vectors[number]).all():
+            raise DataError(f"{path}, line {line}: holds NaN or an infinity, expected {dim} finite numbers.")
+        found[number] = True
+    if not found.any():
+        raise DataError(
+            f"{path}: has a vector for none of the {len(vocabulary.words)} words of the vocabulary. Is it a text file "
+            "of word vectors, in the language of the documents?"
+        )
+    return Vectors(vectors, found)
+
+
+def _other_size(path: Path, have: int, dim: int) -> ConfigError:
+    return ConfigError(
+        f"{path}: has vectors of {have} numbers, but the model's have {dim}. Set model.embedding_dim={have}."
+    )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

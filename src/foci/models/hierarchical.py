@@ -1,0 +1,179 @@
+"""The hierarchical attention network: words make sentences, sentences make the document, the document its class.
+
+    h_it = [→GRU; ←GRU](E w_i1 … E w_iT)_t        s_i = Σ_t α_it h_it,  α_it = softmax_t(u_w · tanh(W_w h_it + b_w))
+    h_i  = [→GRU; ←GRU](s_1 … s_N)_i              v   = Σ_i α_i h_i,    α_i  = softmax_i(u_s · tanh(W_s h_i + b_s))
+    p    = softmax(W_c v + b_c)
+
+Paper: Hierarchical Attention Networks for Document Classification (Yang et al., 2016), eqs. 1-11
+Names: E = embedding, h_it = what word_encoder gives, W_w and b_w and u_w = word_pool,
+    h_i = what sentence_encoder gives, W_s and b_s and u_s = sentence_pool, α_it α_i = attentions["words"],
+    α_i = attentions["sentences"], W_c and b_c = output
+Complexity: O(W · D²) for W words, in as many steps one after the other as the longest sentence has words, and then as
+    many as the longest document has sentences
+Differs: torch's GRU resets after the product. Dropout, which the paper does not mention, is an option. In place of the
+    hierarchy the document can be read as one sentence and pooled by attention, by its mean or by the last states.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from foci.errors import ShapeError, check_ids, check_positive, unknown_name
+from foci.layers.recurrent import RecurrentEncoder
+from foci.mechanisms.pool import AttentionPool
+from foci.results import Weights, exportable
+
+POOLINGS = ("hierarchical", "attention", "mean", "last")
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "tiny": {"embedding_dim": 64, "hidden_dim": 64, "dropout": 0.2},
+    "base": {"embedding_dim": 100, "hidden_dim": 100, "dropout": 0.3},
+    "yang": {"embedding_dim": 200, "hidden_dim": 100},
+}
+
+
+@exportable
+class Classified(NamedTuple):
+    """The scores of each class, and every attention of the pass by its name.
+
+    ``attentions["words"] (B, S)`` is each word's share in its document, ``attentions["sentences"] (B, N)`` each
+    sentence's, which is the sum of its words'. A document read as one sentence has words only; one that is pooled
+    without attention has neither.
+    """
+
+    logits: Float[Tensor, "B C"]
+    attentions: dict[str, Weights]
+
+
+class HierarchicalClassifier(nn.Module):
+    """A document's class, and which sentences and words decided it.
+
+    Call it with ``words (B, S)``, the documents' word ids one after the other, and ``sentences (B, N)``, how many of
+    them each sentence has: 0 where there is no sentence. Words after those of the last sentence are padding. Only what
+    exists is computed; a document without a word has the scores of an all-zero vector.
+
+    Arguments:
+        vocabulary: how many word ids there are.
+        num_classes: how many classes.
+        embedding_dim: size of the embeddings.
+        hidden_dim: size of an encoded word and of an encoded sentence, both directions together.
+        attention_dim: the size in which words and sentences are compared with the learned vectors; hidden_dim unless
+            given.
+        pooling: "hierarchical"; or the document as one sentence, pooled by "attention", its "mean", or the "last"
+            states of both directions.
+        num_layers: layers of each encoder.
+        cell: "gru" or "lstm".
+        dropout: on embeddings, between layers, and before the output layer.
+        padding: the id whose embedding stays 0.
+
+    The sizes of the sentences are read on the host, so `torch.compile` breaks its graph here.
+
+    Example:
+        >>> import torch
+        >>> model = HierarchicalClassifier(11, 3, embedding_dim=5, hidden_dim=4)
+        >>> words = torch.tensor([[7, 8, 9, 7], [5, 0, 0, 0]])
+        >>> logits, attentions = model(words, torch.tensor([[3, 1], [1, 0]]))
+        >>> logits.shape, attentions["words"].shape, attentions["sentences"].dense()[1].tolist()
+        (torch.Size([2, 3]), torch.Size([2, 4]), [1.0, 0.0])
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        num_classes: int,
+        *,
+        embedding_dim: int = 200,
+        hidden_dim: int = 100,
+        attention_dim: int | None = None,
+        pooling: str = "hierarchical",
+        num_layers: int = 1,
+        cell: str = "gru",
+        dropout: float = 0.0,
+        padding: int = 0,
+    ) -> None:
+        super().__init__()
+        if pooling not in POOLINGS:
+            raise unknown_name("pooling", pooling, POOLINGS)
+        check_positive("HierarchicalClassifier", vocabulary=vocabulary, num_classes=num_classes)
+        self.pooling = pooling
+        self.padding = padding
+        self.dropout = nn.Dropout(dropout)
+        self.embedding = nn.Embedding(vocabulary, embedding_dim, padding)
+        nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
+        nn.init.zeros_(self.embedding.weight.data[padding])
+        self.word_encoder = RecurrentEncoder(
+            embedding_dim, hidden_dim, cell=cell, num_layers=num_layers, dropout=dropout
+        )
+        attends, hierarchical = pooling in ("hierarchical", "attention"), pooling == "hierarchical"
+        self.word_pool = AttentionPool(hidden_dim, attention_dim) if attends else None
+        self.sentence_encoder = (
+            RecurrentEncoder(hidden_dim, hidden_dim, cell=cell, num_layers=num_layers, dropout=dropout)
+            if hierarchical
+            else None
+        )
+        self.sentence_pool = AttentionPool(hidden_dim, attention_dim) if hierarchical else None
+        self.output = nn.Linear(hidden_dim, num_classes)
+
+    def forward(self, words: Int[Tensor, "B S"], sentences: Int[Tensor, "B N"]) -> Classified:
+        """Read every document of the batch once."""
+        owner = type(self).__name__
+        check_ids(owner, "words", words, "batch", "word")
+        check_ids(owner, "sentences", sentences, words.shape[0], "sentence")
+        counts = sentences.sum(dim=1)
+        if sentences.numel() and (int(sentences.min()) < 0 or int(counts.max()) > words.shape[1]):
+            raise ShapeError(
+                f"{owner}: sentences has sizes from {int(sentences.min())} on and up to {int(counts.max())} words a "
+                f"document, expected sizes from 0 on that sum to at most {words.shape[1]}, the width of words."
+            )
+        if self.sentence_encoder is None or self.sentence_pool is None or self.word_pool is None:
+            document, attentions = self._as_one_sentence(words, counts)
+        else:
+            document, attentions = self._by_sentences(
+                words, sentences, self.word_pool, self.sentence_encoder, self.sentence_pool
+            )
+        return Classified(self.output(self.dropout(document)), attentions)
+
+    def _embedded(self, words: Tensor, valid: Tensor) -> Tensor:
+        embedded: Tensor = self.dropout(self.embedding(words.masked_fill(~valid, self.padding)))
+        return embedded
+
+    def _by_sentences(
+        self,
+        words: Tensor,
+        sentences: Tensor,
+        word_pool: AttentionPool,
+        sentence_encoder: RecurrentEncoder,
+        sentence_pool: AttentionPool,
+    ) -> tuple[Tensor, dict[str, Weights]]:
+        batch, size = words.shape
+        exists = sentences > 0
+        lengths = sentences[exists]  # of the M sentences there are in the batch
+        first = sentences.cumsum(dim=1) - sentences + size * torch.arange(batch, device=words.device).unsqueeze(1)
+        column = torch.arange(int(lengths.max()) if lengths.numel() else 0, device=words.device)
+        valid = column < lengths.unsqueeze(1)
+        place = first[exists].unsqueeze(1) + column  # (M, T), in words.flatten()
+        rows = words.flatten()[place.masked_fill(~valid, 0)] if words.numel() else words.new_zeros(valid.shape)
+        annotations, _ = self.word_encoder(self._embedded(rows, valid), valid)
+        vectors, in_sentence, _ = word_pool(annotations, valid)
+
+        spread = vectors.new_zeros(*exists.shape, vectors.shape[1]).masked_scatter(exists.unsqueeze(-1), vectors)
+        annotations, _ = sentence_encoder(spread, exists)
+        document, in_document, _ = sentence_pool(annotations, exists)
+
+        shares = in_sentence.dense() * in_document.dense()[exists].unsqueeze(1)
+        of_words = shares.new_zeros(batch * size).scatter(0, place[valid], shares[valid]).reshape(batch, size)
+        return document, {"words": Weights.of(of_words), "sentences": in_document}
+
+    def _as_one_sentence(self, words: Tensor, counts: Tensor) -> tuple[Tensor, dict[str, Weights]]:
+        valid = torch.arange(words.shape[1], device=words.device) < counts.unsqueeze(1)
+        annotations, state = self.word_encoder(self._embedded(words, valid), valid)
+        if self.word_pool is not None:
+            document, weights, _ = self.word_pool(annotations, valid)
+            return document, {"words": weights}
+        if self.pooling == "mean":
+            return annotations.sum(dim=1) / counts.clamp_min(1).unsqueeze(1), {}
+        return state[0][:, -1], {}
