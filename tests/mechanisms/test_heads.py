@@ -9,6 +9,7 @@ from torch import nn
 import foci
 from foci import masks
 from foci.errors import ConfigError
+from foci.functional import attend as attend_module
 from foci.functional import positions
 from foci.functional.attend import attend_dots
 from foci.mechanisms.heads import MultiHeadAttention, MultiStepAttention
@@ -171,7 +172,9 @@ def test_alibi_by_the_paper():
 
 @pytest.mark.parametrize("window", [None, (None, 0), (2, 1), (3, None)])
 @pytest.mark.parametrize(("queries", "keys"), [(L, L), (3, S), (1, S)])
-def test_alibi_by_distance_equals_a_dense_bias(window, queries, keys):
+def test_alibi_by_distance_equals_a_dense_bias(window, queries, keys, monkeypatch):
+    for name in ("_SHORT", "_SHORT_ALONE", "_BY_DISTANCE"):
+        monkeypatch.setattr(attend_module, name, 0)  # as for long sequences
     query = torch.randn(B, 4, queries, D, dtype=torch.float64, requires_grad=True)
     key, value = torch.randn(B, 2, keys, D).double(), torch.randn(B, 2, keys, 5).double()
     slopes = positions.alibi_slopes(4).double()

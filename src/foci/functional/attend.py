@@ -51,6 +51,9 @@ _SHORT = 64 * 64
 _SHORT_ALONE = 16 * 16
 """The same with one thread: by 1.3 at length 16, level from 32 on."""
 
+_BY_DISTANCE = 512 * 512
+"""Cells from which ALiBi's biases by distance are faster than all of them (measured: benchmarks/alibi)."""
+
 _PARAMETRIC = ("general", "additive", "concat", "location", "location_aware")
 
 
@@ -145,7 +148,8 @@ def attend_dots(
         return Attended(F.dropout(weights, dropout) @ value, Weights.of(weights))
     if slopes is not None:
         slopes = slopes.to(query.dtype)
-        if mask is None and query.device.type == "cpu" and not torch.compiler.is_compiling():
+        by_distance = shape[-2] * shape[-1] >= _BY_DISTANCE and query.device.type == "cpu"
+        if mask is None and by_distance and not torch.compiler.is_compiling():
             return Attended(
                 _sdpa_by_distance(query, key, value, slopes, window, scale, dropout, shape), Weights(source)
             )
