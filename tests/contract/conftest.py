@@ -1,4 +1,4 @@
-"""The contract is tried on the fused kernel, though its inputs are short; test_short_sequences compares the plain path."""
+"""The contract is tried on the fused kernel though its inputs are short; test_short_sequences has the plain path."""
 
 import pytest
 
