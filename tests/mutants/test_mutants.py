@@ -43,8 +43,8 @@ MUTANTS = {
     "fused: dead rows keep what they read": ("functional/attend.py", "output.masked_fill(~alive, 0.0)", "output"),
     "multi_head: mask not passed on": (
         "mechanisms/heads/multi_head.py",
-        "attend_dots(projected, key, value, mask,",
-        "attend_dots(projected, key, value, None,",
+        "value,\n                mask,\n                scale=scale,",
+        "value,\n                None,\n                scale=scale,",
     ),
     "local: mask dropped": (
         "functional/windows.py",

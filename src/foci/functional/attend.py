@@ -208,8 +208,9 @@ def check_bias(bias: Tensor, shape: torch.Size) -> Tensor:
 
 def _plain_is_faster(query: Tensor, key: Tensor, value: Tensor, shape: torch.Size) -> bool:
     """Whether to train on sequences so short that the fused kernel's backward gains nothing over plain products."""
-    short = _SHORT if torch.get_num_threads() > 1 else _SHORT_ALONE
-    if shape[-2] * shape[-1] > short or query.device.type != "cpu" or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or query.device.type != "cpu":
+        return False
+    if shape[-2] * shape[-1] > (_SHORT if torch.get_num_threads() > 1 else _SHORT_ALONE):
         return False
     if not torch.is_grad_enabled() or not (query.requires_grad or key.requires_grad or value.requires_grad):
         return False
