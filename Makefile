@@ -20,7 +20,7 @@ help: ## show this list
 setup: $(INSTALLED) ## make .venv and install foci into it, with everything pinned in constraints.txt
 
 demo: setup ## train a translator on built-in phrases, translate, and show what it looks at, in ./demo
-	env -u OMP_NUM_THREADS $(BIN)/foci demo translate --out $(OUT)
+	$(BIN)/foci demo translate --out $(OUT)
 
 test: setup lint types imports shapes ## everything: all tests, style, types, shapes and import directions
 	$(BIN)/pytest -q -n 2
