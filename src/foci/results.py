@@ -71,18 +71,15 @@ class Source(Protocol):
 
 
 class ByWeights:
-    """The reductions of a source by its weights."""
+    """The reductions of a source by its weights, for sources that know no shorter way."""
 
-    def rows(self, index: Rows) -> Tensor:
-        raise NotImplementedError  # each source's own
-
-    def largest(self, index: Rows, k: int) -> tuple[Tensor, Tensor]:
+    def largest(self: Source, index: Rows, k: int) -> tuple[Tensor, Tensor]:
         return _largest(self.rows(index), k)
 
-    def entropy(self, index: Rows) -> Tensor:
+    def entropy(self: Source, index: Rows) -> Tensor:
         return _entropy(self.rows(index))
 
-    def mass(self, index: Rows, chosen: Tensor) -> Tensor:
+    def mass(self: Source, index: Rows, chosen: Tensor) -> Tensor:
         return (self.rows(index) * chosen).sum(dim=-1, keepdim=True)
 
 

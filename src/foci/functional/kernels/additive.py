@@ -28,10 +28,10 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from foci.errors import ShapeError
 from foci.functional.kernels.build import Kernel
+from foci.functional.kernels.watched import is_traced, is_watched
 
 _SMALL = 1 << 12
 """Cells below which the plain form is the fastest."""
@@ -62,11 +62,11 @@ def additive(
     ``key_exp`` is what `prepare_key` made of this very key: a decoder that asks the same keys many times pays for
     their exponentials once. It is a constant; gradients flow to ``key`` with or without it.
     """
-    if _is_traced():
+    if is_traced():
         # Tracers see one operator, whatever the sizes; on other devices the compiler fuses the plain form itself.
         on_cpu = query.device.type == "cpu"
         scores = _additive_op(query, key, vector, key_exp) if on_cpu else _plain(query, key, vector)
-    elif _is_watched(query, key, vector) or _is_small(query, key, vector):
+    elif is_watched(query, key, vector) or _is_small(query, key, vector):
         return _plain(query, key, vector)
     elif torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or vector.requires_grad):
         scores = _Additive.apply(query, key, vector, key_exp)  # type: ignore[no-untyped-call]
@@ -84,25 +84,13 @@ def prepare_key(key: Float[Tensor, "... S A"]) -> Float[Tensor, "... S W"] | Non
     the key. It takes no part in autograd.
     """
     with torch.no_grad():
-        if _is_traced():
+        if is_traced():
             return _prepare_op(key) if _suits_kernel(key) else None
-        library = None if _is_watched(key) else _library_for(key)
+        library = None if is_watched(key) else _library_for(key)
         return None if library is None else _compiled_prepare(library, key)
 
 
 # --- choosing a path
-
-
-def _is_traced() -> bool:
-    """Whether operations are being recorded or faked, so that a call outside torch would go unseen."""
-    return torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
-
-
-def _is_watched(*tensors: Tensor) -> bool:
-    """Whether something needs to see plain operations: a transform, a tensor subclass, forward mode, a trace."""
-    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0 or torch._C._get_tracing_state():
-        return True
-    return any(type(tensor) is not Tensor and type(tensor) is not torch.nn.Parameter for tensor in tensors)
 
 
 def _is_small(query: Tensor, key: Tensor, vector: Tensor) -> bool:

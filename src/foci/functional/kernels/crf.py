@@ -26,8 +26,8 @@ from torch import Tensor
 from foci.errors import ShapeError
 from foci.functional import chains
 from foci.functional.chains import Chain
-from foci.functional.kernels.additive import _is_traced, _is_watched
 from foci.functional.kernels.build import Kernel
+from foci.functional.kernels.watched import is_traced, is_watched
 
 _THREAD_CELLS = 1 << 17
 """Moves from tag to tag that make one more thread worth waking."""
@@ -41,7 +41,7 @@ _Gradients = tuple[Tensor, Tensor, Tensor, Tensor]
 def total(chain: Chain, tags: Tensor | None) -> Tensor:
     """``log Z (B,)``, or ``log p(tags)`` of ``tags (B, T)``, int64; see `chains.total`."""
     differentiable = _wants_gradient(chain)
-    if _is_traced():
+    if is_traced():
         totals: Tensor = _total_op(*chain, tags, differentiable)[0]
         return totals
     if _library_for(chain) is None:
@@ -53,7 +53,7 @@ def total(chain: Chain, tags: Tensor | None) -> Tensor:
 
 def marginals(chain: Chain) -> Tensor:
     """``p(y_t = tag)``, ``(B, T, K)``; see `chains.marginals`."""
-    if _is_traced():
+    if is_traced():
         shares: Tensor = _marginals_op(*chain)[0]
         return shares
     if _library_for(chain) is None:
@@ -65,7 +65,7 @@ def marginals(chain: Chain) -> Tensor:
 
 def best(chain: Chain, k: int) -> tuple[Tensor, Tensor]:
     """The tags ``(B, k, T)`` and scores ``(B, k)`` of the k best sequences; see `chains.best`."""
-    if _is_traced():
+    if is_traced():
         scores, tags = _best_op(*chain, k)
     elif _library_for(chain) is None:
         return chains.best(chain, k)
@@ -87,7 +87,7 @@ def _library_for(chain: Chain) -> ctypes.CDLL | None:
     """The compiled kernel, if it serves this chain and is active."""
     if chain.emissions.device.type != "cpu" or chain.emissions.dtype not in (torch.float32, torch.float64):
         return None
-    return None if _is_watched(*(part for part in chain if part is not None)) else _KERNEL.library
+    return None if is_watched(*(part for part in chain if part is not None)) else _KERNEL.library
 
 
 def _plain_gradients(compute: Callable[[Chain], Tensor], chain: Chain, grad: Tensor) -> _Gradients:
@@ -402,7 +402,7 @@ def _gradients(
     if torch.is_grad_enabled():  # create_graph=True
         found = _gradients_to_differentiate(plain, Chain(*saved[:5]), grad)
     else:
-        found = (operator if _is_traced() else eager)(grad, *saved)
+        found = (operator if is_traced() else eager)(grad, *saved)
     return *found, *[None] * (arguments - 4)
 
 

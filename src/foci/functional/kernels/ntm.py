@@ -22,8 +22,8 @@ from torch import Tensor
 
 from foci.errors import ShapeError
 from foci.functional import addressing
-from foci.functional.kernels.additive import _is_traced, _is_watched
 from foci.functional.kernels.build import Kernel
+from foci.functional.kernels.watched import is_traced, is_watched
 
 _THREAD_CELLS = 1 << 16
 """Numbers of the memory, once for each head, that make one more thread worth waking."""
@@ -46,10 +46,10 @@ def step(
     results: _Four
     if not _suits_kernel(*arguments):
         return addressing.step(*arguments, shift_width)
-    if _is_traced():
+    if is_traced():
         results = _step_op(*arguments, shift_width)
         return results
-    library = None if _is_watched(*arguments) else _KERNEL.library
+    library = None if is_watched(*arguments) else _KERNEL.library
     if library is None:
         return addressing.step(*arguments, shift_width)
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in arguments):
@@ -234,7 +234,7 @@ class _Step(torch.autograd.Function):
         saved, width = ctx.saved_tensors, ctx.shift_width
         if torch.is_grad_enabled():  # create_graph=True: someone wants the gradients' own gradients
             return *_gradients_of_plain(saved[:4], width, grads, create_graph=True), None
-        if _is_traced():
+        if is_traced():
             return *_gradients_op(*saved, width, *grads), None
         library = _KERNEL.library
         if library is None:  # the operator's, where there is no compiler

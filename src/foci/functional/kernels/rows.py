@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from foci.functional.kernels.build import Kernel
+from foci.functional.kernels.watched import is_traced, is_watched
 from foci.results import DotSoftmax, Rows, exportable
 
 _THREAD_CELLS = 1 << 16
@@ -40,13 +41,12 @@ class FusedSoftmax(DotSoftmax):
     def _for_kernel(self, index: Rows) -> tuple[Tensor, ctypes.CDLL | None]:
         """The scores, −inf where they may not be read, and the kernel if it can take them."""
         suits = self.query.dtype == self.key.dtype == torch.float32 and self.query.device.type == "cpu"
-        library = _KERNEL.library if suits and not torch.compiler.is_compiling() else None
-        if library is None or type(self.query) is not Tensor or torch._C._len_torch_dispatch_stack():
+        if not suits or is_traced() or is_watched(self.query, self.key) or _KERNEL.library is None:
             return self.query, None
         scores, mask = self.scores(index)
         if scores.requires_grad or scores.dtype != torch.float32:
             return scores, None
-        return (scores if mask is None else scores.masked_fill(~mask, -torch.inf)), library
+        return (scores if mask is None else scores.masked_fill(~mask, -torch.inf)), _KERNEL.library
 
 
 def _largest(library: ctypes.CDLL, scores: Tensor, k: int) -> tuple[Tensor, Tensor]:

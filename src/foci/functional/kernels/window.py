@@ -22,8 +22,8 @@ from torch import Tensor
 from foci.errors import ShapeError
 from foci.functional import cells
 from foci.functional.cells import Place
-from foci.functional.kernels.additive import _is_traced, _is_watched
 from foci.functional.kernels.build import Kernel
+from foci.functional.kernels.watched import is_traced, is_watched
 
 _THREAD_CELLS = 1 << 17
 """Multiplications that make one more thread worth waking."""
@@ -35,8 +35,8 @@ def read_dots(query: Tensor, key: Tensor, value: Tensor, place: Place, scale: fl
     """Output ``(B, L, V)`` and weights ``(B, L, W)`` for a softmax over ``scale · q · k``; see `cells.read_dots`."""
     if not _suits_kernel(query, key, value):
         return cells.read_dots(query, key, value, place, scale)
-    traced = _is_traced()
-    if not traced and (_is_watched(query, key, value, place.centre) or _KERNEL.library is None):
+    traced = is_traced()
+    if not traced and (is_watched(query, key, value, place.centre) or _KERNEL.library is None):
         return cells.read_dots(query, key, value, place, scale)
     batch = place.centre.shape[0]
     dtype = query.dtype
@@ -270,7 +270,7 @@ class _Read(torch.autograd.Function):
             remaining = iter(_differentiate((grad_output, grad_weights), arguments, wanted, create_graph=True))
             found = tuple(next(remaining) if tensor.requires_grad else None for tensor in arguments[:4])
         else:
-            found = (_gradients_op if _is_traced() else _gradients)(grad_output, grad_weights, *arguments)
+            found = (_gradients_op if is_traced() else _gradients)(grad_output, grad_weights, *arguments)
         return *found, *nothing[4:]
 
 
