@@ -6,6 +6,7 @@ from unittest import mock
 
 import pytest
 import torch
+from active_kernel import skip_unless_active
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,25 +17,6 @@ from foci.functional.kernels import crf as kernel
 from foci.functional.kernels import status
 
 NEVER = -torch.inf
-
-
-def skip_unless_active():
-    found = kernel._KERNEL.status
-    assert "wrong numbers" not in found.reason
-    if not found.active:
-        pytest.skip(found.reason)
-
-
-@pytest.fixture
-def active():
-    """Skips where the kernel cannot run."""
-    skip_unless_active()
-
-
-@pytest.fixture
-def missing(monkeypatch):
-    """As on a machine without a compiler."""
-    monkeypatch.setattr(kernel, "_KERNEL", mock.Mock(library=None))
 
 
 def make_chain(batch, steps, tags, seed=0, mask=None):
@@ -96,7 +78,7 @@ def ways_of(chain):
     seed=st.integers(0, 999),
 )
 def test_equals_the_plain_path(batch, steps, tags, exist, allowed, spread, seed):
-    skip_unless_active()
+    skip_unless_active(kernel)
     generator = torch.Generator().manual_seed(seed)
 
     def some(share, *shape):

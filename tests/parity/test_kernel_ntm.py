@@ -5,6 +5,7 @@ from unittest import mock
 
 import pytest
 import torch
+from active_kernel import skip_unless_active
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,25 +16,6 @@ from foci.functional.kernels import status
 from foci.mechanisms.memory import MemoryState, NeuralTuringMemory
 
 NAMES = ("memory", "read weights", "write weights", "reads")
-
-
-def skip_unless_active():
-    found = kernel._KERNEL.status
-    assert "wrong numbers" not in found.reason
-    if not found.active:
-        pytest.skip(found.reason)
-
-
-@pytest.fixture
-def active():
-    """Skips where the kernel cannot run."""
-    skip_unless_active()
-
-
-@pytest.fixture
-def missing(monkeypatch):
-    """As on a machine without a compiler."""
-    monkeypatch.setattr(kernel, "_KERNEL", mock.Mock(library=None))
 
 
 def numbers_for(slots, size, readers, writers, width):
@@ -96,7 +78,7 @@ def test_it_is_listed():
     seed=st.integers(0, 999),
 )
 def test_equals_the_plain_path(batch, slots, size, readers, writers, width, seed):
-    skip_unless_active()
+    skip_unless_active(kernel)
     agree(made(batch, slots, size, readers, writers, width, seed), width)
 
 

@@ -4,6 +4,7 @@ from unittest import mock
 
 import pytest
 import torch
+from active_kernel import skip_unless_active
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,25 +15,6 @@ from foci.functional import cells, kernels, windows
 from foci.functional.cells import Place
 from foci.functional.kernels import window as kernel
 from foci.results import Dense, Weights, Windowed
-
-
-def skip_unless_active():
-    found = kernel._KERNEL.status
-    assert "wrong numbers" not in found.reason
-    if not found.active:
-        pytest.skip(found.reason)
-
-
-@pytest.fixture
-def active():
-    """Skips where the kernel cannot run."""
-    skip_unless_active()
-
-
-@pytest.fixture
-def missing(monkeypatch):
-    """As on a machine without a compiler."""
-    monkeypatch.setattr(kernel, "_KERNEL", mock.Mock(library=None))
 
 
 def make_place(centre, mask, radius, sigma):
@@ -92,7 +74,7 @@ def agree(tensors, mask, radius, sigma):
     seed=st.integers(0, 999),
 )
 def test_equals_the_plain_path(batch, queries, keys, size, values, radius, sigma, axes, seed):
-    skip_unless_active()
+    skip_unless_active(kernel)
     tensors = make_problem(batch, queries, keys, size, values, seed)
     mask = None
     if axes is not None:

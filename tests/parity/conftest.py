@@ -1,0 +1,18 @@
+"""Fixtures for the tests of a C++ kernel, which call their module's ``kernel``."""
+
+from unittest import mock
+
+import pytest
+from active_kernel import skip_unless_active
+
+
+@pytest.fixture
+def active(request):
+    """Skips where the kernel cannot run."""
+    skip_unless_active(request.module.kernel)
+
+
+@pytest.fixture
+def missing(request, monkeypatch):
+    """As on a machine without a compiler."""
+    monkeypatch.setattr(request.module.kernel, "_KERNEL", mock.Mock(library=None))
