@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import foci_cli
-from foci.data import Pair
+from foci.data import BOS, Pair
 from foci.errors import CheckpointError, ConfigError, DataError, UnknownNameError
 from foci.tasks import load
 from foci.tasks.translate import Search, TranslateConfig, train
@@ -187,3 +187,17 @@ def test_command_line(run, tmp_path, capsys):
     assert "foci translate" in capsys.readouterr().out
     assert foci_cli.main(["train", "translate", *files, *flags]) == 2
     assert "--out is missing" in capsys.readouterr().err
+
+
+def test_a_trace_is_what_the_steps_of_decoding_read(run):
+    translator = load(run)
+    (prediction,) = translator.predict(["one red house"], trace=True, search=Search(beam=3))
+    ids = torch.tensor([translator.source.encode("one red house").ids])
+    produced = translator.target.encode(prediction.text).ids
+    read = []
+    with torch.no_grad():
+        memory, state = translator.model.start(ids, torch.ones_like(ids, dtype=torch.bool))
+        for token in [BOS, *produced]:
+            _, state, attention = translator.model.step(torch.tensor([token]), memory, state)
+            read.append(attention.dense()[0, 0])
+    torch.testing.assert_close(torch.tensor(prediction.trace.alignment()), torch.stack(read))
