@@ -1,6 +1,6 @@
 """The recipes of translation.
 
-multi30k    en→de, the `tiny` Transformer with a vocabulary of 10,000 for both sides
+multi30k    en→de, the `tiny` Transformer with one vocabulary of 6,000 for both sides
 compare     en→de, one budget for every kind of attention and for none
 tatoeba     en→zh
 """
@@ -21,7 +21,7 @@ from foci.tasks.translate import Search, TranslateConfig, Translator, train
 from recipes import data
 
 MULTI30K_TRANSFORMER: dict[str, Any] = {
-    "tokeniser": {"kind": "bpe", "size": 10_000, "shared": True},
+    "tokeniser": {"kind": "bpe", "size": 6000, "shared": True},
     "model": {"kind": "transformer", "preset": "tiny", "share_embeddings": True},
     "label_smoothing": 0.1,
     "training": {

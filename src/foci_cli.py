@@ -54,6 +54,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+    except (
+        BrokenPipeError
+    ):  # the reader, such as `head`, has seen enough; what is still to be flushed has no place to go
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except Exception as error:
         from foci.errors import ConfigError, FociError
 

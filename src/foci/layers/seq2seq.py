@@ -3,6 +3,7 @@
 A model has three calls, and no base class:
 
     forward(source, source_valid, target) -> Predicted      teacher forcing; the target starts with BOS
+    forward(source, source_valid, target, wanted) -> Learned      the same in training: the loss instead of the logits
     start(source, source_valid) -> (memory, state)          encode once
     step(token, memory, state) -> Stepped                   one token for each of N = B · K hypotheses
 
@@ -28,6 +29,18 @@ class Predicted(NamedTuple):
     """
 
     logits: Float[Tensor, "B T V"]
+    attentions: dict[str, Weights]
+
+
+class Learned(NamedTuple):
+    """What is left of a pass that was told the tokens to predict: no logits.
+
+    ``loss`` is summed over the tokens, ``log_probs (B, T)`` is each token's log-probability, without a gradient and 0
+    for padding.
+    """
+
+    loss: Float[Tensor, ""]
+    log_probs: Float[Tensor, "B T"]
     attentions: dict[str, Weights]
 
 

@@ -29,8 +29,9 @@ from foci import masks
 from foci.errors import ConfigError, ShapeError, check_ids, check_valid
 from foci.layers.conv import GatedConvolution, normalised, normalised_linear, scale_gradient
 from foci.layers.hypotheses import as_queries, as_rows
+from foci.layers.next_token import Wanted, predict_or_learn
 from foci.layers.positions import LearnedPositions
-from foci.layers.seq2seq import Predicted, Stepped
+from foci.layers.seq2seq import Learned, Predicted, Stepped
 from foci.mechanisms.attention import Memory
 from foci.mechanisms.heads import MultiStepAttention
 from foci.results import Attended, Weights, exportable
@@ -139,9 +140,13 @@ class ConvSeq2Seq(nn.Module):
             self.output = normalised_linear(embedding_dim, target_vocabulary, dropout=dropout)
 
     def forward(
-        self, source: Int[Tensor, "B S"], source_valid: Bool[Tensor, "B S"], target: Int[Tensor, "B T"]
-    ) -> Predicted:
-        """Teacher forcing: ``logits[:, t]`` predict ``target[:, t + 1]``."""
+        self,
+        source: Int[Tensor, "B S"],
+        source_valid: Bool[Tensor, "B S"],
+        target: Int[Tensor, "B T"],
+        wanted: Wanted | None = None,
+    ) -> Predicted | Learned:
+        """Teacher forcing: ``logits[:, t]`` predict ``target[:, t + 1]``; the loss if what is ``wanted`` is given."""
         memory = self._encode(source, source_valid)
         check_ids("ConvSeq2Seq", "target", target, source.shape[0], "time")
         embedded = self.dropout(self.target_positions(self.target_embedding(target)))
@@ -149,7 +154,7 @@ class ConvSeq2Seq(nn.Module):
         attentions = {}
         for number, layer in enumerate(self._decoder_layers):
             hidden, attentions[f"decoder.{number}.cross"] = layer(hidden, embedded, memory)
-        return Predicted(self._logits(hidden), attentions)
+        return predict_or_learn(self._features(hidden), self.output, attentions, wanted)
 
     def start(self, source: Int[Tensor, "B S"], source_valid: Bool[Tensor, "B S"]) -> tuple[Memory, ConvState]:
         """Encode the sources; the memory and the empty caches, B rows each."""
@@ -165,7 +170,7 @@ class ConvSeq2Seq(nn.Module):
         for layer, cache in zip(self._decoder_layers, state.caches):
             hidden, weights, cache = layer.step(hidden, embedded, memory, cache)
             caches.append(cache)
-        return Stepped(self._logits(hidden), ConvState(state.position + 1, tuple(caches)), weights)
+        return Stepped(self.output(self._features(hidden)), ConvState(state.position + 1, tuple(caches)), weights)
 
     def _encode(self, source: Tensor, source_valid: Tensor) -> Memory:
         check_ids("ConvSeq2Seq", "source", source, "batch", "position")
@@ -183,9 +188,9 @@ class ConvSeq2Seq(nn.Module):
     def _decoder_layers(self) -> Sequence[DecoderLayer]:
         return cast("Sequence[DecoderLayer]", self.decoder)
 
-    def _logits(self, hidden: Tensor) -> Tensor:
-        logits: Tensor = self.output(self.dropout(self.decoder_output(hidden)))
-        return logits
+    def _features(self, hidden: Tensor) -> Tensor:
+        features: Tensor = self.dropout(self.decoder_output(hidden))
+        return features
 
     def _positions_at(self, position: Tensor) -> Tensor:
         table = self.target_positions.table

@@ -35,8 +35,9 @@ from foci import masks
 from foci.errors import ConfigError, check_ids, check_valid, unknown_name
 from foci.layers.coverage import Coverage
 from foci.layers.hypotheses import as_queries, as_rows, hypotheses_each, in_time
+from foci.layers.next_token import Wanted, predict_or_learn
 from foci.layers.recurrent import Bridge, Maxout, Recurrence, RecurrentEncoder, State
-from foci.layers.seq2seq import Predicted, Stepped
+from foci.layers.seq2seq import Learned, Predicted, Stepped
 from foci.mechanisms.attention import Attention, Memory
 from foci.mechanisms.focus import LocalM, MedianWindow, SlidingWindow
 from foci.mechanisms.scores import LocationAware
@@ -266,20 +267,27 @@ class RecurrentSeq2Seq(nn.Module):
         self.output.weight = self.target_embedding.weight
 
     def forward(
-        self, source: Int[Tensor, "B S"], source_valid: Bool[Tensor, "B S"], target: Int[Tensor, "B T"]
-    ) -> Predicted:
-        """Teacher forcing: ``logits[:, t]`` predict ``target[:, t + 1]``."""
+        self,
+        source: Int[Tensor, "B S"],
+        source_valid: Bool[Tensor, "B S"],
+        target: Int[Tensor, "B T"],
+        wanted: Wanted | None = None,
+    ) -> Predicted | Learned:
+        """Teacher forcing: ``logits[:, t]`` predict ``target[:, t + 1]``; the loss if what is ``wanted`` is given."""
         memory, state = self.start(source, source_valid)
         check_ids("RecurrentSeq2Seq", "target", target, source.shape[0], "time")
         embedded = self.dropout(self.target_embedding(target))
+        weights: Weights | None
         if target.shape[1] == 0:
-            logits = embedded.new_zeros(*target.shape, self.output.out_features)
+            readout = embedded.new_zeros(*target.shape, self.output.in_features)
             nothing = embedded.new_zeros(*target.shape, source.shape[1])
-            return Predicted(logits, {} if self.attention is None else {"decoder.cross": Weights.of(nothing)})
-        at_once = self.attention is None or (self.decoder == "luong" and not self.feeds and self.coverage is None)
-        readout, weights = (self._all_steps if at_once else self._each_step)(embedded, memory, state)
-        logits = self.output(self.dropout(readout))
-        return Predicted(logits, {} if weights is None else {"decoder.cross": weights})
+            weights = None if self.attention is None else Weights.of(nothing)
+        elif self.attention is None or (self.decoder == "luong" and not self.feeds and self.coverage is None):
+            readout, weights = self._all_steps(embedded, memory, state)
+        else:
+            readout, weights = self._each_step(embedded, memory, state)
+        attentions = {} if weights is None else {"decoder.cross": weights}
+        return predict_or_learn(self.dropout(readout), self.output, attentions, wanted)
 
     def start(
         self, source: Int[Tensor, "B S"], source_valid: Bool[Tensor, "B S"]

@@ -22,7 +22,8 @@ from foci.errors import ConfigError, ShapeError, check_valid, unknown_name
 from foci.layers.cache import TreeCache
 from foci.layers.embedding import TokenEmbedding
 from foci.layers.hypotheses import as_rows
-from foci.layers.seq2seq import Predicted, Stepped
+from foci.layers.next_token import Wanted, predict_or_learn
+from foci.layers.seq2seq import Learned, Predicted, Stepped
 from foci.layers.transformer import Block, DecoderLayer, EncoderLayer
 from foci.mechanisms.heads.multi_head import ProjectedMemory
 from foci.results import Weights
@@ -141,9 +142,13 @@ class Transformer(nn.Module):
         return [cast(DecoderLayer, layer) for layer in self.decoder]
 
     def forward(
-        self, source: Int[Tensor, "B S"], source_valid: Bool[Tensor, "B S"], target: Int[Tensor, "B T"]
-    ) -> Predicted:
-        """Teacher forcing: ``logits[:, t]`` predict what follows ``target[:, : t + 1]``."""
+        self,
+        source: Int[Tensor, "B S"],
+        source_valid: Bool[Tensor, "B S"],
+        target: Int[Tensor, "B T"],
+        wanted: Wanted | None = None,
+    ) -> Predicted | Learned:
+        """Teacher forcing: ``logits[:, t]`` predict what follows ``target[:, : t + 1]``; the loss if that is given."""
         _check_rows(target, source)
         attentions: dict[str, Weights] = {}
         memory = self._encode(source, source_valid, masks.keys(source_valid), attentions)
@@ -152,7 +157,7 @@ class Transformer(nn.Module):
             x, itself, cross = layer(x, read)
             attentions[f"decoder.{number}.self"] = itself
             attentions[f"decoder.{number}.cross"] = cross
-        return Predicted(self.output_layer(self.decoder_norm(x)), attentions)
+        return predict_or_learn(self.decoder_norm(x), self.output_layer, attentions, wanted)
 
     def start(self, source: Int[Tensor, "B S"], source_valid: Bool[Tensor, "B S"]) -> tuple[Source, TreeCache]:
         """The encoded source, projected for every decoder layer, and a cache without positions."""

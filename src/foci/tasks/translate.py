@@ -10,14 +10,14 @@ from typing import Any, Literal, NamedTuple, cast
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from foci.data import BOS, EOS, PAD, Pair, PairExamples, Sequences, TokenBatches, Tokeniser, check, open_corpus
 from foci.data.batch import Batch
 from foci.decoding import Hypothesis, Limits, beam, greedy, sample
 from foci.errors import ConfigError, DataError, check_positive
+from foci.layers.next_token import Wanted
 from foci.layers.quantise import quantise
-from foci.layers.seq2seq import Predicted, Seq2Seq
+from foci.layers.seq2seq import Learned, Predicted, Seq2Seq
 from foci.models import seq2seq_conv, seq2seq_rnn, transformer
 from foci.tasks import config as configs
 from foci.tasks.runs import Say, by_length, find_checkpoint
@@ -175,10 +175,10 @@ class TranslationObjective:
 
     def loss(self, batch: Batch) -> Loss:
         """Summed over the tokens of the batch."""
-        predicted: Predicted = self.model(batch.source, batch.source_valid, batch.target[:, :-1])
-        wanted = batch.target[:, 1:]
-        total = _cross_entropy(predicted.logits, wanted, self.label_smoothing)
-        return Loss(total + _attention_loss(predicted, wanted), batch.target_valid[:, 1:].sum())
+        wanted = Wanted(batch.target[:, 1:], self.label_smoothing, PAD)
+        learned: Learned = self.model(batch.source, batch.source_valid, batch.target[:, :-1], wanted)
+        known = batch.target_valid[:, 1:]
+        return Loss(learned.loss + _attention_loss(learned, known), known.sum())
 
     def validate(self, model: nn.Module) -> dict[str, float]:
         """Nats a token, and their exponential."""
@@ -186,32 +186,20 @@ class TranslationObjective:
         device = next(model.parameters()).device
         for batch in self.valid.epoch(0):
             source, source_valid, target, target_valid = (tensor.to(device) for tensor in batch)
-            predicted: Predicted = model(source, source_valid, target[:, :-1])
-            total += float(_cross_entropy(predicted.logits, target[:, 1:], 0.0))
+            learned: Learned = model(source, source_valid, target[:, :-1], Wanted(target[:, 1:], padding=PAD))
+            total += float(learned.loss)
             count += int(target_valid[:, 1:].sum())
         loss = total / max(count, 1)
         return {"loss": loss, "perplexity": float(np.exp(min(loss, 700.0)))}
 
 
-def _cross_entropy(logits: Tensor, wanted: Tensor, label_smoothing: float) -> Tensor:
-    return F.cross_entropy(
-        logits.flatten(0, 1).float(),
-        wanted.flatten(),
-        ignore_index=PAD,
-        reduction="sum",
-        label_smoothing=label_smoothing,
-    )
-
-
-def _attention_loss(predicted: Predicted, wanted: Tensor) -> Tensor | float:
+def _attention_loss(learned: Learned, known: Tensor) -> Tensor | float:
     """REINFORCE for attention that samples: what was chosen is made likelier as far as the words came out well."""
-    sampled = [weights for weights in predicted.attentions.values() if weights.log_prob is not None]
+    sampled = [weights for weights in learned.attentions.values() if weights.log_prob is not None]
     if not sampled:
         return 0.0
-    with torch.no_grad():
-        known = wanted != PAD
-        reward = -F.cross_entropy(predicted.logits.transpose(1, 2).float(), wanted, reduction="none") * known
-        advantage = (reward - reward.sum() / known.sum().clamp_min(1)) * known
+    reward = learned.log_probs
+    advantage = (reward - reward.sum() / known.sum().clamp_min(1)) * known
     return -sum((advantage * cast("Tensor", weights.log_prob)).sum() for weights in sampled)
 
 

@@ -1,0 +1,130 @@
+"""The cross-entropy of the next token, without the logits of all tokens at once.
+
+    loss = −Σ_t (1 − ε) log p_t(y_t) + ε/V Σ_v log p_t(v),   p_t = softmax(W x_t + b),   over all t but padding
+
+The logits of 4,096 tokens over 10,000 words are 160 MB, their softmax and its gradients as much again; on a CPU the
+traffic costs more than the products. Here some rows at a time are scored, and their gradients follow at once, while the
+logits are still in the cache; rows of padding are left out. Only the features' and the weights' gradients are kept.
+
+Paper: Rethinking the Inception Architecture for Computer Vision (Szegedy et al., 2016), section 7 (label smoothing);
+    Attention Is All You Need (Vaswani et al., 2017), section 5.4
+Names: ε = label_smoothing, W and b = the output layer, x = features, y = tokens, V = vocabulary
+Complexity: O(T · D · V) time; O(T · D + V · D) memory
+Differs: nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from foci.functional.kernels.watched import is_traced, is_watched
+from foci.layers.seq2seq import Learned, Predicted
+from foci.results import Weights
+
+_CELLS = 1 << 21
+"""Logits at a time: 8 MB of float32."""
+
+
+class Wanted(NamedTuple):
+    """The tokens a model is to predict, and how much of the probability label smoothing spreads over all others."""
+
+    tokens: Int[Tensor, "B T"]
+    label_smoothing: float = 0.0
+    padding: int = 0
+    """The token that is not learned."""
+
+
+def predict_or_learn(
+    features: Float[Tensor, "B T D"], output: nn.Module, attentions: dict[str, Weights], wanted: Wanted | None
+) -> Predicted | Learned:
+    """How a model's forward pass ends: in logits, or, if it is told what is wanted, in the loss."""
+    if wanted is None:
+        return Predicted(output(features), attentions)
+    if isinstance(output, nn.Linear):
+        loss, log_probs = cross_entropy(features, output.weight, output.bias, wanted)
+    else:  # of 8-bit integers
+        loss, log_probs = _from_logits(output(features), wanted)
+    return Learned(loss, log_probs, attentions)
+
+
+def cross_entropy(
+    features: Float[Tensor, "B T D"], weight: Float[Tensor, "V D"], bias: Float[Tensor, " V"] | None, wanted: Wanted
+) -> tuple[Float[Tensor, ""], Float[Tensor, "B T"]]:
+    """The loss summed over all tokens but padding, and the log-probability of each token, 0 for padding.
+
+    The latter has no gradient: it is there to be looked at, or as a reward.
+    """
+    tensors = (features, weight) if bias is None else (features, weight, bias)
+    if is_traced() or is_watched(*tensors):
+        return _from_logits(F.linear(features, weight, bias), wanted)
+    tokens = wanted.tokens.flatten()
+    known = (tokens != wanted.padding).nonzero().squeeze(1)
+    loss, found = _CrossEntropy.apply(  # type: ignore[no-untyped-call]
+        features.flatten(0, 1)[known], weight, bias, tokens[known], wanted.label_smoothing
+    )
+    log_probs = found.new_zeros(tokens.shape).index_copy(0, known, found)
+    return loss, log_probs.view_as(wanted.tokens)
+
+
+def _from_logits(logits: Tensor, wanted: Wanted) -> tuple[Tensor, Tensor]:
+    logits, tokens = _at_least_single(logits.flatten(0, 1)), wanted.tokens.flatten()
+    loss = F.cross_entropy(
+        logits, tokens, ignore_index=wanted.padding, reduction="sum", label_smoothing=wanted.label_smoothing
+    )
+    log_probs = -F.cross_entropy(logits.detach(), tokens, ignore_index=wanted.padding, reduction="none")
+    return loss, log_probs.view_as(wanted.tokens)
+
+
+class _CrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, tokens: Tensor, smoothing: float
+    ) -> tuple[Tensor, Tensor]:
+        rows, vocabulary = len(tokens), len(weight)
+        wants = any(ctx.needs_input_grad)
+        grads = [torch.zeros_like(each) if wants and each is not None else None for each in (features, weight, bias)]
+        log_probs = _at_least_single(features.new_zeros(rows))
+        loss = log_probs.new_zeros(())
+        step = max(1, _CELLS // vocabulary)
+        for start in range(0, rows, step):
+            here = slice(start, start + step)
+            logits = _at_least_single(F.linear(features[here], weight, bias))
+            normaliser = logits.logsumexp(dim=1, keepdim=True)
+            right = tokens[here].unsqueeze(1)
+            log_probs[here] = (logits.gather(1, right) - normaliser).squeeze(1)
+            loss -= (1 - smoothing) * log_probs[here].sum()
+            if smoothing:
+                loss -= smoothing * (logits.mean(dim=1, keepdim=True) - normaliser).sum()
+            if wants:  # what autograd would find: the probabilities less those that are wanted
+                slopes = logits.sub_(normaliser).exp_().sub_(smoothing / vocabulary)
+                slopes.scatter_add_(1, right, slopes.new_full(right.shape, smoothing - 1))
+                _add_gradients(grads, slopes, features[here], weight, here)
+        ctx.save_for_backward(*grads)
+        ctx.mark_non_differentiable(log_probs)
+        return loss, log_probs
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
+        found = (None if grad is None else grad * outer[0].to(grad.dtype) for grad in ctx.saved_tensors)
+        return *found, None, None
+
+
+def _at_least_single(tensor: Tensor) -> Tensor:
+    return tensor if tensor.dtype == torch.float64 else tensor.float()
+
+
+def _add_gradients(grads: list[Tensor | None], slopes: Tensor, features: Tensor, weight: Tensor, here: slice) -> None:
+    of_features, of_weight, of_bias = grads
+    slopes = slopes.to(features.dtype)
+    if of_features is not None:
+        of_features[here] = slopes @ weight.to(features.dtype)
+    if of_weight is not None:
+        of_weight += slopes.t() @ features
+    if of_bias is not None:
+        of_bias += slopes.sum(dim=0)
