@@ -10,6 +10,8 @@ import argparse
 import json
 from pathlib import Path
 
+import torch
+
 from recipes import report, translation
 
 RECIPES = {
@@ -26,8 +28,11 @@ def main() -> None:
     parser.add_argument("name", choices=[*RECIPES, "report"])
     parser.add_argument("--minutes", type=float, help="of training, each run")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, help="of torch; all cores unless given")
     parser.add_argument("--out", type=Path, default=Path("runs"), help="folder for the runs")
     options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
     if options.name != "report":
         recipe, minutes = RECIPES[options.name]
         minutes = options.minutes or minutes
