@@ -8,6 +8,7 @@ tatoeba     en→zh
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -112,6 +113,8 @@ def _run(name: str, tables: dict[str, Any], folder: Path, test: list[Pair]) -> d
     print(f"== {name}: {folder}", flush=True)
     config = TranslateConfig.from_table(tables, "recipes", "")
     summary = train(config, folder, resume=(folder / "config.json").exists())
+    if summary.reason == "interrupted":
+        sys.exit(130)
     run: Translator = load(folder)
     search = Search(beam=5, length_penalty=1.0)
     cased = run.evaluate(test, search=search)

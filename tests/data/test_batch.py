@@ -175,6 +175,8 @@ def test_wrong_options_and_examples():
         TokenBatches(examples_of([]), max_tokens=29)
     with pytest.raises(DataError, match="there are no records"):
         next(iter(make("stream", [])))
+    with pytest.raises(DataError, match="of all records no example is left"):
+        next(iter(StreamBatches([1, 2], lambda records: encode_sizes([]), max_tokens=9)))
     with pytest.raises(DataError, match="1 sources and 2 targets"):
         PairExamples(Sequences([[4]], 9), Sequences([[4], [5]], 9))
     with pytest.raises(ConfigError, match=r"rank is 2, expected 0 to 1 \(world_size is 2\)"):
@@ -198,3 +200,16 @@ def test_a_position_of_another_stream_is_refused(kind):
     if kind == "tokens":
         with pytest.raises(ConfigError, match="its examples is 6, here it is 5"):
             batches.load_state_dict(make(kind, [(2, 3)] * 6, seed=1).state_dict())
+
+
+@KINDS
+@pytest.mark.parametrize("sizes", [[(2, 3)] * 23, [(5, 3)] * 13])
+def test_an_epoch_is_over_once_its_last_batch_is_handed_out(kind, sizes):
+    batches = make(kind, sizes, seed=1)
+    count = len(list(batches.epoch(0)))
+    stream = iter(batches)
+    epochs = []
+    for _ in range(count + 1):
+        next(stream)
+        epochs.append(batches.state_dict()["epoch"])
+    assert epochs == [0] * (count - 1) + [1, 1]

@@ -201,3 +201,30 @@ def test_a_trace_is_what_the_steps_of_decoding_read(run):
             _, state, attention = translator.model.step(torch.tensor([token]), memory, state)
             read.append(attention.dense()[0, 0])
     torch.testing.assert_close(torch.tensor(prediction.trace.alignment()), torch.stack(read))
+
+
+def test_a_stream_is_read_from_disk_epoch_after_epoch_and_resumed_where_it_was(tmp_path):
+    held_out = tmp_path / "valid"
+    held_out.mkdir()
+    valid = write_corpus(held_out, 11)
+    data = {
+        **write_corpus(tmp_path, 30),
+        "valid_source": valid["source"],
+        "valid_target": valid["target"],
+        "stream": True,
+        "stream_buffer": 7,
+        "max_tokens": 60,
+    }
+    train(make_config(data, max_steps=9, valid_every=9), tmp_path / "whole", say=lambda text: None)
+    train(make_config(data, max_steps=4, valid_every=9), tmp_path / "parts", say=lambda text: None)
+    train(make_config(data, max_steps=9, valid_every=9), tmp_path / "parts", resume=True, say=lambda text: None)
+    whole, parts = (load(tmp_path / name).model.state_dict() for name in ("whole", "parts"))
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    summary = train(make_config(data, max_steps=None, max_epochs=2), tmp_path / "epochs", say=lambda text: None)
+    assert summary.reason == "max_epochs"
+
+    without = {name: value for name, value in data.items() if not name.startswith("valid")}
+    with pytest.raises(ConfigError, match=r"data.stream is set, but not data.valid_source"):
+        train(make_config(without), tmp_path / "no", say=lambda text: None)
+    with pytest.raises(DataError, match="no sentence pair has at most"):
+        train(make_config({**data, "max_length": 3}), tmp_path / "no", say=lambda text: None)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -282,16 +282,29 @@ class StreamBatches(Generic[Record, Made]):
     def __iter__(self) -> Iterator[Made]:
         epoch, block, first = self._position
         while True:
-            for number, batches in self._blocks(epoch, block):
-                for position, batch in enumerate(islice(batches, first, None), start=first + 1):
-                    self._position = (epoch, number, position)
-                    yield batch
-                first = 0
-            epoch, block = epoch + 1, 0
+            # Only when the next batch is there, or is not, is it known whether a batch was the last of its epoch.
+            held: Made | None = None
+            for after, batch in self._numbered(epoch, block, first):
+                if held is not None:
+                    yield held
+                held, self._position = batch, after
+            if held is None and (block, first) == (0, 0):
+                raise DataError("StreamBatches: of all records no example is left.")
+            epoch, block, first = epoch + 1, 0, 0
+            if held is not None:
+                self._position = (epoch, 0, 0)
+                yield held
+
+    def _numbered(self, epoch: int, block: int, first: int) -> Iterator[tuple[tuple[int, int, int], Made]]:
+        """The batches of an epoch from a position on, each with the position after it."""
+        for number, batches in self._blocks(epoch, block):
+            skipped = first if number == block else 0
+            for position, batch in enumerate(islice(batches, skipped, None), start=skipped + 1):
+                yield (epoch, number, position), batch
 
     def epoch(self, number: int) -> Iterator[Made]:
         """The batches of one epoch."""
-        return chain.from_iterable(batches for _, batches in self._blocks(number, 0))
+        return (batch for _, batch in self._numbered(number, 0, 0))
 
     def state_dict(self) -> dict[str, int | None]:
         """The position after the last batch that was given out, and what stream it belongs to; plain numbers."""

@@ -2,166 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
+from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from foci.data import BOS, EOS, PAD, Pair, PairExamples, Sequences, TokenBatches, Tokeniser, check, open_corpus
+from foci.data import BOS, EOS, PAD, Pair, PairExamples, Sequences, StreamBatches, TokenBatches, Tokeniser
 from foci.data.batch import Batch
 from foci.decoding import Hypothesis, Limits, beam, greedy, sample
 from foci.errors import ConfigError, DataError, check_positive
 from foci.layers.next_token import Wanted
 from foci.layers.quantise import quantise
 from foci.layers.seq2seq import Learned, Predicted, Seq2Seq
-from foci.models import seq2seq_conv, seq2seq_rnn, transformer
 from foci.tasks import config as configs
 from foci.tasks.runs import Say, by_length, find_checkpoint
-from foci.training import Loss, RunFolder, Summary, TrainingOptions, fit, launched, load_weights, read_config
+from foci.tasks.translate_config import TokeniserConfig, TranslateConfig, read_corpora
+from foci.training import Loss, RunFolder, Summary, fit, launched, load_weights, read_config
+from foci.training.engine import Batches
 from foci.training.run_folder import say_aside
 from foci.viz.trace import Cells, Trace
+
+__all__ = [
+    "PairEncoder",
+    "Prediction",
+    "Search",
+    "TranslateConfig",
+    "Translation",
+    "TranslationObjective",
+    "Translator",
+    "train",
+    "train_tokenisers",
+]
 
 TOKENISER_FILES = ("source.tokeniser.json", "target.tokeniser.json")
 
 
-@dataclass(frozen=True, kw_only=True)
-class DataConfig:
-    """The sentence pairs: two aligned files, one TSV or JSONL file, or the built-in phrasebook."""
+class _Side:
+    """One side, or both, of sentence pairs, which may be too many to hold."""
 
-    source: str | None = None
-    """The source sentences, one a line; or a TSV or JSONL file with both sides. May be .gz or .xz."""
-    target: str | None = None
-    """Their translations, one a line."""
-    fields: tuple[int | str, int | str] | None = None
-    """Columns (from 0) or names of both sides in a TSV or JSONL file."""
-    valid_source: str | None = None
-    """The same for the held-out pairs, which decide which checkpoint is the best one."""
-    valid_target: str | None = None
-    """Their translations."""
-    valid_share: float = 0.02
-    """Without such files: the share of the pairs that is held out, at most 2,000 pairs."""
-    phrasebook: str | None = None
-    """Two locales, such as en-zh: dates, amounts, units and lists in both languages, made by CLDR, no file needed."""
-    phrasebook_size: int = 20_000
-    """How many pairs of the phrasebook are made for training."""
-    max_tokens: int = 4096
-    """Tokens in a batch, padding included."""
-    max_length: int = 200
-    """Pairs with a side of more tokens are left out, and counted."""
-    workers: int = 0
-    """Processes that make batches ahead of time."""
+    def __init__(self, pairs: Iterable[Pair], *columns: int) -> None:
+        self.pairs, self.columns = pairs, columns
+
+    def __iter__(self) -> Iterator[str]:
+        return (pair[column] for column in self.columns for pair in self.pairs)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TokeniserConfig:
-    """How text is cut: learned from the training pairs and kept in the run."""
-
-    kind: Literal["bpe", "unigram", "characters", "words"] = "bpe"
-    """bpe and unigram learn subwords; all of them work in any script."""
-    size: int = 8000
-    """Entries of the vocabulary at most."""
-    shared: bool = False
-    """One vocabulary for both sides; the models can then share their embeddings."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig(configs.ModelChoice):
-    """Which model: a kind, a preset of sizes, and any option of the model's class."""
-
-    models = {  # noqa: RUF012 (a ClassVar, as the base has it)
-        "transformer": (transformer.Transformer, transformer.PRESETS),
-        "rnn": (seq2seq_rnn.RecurrentSeq2Seq, seq2seq_rnn.PRESETS),
-        "conv": (seq2seq_conv.ConvSeq2Seq, seq2seq_conv.PRESETS),
-    }
-
-    kind: str = "transformer"
-    preset: str = "tiny"
-
-
-@dataclass(frozen=True, kw_only=True)
-class TranslateConfig:
-    """Everything about a training of a translator."""
-
-    task: Literal["translate"] = "translate"
-    data: DataConfig = field(default_factory=DataConfig)
-    tokeniser: TokeniserConfig = field(default_factory=TokeniserConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    label_smoothing: float = 0.1
-    """Share of the target probability that is spread over all words."""
-    training: TrainingOptions = field(
-        default_factory=lambda: TrainingOptions(
-            max_epochs=40, patience=8, learning_rate=2e-3, schedule="inverse_sqrt", warmup=1000, valid_every=500
-        )
-    )
-
-    @classmethod
-    def from_table(cls, table: Mapping[str, Any], origin: str, path: str) -> TranslateConfig:
-        """What is not set of the training comes from the defaults above."""
-        names = ("task", "data", "tokeniser", "model", "label_smoothing", "training")
-        configs.check_names(table, names, origin, path)
-        configs.check_task(table, "translate", origin)
-        defaults = cls()
-        smoothing = table.get("label_smoothing", defaults.label_smoothing)
-        if not isinstance(smoothing, int | float) or not 0 <= smoothing < 1:
-            raise ConfigError(f"{origin}: label_smoothing is {smoothing!r}, expected a number from 0 to below 1.")
-        return cls(
-            data=configs.build(DataConfig, table.get("data", {}), origin, "data"),
-            tokeniser=configs.build(TokeniserConfig, table.get("tokeniser", {}), origin, "tokeniser"),
-            model=ModelConfig.from_table(table.get("model", {}), origin, "model"),
-            label_smoothing=float(smoothing),
-            training=configs.training_options(defaults.training, table.get("training", {}), origin),
-        )
-
-
-class Corpora(NamedTuple):
-    """Sentence pairs to learn from, and others to judge by."""
-
-    train: Sequence[Pair]
-    valid: Sequence[Pair]
-
-
-def read_corpora(data: DataConfig, seed: int, say: Say) -> Corpora:
-    """Read and check everything before any training starts."""
-    if data.phrasebook is not None:
-        from foci.data.phrasebook import phrasebook
-
-        if data.source is not None:
-            raise ConfigError("data: phrasebook and source are both set, expected one of them.")
-        source, dash, target = data.phrasebook.partition("-")
-        if not dash:
-            raise ConfigError(f"data.phrasebook is {data.phrasebook!r}, expected two locales, as in en-zh.")
-        train = phrasebook(source, target, split="train", size=data.phrasebook_size, seed=seed)
-        return Corpora(train, phrasebook(source, target, split="valid", size=500, seed=seed))
-    if data.source is None:
-        raise ConfigError("data.source is not set. Name your sentences (--source, --target), or data.phrasebook=en-zh.")
-    train = _read(data.source, data.target, data.fields)
-    if data.valid_source is not None:
-        return Corpora(train, _read(data.valid_source, data.valid_target, data.fields))
-    held_out = min(2000, max(1, round(data.valid_share * len(train))))
-    if len(train) < 2:
-        raise DataError(f"{data.source}: one sentence pair is too few: some are held out to judge by.")
-    say(f"no data.valid_source: {held_out} of {len(train)} pairs are held out to judge by")
-    order = np.random.default_rng(seed).permutation(len(train))
-    return Corpora([train[i] for i in order[held_out:]], [train[i] for i in order[:held_out]])
-
-
-def _read(source: str, target: str | None, fields: tuple[int | str, int | str] | None) -> list[Pair]:
-    corpus = open_corpus(source, target, fields=fields)
-    check(corpus)
-    return list(corpus)
-
-
-def train_tokenisers(config: TokeniserConfig, pairs: Sequence[Pair]) -> tuple[Tokeniser, Tokeniser]:
+def train_tokenisers(config: TokeniserConfig, pairs: Iterable[Pair]) -> tuple[Tokeniser, Tokeniser]:
     """One for each side; the same one twice when they are shared."""
-    sides = ([pair.source for pair in pairs], [pair.target for pair in pairs])
     if config.shared:
-        both = Tokeniser.train([*sides[0], *sides[1]], config.kind, config.size)
+        both = Tokeniser.train(_Side(pairs, 0, 1), config.kind, config.size)
         return both, both
-    first, second = (Tokeniser.train(side, config.kind, config.size) for side in sides)
+    first, second = (Tokeniser.train(_Side(pairs, column), config.kind, config.size) for column in (0, 1))
     return first, second
 
 
@@ -220,39 +116,65 @@ def train(config: TranslateConfig, out: str | Path, *, resume: bool = False, say
                     (out / f".{name}").replace(out / name)
             fabric.barrier()
             source, target = (Tokeniser.load(out / name) for name in TOKENISER_FILES)
-            examples = _examples(corpora.train, source, target, config.data.max_length, tell)
-            held_out = _examples(corpora.valid, source, target, config.data.max_length, tell)
+            encoder = PairEncoder(source, target, config.data.max_length)
+            batches, amount = _batches(corpora.train, encoder, config, fabric, tell)
+            held_out = encoder.all_of(list(corpora.valid), tell)
             torch.manual_seed(config.training.seed)
             model = config.model.build(len(source), len(target))
             tell(
-                f"{len(examples.source)} pairs to train on, {len(held_out.source)} held out; vocabularies of "
+                f"{amount} pairs to train on, {len(held_out.source)} held out; vocabularies of "
                 f"{len(source)} and {len(target)}; {sum(p.numel() for p in model.parameters()):,} parameters"
             )
-            data = config.data
-            batches: TokenBatches[Batch] = TokenBatches(
-                examples,
-                max_tokens=data.max_tokens,
-                seed=config.training.seed,
-                rank=fabric.global_rank,
-                world_size=fabric.world_size,
-                workers=data.workers,
-            )
-            valid: TokenBatches[Batch] = TokenBatches(held_out, max_tokens=data.max_tokens)
+            valid: TokenBatches[Batch] = TokenBatches(held_out, max_tokens=config.data.max_tokens)
             objective = TranslationObjective(model, valid, config.label_smoothing)
             return fit(objective, batches, config.training, run, fabric=fabric)
 
 
-def _examples(pairs: Sequence[Pair], source: Tokeniser, target: Tokeniser, longest: int, say: Say) -> PairExamples:
-    examples = PairExamples.encode(pairs, source, target)
-    fits = np.flatnonzero((examples.lengths.max(axis=1) <= longest) & (examples.source.lengths > 0))
-    if len(fits) == len(pairs):
+def _batches(
+    pairs: Iterable[Pair], encoder: PairEncoder, config: TranslateConfig, fabric: Fabric, say: Say
+) -> tuple[Batches, str]:
+    """This process's share of the training pairs, and how many there are, in words."""
+    data = config.data
+    share: dict[str, Any] = {
+        "max_tokens": data.max_tokens,
+        "seed": config.training.seed,
+        "rank": fabric.global_rank,
+        "world_size": fabric.world_size,
+        "workers": data.workers,
+    }
+    if data.stream:
+        return StreamBatches(pairs, encoder, buffer=data.stream_buffer, **share), "a stream of"
+    examples = encoder.all_of(list(pairs), say)
+    return TokenBatches(examples, **share), str(len(examples.source))
+
+
+class PairEncoder:
+    """Sentence pairs to ids; pairs with a side of more than ``longest`` tokens, or without a source, are left out."""
+
+    def __init__(self, source: Tokeniser, target: Tokeniser, longest: int) -> None:
+        self.source, self.target, self.longest = source, target, longest
+
+    def __call__(self, pairs: Sequence[Pair]) -> PairExamples:
+        """What is left of these pairs, which may be nothing."""
+        examples = PairExamples.encode(pairs, self.source, self.target)
+        fits = np.flatnonzero((examples.lengths.max(axis=1) <= self.longest) & (examples.source.lengths > 0))
+        if len(fits) == len(pairs):
+            return examples
+        sides = ((examples.source, self.source), (examples.target, self.target))
+        kept = [Sequences((side[int(i)] for i in fits), len(tokeniser)) for side, tokeniser in sides]
+        return PairExamples(*kept)
+
+    def all_of(self, pairs: Sequence[Pair], say: Say) -> PairExamples:
+        """The same for a whole corpus: it tells how many are left out, and that all of them are."""
+        examples = self(pairs)
+        left = len(examples.source)
+        if left == 0:
+            raise DataError(
+                f"no sentence pair has at most data.max_length = {self.longest} tokens on both sides. Raise it."
+            )
+        if left < len(pairs):
+            say(f"{len(pairs) - left} of {len(pairs)} pairs have a side of more than {self.longest} tokens: left out")
         return examples
-    if len(fits) == 0:
-        raise DataError(f"no sentence pair has at most data.max_length = {longest} tokens on both sides. Raise it.")
-    say(f"{len(pairs) - len(fits)} of {len(pairs)} pairs have a side of more than {longest} tokens and are left out")
-    sides = ((examples.source, source), (examples.target, target))
-    kept = [Sequences((side[int(i)] for i in fits), len(tokeniser)) for side, tokeniser in sides]
-    return PairExamples(*kept)
 
 
 class Translation(NamedTuple):
