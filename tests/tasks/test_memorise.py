@@ -200,6 +200,8 @@ def test_command_line(run, tmp_path, capsys):
     assert "--lengths is '1,x', expected whole numbers" in capsys.readouterr().err
     assert foci_cli.main(["evaluate", str(run), "--source", "a.txt"]) == 2
     assert "--source means nothing for this kind of run" in capsys.readouterr().err
+    assert foci_cli.main(["evaluate", str(run), "--int8"]) == 2
+    assert "--int8 means nothing for this kind of run" in capsys.readouterr().err
     assert foci_cli.main(["translate", str(run), "one"]) == 2
     assert "is not a run of translation" in capsys.readouterr().err
     steps = ["--set", "training.max_steps=1", "--set", "data.max_length=3", "--preset", "tiny"]

@@ -208,3 +208,32 @@ def test_several_attentions_of_the_last_layer_are_named():
     ones = np.ones((1, 1, 1), np.float32)
     trace = Trace(cells, {name: Attention(name, "s", "t", ones) for name in ("0.left", "0.right")})
     assert render(trace).splitlines()[0] == "0.left, 0.right · t ← s"
+
+
+def a_document() -> Trace:
+    cells = Cells.of_document([["It", "rains", "."], ["What", "a", "wonderful", "شمس", "."]])
+    weights = np.array([[0.02, 0.0, 0.0, 0.1, 0.0, 0.6, 0.28, 0.0]], dtype=np.float32)
+    return Trace.from_arrays(weights, cells, ["positive"])
+
+
+def test_a_document_is_text_with_its_words_marked():
+    lines = render(a_document()).splitlines()
+    assert lines[1] == "  2 % It· rains ."
+    assert lines[2].startswith(" 98 % What· a wonderful█ ")
+    assert "شمس" in lines[2]
+    assert lines[2].endswith("▒ .")
+    assert render(a_document(), style="document") == render(a_document())
+    assert "It 2 %" in render(a_document(), style="ranked", top=8)
+
+
+def test_a_document_is_broken_between_words_and_coloured_behind_them():
+    lines = render(a_document(), screen=Screen(20, 1 << 24)).splitlines()
+    bare = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
+    assert bare[1:3] == ["  2 % It rains .", " 98 % What a"]
+    assert bare[3].startswith("      wonderful ")
+    assert "\x1b[30;48;2;253;231;37mwonderful\x1b[0m" in lines[3]
+
+
+def test_only_a_document_is_shown_as_one():
+    with pytest.raises(ConfigError, match="needs an attention whose source is a document"):
+        render(Trace.from_arrays([[1.0]], ["a"], ["b"]), style="document")

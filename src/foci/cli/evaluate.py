@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +30,14 @@ def evaluate(
     source: str | None = None,
     target: str | None = None,
     picture: Path | None = None,
-    beam: int = 5,
-    length_penalty: float = 0.6,
+    beam: int | None = None,
+    length_penalty: float | None = None,
     lowercase: bool = False,
     tokenize: str | None = None,
     checkpoint: str = "auto",
     int8: bool = False,
     lengths: str | None = None,
-    sequences: int = 100,
+    sequences: int | None = None,
     plot: Path | None = None,
     json_output: bool = False,
 ) -> None:
@@ -57,9 +58,9 @@ def evaluate(
     picture
         Of a classifier: draw which classes are taken for which to this .png, .svg or .pdf file.
     beam
-        Hypotheses kept side by side; 1 is greedy search.
+        Hypotheses kept side by side, 5 unless given; 1 is greedy search.
     length_penalty
-        Above 0 favours longer translations.
+        Above 0 favours longer translations; 0.6 unless given.
     lowercase
         Compare without case.
     tokenize
@@ -71,31 +72,40 @@ def evaluate(
     lengths
         Of memorise: the lengths to try, such as 10,20,40; the greatest of the training unless given.
     sequences
-        Of memorise: how many sequences of each length.
+        Of memorise: how many sequences of each length; 100 unless given.
     plot
         Of memorise: a picture of the error against the length; .png, .svg or .pdf.
     json_output
         Print JSON instead of a table: an object, or a list of one for each length.
     """
     loaded = load(run, checkpoint=checkpoint)
+    of_translators = {
+        "beam": beam,
+        "length-penalty": length_penalty,
+        "lowercase": lowercase or None,
+        "tokenize": tokenize,
+        "int8": int8 or None,
+        "target": target,
+    }
     if isinstance(loaded, Memoriser):
-        _refuse(run, source=source, target=target, tokenize=tokenize, picture=picture)
-        _memoriser(loaded, _numbers(lengths), sequences, plot, json_output)
+        _refuse(run, of_translators | {"source": source, "picture": picture})
+        _memoriser(loaded, _numbers(lengths), sequences or 100, plot, json_output)
         return
-    _refuse(run, lengths=lengths, plot=plot)
+    _refuse(run, {"lengths": lengths, "sequences": sequences, "plot": plot})
     if isinstance(loaded, Classifier):
-        _refuse(run, target=target, tokenize=tokenize)
+        _refuse(run, of_translators)
         _classifier(loaded, source, picture, json_output)
         return
     if not isinstance(loaded, Translator):
         raise ConfigError(f"{run}: foci evaluate does not know this task yet.")
-    _refuse(run, picture=picture)
+    _refuse(run, {"picture": picture})
     if source is None:
         raise ConfigError("--source is missing: the sentences to translate, and --target, their translations.")
     translator = loaded
     corpus = open_corpus(source, target)
     pairs = check(corpus)
-    search = Search(beam=beam, length_penalty=length_penalty)
+    given = {"beam": beam, "length_penalty": length_penalty}
+    search = Search(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
     with counting("translating", pairs) as progress:
         figures = (translator.quantised() if int8 else translator).evaluate(
             list(corpus), search=search, tokenize=tokenize, lowercase=lowercase, progress=progress
@@ -138,7 +148,7 @@ def _numbers(text: str | None) -> list[int]:
         raise ConfigError(f"--lengths is {text!r}, expected whole numbers with commas, as in 10,20,40.") from error
 
 
-def _refuse(run: Path, **flags: str | Path | None) -> None:
+def _refuse(run: Path, flags: Mapping[str, object]) -> None:
     """What means nothing for this run is not silently ignored."""
     for name, value in flags.items():
         if value is not None:

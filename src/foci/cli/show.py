@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from foci.cli import huggingface
 from foci.errors import CheckpointError, ConfigError, DataError, unknown_name
 from foci.tasks import load
+from foci.tasks.translate import Search, Translator
 from foci.training import read_config
 from foci.viz.labels import shown
 from foci.viz.plots import VIEWS
@@ -27,6 +29,7 @@ def show(
     head: int | None = None,
     view: str | None = None,
     checkpoint: str = "auto",
+    beam: int | None = None,
 ) -> None:
     """Show what a prediction looked at: in the terminal, or as files of the kinds that are named.
 
@@ -57,10 +60,12 @@ def show(
     head
         Which head, from 0 on; the mean of all unless given.
     view
-        Of a picture: heatmap, heads, image, spectrogram, document, memory or marginals. In the terminal: heat or
-        ranked. What fits unless given.
+        Of a picture: heatmap, heads, image, spectrogram, document, memory or marginals. In the terminal: heat,
+        ranked or document. What fits unless given.
     checkpoint
         Of a run: auto (averaged, else best), best, last, averaged, or the name of one.
+    beam
+        Of a translator: hypotheses kept side by side, 5 unless given; 1 is greedy search.
     """
     pictures = [_ending(path, kind) for kind, path in (("png", png), ("svg", svg), ("pdf", pdf)) if path is not None]
     pages = [] if html is None else [_ending(html, "html")]
@@ -69,7 +74,7 @@ def show(
     _check_view(view, pictures=bool(pictures), in_terminal=in_terminal)
     if not in_terminal and not pictures and (attention is not None or head is not None):
         raise ConfigError("--attention and --head choose what a picture shows; the page and the trace hold everything.")
-    traces, several = _traces(what, hf, checkpoint)
+    traces, several = _traces(what, hf, checkpoint, beam)
     for number, trace in enumerate(traces, start=1):
         name = attention or _shown_by_default(trace, view)
         if in_terminal:
@@ -84,8 +89,12 @@ def show(
             print(trace.save(path))
 
 
-def _traces(what: tuple[str, ...], hf: Path | None, checkpoint: str) -> tuple[Iterable[Trace], bool]:
+def _traces(
+    what: tuple[str, ...], hf: Path | None, checkpoint: str, beam: int | None
+) -> tuple[Iterable[Trace], bool]:
     """The traces, and whether they are of several texts."""
+    if beam is not None and (hf is not None or not what or not Path(what[0]).is_dir()):
+        raise ConfigError("--beam is for runs of foci train translate.")
     if hf is not None:
         return huggingface.read(hf, _given(what, '--hf DIR "your text"')), len(what) > 1
     if not what:
@@ -96,7 +105,7 @@ def _traces(what: tuple[str, ...], hf: Path | None, checkpoint: str) -> tuple[It
     config = read_config(origin)
     if "task" not in config and "model_type" in config:
         raise CheckpointError(f'{origin}: looks like a Hugging Face model. Use: foci show --hf {origin} "your text"')
-    return _predicted(origin, _given(texts, f'{origin} "your text"'), checkpoint), len(texts) > 1
+    return _predicted(origin, _given(texts, f'{origin} "your text"'), checkpoint, beam), len(texts) > 1
 
 
 def _given(texts: tuple[str, ...], call: str) -> tuple[str, ...]:
@@ -113,8 +122,14 @@ def _saved(path: Path, texts: tuple[str, ...]) -> Trace:
     return Trace.load(path)
 
 
-def _predicted(run: Path, texts: tuple[str, ...], checkpoint: str) -> list[Trace]:
-    traces = [prediction.trace for prediction in load(run, checkpoint=checkpoint).predict(texts, trace=True)]
+def _predicted(run: Path, texts: tuple[str, ...], checkpoint: str, beam: int | None) -> list[Trace]:
+    loaded = load(run, checkpoint=checkpoint)
+    options: dict[str, Any] = {}
+    if beam is not None:
+        if not isinstance(loaded, Translator):
+            raise ConfigError(f"{run}: --beam means nothing for this kind of run.")
+        options["search"] = Search(beam=beam)
+    traces = [prediction.trace for prediction in loaded.predict(texts, trace=True, **options)]
     if None in traces:
         raise ConfigError(f"{run}: its model keeps no attention that could be shown.")
     return traces
@@ -145,7 +160,7 @@ def _check_view(view: str | None, *, pictures: bool, in_terminal: bool) -> None:
         raise unknown_name("view of a picture", view, VIEWS)
     if in_terminal and view not in STYLES:
         hint = " Name a file to draw it into, such as --png out.png." if view in VIEWS else ""
-        raise ConfigError(f"the terminal shows {' or '.join(STYLES)}, not {view!r}.{hint}")
+        raise ConfigError(f"the terminal shows {', '.join(STYLES[:-1])} or {STYLES[-1]}, not {view!r}.{hint}")
     if not pictures and not in_terminal:
         raise ConfigError("--view chooses what a picture shows; the page has all views.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -209,5 +210,7 @@ def _report(summary: Summary, out: Path, next_command: str) -> None:
     """How it ended, and what to do now."""
     if summary.reason == "interrupted":
         sys.exit(130)
+    if os.environ.get("RANK", "0") != "0":  # under torchrun one process speaks for all
+        return
     print(f"trained ({summary.reason}) in {summary.seconds:.0f} s: {out}")
     print(f"try: {next_command}")

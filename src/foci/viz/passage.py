@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from foci.errors import ConfigError, ShapeError
+from foci.errors import ConfigError
 from foci.viz import canvas
-from foci.viz.trace import Attention, Trace
+from foci.viz.documents import over_words, shares_of_sentences
+from foci.viz.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,13 +46,13 @@ def document(
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 
-    attention = trace.attention(name) if name is not None else _over_words(trace)
+    attention = trace.attention(name) if name is not None else over_words(trace)
     cells = trace.cells[attention.source]
     if not 0 <= row < attention.shape[1]:
         raise ConfigError(f"plot: row is {row}, but {attention.name!r} has {attention.shape[1]} (from 0 on).")
     weights = attention.dense(head)[row]
     lengths = cells.sentences or (len(cells),)
-    shares = _of_sentences(trace, attention, weights, lengths, sentences, row)
+    shares = shares_of_sentences(trace, attention, weights, lengths, sentences, row)
     words = [spell(label) for label in cells.labels]
     widths = _widths(words)
     lines = _broken(widths, lengths)
@@ -96,40 +96,6 @@ class _Box:
         ink = "white" if share > 0.7 else "black"
         middle = self.left + self.width / 2, top + height / 2
         axes.text(*middle, text, ha="center", va="center", fontsize=_SIZE, color=ink)
-
-
-def _over_words(trace: Trace) -> Attention:
-    for attention in trace.attentions.values():
-        if trace.cells[attention.source].kind == "document":
-            return attention
-    raise ConfigError("plot: view 'document' needs an attention whose source is a document: Cells.of_document(…).")
-
-
-def _of_sentences(
-    trace: Trace,
-    attention: Attention,
-    weights: NDArray[np.float32],
-    lengths: tuple[int, ...],
-    name: str | None,
-    row: int,
-) -> NDArray[np.float32]:
-    """Each sentence's share: its weight in an attention over sentences, or else what its words have together."""
-    fitting = [
-        other
-        for other in trace.attentions.values()
-        if other is not attention and other.target == attention.target and other.shape[2] == len(lengths)
-    ]
-    if name is not None:
-        fitting = [trace.attention(name)]
-        if fitting[0].shape[2] != len(lengths):
-            raise ShapeError(
-                f"plot: {name!r} has {fitting[0].shape[2]} columns, but the document has {len(lengths)} sentences."
-            )
-    if fitting:
-        shares: NDArray[np.float32] = fitting[0].dense()[row]
-        return shares
-    ends = np.cumsum(lengths)
-    return np.array([weights[end - length : end].sum() for end, length in zip(ends, lengths)], dtype=np.float32)
 
 
 def _widths(words: list[str]) -> list[float]:

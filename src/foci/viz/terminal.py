@@ -2,7 +2,8 @@
 
 Colours appear where the terminal has them (``NO_COLOR``, ``TERM`` and a pipe are respected), and every column lines up,
 whatever script its label is in. A map too wide for the terminal comes in parts; one that would take too many parts is
-told row by row, most read cells first; cells that have only a number (frames, regions, slots) are put together.
+told row by row, most read cells first; cells that have only a number (frames, regions, slots) are put together. A
+document is shown as text, its words shaded.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foci.errors import ConfigError, unknown_name
+from foci.viz.documents import over_words, shares_of_sentences
 from foci.viz.files import Stream
 from foci.viz.labels import cut, shown, widest, width
 from foci.viz.trace import Cells, Trace
 
-STYLES = ("heat", "ranked")
+STYLES = ("heat", "ranked", "document")
 BLOCKS = "·░▒▓█"
 PLAIN = ".:+*#"
 """For terminals whose encoding has no blocks."""
@@ -91,7 +93,7 @@ def render(
         trace: what to show.
         name: which attention; those between two sides in the last layer unless given.
         head: which head; their mean unless given.
-        style: "heat" or "ranked"; whichever fits unless given.
+        style: "heat", "ranked", or "document": a text with its words shaded. Whichever fits unless given.
         top: of how many cells each row tells when ranked.
         most_rows: how many rows are shown; None shows all.
         screen: what the terminal can show; 80 columns without colours unless given.
@@ -104,6 +106,8 @@ def render(
         house ← Haus 80 %, das 20 %
     """
     screen = screen or Screen()
+    if style == "document" and name is None:
+        name = over_words(trace).name
     if style is not None and style not in STYLES:
         raise unknown_name("style", style, STYLES)
     if top < 1:
@@ -121,6 +125,8 @@ def render(
         return "\n".join([*lines, "(no cells)"])
     names = [cut(shown(label), min(_LABEL, screen.columns // 3)) for label in target.labels[:rows]]
     page = _Page(weights[:rows], names, source, screen)
+    if style == "document" or (style is None and source.kind == "document" and len(target) == 1):
+        return "\n".join([*lines, *page.document(shares_of_sentences(trace, chosen[0], weights[0], page.sentences))])
     if style == "ranked" or (style is None and not page.fits()):
         lines += page.ranked(top)
     else:
@@ -190,6 +196,41 @@ class _Page:
                 told = joined
             lines.append(f"{_padded(label, margin)} ← {told or '(nothing)'}")
         return lines
+
+    @property
+    def sentences(self) -> tuple[int, ...]:
+        """How many words each sentence of a document has."""
+        return self.source.sentences or (len(self.source),)
+
+    def document(self, shares: NDArray[np.float32]) -> list[str]:
+        """The text of the source, a paragraph a sentence: its share before it, its words shaded by the first row."""
+        highest = float(self.weights[0].max())
+        lines, word = [], 0
+        for length, share in zip(self.sentences, shares):
+            begin = f"{100 * share:>3.0f} % "
+            line, used = begin, len(begin)
+            for number in range(word, word + length):
+                label, weight = shown(self.source.labels[number]), float(self.weights[0, number])
+                marked = not self.screen.colours and weight > _FAINT * highest
+                size = width(label) + marked
+                if used > len(begin) and used + size > self.screen.columns:
+                    lines.append(line.rstrip())
+                    line, used = " " * len(begin), len(begin)
+                line += self._shaded(label, weight, highest) + " "
+                used += size + 1
+            lines.append(line.rstrip())
+            word += length
+        return [*lines, self._legend(highest)]
+
+    def _shaded(self, label: str, weight: float, highest: float) -> str:
+        """A word on the colour of its weight; without colours, the block of its weight after it."""
+        if weight <= _FAINT * highest:
+            return _isolated(label)
+        if not self.screen.colours:
+            return _isolated(label) + self._block(weight / highest)
+        share = weight / highest
+        ink = 30 if share > 0.5 else 97  # black on viridis's light end, white on its dark one
+        return f"\x1b[{ink};48;{_colour(share, self.screen.colours)}m{_isolated(label)}\x1b[0m"
 
     def _table(self) -> list[str]:
         highest = float(self.weights.max())
@@ -265,6 +306,11 @@ def _isolated(label: str) -> str:
 
 def _coloured(text: str, share: float, colours: int) -> str:
     """The text in viridis's colour for a share from 0 to 1."""
+    return f"\x1b[38;{_colour(share, colours)}m{text}\x1b[0m"
+
+
+def _colour(share: float, colours: int) -> str:
+    """A terminal's code for viridis's colour for a share from 0 to 1."""
     place = min(max(share, 0.0), 1.0) * (len(_VIRIDIS) - 1)
     low = min(int(place), len(_VIRIDIS) - 2)
     parts = []
@@ -272,11 +318,9 @@ def _coloured(text: str, share: float, colours: int) -> str:
         below, above = (_VIRIDIS[number] >> shift & 0xFF for number in (low, low + 1))
         parts.append(round(below + (above - below) * (place - low)))
     if colours > 256:
-        code = "2;" + ";".join(map(str, parts))
-    else:  # the 6 × 6 × 6 cube of the 256 colours
-        red, green, blue = (round(part / 255 * 5) for part in parts)
-        code = f"5;{16 + 36 * red + 6 * green + blue}"
-    return f"\x1b[38;{code}m{text}\x1b[0m"
+        return "2;" + ";".join(map(str, parts))
+    red, green, blue = (round(part / 255 * 5) for part in parts)  # the 6 × 6 × 6 cube of the 256 colours
+    return f"5;{16 + 36 * red + 6 * green + blue}"
 
 
 def _colours(file: Stream) -> int:

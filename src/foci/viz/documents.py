@@ -1,0 +1,44 @@
+"""Which attention of a trace reads a document, and how much of it each sentence has: for all views of documents."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foci.errors import ConfigError, ShapeError
+from foci.viz.trace import Attention, Trace
+
+
+def over_words(trace: Trace) -> Attention:
+    """The attention that reads a document, word by word."""
+    for attention in trace.attentions.values():
+        if trace.cells[attention.source].kind == "document":
+            return attention
+    raise ConfigError("view 'document' needs an attention whose source is a document: Cells.of_document(…).")
+
+
+def shares_of_sentences(
+    trace: Trace,
+    attention: Attention,
+    weights: NDArray[np.float32],
+    lengths: tuple[int, ...],
+    name: str | None = None,
+    row: int = 0,
+) -> NDArray[np.float32]:
+    """Each sentence's share: its weight in an attention over sentences, or else what its words have together."""
+    fitting = [
+        other
+        for other in trace.attentions.values()
+        if other is not attention and other.target == attention.target and other.shape[2] == len(lengths)
+    ]
+    if name is not None:
+        fitting = [trace.attention(name)]
+        if fitting[0].shape[2] != len(lengths):
+            raise ShapeError(
+                f"{name!r} has {fitting[0].shape[2]} columns, but the document has {len(lengths)} sentences."
+            )
+    if fitting:
+        shares: NDArray[np.float32] = fitting[0].dense()[row]
+        return shares
+    ends = np.cumsum(lengths)
+    return np.array([weights[end - length : end].sum() for end, length in zip(ends, lengths)], dtype=np.float32)
