@@ -89,9 +89,7 @@ def show(
             print(trace.save(path))
 
 
-def _traces(
-    what: tuple[str, ...], hf: Path | None, checkpoint: str, beam: int | None
-) -> tuple[Iterable[Trace], bool]:
+def _traces(what: tuple[str, ...], hf: Path | None, checkpoint: str, beam: int | None) -> tuple[Iterable[Trace], bool]:
     """The traces, and whether they are of several texts."""
     if beam is not None and (hf is not None or not what or not Path(what[0]).is_dir()):
         raise ConfigError("--beam is for runs of foci train translate.")

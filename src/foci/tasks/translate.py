@@ -375,6 +375,7 @@ class Translator:
         pairs: Sequence[Pair],
         *,
         search: Search | None = None,
+        predictions: Sequence[Prediction] | None = None,
         tokenize: str | None = None,
         lowercase: bool = False,
         batch_tokens: int = 2048,
@@ -383,6 +384,7 @@ class Translator:
         """BLEU and chrF by sacrebleu, with their signatures, exact matches, and perplexity.
 
         Arguments:
+            predictions: of the sources, where they have been made already.
             tokenize: sacrebleu's tokeniser: "13a" unless the targets are Chinese ("zh"), Japanese or Korean ("char").
             lowercase: compare without case.
         """
@@ -392,7 +394,10 @@ class Translator:
         from sacrebleu.metrics.chrf import CHRF
 
         sources, wanted = [pair.source for pair in pairs], [pair.target for pair in pairs]
-        predictions = self.predict(sources, search=search, batch_tokens=batch_tokens, progress=progress)
+        if predictions is None:
+            predictions = self.predict(sources, search=search, batch_tokens=batch_tokens, progress=progress)
+        if [prediction.source for prediction in predictions] != sources:
+            raise DataError("evaluate: the predictions are not those of the pairs' sources, in their order.")
         produced = [prediction.text for prediction in predictions]
         bleu = BLEU(tokenize=tokenize or _sacrebleu_tokeniser(wanted), lowercase=lowercase)
         chrf = CHRF(lowercase=lowercase)
