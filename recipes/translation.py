@@ -190,8 +190,9 @@ RECIPES = {
         compare,
         minutes=60,
         title="What each attention brings: Multi30k, English to German, one budget",
-        note=f"The same pairs, vocabulary (4,000 each side), optimiser and {STEPS} steps of 2,048 tokens (three epochs) "
-        "for every row; test2016, beam 5. Entropy is that of what a produced token reads of the source, in nats: 0 is one word only.",
+        note="The same pairs, vocabulary (4,000 each side) and optimiser for every row, and "
+        f"{STEPS} steps of 2,048 tokens (three epochs); test2016, beam 5. Entropy is that of what a produced token "
+        "reads of the source, in nats: 0 is one word only.",
         table=_table,
     ),
     "tatoeba": Recipe(
