@@ -9,7 +9,7 @@ from matplotlib import colormaps, font_manager
 from matplotlib.patches import Rectangle
 
 from foci.errors import ConfigError, ShapeError, UnknownNameError
-from foci.viz import fonts
+from foci.viz import canvas, fonts
 from foci.viz.trace import Attention, Cells, Trace
 
 
@@ -328,3 +328,11 @@ def test_refuses_rows_and_words_that_are_not_there():
     trace = Trace.from_arrays(weights_of(2, 6), Cells.of_image(IMAGE, (3, 2)), ["a", "b"])
     with pytest.raises(ConfigError, match="word 2 is not among the 2 of 'target'"):
         trace.plot(words=[2])
+
+
+def test_grey_is_for_zeros_on_purpose_not_for_those_of_a_softmax_that_ran_out_of_numbers():
+    weights = np.array([[0.7, 0.3, 0.0], [1.0, 1e-38, 0.0], [0.0, 0.0, 0.0]], dtype=np.float32)
+    masked = canvas.zeros_masked(weights)
+    assert masked.mask.tolist() == [[False, False, True], [False] * 3, [True] * 3]
+    assert "grey" in canvas.scale_label("weight", "exactly 0", weights)
+    assert "grey" not in canvas.scale_label("weight", "exactly 0", weights[1:2])

@@ -47,6 +47,7 @@ def translate(
 
     from foci.cli.progress import counting
     from foci.data.phrasebook import phrasebook
+    from foci.metrics import monotonicity
     from foci.tasks import config as configs
     from foci.tasks import load
     from foci.tasks.translate import Search, TranslateConfig, train
@@ -88,17 +89,21 @@ def translate(
         figures = translator.evaluate(pairs, search=Search(beam=1), progress=progress)
     print(f"   {figures['exact']:.1%} of {len(pairs)} translated exactly; BLEU {figures['bleu']:.1f}\n")
 
-    chosen = sorted(pairs[:40], key=lambda pair: abs(len(pair.source) - 30))[:_SHOWN]
-    for pair, prediction in zip(chosen, translator.predict([pair.source for pair in chosen], trace=True)):
+    # Of phrases that are neither short nor long, those whose words change places most: there is something to see.
+    some = sorted(pairs[:100], key=lambda pair: abs(len(pair.source) - 30))[:20]
+    predictions = translator.predict([pair.source for pair in some], trace=True)
+    order = sorted(range(len(some)), key=lambda number: monotonicity(predictions[number].trace.alignment()))
+    for number in order[:_SHOWN]:
+        pair, prediction = some[number], predictions[number]
         mark = "right" if prediction.text == pair.target else f"wrong, expected {pair.target}"
         print(f"{pair.source}  →  {prediction.text}   ({mark})")
         prediction.trace.print()
         print()
-    best = prediction.trace
+    best = predictions[order[0]].trace
     picture, page = out / "alignment.png", out / "alignment.html"
     best.plot(picture)
     best.save_html(page)
     print("3. What it looked at:")
     print(f"   the picture {picture.resolve()}")
     print(f"   the page    {page.resolve()}   (open it in a browser)")
-    print(f'\nGo on with: foci translate {run} "{chosen[0].source}" --show')
+    print(f'\nGo on with: foci translate {run} "{some[order[0]].source}" --show')

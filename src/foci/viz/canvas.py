@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from foci.errors import ConfigError, MissingPackageError
@@ -36,6 +37,8 @@ LONGEST_TITLE = 100
 
 _LINE = 0.14
 """How much room a label needs to stand clear of the next one, in inches."""
+_RUNNING_OUT = 1e-20
+"""A softmax in float32 that has so small a weight may have others that it could not tell from 0."""
 _MOST_LABELS = 64
 _STYLE: Any = {
     "font.size": 9,
@@ -110,9 +113,19 @@ def label_axis(axis: Any, labels: list[str], cell: float, *, tilted: bool = Fals
     axis.set_ticks(range(0, len(labels), step), labels[::step], **turned)
 
 
+def zeros_masked(weights: NDArray[Any]) -> Any:
+    """The weights with a mask over those that are 0 on purpose.
+
+    A softmax whose scores lie far apart runs out of numbers: its smallest weights are 0 by accident, beside others that
+    are all but 0. In such rows nothing is masked.
+    """
+    smallest = np.where(weights > 0, weights, 1.0).min(axis=-1, keepdims=True, initial=1.0)
+    return np.ma.masked_where((weights == 0) & (smallest > _RUNNING_OUT), weights)
+
+
 def scale_label(scale: str, grey: str, weights: NDArray[Any]) -> str:
     """What the colours mean, and the grey where there is any."""
-    return f"{scale}  (grey: {grey})" if (weights == 0).any() else scale
+    return f"{scale}  (grey: {grey})" if zeros_masked(weights).mask.any() else scale
 
 
 def meaning_of_grey(attentions: Iterable[Attention]) -> str:

@@ -189,7 +189,7 @@ def draw(weights: ArrayLike, labels: Labels, *, across: int | None = None, right
             axes.set_axis_off()
             continue
         image = axes.imshow(
-            np.ma.masked_equal(stack[number], 0.0),
+            canvas.zeros_masked(stack[number]),
             cmap=canvas.colours(),
             vmin=lowest,
             vmax=highest,

@@ -114,7 +114,7 @@ def spectrogram(trace: Trace, spell: canvas.Spelling, name: str | None = None, h
     above.set_ylabel("bin")
     above.spines[:].set_visible(False)
     heat = axes.imshow(
-        np.ma.masked_equal(weights, 0.0),
+        canvas.zeros_masked(weights),
         extent=(0, length, len(rows) - 0.5, -0.5),
         aspect="auto",
         cmap=canvas.colours(),
