@@ -12,7 +12,8 @@ from foci.data.documents import Document
 from foci.data.planted import planted
 from foci.errors import CheckpointError, ConfigError, DataError, MissingPackageError, UnknownNameError
 from foci.tasks import load
-from foci.tasks.classify import ClassifyConfig, accuracy, macro_f1, read_parts, train
+from foci.tasks.classify import ClassifyConfig, accuracy, macro_f1, train
+from foci.tasks.classify_config import read_parts
 
 SILENT = {"say": lambda text: None}
 
