@@ -138,8 +138,7 @@ class DecoderLayer(nn.Module):
     Example:
         >>> import torch
         >>> layer = DecoderLayer(Block(model_dim=6, num_heads=2, hidden_dim=8))
-        >>> source = layer.cross_attention.prepare(torch.zeros(2, 7, 6))
-        >>> output, itself, cross = layer(torch.zeros(2, 5, 6), source)
+        >>> output, itself, cross = layer(torch.zeros(2, 5, 6), torch.zeros(2, 7, 6))
         >>> output.shape, itself.shape, cross.shape
         (torch.Size([2, 5, 6]), torch.Size([2, 2, 5, 5]), torch.Size([2, 2, 5, 7]))
     """
@@ -154,9 +153,11 @@ class DecoderLayer(nn.Module):
         self.around_feed_forward = Sublayer(block)
 
     def forward(
-        self, x: Float[Tensor, "B T D"], source: ProjectedMemory
+        self, x: Float[Tensor, "B T D"], source: Float[Tensor, "B S D"], mask: Bool[Tensor, "B 1 S"] | None = None
     ) -> tuple[Float[Tensor, "B T D"], Weights, Weights]:
         """All positions of the target at once; the handles on what they read of themselves and of the source."""
+        # The layer's parameters are all used in here, not by who calls it: FSDP has them gathered only as long.
+        memory = self.cross_attention.prepare(source, mask=mask)
         read: list[Weights] = []
 
         def attend_to_past(x: Tensor) -> Tensor:
@@ -165,7 +166,7 @@ class DecoderLayer(nn.Module):
             return attended.output
 
         x = self.around_self(x, attend_to_past)
-        x, cross = self._finish(x, source)
+        x, cross = self._finish(x, memory)
         return x, read[0], cross
 
     def step(

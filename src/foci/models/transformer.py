@@ -151,10 +151,11 @@ class Transformer(nn.Module):
         """Teacher forcing: ``logits[:, t]`` predict what follows ``target[:, : t + 1]``; the loss if that is given."""
         _check_rows(target, source)
         attentions: dict[str, Weights] = {}
-        memory = self._encode(source, source_valid, masks.keys(source_valid), attentions)
+        mask = masks.keys(source_valid)
+        memory = self._encode(source, source_valid, mask, attentions)
         x = self.target_embedding(target)
-        for number, (layer, read) in enumerate(zip(self._decoder_layers, memory.layers)):
-            x, itself, cross = layer(x, read)
+        for number, layer in enumerate(self._decoder_layers):
+            x, itself, cross = layer(x, memory, mask)
             attentions[f"decoder.{number}.self"] = itself
             attentions[f"decoder.{number}.cross"] = cross
         return predict_or_learn(self.decoder_norm(x), self.output_layer, attentions, wanted)
@@ -163,7 +164,8 @@ class Transformer(nn.Module):
         """The encoded source, projected for every decoder layer, and a cache without positions."""
         # Sentences of one length need no mask, and decoding is faster without.
         mask = None if bool(source_valid.all()) else masks.keys(source_valid)
-        memory = self._encode(source, source_valid, mask, {})
+        encoded = self._encode(source, source_valid, mask, {})
+        memory = Source(tuple(layer.cross_attention.prepare(encoded, mask=mask) for layer in self._decoder_layers))
         return memory, TreeCache(len(self.decoder), source.shape[0], source.device)
 
     def step(self, token: Int[Tensor, " N"], memory: Source, state: TreeCache) -> Stepped:
@@ -181,13 +183,13 @@ class Transformer(nn.Module):
 
     def _encode(
         self, source: Tensor, source_valid: Tensor, mask: Tensor | None, attentions: dict[str, Weights]
-    ) -> Source:
+    ) -> Tensor:
         check_valid("Transformer", "source_valid", source_valid, source.shape[0], source.shape[1], source.device)
         x = self.source_embedding(source)
         for number, layer in enumerate(self.encoder):
             x, attentions[f"encoder.{number}.self"] = layer(x, mask)
-        x = self.encoder_norm(x)
-        return Source(tuple(layer.cross_attention.prepare(x, mask=mask) for layer in self._decoder_layers))
+        encoded: Tensor = self.encoder_norm(x)
+        return encoded
 
 
 def _table(vocabulary: int, model_dim: int) -> nn.Embedding:
