@@ -148,9 +148,13 @@ def _keep(options: Options, run: Record, cases: list[Record]) -> None:
 
 def jobs(wanted: Sequence[str], quick: bool) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The processes to start: every peer with all groups that need it. The curves, which have no peer, come last."""
+    # Whoever asks for nothing but groups whose peers a quick run leaves out means just these peers.
+    left_out = groups.FULL_RUN_ONLY if quick else ()
+    if all(peer in left_out for group in wanted for peer in groups.PEERS[group]):
+        left_out = ()
     for peer in peers.PEERS:
         shared = tuple(group for group in wanted if peer in groups.PEERS[group] and group != "curves")
-        if shared and not (quick and peer in groups.FULL_RUN_ONLY):
+        if shared and peer not in left_out:
             yield peer, shared
     if "curves" in wanted:
         yield "torch", ("curves",)

@@ -201,6 +201,7 @@ def test_one_process_a_peer_and_the_curves_last() -> None:
     assert planned[-1] == ("torch", ("curves",))
     assert [peer for peer, _ in run.jobs(["crf"], quick=False)] == ["pytorch-crf"]
     assert not {peer for peer, _ in run.jobs(tuple(groups.PEERS), quick=True)} & set(groups.FULL_RUN_ONLY)
+    assert [peer for peer, _ in run.jobs(["decode"], quick=True)] == ["transformers", "ctranslate2"]
 
 
 def test_a_process_that_dies_is_started_anew_after_the_case_it_died_in(

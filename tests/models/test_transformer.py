@@ -10,6 +10,7 @@ import foci
 from foci.decoding import Limits, beam, greedy, select
 from foci.errors import ConfigError, ShapeError
 from foci.functional.positions import sinusoid
+from foci.layers import packed
 from foci.layers.cache import TreeCache
 from foci.layers.quantise import QuantisedLinear, quantise
 from foci.mechanisms.heads import MultiHeadAttention
@@ -144,6 +145,80 @@ def test_steps_after_reordering_and_dropping() -> None:
     assert len(left) == 2
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("sources", [1, 5, 17])
+@pytest.mark.parametrize(
+    "options", [{}, {"norm": "pre", "activation": "gelu", "positions": "learned", "max_length": 9}]
+)
+def test_ready_steps_are_those_of_the_modules(options: dict[str, object], sources: int, dtype: torch.dtype) -> None:
+    model = a_model(**options).to(dtype)
+    for parameter in model.parameters():  # biases too, which begin as zeros
+        nn.init.normal_(parameter, std=0.3)
+    source = torch.randint(4, 23, (sources, 7))
+    valid = torch.arange(7) < torch.tensor([[7], [3], [0], [5]]).repeat(5, 1)[:sources]
+    for width in (1, 3):
+        with torch.no_grad():
+            memory, state = model.start(source, valid)
+            plain = memory._replace(steps=None)
+            token = torch.randint(4, 19, (sources,))
+            state = other = model.step(token, memory, state).state
+            assert not memory.steps._layers  # the first step is the modules'
+            index = torch.arange(sources).repeat_interleave(width)
+            state, other = select(state, index), select(other, index)
+            for _ in range(7):
+                token = torch.randint(4, 19, (sources * width,))
+                found, expected = model.step(token, memory, state), model.step(token, plain, other)
+                torch.testing.assert_close(found.logits, expected.logits)
+                torch.testing.assert_close(found.attention.dense(), expected.attention.dense())
+                state, other = found.state, expected.state
+        assert len(memory.steps._layers) == 2
+
+
+def test_who_looks_on_sees_the_modules_step() -> None:
+    model = a_model()
+    source, valid, target = a_batch()
+
+    def steps(count: int) -> object:
+        memory, state = model.start(source, valid)
+        for t in range(count):
+            state = model.step(target[:, t], memory, state).state
+        return memory.steps
+
+    with torch.no_grad():
+        with foci.record(model) as tape:
+            steps(3)
+        assert tape["decoder.1.cross_attention#2"].shape == (5, 3, 1, 7)
+        seen: list[Tensor] = []
+        hook = model.decoder[0].feed_forward.register_forward_hook(lambda *call: seen.append(call[2]))
+        steps(3)
+        assert len(seen) == 3
+        hook.remove()
+        assert steps(3)._layers  # type: ignore[attr-defined]
+        assert not model.train() or not steps(3)._layers  # type: ignore[attr-defined]
+    assert not model.eval() or not steps(3)._layers  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("rows", [1, 5, 100])
+@pytest.mark.parametrize("biases", [(True, True), (False, True), (False, False)])
+@pytest.mark.parametrize("kinds", ["plain", "quantised", "mixed"])
+def test_packed_layers_stand_side_by_side(
+    kinds: str, biases: tuple[bool, bool], rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed, "_LARGE", 0)
+    torch.manual_seed(0)
+    layers = [nn.Linear(7, size, bias=bias) for size, bias in zip((11, 5), biases)]
+    if kinds != "plain":
+        layers = [QuantisedLinear(layers[0]), QuantisedLinear(layers[1]) if kinds == "quantised" else layers[1]]
+    x = torch.randn(rows, 7)
+    with torch.no_grad():
+        expected = torch.cat([layer(x) for layer in layers], dim=1)
+        torch.testing.assert_close(packed.pack(layers, rows)(x), expected)
+        torch.testing.assert_close(
+            packed.pack(layers, rows)(x[:1]), expected[:1] if kinds == "plain" else packed.pack(layers, 1)(x[:1])
+        )
+        torch.testing.assert_close(packed.pack(layers[:1], rows)(x), expected[:, :11])
+
+
 def test_a_state_can_be_continued_in_two_ways() -> None:
     model = a_model()
     source, valid, target = a_batch()
@@ -264,6 +339,13 @@ def test_quantised_is_near() -> None:
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
     untouched = quantise(model)
     assert not any(isinstance(module, QuantisedLinear) for module in untouched.modules())
+
+
+def test_quantised_layers_are_joined_with_whom_they_stand_beside() -> None:
+    one, two, three = (QuantisedLinear(nn.Linear(7, size)) for size in (3, 5, 5))
+    x = torch.randn(2, 7)
+    for other in (two, three, two):
+        assert torch.equal(packed.pack([one, other], 1)(x), torch.cat([one(x), other(x)], dim=1))
 
 
 def test_quantised_needs_a_float32_layer() -> None:

@@ -163,9 +163,11 @@ class TreeCache:
             room = self._room(cells, count)
             if kept is None:
                 room[:, :, :count] = cells[:, :, :count]
-            else:
-                index = kept[:, None, :, None].expand(-1, cells.shape[1], -1, cells.shape[3])
-                room[:, :, :count] = cells.gather(2, index)
+            else:  # whole cells: torch.gather would move each number by itself
+                batch, heads, stored, _ = cells.shape
+                first = torch.arange(0, batch * heads * stored, stored, device=cells.device).view(batch, heads, 1)
+                index = (first + kept.unsqueeze(1)).flatten()
+                room[:, :, :count] = cells.flatten(0, 2).index_select(0, index).view(batch, heads, count, -1)
             return room
 
         return _Store(move(store.key), move(store.value), count)

@@ -18,7 +18,9 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float
@@ -61,12 +63,47 @@ class QuantisedLinear(nn.Module):
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... O"]:
         """``x Wᵀ + b``, to 8 bits."""
         check_shape("QuantisedLinear", "x", x, "…", self.in_features)
-        output: Tensor = torch.ops.quantized.linear_dynamic(x, self._packed, True)
-        return output
+        return _product(x, self._packed)
 
     def extra_repr(self) -> str:
         """The sizes, for printing."""
         return f"in_features={self.in_features}, out_features={self.out_features}"
+
+
+def side_by_side(layers: Sequence[QuantisedLinear]) -> Callable[[Tensor], Tensor]:
+    """The outputs of layers that read the same rows, one after the other, from one product: the very same numbers."""
+    first, *others = layers
+    packed = first._packed
+    if others:
+        if first not in _JOINED or _JOINED[first][0] != others:
+            _JOINED[first] = (others, _joined(layers))
+        packed = _JOINED[first][1]
+    return lambda x: _product(x, packed)
+
+
+_JOINED: WeakKeyDictionary[QuantisedLinear, tuple[list[QuantisedLinear], Any]] = WeakKeyDictionary()
+"""What was joined once, under the first of the layers: joining takes longer than a short sentence, and the layers never
+change."""
+
+
+def _joined(layers: Sequence[QuantisedLinear]) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        weights, biases = zip(*(torch.ops.quantized.linear_unpack(layer._packed) for layer in layers))
+        numbers = torch.cat([weight.int_repr() for weight in weights])
+        scales = torch.cat([weight.q_per_channel_scales() for weight in weights])
+        weight = torch._make_per_channel_quantized_tensor(numbers, scales, torch.zeros_like(scales).long(), 0)
+        if all(bias is None for bias in biases):
+            return torch.ops.quantized.linear_prepack(weight, None)
+        sizes = [layer.out_features for layer in layers]
+        filled = [torch.zeros(size) if bias is None else bias for bias, size in zip(biases, sizes)]
+        return torch.ops.quantized.linear_prepack(weight, torch.cat(filled))
+
+
+def _product(x: Tensor, packed: Any) -> Tensor:
+    # The operator itself: torch.ops would look for faked arguments first, for as long as a small product takes.
+    output: Tensor = torch.ops.quantized.linear_dynamic.default._op(x, packed, True)
+    return output
 
 
 def quantise(model: Module, *, least_weights: int = LEAST_WEIGHTS) -> Module:

@@ -24,6 +24,7 @@ from foci.layers.embedding import TokenEmbedding
 from foci.layers.hypotheses import as_rows
 from foci.layers.next_token import Wanted, predict_or_learn
 from foci.layers.seq2seq import Learned, Predicted, Stepped
+from foci.layers.steps import DecoderSteps
 from foci.layers.transformer import Block, DecoderLayer, EncoderLayer
 from foci.mechanisms.heads.multi_head import ProjectedMemory
 from foci.results import Weights
@@ -36,9 +37,10 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 class Source(NamedTuple):
-    """The encoded source as each decoder layer reads it."""
+    """The encoded source as each decoder layer reads it, and the steps that are taken with it."""
 
     layers: tuple[ProjectedMemory, ...]
+    steps: DecoderSteps | None = None
 
 
 class Transformer(nn.Module):
@@ -165,13 +167,18 @@ class Transformer(nn.Module):
         # Sentences of one length need no mask, and decoding is faster without.
         mask = None if bool(source_valid.all()) else masks.keys(source_valid)
         encoded = self._encode(source, source_valid, mask, {})
-        memory = Source(tuple(layer.cross_attention.prepare(encoded, mask=mask) for layer in self._decoder_layers))
-        return memory, TreeCache(len(self.decoder), source.shape[0], source.device)
+        prepared = (layer.cross_attention.prepare(encoded, mask=mask) for layer in self._decoder_layers)
+        layers = tuple(ProjectedMemory(one.key.contiguous(), one.value.contiguous(), one.mask) for one in prepared)
+        steps = DecoderSteps(self.target_embedding, self._decoder_layers, self.decoder_norm, self.output_layer)
+        return Source(layers, steps), TreeCache(len(self.decoder), source.shape[0], source.device)
 
     def step(self, token: Int[Tensor, " N"], memory: Source, state: TreeCache) -> Stepped:
         """The logits of what follows ``token`` in each of N hypotheses; K = N / B of one source read it together."""
         sources = memory.layers[0].key.shape[0]
         cache = state.grow(sources)
+        if memory.steps is not None and memory.steps.suit(state, memory.layers[0]):
+            logits, weights = memory.steps(token, memory.layers, state.steps, cache)
+            return Stepped(logits, cache, as_rows(weights))
         # Every hypothesis is as long as the others: they have one position, and the batch axis is theirs.
         x = self.target_embedding(token.unsqueeze(1), start=state.steps)
         x = x.view(sources, max(1, token.shape[0] // max(1, sources)), x.shape[-1])
