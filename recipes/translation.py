@@ -28,7 +28,7 @@ MULTI30K_TRANSFORMER: dict[str, Any] = {
     "label_smoothing": 0.1,
     "data": {"max_tokens": 2048},
     "training": {
-        "max_steps": 7000,
+        "max_steps": 5200,
         "learning_rate": 3e-3,
         "schedule": "cosine",
         "warmup": 800,
