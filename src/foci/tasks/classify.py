@@ -160,7 +160,9 @@ def train(config: ClassifyConfig, out: str | Path, *, resume: bool = False, say:
                 workers=data.workers,
             )
             valid: TokenBatches[DocumentBatch] = TokenBatches(held_out, max_tokens=data.max_tokens)
-            return fit(ClassificationObjective(model, valid), batches, config.training, run, fabric=fabric)
+            return fit(
+                ClassificationObjective(model, valid), batches, config.training, run, fabric=fabric, unit="documents"
+            )
 
 
 def _numbers(documents: Sequence[Document], labels: Sequence[str], use: str) -> list[int]:
