@@ -132,7 +132,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_a_translator_on_two_processes_is_that_of_one(tmp_path, model):
+def test_a_translator_in_shards_on_two_processes_is_that_of_one(tmp_path, model):
     words = ["red", "blue", "green", "house", "tree"]
     draw = random.Random(0)
     lines = [" ".join(draw.choices(words, k=draw.randint(1, 5))) for _ in range(40)]
@@ -143,7 +143,7 @@ def test_a_translator_on_two_processes_is_that_of_one(tmp_path, model):
     settings += ["data.max_tokens=90", "training.max_steps=5", "training.valid_every=5", "training.metrics_every=1"]
     arguments = ["train", "translate", "--source", tmp_path / "source", "--target", tmp_path / "target"]
     arguments += ["--model", model, *(part for setting in settings for part in ("--set", setting))]
-    for name, launcher, strategy in (("one", [], "ddp"), ("two", TWO, "ddp"), ("shards", TWO, "fsdp")):
+    for name, launcher, strategy in (("one", [], "ddp"), ("shards", TWO, "fsdp")):
         done = subprocess.run(
             [sys.executable, *launcher, "-m", "foci_cli", *map(str, arguments), "--set",
              f"training.strategy={strategy}", "--out", str(tmp_path / name)],
@@ -152,5 +152,4 @@ def test_a_translator_on_two_processes_is_that_of_one(tmp_path, model):
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("trained (max_steps)") == 1
     # Not the weights: a key's bias has no gradient but rounding, which Adam makes large.
-    assert_same_losses(tmp_path / "one", tmp_path / "two")
     assert_same_losses(tmp_path / "one", tmp_path / "shards")
