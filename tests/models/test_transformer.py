@@ -94,6 +94,7 @@ OPTIONS = [
     {},
     {"norm": "pre", "positions": "learned", "max_length": 31},
     {"normalise": "sparsemax", "score": "cosine", "activation": "gelu", "tie_output": False},
+    {"focus": "sliding_window", "radius": 2},
 ]
 
 
@@ -114,8 +115,9 @@ def test_steps_are_teacher_forcing(options: dict[str, object]) -> None:
             assert attention.shape == cross.shape
 
 
-def test_steps_after_reordering_and_dropping() -> None:
-    model = a_model()
+@pytest.mark.parametrize("options", [{}, {"focus": "sliding_window", "radius": 5}])
+def test_steps_after_reordering_and_dropping(options: dict[str, object]) -> None:
+    model = a_model(**options)
     source, valid, _ = a_batch()
     generator = torch.Generator().manual_seed(3)
     left = torch.arange(5)
@@ -143,6 +145,18 @@ def test_steps_after_reordering_and_dropping() -> None:
             past = past[index.flatten()]
             past = torch.cat([past, torch.randint(4, 19, (past.shape[0], 1), generator=generator)], dim=1)
     assert len(left) == 2
+
+
+def test_a_window_reaches_as_far_as_its_radius_in_every_layer() -> None:
+    model = a_model(focus="sliding_window", radius=1)
+    source = torch.randint(4, 23, (1, 9))
+    changed = source.clone()
+    changed[0, 0] = 4 + (source[0, 0] - 3) % 19
+    valid, target = torch.ones(1, 9, dtype=torch.bool), torch.randint(4, 19, (1, 8))
+    one, other = (model._encode(words, valid, None, {}) for words in (source, changed))
+    assert ((one - other).abs().amax(dim=-1) > 0).tolist() == [[True] * 3 + [False] * 6]  # two layers, one cell each
+    weights = model(source, valid, target).attentions["decoder.0.self"].mean_heads().dense()[0]
+    assert torch.equal(weights > 0, torch.ones(8, 8).tril().triu(-1) > 0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -361,6 +375,9 @@ def test_quantised_needs_a_float32_layer() -> None:
         ({"positions": "learned"}, "need max_length"),
         ({"positions": "sinusoid"}, "'sinusoidal'"),
         ({"activation": "rellu"}, "'relu'"),
+        ({"focus": "sliding"}, "'sliding_window'"),
+        ({"focus": "sliding_window"}, "expected a radius"),
+        ({"radius": 3}, "for it alone"),
     ],
 )
 def test_wrong_options(options: dict[str, object], said: str) -> None:

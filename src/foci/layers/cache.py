@@ -45,7 +45,8 @@ class TreeCache:
     """The pasts of all hypotheses, for every layer of a decoder.
 
     It is never changed: `grow` gives the cache of the next step, into which `append` writes each layer's cells; the old
-    one can still be grown in another way. `select` chooses hypotheses.
+    one can still be grown in another way. `select` chooses hypotheses. With a ``window`` a hypothesis reads so many
+    tokens before the new one only, and older cells are cleared away.
 
     Example:
         >>> import torch
@@ -59,8 +60,12 @@ class TreeCache:
         (torch.Size([2, 3, 3, 5]), [[1, 1, 0], [1, 0, 1]])
     """
 
-    def __init__(self, layers: int, rows: int, device: torch.device | None = None) -> None:
+    def __init__(
+        self, layers: int, rows: int, device: torch.device | None = None, *, window: int | None = None
+    ) -> None:
         self.steps = 0
+        self._window = window
+        self._born: Tensor | None = None  # (rows, cells), the step each cell was written at; only for a window
         self.rows = rows
         self._device = device
         self._stores: list[_Store | None] = [None] * layers
@@ -79,6 +84,7 @@ class TreeCache:
         chosen = self._copy()
         chosen.rows = index.shape[0]
         chosen._path = None if self._path is None else self._path.index_select(0, index)
+        chosen._born = None if self._born is None else self._born.index_select(0, index)
         if self._source is None:
             chosen._source = torch.div(index, self._width, rounding_mode="floor")
         else:
@@ -95,8 +101,10 @@ class TreeCache:
             )
         grown = self._copy()
         grown._width = width
-        if grown._path is None and width > 1:
+        if grown._path is None and (width > 1 or self._window is not None):
             grown._path = torch.ones(grown.rows, grown._cells, dtype=torch.bool, device=self._device)
+        if self._window is not None:
+            grown._forget(self._window)
         left = grown._sources_left(sources)
         if left is not None or any(
             store is not None and store.key.shape[2] < grown._cells + width for store in grown._stores
@@ -105,6 +113,8 @@ class TreeCache:
         if grown._path is not None:
             own = torch.eye(width, dtype=torch.bool, device=self._device).repeat(sources, 1)
             grown._path = torch.cat([grown._path, own], dim=1)
+        if grown._born is not None:
+            grown._born = torch.cat([grown._born, grown._born.new_full((grown.rows, width), self.steps)], dim=1)
         grown._cells += width
         grown.steps += 1
         return grown
@@ -130,6 +140,13 @@ class TreeCache:
         copy._stores = list(self._stores)
         return copy
 
+    def _forget(self, window: int) -> None:
+        """Take what is too old for the next step off the paths."""
+        if self._born is None:
+            self._born = torch.zeros(self.rows, 0, dtype=torch.long, device=self._device)
+        elif self._path is not None:
+            self._path = self._path & (self._born >= self.steps - window)
+
     def _sources_left(self, sources: int) -> Tensor | None:
         """The stores' rows of the sources that are left, None when they are all there and in place."""
         if self._source is None:
@@ -149,7 +166,10 @@ class TreeCache:
             alive = paths.any(dim=1)
             self._cells = int(alive.sum(dim=1).amax()) if alive.numel() else 0
             kept = alive.int().argsort(dim=1, descending=True, stable=True)[:, : self._cells]
-            self._path = paths.gather(2, kept.unsqueeze(1).expand(-1, self._width, -1)).flatten(0, 1)
+            of_each = kept.unsqueeze(1).expand(-1, self._width, -1)
+            self._path = paths.gather(2, of_each).flatten(0, 1)
+            if self._born is not None:
+                self._born = self._born.gather(1, of_each.flatten(0, 1))
         self._stores = [
             None if store is None else self._moved(store, left, kept, self._cells) for store in self._stores
         ]

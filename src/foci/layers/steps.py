@@ -172,7 +172,7 @@ _Sizes = tuple[int, int, int, int]
 
 
 def _is_of_2017(attention: MultiHeadAttention) -> bool:
-    plain = (attention.score, attention.normalise, attention.window) == ("scaled_dot", "softmax", None)
+    plain = (attention.score, attention.normalise) == ("scaled_dot", "softmax")  # a window is the cache's affair
     return plain and attention.num_key_heads == attention.num_heads and not (attention.rotary or attention.alibi)
 
 

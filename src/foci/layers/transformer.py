@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from foci.functional.attend import attend
+from foci.functional.attend import Window, attend
 from foci.layers.cache import Cells, TreeCache
 from foci.layers.feed_forward import FeedForward
 from foci.mechanisms.heads import MultiHeadAttention
@@ -43,6 +43,7 @@ class Block:
         activation: of the feed-forward network, "relu" or "gelu".
         score: of every attention, as `MultiHeadAttention` takes it.
         normalise: of every attention.
+        window: how many positions before and after its own one a position reads of its own side; all unless given.
         bias: give the attentions' projections a bias.
     """
 
@@ -56,14 +57,21 @@ class Block:
     activation: str = "relu"
     score: str = "scaled_dot"
     normalise: str = "softmax"
+    window: int | None = None
     bias: bool = True
 
-    def attention(self, *, causal: bool = False) -> MultiHeadAttention:
+    def self_attention(self, *, causal: bool = False) -> MultiHeadAttention:
+        """A new attention to one's own side."""
+        after = 0 if causal else self.window
+        return self.attention(causal=causal, window=None if self.window is None else (self.window, after))
+
+    def attention(self, *, causal: bool = False, window: Window | None = None) -> MultiHeadAttention:
         """A new attention."""
         attention = MultiHeadAttention(
             self.model_dim,
             self.num_heads,
             causal=causal,
+            window=window,
             score=self.score,
             normalise=self.normalise,
             dropout=self.attention_dropout,
@@ -112,7 +120,7 @@ class EncoderLayer(nn.Module):
 
     def __init__(self, block: Block) -> None:
         super().__init__()
-        self.self_attention = block.attention()
+        self.self_attention = block.self_attention()
         self.feed_forward = block.feed_forward()
         self.around_self = Sublayer(block)
         self.around_feed_forward = Sublayer(block)
@@ -145,7 +153,7 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, block: Block) -> None:
         super().__init__()
-        self.self_attention = block.attention(causal=True)
+        self.self_attention = block.self_attention(causal=True)
         self.cross_attention = block.attention()
         self.feed_forward = block.feed_forward()
         self.around_self = Sublayer(block)

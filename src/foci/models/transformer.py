@@ -7,7 +7,8 @@ Paper: Attention Is All You Need (Vaswani et al., 2017), sections 3 and 5.4, tab
 Names: N = num_layers, d_model = model_dim, h = num_heads, d_ff = hidden_dim, P_drop = dropout, E = table
 Complexity: O(N · (S² + T · S + T²) · D + N · (S + T) · D · (D + d_ff) + T · D · V)
 Differs: with norm="pre" each stack ends in one more LayerNorm; dropout of attention weights, GELU, learned positions,
-    other scores and normalisers are options. The linear map before the softmax has no bias, as in the paper.
+    other scores, normalisers and sliding windows are options. The linear map before the softmax has no bias, as in the
+    paper.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from foci import masks
-from foci.errors import ConfigError, ShapeError, check_valid, unknown_name
+from foci.errors import ConfigError, ShapeError, check_positive, check_valid, unknown_name
 from foci.layers.cache import TreeCache
 from foci.layers.embedding import TokenEmbedding
 from foci.layers.hypotheses import as_rows
@@ -28,6 +29,8 @@ from foci.layers.steps import DecoderSteps
 from foci.layers.transformer import Block, DecoderLayer, EncoderLayer
 from foci.mechanisms.heads.multi_head import ProjectedMemory
 from foci.results import Weights
+
+FOCI = ("global", "sliding_window")
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"model_dim": 128, "num_heads": 4, "hidden_dim": 256, "num_layers": 4, "dropout": 0.3},
@@ -66,6 +69,8 @@ class Transformer(nn.Module):
         tie_output: the target's table is also the matrix before the softmax.
         score: of every attention: "scaled_dot", "dot" or "cosine".
         normalise: of every attention: "softmax", "sparsemax", "entmax15", …
+        focus: what a position reads of its own side: "global", all; or "sliding_window", its neighbours.
+        radius: how many neighbours a sliding window has on each side; in the decoder only those before.
 
     `PRESETS` holds sizes by name: ``Transformer(8000, 8000, **PRESETS["tiny"])``.
 
@@ -100,8 +105,20 @@ class Transformer(nn.Module):
         tie_output: bool = True,
         score: str = "scaled_dot",
         normalise: str = "softmax",
+        focus: str = "global",
+        radius: int | None = None,
     ) -> None:
         super().__init__()
+        if focus not in FOCI:
+            raise unknown_name("focus of a Transformer", focus, FOCI)
+        if (focus == "sliding_window") != (radius is not None):
+            raise ConfigError(
+                f"Transformer: focus is {focus!r} and radius is {radius}, expected a radius for 'sliding_window' and "
+                "for it alone."
+            )
+        if radius is not None:
+            check_positive("Transformer", radius=radius)
+        self.radius = radius
         if norm not in ("pre", "post"):
             raise unknown_name("place of the norm", norm, ("pre", "post"))
         if share_embeddings and source_vocabulary != target_vocabulary:
@@ -120,6 +137,7 @@ class Transformer(nn.Module):
             activation=activation,
             score=score,
             normalise=normalise,
+            window=radius,
         )
         target_table = _table(target_vocabulary, model_dim)
         source_table = target_table if share_embeddings else _table(source_vocabulary, model_dim)
@@ -170,7 +188,7 @@ class Transformer(nn.Module):
         prepared = (layer.cross_attention.prepare(encoded, mask=mask) for layer in self._decoder_layers)
         layers = tuple(ProjectedMemory(one.key.contiguous(), one.value.contiguous(), one.mask) for one in prepared)
         steps = DecoderSteps(self.target_embedding, self._decoder_layers, self.decoder_norm, self.output_layer)
-        return Source(layers, steps), TreeCache(len(self.decoder), source.shape[0], source.device)
+        return Source(layers, steps), TreeCache(len(self.decoder), source.shape[0], source.device, window=self.radius)
 
     def step(self, token: Int[Tensor, " N"], memory: Source, state: TreeCache) -> Stepped:
         """The logits of what follows ``token`` in each of N hypotheses; K = N / B of one source read it together."""
