@@ -57,6 +57,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "dropout": 0.2,
     },
 }
+"""Sizes by name: `base` is of the paper's model for English-Romanian, `wmt_en_de` of the authors' program."""
 
 
 @exportable
