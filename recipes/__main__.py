@@ -36,7 +36,7 @@ def main() -> None:
         minutes = options.minutes or recipe.minutes
         command = f"python -m recipes {options.name} --minutes {minutes:g} --seed {options.seed}"
         for row in recipe.run(options.out, minutes, options.seed):
-            report.add(options.name, {**row, "command": command, "seed": options.seed})
+            report.add(options.name, {"seed": options.seed, **row, "command": command})
             print(json.dumps(row, indent=1), flush=True)
     print(f"wrote {report.write(RECIPES)}")
 

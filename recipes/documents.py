@@ -64,7 +64,7 @@ def bbc(out: Path, minutes: float, seed: int) -> Iterator[Row]:
     for number in range(seed, seed + SEEDS):
         for pooling in POOLINGS:
             row = _run(pooling, tables, out / f"bbc-{pooling}-{number}", minutes, number)
-            yield {**row, "name": f"{pooling}, seed {number}"}
+            yield {**row, "seed": number}
 
 
 def planted(out: Path, minutes: float, seed: int) -> Iterator[Row]:

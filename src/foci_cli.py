@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from typing import TextIO
 
 # For torch, which reads it when it is loaded: otherwise its threads spin while they wait, and starve one another.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -54,18 +55,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-    except (
-        BrokenPipeError
-    ):  # the reader, such as `head`, has seen enough; what is still to be flushed has no place to go
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as error:
         from foci.errors import ConfigError, FociError
 
         if not isinstance(error, FociError | OSError):
             raise
+        if isinstance(error, BrokenPipeError) and _is_gone(sys.stdout):  # the reader, such as `head`, has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
+            return 0
         return _fail(str(error), 2 if isinstance(error, ConfigError) else 1)
     return 0
+
+
+def _is_gone(stream: TextIO) -> bool:
+    """Whether nobody reads any more what is written there."""
+    try:
+        stream.write(" ")
+        stream.flush()
+    except OSError:
+        return True
+    return False
 
 
 def _fail(message: str, code: int) -> int:

@@ -2,11 +2,12 @@
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from foci.layers import next_token
-from foci.layers.next_token import Wanted, cross_entropy
+from foci.layers.next_token import Wanted, cross_entropy, predict_or_learn
+from foci.layers.seq2seq import Learned
 
 ROWS, TIME, SIZE, VOCABULARY = 3, 7, 5, 11
 
@@ -48,12 +49,13 @@ def test_it_is_torchs_cross_entropy(smoothing: float, with_bias: bool) -> None:
     assert not log_probs.requires_grad
 
 
-def test_a_frozen_output_layer_and_a_pass_without_gradients() -> None:
+def test_a_frozen_output_layer_and_a_pass_without_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     features, weight, bias, tokens = case()
     loss, _ = cross_entropy(features, weight.detach(), bias.detach(), Wanted(tokens))
     (grad,) = torch.autograd.grad(loss, features)
     (wanted,) = torch.autograd.grad(by_torch(features, weight, bias, tokens, 0.0), features)
     torch.testing.assert_close(grad, wanted)
+    monkeypatch.setattr(next_token, "_add_gradients", None)  # which nobody needs, and nobody may call
     with torch.no_grad():
         assert cross_entropy(features, weight, bias, Wanted(tokens))[0] == loss
 
@@ -81,3 +83,34 @@ def test_a_transform_sees_plain_operations() -> None:
     slopes = torch.func.grad(lambda weight: cross_entropy(features.detach(), weight, bias, Wanted(tokens))[0])(weight)
     (wanted,) = torch.autograd.grad(by_torch(features, weight, bias, tokens, 0.0), weight)
     torch.testing.assert_close(slopes, wanted)
+
+
+class Doubled(nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * super().forward(x)
+
+
+def test_an_output_layer_of_the_users_own_is_called() -> None:
+    features, _, _, tokens = case()
+    own, watched = Doubled(SIZE, VOCABULARY).double(), nn.Linear(SIZE, VOCABULARY).double()
+    calls: list[int] = []
+    watched.register_forward_hook(lambda *_: calls.append(1))
+    for layer in (own, watched):
+        learned = predict_or_learn(features, layer, {}, Wanted(tokens))
+        logits = layer(features).flatten(0, 1)
+        wanted = F.cross_entropy(logits, tokens.flatten(), ignore_index=0, reduction="sum")
+        assert isinstance(learned, Learned)
+        torch.testing.assert_close(learned.loss, wanted)
+    assert len(calls) == 2
+
+
+def test_gradients_of_bfloat16_parameters_are_summed_up_in_single_precision() -> None:
+    features, weight, bias, tokens = (one.detach() for one in case())
+    small = [one.bfloat16().requires_grad_() for one in (features, weight, bias)]
+    loss, _ = cross_entropy(*small, Wanted(tokens))
+    exact = [one.detach().float().requires_grad_() for one in small]
+    found = torch.autograd.grad(loss, small)
+    wanted = torch.autograd.grad(by_torch(*exact, tokens, 0.0), exact)
+    for mine, theirs in zip(found, wanted):
+        assert mine.dtype == torch.bfloat16
+        assert (mine.float() - theirs).norm() < 0.01 * theirs.norm()

@@ -401,6 +401,34 @@ def test_encoder_equals_the_plain_rnn_on_each_row(cell):
     assert all((part[2] == 0).all() for part in state)
 
 
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+@pytest.mark.parametrize("junk", [math.nan, math.inf, 1e6])
+def test_what_stands_in_padding_does_not_count(cell, junk):
+    encoder = RecurrentEncoder(3, 4, cell=cell, num_layers=2)
+    embedded = torch.randn(3, 5, 3)
+    valid = torch.tensor([[0, 1, 0, 1, 1], [1, 1, 1, 0, 0], [0, 0, 0, 0, 0]]).bool()
+    output, state = encoder(embedded, valid)
+    spoilt = embedded.masked_fill(~valid.unsqueeze(-1), junk).requires_grad_()
+    same, same_state = encoder(spoilt, valid)
+    assert torch.equal(output, same)
+    assert all(torch.equal(a, b) for a, b in zip(state, same_state))
+    (grad,) = torch.autograd.grad(same.sum() + sum(part.sum() for part in same_state), spoilt)
+    assert (grad[~valid] == 0).all()
+    assert grad.isfinite().all()
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_recurrence_under_autocast(cell):
+    encoder, recurrence = RecurrentEncoder(3, 4, cell=cell), Recurrence(3, 4, cell=cell)
+    embedded, valid = torch.randn(2, 5, 3), torch.ones(2, 5, dtype=torch.bool)
+    wanted = encoder(embedded, valid)[0], recurrence(embedded)[0]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = encoder(embedded.bfloat16(), valid)[0], recurrence(embedded.bfloat16())[0]
+    for mine, exact in zip(found, wanted):
+        torch.testing.assert_close(mine.float(), exact, rtol=0.05, atol=0.02)
+    sum(part.float().sum() for part in found).backward()
+
+
 def test_maxout_takes_the_larger_of_pairs():
     layer, x = Maxout(3, 2), torch.randn(5, 3)
     units = layer.layer(x).tolist()

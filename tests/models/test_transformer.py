@@ -269,12 +269,16 @@ def test_padded_is_alone() -> None:
     assert together.isfinite().all()
 
 
-def test_an_empty_batch() -> None:
-    model = a_model()
+@pytest.mark.parametrize("options", [{}, {"focus": "sliding_window", "radius": 2}])
+def test_an_empty_batch(options: dict[str, object]) -> None:
+    model = a_model(**options)
     source, valid, target = (part[:0] for part in a_batch())
     assert model(source, valid, target).logits.shape == (0, 6, 19)
-    memory, state = model.start(source, valid)
-    assert model.step(target[:, 0], memory, state).logits.shape == (0, 19)
+    with torch.no_grad():
+        memory, state = model.start(source, valid)
+        for _ in range(20):  # more than the room a cache begins with
+            logits, state, _ = model.step(target[:, 0], memory, state)
+            assert logits.shape == (0, 19)
 
 
 def test_it_overfits_a_batch_and_decodes_it() -> None:
@@ -335,6 +339,25 @@ def test_record_sees_every_attention() -> None:
     torch.testing.assert_close(
         tape["decoder.1.cross_attention"].dense(), predicted.attentions["decoder.1.cross"].dense()
     )
+
+
+@pytest.mark.parametrize("sources", [3, 17])
+def test_an_empty_source_does_not_touch_the_others_in_8_bits(sources: int) -> None:
+    torch.manual_seed(0)
+    model = Transformer(97, 97, model_dim=64, num_heads=4, hidden_dim=128, num_layers=2, share_embeddings=True)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    small = quantise(model.eval(), least_weights=0)
+    source = torch.randint(4, 97, (sources, 5))
+    valid = torch.ones_like(source, dtype=torch.bool)
+    valid[1] = False
+    with torch.no_grad():
+        memory, state = small.start(source, valid)
+        plain, other = memory._replace(steps=None), state
+        for token in torch.randint(4, 97, (4, sources)):
+            found, expected = small.step(token, memory, state), small.step(token, plain, other)
+            torch.testing.assert_close(found.logits, expected.logits, rtol=1e-4, atol=1e-4)
+            state, other = found.state, expected.state
 
 
 def test_quantised_is_near() -> None:

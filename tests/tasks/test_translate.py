@@ -214,6 +214,7 @@ def test_a_stream_is_read_from_disk_epoch_after_epoch_and_resumed_where_it_was(t
         "stream": True,
         "stream_buffer": 7,
         "max_tokens": 60,
+        "max_length": 30,
     }
     train(make_config(data, max_steps=9, valid_every=9), tmp_path / "whole", say=lambda text: None)
     train(make_config(data, max_steps=4, valid_every=9), tmp_path / "parts", say=lambda text: None)
@@ -226,5 +227,7 @@ def test_a_stream_is_read_from_disk_epoch_after_epoch_and_resumed_where_it_was(t
     without = {name: value for name, value in data.items() if not name.startswith("valid")}
     with pytest.raises(ConfigError, match=r"data.stream is set, but not data.valid_source"):
         train(make_config(without), tmp_path / "no", say=lambda text: None)
+    with pytest.raises(ConfigError, match=r"data.max_length is 200, more than data.max_tokens = 60"):
+        train(make_config({**data, "max_length": 200}), tmp_path / "no", say=lambda text: None)
     with pytest.raises(DataError, match="no sentence pair has at most"):
         train(make_config({**data, "max_length": 3}), tmp_path / "no", say=lambda text: None)

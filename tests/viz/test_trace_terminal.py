@@ -237,3 +237,12 @@ def test_a_document_is_broken_between_words_and_coloured_behind_them():
 def test_only_a_document_is_shown_as_one():
     with pytest.raises(ConfigError, match="needs an attention whose source is a document"):
         render(Trace.from_arrays([[1.0]], ["a"], ["b"]), style="document")
+    with pytest.raises(ConfigError, match="needs an attention whose source is a document"):
+        render(Trace.from_arrays([[1.0]], ["a"], ["b"]), "attention", style="document")
+
+
+def test_a_document_tells_what_it_does_not_show():
+    cells = Cells.of_document([["a", "b"], ["c"]])
+    trace = Trace.from_arrays([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]], cells, ["x", "y"])
+    assert render(trace, style="document").splitlines()[-1] == "… and 1 rows more"
+    assert render(trace, style="document", most_rows=0) == render(trace, style="document")

@@ -89,7 +89,7 @@ def evaluate(
     }
     if isinstance(loaded, Memoriser):
         _refuse(run, of_translators | {"source": source, "picture": picture})
-        _memoriser(loaded, _numbers(lengths), sequences or 100, plot, json_output)
+        _memoriser(loaded, _numbers(lengths), 100 if sequences is None else sequences, plot, json_output)
         return
     _refuse(run, {"lengths": lengths, "sequences": sequences, "plot": plot})
     if isinstance(loaded, Classifier):

@@ -184,10 +184,10 @@ class TreeCache:
             if kept is None:
                 room[:, :, :count] = cells[:, :, :count]
             else:  # whole cells: torch.gather would move each number by itself
-                batch, heads, stored, _ = cells.shape
+                batch, heads, stored, size = cells.shape
                 first = torch.arange(0, batch * heads * stored, stored, device=cells.device).view(batch, heads, 1)
                 index = (first + kept.unsqueeze(1)).flatten()
-                room[:, :, :count] = cells.flatten(0, 2).index_select(0, index).view(batch, heads, count, -1)
+                room[:, :, :count] = cells.flatten(0, 2).index_select(0, index).view(batch, heads, count, size)
             return room
 
         return _Store(move(store.key), move(store.value), count)

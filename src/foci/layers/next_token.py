@@ -10,12 +10,12 @@ Paper: Rethinking the Inception Architecture for Computer Vision (Szegedy et al.
     Attention Is All You Need (Vaswani et al., 2017), section 5.4
 Names: ε = label_smoothing, W and b = the output layer, x = features, y = tokens, V = vocabulary
 Complexity: O(T · D · V) time; O(T · D + V · D) memory
-Differs: nothing.
+Differs: nothing; but the loss can be differentiated once only.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import torch
 from jaxtyping import Float, Int
@@ -45,11 +45,17 @@ def predict_or_learn(
     """How a model's forward pass ends: in logits, or, if it is told what is wanted, in the loss."""
     if wanted is None:
         return Predicted(output(features), attentions)
-    if isinstance(output, nn.Linear):
+    if _is_plain(output):
         loss, log_probs = cross_entropy(features, output.weight, output.bias, wanted)
-    else:  # of 8-bit integers
+    else:  # of 8-bit integers, of the user's own, or watched by a hook
         loss, log_probs = _from_logits(output(features), wanted)
     return Learned(loss, log_probs, attentions)
+
+
+def _is_plain(output: nn.Module) -> TypeGuard[nn.Linear]:
+    """Whether nobody would notice that the layer is not called: it does what nn.Linear does, and has no hooks."""
+    watched = output._forward_hooks or output._forward_pre_hooks
+    return isinstance(output, nn.Linear) and type(output).forward is nn.Linear.forward and not watched
 
 
 def cross_entropy(
@@ -64,8 +70,9 @@ def cross_entropy(
         return _from_logits(F.linear(features, weight, bias), wanted)
     tokens = wanted.tokens.flatten()
     known = (tokens != wanted.padding).nonzero().squeeze(1)
+    wants = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
     loss, found = _CrossEntropy.apply(  # type: ignore[no-untyped-call]
-        features.flatten(0, 1)[known], weight, bias, tokens[known], wanted.label_smoothing
+        features.flatten(0, 1)[known], weight, bias, tokens[known], wanted.label_smoothing, wants
     )
     log_probs = found.new_zeros(tokens.shape).index_copy(0, known, found)
     return loss, log_probs.view_as(wanted.tokens)
@@ -83,11 +90,12 @@ def _from_logits(logits: Tensor, wanted: Wanted) -> tuple[Tensor, Tensor]:
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, tokens: Tensor, smoothing: float
+        ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, tokens: Tensor, smoothing: float, wants: bool
     ) -> tuple[Tensor, Tensor]:
         rows, vocabulary = len(tokens), len(weight)
-        wants = any(ctx.needs_input_grad)
-        grads = [torch.zeros_like(each) if wants and each is not None else None for each in (features, weight, bias)]
+        given = (features, weight, bias)
+        # Summed up in single precision at least, whatever the parameters are in.
+        grads = [torch.zeros_like(_at_least_single(each)) if wants and each is not None else None for each in given]
         log_probs = _at_least_single(features.new_zeros(rows))
         loss = log_probs.new_zeros(())
         step = max(1, _CELLS // vocabulary)
@@ -104,7 +112,9 @@ class _CrossEntropy(torch.autograd.Function):
                 slopes = logits.sub_(normaliser).exp_().sub_(smoothing / vocabulary)
                 slopes.scatter_add_(1, right, slopes.new_full(right.shape, smoothing - 1))
                 _add_gradients(grads, slopes, features[here], weight, here)
-        ctx.save_for_backward(*grads)
+        ctx.save_for_backward(
+            *(None if grad is None or each is None else grad.to(each.dtype) for grad, each in zip(grads, given))
+        )
         ctx.mark_non_differentiable(log_probs)
         return loss, log_probs
 
@@ -112,7 +122,7 @@ class _CrossEntropy(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
         found = (None if grad is None else grad * outer[0].to(grad.dtype) for grad in ctx.saved_tensors)
-        return *found, None, None
+        return *found, None, None, None
 
 
 def _at_least_single(tensor: Tensor) -> Tensor:

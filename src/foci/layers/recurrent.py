@@ -76,6 +76,10 @@ class Recurrence(nn.Module):
     ) -> tuple[Float[Tensor, "N T E"], State]:
         """The top layer's outputs, and the state after the last input."""
         check_shape("Recurrence", "inputs", inputs, "row", "time", self.layers.input_size)
+        if self._wants_full_precision(inputs):
+            dtype = next(self.parameters()).dtype
+            with torch.autocast("cpu", enabled=False):
+                return self.forward(inputs.to(dtype), None if state is None else tuple(part.to(dtype) for part in state))
         given = None if state is None else tuple(part.transpose(0, 1).contiguous() for part in state)
         if given is not None and len(given) == 1:
             output, last = self.layers(inputs, given[0])
@@ -92,6 +96,10 @@ class Recurrence(nn.Module):
         the backward direction comes to the last word. torch's packed sequences compute the same, and less of it; but on
         a CPU every step of their backward pass touches the whole sequence, which is many times slower.
         """
+        if self._wants_full_precision(inputs):
+            with torch.autocast("cpu", enabled=False):
+                return self.read_padded(inputs.to(next(self.parameters()).dtype), padding)
+        inputs = inputs.masked_fill(padding.unsqueeze(-1), 0.0)  # whatever stands there, it must not reach the gates
         rows, flag = len(inputs), padding.unsqueeze(-1).to(inputs.dtype)
         state: list[Tensor] = []
         for layer in range(self.layers.num_layers):
@@ -101,7 +109,7 @@ class Recurrence(nn.Module):
             flat = [weight for direction in weights for weight in direction]
             flagged = torch.cat([inputs, flag], dim=-1)
             how = (True, 1, 0.0, self.training, len(weights) > 1, True)  # biases, layers, dropout, …, batch first
-            if self._is_lstm:
+            if self.is_lstm:
                 inputs, hidden, cell = torch.lstm(flagged, (zeros, zeros), flat, *how)
                 # The output gate is not shut: the state to go on with is the one at the last word.
                 at_last = (~padding).sum(dim=1).clamp_min(1).sub(1).reshape(rows, 1, 1).expand(-1, -1, size)
@@ -115,8 +123,13 @@ class Recurrence(nn.Module):
         return inputs, torch.cat(state, dim=1).transpose(1, 2).unbind()
 
     @property
-    def _is_lstm(self) -> bool:
+    def is_lstm(self) -> bool:
+        """Whether there are cells beside the hidden states."""
         return isinstance(self.layers, nn.LSTM)
+
+    def _wants_full_precision(self, inputs: Tensor) -> bool:
+        """oneDNN has no LSTM in bfloat16 for most processors, and torch does not look before it asks for one."""
+        return self.is_lstm and inputs.device.type == "cpu" and torch.is_autocast_enabled("cpu")
 
     def _weights(self, layer: int) -> list[list[Tensor]]:
         """Of each direction: input weights, state weights, and their biases."""
@@ -127,7 +140,7 @@ class Recurrence(nn.Module):
     def _with_gates_to_shut(self, of_inputs: Tensor, *others: Tensor) -> list[Tensor]:
         """One more column of input weights: it opens the gate that keeps the state and shuts the one that writes."""
         size = self.layers.hidden_size
-        signs = of_inputs.new_tensor([-1.0, 1.0, 0.0, 0.0] if self._is_lstm else [0.0, 1.0, 0.0])  # i f g o; r z n
+        signs = of_inputs.new_tensor([-1.0, 1.0, 0.0, 0.0] if self.is_lstm else [0.0, 1.0, 0.0])  # i f g o; r z n
         return [torch.cat([of_inputs, (_SHUT * signs).repeat_interleave(size).unsqueeze(1)], dim=1), *others]
 
 
@@ -186,7 +199,7 @@ class RecurrentEncoder(nn.Module):
         batch, size = embedded.shape[:2]
         check_valid("RecurrentEncoder", "valid", valid, batch, size, embedded.device)
         if batch == 0 or size == 0:
-            parts = 2 if isinstance(self.recurrence.layers, nn.LSTM) else 1
+            parts = 2 if self.recurrence.is_lstm else 1
             nothing = embedded.new_zeros(batch, self.num_layers, self.output_dim)
             return embedded.new_zeros(batch, size, self.output_dim), (nothing,) * parts
         order = (~valid).argsort(dim=1, stable=True)  # valid cells first, in their order

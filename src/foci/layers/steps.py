@@ -4,7 +4,7 @@ A step works on a few rows only. What its modules do around the products (checks
 the products themselves, so that decoding makes the layers ready once: query, key and value of a layer's past are one
 product, weights are packed (`foci.layers.packed`), and what all layers share (the masks, the position) is worked out
 once a step. `DecoderLayer.step` is the plain form; it serves training, gradients, other scores and normalisers, other
-devices, and whoever looks on with a hook or with `foci.record`.
+devices, and whoever looks on with `foci.record` or, from the first steps on, with a hook.
 """
 
 from __future__ import annotations
@@ -150,7 +150,10 @@ class _Layer:
         """Cross-attention; its query by head as well."""
         batch, queries, heads, size = sizes
         query = self.query(self._before(1, x)).view(batch, queries, heads, size).transpose(1, 2)
-        found = self.join_source(_read(query, source.key, source.value, self.scale, seen))
+        read = _read(query, source.key, source.value, self.scale, seen)
+        if seen.nothing is not None:
+            read.masked_fill_(seen.nothing, 0.0)  # or 8-bit integers would share their range with it
+        found = self.join_source(read)
         if seen.nothing is not None:
             found.masked_fill_(seen.nothing, 0.0)
         return self._after(1, x, found), query

@@ -53,8 +53,8 @@ class HierarchicalClassifier(nn.Module):
     """A document's class, and which sentences and words decided it.
 
     Call it with ``words (B, S)``, the documents' word ids one after the other, and ``sentences (B, N)``, how many of
-    them each sentence has: 0 where there is no sentence. Words after those of the last sentence are padding. Only what
-    exists is computed; a document without a word has the scores of an all-zero vector.
+    them each sentence has: 0 where there is no sentence. Words after those of the last sentence are padding and
+    change nothing; a document without a word has the scores of an all-zero vector.
 
     Arguments:
         vocabulary: how many word ids there are.

@@ -39,7 +39,7 @@ class DataConfig:
     max_tokens: int = 4096
     """Tokens in a batch, padding included."""
     max_length: int = 200
-    """Pairs with a side of more tokens are left out, and counted."""
+    """Pairs with a side of more tokens are left out; how many there are is told, unless they are streamed."""
     workers: int = 0
     """Processes that make batches ahead of time."""
     stream: bool = False
@@ -133,13 +133,18 @@ def read_corpora(data: DataConfig, seed: int, say: Say) -> Corpora:
         return Corpora(train, phrasebook(source, target, split="valid", size=500, seed=seed))
     if data.source is None:
         raise ConfigError("data.source is not set. Name your sentences (--source, --target), or data.phrasebook=en-zh.")
-    reader = open_corpus(data.source, data.target, fields=data.fields)
-    check(reader)
     if data.stream and data.valid_source is None:
         raise ConfigError(
             "data.stream is set, but not data.valid_source: a stream is not held in memory, so no part of it can be "
             "held out. Name held-out pairs in files of their own."
         )
+    if data.stream and data.max_length > data.max_tokens:
+        raise ConfigError(
+            f"data.max_length is {data.max_length}, more than data.max_tokens = {data.max_tokens}: a pair of a stream "
+            "may then fit in no batch, which would be seen only when it comes. Lower the one or raise the other."
+        )
+    reader = open_corpus(data.source, data.target, fields=data.fields)
+    check(reader)
     valid = None
     if data.valid_source is not None:
         held_out_reader = open_corpus(data.valid_source, data.valid_target, fields=data.fields)

@@ -52,8 +52,8 @@ def launched(options: TrainingOptions) -> Iterator[Fabric]:
 def _keep_freed_memory() -> None:
     """Tell glibc to keep what is freed for the next step instead of giving it back to the system.
 
-    Every large tensor is otherwise new memory that the system clears page by page, which took a third of the time of a
-    training step of a small Transformer.
+    It stays so for the rest of the process. Every large tensor is otherwise new memory that the system clears page by
+    page, which took a third of the time of a training step of a small Transformer.
     """
     mmap_max, trim_threshold = -4, -1  # M_MMAP_MAX and M_TRIM_THRESHOLD of malloc.h
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None

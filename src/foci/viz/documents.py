@@ -9,9 +9,9 @@ from foci.errors import ConfigError, ShapeError
 from foci.viz.trace import Attention, Trace
 
 
-def over_words(trace: Trace) -> Attention:
-    """The attention that reads a document, word by word."""
-    for attention in trace.attentions.values():
+def over_words(trace: Trace, name: str | None = None) -> Attention:
+    """The attention that reads a document, word by word; of this name, if one is given."""
+    for attention in trace.attentions.values() if name is None else [trace.attention(name)]:
         if trace.cells[attention.source].kind == "document":
             return attention
     raise ConfigError("view 'document' needs an attention whose source is a document: Cells.of_document(…).")

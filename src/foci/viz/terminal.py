@@ -106,8 +106,8 @@ def render(
         house ← Haus 80 %, das 20 %
     """
     screen = screen or Screen()
-    if style == "document" and name is None:
-        name = over_words(trace).name
+    if style == "document":
+        name = over_words(trace, name).name
     if style is not None and style not in STYLES:
         raise unknown_name("style", style, STYLES)
     if top < 1:
@@ -119,15 +119,18 @@ def render(
     if chosen[0].heads > 1:
         what += f" · mean of {chosen[0].heads} heads" if head is None else f" · head {head}"
     heading = f"{what} · {shown(target.title or chosen[0].target)} ← {shown(source.title or chosen[0].source)}"
+    as_document = style == "document" or (style is None and source.kind == "document" and len(target) == 1)
     rows = len(target) if most_rows is None else min(most_rows, len(target))
+    if as_document:
+        rows = 1
     lines = [cut(heading, screen.columns)]
     if weights.size == 0:
         return "\n".join([*lines, "(no cells)"])
     names = [cut(shown(label), min(_LABEL, screen.columns // 3)) for label in target.labels[:rows]]
     page = _Page(weights[:rows], names, source, screen)
-    if style == "document" or (style is None and source.kind == "document" and len(target) == 1):
-        return "\n".join([*lines, *page.document(shares_of_sentences(trace, chosen[0], weights[0], page.sentences))])
-    if style == "ranked" or (style is None and not page.fits()):
+    if as_document:
+        lines += page.document(shares_of_sentences(trace, chosen[0], weights[0], page.sentences))
+    elif style == "ranked" or (style is None and not page.fits()):
         lines += page.ranked(top)
     else:
         lines += page.heat()
