@@ -23,6 +23,7 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import weight_norm
 
 from foci.errors import ConfigError, check_positive, check_shape
+from foci.layers.dropout import Dropout
 
 
 class GatedConvolution(nn.Module):
@@ -61,7 +62,7 @@ class GatedConvolution(nn.Module):
             )
         self.kernel_size = kernel_size
         self.causal = causal
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         conv = nn.Conv1d(input_dim, 2 * output_dim, kernel_size)
         # The gate halves a signal's deviation, so the weights start with twice the usual one.
         self.conv = normalised(conv, 2.0 * math.sqrt((1.0 - dropout) / (input_dim * kernel_size)))

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from foci.errors import ConfigError, ShapeError, unknown_name
+from foci.layers.dropout import Dropout
 from foci.layers.positions import LearnedPositions, SinusoidalPositions
 
 
@@ -48,7 +49,7 @@ class TokenEmbedding(nn.Module):
         model_dim = table.embedding_dim
         self.table = table
         self.scale = math.sqrt(model_dim) if scale else 1.0
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.positions: SinusoidalPositions | LearnedPositions
         if positions == "sinusoidal":
             self.positions = SinusoidalPositions(model_dim)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from foci.errors import check_shape, unknown_name
+from foci.layers.dropout import Dropout
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
 
@@ -44,7 +45,7 @@ class FeedForward(nn.Module):
         self.activation = activation
         self.inner_layer = nn.Linear(model_dim, hidden_dim)
         self.outer_layer = nn.Linear(hidden_dim, model_dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         for layer in (self.inner_layer, self.outer_layer):
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)

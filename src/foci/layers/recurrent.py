@@ -79,7 +79,9 @@ class Recurrence(nn.Module):
         if self._wants_full_precision(inputs):
             dtype = next(self.parameters()).dtype
             with torch.autocast("cpu", enabled=False):
-                return self.forward(inputs.to(dtype), None if state is None else tuple(part.to(dtype) for part in state))
+                return self.forward(
+                    inputs.to(dtype), None if state is None else tuple(part.to(dtype) for part in state)
+                )
         given = None if state is None else tuple(part.transpose(0, 1).contiguous() for part in state)
         if given is not None and len(given) == 1:
             output, last = self.layers(inputs, given[0])

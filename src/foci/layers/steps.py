@@ -21,6 +21,7 @@ from torch.nn.modules import module as all_modules
 from foci.functional.kernels.rows import FusedSoftmax
 from foci.functional.kernels.watched import is_traced, is_watched
 from foci.layers.cache import TreeCache
+from foci.layers.dropout import Dropout
 from foci.layers.embedding import TokenEmbedding
 from foci.layers.feed_forward import ACTIVATIONS, FeedForward
 from foci.layers.packed import Product, pack
@@ -33,7 +34,7 @@ from foci.results import Weights
 
 _KNOWN = {
     *(TokenEmbedding, SinusoidalPositions, LearnedPositions, DecoderLayer, Sublayer, MultiHeadAttention, FeedForward),
-    *(QuantisedLinear, nn.Linear, nn.Embedding, nn.LayerNorm, nn.Dropout, nn.Identity),
+    *(QuantisedLinear, nn.Linear, nn.Embedding, nn.LayerNorm, Dropout, nn.Identity),
 }
 """The modules whose work is done here; a decoder with any other steps through its modules."""
 

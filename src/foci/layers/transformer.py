@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from foci.functional.attend import Window, attend
 from foci.layers.cache import Cells, TreeCache
+from foci.layers.dropout import Dropout
 from foci.layers.feed_forward import FeedForward
 from foci.mechanisms.heads import MultiHeadAttention
 from foci.mechanisms.heads.multi_head import ProjectedMemory
@@ -95,7 +96,7 @@ class Sublayer(nn.Module):
     def __init__(self, block: Block) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(block.model_dim)
-        self.dropout = nn.Dropout(block.dropout)
+        self.dropout = Dropout(block.dropout)
         self.first = block.norm == "pre"
 
     def forward(self, x: Float[Tensor, "B L D"], compute: Callable[[Tensor], Tensor]) -> Float[Tensor, "B L D"]:

@@ -23,6 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from foci.errors import ShapeError, check_ids, check_positive, unknown_name
+from foci.layers.dropout import Dropout
 from foci.layers.recurrent import RecurrentEncoder
 from foci.mechanisms.pool import AttentionPool
 from foci.results import Weights, exportable
@@ -101,7 +102,7 @@ class HierarchicalClassifier(nn.Module):
         check_positive("HierarchicalClassifier", vocabulary=vocabulary, num_classes=num_classes)
         self.pooling = pooling
         self.padding = padding
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.embedding = nn.Embedding(vocabulary, embedding_dim, padding)
         nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
         nn.init.zeros_(self.embedding.weight.data[padding])

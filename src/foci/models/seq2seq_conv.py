@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from foci import masks
 from foci.errors import ConfigError, ShapeError, check_ids, check_valid
 from foci.layers.conv import GatedConvolution, normalised, normalised_linear, scale_gradient
+from foci.layers.dropout import Dropout
 from foci.layers.hypotheses import as_queries, as_rows
 from foci.layers.next_token import Wanted, predict_or_learn
 from foci.layers.positions import LearnedPositions
@@ -121,7 +122,7 @@ class ConvSeq2Seq(nn.Module):
         )
         self.source_positions = _positions(max_length, embedding_dim)
         self.target_positions = _positions(max_length, embedding_dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.encoder_input = normalised_linear(embedding_dim, encoder_layers[0][0], dropout=dropout)
         self.encoder = nn.ModuleList(
             EncoderLayer(before, width, kernel, dropout=dropout) for before, width, kernel in _widths(encoder_layers)

@@ -34,6 +34,7 @@ from torch import Tensor, nn
 from foci import masks
 from foci.errors import ConfigError, check_ids, check_valid, unknown_name
 from foci.layers.coverage import Coverage
+from foci.layers.dropout import Dropout
 from foci.layers.hypotheses import as_queries, as_rows, hypotheses_each, in_time
 from foci.layers.next_token import Wanted, predict_or_learn
 from foci.layers.recurrent import Bridge, Maxout, Recurrence, RecurrentEncoder, State
@@ -192,7 +193,7 @@ class RecurrentSeq2Seq(nn.Module):
             readout_dim = embedding_dim if share_embeddings else hidden_dim
         self.decoder = decoder
         self.feeds = decoder == "luong" and input_feeding
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.output = nn.Linear(readout_dim, target_vocabulary)
         self.source_embedding = nn.Embedding(source_vocabulary, embedding_dim, padding)
         self.target_embedding = nn.Embedding(target_vocabulary, embedding_dim, padding)
