@@ -10,32 +10,30 @@ import argparse
 import json
 from pathlib import Path
 
-from recipes import report, translation
+from recipes import memory, report, translation
 
-RECIPES = {
-    "multi30k": (translation.multi30k, 60.0),
-    "compare": (translation.compare, 15.0),
-    "tatoeba": (translation.tatoeba, 60.0),
-}
-"""name -> (recipe, minutes of each training)"""
+RECIPES = {**translation.RECIPES, **memory.RECIPES}
 
 
 def main() -> None:
     """Run one recipe, or only write the report."""
-    parser = argparse.ArgumentParser(prog="python -m recipes", description=translation.__doc__)
+    about = "\n".join(module.__doc__ or "" for module in (translation, memory))
+    parser = argparse.ArgumentParser(
+        prog="python -m recipes", description=about, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("name", choices=[*RECIPES, "report"])
     parser.add_argument("--minutes", type=float, help="of training, each run")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs"), help="folder for the runs")
     options = parser.parse_args()
     if options.name != "report":
-        recipe, minutes = RECIPES[options.name]
-        minutes = options.minutes or minutes
+        recipe = RECIPES[options.name]
+        minutes = options.minutes or recipe.minutes
         command = f"python -m recipes {options.name} --minutes {minutes:g} --seed {options.seed}"
-        for row in recipe(options.out, minutes, options.seed):
+        for row in recipe.run(options.out, minutes, options.seed):
             report.add(options.name, {**row, "command": command, "seed": options.seed})
             print(json.dumps(row, indent=1), flush=True)
-    print(f"wrote {report.write()}")
+    print(f"wrote {report.write(RECIPES)}")
 
 
 if __name__ == "__main__":

@@ -6,26 +6,29 @@ import json
 import os
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
 
-TITLES = {
-    "multi30k": "Multi30k, English to German",
-    "compare": "What each attention brings: Multi30k, English to German, one budget",
-    "tatoeba": "Tatoeba, English to Chinese",
-}
-NOTES = {
-    "multi30k": "test2016, 1,000 sentences. Published for this model and size: 41.02 BLEU (arXiv 2105.14462), "
-    "lower-cased and on joined subwords; beside it stands our lower-cased figure.",
-    "compare": "The same pairs, vocabulary (6,000 each side), optimiser and minutes for every row; test2016, beam 5. "
-    "Entropy is that of what a produced token reads of the source, in nats: 0 is one word only.",
-    "tatoeba": "The English sentence alone decides which split a pair is in. About a fifth of the Chinese is in "
-    "traditional characters, which costs BLEU.",
-}
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A training, or several, and how their rows are shown."""
+
+    run: Callable[[Path, float, int], Iterator[Row]]
+    """Called with the folder for runs, the minutes of each training and the seed; rows have a name of their own."""
+    minutes: float
+    """Of each training, unless the user says otherwise."""
+    title: str
+    note: str
+    table: Callable[[list[Row]], str]
+    """Markdown of all rows."""
 
 
 def add(recipe: str, row: Mapping[str, Any]) -> None:
@@ -38,21 +41,18 @@ def add(recipe: str, row: Mapping[str, Any]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
-def write() -> Path:
+def write(recipes: Mapping[str, Recipe]) -> Path:
     """Write docs/results.md."""
     text = [
         "# Results",
         "Trainings on real data by `recipes/`, each row with the command that makes it again. The data is not part of "
         "foci: set `FOCI_DATA` to the folder that holds it.",
     ]
-    for recipe, title in TITLES.items():
-        rows = _rows(RESULTS / f"{recipe}.jsonl")
+    for name, recipe in recipes.items():
+        rows = _rows(RESULTS / f"{name}.jsonl")
         if not rows:
             continue
-        text += [f"## {title}", NOTES[recipe], _table(rows)]
-        kinds = ("bleu_signature", "bleu_lower_signature", "chrf_signature")
-        signatures = sorted({row[kind] for row in rows for kind in kinds})
-        text.append("sacrebleu: " + "; ".join(f"`{signature}`" for signature in signatures))
+        text += [f"## {recipe.title}", recipe.note, recipe.table(rows)]
         commands = {f"`{row['command']}`, {row['date']}, {row['machine']}, load average {row['load']}" for row in rows}
         text.append("\n".join(f"- {command}" for command in sorted(commands)))
     target = ROOT / "docs" / "results.md"
@@ -60,20 +60,12 @@ def write() -> Path:
     return target
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
+def _rows(path: Path) -> list[Row]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
-    head = ["model", "BLEU", "BLEU, lower-cased", "chrF", "perplexity", "entropy", "minutes", "epochs", "s / epoch",
-            "tokens/s trained", "tokens/s decoded", "seed"]  # fmt: skip
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for row in rows:
-        entropy = "" if row["alignment_entropy"] is None else f"{row['alignment_entropy']:.2f}"
-        each = f"{60 * row['minutes'] / row['epochs']:.0f}" if row["epochs"] else ""
-        figures = [f"{row[name]:.2f}" for name in ("bleu", "bleu_lower", "chrf", "perplexity")]
-        speeds = [f"{row[f'tokens_per_second_{what}']:,.0f}" for what in ("trained", "decoded")]
-        cells = [row["name"], *figures, entropy, f"{row['minutes']:.1f}", str(row["epochs"]), each, *speeds]
-        cells.append(str(row["seed"]))
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A table."""
+    return "\n".join(
+        ["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *("| " + " | ".join(line) + " |" for line in lines)]
+    )
