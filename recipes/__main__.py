@@ -12,14 +12,14 @@ from pathlib import Path
 
 import torch
 
-from recipes import documents, report, translation
+from recipes import documents, memory, report, translation
 
-RECIPES = {**translation.RECIPES, **documents.RECIPES}
+RECIPES = {**translation.RECIPES, **documents.RECIPES, **memory.RECIPES}
 
 
 def main() -> None:
     """Run one recipe, or only write the report."""
-    about = "\n".join(module.__doc__ or "" for module in (translation, documents))
+    about = "\n".join(module.__doc__ or "" for module in (translation, documents, memory))
     parser = argparse.ArgumentParser(
         prog="python -m recipes", description=about, formatter_class=argparse.RawTextHelpFormatter
     )

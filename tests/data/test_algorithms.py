@@ -180,6 +180,29 @@ def test_lengths_come_from_the_whole_range():
     assert set(lengths) == {2, 3, 4, 5}
 
 
+def test_a_curriculum_grows_one_range_after_the_other():
+    problem = RepeatCopy(min_length=2, max_length=5, min_repeats=2, max_repeats=4)
+    ranges = [
+        (eased.min_length, eased.max_length, eased.min_repeats, eased.max_repeats)
+        for eased in (problem.eased(share) for share in (0, 0.25, 0.5, 0.75, 1))
+    ]
+    assert ranges == [(1, 1, 1, 1), (2, 3, 1, 1), (2, 5, 1, 1), (2, 5, 2, 2), (2, 5, 2, 4)]
+    assert problem.eased(1) == problem
+    assert (Recall().eased(0).max_length, NGrams().eased(0).max_length) == (2, 6)
+
+
+def test_a_stream_with_a_curriculum_ends_as_one_without():
+    def lengths(**options):
+        stream = EpisodeBatches(Copy(max_length=9), batch_size=1, **options)
+        return [(batch.inputs.shape[1] - 1) // 2 for batch in islice(stream, 120)]
+
+    grown, plain = lengths(curriculum=90), lengths()
+    for number, length in enumerate(grown[:90]):
+        assert 1 <= length <= 1 + 8 * number // 90
+    assert max(grown[:90]) == 8
+    assert grown[90:] == plain[90:]
+
+
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_a_stream_goes_on_where_it_was_saved(name):
     def fresh(**options):
@@ -230,6 +253,8 @@ def test_mistakes_are_named():
         EpisodeBatches(Copy(), batch_size=2, rank=2, world_size=2)
     with pytest.raises(ConfigError, match="seed is -1"):
         EpisodeBatches(Copy(), batch_size=2, seed=-1)
+    with pytest.raises(ConfigError, match="curriculum is -1, expected 0 or more"):
+        EpisodeBatches(Copy(), batch_size=2, curriculum=-1)
     state = EpisodeBatches(Copy(), batch_size=2).state_dict()
     with pytest.raises(ConfigError, match="another stream: its problem is Copy"):
         EpisodeBatches(Sort(), batch_size=2).load_state_dict(state)

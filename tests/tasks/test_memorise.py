@@ -10,7 +10,7 @@ import foci_cli
 from foci.data.algorithms import PROBLEMS, cost_bits, wrong_bits
 from foci.errors import ConfigError, ShapeError, UnknownNameError
 from foci.tasks import load
-from foci.tasks.memorise import MemoriseConfig, MemoriseObjective, train
+from foci.tasks.memorise import SETTINGS, MemoriseConfig, MemoriseObjective, train
 from foci.training import read_metrics
 
 SILENT = {"say": lambda text: None}
@@ -20,7 +20,7 @@ def make_config(problem="copy", kind="ntm", data=None, model=None, **training):
     tables = {
         "data": {"problem": problem, "batch_size": 4, "valid_sequences": 3, **(data or {})},
         "model": {"kind": kind, "preset": "tiny", **(model or {})},
-        "training": {"max_steps": 4, "valid_every": 2, **training},
+        "training": {"max_steps": 4, "valid_every": 2, "schedule": "constant", **training},
     }
     return MemoriseConfig.from_table(tables, "test", "")
 
@@ -140,7 +140,8 @@ def test_resuming_gives_the_same_weights_as_one_sitting(model, tmp_path):
     [
         ({"data": {"max_lenght": 3}}, r"test: data\.max_lenght is not known\. Did you mean 'max_length'"),
         ({"data": {"max_length": "long"}}, r"test: data\.max_length is 'long'.*integer"),
-        ({"data": {"batch_size": 0}}, r"test: data\.batch_size is 0, expected a whole number above 0"),
+        ({"data": {"batch_size": 0}}, r"test: data\.batch_size is 0, expected a whole number from 1 on"),
+        ({"data": {"curriculum": -1}}, r"test: data\.curriculum is -1, expected a whole number from 0 on"),
         ({"data": {"problem": "sort", "max_repeats": 3}}, r"data\.max_repeats is not known"),
         ({"data": {"max_length": 1, "min_length": 2}}, r"Copy: max_length is 1, but min_length 2"),
         ({"model": {"num_slot": 3}}, r"test: model\.num_slot is not known\. Did you mean 'num_slots'"),
@@ -163,9 +164,26 @@ def test_unknown_problems_models_and_presets():
 
 
 def test_who_says_when_to_stop_is_taken_at_their_word():
-    assert MemoriseConfig.from_table({}, "test", "").training.max_steps == 10_000
+    assert MemoriseConfig.from_table({}, "test", "").training.max_steps == SETTINGS["copy"].max_steps
     timed = MemoriseConfig.from_table({"training": {"time_limit": 5}}, "test", "").training
-    assert (timed.time_limit, timed.max_steps) == (5, None)
+    assert (timed.time_limit, timed.max_steps, timed.schedule) == (5, None, "constant")
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_each_problem_has_settings_of_its_own_and_the_user_the_last_word(problem):
+    plain = MemoriseConfig.from_table({"data": {"problem": problem}}, "test", "")
+    chosen = (plain.training.max_steps, plain.data.curriculum, plain.model.preset)
+    assert chosen == (SETTINGS[problem].max_steps, SETTINGS[problem].curriculum, SETTINGS[problem].preset)
+    lstm = MemoriseConfig.from_table({"data": {"problem": problem}, "model": {"kind": "lstm"}}, "test", "")
+    assert lstm.model.preset == "base"
+    tables = {
+        "data": {"problem": problem, "curriculum": 7},
+        "model": {"preset": "tiny"},
+        "training": {"max_steps": 11, "schedule": "cosine"},
+    }
+    said = MemoriseConfig.from_table(tables, "test", "")
+    assert (said.data.curriculum, said.model.preset) == (7, "tiny")
+    assert (said.training.max_steps, said.training.schedule) == (11, "cosine")
 
 
 def test_mistakes_with_a_run(run, tmp_path):
@@ -179,6 +197,16 @@ def test_mistakes_with_a_run(run, tmp_path):
     train(make_config(kind="lstm", max_steps=1), tmp_path / "lstm", **SILENT)
     with pytest.raises(ConfigError, match="'lstm' attends to nothing"):
         load(tmp_path / "lstm").trace()
+
+
+def test_the_tape_from_the_command_line(run, tmp_path, capsys):
+    assert foci_cli.main(["show", str(run)]) == 0
+    assert "copy, length 1" in capsys.readouterr().out
+    assert foci_cli.main(["show", str(run), "2", "3", "--png", str(tmp_path / "tape.png")]) == 0
+    assert all((tmp_path / f"tape-{number}.png").read_bytes().startswith(b"\x89PNG") for number in (1, 2))
+    capsys.readouterr()
+    assert foci_cli.main(["show", str(run), "a text"]) == 2
+    assert "takes lengths, as in foci show" in capsys.readouterr().err
 
 
 def test_command_line(run, tmp_path, capsys):

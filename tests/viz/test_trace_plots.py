@@ -252,6 +252,14 @@ def test_a_memory_is_slots_over_steps():
     assert (axes[0].get_ylabel(), axes[0].get_xlabel()) == ("slots", "steps")
 
 
+def test_a_share_of_a_memory_that_was_rounded_to_zero_is_not_drawn_as_masked():
+    weights = np.array([[[1.0, 0.0], [0.5, 0.5]]], np.float32)
+    cells = {"slots": Cells.numbered("slots", 2), "steps": Cells.numbered("steps", 2)}
+    figure = Trace(cells, {"ntm:read": Attention("ntm:read", "slots", "steps", weights)}).plot()
+    assert not np.ma.getmaskarray(panels(figure)[0].images[0].get_array()).any()
+    assert "grey" not in " ".join(axes.get_ylabel() for axes in figure.axes)
+
+
 def test_marginals_are_tags_over_steps_with_their_numbers():
     shares = np.array([[0.9, 0.1], [0.25, 0.75], [0.0, 1.0]], np.float32)
     trace = Trace.from_arrays(shares, Cells("tags", ("NOUN", "VERB"), "tag"), ["a", "b", "c"])

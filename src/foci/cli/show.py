@@ -9,6 +9,7 @@ from typing import Any
 from foci.cli import huggingface
 from foci.errors import CheckpointError, ConfigError, DataError, unknown_name
 from foci.tasks import load
+from foci.tasks.memorise import Memoriser
 from foci.tasks.translate import Search, Translator
 from foci.training import read_config
 from foci.viz.labels import shown
@@ -34,6 +35,7 @@ def show(
     """Show what a prediction looked at: in the terminal, or as files of the kinds that are named.
 
     foci show RUN "a text" …       predict with a trained run
+    foci show RUN 40 …             of memorise: the memory's tape of a sequence of this length, or of its training's
     foci show trace.json           what Trace.save has written
     foci show --hf DIR "a text" …  read with a Hugging Face model on this machine
 
@@ -42,7 +44,7 @@ def show(
     Parameters
     ----------
     what
-        A run's folder and texts; or a saved trace; or, with --hf, texts alone.
+        A run's folder and texts (of memorise: lengths); or a saved trace; or, with --hf, texts alone.
     hf
         The folder of a Hugging Face model with its tokeniser; nothing is downloaded.
     html
@@ -103,6 +105,10 @@ def _traces(what: tuple[str, ...], hf: Path | None, checkpoint: str, beam: int |
     config = read_config(origin)
     if "task" not in config and "model_type" in config:
         raise CheckpointError(f'{origin}: looks like a Hugging Face model. Use: foci show --hf {origin} "your text"')
+    if config.get("task") == "memorise":
+        if beam is not None:
+            raise ConfigError(f"{origin}: --beam means nothing for this kind of run.")
+        return _tapes(origin, texts, checkpoint), len(texts) > 1
     return _predicted(origin, _given(texts, f'{origin} "your text"'), checkpoint, beam), len(texts) > 1
 
 
@@ -131,6 +137,14 @@ def _predicted(run: Path, texts: tuple[str, ...], checkpoint: str, beam: int | N
     if None in traces:
         raise ConfigError(f"{run}: its model keeps no attention that could be shown.")
     return traces
+
+
+def _tapes(run: Path, lengths: tuple[str, ...], checkpoint: str) -> list[Trace]:
+    wrong = [length for length in lengths if not length.isdecimal()]
+    if wrong:
+        raise ConfigError(f"{run} is a run of memorise and takes lengths, as in foci show {run} 40; got {wrong[0]!r}.")
+    memoriser: Memoriser = load(run, checkpoint=checkpoint)
+    return [memoriser.trace(length=int(length)) for length in lengths] or [memoriser.trace()]
 
 
 def _print(trace: Trace, name: str | None, head: int | None, style: str | None, *, apart: bool) -> None:

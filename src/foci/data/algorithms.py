@@ -89,6 +89,20 @@ class Problem(ABC):
         inputs, targets, scored = self._make(chance, rows, length)
         return Episodes(torch.from_numpy(inputs), torch.from_numpy(targets), torch.from_numpy(scored).repeat(rows, 1))
 
+    def eased(self, share: float) -> Problem:
+        """The same with its ranges cut short, ``share`` of the way from the shortest sequences to all of them.
+
+        Ranges grow one after the other: copying is learned before copying often.
+        """
+        sizes = asdict(self)
+        ranges = [name.removeprefix("max_") for name in sizes if name.startswith("max_")]
+        for number, name in enumerate(ranges):
+            least = self.shortest if name == "length" else 1
+            grown = min(max(share * len(ranges) - number, 0.0), 1.0)
+            sizes[f"max_{name}"] = least + int((sizes[f"max_{name}"] - least) * grown)
+            sizes[f"min_{name}"] = min(sizes[f"min_{name}"], sizes[f"max_{name}"])
+        return type(self)(**sizes)
+
     def held_out(
         self, rows: int, *, length: int | None = None, split: str = "test", seed: int = 0, part: int = 0
     ) -> Episodes:
@@ -349,6 +363,7 @@ class EpisodeBatches:
     Arguments:
         problem: what to make.
         batch_size: sequences in a batch, over all processes.
+        curriculum: over how many batches the problem's ranges grow from the shortest there can be; see `Problem.eased`.
         seed: of the stream.
         rank, world_size: which rows of each batch this process gets.
 
@@ -358,20 +373,32 @@ class EpisodeBatches:
         (3, 1)
     """
 
-    def __init__(self, problem: Problem, *, batch_size: int, seed: int = 0, rank: int = 0, world_size: int = 1) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        *,
+        batch_size: int,
+        curriculum: int = 0,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
         check_positive("EpisodeBatches", batch_size=batch_size, world_size=world_size)
-        if seed < 0:
-            raise ConfigError(f"EpisodeBatches: seed is {seed}, expected 0 or more.")
+        for name, value in (("curriculum", curriculum), ("seed", seed)):
+            if value < 0:
+                raise ConfigError(f"EpisodeBatches: {name} is {value}, expected 0 or more.")
         if not 0 <= rank < world_size:
             raise ConfigError(f"EpisodeBatches: rank is {rank}, expected 0 to {world_size - 1}.")
-        self.problem, self.batch_size, self.seed = problem, batch_size, seed
+        self.problem, self.batch_size, self.curriculum, self.seed = problem, batch_size, curriculum, seed
         self.rank, self.world_size = rank, world_size
         self._position = 0
 
     def __iter__(self) -> Iterator[Episodes]:
         while True:
             chance = np.random.default_rng([_TRAIN, self.seed, self._position])
-            batch = self.problem.draw(chance, self.batch_size)
+            ready = self._position >= self.curriculum
+            problem = self.problem if ready else self.problem.eased(self._position / self.curriculum)
+            batch = problem.draw(chance, self.batch_size)
             self._position += 1
             yield Episodes(*(part[self.rank :: self.world_size] for part in batch))
 
@@ -385,7 +412,12 @@ class EpisodeBatches:
         self._position = _whole("EpisodeBatches", state, "position")
 
     def _identity(self) -> dict[str, Any]:
-        return {"seed": self.seed, "batch_size": self.batch_size, "problem": repr(self.problem)}
+        return {
+            "seed": self.seed,
+            "batch_size": self.batch_size,
+            "curriculum": self.curriculum,
+            "problem": repr(self.problem),
+        }
 
 
 def cost_bits(logits: Float[Tensor, "B T O"], episodes: Episodes) -> Float[Tensor, " B"]:

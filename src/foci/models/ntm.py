@@ -31,6 +31,12 @@ PRESETS: dict[str, dict[str, Any]] = {
     "base": {},
     "feed_forward": {"controller": "feed_forward"},
     "many_heads": {"num_read_heads": 4, "num_write_heads": 4},
+    "feed_forward_many_heads": {
+        "controller": "feed_forward",
+        "hidden_dim": 256,
+        "num_read_heads": 4,
+        "num_write_heads": 4,
+    },
     "tiny": {"hidden_dim": 32, "num_slots": 24, "slot_dim": 10},
 }
 BASELINE_PRESETS: dict[str, dict[str, Any]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
@@ -32,6 +32,8 @@ class DataConfig:
     problem: str = "copy"
     batch_size: int = 16
     """Sequences a step, over all processes; all of one length."""
+    curriculum: int = 0
+    """Steps over which the problem grows from its shortest sequences to its full ranges."""
     valid_sequences: int = 100
     """Held-out sequences of each length that decide which checkpoint is the best one."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -39,10 +41,13 @@ class DataConfig:
     @classmethod
     def from_table(cls, table: Mapping[str, Any], origin: str, path: str) -> DataConfig:
         """Keys that are not this table's own are options of the problem."""
-        sizes = {name: table.get(name, getattr(cls, name)) for name in ("batch_size", "valid_sequences")}
+        least = {"batch_size": 1, "curriculum": 0, "valid_sequences": 1}
+        sizes = {name: table.get(name, getattr(cls, name)) for name in least}
         for name, value in sizes.items():
-            if not isinstance(value, int) or value < 1:
-                raise ConfigError(f"{origin}: {path}.{name} is {value!r}, expected a whole number above 0.")
+            if not isinstance(value, int) or value < least[name]:
+                raise ConfigError(
+                    f"{origin}: {path}.{name} is {value!r}, expected a whole number from {least[name]} on."
+                )
         problem = table.get("problem", cls.problem)
         if problem not in PROBLEMS:
             raise unknown_name(f"problem ({origin}: {path}.problem)", problem, PROBLEMS)
@@ -68,6 +73,24 @@ class ModelConfig(configs.ModelChoice):
     preset: str = "base"
 
 
+class Settings(NamedTuple):
+    """What a problem is best learned with, as far as it was tried (docs/memory.md), where the user says nothing."""
+
+    max_steps: int
+    curriculum: int
+    preset: str = "base"
+    """Of a Neural Turing Machine."""
+
+
+SETTINGS = {
+    "copy": Settings(6000, curriculum=3000, preset="feed_forward"),
+    "repeat_copy": Settings(16_000, curriculum=5000),
+    "recall": Settings(10_000, curriculum=2000, preset="feed_forward_many_heads"),
+    "ngrams": Settings(2000, curriculum=1500),
+    "sort": Settings(6000, curriculum=2500, preset="many_heads"),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class MemoriseConfig:
     """Everything about a training on one of the problems."""
@@ -77,19 +100,36 @@ class MemoriseConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     training: TrainingOptions = field(
         default_factory=lambda: TrainingOptions(
-            max_steps=10_000, learning_rate=1e-3, betas=(0.9, 0.99), epsilon=1e-8, valid_every=500
+            max_steps=10_000,
+            learning_rate=3e-3,
+            betas=(0.9, 0.99),
+            epsilon=1e-8,
+            schedule="linear",
+            final_rate=0.02,
+            valid_every=500,
         )
     )
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any], origin: str, path: str) -> MemoriseConfig:
-        """What is not set of the training comes from the defaults above."""
+        """What is not set comes from the problem's `SETTINGS`, and else from the defaults above."""
         configs.check_names(table, ("task", "data", "model", "training"), origin, path)
         configs.check_task(table, "memorise", origin)
+        data, model, training = (dict(table.get(name, {})) for name in ("data", "model", "training"))
+        settings = SETTINGS.get(data.get("problem", DataConfig.problem))
+        if settings is not None:  # a problem that is not known is told below
+            data = {"curriculum": settings.curriculum, **data}
+            if model.get("kind", ModelConfig.kind) == "ntm":
+                model = {"preset": settings.preset, **model}
+        defaults = cls().training if settings is None else replace(cls().training, max_steps=settings.max_steps)
+        if model.get("kind") == "lstm":
+            defaults = replace(defaults, learning_rate=1e-3)  # the usual one; 3e-3 is for the machine
+        if training.get("max_steps") is None and training.get("time_limit") is not None:
+            defaults = replace(defaults, schedule="constant")  # nobody knows at which step time will be up
         return cls(
-            data=DataConfig.from_table(table.get("data", {}), origin, "data"),
-            model=ModelConfig.from_table(table.get("model", {}), origin, "model"),
-            training=configs.training_options(cls().training, table.get("training", {}), origin),
+            data=DataConfig.from_table(data, origin, "data"),
+            model=ModelConfig.from_table(model, origin, "model"),
+            training=configs.training_options(defaults, training, origin),
         )
 
 
@@ -137,7 +177,7 @@ class MemoriseObjective:
         return Loss(total, batch.scored.sum() * batch.targets.shape[-1])
 
     def validate(self, model: nn.Module) -> dict[str, float]:
-        """Bits and wrong bits a sequence, averaged over the lengths; "loss" is the former."""
+        """Bits a sequence ("loss"), wrong bits, and of how many, averaged over the lengths."""
         least, most = self.problem.min_length, self.problem.max_length
         rows = [
             judge(model, self.problem, length, sequences=self.sequences, split="valid", seed=self.seed)
@@ -146,6 +186,7 @@ class MemoriseObjective:
         return {
             "loss": sum(row.bits for row in rows) / len(rows),
             "wrong_bits": sum(row.wrong_bits for row in rows) / len(rows),
+            "of_bits": sum(row.of_bits for row in rows) / len(rows),
         }
 
 
@@ -195,6 +236,7 @@ def train(config: MemoriseConfig, out: str | Path, *, resume: bool = False, say:
             batches = EpisodeBatches(
                 problem,
                 batch_size=config.data.batch_size,
+                curriculum=config.data.curriculum,
                 seed=seed,
                 rank=fabric.global_rank,
                 world_size=fabric.world_size,

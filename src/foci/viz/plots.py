@@ -114,6 +114,8 @@ def _memory(trace: Trace, spell: canvas.Spelling) -> Figure:
         raise ConfigError("plot: view 'memory' needs attentions of one memory over the same steps.")
     panels = [tape.kind + (f", head {head}" if tape.heads > 1 else "") for tape in tapes for head in range(tape.heads)]
     stack = np.stack([tape.dense(head).T for tape in tapes for head in range(tape.heads)])
+    # No slot is ever out of reach: a share of exactly 0 is a tiny one that was rounded, and is not drawn as masked.
+    stack = np.maximum(stack, np.finfo(stack.dtype).tiny)
     steps, slots = trace.cells[one.target], trace.cells[one.source]
     labels = Labels(slots.labels, steps.labels, panels, row_axis=slots.title, column_axis=steps.title).spelt(spell)
     return draw(stack, labels, right_to_left=steps.right_to_left)

@@ -1,0 +1,87 @@
+"""`python -m recipes.soak [--sequences N] [--seeds S] [--problem P …]`: does a long training stay finite?
+
+Trains on every problem of memorise with several seeds. The training stops at the first loss or gradient that is not
+finite; here every line of the metrics is looked at too, and the weights that are left. All lengths are drawn from the
+start. Rows are kept in recipes/results/soak.jsonl. What was stopped goes on when the same command is given again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+
+from foci.data.algorithms import PROBLEMS
+from foci.errors import TrainingError
+from foci.tasks import load
+from foci.tasks.memorise import MemoriseConfig, train
+from foci.training import read_metrics
+from recipes import report
+
+BATCH = 100
+"""Sequences a step."""
+
+
+def main() -> None:
+    """Train, and print a table."""
+    parser = argparse.ArgumentParser(prog="python -m recipes.soak", description=__doc__)
+    parser.add_argument("--sequences", type=int, default=100_000, help="of each training")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--problem", action="append", choices=[*PROBLEMS], help="all of them unless given")
+    parser.add_argument("--out", type=Path, default=Path("runs"), help="folder for the runs")
+    options = parser.parse_args()
+    rows = []
+    for seed in range(options.seeds):
+        for problem in options.problem or PROBLEMS:
+            row = soak(problem, options.sequences, seed, options.out)
+            command = f"python -m recipes.soak --sequences {options.sequences} --seeds {options.seeds}"
+            report.add("soak", {**row, "command": command})
+            rows.append(row)
+    print(table(rows))
+
+
+def soak(problem: str, sequences: int, seed: int, out: Path) -> report.Row:
+    """Train once; gives what the losses and gradients were, and whether all of them were numbers."""
+    folder = out / f"soak-{problem}-{seed}"
+    tables = {
+        "data": {"problem": problem, "batch_size": BATCH, "curriculum": 0, "valid_sequences": 20},
+        "training": {"max_steps": max(1, sequences // BATCH), "valid_every": 500, "seed": seed, "metrics_every": 1},
+    }
+    stopped = ""
+    try:
+        train(MemoriseConfig.from_table(tables, "soak", ""), folder, resume=(folder / "config.json").exists())
+    except TrainingError as error:
+        stopped = str(error)
+    lines = [line for line in read_metrics(folder / "metrics.jsonl") if line["kind"] == "train"]
+    losses, norms = ([line[name] for line in lines] for name in ("loss", "gradient_norm"))
+    weights = [] if stopped else load(folder, checkpoint="last").model.parameters()
+    return {
+        "name": problem,
+        "seed": seed,
+        "sequences": len(lines) * BATCH,
+        "finite": not stopped
+        and all(map(math.isfinite, [*losses, *norms]))
+        and all(bool(weight.isfinite().all()) for weight in weights),
+        "stopped": stopped,
+        "first_loss": losses[0] if losses else None,
+        "last_loss": losses[-1] if losses else None,
+        "longest_gradient": max(norms, default=None),
+    }
+
+
+def table(rows: list[report.Row]) -> str:
+    """Markdown."""
+    head = ["problem", "seed", "sequences", "finite", "first loss", "last loss", "longest gradient"]
+    figures = ("first_loss", "last_loss", "longest_gradient")
+    return report.markdown(
+        head,
+        [
+            [row["name"], str(row["seed"]), f"{row['sequences']:,}", "yes" if row["finite"] else row["stopped"] or "no"]
+            + ["" if row[name] is None else f"{row[name]:.4g}" for name in figures]
+            for row in rows
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()

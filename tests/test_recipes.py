@@ -1,0 +1,118 @@
+"""The recipes: every row is kept and shown, a run that does not learn gives way to another seed, soaks notice NaN."""
+
+import json
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from foci.models import ntm
+from foci.tasks.memorise import DataConfig
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def recipes(monkeypatch, tmp_path):
+    """The recipes' modules, which write into a folder of the test's."""
+    monkeypatch.syspath_prepend(str(ROOT))
+    from recipes import __main__ as program
+    from recipes import memory, report, soak
+
+    monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(report, "ROOT", tmp_path)
+    (tmp_path / "docs" / "images").mkdir(parents=True)
+    monkeypatch.setattr(memory, "RUNS", [("copy", "ntm"), ("copy", "lstm")])
+    return program, memory, report, soak
+
+
+@pytest.fixture
+def quick(recipes, monkeypatch):
+    """A problem that takes no time."""
+    _, memory, *_ = recipes
+    monkeypatch.setitem(memory.SETTINGS, "copy", memory.SETTINGS["copy"]._replace(max_steps=3, preset="tiny"))
+    monkeypatch.setitem(memory.LENGTHS, "copy", (2, 30))
+    monkeypatch.setattr(memory, "JUDGED", 3)
+    monkeypatch.setattr(memory, "SHOWN", 3)
+    monkeypatch.setattr(DataConfig, "valid_sequences", 3)
+    monkeypatch.setitem(ntm.BASELINE_PRESETS, "base", ntm.BASELINE_PRESETS["tiny"])
+    return recipes
+
+
+def run(program, monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["recipes", *map(str, arguments)])
+    program.main()
+
+
+def test_a_row_for_each_model_and_every_length(quick, monkeypatch, tmp_path, capsys):
+    program, memory, report, _ = quick
+    monkeypatch.setattr(memory, "_has_begun", lambda problem, summary: True)
+    for _ in range(2):  # the second time there is nothing left to train, and rows take the place of older ones
+        run(program, monkeypatch, "memorise", "--out", tmp_path / "runs", "--seed", 5)
+    rows = [json.loads(line) for line in (report.RESULTS / "memorise.jsonl").read_text().splitlines()]
+    assert [(row["name"], row["seed"], row["steps"]) for row in rows] == [("copy, ntm", 5, 3), ("copy, lstm", 5, 3)]
+    assert [at["length"] for at in rows[0]["lengths"]] == [2, 30]
+    assert [at["sequences"] for at in rows[0]["lengths"]] == [3, 3]
+    assert rows[0]["seeds_tried"] == 1
+    text = (tmp_path / "docs" / "results.md").read_text()
+    assert "30 (beyond training)" in text
+    assert "python -m recipes memorise --minutes" in text
+    wrong = rows[1]["lengths"][1]["wrong_bits"]
+    assert f"|  |  | 30 (beyond training) | {wrong:.2f} | 240 |" in text
+
+
+def test_a_seed_that_does_not_learn_gives_way_to_another(quick, monkeypatch, tmp_path):
+    _, memory, *_ = quick
+    row = memory._run("copy", "ntm", tmp_path, 5.0, 2)
+    assert row["seeds_tried"] == memory.SEEDS
+    assert row["minutes_of_other_seeds"] > 0
+    assert sorted(folder.name for folder in tmp_path.glob("memorise-*")) == [
+        f"memorise-copy-ntm-{s}" for s in (2, 3, 4)
+    ]
+
+
+def test_who_stops_one_training_stops_the_recipe(quick, monkeypatch, tmp_path):
+    _, memory, *_ = quick
+    whole = memory.train
+    monkeypatch.setattr(
+        memory, "train", lambda *given, **options: replace(whole(*given, **options), reason="interrupted")
+    )
+    with pytest.raises(SystemExit):
+        memory._run("copy", "ntm", tmp_path, 5.0, 0)
+    assert len(list(tmp_path.glob("memorise-*"))) == 1
+
+
+def test_a_soak_tells_of_every_step(recipes, quick, monkeypatch, tmp_path, capsys):
+    *_, report, soak = recipes
+    monkeypatch.setattr(soak, "BATCH", 4)
+    run(soak, monkeypatch, "--sequences", 12, "--seeds", 1, "--problem", "copy", "--out", tmp_path)
+    (row,) = [json.loads(line) for line in (report.RESULTS / "soak.jsonl").read_text().splitlines()]
+    assert (row["name"], row["seed"], row["sequences"], row["finite"]) == ("copy", 0, 12, True)
+    assert row["first_loss"] == pytest.approx(math.log(2), abs=0.05)
+    assert "| copy | 0 | 12 | yes |" in capsys.readouterr().out
+
+
+def test_a_soak_notices_what_is_not_a_number(recipes, quick, monkeypatch, tmp_path):
+    *_, soak = recipes
+    broken = torch.nn.functional.binary_cross_entropy_with_logits
+    calls = []
+
+    def loss(*arguments, **options):
+        calls.append(1)
+        return broken(*arguments, **options) * (math.nan if len(calls) == 2 else 1.0)
+
+    monkeypatch.setattr("foci.tasks.memorise.F.binary_cross_entropy_with_logits", loss)
+    monkeypatch.setattr(soak, "BATCH", 4)
+    row = soak.soak("copy", 12, 0, tmp_path)
+    assert row["finite"] is False
+    assert "the loss is nan" in row["stopped"]
+    assert row["sequences"] == 4
+
+
+def test_other_recipes_stay_in_the_report(recipes):
+    program, *_ = recipes
+    assert [*program.RECIPES] == ["multi30k", "compare", "tatoeba", "memorise"]
+    assert all(recipe.title and recipe.note and recipe.minutes > 0 for recipe in program.RECIPES.values())
