@@ -53,11 +53,18 @@ def write(recipes: Mapping[str, Recipe]) -> Path:
         if not rows:
             continue
         text += [f"## {recipe.title}", recipe.note, recipe.table(rows)]
-        commands = {f"`{row['command']}`, {row['date']}, {row['machine']}, load average {row['load']}" for row in rows}
-        text.append("\n".join(f"- {command}" for command in sorted(commands)))
+        text.append(_commands(rows))
     target = ROOT / "docs" / "results.md"
     target.write_text("\n\n".join(text) + "\n", encoding="utf-8")
     return target
+
+
+def _commands(rows: list[Row]) -> str:
+    """What was typed, when and where, and how busy the machine was."""
+    loads: dict[str, list[float]] = {}
+    for row in rows:
+        loads.setdefault(f"`{row['command']}`, {row['date']}, {row['machine']}", []).append(row["load"])
+    return "\n".join(f"- {told}, load average {min(some)} to {max(some)}" for told, some in sorted(loads.items()))
 
 
 def _rows(path: Path) -> list[Row]:
