@@ -184,11 +184,11 @@ def test_a_curriculum_grows_one_range_after_the_other():
     problem = RepeatCopy(min_length=2, max_length=5, min_repeats=2, max_repeats=4)
     ranges = [
         (eased.min_length, eased.max_length, eased.min_repeats, eased.max_repeats)
-        for eased in (problem.eased(share) for share in (0, 0.25, 0.5, 0.75, 1))
+        for eased in (problem.eased(share) for share in (0.0, 0.25, 0.5, 0.75, 1.0))
     ]
     assert ranges == [(1, 1, 1, 1), (2, 3, 1, 1), (2, 5, 1, 1), (2, 5, 2, 2), (2, 5, 2, 4)]
-    assert problem.eased(1) == problem
-    assert (Recall().eased(0).max_length, NGrams().eased(0).max_length) == (2, 6)
+    assert problem.eased(1.0) == problem
+    assert (Recall().eased(0.0).max_length, NGrams().eased(0.0).max_length) == (2, 6)
 
 
 def test_a_stream_with_a_curriculum_ends_as_one_without():

@@ -60,7 +60,11 @@ class DecoderSteps:
     """
 
     def __init__(
-        self, embedding: TokenEmbedding, layers: Sequence[DecoderLayer], norm: nn.Module, output: nn.Linear
+        self,
+        embedding: TokenEmbedding,
+        layers: Sequence[DecoderLayer],
+        norm: nn.Module,
+        output: nn.Linear | QuantisedLinear,
     ) -> None:
         self._embedding = embedding
         self._decoder = layers
