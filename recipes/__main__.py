@@ -35,6 +35,7 @@ def main() -> None:
         recipe = RECIPES[options.name]
         minutes = options.minutes or recipe.minutes
         command = f"python -m recipes {options.name} --minutes {minutes:g} --seed {options.seed}"
+        command += f" --threads {options.threads}" if options.threads else ""
         for row in recipe.run(options.out, minutes, options.seed):
             report.add(options.name, {"seed": options.seed, **row, "command": command})
             print(json.dumps(row, indent=1), flush=True)
