@@ -173,9 +173,9 @@ RECIPES = {
         minutes=15,
         title="BBC news: what the hierarchy brings",
         note=f"Five classes; duplicates are left out before the parts are drawn. {_KEPT_OUT} ± is the standard "
-        "deviation over seeds, which change the model and the order of the documents, not which are judged. These settings "
-        "are the second: with fewer steps, and its checkpoint chosen by accuracy, the hierarchy had 96.7 % of the same "
-        "documents.",
+        "deviation over seeds, which change the model and the order of the documents, not which are judged. These "
+        "settings are the second: with fewer steps, and its checkpoint chosen by accuracy, the hierarchy had 96.7 % of "
+        "the same documents.",
         table=_table,
     ),
     "planted": Recipe(
