@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 import foci_cli
-from foci.data import BOS, Pair
+from foci.data import BOS, PAD, Pair, PairExamples, TokenBatches
 from foci.errors import CheckpointError, ConfigError, DataError, UnknownNameError
 from foci.tasks import load
-from foci.tasks.translate import Search, TranslateConfig, train
+from foci.tasks.translate import Search, TranslateConfig, TranslationObjective, train
 
 WORDS = ["red", "blue", "green", "one", "two", "three", "four", "five", "house", "tree"]
 FOREIGN = ["rot", "blau", "grün", "eins", "zwei", "drei", "vier", "fünf", "Haus", "Baum"]
@@ -231,3 +232,22 @@ def test_a_stream_is_read_from_disk_epoch_after_epoch_and_resumed_where_it_was(t
         train(make_config({**data, "max_length": 200}), tmp_path / "no", say=lambda text: None)
     with pytest.raises(DataError, match="no sentence pair has at most"):
         train(make_config({**data, "max_length": 3}), tmp_path / "no", say=lambda text: None)
+
+
+def test_the_loss_is_label_smoothed_and_the_judgement_is_not(run):
+    translator = load(run)
+    pairs = [Pair("one red house", "Haus rot eins"), Pair("two", "zwei")]
+    batches = TokenBatches(PairExamples.encode(pairs, translator.source, translator.target), max_tokens=99)
+    objective = TranslationObjective(translator.model, batches, 0.2)
+    (batch,) = batches.epoch(0)
+    logits = translator.model(batch.source, batch.source_valid, batch.target[:, :-1]).logits.transpose(1, 2)
+    smoothed, plain = (
+        F.cross_entropy(logits, batch.target[:, 1:], ignore_index=PAD, reduction="sum", label_smoothing=share)
+        for share in (0.2, 0.0)
+    )
+    found = objective.loss(batch)
+    assert int(found.count) == 6  # four words and two ends
+    torch.testing.assert_close(found.total, smoothed)
+    with torch.no_grad():
+        assert objective.validate(translator.model)["loss"] == pytest.approx(plain.item() / 6, rel=1e-4)
+    assert smoothed.item() > 1.1 * plain.item()
