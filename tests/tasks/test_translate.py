@@ -251,3 +251,13 @@ def test_the_loss_is_label_smoothed_and_the_judgement_is_not(run):
     with torch.no_grad():
         assert objective.validate(translator.model)["loss"] == pytest.approx(plain.item() / 6, rel=1e-4)
     assert smoothed.item() > 1.1 * plain.item()
+
+
+@pytest.mark.parametrize("kind", ["transformer", "rnn", "conv"])
+def test_a_wrong_option_of_the_model_leaves_no_folder(tmp_path, kind, capsys):
+    data = write_corpus(tmp_path)
+    wrong = {"transformer": "focus=sliding_window", "rnn": "score=dott", "conv": "encoder_layers=[]"}[kind]
+    given = ["--source", data["source"], "--target", data["target"], "--model", kind, "--set", f"model.{wrong}"]
+    assert foci_cli.main(["train", "translate", *given, "--out", str(tmp_path / "run")]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("foci: ")
+    assert not (tmp_path / "run").exists()

@@ -108,6 +108,8 @@ def train(config: TranslateConfig, out: str | Path, *, resume: bool = False, say
         tell: Say = say if main else (lambda text: None)
         # The data is read first: what is wrong with it must be told before a folder is made.
         corpora = read_corpora(config.data, config.training.seed, tell)
+        with torch.device("meta"):  # so must be what is wrong with the model; its vocabularies come later
+            config.model.build(8, 8)
         hint = f"foci train translate --resume --out {out}"
         with RunFolder(out, asdict(config), resume=resume, main=main, resume_hint=hint, say=tell) as run:
             if main and not all((out / name).exists() for name in TOKENISER_FILES):
