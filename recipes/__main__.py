@@ -1,6 +1,7 @@
 """`python -m recipes NAME [--minutes M] [--seed S] [--out runs]`: train on real data, and note what came of it.
 
-Rows are kept in recipes/results/NAME.jsonl; docs/results.md is written anew from all of them. A run that was stopped
+`torchrun --nproc-per-node 2 -m recipes NAME --threads 1` shares the training of translators among two processes, which
+on a small model does more than two threads. Rows are kept in recipes/results/NAME.jsonl; docs/results.md is written anew from all of them. A run that was stopped
 goes on when the same command is given again.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from pathlib import Path
 
 import torch
@@ -29,17 +31,23 @@ def main() -> None:
     parser.add_argument("--threads", type=int, help="of torch; all cores unless given")
     parser.add_argument("--out", type=Path, default=Path("runs"), help="folder for the runs")
     options = parser.parse_args()
+    is_first = os.environ.get("RANK", "0") == "0"
     if options.threads:
         torch.set_num_threads(options.threads)
     if options.name != "report":
         recipe = RECIPES[options.name]
         minutes = options.minutes or recipe.minutes
-        command = f"python -m recipes {options.name} --minutes {minutes:g} --seed {options.seed}"
+        processes = int(os.environ.get("WORLD_SIZE", "1"))
+        command = "python" if processes == 1 else f"torchrun --nproc-per-node {processes}"
+        command += f" -m recipes {options.name} --minutes {minutes:g} --seed {options.seed}"
         command += f" --threads {options.threads}" if options.threads else ""
         for row in recipe.run(options.out, minutes, options.seed):
+            if not is_first:
+                continue
             report.add(options.name, {"seed": options.seed, **row, "command": command})
             print(json.dumps(row, indent=1), flush=True)
-    print(f"wrote {report.write(RECIPES)}")
+    if is_first:
+        print(f"wrote {report.write(RECIPES)}")
 
 
 if __name__ == "__main__":

@@ -15,13 +15,13 @@ def bench(
 ) -> None:
     """Measure foci against its real peers and write docs/benchmarks.md.
 
-    The first run installs the peers (Keras, x-transformers, transformers, pytorch-crf and others) into an environment
-    of their own, benchmarks/.venv. Results are checked for equality before anything is timed.
+    The first run installs the peers (Keras, x-transformers, transformers, CTranslate2, pytorch-crf and others) into an
+    environment of their own, benchmarks/.venv. Results are checked for equality before anything is timed.
 
     Parameters
     ----------
     groups
-        additive, heads, weights, window, alibi, crf, ntm or curves; all of them unless given.
+        additive, heads, weights, window, alibi, crf, ntm, decode or curves; all of them unless given.
     quick
         Fewer and smaller cases, in two minutes; the report is written beside the results, in benchmarks/results/quick.
     threads
