@@ -29,7 +29,7 @@ MULTI30K_TRANSFORMER: dict[str, Any] = {
     "label_smoothing": 0.1,
     "data": {"max_tokens": 4096},
     "training": {
-        "max_steps": 7000,
+        "max_steps": 5600,
         "learning_rate": 4e-3,
         "schedule": "cosine",
         "warmup": 800,

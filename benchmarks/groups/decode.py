@@ -4,7 +4,9 @@ A Transformer with random weights, the same for both sides, translates sentences
 and `tiny`, batch 1 and 32, greedy search and a beam of 5), the encoder included. Greedy searches must give the same
 tokens, beams the same best score; in 8-bit integers, where both sides round differently, the same lengths. The goals
 against CTranslate2 are those of a prototype of `base`: 0.68, 0.72, 1.41 and 1.01 of its speed in float32, and 1.66,
-2.19, 3.95 and 2.35 of its float32 speed with our 8-bit layers.
+2.19, 3.95 and 2.35 of its float32 speed with our 8-bit layers. They come from another machine, on which its own 8-bit
+layers gave it 1.73, 1.41, 3.60 and 2.42 of its float32 speed; how much a processor gains by 8 bits depends on its
+instructions, so the rows `int8`, where both sides have them, say more: the prototype had 0.96, 1.55, 1.10 and 0.97.
 """
 
 from __future__ import annotations
