@@ -205,3 +205,11 @@ def test_only_one_openmp_library_is_loaded(compiler, fresh):
     ctypes.CDLL(str(build.build(fresh)))
     loaded = {line.split()[-1] for line in maps.read_text().splitlines() if "libgomp" in line}
     assert len(loaded) <= 1
+
+
+def test_a_changed_header_is_compiled_anew(compiler, monkeypatch, tmp_path):
+    monkeypatch.setattr(build, "_FOLDER", tmp_path)
+    (tmp_path / "a.cpp").write_text('#include "b.h"\nextern "C" int foci_number() { return NUMBER; }\n')
+    for number in (2, 3):
+        (tmp_path / "b.h").write_text(f"#define NUMBER {number}\n")
+        assert ctypes.CDLL(str(build.build(tmp_path / "cache"))).foci_number() == number

@@ -125,7 +125,24 @@ class Problem(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Copy(Problem):
+class _BitVectors(Problem):
+    """Vectors of ``width`` random bits, and one more channel: a delimiter, a number of copies or a priority."""
+
+    width: int = 8
+
+    @property
+    def input_dim(self) -> int:
+        """The bits and the other channel."""
+        return self.width + 1
+
+    @property
+    def output_dim(self) -> int:
+        """The bits."""
+        return self.width
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copy(_BitVectors):
     """Vectors of random bits, then a delimiter on a channel of its own; then, unprompted, the vectors again.
 
     Example:
@@ -140,17 +157,6 @@ class Copy(Problem):
 
     min_length: int = 1
     max_length: int = 20
-    width: int = 8
-
-    @property
-    def input_dim(self) -> int:
-        """The bits and the delimiter."""
-        return self.width + 1
-
-    @property
-    def output_dim(self) -> int:
-        """The bits."""
-        return self.width
 
     def _make(self, chance: np.random.Generator, rows: int, length: int) -> tuple[Bits, Bits, NDArray[np.bool_]]:
         bits = _bits(chance, rows, length, self.width)
@@ -163,19 +169,13 @@ class Copy(Problem):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepeatCopy(Problem):
+class RepeatCopy(_BitVectors):
     """Vectors, then on a channel of its own how often to copy them; wanted are the copies, then an end marker."""
 
     min_length: int = 1
     max_length: int = 10
     min_repeats: int = 1
     max_repeats: int = 10
-    width: int = 8
-
-    @property
-    def input_dim(self) -> int:
-        """The bits and the number of copies."""
-        return self.width + 1
 
     @property
     def output_dim(self) -> int:
@@ -314,7 +314,7 @@ class NGrams(Problem):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sort(Problem):
+class Sort(_BitVectors):
     """Vectors, each with its priority from −1 to 1 on a channel of its own; wanted are the highest, highest first.
 
     Of 20 vectors 16 are wanted, of others as large a share.
@@ -322,17 +322,6 @@ class Sort(Problem):
 
     min_length: int = 20
     max_length: int = 20
-    width: int = 8
-
-    @property
-    def input_dim(self) -> int:
-        """The bits and the priority."""
-        return self.width + 1
-
-    @property
-    def output_dim(self) -> int:
-        """The bits."""
-        return self.width
 
     def _make(self, chance: np.random.Generator, rows: int, length: int) -> tuple[Bits, Bits, NDArray[np.bool_]]:
         wanted = math.ceil(length * 4 / 5)

@@ -19,15 +19,9 @@
 #include <omp.h>
 #endif
 
-namespace {
+#include "floats.h"
 
-#ifdef __AVX512F__
-constexpr int64_t LANES = 16;
-#else
-constexpr int64_t LANES = 8;
-#endif
-typedef float Vector __attribute__((vector_size(LANES * sizeof(float))));
-typedef int32_t Integers __attribute__((vector_size(LANES * sizeof(float))));
+namespace {
 
 constexpr int64_t CELL = 16;          // prepared rows are padded to whole cache lines
 constexpr float LIMIT = 40.0f;        // e^{2·40} = 5.5e34 and its inverse are normal float32 numbers
@@ -36,14 +30,6 @@ constexpr int64_t TILE = 8;           // keys that one query is scored against a
 constexpr int64_t ROWS = 128;         // queries prepared at a time
 constexpr int64_t SLICE = 512;        // entries of a, at most, that one task of the backward takes
 constexpr int64_t KEYS = 64;          // keys prepared at a time: they stay in the second-level cache
-
-Vector all(float x) { return x - Vector{}; }
-
-Vector load(const float* from) {
-    Vector x;
-    std::memcpy(&x, from, sizeof x);
-    return x;
-}
 
 void store(float* to, Vector x) { std::memcpy(to, &x, sizeof x); }
 
@@ -65,23 +51,6 @@ float sum_lanes(Vector x) {
     for (int64_t width = LANES / 2; width; width /= 2)
         for (int64_t l = 0; l < width; l++) sums[l] += sums[l + width];
     return sums[0];
-}
-
-// e^x to about one unit in the last place, for |x| ≤ 2·LIMIT.
-Vector exponential(Vector x) {
-    const Vector shift = all(0x1.8p23f);  // adding it rounds to a whole number, kept in the low bits
-    const Vector shifted = x * all(1.44269504f) + shift;
-    const Vector n = shifted - shift;
-    const Vector f = (x - n * all(0.693359375f)) + n * all(2.12194440e-4f);  // x − n·ln 2, ln 2 in two parts
-    Vector p = all(1.0f / 5040);
-    p = p * f + all(1.0f / 720);
-    p = p * f + all(1.0f / 120);
-    p = p * f + all(1.0f / 24);
-    p = p * f + all(1.0f / 6);
-    p = p * f + all(0.5f);
-    p = p * f + all(1.0f);
-    p = p * f + all(1.0f);
-    return (Vector)((Integers)p + ((Integers)shifted << 23));
 }
 
 // 1 / (1 + e^{2(a+b)}) of the sum itself, for wild rows; NaN stays NaN.

@@ -139,7 +139,7 @@ def build(cache: Path) -> Path:
     compiler = _find_compiler()
     sources = sorted(_FOLDER.glob("*.cpp"))
     openmp = _torch_openmp()
-    target = cache / f"kernels-{_fingerprint(compiler, sources, openmp)}.so"
+    target = cache / f"kernels-{_fingerprint(compiler, [*sources, *sorted(_FOLDER.glob('*.h'))], openmp)}.so"
     if _loads(target):
         return target
     try:
