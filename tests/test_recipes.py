@@ -64,6 +64,20 @@ def test_a_row_for_each_model_and_every_length(quick, monkeypatch, tmp_path, cap
     assert f"|  |  | 30 (beyond training) | {wrong:.2f} | 240 |" in text
 
 
+def test_under_torchrun_the_first_process_alone_notes_rows(recipes, monkeypatch, tmp_path):
+    program, _, report, _ = recipes
+    recipe = report.Recipe(lambda out, minutes, seed: iter([{"name": "a"}]), 2.0, "A", "", lambda rows: "a table")
+    monkeypatch.setitem(program.RECIPES, "memorise", recipe)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    run(program, monkeypatch, "memorise")
+    assert not report.RESULTS.exists()
+    assert not (tmp_path / "docs" / "results.md").exists()
+    monkeypatch.setenv("RANK", "0")
+    run(program, monkeypatch, "memorise")
+    assert "`torchrun --nproc-per-node 2 -m recipes memorise --minutes 2" in (tmp_path / "docs/results.md").read_text()
+
+
 def test_a_seed_that_does_not_learn_gives_way_to_another(quick, monkeypatch, tmp_path):
     _, memory, *_ = quick
     row = memory._run("copy", "ntm", tmp_path, 5.0, 2)
