@@ -28,6 +28,7 @@ def main() -> None:
     parser.add_argument("name", choices=[*RECIPES, "report"])
     parser.add_argument("--minutes", type=float, help="of training, each run")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", action="append", metavar="ROW", help="train this row; may be given several times")
     parser.add_argument("--threads", type=int, help="of torch; all cores unless given")
     parser.add_argument("--out", type=Path, default=Path("runs"), help="folder for the runs")
     options = parser.parse_args()
@@ -41,11 +42,19 @@ def main() -> None:
         command = "python" if processes == 1 else f"torchrun --nproc-per-node {processes}"
         command += f" -m recipes {options.name} --minutes {minutes:g} --seed {options.seed}"
         command += f" --threads {options.threads}" if options.threads else ""
-        for row in recipe.run(options.out, minutes, options.seed):
-            if not is_first:
+        jobs = list(recipe.jobs(options.out, minutes, options.seed))
+        names = list(dict.fromkeys(job.name for job in jobs))
+        for name in set(options.only or []) - set(names):
+            parser.error(f"{options.name} has no row {name!r}; it has {', '.join(map(repr, names))}")
+        for job in jobs:
+            if options.only and job.name not in options.only:
                 continue
-            report.add(options.name, {"seed": options.seed, **row, "command": command})
-            print(json.dumps(row, indent=1), flush=True)
+            row = job.run()
+            if is_first:
+                report.add(options.name, {"seed": options.seed, **row, "name": job.name, "command": command})
+                print(json.dumps(row, indent=1), flush=True)
+        if is_first and recipe.draw is not None:
+            recipe.draw(report.rows_of(options.name))
     if is_first:
         print(f"wrote {report.write(RECIPES)}")
 

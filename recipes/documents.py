@@ -11,6 +11,7 @@ import sys
 import tarfile
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -20,7 +21,7 @@ from foci.tasks import load
 from foci.tasks.classify import Classifier, ClassifyConfig, train
 from foci.training import Summary
 from recipes import data
-from recipes.report import Recipe, Row, markdown
+from recipes.report import Job, Recipe, Row, markdown
 
 SEEDS = 3
 MODELS = {
@@ -62,27 +63,29 @@ PLANTED: dict[str, Any] = {
 }
 
 
-def reviews(out: Path, minutes: float, seed: int) -> Iterator[Row]:
-    """One row."""
-    yield _run("hierarchical", REVIEWS, out / f"reviews-{seed}", minutes, seed)
+def reviews(out: Path, minutes: float, seed: int) -> Iterator[Job]:
+    """One training."""
+    yield Job("hierarchical", partial(_run, "hierarchical", REVIEWS, out / f"reviews-{seed}", minutes, seed))
 
 
-def bbc(out: Path, minutes: float, seed: int) -> Iterator[Row]:
-    """A row for each way of pooling and each of three seeds; the documents of each part are the same for all."""
+def bbc(out: Path, minutes: float, seed: int) -> Iterator[Job]:
+    """A training for each way of pooling and each of three seeds; the documents of each part are the same for all."""
     tables = {**BBC, "data": {**BBC["data"], "path": str(_bbc_folder(out))}}
     for number in range(seed, seed + SEEDS):
         for pooling in POOLINGS:
-            row = _run(pooling, tables, out / f"bbc-{pooling}-{number}", minutes, number)
-            yield {**row, "seed": number}
+            yield Job(pooling, partial(_run, pooling, tables, out / f"bbc-{pooling}-{number}", minutes, number))
 
 
-def planted(out: Path, minutes: float, seed: int) -> Iterator[Row]:
-    """A row for each kind of attention."""
+def planted(out: Path, minutes: float, seed: int) -> Iterator[Job]:
+    """A training for each kind of attention."""
     for pooling in ("hierarchical", "attention"):
-        folder = out / f"planted-{pooling}-{seed}"
-        row = _run(pooling, PLANTED, folder, minutes, seed)
-        run: Classifier = load(folder)
-        yield {**row, **{f"on_{what}": share for what, share in run.evidence().items()}}
+        yield Job(pooling, partial(_run_planted, pooling, out / f"planted-{pooling}-{seed}", minutes, seed))
+
+
+def _run_planted(pooling: str, folder: Path, minutes: float, seed: int) -> Row:
+    row = _run(pooling, PLANTED, folder, minutes, seed)
+    run: Classifier = load(folder)
+    return {**row, **{f"on_{what}": share for what, share in run.evidence().items()}}
 
 
 def _bbc_folder(out: Path) -> Path:
@@ -116,7 +119,7 @@ def _run(pooling: str, tables: dict[str, Any], folder: Path, minutes: float, see
     run: Classifier = load(folder)
     figures = run.evaluate(run.held_out())
     return {
-        "name": pooling,
+        "seed": seed,
         "pooling": pooling,
         "steps": summary.step,
         "minutes": summary.seconds / 60,

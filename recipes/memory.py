@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from foci.tasks.memorise import SETTINGS, MemoriseConfig, Memoriser, train
 from foci.training import Summary
 from foci.viz.curves import plot_curves
 from recipes import report
-from recipes.report import Recipe, Row, markdown
+from recipes.report import Job, Recipe, Row, markdown
 
 LENGTHS = {
     "copy": (10, 20, 40, 80, 120),
@@ -42,21 +43,23 @@ JUDGED = 200
 """Sequences of each length."""
 
 
-def memorise(out: Path, minutes: float, seed: int) -> Iterator[Row]:
-    """One row a problem and model, with the settings that `foci train memorise --problem …` has of itself."""
-    copying = {}
+def memorise(out: Path, minutes: float, seed: int) -> Iterator[Job]:
+    """A training a problem and model, with the settings that `foci train memorise --problem …` has of itself."""
     for problem, kind in RUNS:
-        row = _run(problem, kind, out, minutes, seed)
-        if problem == "copy":
-            copying[kind] = row
-        yield row
+        yield Job(f"{problem}, {kind}", partial(_run, problem, kind, out, minutes, seed))
+
+
+def _draw(rows: list[Row]) -> None:
+    """Error against length of all models that copy, and the tape of the newest machine among them."""
     images = report.ROOT / "docs" / "images"
+    copying = {row["model"]: row for row in rows if row["problem"] == "copy"}
     curves = {
         MODELS[kind]: [(at["length"], at["wrong_bits"]) for at in row["lengths"]] for kind, row in copying.items()
     }
     plot_curves(curves, images / "memory-lengths.png", across="length", up="wrong bits a sequence", title="copy")
-    run: Memoriser = load(Path(copying["ntm"]["run"]))
-    run.trace(length=SHOWN).plot(images / "memory-tape.png")
+    if "ntm" in copying and Path(copying["ntm"]["run"]).exists():  # runs of other machines have left only their rows
+        run: Memoriser = load(Path(copying["ntm"]["run"]))
+        run.trace(length=SHOWN).plot(images / "memory-tape.png")
 
 
 def _run(problem: str, kind: str, out: Path, minutes: float, seed: int) -> Row:
@@ -72,7 +75,6 @@ def _run(problem: str, kind: str, out: Path, minutes: float, seed: int) -> Row:
     summary = _train(problem, kind, folder, minutes, seed + tried - 1)
     run: Memoriser = load(folder)
     return {
-        "name": f"{problem}, {kind}",
         "problem": problem,
         "model": kind,
         "preset": run.config.model.preset,
@@ -129,6 +131,7 @@ RECIPES = {
         f"many minutes. {JUDGED} held-out sequences of each length. A bit is wrong on the wrong side of ½; "
         "bits (cost) are the paper's measure. See docs/memory.md.",
         table=_table,
+        draw=_draw,
     )
 }
 """By name."""

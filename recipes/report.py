@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
@@ -17,25 +17,34 @@ RESULTS = Path(__file__).parent / "results"
 Row = dict[str, Any]
 
 
+class Job(NamedTuple):
+    """One training, which gives one row of the same name."""
+
+    name: str
+    run: Callable[[], Row]
+
+
 @dataclass(frozen=True)
 class Recipe:
     """A training, or several, and how their rows are shown."""
 
-    run: Callable[[Path, float, int], Iterator[Row]]
-    """Called with the folder for runs, the minutes of each training and the seed; rows have a name of their own."""
+    jobs: Callable[[Path, float, int], Iterator[Job]]
+    """Called with the folder for runs, the minutes of each training and the seed; nothing is trained yet."""
     minutes: float
     """Of each training, unless the user says otherwise."""
     title: str
     note: str
     table: Callable[[list[Row]], str]
     """Markdown of all rows."""
+    draw: Callable[[list[Row]], None] | None = None
+    """Makes the pictures, if there are any, from all rows."""
 
 
 def add(recipe: str, row: Mapping[str, Any]) -> None:
     """Keep a row in place of an older one of the same name and seed."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{recipe}.jsonl"
-    rows = [old for old in _rows(path) if (old["name"], old["seed"]) != (row["name"], row["seed"])]
+    rows = [old for old in rows_of(recipe) if (old["name"], old["seed"]) != (row["name"], row["seed"])]
     machine = f"{os.cpu_count()} processors, {platform.machine()}"
     rows.append({**row, "machine": machine, "date": time.strftime("%Y-%m-%d"), "load": round(os.getloadavg()[2], 1)})
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -49,7 +58,7 @@ def write(recipes: Mapping[str, Recipe]) -> Path:
         "foci: set `FOCI_DATA` to the folder that holds it.",
     ]
     for name, recipe in recipes.items():
-        rows = _rows(RESULTS / f"{name}.jsonl")
+        rows = rows_of(name)
         if not rows:
             continue
         text += [f"## {recipe.title}", recipe.note, recipe.table(rows)]
@@ -67,7 +76,9 @@ def _commands(rows: list[Row]) -> str:
     return "\n".join(f"- {told}, load average {min(some)} to {max(some)}" for told, some in sorted(loads.items()))
 
 
-def _rows(path: Path) -> list[Row]:
+def rows_of(recipe: str) -> list[Row]:
+    """What is kept of a recipe."""
+    path = RESULTS / f"{recipe}.jsonl"
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 

@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from foci.data import Pair, open_corpus
 from foci.tasks import load
 from foci.tasks.translate import Search, TranslateConfig, Translator, train
 from recipes import data
-from recipes.report import Recipe, Row, markdown
+from recipes.report import Job, Recipe, Row, markdown
 
 MULTI30K_TRANSFORMER: dict[str, Any] = {
     "tokeniser": {"kind": "bpe", "size": 6000, "shared": True},
@@ -59,15 +60,14 @@ STEPS, TOKENS = 1600, 1024
 """Of every model that is compared, and of each of its batches: three epochs."""
 
 
-def multi30k(out: Path, minutes: float, seed: int) -> Iterator[Row]:
-    """One row."""
-    yield _run(
-        "Transformer tiny", _multi30k(MULTI30K_TRANSFORMER, minutes, seed), out / f"multi30k-{seed}", _test2016()
-    )
+def multi30k(out: Path, minutes: float, seed: int) -> Iterator[Job]:
+    """One training."""
+    tables = _multi30k(MULTI30K_TRANSFORMER, minutes, seed)
+    yield Job("Transformer tiny", partial(_run, tables, out / f"multi30k-{seed}", _test2016()))
 
 
-def compare(out: Path, minutes: float, seed: int) -> Iterator[Row]:
-    """One row a model, all with the same data, vocabulary and steps."""
+def compare(out: Path, minutes: float, seed: int) -> Iterator[Job]:
+    """One training a model, all with the same data, vocabulary and steps."""
     for name, model in COMPARED.items():
         tables = {
             "data": {"max_tokens": TOKENS},
@@ -82,11 +82,11 @@ def compare(out: Path, minutes: float, seed: int) -> Iterator[Row]:
             },
         }
         folder = out / f"compare-{name.split(' (')[0].replace(', ', '-').replace(' ', '-')}-{seed}"
-        yield _run(name, _multi30k(tables, minutes, seed), folder, _test2016())
+        yield Job(name, partial(_run, _multi30k(tables, minutes, seed), folder, _test2016()))
 
 
-def tatoeba(out: Path, minutes: float, seed: int) -> Iterator[Row]:
-    """One row."""
+def tatoeba(out: Path, minutes: float, seed: int) -> Iterator[Job]:
+    """One training."""
     splits = data.tatoeba_splits(out)
     tables: dict[str, Any] = {
         "data": {"source": str(splits["train"]), "valid_source": str(splits["valid"]), "max_tokens": 2048},
@@ -94,7 +94,8 @@ def tatoeba(out: Path, minutes: float, seed: int) -> Iterator[Row]:
         "model": {"kind": "transformer", "preset": "tiny", "norm": "pre", "dropout": 0.2},
         "training": MULTI30K_TRANSFORMER["training"] | {"max_steps": 2400, "time_limit": 60 * minutes, "seed": seed},
     }
-    yield _run("Transformer tiny", tables, out / f"tatoeba-{seed}", list(open_corpus(splits["test"])))
+    test = list(open_corpus(splits["test"]))
+    yield Job("Transformer tiny", partial(_run, tables, out / f"tatoeba-{seed}", test))
 
 
 def _multi30k(tables: dict[str, Any], minutes: float, seed: int) -> dict[str, Any]:
@@ -114,9 +115,9 @@ def _test2016() -> list[Pair]:
     return list(open_corpus(here / "test_2016_flickr.en.gz", here / "test_2016_flickr.de.gz"))
 
 
-def _run(name: str, tables: dict[str, Any], folder: Path, test: list[Pair]) -> Row:
+def _run(tables: dict[str, Any], folder: Path, test: list[Pair]) -> Row:
     """Train, or go on with, one run; then its figures on the test set."""
-    print(f"== {name}: {folder}", flush=True)
+    print(f"== {folder}", flush=True)
     config = TranslateConfig.from_table(tables, "recipes", "")
     summary = train(config, folder, resume=(folder / "config.json").exists())
     if summary.reason == "interrupted":
@@ -136,7 +137,6 @@ def _run(name: str, tables: dict[str, Any], folder: Path, test: list[Pair]) -> R
     seconds = time.perf_counter() - started
     tokens = sum(len(row) for row in run.target.encode_many(p.text for p in greedy))
     return {
-        "name": name,
         "steps": summary.step,
         "minutes": summary.seconds / 60,
         "epochs": _epochs(folder),

@@ -66,7 +66,8 @@ def test_a_row_for_each_model_and_every_length(quick, monkeypatch, tmp_path, cap
 
 def test_under_torchrun_the_first_process_alone_notes_rows(recipes, monkeypatch, tmp_path):
     program, _, report, _ = recipes
-    recipe = report.Recipe(lambda out, minutes, seed: iter([{"name": "a"}]), 2.0, "A", "", lambda rows: "a table")
+    jobs = [report.Job("a", dict)]
+    recipe = report.Recipe(lambda out, minutes, seed: iter(jobs), 2.0, "A", "", lambda rows: "a table")
     monkeypatch.setitem(program.RECIPES, "memorise", recipe)
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
@@ -76,6 +77,18 @@ def test_under_torchrun_the_first_process_alone_notes_rows(recipes, monkeypatch,
     monkeypatch.setenv("RANK", "0")
     run(program, monkeypatch, "memorise")
     assert "`torchrun --nproc-per-node 2 -m recipes memorise --minutes 2" in (tmp_path / "docs/results.md").read_text()
+
+
+def test_some_rows_only(recipes, monkeypatch, capsys):
+    program, _, report, _ = recipes
+    jobs = [report.Job(name, dict) for name in "abc"]
+    recipe = report.Recipe(lambda out, minutes, seed: iter(jobs), 2.0, "A", "", lambda rows: "a table")
+    monkeypatch.setitem(program.RECIPES, "memorise", recipe)
+    run(program, monkeypatch, "memorise", "--only", "c", "--only", "a")
+    assert [row["name"] for row in report.rows_of("memorise")] == ["a", "c"]
+    with pytest.raises(SystemExit):
+        run(program, monkeypatch, "memorise", "--only", "d")
+    assert "memorise has no row 'd'; it has 'a', 'b', 'c'" in capsys.readouterr().err
 
 
 def test_a_seed_that_does_not_learn_gives_way_to_another(quick, monkeypatch, tmp_path):
