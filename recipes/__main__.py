@@ -1,8 +1,8 @@
 """`python -m recipes NAME [--minutes M] [--seed S] [--out runs]`: train on real data, and note what came of it.
 
-`torchrun --nproc-per-node 2 -m recipes NAME --threads 1` shares the training of translators among two processes, which
-on a small model does more than two threads. Rows are kept in recipes/results/NAME.jsonl; docs/results.md is written
-anew from all of them. A run that was stopped goes on when the same command is given again.
+`torchrun --nproc-per-node 2 -m recipes NAME --threads 1` shares the training of translators among two processes. Rows
+are kept in recipes/results/NAME.jsonl; docs/results.md is written anew from all of them. A run that was stopped goes on
+when the same command is given again.
 """
 
 from __future__ import annotations
