@@ -143,3 +143,24 @@ def test_other_recipes_stay_in_the_report(recipes):
     program, *_ = recipes
     assert {"multi30k", "compare", "tatoeba", "reviews", "bbc", "planted", "memorise"} == {*program.RECIPES}
     assert all(recipe.title and recipe.note and recipe.minutes > 0 for recipe in program.RECIPES.values())
+
+
+def test_the_comparison_stands_in_the_order_of_its_models(recipes):
+    from recipes import translation
+
+    (row, *_) = (json.loads(line) for line in (ROOT / "recipes/results/compare.jsonl").read_text().splitlines())
+    wanted = [*translation.COMPARED]
+    table = translation.RECIPES["compare"].table([{**row, "name": name} for name in reversed(wanted)])
+    assert [line.split(" | ")[0].removeprefix("| ") for line in table.splitlines()[2:12]] == wanted
+
+
+def test_a_row_about_documents_knows_its_seed(recipes, monkeypatch, tmp_path):
+    from recipes import documents
+
+    small = {"data": {"planted": 60}, "training": {**documents.PLANTED["training"], "max_steps": 2, "warmup": 1}}
+    monkeypatch.setattr(documents, "PLANTED", {**documents.PLANTED, **small})
+    jobs = list(documents.planted(tmp_path, 5.0, 7))
+    assert [job.name for job in jobs] == ["hierarchical", "attention"]
+    row = jobs[0].run()
+    assert (row["seed"], row["steps"]) == (7, 2)
+    assert 0 <= row["on_word"] <= row["on_sentence"] <= 1
