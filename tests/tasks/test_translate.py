@@ -13,6 +13,7 @@ from foci.data import BOS, PAD, Pair, PairExamples, TokenBatches
 from foci.errors import CheckpointError, ConfigError, DataError, UnknownNameError
 from foci.tasks import load
 from foci.tasks.translate import Search, TranslateConfig, TranslationObjective, train
+from foci.training.optim import make_optimiser
 
 WORDS = ["red", "blue", "green", "one", "two", "three", "four", "five", "house", "tree"]
 FOREIGN = ["rot", "blau", "grün", "eins", "zwei", "drei", "vier", "fünf", "Haus", "Baum"]
@@ -143,6 +144,25 @@ def test_sampled_attention_trains_by_reinforce(tmp_path):
 def test_wrong_configurations_are_named(change, message):
     with pytest.raises(ConfigError, match=message):
         TranslateConfig.from_table(change, "test", "")
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ({"kind": "rnn"}, {"score.weight": 1 / 16}),
+        ({"kind": "rnn", "decoder": "bahdanau"}, {"score.weight": 1 / 16}),
+        ({"kind": "rnn", "score": "dot"}, {}),
+        ({"kind": "rnn", "preset": "rnnsearch"}, {}),
+        ({"kind": "rnn", "decoder": "cho"}, {}),
+        ({"kind": "transformer"}, {}),
+    ],
+)
+def test_a_bilinear_score_learns_slower(model, expected):
+    config = TranslateConfig.from_table({"model": model}, "test", "")
+    assert config.training.rates == expected
+    make_optimiser(config.model.build(7, 11), config.training)  # which refuses names that the model does not have
+    given = {"model": model, "training": {"rates": {"bias": 0.5}}}
+    assert TranslateConfig.from_table(given, "test", "").training.rates == {"bias": 0.5}
 
 
 def test_unknown_models_and_presets():

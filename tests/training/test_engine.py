@@ -36,9 +36,11 @@ def curve(path):
 
 
 def test_a_plain_loop_learns_the_same(tmp_path):
-    objective, summary = train(tmp_path, max_steps=9, clip=0.2, schedule="inverse_sqrt", warmup=3)
+    objective, summary = train(tmp_path, max_steps=9, clip=0.2, schedule="inverse_sqrt", warmup=3, rates={"bias": 0.5})
     plain = Fitting()
-    optimiser = torch.optim.Adam(plain.model.parameters(), lr=0.01, betas=(0.9, 0.98), eps=1e-9)
+    weights, biases = ([p for p in plain.model.parameters() if p.dim() == axes] for axes in (2, 1))
+    groups = [{"params": weights, "share": 1.0}, {"params": biases, "share": 0.5}]
+    optimiser = torch.optim.Adam(groups, lr=0.01, betas=(0.9, 0.98), eps=1e-9)
     stream = iter(Numbers())
     for step in range(1, 10):
         optimiser.zero_grad()
@@ -46,7 +48,7 @@ def test_a_plain_loop_learns_the_same(tmp_path):
         (loss.total / loss.count).backward()
         torch.nn.utils.clip_grad_norm_(plain.model.parameters(), 0.2)
         for group in optimiser.param_groups:
-            group["lr"] = 0.01 * (step / 3 if step < 3 else (3 / step) ** 0.5)
+            group["lr"] = 0.01 * (step / 3 if step < 3 else (3 / step) ** 0.5) * group["share"]
         optimiser.step()
     for one, other in zip(objective.model.parameters(), plain.model.parameters()):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)

@@ -8,7 +8,7 @@ from torch import nn
 
 from foci.errors import ConfigError, UnknownNameError
 from foci.training import TrainingOptions, rate, seed_everything
-from foci.training.optim import make_optimiser
+from foci.training.optim import make_optimiser, set_rate
 from foci.training.randomness import random_state, restore_random_state, undisturbed
 
 
@@ -65,6 +65,26 @@ def test_only_matrices_decay():
     decays = {tuple(p.shape): group["weight_decay"] for group in optimiser.param_groups for p in group["params"]}
     assert decays == {(3, 2): 0.1, (3,): 0.0}
     assert type(optimiser) is torch.optim.AdamW
+
+
+def test_some_parameters_learn_slower():
+    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 5))
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    optimiser = make_optimiser(
+        model, TrainingOptions(max_steps=1, epsilon=1e-30, rates={"1.weight": 0.25, "bias": 0.5})
+    )
+    set_rate(optimiser, 0.5)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimiser.step()  # the first step of Adam is as long as the rate, whatever the gradient
+    steps = {name: (before[name] - parameter).mean().item() for name, parameter in model.named_parameters()}
+    expected = {"0.weight": 0.5, "0.bias": 0.25, "1.weight": 0.125, "1.bias": 0.25}
+    assert steps == pytest.approx(expected, rel=1e-5)
+
+
+def test_rates_of_no_parameter():
+    with pytest.raises(ConfigError, match=r"no parameter's name ends in 'wieght'.*Did you mean 'weight'"):
+        make_optimiser(nn.Linear(2, 3), TrainingOptions(max_steps=1, rates={"wieght": 0.5}))
 
 
 def test_nothing_to_train():

@@ -44,10 +44,14 @@ class ModelChoice:
         check_options(maker, options, origin, path)
         return cls(kind=kind, preset=preset, options=options)
 
+    @property
+    def resolved(self) -> dict[str, Any]:
+        """The preset's options and those that were given; what is in neither has the default of the model's class."""
+        return {**self.models[self.kind][1][self.preset], **self.options}
+
     def build(self, *sizes: int) -> nn.Module:
         """The model for these sizes: those of vocabularies, or of inputs and outputs."""
-        maker, presets = self.models[self.kind]
-        return maker(*sizes, **{**presets[self.preset], **self.options})
+        return self.models[self.kind][0](*sizes, **self.resolved)
 
 
 def read_toml(path: Path) -> dict[str, Any]:

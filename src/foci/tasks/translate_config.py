@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -100,13 +100,26 @@ class TranslateConfig:
         smoothing = table.get("label_smoothing", defaults.label_smoothing)
         if not isinstance(smoothing, int | float) or not 0 <= smoothing < 1:
             raise ConfigError(f"{origin}: label_smoothing is {smoothing!r}, expected a number from 0 to below 1.")
+        model = ModelConfig.from_table(table.get("model", {}), origin, "model")
+        training = replace(defaults.training, rates=_rates(model))
         return cls(
             data=configs.build(DataConfig, table.get("data", {}), origin, "data"),
             tokeniser=configs.build(TokeniserConfig, table.get("tokeniser", {}), origin, "tokeniser"),
-            model=ModelConfig.from_table(table.get("model", {}), origin, "model"),
+            model=model,
             label_smoothing=float(smoothing),
-            training=configs.training_options(defaults.training, table.get("training", {}), origin),
+            training=configs.training_options(training, table.get("training", {}), origin),
         )
+
+
+def _rates(model: ModelConfig) -> dict[str, float]:
+    """Which parameters learn slower than the others.
+
+    Every product of a query's and a key's numbers is in a score of `general`, so an even step of Adam in all of W
+    moves it far; at the others' rate the softmax is soon stuck on one word (docs/translate.md).
+    """
+    options = model.resolved
+    attends = model.kind == "rnn" and options.get("decoder", "luong") in ("bahdanau", "luong")
+    return {"score.weight": 1 / 16} if attends and options.get("score", "general") == "general" else {}
 
 
 class Corpora(NamedTuple):

@@ -29,7 +29,7 @@ from foci.errors import CheckpointError, ConfigError, MissingPackageError, Train
 from foci.training.checkpoint import Checkpoints, Saved, load, load_weights
 from foci.training.devices import gathered, is_sharded, launch, spread, synchronised
 from foci.training.interrupts import Interrupts
-from foci.training.optim import make_optimiser, rate
+from foci.training.optim import make_optimiser, rate, set_rate
 from foci.training.options import TrainingOptions
 from foci.training.progress import Progress, figures_text, make_progress
 from foci.training.randomness import random_state, restore_random_state, seed_everything, undisturbed
@@ -287,8 +287,7 @@ class _Trainer:
             raise self._diverged(standing, f"the loss is {total / count:.4g}, but its gradient {norm}")
         clip = self.options.clip
         torch._foreach_mul_(gradients, (1.0 if clip is None else min(1.0, clip / (norm + 1e-6))) / count)
-        for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate
+        set_rate(self.optimiser, learning_rate)
         self.optimiser.step()
         return norm
 

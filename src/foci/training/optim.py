@@ -19,7 +19,7 @@ import math
 import torch
 from torch import nn
 
-from foci.errors import ConfigError
+from foci.errors import ConfigError, near_names
 from foci.training.options import TrainingOptions
 
 
@@ -47,19 +47,31 @@ def rate(step: int, options: TrainingOptions) -> float:
 
 
 def make_optimiser(model: nn.Module, options: TrainingOptions) -> torch.optim.Adam:
-    """Adam or AdamW over the parameters that learn; weight decay is for matrices only."""
-    learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    """Adam or AdamW over the parameters that learn; weight decay is for matrices only.
+
+    Parameters of one decay and one share of the rate make a group, which keeps that ``share``.
+    """
+    learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if not learning:
         raise ConfigError(f"{type(model).__name__} has no parameter that requires a gradient: nothing to train.")
-    groups = [
-        {"params": [p for p in learning if p.dim() > 1], "weight_decay": options.weight_decay},
-        {"params": [p for p in learning if p.dim() <= 1], "weight_decay": 0.0},
-    ]
+    for end in options.rates:
+        if not any(name.endswith(end) for name in learning):
+            raise ConfigError(f"training.rates: no parameter's name ends in {end!r}. {near_names(end, learning)}")
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for name, parameter in learning.items():
+        share = next((share for end, share in options.rates.items() if name.endswith(end)), 1.0)
+        groups.setdefault((options.weight_decay if parameter.dim() > 1 else 0.0, share), []).append(parameter)
     kind = torch.optim.AdamW if options.optimiser == "adamw" else torch.optim.Adam
     return kind(
-        [group for group in groups if group["params"]],
+        [{"params": those, "weight_decay": decay, "share": share} for (decay, share), those in groups.items()],
         lr=options.learning_rate,
         betas=options.betas,
         eps=options.epsilon,
-        fused=all(p.device.type in ("cpu", "cuda") for p in learning),
+        fused=all(p.device.type in ("cpu", "cuda") for p in learning.values()),
     )
+
+
+def set_rate(optimiser: torch.optim.Optimizer, learning_rate: float) -> None:
+    """Every group gets its share of the rate."""
+    for group in optimiser.param_groups:
+        group["lr"] = learning_rate * group["share"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from foci.errors import ConfigError, check_positive, unknown_name
@@ -35,6 +36,8 @@ class TrainingOptions:
     """adam adds weight decay to the gradient, adamw shrinks the weights themselves."""
     learning_rate: float = 1e-3
     """The highest rate of the schedule; for noam, the factor in front of it."""
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """Shares of that rate for some parameters, by the end of their names: {"score.weight": 0.1} learns those slower."""
     betas: tuple[float, float] = (0.9, 0.98)
     """Adam's memory of the gradient and of its square."""
     epsilon: float = 1e-9
@@ -109,6 +112,7 @@ class TrainingOptions:
             keep_last=self.keep_last,
             metrics_every=self.metrics_every,
             log_seconds=self.log_seconds,
+            **{f"rates[{end!r}]": share for end, share in self.rates.items()},
         )
         for name in ("weight_decay", "warmup", "final_rate", "average_last", "seed"):
             if getattr(self, name) < 0:
