@@ -201,9 +201,7 @@ RECIPES = {
         note="The same pairs, vocabulary (4,000 each side) and optimiser for every row, with a learning rate for each "
         f"family ({', '.join(f'{kind} {rate:g}' for kind, rate in RATES.items())}), and "
         f"{STEPS:,} steps of {TOKENS:,} tokens (three epochs); test2016, beam 5. Entropy is that of what a produced "
-        "token reads of the source, in nats: 0 is one word only. One seed; `concat` is not trained yet. `general` has "
-        "not learned to align in this budget: it reads nearly one place, whatever it writes (at half the rate: BLEU "
-        "6.3, entropy 0.87), and the local rows, which score with it, suffer from the same.",
+        "token reads of the source, in nats: 0 is one word only. One seed: a small difference may be chance.",
         table=_compared_table,
     ),
     "tatoeba": Recipe(
