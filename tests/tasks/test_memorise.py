@@ -20,7 +20,7 @@ def make_config(problem="copy", kind="ntm", data=None, model=None, **training):
     tables = {
         "data": {"problem": problem, "batch_size": 4, "valid_sequences": 3, **(data or {})},
         "model": {"kind": kind, "preset": "tiny", **(model or {})},
-        "training": {"max_steps": 4, "valid_every": 2, "schedule": "constant", **training},
+        "training": {"max_steps": 4, "valid_every": 2, "schedule": "constant", "warmup": 0, **training},
     }
     return MemoriseConfig.from_table(tables, "test", "")
 
@@ -174,8 +174,10 @@ def test_each_problem_has_settings_of_its_own_and_the_user_the_last_word(problem
     plain = MemoriseConfig.from_table({"data": {"problem": problem}}, "test", "")
     chosen = (plain.training.max_steps, plain.data.curriculum, plain.model.preset)
     assert chosen == (SETTINGS[problem].max_steps, SETTINGS[problem].curriculum, SETTINGS[problem].preset)
+    rates = (plain.training.learning_rate, plain.training.warmup)
+    assert rates == (SETTINGS[problem].learning_rate, SETTINGS[problem].warmup)
     lstm = MemoriseConfig.from_table({"data": {"problem": problem}, "model": {"kind": "lstm"}}, "test", "")
-    assert lstm.model.preset == "base"
+    assert (lstm.model.preset, lstm.training.learning_rate, lstm.training.warmup) == ("base", 1e-3, 0)
     tables = {
         "data": {"problem": problem, "curriculum": 7},
         "model": {"preset": "tiny"},
@@ -184,6 +186,14 @@ def test_each_problem_has_settings_of_its_own_and_the_user_the_last_word(problem
     said = MemoriseConfig.from_table(tables, "test", "")
     assert (said.data.curriculum, said.model.preset) == (7, "tiny")
     assert (said.training.max_steps, said.training.schedule) == (11, "cosine")
+
+
+def test_a_shorter_training_warms_up_as_much_sooner():
+    steps, warmup = SETTINGS["copy"].max_steps, SETTINGS["copy"].warmup
+    half = MemoriseConfig.from_table({"training": {"max_steps": steps // 2}}, "test", "")
+    assert half.training.warmup == warmup // 2 > 0
+    said = MemoriseConfig.from_table({"training": {"max_steps": steps // 2, "warmup": 3}}, "test", "")
+    assert said.training.warmup == 3
 
 
 def test_mistakes_with_a_run(run, tmp_path):

@@ -79,13 +79,16 @@ class Settings(NamedTuple):
     max_steps: int
     curriculum: int
     preset: str = "base"
-    """Of a Neural Turing Machine."""
+    """Of a Neural Turing Machine, as are the rate and its warm-up."""
+    learning_rate: float = 3e-3
+    warmup: int = 0
+    """Of so many steps as above; of a shorter training it takes the same share."""
 
 
 SETTINGS = {
-    "copy": Settings(6000, curriculum=3000, preset="feed_forward"),
+    "copy": Settings(12_000, curriculum=3000, preset="feed_forward", learning_rate=4e-3, warmup=5000),
     "repeat_copy": Settings(16_000, curriculum=5000),
-    "recall": Settings(10_000, curriculum=2000, preset="feed_forward_many_heads"),
+    "recall": Settings(8000, curriculum=2000, preset="feed_forward_many_heads", learning_rate=4e-3, warmup=4000),
     "ngrams": Settings(2000, curriculum=1500),
     "sort": Settings(6000, curriculum=2500, preset="many_heads"),
 }
@@ -101,7 +104,6 @@ class MemoriseConfig:
     training: TrainingOptions = field(
         default_factory=lambda: TrainingOptions(
             max_steps=10_000,
-            learning_rate=3e-3,
             betas=(0.9, 0.99),
             epsilon=1e-8,
             schedule="linear",
@@ -117,13 +119,15 @@ class MemoriseConfig:
         configs.check_task(table, "memorise", origin)
         data, model, training = (dict(table.get(name, {})) for name in ("data", "model", "training"))
         settings = SETTINGS.get(data.get("problem", DataConfig.problem))
+        defaults = cls().training
         if settings is not None:  # a problem that is not known is told below
+            defaults = replace(defaults, max_steps=settings.max_steps)
             data = {"curriculum": settings.curriculum, **data}
             if model.get("kind", ModelConfig.kind) == "ntm":
                 model = {"preset": settings.preset, **model}
-        defaults = cls().training if settings is None else replace(cls().training, max_steps=settings.max_steps)
-        if model.get("kind") == "lstm":
-            defaults = replace(defaults, learning_rate=1e-3)  # the usual one; 3e-3 is for the machine
+                steps = training.get("max_steps")
+                warmup = settings.warmup * steps // settings.max_steps if isinstance(steps, int) else settings.warmup
+                defaults = replace(defaults, learning_rate=settings.learning_rate, warmup=max(warmup, 0))
         if training.get("max_steps") is None and training.get("time_limit") is not None:
             defaults = replace(defaults, schedule="constant")  # nobody knows at which step time will be up
         return cls(
