@@ -152,12 +152,16 @@ def test_wrong_configurations_are_named(change, message):
         ({"kind": "rnn"}, {"score.weight": 1 / 16}),
         ({"kind": "rnn", "decoder": "bahdanau"}, {"score.weight": 1 / 16}),
         ({"kind": "rnn", "score": "dot"}, {}),
+        (
+            {"kind": "rnn", "score": "dot", "focus": "local_p", "radius": 2},
+            {"focus.layer.weight": 1 / 16, "focus.vector": 1 / 16},
+        ),
         ({"kind": "rnn", "preset": "rnnsearch"}, {}),
         ({"kind": "rnn", "decoder": "cho"}, {}),
         ({"kind": "transformer"}, {}),
     ],
 )
-def test_a_bilinear_score_learns_slower(model, expected):
+def test_what_sticks_at_the_full_rate_learns_slower(model, expected):
     config = TranslateConfig.from_table({"model": model}, "test", "")
     assert config.training.rates == expected
     make_optimiser(config.model.build(7, 11), config.training)  # which refuses names that the model does not have

@@ -111,15 +111,22 @@ class TranslateConfig:
         )
 
 
+_SLOW = 1 / 16
+
+
 def _rates(model: ModelConfig) -> dict[str, float]:
     """Which parameters learn slower than the others.
 
     Every product of a query's and a key's numbers is in a score of `general`, so an even step of Adam in all of W
-    moves it far; at the others' rate the softmax is soon stuck on one word (docs/translate.md).
+    moves it far; at the others' rate the softmax is soon stuck on one word. So is the sigmoid that says where local-p
+    looks (docs/translate.md).
     """
     options = model.resolved
-    attends = model.kind == "rnn" and options.get("decoder", "luong") in ("bahdanau", "luong")
-    return {"score.weight": 1 / 16} if attends and options.get("score", "general") == "general" else {}
+    if model.kind != "rnn" or options.get("decoder", "luong") not in ("bahdanau", "luong"):
+        return {}
+    slow = ["score.weight"] if options.get("score", "general") == "general" else []
+    slow += ["focus.layer.weight", "focus.vector"] if options.get("focus") == "local_p" else []
+    return dict.fromkeys(slow, _SLOW)
 
 
 class Corpora(NamedTuple):
