@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from foci.errors import ConfigError, ShapeError, UnknownNameError
-from foci.models.ntm import BASELINE_PRESETS, PRESETS, NeuralTuringMachine, RecurrentBaseline
+from foci.mechanisms.memory.ntm import MemoryState
+from foci.models.ntm import BASELINE_PRESETS, PRESETS, MachineState, NeuralTuringMachine, RecurrentBaseline
 
 B, T, IN, OUT = 2, 5, 3, 7
 
@@ -177,6 +178,35 @@ def test_a_long_constant_sequence_stays_finite():
     assert logits.isfinite().all()
     assert all(parameter.grad.isfinite().all() for parameter in machine.parameters())
     torch.testing.assert_close(attentions["write"].dense().sum(-1), torch.ones(1, 1, 150))
+
+
+@pytest.mark.parametrize("controller", ["lstm", "feed_forward"])
+def test_the_gradient_that_a_step_hands_back_is_bounded(controller):
+    bound, steps = 0.01, inputs(time=2)
+    machine = make(controller, gradient_bound=bound, initial_memory="learned")
+
+    def gradients():
+        found = [parameter.grad.clone() for parameter in machine.parameters()]
+        machine.zero_grad()
+        return found
+
+    machine(steps).logits.sum().backward()
+    together = gradients()
+    first = machine(steps[:, :1])
+    reached = (*first.state.memory, *first.state.controller)
+    parts = [tensor.detach().requires_grad_() for tensor in reached]
+    machine(steps[:, 1:], MachineState(MemoryState(*parts[:4]), tuple(parts[4:]))).logits.sum().backward()
+    handed = [part.grad for part in parts]
+    assert max(grad.abs().max() for grad in handed) > bound
+    cut = [grad.clamp(-bound, bound) for grad in handed]
+    torch.autograd.backward([first.logits.sum(), *reached], [None, *cut])
+    torch.testing.assert_close(gradients(), together)
+    free = make(controller, gradient_bound=None, initial_memory="learned")
+    assert torch.equal(free(steps).logits, machine(steps).logits)
+    machine.eval()(steps).logits.sum().backward()  # which leaves the gradient whole
+    whole = gradients()
+    free(steps).logits.sum().backward()
+    torch.testing.assert_close(whole, [parameter.grad for parameter in free.parameters()])
 
 
 def test_half_precision():

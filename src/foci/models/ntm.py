@@ -9,7 +9,9 @@ Names: x = inputs, r = reads, h = hidden, w = read_weights and write_weights, M 
 Complexity: O(T (hidden_dim² + N (slot_dim + shift_width) heads)) time; training keeps O(T N slot_dim) numbers a row
 Differs: the paper leaves the feed-forward controller's function open (tanh here), and whether the output sees h_t,
     r_t or both (both here). The LSTM is torch's, of one layer, and starts from zeros; what the heads read before the
-    first step is slot 0. Logits come out; the paper's sigmoid belongs to the loss.
+    first step is slot 0. Logits come out; the paper's sigmoid belongs to the loss. The paper cuts every number of the
+    gradient to ±10; here that is done to what a step hands back to the one before it. Over some hundred steps it would
+    else grow past what a float can hold, and cutting the sum in the end comes too late.
 """
 
 from __future__ import annotations
@@ -77,6 +79,8 @@ class NeuralTuringMachine(nn.Module):
         controller: "lstm" or "feed_forward", which has no memory but the memory.
         num_slots, slot_dim, num_read_heads, num_write_heads, shift_width, initial_memory: as in
             `foci.mechanisms.memory.NeuralTuringMemory`.
+        gradient_bound: the largest number in the gradient that a step hands back to the one before it, in training
+            mode; None leaves it as it is.
 
     `torch.compile` unrolls the steps: one graph for each length.
 
@@ -101,12 +105,16 @@ class NeuralTuringMachine(nn.Module):
         num_write_heads: int = 1,
         shift_width: int = 3,
         initial_memory: InitialMemory = "constant",
+        gradient_bound: float | None = 10.0,
     ) -> None:
         super().__init__()
         check_positive(type(self).__name__, input_dim=input_dim, output_dim=output_dim, hidden_dim=hidden_dim)
+        if gradient_bound is not None:
+            check_positive(type(self).__name__, gradient_bound=gradient_bound)
         if controller not in get_args(Controller):
             raise unknown_name("controller", controller, get_args(Controller))
         self.input_dim, self.output_dim, self.hidden_dim = input_dim, output_dim, hidden_dim
+        self.gradient_bound = gradient_bound
         self.memory = NeuralTuringMemory(
             hidden_dim,
             num_slots=num_slots,
@@ -133,6 +141,9 @@ class NeuralTuringMachine(nn.Module):
             seen.append(torch.cat([hidden, reads], dim=-1))
             read_weights.append(memory.read_weights)
             write_weights.append(memory.write_weights)
+            if self.gradient_bound is not None and self.training and torch.is_grad_enabled():
+                *parts, reads = _Bounded.apply(self.gradient_bound, *memory, *kept, reads)  # type: ignore[no-untyped-call]
+                memory, kept = MemoryState(*parts[:4]), tuple(parts[4:])
         attentions = {
             "read": Weights.of(_over_time(read_weights, memory.read_weights)),
             "write": Weights.of(_over_time(write_weights, memory.write_weights)),
@@ -166,6 +177,25 @@ class NeuralTuringMachine(nn.Module):
         for number, part in enumerate(state.controller):
             check_shape(owner, f"state.controller[{number}]", part, batch, self.hidden_dim, fix=fix)
         return state
+
+
+class _Bounded(torch.autograd.Function):
+    """The same tensors; on the way back every number of their gradients is cut to ± ``bound``. NaN stays to be seen."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(bound: float, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return tuple(tensor.view_as(tensor) for tensor in tensors)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.bound = inputs[0]
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        return None, *(None if grad is None else grad.clamp(-ctx.bound, ctx.bound) for grad in grads)
 
 
 class RecurrentBaseline(nn.Module):
