@@ -89,8 +89,8 @@ SETTINGS = {
     "copy": Settings(12_000, curriculum=3000, preset="feed_forward", learning_rate=4e-3, warmup=5000),
     "repeat_copy": Settings(16_000, curriculum=5000),
     "recall": Settings(8000, curriculum=2000, preset="feed_forward_many_heads", learning_rate=4e-3, warmup=4000),
-    "ngrams": Settings(2000, curriculum=1500),
-    "sort": Settings(6000, curriculum=2500, preset="many_heads"),
+    "ngrams": Settings(5500, curriculum=1500),
+    "sort": Settings(8000, curriculum=2500, preset="many_heads"),
 }
 
 
