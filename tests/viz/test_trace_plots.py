@@ -1,5 +1,6 @@
 """Pictures of traces: cells, labels and orientation, read back from what matplotlib will draw."""
 
+import math
 import warnings
 from itertools import combinations, pairwise
 
@@ -111,6 +112,16 @@ def test_one_layer_shows_its_heads_and_many_words_have_no_labels():
     words = [str(number) for number in range(60)]
     figure = Trace.from_arrays(weights_of(2, 2, 60, 60), words).plot(view="heads")
     assert not any(ticks(axes.xaxis) or ticks(axes.yaxis) for axes in panels(figure))
+
+
+def test_leaning_labels_do_not_touch():
+    tape = Trace.from_arrays(weights_of(121, 128), Cells.numbered("slots", 128), Cells.numbered("steps", 121))
+    figure = tape.plot()
+    for axes in panels(figure):
+        here, there = axes.transData.transform([[tick, 0] for tick in axes.get_xticks()[:2]])
+        label = axes.get_xticklabels()[1]
+        apart = (there[0] - here[0]) * math.sin(math.radians(label.get_rotation()))
+        assert apart >= label.get_fontsize() * figure.dpi / 72
 
 
 def test_long_labels_have_room():

@@ -6,6 +6,7 @@ Colours are those of viridis, which stay in order for colour-blind eyes and in g
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Iterable, Iterator
@@ -108,7 +109,8 @@ def colours() -> Colormap:
 def label_axis(axis: Any, labels: list[str], cell: float, *, tilted: bool = False) -> None:
     """Write the labels of cells that are ``cell`` inches apart, or of many only some; none without labels."""
     axis.set_tick_params(length=0)
-    step = max(1, -(-len(labels) // _MOST_LABELS), round(_LINE / max(cell, 1e-3) + 0.49))
+    line = _LINE * math.sqrt(2) if tilted else _LINE  # lines that lean are nearer to each other than their ends
+    step = max(1, -(-len(labels) // _MOST_LABELS), round(line / max(cell, 1e-3) + 0.49))
     turned = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if tilted else {}
     axis.set_ticks(range(0, len(labels), step), labels[::step], **turned)
 
