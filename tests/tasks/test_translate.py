@@ -169,6 +169,23 @@ def test_what_sticks_at_the_full_rate_learns_slower(model, expected):
     assert TranslateConfig.from_table(given, "test", "").training.rates == {"bias": 0.5}
 
 
+@pytest.mark.parametrize("task", ["translate", "memorise", "classify"])
+def test_rates_of_no_parameter_are_told_before_a_folder_is_made(task, tmp_path, capsys):
+    write_corpus(tmp_path)
+    documents = [f"{word} day {number}\t{word}" for number in range(40) for word in ("good", "bad")]
+    (tmp_path / "a.tsv").write_text("\n".join(["text\tlabel", *documents]), encoding="utf-8")
+    files = {
+        "translate": ["--source", tmp_path / "a.en", "--target", tmp_path / "a.de"],
+        "memorise": [],
+        "classify": ["--data", tmp_path / "a.tsv"],
+    }
+    out = tmp_path / "run"
+    command = ["train", task, *files[task], "--set", "training.rates={wieght=0.5}", "--out", out]
+    assert foci_cli.main([str(part) for part in command]) != 0
+    assert "no parameter's name ends in 'wieght'" in capsys.readouterr().err
+    assert not out.exists()
+
+
 def test_unknown_models_and_presets():
     with pytest.raises(UnknownNameError, match="transformer"):
         TranslateConfig.from_table({"model": {"kind": "transformr"}}, "test", "")

@@ -31,7 +31,7 @@ from foci.models.hierarchical import Classified, HierarchicalClassifier
 from foci.tasks import config as configs
 from foci.tasks.classify_config import ClassifyConfig, DataConfig, planted_parts, read_parts
 from foci.tasks.runs import Say, by_length, find_checkpoint
-from foci.training import Loss, RunFolder, Summary, fit, launched, load_weights, read_config
+from foci.training import Loss, RunFolder, Summary, check_rates, fit, launched, load_weights, read_config
 from foci.training.run_folder import say_aside
 from foci.viz.trace import Cells, Trace
 
@@ -128,6 +128,7 @@ def train(config: ClassifyConfig, out: str | Path, *, resume: bool = False, say:
         )
         torch.manual_seed(config.training.seed)
         model = config.model.build(len(vocabulary), len(labels))
+        check_rates(model, config.training)
         if counted.vectors is not None:
             _begin_with(model, vocabulary, counted.vectors, tell)
         hint = f"foci train classify --resume --out {out}"

@@ -17,7 +17,17 @@ from foci.errors import ConfigError, check_positive, check_shape, unknown_name
 from foci.models import ntm
 from foci.tasks import config as configs
 from foci.tasks.runs import Say, find_checkpoint
-from foci.training import Loss, RunFolder, Summary, TrainingOptions, fit, launched, load_weights, read_config
+from foci.training import (
+    Loss,
+    RunFolder,
+    Summary,
+    TrainingOptions,
+    check_rates,
+    fit,
+    launched,
+    load_weights,
+    read_config,
+)
 from foci.training.run_folder import say_aside
 from foci.viz.trace import Cells, Trace
 
@@ -234,6 +244,7 @@ def train(config: MemoriseConfig, out: str | Path, *, resume: bool = False, say:
         problem, seed = config.data.make(), config.training.seed
         torch.manual_seed(seed)
         model = config.model.build(problem.input_dim, problem.output_dim)
+        check_rates(model, config.training)
         hint = f"foci train memorise --resume --out {out}"
         with RunFolder(out, asdict(config), resume=resume, main=main, resume_hint=hint, say=tell) as run:
             tell(f"{problem}; {sum(p.numel() for p in model.parameters()):,} parameters")

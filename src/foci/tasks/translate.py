@@ -22,7 +22,7 @@ from foci.layers.seq2seq import Learned, Predicted, Seq2Seq
 from foci.tasks import config as configs
 from foci.tasks.runs import Say, by_length, find_checkpoint
 from foci.tasks.translate_config import TokeniserConfig, TranslateConfig, read_corpora
-from foci.training import Loss, RunFolder, Summary, fit, launched, load_weights, read_config
+from foci.training import Loss, RunFolder, Summary, check_rates, fit, launched, load_weights, read_config
 from foci.training.engine import Batches
 from foci.training.run_folder import say_aside
 from foci.viz.trace import Cells, Trace
@@ -109,7 +109,7 @@ def train(config: TranslateConfig, out: str | Path, *, resume: bool = False, say
         # The data is read first: what is wrong with it must be told before a folder is made.
         corpora = read_corpora(config.data, config.training.seed, tell)
         with torch.device("meta"):  # so must be what is wrong with the model; its vocabularies come later
-            config.model.build(8, 8)
+            check_rates(config.model.build(8, 8), config.training)
         hint = f"foci train translate --resume --out {out}"
         with RunFolder(out, asdict(config), resume=resume, main=main, resume_hint=hint, say=tell) as run:
             if main and not all((out / name).exists() for name in TOKENISER_FILES):

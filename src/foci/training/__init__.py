@@ -9,7 +9,7 @@ It knows neither text nor pictures: an `Objective` gives a model, its loss and i
 from foci.training.checkpoint import Checkpoints, average, load_weights, verify
 from foci.training.devices import launch, launched
 from foci.training.engine import Batches, Loss, Objective, Summary, fit
-from foci.training.optim import rate
+from foci.training.optim import check_rates, rate
 from foci.training.options import TrainingOptions
 from foci.training.randomness import seed_everything
 from foci.training.run_folder import RunFolder, read_config, read_metrics
@@ -23,6 +23,7 @@ __all__ = [
     "Summary",
     "TrainingOptions",
     "average",
+    "check_rates",
     "fit",
     "launch",
     "launched",

@@ -54,9 +54,7 @@ def make_optimiser(model: nn.Module, options: TrainingOptions) -> torch.optim.Ad
     learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if not learning:
         raise ConfigError(f"{type(model).__name__} has no parameter that requires a gradient: nothing to train.")
-    for end in options.rates:
-        if not any(name.endswith(end) for name in learning):
-            raise ConfigError(f"training.rates: no parameter's name ends in {end!r}. {near_names(end, learning)}")
+    check_rates(model, options)
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in learning.items():
         share = next((share for end, share in options.rates.items() if name.endswith(end)), 1.0)
@@ -69,6 +67,14 @@ def make_optimiser(model: nn.Module, options: TrainingOptions) -> torch.optim.Ad
         eps=options.epsilon,
         fused=all(p.device.type in ("cpu", "cuda") for p in learning.values()),
     )
+
+
+def check_rates(model: nn.Module, options: TrainingOptions) -> None:
+    """That the parameters with a rate of their own exist; tasks ask before they make a folder."""
+    learning = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+    for end in options.rates:
+        if not any(name.endswith(end) for name in learning):
+            raise ConfigError(f"training.rates: no parameter's name ends in {end!r}. {near_names(end, learning)}")
 
 
 def set_rate(optimiser: torch.optim.Optimizer, learning_rate: float) -> None:
