@@ -10,8 +10,8 @@ Complexity: O(T (hidden_dim² + N (slot_dim + shift_width) heads)) time; trainin
 Differs: the paper leaves the feed-forward controller's function open (tanh here), and whether the output sees h_t,
     r_t or both (both here). The LSTM is torch's, of one layer, and starts from zeros; what the heads read before the
     first step is slot 0. Logits come out; the paper's sigmoid belongs to the loss. The paper cuts every number of the
-    gradient to ±10 in the end. Over some hundred steps it can grow past what a float holds, so here what a step hands
-    back to the one before it is cut too, at ±10⁴: some ten times what was seen in trainings that went well.
+    gradient to ±10, which is left to the training. But over some hundred steps it can grow past what a float holds, so
+    what a step hands back to the one before it is cut here, at ±10⁴.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class NeuralTuringMachine(nn.Module):
         num_slots, slot_dim, num_read_heads, num_write_heads, shift_width, initial_memory: as in
             `foci.mechanisms.memory.NeuralTuringMemory`.
         gradient_bound: the largest number in the gradient that a step hands back to the one before it, in training
-            mode; None leaves it as it is.
+            mode; None leaves it as it is. A low one hinders learning: numbers of 1,000 are common (docs/memory.md).
 
     `torch.compile` unrolls the steps: one graph for each length.
 
