@@ -80,7 +80,7 @@ class NeuralTuringMachine(nn.Module):
         num_slots, slot_dim, num_read_heads, num_write_heads, shift_width, initial_memory: as in
             `foci.mechanisms.memory.NeuralTuringMemory`.
         gradient_bound: the largest number in the gradient that a step hands back to the one before it, in training
-            mode; None leaves it as it is. A low one hinders learning: numbers of 1,000 are common (docs/memory.md).
+            mode; None leaves it as it is. A low one hinders learning: numbers up to 1,600 were seen (docs/memory.md).
 
     `torch.compile` unrolls the steps: one graph for each length.
 
