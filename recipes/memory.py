@@ -109,16 +109,17 @@ def _has_begun(problem: str, summary: Summary) -> bool:
 
 def _table(rows: list[Row]) -> str:
     head = ["problem", "model", "length", "wrong bits", "of", "bits (cost)", "best possible", "perfect", "minutes",
-            "sequences trained on", "seeds tried"]  # fmt: skip
+            "sequences trained on", "seed", "seeds tried"]  # fmt: skip
     lines = []
     for row in sorted(rows, key=lambda row: ([*PROBLEMS].index(row["problem"]), row["model"] != "ntm", row["seed"])):
         for number, at in enumerate(row["lengths"]):
             length = str(at["length"]) + ("" if at["length"] <= row["trained_to"] else " (beyond training)")
             best = "0" if at["optimal_bits"] is None else f"{at['optimal_bits']:.1f}"
             figures = [f"{at['wrong_bits']:.2f}", f"{at['of_bits']:.0f}", f"{at['bits']:.2f}", best]
-            told = [f"{row['minutes']:.1f}", f"{row['sequences']:,}", str(row["seeds_tried"])]
+            seed = row["seed"] + row["seeds_tried"] - 1
+            told = [f"{row['minutes']:.1f}", f"{row['sequences']:,}", str(seed), str(row["seeds_tried"])]
             name = [row["problem"], MODELS[row["model"]]] if number == 0 else ["", ""]
-            lines.append([*name, length, *figures, f"{at['perfect']:.0%}", *(told if number == 0 else [""] * 3)])
+            lines.append([*name, length, *figures, f"{at['perfect']:.0%}", *(told if number == 0 else [""] * 4)])
     return markdown(head, lines)
 
 

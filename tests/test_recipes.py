@@ -60,6 +60,7 @@ def test_a_row_for_each_model_and_every_length(quick, monkeypatch, tmp_path, cap
     text = (tmp_path / "docs" / "results.md").read_text()
     assert "30 (beyond training)" in text
     assert "python -m recipes memorise --minutes" in text
+    assert "| 48 | 5 | 1 |" in text  # sequences, seed, seeds tried
     wrong = rows[1]["lengths"][1]["wrong_bits"]
     assert f"|  |  | 30 (beyond training) | {wrong:.2f} | 240 |" in text
 
