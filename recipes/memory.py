@@ -50,15 +50,18 @@ def memorise(out: Path, minutes: float, seed: int) -> Iterator[Job]:
 
 
 def _draw(rows: list[Row]) -> None:
-    """Error against length of all models that copy, and the tape of the newest machine among them."""
+    """Error against length of all models that copy, and the tape of the first machine among them."""
     images = report.ROOT / "docs" / "images"
-    copying = {row["model"]: row for row in rows if row["problem"] == "copy"}
+    copying = [row for row in rows if row["problem"] == "copy"]
     curves = {
-        MODELS[kind]: [(at["length"], at["wrong_bits"]) for at in row["lengths"]] for kind, row in copying.items()
+        f"{MODELS[row['model']]}, seed {row['seed']}": [(at["length"], at["wrong_bits"]) for at in row["lengths"]]
+        for row in copying
     }
     plot_curves(curves, images / "memory-lengths.png", across="length", up="wrong bits a sequence", title="copy")
-    if "ntm" in copying and Path(copying["ntm"]["run"]).exists():  # runs of other machines have left only their rows
-        run: Memoriser = load(Path(copying["ntm"]["run"]))
+    # Runs of other machines have left only their rows.
+    runs = [row["run"] for row in copying if row["model"] == "ntm" and Path(row["run"]).exists()]
+    if runs:
+        run: Memoriser = load(Path(runs[0]))
         run.trace(length=SHOWN).plot(images / "memory-tape.png")
 
 
