@@ -54,7 +54,7 @@ def _draw(rows: list[Row]) -> None:
     images = report.ROOT / "docs" / "images"
     copying = [row for row in rows if row["problem"] == "copy"]
     curves = {
-        f"{MODELS[row['model']]}, seed {row['seed']}": [(at["length"], at["wrong_bits"]) for at in row["lengths"]]
+        f"{row['model'].upper()}, seed {row['seed']}": [(at["length"], at["wrong_bits"]) for at in row["lengths"]]
         for row in copying
     }
     plot_curves(curves, images / "memory-lengths.png", across="length", up="wrong bits a sequence", title="copy")
