@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from pathlib import Path
 
 from foci.data.algorithms import PROBLEMS
@@ -49,7 +50,9 @@ def soak(problem: str, sequences: int, seed: int, out: Path) -> report.Row:
     }
     stopped = ""
     try:
-        train(MemoriseConfig.from_table(tables, "soak", ""), folder, resume=(folder / "config.json").exists())
+        config = MemoriseConfig.from_table(tables, "soak", "")
+        if train(config, folder, resume=(folder / "config.json").exists()).reason == "interrupted":
+            sys.exit(130)  # a user who stops one training does not ask for the next, nor for a row about half of it
     except TrainingError as error:
         stopped = str(error)
     lines = [line for line in read_metrics(folder / "metrics.jsonl") if line["kind"] == "train"]

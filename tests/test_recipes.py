@@ -123,6 +123,18 @@ def test_a_soak_tells_of_every_step(recipes, quick, monkeypatch, tmp_path, capsy
     assert "| copy | 0 | 12 | yes |" in capsys.readouterr().out
 
 
+def test_a_soak_that_is_stopped_notes_nothing_and_does_not_go_on(recipes, quick, monkeypatch, tmp_path):
+    *_, report, soak = recipes
+    whole = soak.train
+    monkeypatch.setattr(
+        soak, "train", lambda *given, **options: replace(whole(*given, **options), reason="interrupted")
+    )
+    with pytest.raises(SystemExit):
+        run(soak, monkeypatch, "--sequences", 100, "--seeds", 2, "--problem", "copy", "--out", tmp_path / "runs")
+    assert not (report.RESULTS / "soak.jsonl").exists()
+    assert len(list((tmp_path / "runs").iterdir())) == 1
+
+
 def test_a_soak_notices_what_is_not_a_number(recipes, quick, monkeypatch, tmp_path):
     *_, soak = recipes
     broken = torch.nn.functional.binary_cross_entropy_with_logits
