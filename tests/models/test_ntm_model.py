@@ -218,6 +218,11 @@ def test_presets(name):
     assert NeuralTuringMachine(IN, OUT, **PRESETS[name])(torch.zeros(1, 1, IN)).logits.shape == (1, 1, OUT)
 
 
+def test_the_feed_forward_preset_has_the_tight_bound():
+    bounds = {name: NeuralTuringMachine(IN, OUT, **PRESETS[name]).gradient_bound for name in ("base", "feed_forward")}
+    assert bounds == {"base": 1e4, "feed_forward": 10.0}
+
+
 @pytest.mark.parametrize("name", BASELINE_PRESETS)
 def test_baseline_presets(name):
     assert RecurrentBaseline(IN, OUT, **BASELINE_PRESETS[name])(torch.zeros(1, 1, IN)).logits.shape == (1, 1, OUT)

@@ -31,7 +31,7 @@ Controller = Literal["lstm", "feed_forward"]
 
 PRESETS: dict[str, dict[str, Any]] = {
     "base": {},
-    # The tight bound: without one, a gradient that exploded undid at 56,000 sequences what it had learned (copy).
+    # The tight bound: with 10⁴, a gradient that exploded undid at 56,000 sequences what it had learned (copy).
     "feed_forward": {"controller": "feed_forward", "gradient_bound": 10.0},
     "many_heads": {"num_read_heads": 4, "num_write_heads": 4},
     "feed_forward_many_heads": {
