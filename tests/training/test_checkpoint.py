@@ -11,7 +11,7 @@ from torch import nn
 from foci.errors import CheckpointError, ConfigError
 from foci.training import Checkpoints, average, load_weights, verify
 from foci.training.checkpoint import Saved, load
-from foci.training.tensors import optimiser_tensors, put_optimiser_tensors, put_weights, weights
+from foci.training.named_tensors import optimiser_tensors, put_optimiser_tensors, put_weights, weights
 
 
 @pytest.fixture(autouse=True)

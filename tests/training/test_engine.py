@@ -24,7 +24,9 @@ def quick_disk(monkeypatch):
 def train(path, *, dropout=0.0, at_loss=None, parts=1, resume=False, batches=None, **options):
     objective = Fitting(dropout, at_loss)
     with RunFolder(path, {}, resume=resume) as run:
-        summary = fit(objective, batches or Numbers(parts=parts), TrainingOptions(**{**BASE, **options}), run)
+        summary = fit(
+            objective.model, objective, batches or Numbers(parts=parts), TrainingOptions(**{**BASE, **options}), run
+        )
     return objective, summary
 
 
@@ -44,7 +46,7 @@ def test_a_plain_loop_learns_the_same(tmp_path):
     stream = iter(Numbers())
     for step in range(1, 10):
         optimiser.zero_grad()
-        loss = plain.loss(next(stream))
+        loss = plain.loss(plain.model, next(stream))
         (loss.total / loss.count).backward()
         torch.nn.utils.clip_grad_norm_(plain.model.parameters(), 0.2)
         for group in optimiser.param_groups:
@@ -163,12 +165,12 @@ def test_patience_and_best(tmp_path):
         **BASE | {"valid_every": 2, "checkpoint_every": None}, patience=3, keep_best="score", higher_is_better=True
     )
     with RunFolder(tmp_path, {}) as run:
-        summary = fit(objective, Numbers(), options, run)
+        summary = fit(objective.model, objective, Numbers(), options, run)
     assert (summary.reason, summary.step, summary.best_value) == ("patience", 10, 3.0)
     assert summary.best == tmp_path / "checkpoints" / "step-00000004"
     assert sorted(os.listdir(tmp_path / "checkpoints")) == ["step-00000004", "step-00000010"]
     with RunFolder(tmp_path, {}, resume=True) as run:  # it is over, and stays so
-        assert fit(objective, Numbers(), options, run).step == 10
+        assert fit(objective.model, objective, Numbers(), options, run).step == 10
 
 
 def test_best_by_an_unknown_figure(tmp_path):
@@ -325,7 +327,7 @@ def test_bar_on_a_terminal(monkeypatch):
     progress = make_progress(TrainingOptions(max_steps=9), "tokens", main=True)
     assert isinstance(progress, Bar)
     progress.show(7, 7 / 9, 0.625, 12345.0, 61.0)
-    progress.say("validation [good]")
+    progress.log("validation [good]")
     progress.close()
     shown = terminal.getvalue()
     for text in ("step 7", "loss 0.6250", "12,345 tokens/s", "1 min 01 s left", "validation [good]"):

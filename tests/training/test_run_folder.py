@@ -36,7 +36,7 @@ def test_nothing_is_overwritten(tmp_path):
 def test_resuming_tells_what_changed(tmp_path):
     RunFolder(tmp_path, {"training": {"steps": 3, "seed": 1}}).close()
     said = []
-    RunFolder(tmp_path, {"training": {"steps": 5, "seed": 1}, "new": "x"}, resume=True, say=said.append).close()
+    RunFolder(tmp_path, {"training": {"steps": 5, "seed": 1}, "new": "x"}, resume=True, log=said.append).close()
     assert said == [f'{tmp_path}: the configuration has changed: new was null, is "x"; training.steps was 3, is 5']
     assert read_config(tmp_path)["training"]["steps"] == 5
     assert len(json.loads((tmp_path / "environment.json").read_text())) == 2

@@ -391,6 +391,13 @@ class EpisodeBatches:
             self._position += 1
             yield Episodes(*(part[self.rank :: self.world_size] for part in batch))
 
+    def largest(self) -> Episodes:
+        """Return this process's share of a batch of the greatest length."""
+        sizes = asdict(self.problem)
+        sizes |= {name: sizes[name.replace("min_", "max_")] for name in sizes if name.startswith("min_")}
+        batch = type(self.problem)(**sizes).draw(np.random.default_rng(0), self.batch_size)
+        return Episodes(*(part[self.rank :: self.world_size] for part in batch))
+
     def state_dict(self) -> dict[str, Any]:
         """The position after the last batch that was given out, and what stream it belongs to."""
         return {"position": self._position, **self._identity()}

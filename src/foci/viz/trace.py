@@ -26,13 +26,13 @@ from torch import Tensor
 from foci.errors import ConfigError, DataError, ShapeError, unknown_name
 from foci.results import Weights
 from foci.viz.cells import KINDS, Cells
-from foci.viz.files import Stream
+from foci.viz.stream import Stream
 from foci.viz.weighing import BUDGET, Attention, Largest, compact, entry
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from foci.record import Tape
+    from foci.recording import Tape
 
 __all__ = ["BUDGET", "KINDS", "Attention", "Cells", "Largest", "Trace"]
 

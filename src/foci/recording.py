@@ -69,7 +69,7 @@ def record(model: nn.Module, *, detach: bool = False) -> Iterator[Tape]:
 
     Example:
         >>> import torch
-        >>> from foci.record import record
+        >>> from foci.recording import record
         >>> model = torch.nn.TransformerEncoderLayer(8, nhead=2, dim_feedforward=16, batch_first=True)
         >>> with record(model, detach=True) as tape:
         ...     output = model(torch.zeros(1, 3, 8))
