@@ -33,7 +33,7 @@ Config = TypeVar("Config")
 
 _FILE = "a file or folder"
 FilePath = Annotated[str, _FILE]
-"""A path; it is made absolute, so that a run works from any folder."""
+"""A path; ``~`` and ``$VARIABLES`` are expanded, and it is made absolute, so that a run works from any folder."""
 
 
 Numbers = Annotated[
@@ -272,7 +272,7 @@ def fit_value(value: Any, hint: Any, origin: str, path: str, default: Any = None
         except ValueError as error:
             raise ConfigError(f"{origin}: {path} is {_short(value)}: {error}.") from error
     is_file = any(_FILE in getattr(choice, "__metadata__", ()) for choice in choices)
-    return os.path.abspath(os.path.expanduser(fitted)) if is_file and isinstance(fitted, str) else fitted
+    return os.path.abspath(os.path.expandvars(os.path.expanduser(fitted))) if is_file and isinstance(fitted, str) else fitted
 
 
 def _validated(value: Any, hint: Any) -> Any:

@@ -153,8 +153,8 @@ class MemoriseEvaluateOptions(MemoriseOptions):
 class AtLength(NamedTuple):
     """Figures of sequences of one length, averaged.
 
-    ``bits`` is the cost (the paper's measure), ``wrong_bits`` how many of ``of_bits`` are wrong, ``perfect`` the share of
-    sequences without a wrong bit, ``optimal_bits`` what the best possible prediction costs where that is not 0.
+    ``bits`` is the cost (the paper's measure), ``wrong_bits`` how many of ``of_bits`` are wrong, ``perfect`` the share
+    of sequences without a wrong bit, ``optimal_bits`` what the best possible prediction costs where that is not 0.
     """
 
     length: int

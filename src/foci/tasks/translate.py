@@ -99,6 +99,8 @@ class ModelConfig(ModelChoice):
         "conv": (seq2seq_conv.ConvSeq2Seq, seq2seq_conv.PRESETS),
     }
 
+    trial_sizes = (11, 11)  # equal, as they are where both sides share a vocabulary
+
     kind: str = "transformer"
     """Kind of model."""
     preset: str = "tiny"
