@@ -48,10 +48,10 @@ def task_flags(kind: type[Task]) -> list[Flag]:
     """Return the flags of a task's most used settings, with the settings' own descriptions."""
     from foci.tasks import config as configs
 
-    default = kind.Config()
+    found = {one.path: one for one in configs.settings(kind.Config())}
     flags = []
     for name, path in kind.flags.items():
-        setting = configs.setting(default, path)
+        setting = found[path]
         flags.append(Flag(name, f"{setting.doc} ({path})", bool if configs.is_flag(setting.hint) else str))
     return flags
 

@@ -272,7 +272,11 @@ def fit_value(value: Any, hint: Any, origin: str, path: str, default: Any = None
         except ValueError as error:
             raise ConfigError(f"{origin}: {path} is {_short(value)}: {error}.") from error
     is_file = any(_FILE in getattr(choice, "__metadata__", ()) for choice in choices)
-    return os.path.abspath(os.path.expandvars(os.path.expanduser(fitted))) if is_file and isinstance(fitted, str) else fitted
+    return (
+        os.path.abspath(os.path.expandvars(os.path.expanduser(fitted)))
+        if is_file and isinstance(fitted, str)
+        else fitted
+    )
 
 
 def _validated(value: Any, hint: Any) -> Any:
@@ -365,6 +369,8 @@ def settings(config: Any, path: str = "") -> Iterator[Setting]:
             yield from settings(value, _join(path, one.name))
         else:
             doc = docs.get(one.name, "")
+            if listed := _choices(hints[one.name]):
+                doc = f"{doc} One of: {', '.join(listed)}."
             if isinstance(config, ModelChoice) and one.name in ("kind", "preset"):
                 choices = config.models if one.name == "kind" else config.models[config.kind][1]
                 doc = f"{doc.rstrip('.')}: {', '.join(choices)}."
@@ -374,14 +380,6 @@ def settings(config: Any, path: str = "") -> Iterator[Setting]:
         for name, argument in keyword_arguments(config.maker("", path)).items():
             value = resolved.get(name, argument.default)
             yield Setting(_join(path, name), argument.hint, value, argument.doc, True)
-
-
-def setting(config: Any, path: str) -> Setting:
-    """Return one setting by its dotted path."""
-    found = {one.path: one for one in settings(config)}
-    if path not in found:
-        raise unknown_name("setting", path, found)
-    return found[path]
 
 
 def commented_toml(config: Any, title: str) -> str:
@@ -443,14 +441,19 @@ def is_flag(hint: Any) -> bool:
     return _parts(hint) == [bool]
 
 
-def choices_of(hint: Any) -> tuple[str, ...]:
-    """Return the values that a setting may have, where its type lists them."""
+def _choices(hint: Any) -> tuple[str, ...]:
+    """The values that a setting may have, where its type lists them."""
     return tuple(str(value) for part in _parts(hint) if get_origin(part) is Literal for value in get_args(part))
+
+
+_DOCS: dict[type[Any], dict[str, str]] = {}
 
 
 def field_docs(kind: type[Any]) -> dict[str, str]:
     """Return the text below each field of a dataclass, those of its base classes included."""
-    docs: dict[str, str] = {}
+    if kind in _DOCS:
+        return _DOCS[kind]
+    docs = _DOCS[kind] = {}
     for base in reversed(kind.__mro__):
         if not dataclasses.is_dataclass(base):
             continue

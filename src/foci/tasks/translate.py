@@ -309,9 +309,10 @@ class Translate:
         source, dash, target = (data.phrasebook or BUILT_IN).partition("-")
         if not dash:
             raise ConfigError(f"data.phrasebook is {data.phrasebook!r}, expected two locales, as in en-zh.")
+        made = data.phrasebook_size
         train, valid, test = (
             phrasebook(source, target, split=split, size=size, seed=seed)
-            for split, size in (("train", data.phrasebook_size), ("valid", 500), ("test", 300))
+            for split, size in (("train", made), ("valid", min(500, made)), ("test", min(300, made)))
         )
         log(f"{len(train):,} phrases to train on, {len(valid):,} to validate, {len(test):,} to evaluate")
         return Splits(train, valid, test)
