@@ -338,3 +338,44 @@ def test_lines_without_rich(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setitem(sys.modules, "rich.console", None)
     assert isinstance(make_progress(TrainingOptions(max_steps=9), "tokens", main=True), Lines)
+
+
+def test_weights_that_are_not_finite_are_never_saved(tmp_path):
+    train(tmp_path, max_steps=2, checkpoint_every=1, keep_last=9)
+    with pytest.raises(TrainingError) as error:  # a rate that is finite, and a step that is not
+        train(
+            tmp_path,
+            max_steps=9,
+            checkpoint_every=1,
+            keep_last=9,
+            learning_rate=1e38,
+            rates={"last.weight": 100.0},
+            resume=True,
+        )
+    assert "step 3: 11 of 12 weights are not finite, the first is 'first.weight'" in str(error.value)
+    saved = sorted((tmp_path / "checkpoints").glob("step-*"))
+    assert [path.name for path in saved] == ["step-00000001", "step-00000002"]
+    assert f"the last good checkpoint is {saved[-1]}" in str(error.value)
+
+
+def test_the_speed_does_not_count_validations(tmp_path, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("foci.training.engine.time.monotonic", lambda: clock[0])
+
+    class Slow(Fitting):
+        def loss(self, model, batch):
+            clock[0] += 1.0
+            return super().loss(model, batch)
+
+        def validate(self, model):
+            clock[0] += 1000.0
+            return super().validate(model)
+
+    objective = Slow()
+    options = TrainingOptions(**{**BASE, "max_steps": 4, "valid_every": 1, "metrics_every": 2})
+    with RunFolder(tmp_path, {}) as run:
+        fit(objective.model, objective, Numbers(), options, run)
+    lines = [line for line in read_metrics(tmp_path / "metrics.jsonl") if line["kind"] == "train"]
+    counts = [int(make(number, 13)[2].sum()) for number in range(4)]
+    assert [line["count_per_second"] for line in lines] == [sum(counts[:2]) / 2, sum(counts[2:]) / 2]
+    assert lines[-1]["seconds"] > 3000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import shutil
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from foci.tasks import TASKS
 
 if TYPE_CHECKING:
     from foci.tasks.run import Predictor
-    from foci.tasks.task import Record, Task
+    from foci.tasks.task import Prediction, Record, Task
 
 app = App(
     name="demo", help="See a task work on built-in data: train, evaluate, predict, and show what was attended to."
@@ -24,7 +25,7 @@ app = App(
 for _name, _row in TASKS.items():
     app.command(f"foci.cli.demo:{_name}", name=_name, help=_row.summary)
 
-_SHOWN = 3
+_TRIED, _SHOWN = 20, 3
 
 
 def __getattr__(name: str) -> Callable[..., None]:
@@ -89,9 +90,12 @@ def demo(kind: type[Task], given: Given) -> None:
 
 def _show(predictor: Predictor, records: Any, out: Path) -> list[Path]:
     """Print some answers with their traces; a picture and a page of the first."""
-    inputs = [{field.name: record[field.name] for field in predictor.task.inputs} for record in records[:_SHOWN]]
+    some = records[:_TRIED]
+    inputs = [{field.name: record[field.name] for field in predictor.task.inputs} for record in some]
     predictions = predictor.predict(inputs, trace=True)
-    for record, prediction in zip(records, predictions):
+    order = sorted(range(len(some)), key=lambda number: _spread(predictions[number]))[:_SHOWN]
+    for number in order:
+        record, prediction = some[number], predictions[number]
         given = ", ".join(printable(value) for value in prediction.inputs.values())
         expected = ", ".join(printable(record[field.name]) for field in predictor.task.targets)
         verdict = (
@@ -101,11 +105,21 @@ def _show(predictor: Predictor, records: Any, out: Path) -> list[Path]:
         if prediction.trace is not None:
             prediction.trace.print()
         print()
-    trace = predictions[0].trace
+    trace = predictions[order[0]].trace
     if trace is None:
         return []
     trace.plot(out / "attention.png")
     return [(out / "attention.png").resolve(), trace.save_html(out / "attention.html").resolve()]
+
+
+def _spread(prediction: Prediction) -> float:
+    """How evenly the attention is spread, from 0 to 1: where it is not, there is something to see."""
+    from foci.metrics.attention import entropy
+
+    if prediction.trace is None or not prediction.trace.attentions:
+        return 1.0
+    weights = prediction.trace.alignment()
+    return float(entropy(weights).mean() / math.log(max(weights.shape[-1], 2)))
 
 
 def _typed(kind: type[Task], record: Record) -> str:

@@ -379,7 +379,7 @@ def settings(config: Any, path: str = "") -> Iterator[Setting]:
         resolved = config.resolved
         for name, argument in keyword_arguments(config.maker("", path)).items():
             value = resolved.get(name, argument.default)
-            yield Setting(_join(path, name), argument.hint, value, argument.doc, True)
+            yield Setting(_join(path, name), argument.hint, value, argument.doc[:1].upper() + argument.doc[1:], True)
 
 
 def commented_toml(config: Any, title: str) -> str:

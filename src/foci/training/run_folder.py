@@ -97,7 +97,8 @@ def begun_by_this_launch(path: Path) -> bool:
         return False
     sittings = _read_json(path / "environment.json")
     launches = [sitting.get("launch") for sitting in sittings if isinstance(sitting, dict)]
-    return _launch_id() in launches
+    launch = _launch_id()
+    return launch is not None and launch in launches
 
 
 class RunFolder:
