@@ -52,6 +52,17 @@ def test_list_on_a_terminal_is_a_table(capsys, monkeypatch):
     assert all(name in out for name in MECHANISMS)
 
 
+def test_list_on_a_narrow_terminal_keeps_its_lines_readable(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main(["list"]) == 0
+    out = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+    for name, card in MECHANISMS.items():
+        assert f"{name}  {card.family}, " in out
+        assert squeezed(card.summary) in squeezed(out)
+    assert max(map(len, out.splitlines())) <= 60
+
+
 @pytest.mark.parametrize(
     ("paper", "short"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,8 @@ def evaluate(path: Path, data: Sequence[str], given: Given) -> None:
     predictor = load(path, checkpoint=given.get("checkpoint", "auto"))
     options = options_from(predictor.task.EvaluateOptions, given)
     records = predictor.read(*data) if data else predictor.held_out()
+    origin = "given" if data else "held out by training"
+    print(f"evaluating on {len(records):,} examples {origin}", file=sys.stderr)
     with counting("evaluating", len(records)) as progress:
         evaluation = predictor.evaluate(records, options=options, progress=progress)
     if "plot" in given:

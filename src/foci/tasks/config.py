@@ -253,7 +253,7 @@ def fit_value(value: Any, hint: Any, origin: str, path: str, default: Any = None
     """Return the value as the type that the setting has, or raise a ConfigError."""
     choices = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     for choice in choices:
-        if dataclasses.is_dataclass(choice) and not isinstance(value, str | None):
+        if dataclasses.is_dataclass(choice) and value is not None:
             return build(choice, value, origin, path, default)  # type: ignore[arg-type]
     if isinstance(value, str) and value.lower() == "none" and type(None) in choices and str not in choices:
         return None

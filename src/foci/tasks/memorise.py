@@ -188,9 +188,9 @@ class Memorise:
     figures: ClassVar[tuple[str, ...]] = ("loss", "wrong_bits", "of_bits")
     flags: ClassVar[Mapping[str, str]] = {"problem": "data.problem", "model": "model.kind", "preset": "model.preset"}
     demo: ClassVar[Mapping[str, Any]] = {
-        "data": {"problem": "copy", "max_length": 6, "width": 4, "curriculum": 500, "valid_sequences": 50},
-        "model": {"preset": "feed_forward", "num_slots": 24, "slot_dim": 12},
-        "training": {"max_steps": 2500, "valid_every": 500, "learning_rate": 5e-3, "warmup": 300},
+        "data": {"problem": "copy", "max_length": 8, "curriculum": 1000, "valid_sequences": 50},
+        "model": {"preset": "feed_forward"},
+        "training": {"max_steps": 4000, "valid_every": 1000, "learning_rate": 4e-3, "warmup": 1000},
     }
     smallest: ClassVar[Mapping[str, Any]] = {
         "data": {"max_length": 2, "width": 2, "batch_size": 16, "valid_sequences": 5, "curriculum": 0},

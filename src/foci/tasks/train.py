@@ -68,6 +68,7 @@ def train(
 
     Raises:
         ConfigError: a setting is wrong, or the folder cannot be used.
+        CheckpointError: there is nothing to resume.
         DataError: the data cannot be used; the message names file and line.
         TrainingError: the training cannot go on: too little memory, or a loss that is not finite.
 
@@ -79,6 +80,10 @@ def train(
     """
     out = Path(out)
     kind = find(task)
+    if resume and not (out / "config.json").exists():
+        raise CheckpointError(
+            f"{out}: is no run (no config.json), so there is nothing to resume. Start it without resume."
+        )
     resume = resume or begun_by_this_launch(out)
     given = dict(settings or {})
     if given.pop("task", task) != task:

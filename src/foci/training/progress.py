@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
+from foci.printable import printable
 from foci.training.options import TrainingOptions
 
 
@@ -39,7 +40,7 @@ class Silent:
 
 def log_to_stderr(text: str) -> None:
     """Print a message to standard error at once, so that it can be followed in a file."""
-    print(text, file=sys.stderr, flush=True)
+    print(printable(text, lines=True), file=sys.stderr, flush=True)
 
 
 class Lines:
@@ -92,7 +93,7 @@ class Bar:
 
     def log(self, text: str) -> None:
         """A line above the bar."""
-        self._bar.console.print(text, markup=False, highlight=False)
+        self._bar.console.print(printable(text, lines=True), markup=False, highlight=False)
 
     def close(self) -> None:
         """Leave the bar as it stands."""
