@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.autograd import gradcheck
+from torch.autograd import gradcheck, gradgradcheck
 
 import foci
 from foci.errors import ConfigError, ShapeError
@@ -55,18 +55,67 @@ def test_sparsemax_is_the_nearest_point_of_the_simplex():
     assert ((others - scores).square().sum(-1) >= best).all()
 
 
-@pytest.mark.parametrize("function", [normalise.softmax, normalise.sigmoid, sparse.sparsemax, sparse.entmax15])
-def test_gradients(function):
-    scores = torch.randn(3, 5, 7, dtype=torch.float64, requires_grad=True)
-    mask = torch.rand(3, 1, 7) > 0.4
-    mask[1] = False
-    assert gradcheck(lambda s: function(s, mask), scores)
-    assert gradcheck(function, scores)
+SMOOTH = [normalise.softmax, normalise.sigmoid, sparse.sparsemax, sparse.entmax15]
 
 
-@pytest.mark.parametrize(
-    "function", [normalise.softmax, normalise.sigmoid, sparse.sparsemax, sparse.entmax15, sample.hard]
-)
+def scores_and_mask():
+    """Wide enough apart that sparse rows have zeros, one row that may read nothing."""
+    scores = 1.5 * torch.randn(2, 3, 5, dtype=torch.float64)
+    mask = torch.rand(2, 3, 5) > 0.3
+    mask[1, 2] = False
+    return scores, mask
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("function", SMOOTH)
+def test_second_derivatives_are_exact_also_where_a_weight_is_zero(function, masked):
+    scores, mask = scores_and_mask()
+    if function in (sparse.sparsemax, sparse.entmax15):
+        assert (function(scores) == 0).any()
+        assert ((function(scores) > 0).sum(dim=-1) > 1).any()
+
+    def run(scores):
+        return function(scores, mask if masked else None)
+
+    assert gradcheck(run, scores.requires_grad_(), check_forward_ad=True, check_batched_grad=True)
+    assert gradgradcheck(run, scores, check_fwd_over_rev=True)
+
+
+@pytest.mark.parametrize("function", SMOOTH)
+def test_transforms_of_torch_func_equal_autograd(function):
+    scores, mask = scores_and_mask()
+    target = torch.randn(5, dtype=torch.float64)
+
+    def loss(scores):
+        return (function(scores, mask) * target).square().sum()
+
+    leaf = scores.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(loss(leaf), leaf)
+    torch.testing.assert_close(torch.func.grad(loss)(scores), gradient)
+    jacobian = torch.autograd.functional.jacobian(lambda s: function(s, mask), scores)
+    for transform in (torch.func.jacrev, torch.func.jacfwd):
+        torch.testing.assert_close(transform(lambda s: function(s, mask))(scores), jacobian)
+    torch.testing.assert_close(torch.func.vmap(function)(scores, mask), function(scores, mask))
+    each = torch.func.vmap(torch.func.grad(lambda s, m: (function(s, m) * target).square().sum()))(scores, mask)
+    torch.testing.assert_close(each, gradient)
+    hessian = torch.autograd.functional.hessian(loss, scores)
+    assert hessian.isfinite().all()
+    for outer in (torch.func.jacrev, torch.func.jacfwd):
+        for inner in (torch.func.jacrev, torch.func.jacfwd):
+            torch.testing.assert_close(outer(inner(loss))(scores), hessian)
+
+
+@pytest.mark.parametrize("function", SMOOTH)
+def test_a_row_with_nan_gives_nan_unless_the_mask_closes_it(function):
+    scores = torch.tensor([[1.0, math.nan, 2.0], [1.0, 2.0, 3.0]], requires_grad=True)
+    weights = function(scores)
+    assert weights[0].isnan().all()
+    torch.testing.assert_close(weights[1], function(scores[1:])[0])
+    mask = torch.tensor([[True, False, True]])
+    torch.testing.assert_close(function(scores, mask)[0, [0, 2]], function(scores[:1, [0, 2]])[0])
+
+
+@pytest.mark.parametrize("function", [*SMOOTH, sample.hard])
 def test_masks_with_infinite_and_huge_scores(function):
     scores = torch.tensor([[1e30, -1e30, 3.0, -torch.inf]], requires_grad=True)
     weights = function(scores, torch.tensor([[False, True, True, False]]))
