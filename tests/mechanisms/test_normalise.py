@@ -137,6 +137,40 @@ def test_categorical_samples_with_the_softmax_probabilities():
     torch.testing.assert_close(log_prob, (chosen @ expected).log())
 
 
+def assert_drawn_from(expected, drawn):
+    """The shares of one-hot rows ``(N, S)``, each within 4.5 standard deviations of a binomial (1 in 150,000 fails)."""
+    count = drawn.shape[0]
+    assert torch.equal(drawn.sum(dim=-1), torch.ones_like(drawn[:, 0]))
+    shares = drawn.double().mean(dim=0)
+    deviation = (expected * (1.0 - expected) / count).sqrt()
+    assert ((shares - expected).abs() <= 4.5 * deviation).all(), (shares, expected, deviation)
+
+
+HALF = [torch.float16, torch.bfloat16]
+DRAWN = {"categorical": lambda scores: sample.categorical(scores)[0], "gumbel": sample.gumbel}
+
+
+@pytest.mark.parametrize("row", [[20.0, 20.0], [1000.0, 1000.0, 1000.0], [0.0, 1.0, -1.0], [-100.0, -101.0, -99.5]])
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("draw", DRAWN)
+def test_samples_in_half_precision_are_unbiased(draw, dtype, row):
+    scores = torch.tensor(row, dtype=dtype)
+    assert scores.tolist() == row, "the scores themselves are exact"
+    drawn = DRAWN[draw](scores.expand(60000, 1, len(row)))
+    assert drawn.dtype == dtype
+    assert_drawn_from(scores.double().softmax(dim=-1), drawn.squeeze(1).float())
+
+
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("normaliser", ["sample", "gumbel"])
+def test_samples_under_autocast_are_unbiased(normaliser, dtype):
+    attention = foci.Attention(score="dot", normalise=normaliser).train()
+    key = torch.tensor([[20.0], [20.0], [19.0]])
+    with torch.autocast("cpu", dtype=dtype):
+        weights = attention(torch.ones(60000, 1, 1), key.expand(60000, 3, 1)).weights.dense()
+    assert_drawn_from(key.squeeze(1).double().softmax(dim=-1), weights.squeeze(1).float())
+
+
 def test_gumbel_is_hard_forward_and_soft_backward():
     scores = torch.randn(5, 7, requires_grad=True)
     mask = torch.rand(5, 7) > 0.3
@@ -147,8 +181,8 @@ def test_gumbel_is_hard_forward_and_soft_backward():
     assert torch.equal(weights.sum(-1), mask.any(-1).float())
     (weights @ values).sum().backward()
     again = scores.detach().clone().requires_grad_()
-    noise = sample._gumbel_noise(again, torch.Generator().manual_seed(1))
-    (normalise.softmax((again + noise) / 0.5, mask) @ values).sum().backward()
+    uniform = torch.rand(5, 7, generator=torch.Generator().manual_seed(1))
+    (normalise.softmax((again - (-uniform.log()).log()) / 0.5, mask) @ values).sum().backward()
     torch.testing.assert_close(scores.grad, again.grad)
     with pytest.raises(ConfigError, match="temperature is 0"):
         sample.gumbel(scores, temperature=0.0)

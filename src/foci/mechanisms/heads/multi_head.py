@@ -229,7 +229,7 @@ class MultiHeadAttention(nn.Module):
             mask = check_mask("MultiHeadAttention", mask, shape, query.device)
         if mask is not None or L > S:  # rows that may read nothing are possible only now
             mask, window = combine(mask, window, shape, query.device), None
-        slopes = alibi_slopes(self.num_heads, device=query.device) if self.alibi else None
+        slopes = alibi_slopes(self.num_heads, device=query.device, dtype=projected.dtype) if self.alibi else None
         dropout = self.dropout if self.training else 0.0
         if self.score == "scaled_dot" and self.normalise == "softmax":
             scale = default_scale(projected)
