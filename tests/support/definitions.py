@@ -23,8 +23,10 @@ NORMALISERS["sample"] = NORMALISERS["gumbel"] = NORMALISERS["hard"]  # without c
 def by_definition(
     case: str, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The output and the weights of the case in ``eval()``."""
+    """The output and the weights of the case in ``eval()``; a mask of four axes has one for each head."""
     shape = (query.shape[0], query.shape[1], key.shape[1])
+    if mask is not None and mask.dim() == 4:
+        shape = (shape[0], mask.shape[1], *shape[1:])
     readable = torch.ones(shape, dtype=torch.bool) if mask is None else mask.expand(shape)
     row = case.partition("/")[0]
     if row == "multi_head":
@@ -99,6 +101,7 @@ def _multi_head(
     size = module.model_dim // heads
     queries, keys = query.shape[1], key.shape[1]
     distance = (torch.arange(queries).unsqueeze(1) + keys - queries) - torch.arange(keys)  # own place − cell
+    readable = (readable if readable.dim() == 4 else readable.unsqueeze(1)).expand(-1, heads, -1, -1)
     if option(case, "causal"):
         readable = readable & (distance >= 0)
     if option(case, "window"):
@@ -118,10 +121,11 @@ def _multi_head(
             scores = q @ k.mT / math.sqrt(size)
         if option(case, "alibi"):
             scores = scores - 2.0 ** (-8 * (head + 1) / heads) * distance.abs()
-        weights.append(torch.stack([_rows(case, s, may) for s, may in zip(scores, readable)]))
+        weights.append(torch.stack([_rows(case, s, may) for s, may in zip(scores, readable[:, head])]))
         outputs.append(weights[-1] @ v)
     output = module.output_layer(torch.cat(outputs, dim=-1))
-    return output.masked_fill(~readable.any(dim=-1, keepdim=True), 0.0), torch.stack(weights, dim=1)
+    nothing = ~readable.any(dim=-1).any(dim=1)  # in none of the heads
+    return output.masked_fill(nothing.unsqueeze(-1), 0.0), torch.stack(weights, dim=1)
 
 
 def _turned(vectors: Tensor, start: int) -> Tensor:
