@@ -40,9 +40,9 @@ from torch.nn.modules import module as all_modules
 from torch.overrides import TorchFunctionMode, _get_current_function_mode
 from torch.utils._pytree import tree_map_only
 
-from foci import torch_calls
+from foci import record_torch
 from foci.errors import ConfigError, UnknownNameError, unknown_name
-from foci.results import Attended, Matched, Weights
+from foci.results import Attended, Matched, Weights, independent
 
 ROOT = "."
 """The path of the model itself: no module inside it can have this name."""
@@ -213,7 +213,7 @@ class _Watcher(TorchFunctionMode):
         self.recordings: list[_Recording] = []
         self.frames: list[_Frame] = []
         self.watching = False
-        self.masks = torch_calls.Copies()
+        self.masks = record_torch.Copies()
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Iterable[type], args: Any = (), kwargs: Any = None
@@ -222,8 +222,8 @@ class _Watcher(TorchFunctionMode):
         kwargs = kwargs or {}
         output = func(*args, **kwargs)
         # The weights of a fusible module are worked out when it returns.
-        if func in torch_calls.FUNCTIONS and self.frames and not self.frames[-1].fusible:
-            self._saw(torch_calls.FUNCTIONS[func](self.masks, *args, **kwargs))
+        if func in record_torch.FUNCTIONS and self.frames and not self.frames[-1].fusible:
+            self._saw(record_torch.FUNCTIONS[func](self.masks, *args, **kwargs))
         return output
 
     def enter(self, module: nn.Module, args: tuple[Any, ...] = (), *, reading: bool = False) -> None:
@@ -249,7 +249,7 @@ class _Watcher(TorchFunctionMode):
         self.unwind(depths[-1])
         if output is None:
             return
-        answers = _answers(output)
+        answers = {suffix: independent(weights, (args, kwargs)) for suffix, weights in _answers(output).items()}
         if answers:
             # A module that says what it attended to speaks for the functions it called on the way.
             for tape, entry in frame.seen:
@@ -259,9 +259,9 @@ class _Watcher(TorchFunctionMode):
             if frame.reading and len(depths) > 1:
                 self.frames[depths[-2]].answered = True
         elif frame.fusible and isinstance(module, nn.MultiheadAttention):
-            self._add(module, {"": torch_calls.of_multi_head_module(self.masks, module, length, *args, **kwargs)})
+            self._add(module, {"": record_torch.of_multi_head_module(self.masks, module, length, *args, **kwargs)})
         elif frame.fusible and _is_encoder_layer(module) and module.self_attn not in frame.called:
-            weights = torch_calls.of_encoder_layer(self.masks, module, length, *args, **kwargs)
+            weights = record_torch.of_encoder_layer(self.masks, module, length, *args, **kwargs)
             self._add(module.self_attn, {"": weights})
 
     def unwind(self, depth: int) -> None:

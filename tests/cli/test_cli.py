@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import foci
-from foci.catalog import ALIASES, MECHANISMS
+from foci.catalog import ALIASES, MECHANISMS, as_code
 from foci.cli import worked
 from foci.cli.listing import short_reference
 from foci.tasks import TASKS
@@ -94,6 +94,8 @@ def test_explain_tells_everything_the_docstring_has(name, capsys):
     for symbol in card.names.rstrip(".").split(" = ")[1:]:
         assert re.split(", ", symbol)[0] in out
     assert not re.search(r" +$", out, re.MULTILINE)
+    for variant, options in card.variants.items():
+        assert re.search(rf"^  {variant} +{re.escape(as_code(options))}$", out, re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", MECHANISMS)

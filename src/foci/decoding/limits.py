@@ -18,7 +18,7 @@ class Limits:
 
     Arguments:
         max_length: at most so many steps; a hypothesis without EOS by then is not finished. Unless given, twice the
-            source's length and 20 more, for every source.
+            source's length and 20 more, for every source. A model with a ``max_length`` of its own stops there.
         min_length: at least so many tokens come before EOS.
         no_repeat_ngram: no sequence of so many tokens comes twice in a hypothesis; 0 sets no such limit.
         prefix: for each source, the tokens every hypothesis of it begins with; they count for its log-probability.
@@ -48,12 +48,11 @@ class Limits:
         if any(self.eos in tokens for tokens in self.prefix or ()):
             raise ConfigError(f"Limits: a prefix holds EOS, token {self.eos}, expected tokens before the end only.")
 
-    def most_steps(self, source_valid: Bool[Tensor, "B S"]) -> list[int]:
-        """How many steps each source may take."""
-        if self.max_length is not None:
-            return [self.max_length] * source_valid.shape[0]
+    def most_steps(self, source_valid: Bool[Tensor, "B S"], model_length: int | None = None) -> list[int]:
+        """Return how many steps each source may take; ``model_length`` is the longest target the model can write."""
         counts: list[int] = source_valid.sum(dim=1).tolist()
-        return [2 * count + 20 for count in counts]
+        steps = (2 * count + 20 if self.max_length is None else self.max_length for count in counts)
+        return [own if model_length is None else min(own, model_length) for own in steps]
 
     def apply(
         self, logs: Float[Tensor, "N V"], tokens: Int[Tensor, "N t"], sources: Sequence[int]

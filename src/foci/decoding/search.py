@@ -45,7 +45,7 @@ class Search:
             )
         self.model = model
         self.limits = limits
-        self.most_steps = limits.most_steps(source_valid)
+        self.most_steps = limits.most_steps(source_valid, getattr(model, "max_length", None))
         self.sources = list(range(source.shape[0]))
         self.tokens = source.new_empty(source.shape[0], 0)
         self.log_probs: Tensor | None = None  # (N,) of each hypothesis; None before the first step: all 0

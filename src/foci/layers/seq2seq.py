@@ -9,6 +9,9 @@ A model has three calls, and no base class:
 
 The hypotheses of one source share its row of the memory, which is never copied or reordered: row ``b · K + k`` of
 ``token`` and ``state`` is hypothesis k of source b. Both ways of running give the same log-probabilities.
+
+A model that can take a limited number of steps has that number as its attribute ``max_length`` (None: no limit);
+decoding stops there.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from foci.errors import (
     ConfigError,
@@ -27,8 +28,10 @@ from foci.errors import (
     unknown_name,
 )
 from foci.functional.attend import NORMALISERS, attend_dots, attend_scores, normaliser
-from foci.functional.sample import hard, log_probability
+from foci.functional.sample import best
+from foci.functional.stepwise import StepOptions, over_steps
 from foci.functional.windows import local, local_dots, row_lengths
+from foci.masks import clear_source
 from foci.mechanisms.focus import Causal, LocalM, LocalP, MedianWindow, SlidingWindow
 from foci.mechanisms.scores import (
     Additive,
@@ -42,6 +45,7 @@ from foci.mechanisms.scores import (
     Score,
 )
 from foci.results import Attended, Weights, exportable
+from foci.tracing import known_true
 
 Focus = SlidingWindow | LocalM | LocalP | MedianWindow
 
@@ -55,6 +59,7 @@ SCORES: dict[str, Callable[..., Score]] = {
     "location": Location,
     "location_aware": LocationAware,
 }
+_WITHOUT_CHANCE = {"sample": "best", "gumbel": "hard"}
 FOCUSES = ("global", "causal", "sliding_window", "local_m", "local_p", "median_window")
 
 
@@ -174,6 +179,7 @@ class Attention(nn.Module):
             fix="Key and value have one entry a cell.",
         )
         check_together(self._owner, key=key, value=value)
+        key, value = clear_source(key, value, mask)
         projected = self.score.project_key(key)
         whole = not isinstance(self.focus, LocalM | LocalP)  # a local focus gathers other keys for every query
         return Memory(projected, value, mask, self.score.prepare_cells(projected) if whole else None)
@@ -210,11 +216,14 @@ class Attention(nn.Module):
         scores = self.score.cells(query, key, prepared)
         return scores if self.sharpening == 1.0 else scores * self.sharpening
 
+    @property
+    def _normaliser(self) -> str:
+        """The normaliser of this mode: outside of training the best cell is read, without chance."""
+        return self.normalise if self.training else _WITHOUT_CHANCE.get(self.normalise, self.normalise)
+
     def _normalise(self, scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        if self.training or self.normalise not in ("sample", "gumbel"):
-            return normaliser(self.normalise)(scores, mask)
-        chosen = hard(scores, mask)
-        return chosen, log_probability(scores, chosen, mask) if self.normalise == "sample" else None
+        name = self._normaliser
+        return best(scores, mask) if name == "best" else normaliser(name)(scores, mask)
 
     def _read_local(
         self, query: Tensor, projected: Tensor, memory: Memory, mask: Tensor | None, state: Any
@@ -240,41 +249,31 @@ class Attention(nn.Module):
 
     def _read_steps(self, query: Tensor, memory: Memory, mask: Tensor | None, state: Any) -> Attended:
         """One step after the other: each needs the weights of the one before."""
-        batch, size = memory.key.shape[:2]
+        batch, size = check_batch(self._owner, query, memory.key), memory.key.shape[1]
         previous = query.new_zeros(batch, size) if state is None else state
         check_shape(self._owner, "state", previous, batch, size, fix="Pass what the previous call returned.")
-        steps = []
-        for t in range(query.shape[1]):
-            readable = mask if mask is None or mask.shape[1] == 1 else mask[:, t : t + 1]
-            if isinstance(self.focus, MedianWindow):
-                near = self.focus.mask(previous)
-                readable = near if readable is None else readable & near
-            key = memory.key
-            if isinstance(self.score, LocationAware):
-                key = self.score.condition(key, previous)
-            step = attend_scores(
-                self._cells(query[:, t : t + 1], key),
-                memory.value,
-                readable,
-                normalise=self._normalise,
-                dropout=self.dropout if self.training else 0.0,
-            )
-            steps.append(step)
-            previous = step.weights.dense().squeeze(1)
-        if not steps:
+        if known_true(query.shape[1] == 0):
             nothing = query.new_zeros(batch, 0, size)
             return Attended(nothing @ memory.value, Weights.of(nothing), previous)
-        logs = [step.weights.log_prob for step in steps]
-        log_prob = None if logs[0] is None else torch.cat([log for log in logs if log is not None], dim=1)
-        weights = torch.cat([step.weights.dense() for step in steps], dim=1)
-        output = torch.cat([step.output for step in steps], dim=1)
-        return Attended(output, Weights.of(weights, log_prob), previous)
+        window = self.focus if isinstance(self.focus, MedianWindow) else None
+        reach = None if window is None else (window.left, window.right)
+        options = StepOptions(self._normaliser, self.sharpening, reach)
+        given = () if mask is None else (mask,)
+        per_query, shared = (given, ()) if mask is not None and mask.shape[1] != 1 else ((), given)
+        if isinstance(self.score, LocationAware):
+            source = (memory.key, *self.score.location_parameters)
+            previous, outputs = over_steps("location_aware", previous, (query, *per_query), (*source, *shared), options)
+        else:
+            scores = self.score.cells(query, memory.key, memory.prepared)
+            previous, outputs = over_steps("median_window", previous, (scores, *per_query), shared, options)
+        weights, *log_prob = outputs
+        output = F.dropout(weights, self.dropout if self.training else 0.0) @ memory.value
+        return Attended(output, Weights.of(weights, log_prob[0] if log_prob else None), previous)
 
     def _fit_mask(self, query: Tensor, memory: Memory) -> Tensor | None:
-        check_batch(self._owner, query, memory.key)
+        batch = check_batch(self._owner, query, memory.key)
         if memory.mask is None:
             return None
-        batch = query.shape[0] if memory.key.shape[0] == 1 else memory.key.shape[0]
         shape = torch.Size((batch, query.shape[1], memory.key.shape[1]))
         return check_mask(self._owner, memory.mask, shape, query.device)
 

@@ -116,6 +116,7 @@ class ConvSeq2Seq(nn.Module):
                 f"ConvSeq2Seq: share_embeddings with {source_vocabulary} source and {target_vocabulary} target tokens, "
                 "expected one vocabulary for both."
             )
+        self.max_length = max_length
         self.target_embedding = _embedding(target_vocabulary, embedding_dim, padding)
         self.source_embedding = (
             self.target_embedding if share_embeddings else _embedding(source_vocabulary, embedding_dim, padding)

@@ -139,6 +139,7 @@ class Transformer(nn.Module):
             normalise=normalise,
             window=radius,
         )
+        self.max_length = max_length if positions == "learned" else None  # sinusoids have no end
         target_table = _table(target_vocabulary, model_dim)
         source_table = target_table if share_embeddings else _table(source_vocabulary, model_dim)
         self.source_embedding, self.target_embedding = (
