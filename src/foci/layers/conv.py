@@ -13,6 +13,7 @@ Differs: weights are normalised (Salimans, Kingma, 2016) as in the authors' prog
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -24,6 +25,12 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from foci.errors import ConfigError, check_positive, check_shape
 from foci.layers.dropout import Dropout
+
+HALF_VARIANCE = math.sqrt(0.5)
+"""Scales the sum of two independent terms back to the variance of one."""
+
+LayerSizes = Sequence[tuple[int, int]]
+"""``(width, kernel size)`` of each layer."""
 
 
 class GatedConvolution(nn.Module):
@@ -106,6 +113,12 @@ def normalised_linear(input_dim: int, output_dim: int, *, dropout: float = 0.0) 
     """A linear layer that keeps the variance of inputs of which ``dropout`` were dropped before it."""
     layer: nn.Linear = normalised(nn.Linear(input_dim, output_dim), math.sqrt((1.0 - dropout) / input_dim))
     return layer
+
+
+def layer_widths(layers: LayerSizes) -> list[tuple[int, int, int]]:
+    """Return ``(width before, width, kernel size)`` of each layer; the first one's input has its own width."""
+    before = [layers[0][0], *(width for width, _ in layers)]
+    return [(previous, width, kernel) for previous, (width, kernel) in zip(before, layers)]
 
 
 def fold_weight_norm(model: nn.Module) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -21,9 +22,9 @@ from foci.layers.positions import LearnedPositions, SinusoidalPositions
 
 
 class TokenEmbedding(nn.Module):
-    """Look tokens up, scale them, add where they stand.
+    """Look up the embeddings of tokens, scale them and add their positions.
 
-    Arguments:
+    Args:
         table: the embeddings; give one table to several modules to share it.
         positions: "sinusoidal" (any length) or "learned".
         max_length: the number of learned positions.
@@ -60,8 +61,13 @@ class TokenEmbedding(nn.Module):
         else:
             raise unknown_name("kind of positions", positions, ("sinusoidal", "learned"))
 
+    @property
+    def max_length(self) -> int | None:
+        """The number of learned positions; None for sinusoidal ones, which have no end."""
+        return self.positions.table.shape[0] if isinstance(self.positions, LearnedPositions) else None
+
     def forward(self, tokens: Int[Tensor, "B L"], start: int = 0) -> Float[Tensor, "B L D"]:
-        """The embedded tokens; ``start`` is how many came before (while decoding)."""
+        """Return the embedded tokens; ``start`` is the number of tokens before them (while decoding)."""
         if tokens.dim() != 2 or tokens.is_floating_point():
             raise ShapeError(
                 f"TokenEmbedding: tokens has shape {tuple(tokens.shape)} and dtype {tokens.dtype}, expected whole "
@@ -69,3 +75,24 @@ class TokenEmbedding(nn.Module):
             )
         embedded: Tensor = self.dropout(self.positions(self.table(tokens) * self.scale, start))
         return embedded
+
+
+def normal_table(vocabulary: int, dim: int, *, std: float, padding: int | None = None) -> nn.Embedding:
+    """Return new embeddings that start normal with this deviation; that of ``padding`` is 0 and stays so."""
+    table = nn.Embedding(vocabulary, dim, padding)
+    nn.init.normal_(table.weight, std=std)
+    return _without_padding(table)
+
+
+def uniform_table(vocabulary: int, dim: int, *, bound: float = 0.1, padding: int | None = None) -> nn.Embedding:
+    """Return new embeddings that start uniform within ± ``bound``; that of ``padding`` is 0 and stays so."""
+    table = nn.Embedding(vocabulary, dim, padding)
+    nn.init.uniform_(table.weight, -bound, bound)
+    return _without_padding(table)
+
+
+def _without_padding(table: nn.Embedding) -> nn.Embedding:
+    if table.padding_idx is not None:
+        with torch.no_grad():
+            table.weight[table.padding_idx] = 0.0
+    return table

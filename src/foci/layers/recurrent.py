@@ -215,28 +215,37 @@ class RecurrentEncoder(nn.Module):
 
 
 class Bridge(nn.Module):
-    """The encoder's final state made the decoder's first: ``tanh(W h)`` for hidden states, ``W c`` for LSTM cells.
+    """Maps a source's summary to a decoder's first state: ``tanh(W h)`` for hidden states, ``W c`` for LSTM cells.
 
-    Arguments:
-        encoder_dim: size of the encoder's state.
-        hidden_dim: size of the decoder's.
-        cell: "lstm" or "gru".
+    A summary without cells gives its hidden states in their place. Where the numbers of layers differ, every layer
+    starts from the summary's top layer.
+
+    Args:
+        source_dim: size of the summary.
+        hidden_dim: size of the decoder's state.
+        cell: the decoder's, "lstm" or "gru".
+        num_layers: the decoder's number of layers.
 
     Example:
         >>> import torch
-        >>> [part.shape for part in Bridge(3, 5, cell="gru")((torch.zeros(2, 1, 3),))]
-        [torch.Size([2, 1, 5])]
+        >>> [part.shape for part in Bridge(3, 5, cell="lstm", num_layers=2)((torch.zeros(2, 1, 3),))]
+        [torch.Size([2, 2, 5]), torch.Size([2, 2, 5])]
     """
 
-    def __init__(self, encoder_dim: int, hidden_dim: int, *, cell: str) -> None:
+    def __init__(self, source_dim: int, hidden_dim: int, *, cell: str, num_layers: int) -> None:
         super().__init__()
-        self.hidden = nn.Linear(encoder_dim, hidden_dim)
-        self.cell = nn.Linear(encoder_dim, hidden_dim) if cell == "lstm" else None
+        self.num_layers = num_layers
+        self.hidden = nn.Linear(source_dim, hidden_dim)
+        self.cell = nn.Linear(source_dim, hidden_dim) if cell == "lstm" else None
 
-    def forward(self, state: State) -> State:
-        """One layer of the network for all layers of the state."""
-        hidden = torch.tanh(self.hidden(state[0]))
-        return (hidden,) if self.cell is None else (hidden, self.cell(state[1]))
+    def forward(self, summary: State) -> State:
+        """Return the first state; the same weights serve all layers."""
+        parts = tuple(self._fit_layers(part) for part in summary)
+        hidden = torch.tanh(self.hidden(parts[0]))
+        return (hidden,) if self.cell is None else (hidden, self.cell(parts[-1]))
+
+    def _fit_layers(self, part: Tensor) -> Tensor:
+        return part if part.shape[1] == self.num_layers else part[:, -1:].expand(-1, self.num_layers, -1)
 
 
 class Maxout(nn.Module):

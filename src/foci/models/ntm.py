@@ -59,7 +59,7 @@ class MachineState(NamedTuple):
     controller: tuple[Tensor, ...]
 
 
-class Recalled(NamedTuple):
+class NTMOutput(NamedTuple):
     """Logits ``(B, T, output_dim)``, by name where the heads were ``(B, heads, T, N)``, and the state to go on from."""
 
     logits: Tensor
@@ -129,7 +129,7 @@ class NeuralTuringMachine(nn.Module):
         self.controller = (nn.LSTMCell if controller == "lstm" else nn.Linear)(input_dim + reads_dim, hidden_dim)
         self.output = nn.Linear(hidden_dim + reads_dim, output_dim)
 
-    def forward(self, inputs: Float[Tensor, "B T I"], state: MachineState | None = None) -> Recalled:
+    def forward(self, inputs: Float[Tensor, "B T I"], state: MachineState | None = None) -> NTMOutput:
         """All steps; without a ``state`` from the beginning."""
         check_shape(type(self).__name__, "inputs", inputs, "batch", "time", self.input_dim)
         state = self.initial_state(inputs.shape[0]) if state is None else self._checked(state, inputs.shape[0])
@@ -151,7 +151,7 @@ class NeuralTuringMachine(nn.Module):
         }
         # The output layer sees all steps in one product.
         together = torch.stack(seen, dim=1) if seen else inputs.new_zeros(len(inputs), 0, self.output.in_features)
-        return Recalled(self.output(together), attentions, MachineState(memory, kept))
+        return NTMOutput(self.output(together), attentions, MachineState(memory, kept))
 
     def initial_state(self, batch_size: int) -> MachineState:
         """The state before the first step."""
@@ -222,14 +222,14 @@ class RecurrentBaseline(nn.Module):
         self.recurrence = Recurrence(input_dim, hidden_dim, num_layers=num_layers)
         self.output = nn.Linear(hidden_dim, output_dim)
 
-    def forward(self, inputs: Float[Tensor, "B T I"], state: State | None = None) -> Recalled:
+    def forward(self, inputs: Float[Tensor, "B T I"], state: State | None = None) -> NTMOutput:
         """All steps; without a ``state`` from the beginning."""
         check_shape(type(self).__name__, "inputs", inputs, "batch", "time", self.input_dim)
         state = self.initial_state(inputs.shape[0]) if state is None else state
         if 0 in inputs.shape[:2]:  # torch's LSTM refuses a sequence without steps
-            return Recalled(inputs.new_zeros(*inputs.shape[:2], self.output_dim), {}, state)
+            return NTMOutput(inputs.new_zeros(*inputs.shape[:2], self.output_dim), {}, state)
         hidden, state = self.recurrence(inputs, state)
-        return Recalled(self.output(hidden), {}, state)
+        return NTMOutput(self.output(hidden), {}, state)
 
     def initial_state(self, batch_size: int) -> State:
         """The state before the first step: zeros ``(B, layers, D)``."""

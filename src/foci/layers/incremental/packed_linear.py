@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from foci.layers.quantise import QuantisedLinear, side_by_side
+from foci.layers.incremental.quantised_linear import QuantisedLinear, side_by_side
 
 Product = Callable[[Tensor], Tensor]
 """From rows ``(N, D_in)`` to rows ``(N, D_out)``."""

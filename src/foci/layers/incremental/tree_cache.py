@@ -25,7 +25,7 @@ _ROOM = 16
 """For how many steps room is made at a time."""
 
 
-class Cells(NamedTuple):
+class LayerCells(NamedTuple):
     """The keys and values ``(B, H, cells, K)`` of one layer, the new ones last."""
 
     key: Float[Tensor, "B H cells K"]
@@ -119,7 +119,7 @@ class TreeCache:
         grown.steps += 1
         return grown
 
-    def append(self, layer: int, key: Float[Tensor, "B H width K"], value: Float[Tensor, "B H width K"]) -> Cells:
+    def append(self, layer: int, key: Float[Tensor, "B H width K"], value: Float[Tensor, "B H width K"]) -> LayerCells:
         """Write a layer's new cells; all its cells, those before included."""
         begin, end = self._cells - self._width, self._cells
         store = self._stores[layer]
@@ -132,7 +132,7 @@ class TreeCache:
         store.key[:, :, begin:end] = key
         store.value[:, :, begin:end] = value
         store.written = end
-        return Cells(store.key[:, :, :end], store.value[:, :, :end])
+        return LayerCells(store.key[:, :, :end], store.value[:, :, :end])
 
     def _copy(self) -> TreeCache:
         copy = TreeCache(0, self.rows, self._device)
