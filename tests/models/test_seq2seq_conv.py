@@ -6,6 +6,7 @@ import torch
 from seq2seq import SOURCE_VOCABULARY, TARGET_VOCABULARY, B, S, T, example, generic
 
 import foci
+from foci.decoding import select
 from foci.errors import ConfigError, ShapeError
 from foci.layers.conv import GatedConvolution, fold_weight_norm, normalised_linear, scale_gradient
 from foci.models.encoders.convolutional import ConvolutionalEncoderLayer
@@ -257,7 +258,7 @@ def test_wrong_shapes_are_named():
         model.step(target[:2, 0], memory, state)
     rows = torch.tensor([0, 0, 1, 1])
     with pytest.raises(ShapeError, match="token has 4 rows, expected a multiple of the 3 sources"):
-        model.step(target[rows, 0], memory, checks.take(state, rows))
+        model.step(target[rows, 0], memory, select(state, rows))
     with pytest.raises(ShapeError, match="reaches position 12, expected at most 11"):
         model.step(target[:, 0], memory, state._replace(position=state.position + 11))
     with pytest.raises(ShapeError, match=r"inputs has shape \(1, 4, 3\), expected \(batch, time, 2\)"):

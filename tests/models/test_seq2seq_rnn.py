@@ -6,6 +6,7 @@ import torch
 from seq2seq import SOURCE_VOCABULARY, TARGET_VOCABULARY, B, S, T, example, generic
 
 import foci
+from foci.decoding import select
 from foci.errors import ConfigError, ShapeError, UnknownNameError
 from foci.layers.coverage import Coverage, coverage_loss
 from foci.layers.incremental.hypotheses import as_rows
@@ -480,7 +481,7 @@ def test_wrong_shapes_are_named():
         memory, state = model.start(source, valid)
         rows = torch.tensor([0, 0, 1, 1])
         with pytest.raises(ShapeError, match="token has 4 rows, expected a multiple of the 3 sources"):
-            model.step(target[rows, 0], memory, checks.take(state, rows))
+            model.step(target[rows, 0], memory, select(state, rows))
     with pytest.raises(ShapeError, match=r"inputs has shape \(2, 3, 4\), expected \(row, time, 5\)"):
         Recurrence(5, 7)(torch.zeros(2, 3, 4))
     with pytest.raises(ShapeError, match=r"covered has shape \(2, 5\), expected \(1, 5\)"):
