@@ -30,6 +30,10 @@ class UnknownNameError(ConfigError, KeyError):
     __str__ = Exception.__str__  # KeyError's own puts the message in quotes
 
 
+class StaleWeightsError(FociError, RuntimeError):
+    """Weights asked for after a tensor they are computed from was changed in place."""
+
+
 class DataError(FociError, ValueError):
     """User data that cannot be read as what it should be."""
 
@@ -82,9 +86,10 @@ def check_shape(owner: str, name: str, tensor: Tensor, *expected: str | int, fix
             f"Embed integer ids first, or convert with {name}.float()."
         )
     shape = tensor.shape
-    axes = expected[1:] if expected[0] == "…" else expected
+    open_ended = expected[0] == "…"
+    axes = expected[1:] if open_ended else expected
     missing = len(shape) - len(axes)
-    if missing == 0 or (missing > 0 and axes is not expected):
+    if missing == 0 or (missing > 0 and open_ended):
         for have, want in zip(shape[missing:], axes):
             if have != want and not isinstance(want, str):
                 break

@@ -5,7 +5,9 @@
     ``masks.keys(valid)`` turns the first into the second. Numbers added to scores are a ``bias``, never a
     mask. A query that may read nothing gets weights 0 and output 0, and every gradient stays finite.
 
-Combine masks with ``&`` and ``|``. What a masked cell holds does not matter as long as it is finite.
+Combine masks with ``&`` and ``|``. What a cell holds that no query may read does not matter: numbers of any size,
+infinities and NaN change no output, no weight and no gradient. A cell that some queries may read must hold finite
+numbers, for the other queries too: their scores with it are computed before they are masked.
 
 Example:
     >>> import torch
@@ -110,6 +112,48 @@ def to_torch(mask: Bool[Tensor, "B L S"], *, num_heads: int = 1) -> Bool[Tensor,
     if mask.shape[0] == 1:
         return ignored.squeeze(0)
     return ignored.repeat_interleave(num_heads, dim=0)
+
+
+def clear_unreadable(cells: Float[Tensor, "... S D"], mask: Bool[Tensor, "..."] | None) -> Float[Tensor, "... S D"]:
+    """Return the cells with zeros where no query may read, so that padding enters no sum, also not multiplied by 0.
+
+    ``mask (…, L, S)`` has the rank of the scores. Cells that serve several of its rows or heads are cleared where none
+    of them may read. With a key/value cache the mask covers more cells than these, which are the last.
+
+    Example:
+        >>> import torch
+        >>> cells = torch.tensor([[[1.0], [torch.nan]]])
+        >>> clear_unreadable(cells, torch.tensor([[[True, False]]])).tolist()
+        [[[1.0], [0.0]]]
+    """
+    if mask is None:
+        return cells
+    readable = mask.any(dim=-2)
+    while readable.dim() >= cells.dim():
+        readable = readable.any(dim=0)
+    readable = readable.reshape((1,) * (cells.dim() - 1 - readable.dim()) + tuple(readable.shape))
+    if readable.shape[-1] != 1:
+        readable = readable[..., readable.shape[-1] - cells.shape[-2] :]
+    for axis, size in enumerate(cells.shape[:-2]):
+        if readable.shape[axis] not in (1, size):  # these cells serve several rows of the mask
+            readable = readable.any(dim=axis, keepdim=True)
+    return cells.masked_fill(~readable.unsqueeze(-1), 0.0)
+
+
+def clear_source(
+    key: Float[Tensor, "B S D"], value: Float[Tensor, "B S V"], mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Return key and value with zeros where no query may read; one tensor for both stays one.
+
+    A mask that does not fit is left to the mechanism's `read`, which knows the queries and reports it.
+    """
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.device != key.device:
+        return key, value
+    if mask.dim() not in (3, 4) or not (mask.shape[-1] == 1 or mask.shape[-1] >= key.shape[1]):
+        return key, value
+    readers = mask.any(dim=1) if mask.dim() == 4 else mask  # a cell that any head may read
+    cleared = clear_unreadable(key, readers)
+    return cleared, cleared if value is key else clear_unreadable(value, readers)
 
 
 def masked_softmax(scores: Float[Tensor, "... S"], mask: Bool[Tensor, "..."] | None = None) -> Float[Tensor, "... S"]:

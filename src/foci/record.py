@@ -42,7 +42,7 @@ from torch.utils._pytree import tree_map_only
 
 from foci import torch_calls
 from foci.errors import ConfigError, UnknownNameError, unknown_name
-from foci.results import Attended, Matched, Weights
+from foci.results import Attended, Matched, Weights, independent
 
 ROOT = "."
 """The path of the model itself: no module inside it can have this name."""
@@ -249,7 +249,7 @@ class _Watcher(TorchFunctionMode):
         self.unwind(depths[-1])
         if output is None:
             return
-        answers = _answers(output)
+        answers = {suffix: independent(weights, (args, kwargs)) for suffix, weights in _answers(output).items()}
         if answers:
             # A module that says what it attended to speaks for the functions it called on the way.
             for tape, entry in frame.seen:

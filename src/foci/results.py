@@ -8,8 +8,8 @@ them when asked, exactly, and only as many rows at a time as fit a small budget 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from torch.export import register_dataclass
 from torch.utils._pytree import TreeSpec, _register_namedtuple, tree_flatten, tree_unflatten
 
-from foci.errors import ConfigError, ShapeError, check_mask
+from foci.errors import ConfigError, ShapeError, StaleWeightsError, check_mask
 from foci.masks import masked_softmax, within
 
 Kind = TypeVar("Kind")
@@ -69,9 +69,37 @@ class Source(Protocol):
         """What these rows read of the cells that are ``chosen`` for them, ``(…, rows, 1)``."""
         ...
 
+    def check_unchanged(self) -> None:
+        """Raise `StaleWeightsError` if a tensor that the weights are computed from was changed in place."""
+        ...
 
+
+@dataclass(eq=False)
 class ByWeights:
-    """The reductions of a source by its weights, for sources that know no shorter way."""
+    """What all sources share: reductions by weights, and the check that their tensors are as they were.
+
+    A source refers to tensors that may belong to the caller. ``versions`` are torch's counters of in-place changes at
+    the time the source was made, one per name in ``parts``; -1 where there is no tensor or torch keeps no count. Inside
+    a trace there are no counters (None): there `attend_dots` copies what belongs to the caller.
+    """
+
+    parts: ClassVar[tuple[str, ...]] = ()
+    versions: tuple[int, ...] | None = field(default=None, kw_only=True, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.versions is None and not torch.compiler.is_compiling():
+            self.versions = tuple(_version(getattr(self, part)) for part in self.parts)
+
+    def check_unchanged(self) -> None:
+        if self.versions is None or torch.compiler.is_compiling():
+            return
+        for part, version in zip(self.parts, self.versions):
+            if version != -1 and _version(getattr(self, part)) != version:
+                raise StaleWeightsError(
+                    f"Weights: the {part} that these weights are computed from was changed in place after the "
+                    "attention, expected it unchanged. Ask for the weights before the change, or change a copy "
+                    "(x = x + output instead of x += output). foci.record keeps copies of a module's inputs."
+                )
 
     def largest(self: Source, index: Rows, k: int) -> tuple[Tensor, Tensor]:
         return _largest(self.rows(index), k)
@@ -87,6 +115,7 @@ class ByWeights:
 class Dense(ByWeights):
     """Weights that were computed anyway."""
 
+    parts = ("weights",)
     weights: Tensor
 
     @property
@@ -114,6 +143,7 @@ class DotSoftmax(ByWeights):
     −slope · |distance| to the scores.
     """
 
+    parts = ("query", "key", "mask", "bias", "slopes")
     query: Tensor
     key: Tensor
     scale: float
@@ -129,15 +159,12 @@ class DotSoftmax(ByWeights):
 
     @property
     def shape(self) -> torch.Size:
-        leading, others = self.query.shape[:-2], self.key.shape[:-2]
-        if leading != others and not self.grouped:
-            leading = torch.broadcast_shapes(leading, others)
-        return torch.Size((*leading, self.query.shape[-2], self.key.shape[-2]))
+        return scores_shape(self.query, self.key)
 
     @property
     def grouped(self) -> bool:
         """Whether several heads of the query share one of the key."""
-        return self.query.dim() == 4 and self.key.shape[1] not in (1, self.query.shape[1])
+        return has_groups(self.query, self.key)
 
     def rows(self, index: Rows) -> Tensor:
         return masked_softmax(*self.scores(index))
@@ -147,8 +174,9 @@ class DotSoftmax(ByWeights):
         query, key = self.query[..., index, :], self.key
         if self.grouped:
             batch, heads, rows, size = query.shape
-            grouped = query.reshape(batch, key.shape[1], -1, size)  # a group's heads become more rows
-            scores = (grouped @ key.mT).reshape(batch, heads, rows, -1) * self.scale
+            grouped = query.reshape(batch, key.shape[1], heads // key.shape[1] * rows, size)  # heads become more rows
+            scores = grouped @ key.mT * self.scale
+            scores = scores.reshape(scores.shape[0], heads, rows, key.shape[-2])
         else:
             scores = (query * self.scale) @ key.mT
         mask = None if self.mask is None else _take_rows(self.mask, index)
@@ -160,7 +188,7 @@ class DotSoftmax(ByWeights):
         offset = key.shape[-2] - self.query.shape[-2] if self.offset is None else self.offset
         if self.slopes is not None:
             distance = (numbers.unsqueeze(-1) + offset - torch.arange(key.shape[-2], device=query.device)).abs()
-            scores = scores - self.slopes.unsqueeze(-1).unsqueeze(-1) * distance
+            scores = scores - (self.slopes.unsqueeze(-1).unsqueeze(-1) * distance).to(scores.dtype)
         if self.window is not None:
             near = within(numbers, key.shape[-2], *self.window, offset=offset)
             near = near.reshape((1,) * (scores.dim() - 2) + near.shape)
@@ -182,6 +210,7 @@ class DotSoftmax(ByWeights):
             mask=None if self.mask is None else _take_heads(self.mask, index),
             bias=None if self.bias is None else _take_heads(self.bias, index),
             slopes=None if self.slopes is None else self.slopes[index],
+            versions=None,  # of the tensors just made
         )
 
 
@@ -189,6 +218,7 @@ class DotSoftmax(ByWeights):
 class Windowed(ByWeights):
     """Weights of a few neighbouring cells a query: ``weights (…, L, W)`` of the cells from ``start (…, L)`` on."""
 
+    parts = ("weights", "start")
     weights: Tensor
     start: Tensor
     size: int
@@ -253,6 +283,9 @@ class MeanHeads(ByWeights):
         batch, _, *rest = self.of.shape
         return torch.Size((batch, *rest))
 
+    def check_unchanged(self) -> None:
+        self.of.check_unchanged()
+
     def rows(self, index: Rows) -> Tensor:
         return self.of.rows(index).mean(dim=1)
 
@@ -296,7 +329,9 @@ class Weights:
 
     def dense(self) -> Float[Tensor, "..."]:
         """All weights as one tensor."""
-        if isinstance(self.source, Dense) or self.shape.numel() <= _CHUNK or self._is_differentiated():
+        self.source.check_unchanged()
+        whole = isinstance(self.source, Dense) or torch.compiler.is_compiling()  # pieces would fix the sizes of a trace
+        if whole or self.shape.numel() <= _CHUNK or self._is_differentiated():
             return self.source.rows(slice(None))
         # Written piece by piece, scores and softmax stay in the processor's cache.
         (weights,) = self._by_pieces(lambda source, piece: (source.rows(piece[1]),))
@@ -304,9 +339,12 @@ class Weights:
 
     def rows(self, index: int | slice | Sequence[int] | Int[Tensor, " n"]) -> Float[Tensor, "..."]:
         """``dense()[..., index, :]``, computing those rows only."""
+        self.source.check_unchanged()
         if isinstance(index, slice):
             return self.source.rows(index)
         numbers = torch.as_tensor(index, device=self.source.device)
+        if numbers.numel() == 0:
+            numbers = numbers.long()  # torch reads an empty list as float32
         if numbers.dim() == 0:
             return self.source.rows(numbers.unsqueeze(0)).squeeze(-2)
         return self.source.rows(numbers)
@@ -320,6 +358,8 @@ class Weights:
 
     def argmax(self) -> Int[Tensor, "..."]:
         """The cell each row reads most of, the first of equal ones; cell 0 where nothing is read."""
+        if self.shape[-1] == 0:
+            return torch.zeros(self.shape[:-1], dtype=torch.long, device=self.source.device)
         weights, cells = self._by_pieces(lambda source, piece: source.largest(piece[1], 1))
         return cells.masked_fill(weights == 0.0, 0).squeeze(-1)
 
@@ -343,6 +383,9 @@ class Weights:
     def heads(self, index: int | slice | Int[Tensor, " n"]) -> Weights:
         """The handle ``(B, L, S)`` of one head, or ``(B, n, L, S)`` of several."""
         self._need_heads("heads")
+        self.source.check_unchanged()
+        if isinstance(index, Tensor) and index.dim() == 0:
+            index = int(index)
         log_prob = None if self.log_prob is None else self.log_prob[:, index]
         return Weights(self.source.heads(index), log_prob)
 
@@ -371,7 +414,10 @@ class Weights:
         return [(slice(h, h + 1) if by_head else slice(None), some) for h in range(heads) for some in rows]
 
     def _by_pieces(self, reduce: Reduce) -> tuple[Tensor, ...]:
-        if self._is_differentiated() and not torch.compiler.is_compiling():
+        if torch.compiler.is_compiling():  # the number of pieces would fix the sizes of a trace
+            return reduce(self.source, (slice(None), slice(None)))
+        self.source.check_unchanged()
+        if self._is_differentiated():
             leaves, structure = tree_flatten(self.source)
             pieces = self._pieces(by_head=False)  # the gradient of each piece is as large as query and key
             outputs: tuple[Tensor, ...] = _Recomputed.apply(reduce, pieces, structure, *leaves)  # type: ignore[no-untyped-call]
@@ -469,6 +515,49 @@ def exportable(kind: type[Kind]) -> type[Kind]:
 _KINDS: tuple[type[Any], ...] = (Dense, DotSoftmax, Windowed, MeanHeads, Weights, Attended, Matched)
 for _kind in _KINDS:
     exportable(_kind)
+
+
+def scores_shape(query: Tensor, key: Tensor) -> torch.Size:
+    """Return the shape ``(…, L, S)`` of the scores; leading axes broadcast, and the key may have fewer heads."""
+    leading, others = query.shape[:-2], key.shape[:-2]
+    if has_groups(query, key):
+        others = torch.Size((others[0], leading[1]))
+    if leading != others:
+        leading = torch.broadcast_shapes(leading, others)
+    return torch.Size((*leading, query.shape[-2], key.shape[-2]))
+
+
+def has_groups(query: Tensor, key: Tensor) -> bool:
+    """Return whether several heads of the query share one of the key."""
+    return query.dim() == 4 and key.shape[1] not in (1, query.shape[1])
+
+
+def independent(weights: Weights, inputs: object) -> Weights:
+    """Return the handle with copies of those of its tensors that share memory with a tensor in ``inputs``.
+
+    A caller may change ``inputs`` in place afterwards; the handle stays right. Copies are part of the graph.
+    """
+    shared = {_storage(leaf) for leaf in tree_flatten(inputs)[0] if isinstance(leaf, Tensor)} - {None}
+    leaves, structure = tree_flatten(weights)
+    copies = [leaf.clone() if isinstance(leaf, Tensor) and _storage(leaf) in shared else leaf for leaf in leaves]
+    if all(copy is leaf for copy, leaf in zip(copies, leaves)):
+        return weights
+    copied: Weights = tree_unflatten(copies, structure)
+    if isinstance(copied.source, ByWeights):
+        copied.source = replace(copied.source, versions=None)
+    return copied
+
+
+def _storage(tensor: Tensor) -> int | None:
+    """The address of the tensor's memory; None where it has none of its own (meta, nested, other layouts)."""
+    if tensor.layout != torch.strided or tensor.device.type == "meta" or tensor.is_nested:
+        return None
+    return tensor.untyped_storage().data_ptr() or None
+
+
+def _version(tensor: Tensor | None) -> int:
+    """Torch's count of in-place changes; -1 without a tensor, and in inference mode, where torch keeps none."""
+    return -1 if tensor is None or tensor.is_inference() else tensor._version
 
 
 def _take_rows(tensor: Tensor, index: Rows) -> Tensor:

@@ -95,6 +95,28 @@ def test_reductions_are_differentiable(monkeypatch):
     assert torch.autograd.gradcheck(run, (query, key))
 
 
+def test_a_head_may_be_named_by_a_tensor(weights):
+    """As `weights.entropy().mean((0, 2)).argmax()` names it."""
+    torch.testing.assert_close(weights.heads(torch.tensor(1)).dense(), weights.dense()[:, 1])
+
+
+def test_no_rows_are_an_empty_answer(weights):
+    for index in ([], (), torch.empty(0, dtype=torch.long), slice(0, 0)):
+        assert weights.rows(index).shape == weights.dense()[..., :0, :].shape
+
+
+@pytest.mark.parametrize("normalise", ["softmax", "sparsemax"])
+def test_argmax_without_cells_is_cell_0(normalise):
+    query, none = torch.randn(1, 2, K), torch.randn(1, 0, K)
+    assert foci.attend(query, none, none, normalise=normalise).weights.argmax().tolist() == [[0, 0]]
+
+
+def test_causal_keeps_a_window_that_ends_before_its_own_key():
+    query = torch.randn(1, 3, K)
+    dense = foci.attend(query, query, query, window=(3, -1), causal=True).weights.dense()
+    assert (dense[0] > 0).tolist() == [[False, False, False], [True, False, False], [True, True, False]]
+
+
 def test_wrong_calls():
     weights = Weights.of(torch.ones(B, L, S))
     with pytest.raises(ConfigError, match="expected 0 to 7"):

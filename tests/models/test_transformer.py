@@ -355,13 +355,20 @@ def test_an_empty_source_does_not_touch_the_others_in_8_bits(sources: int) -> No
     source = torch.randint(4, 97, (sources, 5))
     valid = torch.ones_like(source, dtype=torch.bool)
     valid[1] = False
+    others = valid[:, 0]
     with torch.no_grad():
         memory, state = small.start(source, valid)
+        exact, right = model.start(source, valid)
         plain, other = memory._replace(steps=None), state
         for token in torch.randint(4, 97, (4, sources)):
             found, expected = small.step(token, memory, state), small.step(token, plain, other)
-            torch.testing.assert_close(found.logits, expected.logits, rtol=1e-4, atol=1e-4)
-            state, other = found.state, expected.state
+            unrounded = model.step(token, exact, right)
+            # One rounding of an activation that falls the other way moves a row's logits by some hundredths.
+            torch.testing.assert_close(found.logits, expected.logits, rtol=0, atol=0.2)
+            # All rows share one 8-bit scale: large numbers in the empty row would leave few bits to the others.
+            for one in (found, expected):
+                assert (one.logits - unrounded.logits)[others].std() < 0.05 * unrounded.logits[others].std()
+            state, other, right = found.state, expected.state, unrounded.state
 
 
 def test_quantised_is_near() -> None:

@@ -26,7 +26,9 @@ from foci.functional.normalise import sigmoid, softmax
 from foci.functional.positions import alibi_bias
 from foci.functional.sample import categorical, gumbel, hard
 from foci.functional.sparse import entmax15, sparsemax
-from foci.results import Attended, Weights
+from foci.masks import clear_unreadable
+from foci.results import Attended, Weights, scores_shape
+from foci.tracing import known_true
 
 Window = tuple[int | None, int | None]
 """``(left, right)``: how far a query reads before and after its own key; None sets no bound."""
@@ -50,6 +52,9 @@ _SHORT = 64 * 64
 
 _SHORT_ALONE = 16 * 16
 """The same with one thread: by 1.3 at length 16, level from 32 on."""
+
+_SMALL_MASK = 1 << 14
+"""Cells of a mask that are copied into the handle: decoders open the cells of one mask step by step."""
 
 _BY_DISTANCE = 512 * 512
 """Cells from which ALiBi's biases by distance are faster than all of them (measured: benchmarks/alibi)."""
@@ -90,7 +95,10 @@ def attend(
     """
     _check_inputs(query, key, value)
     if causal:
-        window = (None if window is None else window[0], 0)
+        window = causal_window(window)
+    mask, bias = mask_and_bias(mask, bias, scores_shape(query, key), query.device)
+    cleared = clear_unreadable(key, mask)
+    key, value = cleared, cleared if value is key else clear_unreadable(value, mask)
     dots = _as_dots(score, query, key)
     if dots is not None and normalise == "softmax":
         return attend_dots(*dots[:2], value, mask, scale=dots[2], bias=bias, window=window, dropout=dropout)
@@ -109,8 +117,9 @@ def attend_scores(
     dropout: float = 0.0,
 ) -> Attended:
     """The plain path: normalise these scores and read."""
+    mask, bias = mask_and_bias(mask, bias, scores.shape, scores.device)
     if bias is not None:
-        scores = scores + check_bias(bias, scores.shape)
+        scores = scores + bias
     mask = combine(mask, window, scores.shape, scores.device)
     weights, log_prob = normaliser(normalise)(scores, mask)
     output = F.dropout(weights, dropout) @ value
@@ -129,42 +138,53 @@ def attend_dots(
     slopes: Float[Tensor, " H"] | None = None,
     dropout: float = 0.0,
     keep_weights: bool = False,
+    own: bool = False,
 ) -> Attended:
     """The fused path: softmax over ``scale · q · k``. Grouped heads: key and value may have fewer of them.
 
-    ``slopes``, one a head, add ALiBi's −slope · |distance|; they do not go with a bias. ``keep_weights`` computes all
-    weights and reads with them, which is less work than the fused kernel and all weights afterwards.
+    ``slopes``, one per head, add ALiBi's −slope · |distance|; they do not go with a bias. ``keep_weights`` computes all
+    weights and reads with them, which is less work than the fused kernel and all weights afterwards. ``own`` says that
+    the calling mechanism made query and key itself, so that nobody else can change them in place.
     """
-    source = FusedSoftmax(query, key, scale, window=window, slopes=slopes)
-    shape = source.shape
-    if mask is not None:
-        source.mask = mask = check_mask("attend", mask, shape, query.device)
-    if bias is not None:
-        source.bias = bias = check_bias(bias, shape)
+    shape = scores_shape(query, key)
+    mask, bias = mask_and_bias(mask, bias, shape, query.device)
     if keep_weights or _plain_is_faster(query, key, value, shape):
+        source = FusedSoftmax(query, key, scale, mask, bias, window, slopes=slopes)
         weights = Weights(source).dense()
         if source.grouped:
             value = value.repeat_interleave(shape[1] // value.shape[1], dim=1)
         return Attended(F.dropout(weights, dropout) @ value, Weights.of(weights))
+    source = FusedSoftmax(
+        query if own else _lasting(query),
+        key if own else _lasting(key),
+        scale,
+        None if mask is None else _lasting(mask, copy_up_to=_SMALL_MASK),
+        None if bias is None else _lasting(bias),
+        window,
+        slopes=slopes,
+    )
     if slopes is not None:
-        slopes = slopes.to(query.dtype)
         by_distance = shape[-2] * shape[-1] >= _BY_DISTANCE and query.device.type == "cpu"
         if mask is None and by_distance and not torch.compiler.is_compiling():
             return Attended(
                 _sdpa_by_distance(query, key, value, slopes, window, scale, dropout, shape), Weights(source)
             )
-        bias = alibi_bias(slopes, shape[-2], shape[-1])
+        bias = alibi_bias(slopes, shape[-2], shape[-1]).to(query.dtype)
     if bias is None and dropout == 0.0 and _worth_a_band(query, key, value, mask, window, shape):
         return Attended(_banded(query, key, value, mask, window, scale, shape), Weights(source))
     L, S = shape[-2:]
-    plainly_causal = window == (None, 0) and mask is None and bias is None and L == S
-    if window == (None, 0) and L == 1 and S > 0:
+    plainly_causal = window == (None, 0) and mask is None and bias is None and known_true(L == S)
+    if window == (None, 0) and known_true(L == 1) and known_true(S > 0):
         window = None  # the last query reads every key
     allowed = None if plainly_causal else combine(mask, window, shape, query.device)
     alive = None
     if allowed is not None:
         alive = allowed.any(dim=-1, keepdim=True)
         allowed = allowed | ~alive  # a row without any cell would be NaN in some kernels: it reads all, and is cleared
+        if mask is not None and mask.shape[-2] != 1 and alive.dim() == query.dim():
+            # What such a query holds must not overflow in its scores: 0 · NaN would reach every gradient.
+            unread = ~(alive if alive.shape[1] in (1, query.shape[1]) else alive.any(dim=1, keepdim=True))
+            query = query.masked_fill(unread, 0.0)
     if bias is not None:
         allowed = bias if allowed is None else bias.masked_fill(~allowed, -torch.inf)
         allowed = allowed.to(query.dtype)
@@ -172,6 +192,32 @@ def attend_dots(
     if alive is not None:
         output = output.masked_fill(~alive, 0.0)
     return Attended(output, Weights(source))
+
+
+def causal_window(window: Window | None) -> Window:
+    """Return the window without the keys after a query's own."""
+    left, right = (None, None) if window is None else window
+    return left, 0 if right is None else min(right, 0)
+
+
+def reads_own_key(window: Window | None, L: int, S: int) -> bool:
+    """Return whether every query has a key of its own within the window, so that none reads nothing."""
+    if window is None:
+        return True
+    left, right = window
+    return (left is None or left >= 0) and (right is None or right >= 0) and known_true(L <= S)
+
+
+def mask_and_bias(
+    mask: Tensor | None, bias: Tensor | None, shape: torch.Size, device: torch.device
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return mask and bias, both of the scores' rank; a bias of −∞ closes its cell, so it becomes part of the mask."""
+    if mask is not None:
+        mask = check_mask("attend", mask, shape, device)
+    if bias is None:
+        return mask, None
+    closed = check_bias(bias, shape) == -torch.inf
+    return ~closed if mask is None else mask & ~closed, bias.masked_fill(closed, 0.0)
 
 
 def combine(mask: Tensor | None, window: Window | None, shape: torch.Size, device: torch.device) -> Tensor | None:
@@ -204,6 +250,17 @@ def check_bias(bias: Tensor, shape: torch.Size) -> Tensor:
             "all. Add the missing axes with bias.unsqueeze(…)."
         )
     return bias
+
+
+def _lasting(tensor: Tensor, copy_up_to: int = 0) -> Tensor:
+    """Return the tensor, or a copy where an in-place change by the caller could not be noticed or need not matter.
+
+    A change is noticed by torch's version counters (`foci.results.ByWeights`), which neither a trace nor inference
+    mode has.
+    """
+    if torch.compiler.is_compiling() or tensor.is_inference() or tensor.numel() <= copy_up_to:
+        return tensor.clone()
+    return tensor
 
 
 def _plain_is_faster(query: Tensor, key: Tensor, value: Tensor, shape: torch.Size) -> bool:
@@ -299,7 +356,7 @@ def _sdpa_by_distance(
     """
     L, S = shape[-2:]
     distance = torch.arange(L + S - 1, device=query.device) - (S - 1)
-    biases = -slopes.unsqueeze(-1) * distance.abs()
+    biases = (-slopes.unsqueeze(-1) * distance.abs()).to(query.dtype)
     if window is not None:
         left, right = window
         far = (distance < (-distance.numel() if left is None else -left)) | (

@@ -72,6 +72,7 @@ def row_lengths(mask: Bool[Tensor, "..."] | None, key: Float[Tensor, "B S D"]) -
     batch, size = key.shape[:2]
     if mask is None:
         return torch.full((batch, 1), size, device=key.device)
+    (batch,) = torch.broadcast_shapes((batch,), mask.shape[:1])
     last = torch.arange(1, size + 1, device=key.device) * mask.any(dim=1)
     # The 0 put in front makes the maximum of a source without cells 0.
     return F.pad(last, (1, 0)).amax(dim=-1, keepdim=True).expand(batch, 1)

@@ -29,6 +29,7 @@ from foci.errors import (
 from foci.functional.attend import NORMALISERS, attend_dots, attend_scores, normaliser
 from foci.functional.sample import hard, log_probability
 from foci.functional.windows import local, local_dots, row_lengths
+from foci.masks import clear_source
 from foci.mechanisms.focus import Causal, LocalM, LocalP, MedianWindow, SlidingWindow
 from foci.mechanisms.scores import (
     Additive,
@@ -42,6 +43,7 @@ from foci.mechanisms.scores import (
     Score,
 )
 from foci.results import Attended, Weights, exportable
+from foci.tracing import known_true, over_steps
 
 Focus = SlidingWindow | LocalM | LocalP | MedianWindow
 
@@ -174,6 +176,7 @@ class Attention(nn.Module):
             fix="Key and value have one entry a cell.",
         )
         check_together(self._owner, key=key, value=value)
+        key, value = clear_source(key, value, mask)
         projected = self.score.project_key(key)
         whole = not isinstance(self.focus, LocalM | LocalP)  # a local focus gathers other keys for every query
         return Memory(projected, value, mask, self.score.prepare_cells(projected) if whole else None)
@@ -240,35 +243,38 @@ class Attention(nn.Module):
 
     def _read_steps(self, query: Tensor, memory: Memory, mask: Tensor | None, state: Any) -> Attended:
         """One step after the other: each needs the weights of the one before."""
-        batch, size = memory.key.shape[:2]
+        (batch,) = torch.broadcast_shapes(query.shape[:1], memory.key.shape[:1])
+        size = memory.key.shape[1]
         previous = query.new_zeros(batch, size) if state is None else state
         check_shape(self._owner, "state", previous, batch, size, fix="Pass what the previous call returned.")
-        steps = []
-        for t in range(query.shape[1]):
-            readable = mask if mask is None or mask.shape[1] == 1 else mask[:, t : t + 1]
+        query = query.expand(batch, -1, -1)
+        per_query = mask is not None and mask.shape[1] != 1
+
+        def step(previous: Tensor, at: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+            readable = at[1].unsqueeze(1) if per_query else mask
             if isinstance(self.focus, MedianWindow):
                 near = self.focus.mask(previous)
                 readable = near if readable is None else readable & near
             key = memory.key
             if isinstance(self.score, LocationAware):
                 key = self.score.condition(key, previous)
-            step = attend_scores(
-                self._cells(query[:, t : t + 1], key),
+            read = attend_scores(
+                self._cells(at[0].unsqueeze(1), key),
                 memory.value,
                 readable,
                 normalise=self._normalise,
                 dropout=self.dropout if self.training else 0.0,
             )
-            steps.append(step)
-            previous = step.weights.dense().squeeze(1)
-        if not steps:
+            weights = read.weights.dense().squeeze(1)
+            log_prob = () if read.weights.log_prob is None else (read.weights.log_prob.squeeze(1),)
+            return weights, (read.output.squeeze(1), weights, *log_prob)
+
+        steps = (query, mask.expand(batch, query.shape[1], size)) if per_query and mask is not None else (query,)
+        if known_true(query.shape[1] == 0):
             nothing = query.new_zeros(batch, 0, size)
             return Attended(nothing @ memory.value, Weights.of(nothing), previous)
-        logs = [step.weights.log_prob for step in steps]
-        log_prob = None if logs[0] is None else torch.cat([log for log in logs if log is not None], dim=1)
-        weights = torch.cat([step.weights.dense() for step in steps], dim=1)
-        output = torch.cat([step.output for step in steps], dim=1)
-        return Attended(output, Weights.of(weights, log_prob), previous)
+        previous, (output, weights, *log_prob) = over_steps(step, previous, steps)
+        return Attended(output, Weights.of(weights, log_prob[0] if log_prob else None), previous)
 
     def _fit_mask(self, query: Tensor, memory: Memory) -> Tensor | None:
         check_batch(self._owner, query, memory.key)

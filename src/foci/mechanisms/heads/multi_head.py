@@ -21,10 +21,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from foci.errors import ConfigError, check_batch, check_mask, check_shape, check_together
-from foci.functional.attend import Window, attend, attend_dots, combine
+from foci.functional.attend import Window, attend, attend_dots, causal_window, combine, reads_own_key
 from foci.functional.positions import alibi_bias, alibi_slopes, rotary
 from foci.functional.scores import default_scale
-from foci.results import Attended, exportable
+from foci.masks import clear_source
+from foci.results import Attended, exportable, scores_shape
 
 
 @exportable
@@ -197,6 +198,7 @@ class MultiHeadAttention(nn.Module):
         check_shape("MultiHeadAttention", "key", key, "batch", "key", self.key_dim)
         check_shape("MultiHeadAttention", "value", value, "batch", key.shape[1], self.value_dim)
         check_together("MultiHeadAttention", key=key, value=value)
+        key, value = clear_source(key, value, mask)
         return ProjectedMemory(
             self._split(self.key_layer(key), self.num_key_heads),
             self._split(self.value_layer(value), self.num_key_heads),
@@ -218,16 +220,18 @@ class MultiHeadAttention(nn.Module):
         if state is not None:
             key, value = torch.cat([state.key, key], dim=2), torch.cat([state.value, value], dim=2)
             state = KeyValueCache(key, value)
-        L, S = projected.shape[2], key.shape[2]
+        shape = scores_shape(projected, key)
+        L, S = shape[-2:]
         if self.rotary:
             projected = rotary(projected, start=S - L)
-        shape = torch.Size((*projected.shape[:2], L, S))
         mask, window = memory.mask, self.window
         if self.causal:
-            window = (None if window is None else window[0], 0)
+            window = causal_window(window)
         if mask is not None:
             mask = check_mask("MultiHeadAttention", mask, shape, query.device)
-        if mask is not None or L > S:  # rows that may read nothing are possible only now
+        elif S == 0:
+            mask = torch.ones(1, 1, 1, 0, dtype=torch.bool, device=query.device)
+        if mask is not None or not reads_own_key(window, L, S):  # only then may a query have nothing to read
             mask, window = combine(mask, window, shape, query.device), None
         slopes = alibi_slopes(self.num_heads, device=query.device) if self.alibi else None
         dropout = self.dropout if self.training else 0.0
@@ -243,6 +247,7 @@ class MultiHeadAttention(nn.Module):
                 slopes=slopes,
                 dropout=dropout,
                 keep_weights=self.keep_weights,
+                own=True,
             )
         else:
             key, value = (t.repeat_interleave(self.num_heads // self.num_key_heads, dim=1) for t in (key, value))

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from foci.errors import ConfigError, check_batch, check_mask, check_shape, check_together
 from foci.functional.attend import attend_dots
+from foci.masks import clear_source
 from foci.mechanisms.attention import Memory
 from foci.results import Attended
 
@@ -68,9 +69,11 @@ class MultiStepAttention(nn.Module):
         """Sum key and value once, for many reads."""
         check_shape("MultiStepAttention", "key", key, "batch", "key", self.key_dim)
         if value is None:
+            key, _ = clear_source(key, key, mask)
             return Memory(key, key, mask)
         check_shape("MultiStepAttention", "value", value, "batch", key.shape[1], self.key_dim)
         check_together("MultiStepAttention", key=key, value=value)
+        key, value = clear_source(key, value, mask)
         return Memory(key, key + value, mask)
 
     def read(

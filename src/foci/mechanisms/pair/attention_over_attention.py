@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from foci.functional.scores import dot
 from foci.masks import masked_softmax
-from foci.mechanisms.pair.inputs import valid_cells
+from foci.mechanisms.pair.inputs import check_pair
 from foci.results import Matched, Weights
 
 
@@ -60,7 +60,7 @@ class AttentionOverAttention(nn.Module):
         right_mask: Bool[Tensor, "B R"] | None = None,
     ) -> Matched:
         """Read the document ``left`` for the query ``right``."""
-        left_valid, right_valid = valid_cells(
+        left, right, left_valid, right_valid = check_pair(
             "AttentionOverAttention", left, right, left_mask, right_mask, size=self.value_dim
         )
         scores = dot(right, left)

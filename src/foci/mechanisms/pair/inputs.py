@@ -7,9 +7,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from foci.errors import check_shape, check_together, check_valid
+from foci.masks import clear_unreadable
 
 
-def valid_cells(
+def check_pair(
     owner: str,
     left: Float[Tensor, "B S D"],
     right: Float[Tensor, "B R D"],
@@ -17,17 +18,23 @@ def valid_cells(
     right_mask: Bool[Tensor, "B R"] | None,
     *,
     size: int | None,
-) -> tuple[Bool[Tensor, "B S"], Bool[Tensor, "B R"]]:
-    """Which cells of both sequences exist (all, where no mask came), or raise what is wrong with them."""
+) -> tuple[Tensor, Tensor, Bool[Tensor, "B S"], Bool[Tensor, "B R"]]:
+    """Return both sequences, zeros where they are padded, and which of their cells exist (all without a mask).
+
+    Raises:
+        ShapeError: if a sequence or a mask has the wrong shape, dtype or device.
+    """
     check_shape(owner, "left", left, "batch", "position", "size" if size is None else size)
     fix = "Left and right need one batch and one size: project one of them."
     check_shape(owner, "right", right, left.shape[0], "position", left.shape[2], fix=fix)
     check_together(owner, left=left, right=right)
-    return _valid(owner, "left_mask", left_mask, left), _valid(owner, "right_mask", right_mask, right)
+    left, left_valid = _existing(owner, "left_mask", left_mask, left)
+    right, right_valid = _existing(owner, "right_mask", right_mask, right)
+    return left, right, left_valid, right_valid
 
 
-def _valid(owner: str, name: str, mask: Tensor | None, cells: Tensor) -> Tensor:
+def _existing(owner: str, name: str, mask: Tensor | None, cells: Tensor) -> tuple[Tensor, Tensor]:
     if mask is None:
-        return torch.ones(cells.shape[:2], dtype=torch.bool, device=cells.device)
+        return cells, torch.ones(cells.shape[:2], dtype=torch.bool, device=cells.device)
     check_valid(owner, name, mask, cells.shape[0], cells.shape[1], cells.device)
-    return mask
+    return clear_unreadable(cells, mask.unsqueeze(1)), mask

@@ -24,8 +24,9 @@ from torch import Tensor, nn
 from foci.errors import check_positive
 from foci.functional.scores import additive
 from foci.masks import masked_softmax
-from foci.mechanisms.pair.inputs import valid_cells
+from foci.mechanisms.pair.inputs import check_pair
 from foci.results import Matched, Weights
+from foci.tracing import known_true, over_steps
 
 
 class WordByWord(nn.Module):
@@ -76,22 +77,27 @@ class WordByWord(nn.Module):
         right_mask: Bool[Tensor, "B R"] | None = None,
     ) -> Matched:
         """Read the premise ``left`` once for every word of the hypothesis ``right``, in their order."""
-        left_valid, right_valid = valid_cells("WordByWord", left, right, left_mask, right_mask, size=self.model_dim)
-        mask = right_valid.unsqueeze(2) & left_valid.unsqueeze(1)
+        left, right, left_valid, right_valid = check_pair(
+            "WordByWord", left, right, left_mask, right_mask, size=self.model_dim
+        )
         key, query = self.score_left(left), self.score_right(right)
 
-        memory = last_word = right.new_zeros(right.shape[0], 1, right.shape[2])
-        rows = [right.new_zeros(right.shape[0], 0, left.shape[1])]  # so that a hypothesis of no words has weights too
-        for t in range(right.shape[1]):
-            now = slice(t, t + 1)
-            scores = additive(query[:, now] + self.score_memory(memory), key, self.vector)
-            weights = masked_softmax(scores, mask[:, now])
-            exists = right_valid[:, now].unsqueeze(2)
-            memory = torch.where(exists, weights @ left + torch.tanh(self.carry(memory)), memory)
-            last_word = torch.where(exists, right[:, now], last_word)
-            rows.append(weights)
+        def step(memory: Tensor, at: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+            query, exists = (one.unsqueeze(1) for one in at)
+            scores = additive(query + self.score_memory(memory), key, self.vector)
+            weights = masked_softmax(scores, exists.unsqueeze(2) & left_valid.unsqueeze(1))
+            new = weights @ left + torch.tanh(self.carry(memory))
+            return torch.where(exists.unsqueeze(2), new, memory), (weights.squeeze(1),)
 
+        memory = right.new_zeros(right.shape[0], 1, right.shape[2])
+        if known_true(right.shape[1] == 0):  # a hypothesis of no words has weights too
+            last_word, weights = memory, right.new_zeros(right.shape[0], 0, left.shape[1])
+        else:
+            memory, (weights,) = over_steps(step, memory, (query, right_valid))
+            positions = torch.arange(right.shape[1], device=right.device)
+            last = (positions * right_valid).amax(dim=1).view(-1, 1, 1)
+            last_word = right.gather(1, last.expand(-1, 1, right.shape[2]))
         output = torch.tanh(self.from_memory(memory) + self.from_right(last_word)).squeeze(1)
         read_something = left_valid.any(dim=1) & right_valid.any(dim=1)
         output = output.masked_fill(~read_something.unsqueeze(1), 0.0)
-        return Matched(output, Weights.of(torch.cat(rows, dim=1)))
+        return Matched(output, Weights.of(weights))

@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from foci.errors import check_positive, check_shape, check_valid
-from foci.masks import masked_softmax
+from foci.masks import clear_unreadable, masked_softmax
 from foci.results import Attended, Weights
 
 
@@ -66,6 +66,7 @@ class AttentionPool(nn.Module):
         check_shape("AttentionPool", "value", value, "batch", "position", self.value_dim)
         if mask is not None:
             check_valid("AttentionPool", "mask", mask, value.shape[0], value.shape[1], value.device)
+            value = clear_unreadable(value, mask.unsqueeze(1))
         scores = torch.tanh(self.project(value)) @ self.context
         weights = masked_softmax(scores, mask)
         output = (weights.unsqueeze(-2) @ value).squeeze(-2)

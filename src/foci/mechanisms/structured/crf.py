@@ -39,6 +39,7 @@ from foci.errors import (
     unknown_name,
 )
 from foci.functional import crf
+from foci.masks import clear_unreadable
 from foci.results import Attended, Weights
 
 
@@ -180,6 +181,7 @@ class CRF(nn.Module):
         check_together("CRF", **{name: emissions, "transitions": self.transitions})
         if mask is not None:
             check_valid("CRF", "mask", mask, emissions.shape[0], emissions.shape[1], emissions.device)
+            emissions = clear_unreadable(emissions, mask.unsqueeze(1))
         return (
             emissions,
             _forbid(self.transitions, self.allowed_transitions),

@@ -1,0 +1,48 @@
+"""Code that is traced by `torch.compile` and `torch.export` without fixing the sizes of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+
+def known_true(condition: bool) -> bool:
+    """Whether ``condition``, a comparison of sizes, holds; inside a trace, whether it holds for every size.
+
+    A branch on a symbolic size makes the traced program valid on one side of the branch only: `torch.compile` compiles
+    again for the other side, and `torch.export` refuses. Code that is right for both sides asks this instead.
+    """
+    if not torch.compiler.is_compiling():
+        return condition
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return statically_known_true(condition)
+
+
+def over_steps(
+    step: Callable[[Tensor, tuple[Tensor, ...]], tuple[Tensor, tuple[Tensor, ...]]],
+    carry: Tensor,
+    inputs: tuple[Tensor, ...],
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Run ``step(carry, inputs at t) -> (carry, outputs at t)`` over axis 1 of the inputs; outputs are stacked there.
+
+    A Python loop; inside a trace one `scan` operator, so that the number of steps stays free.
+    """
+    length = inputs[0].shape[1]
+    if torch.compiler.is_compiling() and not known_true(length == 1):
+        from torch._higher_order_ops.scan import scan
+
+        def scan_step(carry: Tensor, at: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+            carry, outputs = step(carry, at)
+            # Results of scan must share no memory with each other.
+            return carry.clone(), tuple(output.clone() for output in outputs)
+
+        carry, stacked = scan(scan_step, carry, tuple(one.movedim(1, 0) for one in inputs))
+        return carry, tuple(one.movedim(0, 1) for one in stacked)
+    collected = []
+    for t in range(length):
+        carry, outputs = step(carry, tuple(one[:, t] for one in inputs))
+        collected.append(outputs)
+    return carry, tuple(torch.stack(one, dim=1) for one in zip(*collected))

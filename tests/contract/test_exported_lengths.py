@@ -1,0 +1,98 @@
+"""Exported once with dynamic sizes, every mechanism is right at other sizes: with more queries than keys too."""
+
+import pytest
+import torch
+from cases import make
+from sized_cases import CASES, ROWS
+from torch import nn
+from torch.export import Dim, export
+
+import foci
+
+BATCH, QUERIES, KEYS = Dim("batch", max=31), Dim("queries", max=31), Dim("keys", max=31)
+CELLS = {0: BATCH, 1: KEYS}
+SHAPES = {
+    "attend": ({0: BATCH, 1: QUERIES}, CELLS, CELLS, {0: BATCH, 2: KEYS}),
+    "pool": (CELLS, CELLS),
+    "pair": (CELLS, {0: BATCH, 1: QUERIES}, CELLS, {0: BATCH, 1: QUERIES}),
+    "map": ({0: BATCH, 2: QUERIES, 3: KEYS},),
+}
+WORDS = {0: BATCH, 1: QUERIES, 2: KEYS}  # of sentences, which only the row "hierarchical" has
+
+
+class Asked(nn.Module):
+    """Everything a program outside of foci may want of a handle, as plain tensors."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, *inputs):
+        output, weights = self.module(*inputs)[:2]
+        return output, weights.dense(), weights.entropy(), weights.argmax(), weights.topk(2)[0]
+
+
+def check(module, shapes, inputs, others):
+    program = export(Asked(module), inputs, dynamic_shapes=(shapes,)).module()
+    for other in others:
+        for ours, theirs in zip(program(*other), Asked(module)(*other)):
+            torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("masked", [True, False], ids=["masked", "unmasked"])
+@pytest.mark.parametrize(("family", "name"), ROWS, ids=[name for _, name in ROWS])
+def test_every_row(family, name, masked):
+    shapes = (WORDS, WORDS) if name == "hierarchical" else SHAPES[family]
+    cases = [CASES[family](name, *sizes) for sizes in ((3, 5, 7), (2, 11, 13), (5, 13, 6))]
+    kept = [place for place, one in enumerate(cases[0]) if masked or one.dtype != torch.bool]
+    inputs, *others = (tuple(case[place] for place in kept) for case in cases)
+    check(make(name), tuple(shapes[place] for place in kept), inputs, others)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"causal": True},
+        {"keep_weights": True},
+        {"causal": True, "keep_weights": True},
+        {"window": (2, 1)},
+        {"window": (2, None)},
+        {"alibi": True},
+        {"rotary": True, "causal": True},
+        {"num_key_heads": 1},
+    ],
+    ids=str,
+)
+def test_options_of_multi_head(options):
+    module = foci.build("multi_head", model_dim=8, num_heads=4, **options).eval()
+    cases = [
+        (torch.randn(batch, queries, 8), torch.randn(batch, keys, 8))
+        for batch, queries, keys in ((3, 5, 7), (2, 11, 13), (5, 13, 6))
+    ]
+    check(module, ({0: BATCH, 1: QUERIES}, CELLS), cases[0], cases[1:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["multi_head", "general"])
+def test_causal_self_attention_has_one_length(module):
+    if module == "multi_head":
+        module = foci.build("multi_head", model_dim=8, num_heads=2, causal=True).eval()
+    else:
+        module = foci.Attention(8, 8, score="general", focus="causal").eval()
+    cases = [(x, x.clone()) for x in (torch.randn(3, 5, 8), torch.randn(2, 11, 8), torch.randn(5, 13, 8))]
+    check(module, ({0: BATCH, 1: QUERIES}, {0: BATCH, 1: QUERIES}), cases[0], cases[1:])
+
+
+@pytest.mark.slow
+def test_the_function_attend():
+    class Function(nn.Module):
+        def forward(self, query, key):
+            return foci.attend(query, key, key, causal=True)
+
+    cases = [
+        (torch.randn(batch, queries, 8), torch.randn(batch, keys, 8))
+        for batch, queries, keys in ((3, 5, 7), (2, 11, 13), (5, 13, 6))
+    ]
+    check(Function(), ({0: BATCH, 1: QUERIES}, CELLS), cases[0], cases[1:])
