@@ -98,6 +98,8 @@ OPTIONS = [
     {"norm": "pre", "positions": "learned", "max_length": 31},
     {"normalise": "sparsemax", "score": "cosine", "activation": "gelu", "tie_output": False},
     {"focus": "sliding_window", "radius": 2},
+    {"positions": "rotary"},
+    {"positions": "alibi", "norm": "pre"},
 ]
 
 

@@ -26,7 +26,7 @@ class TokenEmbedding(nn.Module):
 
     Args:
         table: the embeddings; give one table to several modules to share it.
-        positions: "sinusoidal" (any length) or "learned".
+        positions: "sinusoidal" (any length), "learned", or "none" where attention adds them itself.
         max_length: the number of learned positions.
         scale: multiply the embeddings by sqrt(D).
         dropout: share of the features dropped in training.
@@ -51,19 +51,21 @@ class TokenEmbedding(nn.Module):
         self.table = table
         self.scale = math.sqrt(model_dim) if scale else 1.0
         self.dropout = Dropout(dropout)
-        self.positions: SinusoidalPositions | LearnedPositions
-        if positions == "sinusoidal":
+        self.positions: SinusoidalPositions | LearnedPositions | None
+        if positions == "none":
+            self.positions = None
+        elif positions == "sinusoidal":
             self.positions = SinusoidalPositions(model_dim)
         elif positions == "learned":
             if max_length is None:
                 raise ConfigError("TokenEmbedding: learned positions are a table and need max_length.")
             self.positions = LearnedPositions(max_length, model_dim)
         else:
-            raise unknown_name("kind of positions", positions, ("sinusoidal", "learned"))
+            raise unknown_name("kind of positions", positions, ("sinusoidal", "learned", "none"))
 
     @property
     def max_length(self) -> int | None:
-        """The number of learned positions; None for sinusoidal ones, which have no end."""
+        """The number of learned positions; None for the other kinds, which have no end."""
         return self.positions.table.shape[0] if isinstance(self.positions, LearnedPositions) else None
 
     def forward(self, tokens: Int[Tensor, "B L"], start: int = 0) -> Float[Tensor, "B L D"]:
@@ -73,8 +75,11 @@ class TokenEmbedding(nn.Module):
                 f"TokenEmbedding: tokens has shape {tuple(tokens.shape)} and dtype {tokens.dtype}, expected whole "
                 "numbers of shape (batch, position)."
             )
-        embedded: Tensor = self.dropout(self.positions(self.table(tokens) * self.scale, start))
-        return embedded
+        embedded = self.table(tokens) * self.scale
+        if self.positions is not None:
+            embedded = self.positions(embedded, start)
+        dropped: Tensor = self.dropout(embedded)
+        return dropped
 
 
 def normal_table(vocabulary: int, dim: int, *, std: float, padding: int | None = None) -> nn.Embedding:

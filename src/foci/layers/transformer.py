@@ -15,19 +15,25 @@ Differs: dropout of the attention weights and inside the feed-forward network ar
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from foci.errors import check_positive, unknown_name
-from foci.functional.attend import Window, attend
+from foci.functional.attend import attend
+from foci.functional.positions import alibi_slopes, rotary
 from foci.layers.dropout import Dropout
+from foci.layers.embedding import TokenEmbedding, normal_table
 from foci.layers.feed_forward import FeedForward
 from foci.layers.incremental.tree_cache import LayerCells, TreeCache
 from foci.mechanisms.heads import MultiHeadAttention
 from foci.mechanisms.heads.multi_head import ProjectedMemory
 from foci.results import Attended, Weights
+
+RELATIVE = ("rotary", "alibi")
+"""Positions that belong to the attention and not to the embeddings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +52,7 @@ class Block:
         score: of every attention, as `MultiHeadAttention` takes it.
         normalise: of every attention.
         window: how many positions before and after its own one a position reads of its own side; all unless given.
+        relative: positions that self-attention adds itself, "rotary" or "alibi"; none unless given.
         bias: give the attentions' projections a bias.
     """
 
@@ -60,9 +67,12 @@ class Block:
     score: str = "scaled_dot"
     normalise: str = "softmax"
     window: int | None = None
+    relative: str | None = None
     bias: bool = True
 
     def __post_init__(self) -> None:
+        if self.relative not in (None, *RELATIVE):
+            raise unknown_name("kind of relative positions", self.relative, RELATIVE)
         if self.norm not in ("pre", "post"):
             raise unknown_name("place of the norm", self.norm, ("pre", "post"))
         if self.window is not None:
@@ -71,25 +81,24 @@ class Block:
     def self_attention(self, *, causal: bool = False) -> MultiHeadAttention:
         """Return a new attention to the positions of the same side."""
         after = 0 if causal else self.window
-        return self._attention(causal=causal, window=None if self.window is None else (self.window, after))
+        window = None if self.window is None else (self.window, after)
+        return self._attention(
+            causal=causal, window=window, rotary=self.relative == "rotary", alibi=self.relative == "alibi"
+        )
 
     def cross_attention(self, source_dim: int) -> MultiHeadAttention:
         """Return a new attention to a source whose cells have this size."""
         return self._attention(key_dim=source_dim)
 
-    def _attention(
-        self, *, causal: bool = False, window: Window | None = None, key_dim: int | None = None
-    ) -> MultiHeadAttention:
+    def _attention(self, **options: Any) -> MultiHeadAttention:
         attention = MultiHeadAttention(
             self.model_dim,
             self.num_heads,
-            key_dim=key_dim,
-            causal=causal,
-            window=window,
             score=self.score,
             normalise=self.normalise,
             dropout=self.attention_dropout,
             bias=self.bias,
+            **options,
         )
         nn.init.xavier_uniform_(attention.output_layer.weight)
         if self.bias:
@@ -101,6 +110,34 @@ class Block:
         return FeedForward(
             self.model_dim, self.hidden_dim, activation=self.activation, dropout=self.feed_forward_dropout
         )
+
+
+def embedding_and_block(
+    vocabulary: int, block: Block, *, positions: str, max_length: int | None, scale: bool
+) -> tuple[TokenEmbedding, Block]:
+    """Return the embedding of a stack of layers, and the options of the layers, for one of four kinds of positions.
+
+    Args:
+        vocabulary: number of tokens.
+        block: the options of the layers.
+        positions: "sinusoidal" or "learned", added to the embeddings; "rotary" or "alibi", in self-attention.
+        max_length: the number of learned positions.
+        scale: multiply the embeddings by sqrt(model_dim).
+    """
+    known = ("sinusoidal", "learned", *RELATIVE)
+    if positions not in known:
+        raise unknown_name("kind of positions", positions, known)
+    relative = positions in RELATIVE
+    # Scaled by sqrt(model_dim), embeddings have about the size of the sinusoidal positions.
+    table = normal_table(vocabulary, block.model_dim, std=block.model_dim**-0.5)
+    embedding = TokenEmbedding(
+        table,
+        positions="none" if relative else positions,
+        max_length=max_length,
+        scale=scale,
+        dropout=block.dropout,
+    )
+    return embedding, replace(block, relative=positions) if relative else block
 
 
 class Sublayer(nn.Module):
@@ -234,10 +271,20 @@ class DecoderLayer(nn.Module):
     def _attend_to_cells(self, x: Tensor, cache: TreeCache, layer: int) -> Tensor:
         attention = self.self_attention
         new = attention.prepare(x)
-        cells: LayerCells = cache.append(layer, new.key, new.value)
+        key = new.key
         query = attention.query_layer(x).unflatten(-1, (attention.num_heads, -1)).transpose(1, 2)
         # Not attention.read: its causal order is that of positions in a row, and these hypotheses form a tree.
+        position = cache.steps - 1  # of all new cells
+        if attention.rotary:
+            query, key = (rotary(part.unsqueeze(-2), start=position).squeeze(-2) for part in (query, key))
+        cells: LayerCells = cache.append(layer, key, new.value)
         mask = None if cache.mask is None else cache.mask.unsqueeze(1)
-        read = attend(query, cells.key, cells.value, mask, score=attention.score, normalise=attention.normalise)
+        bias = None
+        if attention.alibi and cache.positions is not None:
+            slopes = alibi_slopes(attention.num_heads, device=x.device).view(-1, 1, 1)
+            bias = (slopes * (cache.positions - position).unsqueeze(1)).to(query.dtype)
+        read = attend(
+            query, cells.key, cells.value, mask, bias=bias, score=attention.score, normalise=attention.normalise
+        )
         output: Tensor = attention.output_layer(read.output.transpose(1, 2).flatten(2))
         return output

@@ -6,9 +6,9 @@
 Paper: Attention Is All You Need (Vaswani et al., 2017), sections 3 and 5.4, table 3
 Names: N = num_layers, d_model = model_dim, h = num_heads, d_ff = hidden_dim, P_drop = dropout, E = embedding.table
 Complexity: O(N · (S² + T · S + T²) · D + N · (S + T) · D · (D + d_ff) + T · D · V)
-Differs: with norm="pre" each stack ends in one more LayerNorm; dropout of attention weights, GELU, learned positions,
-    other scores, normalisers and sliding windows are options. The linear map before the softmax has no bias, as in the
-    paper.
+Differs: with norm="pre" each stack ends in one more LayerNorm; dropout of attention weights, GELU, other
+    positions, scores and normalisers, and sliding windows are options. The linear map before the softmax has no bias,
+    as in the paper.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Transformer(EncoderDecoder):
         attention_dropout: of the attention weights.
         feed_forward_dropout: inside the feed-forward networks.
         activation: "relu" or "gelu".
-        positions: "sinusoidal" or "learned".
+        positions: "sinusoidal", "learned", "rotary" or "alibi".
         max_length: the number of learned positions.
         scale_embeddings: multiply embeddings by sqrt(model_dim).
         share_embeddings: one table for source and target; the vocabularies must be one.

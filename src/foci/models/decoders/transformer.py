@@ -7,8 +7,9 @@ Paper: Attention Is All You Need (Vaswani et al., 2017), sections 3.1, 3.4 and 3
     Wikipedia by Summarizing Long Sequences (Liu et al., 2018), section 4.2.3
 Names: N = num_layers, d_model = block.model_dim, E = embedding.table, PE = embedding.positions
 Complexity: O(N · ((T · S + T²) · D + T · D · (D + d_ff)) + T · D · V); a decoding step costs what one position does
-Differs: with norm="pre" the stack ends in one more LayerNorm. The linear map before the softmax has no bias, as in the
-    paper. See also `foci.layers.transformer`.
+Differs: with norm="pre" the stack ends in one more LayerNorm. Learned positions, rotary ones (Su et al., 2021) and
+    ALiBi (Press et al., 2022) are options. The linear map before the softmax has no bias, as in the paper. See also
+    `foci.layers.transformer`.
 """
 
 from __future__ import annotations
@@ -20,13 +21,12 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from foci.errors import ShapeError, check_positive
-from foci.layers.embedding import TokenEmbedding, normal_table
 from foci.layers.incremental.fast_decoder_steps import FastDecoderSteps
 from foci.layers.incremental.hypotheses import as_rows
 from foci.layers.incremental.tree_cache import TreeCache
 from foci.layers.interfaces import DecoderStep, Encoded, check_encoded, source_mask
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss, logits_or_loss
-from foci.layers.transformer import Block, DecoderLayer
+from foci.layers.transformer import Block, DecoderLayer, embedding_and_block
 from foci.mechanisms.heads.multi_head import ProjectedMemory
 from foci.results import Weights
 
@@ -53,7 +53,7 @@ class TransformerDecoder(nn.Module):
         block: the options of all layers.
         source_dim: size of the source's cells; None for a language model.
         num_layers: number of layers.
-        positions: "sinusoidal" or "learned".
+        positions: "sinusoidal", "learned", "rotary" or "alibi".
         max_length: the number of learned positions.
         scale_embeddings: multiply embeddings by sqrt(model_dim).
         tie_output: use the embedding table also as the matrix before the softmax.
@@ -82,13 +82,9 @@ class TransformerDecoder(nn.Module):
         check_positive("TransformerDecoder", vocabulary=vocabulary, num_layers=num_layers)
         self.source_dim = source_dim
         self.window = block.window
-        self.embedding = TokenEmbedding(
-            # Scaled by sqrt(model_dim), embeddings have about the size of the sinusoidal positions.
-            normal_table(vocabulary, block.model_dim, std=block.model_dim**-0.5),
-            positions=positions,
-            max_length=max_length,
-            scale=scale_embeddings,
-            dropout=block.dropout,
+        self.alibi = positions == "alibi"
+        self.embedding, block = embedding_and_block(
+            vocabulary, block, positions=positions, max_length=max_length, scale=scale_embeddings
         )
         self.layers = nn.ModuleList(DecoderLayer(block, source_dim) for _ in range(num_layers))
         self.norm = nn.LayerNorm(block.model_dim) if block.norm == "pre" else nn.Identity()
@@ -100,7 +96,7 @@ class TransformerDecoder(nn.Module):
 
     @property
     def max_length(self) -> int | None:
-        """The number of learned positions; None for sinusoidal ones."""
+        """The number of learned positions; None for the other kinds, which have no end."""
         return self.embedding.max_length
 
     @property
@@ -145,7 +141,7 @@ class TransformerDecoder(nn.Module):
                     memories.append(ProjectedMemory(projected.key.contiguous(), projected.value.contiguous(), mask))
         steps = FastDecoderSteps(self.embedding, self._layers, self.norm, self.output)
         memory = TransformerMemory(tuple(memories), torch.arange(rows, device=device), steps)
-        return memory, TreeCache(len(self.layers), rows, device, window=self.window)
+        return memory, TreeCache(len(self.layers), rows, device, window=self.window, keep_positions=self.alibi)
 
     def step(self, token: Int[Tensor, " N"], memory: TransformerMemory, state: TreeCache) -> DecoderStep:
         """Return the logits of what follows ``token`` in each of N hypotheses, K = N / B per source."""

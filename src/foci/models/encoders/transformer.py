@@ -14,9 +14,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from foci.errors import check_positive, check_valid
-from foci.layers.embedding import TokenEmbedding, normal_table
 from foci.layers.interfaces import Encoded, source_mask
-from foci.layers.transformer import Block, EncoderLayer
+from foci.layers.transformer import Block, EncoderLayer, embedding_and_block
 from foci.results import Weights
 
 
@@ -27,7 +26,7 @@ class TransformerTextEncoder(nn.Module):
         vocabulary: number of source tokens.
         block: the options of all layers.
         num_layers: number of layers.
-        positions: "sinusoidal" or "learned".
+        positions: "sinusoidal", "learned", "rotary" or "alibi".
         max_length: the number of learned positions.
         scale_embeddings: multiply embeddings by sqrt(model_dim).
 
@@ -53,13 +52,8 @@ class TransformerTextEncoder(nn.Module):
         super().__init__()
         check_positive("TransformerTextEncoder", vocabulary=vocabulary, num_layers=num_layers)
         self.output_dim = block.model_dim
-        self.embedding = TokenEmbedding(
-            # Scaled by sqrt(model_dim), embeddings have about the size of the sinusoidal positions.
-            normal_table(vocabulary, block.model_dim, std=block.model_dim**-0.5),
-            positions=positions,
-            max_length=max_length,
-            scale=scale_embeddings,
-            dropout=block.dropout,
+        self.embedding, block = embedding_and_block(
+            vocabulary, block, positions=positions, max_length=max_length, scale=scale_embeddings
         )
         self.layers = nn.ModuleList(EncoderLayer(block) for _ in range(num_layers))
         self.norm = nn.LayerNorm(block.model_dim) if block.norm == "pre" else nn.Identity()
