@@ -25,6 +25,7 @@ from torch.nn import functional as F
 
 from foci.functional.kernels.watched import is_traced, is_watched
 from foci.results import Weights, exportable
+from foci.torch_private import has_forward_hooks
 
 _CELLS = 1 << 21
 """Logits at a time: 8 MB of float32."""
@@ -97,8 +98,8 @@ def logits_or_loss(
 
 def _is_plain(output: nn.Module) -> TypeGuard[nn.Linear]:
     """Whether the layer may be replaced by its product: it computes what nn.Linear does, and has no hooks."""
-    watched = output._forward_hooks or output._forward_pre_hooks
-    return isinstance(output, nn.Linear) and type(output).forward is nn.Linear.forward and not watched
+    computes = isinstance(output, nn.Linear) and type(output).forward is nn.Linear.forward
+    return computes and not has_forward_hooks(output)
 
 
 def cross_entropy(

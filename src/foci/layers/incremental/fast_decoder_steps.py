@@ -16,7 +16,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.modules import module as all_modules
 
 from foci.functional.kernels.rows import FusedSoftmax
 from foci.functional.kernels.watched import is_traced, is_watched
@@ -31,6 +30,7 @@ from foci.layers.transformer import DecoderLayer, Sublayer
 from foci.mechanisms.heads import MultiHeadAttention
 from foci.mechanisms.heads.multi_head import ProjectedMemory
 from foci.results import Weights
+from foci.torch_private import has_forward_hooks, has_global_forward_hooks
 
 _KNOWN = {
     *(TokenEmbedding, SinusoidalPositions, LearnedPositions, DecoderLayer, Sublayer, MultiHeadAttention, FeedForward),
@@ -89,16 +89,14 @@ class FastDecoderSteps:
         weight = self._embedding.table.weight
         if weight.device.type != "cpu" or weight.dtype not in (torch.float32, torch.float64):
             return False
-        if torch.is_autocast_enabled("cpu") or is_watched(weight):
-            return False
-        if all_modules._global_forward_hooks or all_modules._global_forward_pre_hooks:
+        if torch.is_autocast_enabled("cpu") or is_watched(weight) or has_global_forward_hooks():
             return False
         return bool(self._layers) or self._know_all_parts()
 
     def _know_all_parts(self) -> bool:
         for root in (self._embedding, *self._decoder, self._norm, self._output):
             for part in root.modules():
-                if type(part) not in _KNOWN or part.training or part._forward_hooks or part._forward_pre_hooks:
+                if type(part) not in _KNOWN or part.training or has_forward_hooks(part):
                     return False
                 if isinstance(part, MultiHeadAttention) and not _is_plain_attention(part):
                     return False
