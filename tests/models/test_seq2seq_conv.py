@@ -239,7 +239,7 @@ def test_wrong_options_are_named():
         ConvSeq2Seq(5, 7, decoder_layers=[])
     with pytest.raises(ConfigError, match="5 source and 7 target"):
         ConvSeq2Seq(5, 7, share_embeddings=True)
-    with pytest.raises(ConfigError, match="use causal=True"):
+    with pytest.raises(ConfigError, match="with causal=True"):
         GatedConvolution(2, 3, 3).step(torch.zeros(1, 2), torch.zeros(1, 2, 2))
 
 

@@ -1,13 +1,13 @@
-"""Beam search: the best few hypotheses side by side, with penalties for shortness and for source left unread.
+"""Beam search: the best hypotheses side by side, with penalties for length and for parts of the source left unread.
 
     score(Y) = log P(Y | X) / lp(|Y|) + cp(X; Y),     cp = β · Σ_i log(min(Σ_j a_ij, 1))
     lp = ((5 + |Y|) / 6)^α   "gnmt"            lp = |Y|^α   "average"            |Y| counts EOS
 
-Of all continuations of a source's open hypotheses, those that end (EOS) and stand among the ``size`` likeliest are
-finished; the ``size`` likeliest that do not end stay open. A source ends when no open hypothesis can still beat the
-worst of its n best finished ones. The bound: log-probabilities only fall and lp only rises with length, and cp ≤ 0, so
-that a hypothesis of log-probability ℓ never scores above ℓ / lp(longest). The stop is exact: without it the result is
-the same.
+Of all continuations of a source's open hypotheses, those that end (EOS) and are among the ``size`` likeliest are
+finished; the ``size`` likeliest that do not end stay open. A source ends when no open hypothesis can still score above
+the worst of its n best finished ones. The bound: log-probabilities only fall and lp only rises with length, and cp ≤ 0,
+so that a hypothesis of log-probability ℓ never scores above ℓ / lp(longest). The stop is exact: without it the result
+is the same.
 
 Paper: Google's Neural Machine Translation System (Wu et al., 2016), eq. 14
 Names: α = length_penalty, β = coverage_penalty, p_ij = attention averaged over heads, X = source, Y = hypothesis
@@ -77,7 +77,7 @@ def beam(
     if length_penalty < 0 or coverage_penalty < 0:
         raise ConfigError(
             f"beam: length_penalty is {length_penalty} and coverage_penalty is {coverage_penalty}, expected neither "
-            "below 0: the search could not tell when to stop."
+            "below 0: the search needs this to know when to stop."
         )
     if length_form not in _FORMS:
         raise unknown_name("form of the length penalty", length_form, _FORMS)
@@ -139,7 +139,7 @@ def beam(
                         if coverage is not None and start.valid is not None:
                             score += coverage_penalty * _unread(coverage[row], start.valid[number])
                         known.append(Hypothesis(search.tokens[row].tolist(), score, log_prob, False))
-                if not known:  # nothing may follow any hypothesis: the best of before is all there is
+                if not known:  # no token is allowed after any hypothesis: return the best one of the step before
                     log_prob = 0.0 if before[1] is None else float(before[1][place * width])
                     stuck = before[0][place * width].tolist()
                     known.append(

@@ -51,7 +51,7 @@ class Limits:
     def apply(
         self, logs: Float[Tensor, "N V"], tokens: Int[Tensor, "N t"], sources: Sequence[int]
     ) -> Float[Tensor, "N V"]:
-        """Write −∞ over the log-probabilities of what may not follow ``tokens``.
+        """Write −∞ over the log-probabilities of the tokens that may not follow ``tokens``.
 
         ``sources`` are the numbers of the sources, each with equally many hypotheses in neighbouring rows.
         """
@@ -63,7 +63,7 @@ class Limits:
             logs[:, self.eos] = -torch.inf
         if self.no_repeat_ngram and length >= self.no_repeat_ngram:
             _ban_repeats(logs, tokens, self.no_repeat_ngram)
-        for rows, token, values in forced:  # a prefix may hold what is banned elsewhere
+        for rows, token, values in forced:  # a prefix may contain tokens that are banned
             logs[rows] = -torch.inf
             logs[rows, token] = values
         return logs

@@ -1,4 +1,4 @@
-"""Sampling: tokens drawn from the model's distribution, sharpened or cut off.
+"""Sampling: tokens drawn from the model's distribution, with a temperature, top-k and top-p.
 
     P(token) ∝ exp(log p / temperature)  over the k likeliest, or the fewest whose probabilities reach p together
 

@@ -68,7 +68,7 @@ class SearchState:
     def next(self) -> Float[Tensor, "N V"]:
         """Take a step; return the log-probabilities of the next token, −∞ where it is not allowed."""
         logits, self._state, self.attention = self.decoder.step(self._last, self._memory, self._state)
-        # Half precision is too coarse to add up; double stays double.
+        # Sums of log-probabilities need single precision at least.
         logs = torch.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
         return self.limits.apply(logs, self.tokens, self.sources)
 
@@ -133,7 +133,7 @@ def follow(
     closed: list[list[Hypothesis | None]] = [[None] * width for _ in search.sources]
     while search.sources:
         logs = search.next()
-        stuck = logs.amax(dim=-1) == -torch.inf  # nothing may follow: the hypothesis ends here, unfinished
+        stuck = logs.amax(dim=-1) == -torch.inf  # no token is allowed: the hypothesis ends here, unfinished
         tokens = choose(logs.masked_fill_(stuck.unsqueeze(1), 0.0) if bool(stuck.any()) else logs)
         gained = logs.gather(1, tokens.unsqueeze(1)).squeeze(1)
         sums = gained if search.log_probs is None else search.log_probs + gained

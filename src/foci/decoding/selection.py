@@ -29,7 +29,7 @@ def select(tree: Tree, index: Int[Tensor, " N"]) -> Tree:
         {'a': tensor([7, 3, 3]), 'b': None}
     """
     chosen: Any
-    if isinstance(tree, Tensor):  # first: a tensor has a select of its own, and it means another thing
+    if isinstance(tree, Tensor):  # first: Tensor.select is another operation
         chosen = tree.index_select(0, index)
     elif isinstance(tree, tuple):
         parts = [select(part, index) for part in tree]

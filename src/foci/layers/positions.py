@@ -1,4 +1,4 @@
-"""Positions added to embeddings: fixed sinusoids, or one learned vector a position.
+"""Positions added to embeddings: fixed sinusoids, or one learned vector per position.
 
     x_p + PE[p],   PE the sinusoids of the paper, or a table learned with the rest
 
