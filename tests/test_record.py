@@ -26,9 +26,9 @@ from foci.errors import ConfigError, FociError
 from foci.functional.attend import attend
 from foci.mechanisms.attention import Attention
 from foci.mechanisms.heads.multi_head import MultiHeadAttention
-from foci.record import Tape, record
+from foci.record_torch import Copies, of_dot_products
+from foci.recording import Tape, record
 from foci.results import Attended, Matched, Weights
-from foci.torch_calls import Copies, of_dot_products
 
 
 class Caller(nn.Module):
@@ -971,7 +971,7 @@ def test_a_model_compiled_inside_the_block_still_runs(tmp_path):
     program = tmp_path / "late.py"
     program.write_text(
         "import sys, torch\n"
-        "from foci.record import record\n"
+        "from foci.recording import record\n"
         "model = torch.nn.TransformerEncoderLayer(6, 2, 11, batch_first=True, dropout=0.0)\n"
         "x = torch.randn(2, 7, 6)\n"
         "with record(model) as tape:\n"

@@ -14,7 +14,7 @@ from foci import masks
 from foci.catalog import build, catalogue
 from foci.functional.attend import attend
 from foci.mechanisms.attention import Attention
-from foci.record import record
+from foci.recording import record
 from foci.results import Weights
 
 if TYPE_CHECKING:

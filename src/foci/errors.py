@@ -120,14 +120,15 @@ def check_together(owner: str, **tensors: Tensor | None) -> None:
             )
 
 
-def check_batch(owner: str, query: Tensor, key: Tensor) -> None:
-    """Raise unless query and key have one batch size; a batch of 1 counts for all."""
+def check_batch(owner: str, query: Tensor, key: Tensor) -> int:
+    """Return the batch size of query and key, where a batch of 1 counts for all; raise if they differ otherwise."""
     rows, cells = query.shape[0], key.shape[0]
     if rows != cells and 1 not in (rows, cells):
         raise ShapeError(
             f"{owner}: query has batch size {rows}, but the key has {cells}. Repeat the smaller one, for beams with "
             "key.repeat_interleave(beams, dim=0)."
         )
+    return rows if cells == 1 else cells
 
 
 def check_mask(owner: str, mask: Tensor, scores_shape: torch.Size, device: torch.device) -> Tensor:

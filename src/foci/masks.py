@@ -128,11 +128,12 @@ def clear_unreadable(cells: Float[Tensor, "... S D"], mask: Bool[Tensor, "..."] 
     """
     if mask is None:
         return cells
-    readable = mask.any(dim=-2)
+    readable = mask.squeeze(-2) if mask.shape[-2] == 1 else mask.any(dim=-2)
     while readable.dim() >= cells.dim():
         readable = readable.any(dim=0)
-    readable = readable.reshape((1,) * (cells.dim() - 1 - readable.dim()) + tuple(readable.shape))
-    if readable.shape[-1] != 1:
+    while readable.dim() < cells.dim() - 1:
+        readable = readable.unsqueeze(0)
+    if readable.shape[-1] not in (1, cells.shape[-2]):
         readable = readable[..., readable.shape[-1] - cells.shape[-2] :]
     for axis, size in enumerate(cells.shape[:-2]):
         if readable.shape[axis] not in (1, size):  # these cells serve several rows of the mask

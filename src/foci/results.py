@@ -73,6 +73,11 @@ class Source(Protocol):
         """Raise `StaleWeightsError` if a tensor that the weights are computed from was changed in place."""
         ...
 
+    @property
+    def requires_grad(self) -> bool:
+        """Whether a tensor that the weights are computed from requires a gradient."""
+        ...
+
 
 @dataclass(eq=False)
 class ByWeights:
@@ -90,11 +95,16 @@ class ByWeights:
         if self.versions is None and not torch.compiler.is_compiling():
             self.versions = tuple(_version(getattr(self, part)) for part in self.parts)
 
+    @property
+    def requires_grad(self) -> bool:
+        tensors = (getattr(self, part) for part in self.parts)
+        return any(tensor is not None and tensor.requires_grad for tensor in tensors)
+
     def check_unchanged(self) -> None:
         if self.versions is None or torch.compiler.is_compiling():
             return
         for part, version in zip(self.parts, self.versions):
-            if version != -1 and _version(getattr(self, part)) != version:
+            if version != -1 and getattr(self, part)._version != version:
                 raise StaleWeightsError(
                     f"Weights: the {part} that these weights are computed from was changed in place after the "
                     "attention, expected it unchanged. Ask for the weights before the change, or change a copy "
@@ -286,6 +296,10 @@ class MeanHeads(ByWeights):
     def check_unchanged(self) -> None:
         self.of.check_unchanged()
 
+    @property
+    def requires_grad(self) -> bool:
+        return self.of.requires_grad
+
     def rows(self, index: Rows) -> Tensor:
         return self.of.rows(index).mean(dim=1)
 
@@ -402,8 +416,7 @@ class Weights:
             )
 
     def _is_differentiated(self) -> bool:
-        leaves, _ = tree_flatten(self.source)
-        return torch.is_grad_enabled() and any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in leaves)
+        return torch.is_grad_enabled() and self.source.requires_grad
 
     def _pieces(self, by_head: bool) -> list[Piece]:
         whole = self.source.of if isinstance(self.source, MeanHeads) else self.source
@@ -519,12 +532,13 @@ for _kind in _KINDS:
 
 def scores_shape(query: Tensor, key: Tensor) -> torch.Size:
     """Return the shape ``(…, L, S)`` of the scores; leading axes broadcast, and the key may have fewer heads."""
-    leading, others = query.shape[:-2], key.shape[:-2]
-    if has_groups(query, key):
-        others = torch.Size((others[0], leading[1]))
+    *leading, length, _ = query.shape
+    *others, size, _ = key.shape
     if leading != others:
-        leading = torch.broadcast_shapes(leading, others)
-    return torch.Size((*leading, query.shape[-2], key.shape[-2]))
+        if has_groups(query, key):
+            others[1] = leading[1]
+        leading = list(torch.broadcast_shapes(leading, others))
+    return torch.Size((*leading, length, size))
 
 
 def has_groups(query: Tensor, key: Tensor) -> bool:

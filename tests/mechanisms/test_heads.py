@@ -170,6 +170,54 @@ def test_alibi_by_the_paper():
     torch.testing.assert_close(module(x, x).weights.dense(), torch.softmax(logits, dim=-1))
 
 
+@pytest.fixture
+def double_by_default():
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)
+
+
+def test_alibi_has_the_dtype_it_is_asked_for_whatever_the_default(double_by_default):
+    assert positions.alibi_slopes(3).dtype == torch.float32
+    assert positions.alibi(3, 5, 7).dtype == torch.float32
+    exact = -positions.alibi_slopes(3, dtype=torch.float64).view(1, 3, 1, 1) * torch.arange(2000.0, -1.0, -1.0)
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        assert positions.alibi_slopes(3, dtype=dtype).dtype == dtype
+        bias = positions.alibi(3, 1, 2001, dtype=dtype)
+        assert bias.dtype == dtype
+        assert torch.equal(bias, exact.to(dtype)), "rounded once"
+
+
+@pytest.mark.parametrize("options", [{}, {"normalise": "sparsemax"}, {"score": "cosine"}, {"num_key_heads": 1}])
+@pytest.mark.parametrize("keep_weights", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_alibi_in_half_precision(dtype, keep_weights, options):
+    module = MultiHeadAttention(D, H, alibi=True, causal=True, keep_weights=keep_weights, **options)
+    x = torch.randn(B, L, D)
+    expected = module(x, x)
+    for train in (False, True):
+        half = module.to(dtype).train(train)(x.to(dtype), x.to(dtype))
+        assert half.output.dtype == half.weights.dense().dtype == dtype
+        torch.testing.assert_close(half.output.float(), expected.output, atol=0.05, rtol=0.05)
+        torch.testing.assert_close(half.weights.dense().float(), expected.weights.dense(), atol=0.02, rtol=0.05)
+    with torch.autocast("cpu", dtype=dtype):
+        cast = module.float()(x, x)
+        weights = cast.weights.dense()
+    torch.testing.assert_close(cast.output.float(), expected.output, atol=0.05, rtol=0.05)
+    torch.testing.assert_close(weights.float(), expected.weights.dense(), atol=0.02, rtol=0.05)
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("keep_weights", [False, True])
+def test_alibi_under_another_default_dtype(keep_weights, train, double_by_default):
+    module = MultiHeadAttention(D, H, alibi=True, keep_weights=keep_weights).float().train(train)
+    read = module(*(torch.randn(B, L, D, dtype=torch.float32),) * 2)
+    assert read.output.dtype == read.weights.dense().dtype == torch.float32
+    read.output.sum().backward()
+    assert module.query_layer.weight.grad.dtype == torch.float32
+
+
 @pytest.mark.parametrize("window", [None, (None, 0), (2, 1), (3, None)])
 @pytest.mark.parametrize(("queries", "keys"), [(L, L), (3, S), (1, S)])
 def test_alibi_by_distance_equals_a_dense_bias(window, queries, keys, monkeypatch):

@@ -144,6 +144,23 @@ def test_what_was_dropped_may_be_all_that_is_left(active, place):
     agree(chain, torch.zeros(2, 20, dtype=torch.long))
 
 
+@pytest.mark.parametrize("ahead", [8.0, 12.0, 20.0, 30.0])
+def test_what_was_dropped_must_be_negligible(active, ahead):
+    """One of two lanes has a step at −201, which weights drop; the other is ahead of it by e^ahead only."""
+    chain = two_lanes(4)
+    for scores in chain[:4]:
+        scores.masked_fill_(scores > NEVER, 0.0)
+    chain.emissions[0, 1, 1:] = -201.0
+    chain.emissions[0, 2:, 0] = (-201.0 + ahead) / 2
+    assert ways_of(chain) == [2, 1]
+    share = 1 / (1 + torch.tensor(ahead, dtype=torch.float64).exp())
+    for dtype in (torch.float32, torch.float64):
+        narrow, eps = in_dtype(chain, dtype), torch.finfo(dtype).eps
+        log_z, behind = kernel.total(narrow, None)[0], kernel.marginals(narrow)[0, 1, 1]
+        torch.testing.assert_close(log_z.double(), ahead - 201.0 - torch.log1p(-share), rtol=4 * eps, atol=0.0)
+        torch.testing.assert_close(behind.double(), share, rtol=256 * eps, atol=0.0)
+
+
 def test_what_cannot_be_reached_does_not_drown_the_rest(active):
     chain = two_lanes(100)
     chain.start[0] = NEVER

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from active_kernel import skip_unless_active
 
 from foci.functional.kernels import rows
 from foci.results import DotSoftmax
@@ -11,10 +12,8 @@ INF = float("inf")
 
 @pytest.fixture
 def library():
-    found = rows._KERNEL.library
-    if found is None:
-        pytest.skip(f"the kernel is inactive: {rows._KERNEL.status.reason}")
-    return found
+    skip_unless_active(rows)
+    return rows._KERNEL.library
 
 
 def exact(scores, k):

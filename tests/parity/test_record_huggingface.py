@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from foci.record import Tape, record
+from foci.recording import Tape, record
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.slow  # importing transformers takes seconds

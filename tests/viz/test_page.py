@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from foci.viz.page import save_html
-from foci.viz.trace import Attention, Cells, Trace
+from foci.viz.trace import Cells, Trace, TracedAttention
 
 ATTACK = "</script><img src=x onerror=alert(1)>"
 ARABIC = ["هذا", "الكتاب", "مفيد"]
@@ -165,7 +165,7 @@ def test_layers_of_one_kind_are_grouped(tmp_path):
     names = ["decoder.0.cross", "decoder.11.cross", "encoder.0.self", "pool"]
     sides = [("target", 2), ("target", 2), ("source", 3), ("target", 2)]
     attentions = {
-        name: Attention(name, "source", target, random_weights(1, size, 3))
+        name: TracedAttention(name, "source", target, random_weights(1, size, 3))
         for name, (target, size) in zip(names, sides)
     }
     read = Read(save_html(Trace(cells, attentions), tmp_path / "a.html"))
@@ -238,7 +238,7 @@ def test_the_same_trace_gives_the_same_file(tmp_path):
 def test_sides_without_cells_can_be_saved(shape, tmp_path):
     rows, columns = shape
     cells = {"source": Cells.of_tokens(labels(columns)), "target": Cells.of_tokens(labels(rows))}
-    attention = Attention("cross", "source", "target", np.zeros((2, rows, columns), np.float32))
+    attention = TracedAttention("cross", "source", "target", np.zeros((2, rows, columns), np.float32))
     trace = Trace(cells, {"cross": attention})
     read = Read(save_html(trace, tmp_path / "a.html"))
     assert read.matrix(read.payload["attentions"][0], 0)[0].shape == shape

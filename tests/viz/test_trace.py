@@ -11,8 +11,8 @@ import foci
 from foci.errors import ConfigError, DataError, ShapeError, UnknownNameError
 from foci.functional import windows
 from foci.results import Dense, Weights
-from foci.viz import stored
-from foci.viz.trace import Attention, Cells, Largest, Trace
+from foci.viz import trace_files
+from foci.viz.trace import Cells, TopWeights, Trace, TracedAttention
 
 SOURCES, TARGETS = list("abcde"), list("xyz")
 
@@ -61,7 +61,7 @@ def test_lists_tensors_and_self_attention():
     ],
 )
 def test_layer_and_kind_are_read_from_the_name(name, layer, kind):
-    attention = Attention(name, "source", "target", softmax(1, 3, 5))
+    attention = TracedAttention(name, "source", "target", softmax(1, 3, 5))
     assert (attention.layer, attention.kind) == (layer, kind)
 
 
@@ -75,7 +75,7 @@ def test_above_the_budget_the_largest_are_kept_with_the_rest_and_the_entropy():
     weights = softmax(2, 7, 11)
     full = Trace.from_arrays(weights, list("abcdefghijk"), list("tuvwxyz")).attention("attention")
     kept = Trace.from_arrays(weights, list("abcdefghijk"), list("tuvwxyz"), budget=2 * 7 * 3 * 2).attention("attention")
-    assert isinstance(kept.weights, Largest)
+    assert isinstance(kept.weights, TopWeights)
     assert kept.weights.values.shape == kept.weights.indices.shape == (2, 7, 3)
     assert kept.shape == (2, 7, 11)
     assert not kept.is_exact
@@ -94,7 +94,7 @@ def test_above_the_budget_the_largest_are_kept_with_the_rest_and_the_entropy():
 def test_sparse_rows_stay_exact_above_the_budget():
     weights = np.eye(30, dtype=np.float32)
     attention = Trace.from_arrays(weights, [str(n) for n in range(30)], budget=100).attention("attention")
-    assert isinstance(attention.weights, Largest)
+    assert isinstance(attention.weights, TopWeights)
     assert attention.is_exact
     assert np.array_equal(attention.dense(), weights)
 
@@ -214,7 +214,7 @@ def test_the_alignment_is_of_the_last_layer_that_crosses():
     cells = {"source": Cells.of_tokens(SOURCES), "target": Cells.of_tokens(TARGETS)}
 
     def made(name, target, source, seed):
-        return Attention(name, source, target, softmax(2, len(cells[target]), len(cells[source]), seed=seed))
+        return TracedAttention(name, source, target, softmax(2, len(cells[target]), len(cells[source]), seed=seed))
 
     several = [
         made("decoder.0.cross", "target", "source", 1),
@@ -330,7 +330,7 @@ def test_a_save_that_fails_leaves_the_old_files(tmp_path, monkeypatch):
             file.write(data[: len(data) // 2])
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(stored.Path, "write_bytes", half)
+    monkeypatch.setattr(trace_files.Path, "write_bytes", half)
     with pytest.raises(OSError, match="no space"):
         Trace.from_arrays(softmax(3, 5, seed=3), SOURCES, TARGETS).save(path)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
@@ -377,8 +377,8 @@ CELLS = {"source": Cells.of_tokens(SOURCES), "target": Cells.of_tokens(TARGETS)}
             ConfigError,
             "head is 2, but 'attention' has 2",
         ),
-        (lambda: Attention("a", "s", "t", np.zeros((2, 3), np.float32)), ShapeError, r"\(2, 3\)"),
-        (lambda: Attention("a", "s", "t", np.zeros((1, 2, 3))), ShapeError, "float64"),
+        (lambda: TracedAttention("a", "s", "t", np.zeros((2, 3), np.float32)), ShapeError, r"\(2, 3\)"),
+        (lambda: TracedAttention("a", "s", "t", np.zeros((1, 2, 3))), ShapeError, "float64"),
         (lambda: Cells("words", ("a",)), UnknownNameError, "'words'.*tokens"),
         (lambda: Cells.of_image(IMAGE / 255, (1, 1)), ShapeError, r"float64.*uint8"),
         (lambda: Cells("regions", ("a",), image=IMAGE, grid=(2, 3)), ShapeError, "2 × 3 has 6 regions.*1 labels"),

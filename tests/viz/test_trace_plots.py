@@ -11,7 +11,7 @@ from matplotlib.patches import Rectangle
 
 from foci.errors import ConfigError, ShapeError, UnknownNameError
 from foci.viz import canvas, fonts
-from foci.viz.trace import Attention, Cells, Trace
+from foci.viz.trace import Cells, Trace, TracedAttention
 
 
 def weights_of(*shape, seed=0):
@@ -141,9 +141,9 @@ def test_long_labels_have_room():
 def test_heads_are_those_of_one_kind():
     cells = {"source": Cells.of_tokens(list("abc")), "target": Cells.of_tokens(list("xy"))}
     several = [
-        Attention("decoder.1.cross", "source", "target", weights_of(2, 2, 3, seed=1)),
-        Attention("decoder.0.self", "target", "target", weights_of(2, 2, 2, seed=2)),
-        Attention("decoder.0.cross", "source", "target", weights_of(2, 2, 3, seed=3)),
+        TracedAttention("decoder.1.cross", "source", "target", weights_of(2, 2, 3, seed=1)),
+        TracedAttention("decoder.0.self", "target", "target", weights_of(2, 2, 2, seed=2)),
+        TracedAttention("decoder.0.cross", "source", "target", weights_of(2, 2, 3, seed=3)),
     ]
     trace = Trace(cells, {attention.name: attention for attention in several})
     stack = [shown(axes) for axes in panels(trace.plot(view="heads"))]
@@ -207,9 +207,10 @@ SENTENCES = [["It", "rains", "again", "."], ["word"] * 40, ["Fine", "."]]
 def document(**changes):
     cells = {"document": Cells.of_document(SENTENCES), "label": Cells("tags", ("sad",))}
     cells |= {"sentences": Cells.numbered("steps", 3)}
-    words = Attention("words", "document", "label", weights_of(1, 1, 46))
+    words = TracedAttention("words", "document", "label", weights_of(1, 1, 46))
     shares = np.array([[[0.6, 0.3, 0.1]]], np.float32)
-    attentions = {"words": words} | ({"sentences": Attention("sentences", "sentences", "label", shares)} | changes)
+    shown = {"sentences": TracedAttention("sentences", "sentences", "label", shares)}
+    attentions = {"words": words} | shown | changes
     return Trace(cells, {name: attention for name, attention in attentions.items() if attention is not None}, "sad")
 
 
@@ -245,7 +246,7 @@ def test_without_an_attention_over_sentences_their_words_are_added_up():
 
 def test_a_document_from_right_to_left():
     cells = {"d": Cells.of_document([["كان", "الطعام"]]), "label": Cells("tags", ("a",))}
-    trace = Trace(cells, {"words": Attention("words", "d", "label", weights_of(1, 1, 2))})
+    trace = Trace(cells, {"words": TracedAttention("words", "d", "label", weights_of(1, 1, 2))})
     figure = trace.plot()
     assert not runs_right(figure.axes[0])
     first, second = boxes(figure, "word")
@@ -255,7 +256,7 @@ def test_a_document_from_right_to_left():
 def test_a_memory_is_slots_over_steps():
     write, read = weights_of(1, 4, 3, seed=1), weights_of(2, 4, 3, seed=2)
     cells = {"slots": Cells.numbered("slots", 3), "steps": Cells.numbered("steps", 4)}
-    tapes = [Attention("ntm:write", "slots", "steps", write), Attention("ntm:read", "slots", "steps", read)]
+    tapes = [TracedAttention("ntm:write", "slots", "steps", write), TracedAttention("ntm:read", "slots", "steps", read)]
     axes = panels(Trace(cells, {tape.name: tape for tape in tapes}).plot())
     assert [each.get_title() for each in axes] == ["write", "read, head 0", "read, head 1"]
     for each, expected in zip(axes, [*write, *read]):
@@ -266,7 +267,7 @@ def test_a_memory_is_slots_over_steps():
 def test_a_share_of_a_memory_that_was_rounded_to_zero_is_not_drawn_as_masked():
     weights = np.array([[[1.0, 0.0], [0.5, 0.5]]], np.float32)
     cells = {"slots": Cells.numbered("slots", 2), "steps": Cells.numbered("steps", 2)}
-    figure = Trace(cells, {"ntm:read": Attention("ntm:read", "slots", "steps", weights)}).plot()
+    figure = Trace(cells, {"ntm:read": TracedAttention("ntm:read", "slots", "steps", weights)}).plot()
     assert not np.ma.getmaskarray(panels(figure)[0].images[0].get_array()).any()
     assert "grey" not in " ".join(axes.get_ylabel() for axes in figure.axes)
 

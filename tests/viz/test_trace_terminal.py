@@ -10,7 +10,7 @@ import pytest
 from foci.errors import ConfigError, UnknownNameError
 from foci.viz.labels import width
 from foci.viz.terminal import PLAIN, Screen, render
-from foci.viz.trace import Attention, Cells, Trace
+from foci.viz.trace import Cells, Trace, TracedAttention
 
 LTR, FSI, PDI = "\u200e", "\u2068", "\u2069"
 
@@ -206,7 +206,7 @@ def test_refuses_unknown_styles():
 def test_several_attentions_of_the_last_layer_are_named():
     cells = {"s": Cells.of_tokens(["a"]), "t": Cells.of_tokens(["x"])}
     ones = np.ones((1, 1, 1), np.float32)
-    trace = Trace(cells, {name: Attention(name, "s", "t", ones) for name in ("0.left", "0.right")})
+    trace = Trace(cells, {name: TracedAttention(name, "s", "t", ones) for name in ("0.left", "0.right")})
     assert render(trace).splitlines()[0] == "0.left, 0.right · t ← s"
 
 

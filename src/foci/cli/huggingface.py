@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from foci.errors import ConfigError, DataError, MissingPackageError
-from foci.record import Tape, record
+from foci.recording import Tape, record
 from foci.viz.trace import CROSSING, Cells, Trace
 
 _WORD_BEGINS = ("Ġ", "▁")

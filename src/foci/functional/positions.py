@@ -44,25 +44,31 @@ def rotary(vectors: Float[Tensor, "... L D"], *, start: int = 0, base: float = 1
     return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
 
 
-def alibi_slopes(num_heads: int, *, device: torch.device | str | None = None) -> Float[Tensor, " H"]:
-    """One slope a head: ``2^(−8/H), 2^(−16/H), …``; between powers of two, every second slope of the next one."""
+def alibi_slopes(
+    num_heads: int, *, device: torch.device | str | None = None, dtype: torch.dtype = torch.float32
+) -> Float[Tensor, " H"]:
+    """Return one slope per head: ``2^(−8/H), 2^(−16/H), …``; between powers of two, every second slope of the next."""
     check_positive("alibi_slopes", num_heads=num_heads)
     whole = 2 ** math.floor(math.log2(num_heads))
     slopes = [2.0 ** (-8.0 * (h + 1) / whole) for h in range(whole)]
     slopes += [2.0 ** (-4.0 * (2 * h + 1) / whole) for h in range(num_heads - whole)]
-    return torch.tensor(slopes, device=device)
+    return torch.tensor(slopes, device=device, dtype=dtype)
 
 
-def alibi(num_heads: int, L: int, S: int, *, device: torch.device | str | None = None) -> Float[Tensor, "1 H L S"]:
-    """The bias ``−slope · |distance|`` of every head."""
-    return alibi_bias(alibi_slopes(num_heads, device=device), L, S)
+def alibi(
+    num_heads: int, L: int, S: int, *, device: torch.device | str | None = None, dtype: torch.dtype = torch.float32
+) -> Float[Tensor, "1 H L S"]:
+    """Return the bias ``−slope · |distance|`` of every head."""
+    return alibi_bias(alibi_slopes(num_heads, device=device, dtype=torch.float64), L, S).to(dtype)
 
 
 def alibi_bias(slopes: Float[Tensor, " H"], L: int, S: int) -> Float[Tensor, "1 H L S"]:
-    """The same for given slopes, aligned like `foci.masks.causal`: the last query stands at the last key."""
+    """Return the bias of these slopes, aligned like `foci.masks.causal`: the last query stands at the last key."""
     own = torch.arange(L, device=slopes.device).unsqueeze(-1) + (S - L)
     distance = (own - torch.arange(S, device=slopes.device)).abs()
-    return -slopes.view(1, -1, 1, 1) * distance
+    # Half precision has no number for most distances above 256 (bfloat16) or 2048: the product is rounded, not they.
+    wide = slopes.to(torch.promote_types(slopes.dtype, torch.float32))
+    return (-wide.view(1, -1, 1, 1) * distance).to(slopes.dtype)
 
 
 def _angles(length: int, dim: int, start: int, base: float, device: torch.device | str | None) -> Tensor:

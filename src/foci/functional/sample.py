@@ -45,8 +45,7 @@ def categorical(
     Differs: several samples are drawn by repeating the batch; an untrained `eval()` module reads the best cell.
     """
     # The Gumbel-max trick samples from the softmax and, unlike torch.multinomial, takes any batch shape.
-    noisy = scores.detach() + _gumbel_noise(scores, generator)
-    chosen = hard(noisy, mask)
+    chosen = hard(_with_noise(scores.detach(), generator), mask).to(scores.dtype)
     return chosen, log_probability(scores, chosen, mask)
 
 
@@ -81,9 +80,9 @@ def gumbel(
     Differs: nothing; masked cells are never sampled.
     """
     check_positive("gumbel", temperature=temperature)
-    noisy = (scores + _gumbel_noise(scores, generator)) / temperature
+    noisy = _with_noise(scores, generator) / temperature
     soft = masked_softmax(noisy, mask)
-    return hard(noisy.detach(), mask) + (soft - soft.detach())
+    return (hard(noisy.detach(), mask) + (soft - soft.detach())).to(scores.dtype)
 
 
 class Surrogate(NamedTuple):
@@ -135,7 +134,11 @@ def _one_hot(cells: Tensor, scores: Tensor) -> Tensor:
     return torch.zeros_like(scores).scatter(-1, cells.unsqueeze(-1), 1.0)
 
 
-def _gumbel_noise(scores: Tensor, generator: torch.Generator | None) -> Tensor:
+def _with_noise(scores: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Return the scores plus standard Gumbel noise, in float32 at least.
+
+    Half precision rounds different sums to equal ones, of which the argmax takes the first: a biased sample.
+    """
     uniform = torch.rand(scores.shape, generator=generator, device=scores.device, dtype=torch.float32)
     tiny = torch.finfo(torch.float32).tiny
-    return -(-uniform.clamp_min(tiny).log()).clamp_min(tiny).log().to(scores.dtype)
+    return scores - (-uniform.clamp_min(tiny).log()).clamp_min(tiny).log()

@@ -14,12 +14,14 @@ Differs: nothing; masked cells are left out of the simplex.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from foci.functional.kernels.watched import is_watched
 from foci.functional.normalise import unreadable
 
 
@@ -33,7 +35,7 @@ def sparsemax(scores: Float[Tensor, "... L S"], mask: Bool[Tensor, "..."] | None
     Complexity: O(S log S) a row, for the sort
     Differs: nothing; masked cells are left out of the simplex.
     """
-    return _within_mask("sparsemax", _Sparsemax, scores, mask)
+    return _within_mask("sparsemax", _sparsemax, _inside, scores, mask)
 
 
 def entmax15(scores: Float[Tensor, "... L S"], mask: Bool[Tensor, "..."] | None = None) -> Float[Tensor, "... L S"]:
@@ -46,10 +48,16 @@ def entmax15(scores: Float[Tensor, "... L S"], mask: Bool[Tensor, "..."] | None 
     Complexity: O(S log S) a row, for the sort
     Differs: nothing; masked cells are left out of the simplex.
     """
-    return _within_mask("entmax15", _Entmax15, scores, mask)
+    return _within_mask("entmax15", _entmax15, _root, scores, mask)
 
 
-def _within_mask(owner: str, transform: type[torch.autograd.Function], scores: Tensor, mask: Tensor | None) -> Tensor:
+def _within_mask(
+    owner: str,
+    solve: Callable[[Tensor], Tensor],
+    slope: Callable[[Tensor], Tensor],
+    scores: Tensor,
+    mask: Tensor | None,
+) -> Tensor:
     closed = unreadable(owner, scores, mask)
     if scores.shape[-1] == 0:
         return scores
@@ -61,58 +69,75 @@ def _within_mask(owner: str, transform: type[torch.autograd.Function], scores: T
     # Neither transform changes when a row is shifted, and both give 0 to a cell 2 below the largest: with
     # the largest moved to 0 and the rest cut off at −3, no infinity enters the sums, nor their gradients.
     peak = scores.detach().amax(dim=-1, keepdim=True)
-    shifted = scores - peak.masked_fill(peak == -torch.inf, 0.0)
-    weights: Tensor = transform.apply(shifted.clamp_min(-3.0)).to(dtype)
+    shifted = (scores - peak.clamp_min(torch.finfo(peak.dtype).min)).clamp_min(-3.0)
+    # torch.func and forward mode cannot see into the Function; torch.compile can.
+    plain = not torch.compiler.is_compiling() and is_watched(shifted)
+    weights: Tensor = solve(shifted) if plain else _Simplex.apply(shifted, solve, slope)  # type: ignore[no-untyped-call]
+    weights = weights.to(dtype)
     return weights if closed is None else weights.masked_fill(closed, 0.0)
+
+
+def _sparsemax(scores: Tensor) -> Tensor:
+    ordered = scores.sort(dim=-1, descending=True).values
+    total = ordered.cumsum(dim=-1) - 1.0
+    support = _count(_ranks(scores) * ordered > total)
+    return (scores - total.gather(-1, support - 1) / support).relu()
+
+
+def _entmax15(scores: Tensor) -> Tensor:
+    halved = scores / 2
+    ordered = halved.sort(dim=-1, descending=True).values
+    ranks = _ranks(scores)
+    mean = ordered.cumsum(dim=-1) / ranks
+    mean_square = ordered.square().cumsum(dim=-1) / ranks
+    spread = (1.0 / ranks - (mean_square - mean.square())).clamp_min(0.0)
+    last = _count(mean - spread.sqrt() <= ordered) - 1
+    # The root of the support's spread alone, which is above 0: the derivative of others could be infinite.
+    threshold = mean.gather(-1, last) - spread.gather(-1, last).sqrt()
+    return (halved - threshold).relu().square()
 
 
 def _ranks(scores: Tensor) -> Tensor:
     return torch.arange(1, scores.shape[-1] + 1, device=scores.device, dtype=scores.dtype)
 
 
-class _Sparsemax(torch.autograd.Function):
+def _count(inside: Tensor) -> Tensor:
+    """Count the cells of the support; a row with NaN has none, and takes the threshold NaN of its first cell."""
+    return inside.sum(dim=-1, keepdim=True).clamp_min(1)
+
+
+def _inside(weights: Tensor) -> Tensor:
+    """Return the slope of sparsemax."""
+    return (weights > 0).to(weights.dtype)
+
+
+def _root(weights: Tensor) -> Tensor:
+    """Return the slope of entmax15, ``sqrt(weights)``, with the derivative 0 where a weight is 0."""
+    if not torch.is_grad_enabled():
+        return weights.sqrt()
+    closed = weights == 0  # the derivative of the root itself is infinite there, and NaN after a product with 0
+    return weights.masked_fill(closed, 1.0).sqrt().masked_fill(closed, 0.0)
+
+
+def _times_jacobian(slope: Tensor, change: Tensor) -> Tensor:
+    """Return ``J · change`` for ``J = diag(slope) − slope slopeᵀ / Σ slope``, the Jacobian of both transforms."""
+    mean = (change * slope).sum(dim=-1, keepdim=True) / slope.sum(dim=-1, keepdim=True)
+    return (change - mean) * slope
+
+
+class _Simplex(torch.autograd.Function):
+    """``solve(scores)`` with a gradient that needs the weights alone, where autograd would keep every step of solve."""
+
     @staticmethod
-    def forward(ctx: Any, scores: Tensor) -> Tensor:
-        ordered = scores.sort(dim=-1, descending=True).values
-        total = ordered.cumsum(dim=-1) - 1.0
-        ranks = _ranks(scores)
-        support = (ranks * ordered > total).sum(dim=-1, keepdim=True)
-        threshold = total.gather(-1, support - 1) / support
-        weights = (scores - threshold).clamp_min(0.0)
+    def forward(
+        ctx: Any, scores: Tensor, solve: Callable[[Tensor], Tensor], slope: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        weights = solve(scores)
+        ctx.slope = slope
         ctx.save_for_backward(weights)
         return weights
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        (grad,) = grads
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         (weights,) = ctx.saved_tensors
-        inside = weights > 0
-        mean = (grad * inside).sum(dim=-1, keepdim=True) / inside.sum(dim=-1, keepdim=True)
-        result: Tensor = (grad - mean) * inside
-        return result
-
-
-class _Entmax15(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor) -> Tensor:
-        halved = scores / 2
-        ordered = halved.sort(dim=-1, descending=True).values
-        ranks = _ranks(scores)
-        mean = ordered.cumsum(dim=-1) / ranks
-        mean_square = ordered.square().cumsum(dim=-1) / ranks
-        spread = (1.0 / ranks - (mean_square - mean.square())).clamp_min(0.0)
-        candidates = mean - spread.sqrt()
-        support = (candidates <= ordered).sum(dim=-1, keepdim=True)
-        threshold = candidates.gather(-1, support - 1)
-        weights = (halved - threshold).clamp_min(0.0).square()
-        ctx.save_for_backward(weights)
-        return weights
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        (grad,) = grads
-        (weights,) = ctx.saved_tensors
-        slope = weights.sqrt()
-        mean = (grad * slope).sum(dim=-1, keepdim=True) / slope.sum(dim=-1, keepdim=True)
-        result: Tensor = (grad - mean) * slope
-        return result
+        return _times_jacobian(ctx.slope(weights), grads[0]), None, None  # the Jacobian is symmetric

@@ -243,15 +243,13 @@ class Attention(nn.Module):
 
     def _read_steps(self, query: Tensor, memory: Memory, mask: Tensor | None, state: Any) -> Attended:
         """One step after the other: each needs the weights of the one before."""
-        (batch,) = torch.broadcast_shapes(query.shape[:1], memory.key.shape[:1])
-        size = memory.key.shape[1]
+        batch, size = check_batch(self._owner, query, memory.key), memory.key.shape[1]
         previous = query.new_zeros(batch, size) if state is None else state
         check_shape(self._owner, "state", previous, batch, size, fix="Pass what the previous call returned.")
-        query = query.expand(batch, -1, -1)
         per_query = mask is not None and mask.shape[1] != 1
 
         def step(previous: Tensor, at: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-            readable = at[1].unsqueeze(1) if per_query else mask
+            readable = at[1] if per_query else mask
             if isinstance(self.focus, MedianWindow):
                 near = self.focus.mask(previous)
                 readable = near if readable is None else readable & near
@@ -259,17 +257,16 @@ class Attention(nn.Module):
             if isinstance(self.score, LocationAware):
                 key = self.score.condition(key, previous)
             read = attend_scores(
-                self._cells(at[0].unsqueeze(1), key),
+                self._cells(at[0], key),
                 memory.value,
                 readable,
                 normalise=self._normalise,
                 dropout=self.dropout if self.training else 0.0,
             )
-            weights = read.weights.dense().squeeze(1)
-            log_prob = () if read.weights.log_prob is None else (read.weights.log_prob.squeeze(1),)
-            return weights, (read.output.squeeze(1), weights, *log_prob)
+            weights, log_prob = read.weights.dense(), read.weights.log_prob
+            return weights.squeeze(1), (read.output, weights) if log_prob is None else (read.output, weights, log_prob)
 
-        steps = (query, mask.expand(batch, query.shape[1], size)) if per_query and mask is not None else (query,)
+        steps = (query, mask) if per_query and mask is not None else (query,)
         if known_true(query.shape[1] == 0):
             nothing = query.new_zeros(batch, 0, size)
             return Attended(nothing @ memory.value, Weights.of(nothing), previous)
@@ -277,10 +274,9 @@ class Attention(nn.Module):
         return Attended(output, Weights.of(weights, log_prob[0] if log_prob else None), previous)
 
     def _fit_mask(self, query: Tensor, memory: Memory) -> Tensor | None:
-        check_batch(self._owner, query, memory.key)
+        batch = check_batch(self._owner, query, memory.key)
         if memory.mask is None:
             return None
-        batch = query.shape[0] if memory.key.shape[0] == 1 else memory.key.shape[0]
         shape = torch.Size((batch, query.shape[1], memory.key.shape[1]))
         return check_mask(self._owner, memory.mask, shape, query.device)
 

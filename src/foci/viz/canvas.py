@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from foci.errors import ConfigError, MissingPackageError
 from foci.viz import labels as texts
 from foci.viz.files import whole
-from foci.viz.trace import Attention
+from foci.viz.trace import TracedAttention
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -130,7 +130,7 @@ def scale_label(scale: str, grey: str, weights: NDArray[Any]) -> str:
     return f"{scale}  (grey: {grey})" if zeros_masked(weights).mask.any() else scale
 
 
-def meaning_of_grey(attentions: Iterable[Attention]) -> str:
+def meaning_of_grey(attentions: Iterable[TracedAttention]) -> str:
     """What it means that a weight reads 0."""
     return "exactly 0" if all(attention.is_exact for attention in attentions) else "0 or too small to be kept"
 

@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foci.viz.files import whole
-from foci.viz.trace import Attention, Cells, Largest, Trace
+from foci.viz.trace import Cells, TopWeights, Trace, TracedAttention
 
 _SCRIPTS = ("languages", "common", "numbers", "side", "words", "scrolled", "heat", "links", "heads", "page")
 """The parts of the script, each of which may use those before it."""
@@ -148,7 +148,7 @@ def _smaller(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return mean
 
 
-def _describe_attention(attention: Attention, blocks: _Blocks) -> dict[str, Any]:
+def _describe_attention(attention: TracedAttention, blocks: _Blocks) -> dict[str, Any]:
     heads, rows, columns = attention.shape
     layer = attention.layer
     group = attention.name
@@ -168,7 +168,7 @@ def _describe_attention(attention: Attention, blocks: _Blocks) -> dict[str, Any]
         "heads": heads,
         "rows": rows,
         "columns": columns,
-        "kept": attention.weights.values.shape[-1] if isinstance(attention.weights, Largest) else None,
+        "kept": attention.weights.values.shape[-1] if isinstance(attention.weights, TopWeights) else None,
         "matrices": matrices,
         "thumbnails": {
             "height": thumbnails[0].shape[0] if thumbnails else 0,
@@ -179,7 +179,7 @@ def _describe_attention(attention: Attention, blocks: _Blocks) -> dict[str, Any]
     }
 
 
-def _describe_matrix(attention: Attention, head: int | None, blocks: _Blocks) -> dict[str, Any]:
+def _describe_matrix(attention: TracedAttention, head: int | None, blocks: _Blocks) -> dict[str, Any]:
     """One head, or the mean of all, as a block; whichever form has fewer bytes."""
     _, rows, columns = attention.shape
     step_type = np.dtype(np.uint16 if columns <= 1 << 16 else np.uint32)
@@ -210,42 +210,42 @@ def _quantise(weights: NDArray[np.float32], scale: NDArray[np.float32]) -> NDArr
     return np.rint(weights / np.where(scale > 0, scale, np.float32(1))[:, None]).astype(np.uint8)
 
 
-def _pieces(attention: Attention, head: int | None) -> Iterator[NDArray[np.float32]]:
+def _pieces(attention: TracedAttention, head: int | None) -> Iterator[NDArray[np.float32]]:
     """The rows of one head, or of the mean of all, some at a time."""
     _, rows, columns = attention.shape
     step = max(1, _CHUNK // max(columns, 1))
     for start in range(0, rows, step):
         some = slice(start, min(start + step, rows))
-        weights: NDArray[np.float32] | Largest
-        if isinstance(attention.weights, Largest):
+        weights: NDArray[np.float32] | TopWeights
+        if isinstance(attention.weights, TopWeights):
             values, indices, rest, entropy, size = attention.weights
-            weights = Largest(values[:, some], indices[:, some], rest[:, some], entropy[:, some], size)
+            weights = TopWeights(values[:, some], indices[:, some], rest[:, some], entropy[:, some], size)
         else:
             weights = attention.weights[:, some]
-        yield Attention(attention.name, attention.source, attention.target, weights).dense(head)
+        yield TracedAttention(attention.name, attention.source, attention.target, weights).dense(head)
 
 
-def _rest(attention: Attention, head: int | None) -> NDArray[np.float32]:
+def _rest(attention: TracedAttention, head: int | None) -> NDArray[np.float32]:
     """How much of each row's weight the trace did not keep."""
-    if not isinstance(attention.weights, Largest):
+    if not isinstance(attention.weights, TopWeights):
         return np.zeros(attention.shape[1], np.float32)
     rest: NDArray[np.float32] = attention.weights.rest.mean(axis=0) if head is None else attention.weights.rest[head]
     return rest
 
 
-def _entropies(attention: Attention) -> list[NDArray[np.float32]]:
+def _entropies(attention: TracedAttention) -> list[NDArray[np.float32]]:
     """Of the mean where there are several heads, then of each head, ``(L)``; NaN where it cannot be known."""
     of_heads = [attention.entropy()]
     if attention.heads <= 1:
         return of_heads
     _, rows, _ = attention.shape
-    if isinstance(attention.weights, Largest):
+    if isinstance(attention.weights, TopWeights):
         return [np.full(rows, np.nan, np.float32), *of_heads]
-    mean = Attention(attention.name, attention.source, attention.target, attention.dense()[None])
+    mean = TracedAttention(attention.name, attention.source, attention.target, attention.dense()[None])
     return [mean.entropy(), *of_heads]
 
 
-def _thumbnail(attention: Attention, head: int | None) -> NDArray[np.uint8]:
+def _thumbnail(attention: TracedAttention, head: int | None) -> NDArray[np.uint8]:
     """The largest weight of each tile of the matrix, 255 the largest of all."""
     _, rows, columns = attention.shape
     height, width = min(rows, _THUMBNAIL), min(columns, _THUMBNAIL)

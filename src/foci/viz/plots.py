@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foci.errors import ConfigError, unknown_name
-from foci.viz import canvas, passage, pictures
+from foci.viz import canvas, plot_document, plot_media
 from foci.viz.heatmap import Labels, draw
-from foci.viz.trace import Attention, Trace
+from foci.viz.trace import Trace, TracedAttention
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -135,9 +135,9 @@ def _marginals(trace: Trace, spell: canvas.Spelling, name: str | None = None) ->
 VIEWS: dict[str, Callable[..., Figure]] = {
     "heatmap": _heatmap,
     "heads": _heads,
-    "image": pictures.image,
-    "spectrogram": pictures.spectrogram,
-    "document": passage.document,
+    "image": plot_media.image,
+    "spectrogram": plot_media.spectrogram,
+    "document": plot_document.document,
     "memory": _memory,
     "marginals": _marginals,
 }
@@ -154,7 +154,7 @@ def _fitting(trace: Trace, name: str | None) -> str:
     return {"document": "document", "slots": "memory", "tags": "marginals"}.get(source.kind, "heatmap")
 
 
-def _first_of_several(trace: Trace) -> Attention:
+def _first_of_several(trace: Trace) -> TracedAttention:
     """An attention between two sides, or else the first."""
     across = [attention for attention in trace.attentions.values() if attention.source != attention.target]
     crossing = [attention for attention in across if attention.kind == "cross"]

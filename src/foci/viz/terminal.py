@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foci.errors import ConfigError, unknown_name
-from foci.viz.documents import over_words, shares_of_sentences
+from foci.viz.document_attention import over_words, shares_of_sentences
 from foci.viz.files import Stream
 from foci.viz.labels import cut, shown, widest, width
 from foci.viz.trace import Cells, Trace

@@ -7,7 +7,7 @@
 
 A trace knows no model. Rows are the cells of the target (who reads), columns those of the source (what is read).
 Weights are kept as float32, all of them up to `BUDGET` numbers an attention; beyond that, of each row the largest ones
-(see `foci.viz.weighing`).
+(see `foci.viz.kept_weights`).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from foci.errors import ConfigError, DataError, ShapeError, unknown_name
 from foci.results import Weights
 from foci.viz.cells import KINDS, Cells
 from foci.viz.files import Stream
-from foci.viz.weighing import BUDGET, Attention, Largest, compact, entry
+from foci.viz.kept_weights import BUDGET, TopWeights, TracedAttention, compact, entry
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from foci.record import Tape
+    from foci.recording import Tape
 
-__all__ = ["BUDGET", "KINDS", "Attention", "Cells", "Largest", "Trace"]
+__all__ = ["BUDGET", "KINDS", "Cells", "TopWeights", "Trace", "TracedAttention"]
 
 CROSSING = ("cross", "multihead_attn", "encoder_attn", "EncDecAttention")
 """What attention from decoder to encoder is called: by foci, torch's decoder layers, and models of Hugging Face."""
@@ -60,7 +60,7 @@ class Trace:
     """
 
     cells: dict[str, Cells]
-    attentions: dict[str, Attention]
+    attentions: dict[str, TracedAttention]
     text: str = ""
     facts: dict[str, str | float] = field(default_factory=dict)
 
@@ -127,7 +127,7 @@ class Trace:
             called = f"{name}.{number}" if array.ndim == 4 else name
             handle = Weights.of(torch.from_numpy(layer).unsqueeze(0))
             kept = compact(called, handle, ("target", layer.shape[1]), ("source", layer.shape[2]), budget)
-            attentions[called] = Attention(called, "source", target, kept)
+            attentions[called] = TracedAttention(called, "source", target, kept)
         return cls(cells, attentions, title)
 
     @classmethod
@@ -168,7 +168,7 @@ class Trace:
                 if key not in cells:
                     raise unknown_name(f"cells that {name!r} lies between", key, cells)
             kept = compact(name, one, (target, len(cells[target])), (source, len(cells[source])), budget)
-            found[name] = Attention(name, source, target, kept)
+            found[name] = TracedAttention(name, source, target, kept)
         return cls(dict(cells), found, text, dict(facts or {}))
 
     @classmethod
@@ -189,13 +189,13 @@ class Trace:
             {path: _joined(path, tape.calls(path)) for path in tape.paths}, cells, between, **options
         )
 
-    def attention(self, name: str) -> Attention:
+    def attention(self, name: str) -> TracedAttention:
         """One attention by its name; an unknown name lists the near ones."""
         if name not in self.attentions:
             raise unknown_name("attention", name, self.attentions)
         return self.attentions[name]
 
-    def crossing(self) -> list[Attention]:
+    def crossing(self) -> list[TracedAttention]:
         """The attentions between two sides, of the last layer that has any; or else the only attention there is."""
         across = [attention for attention in self.attentions.values() if attention.source != attention.target]
         across = [attention for attention in across if attention.kind == "cross"] or across
@@ -218,16 +218,16 @@ class Trace:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write ``path.json`` (labels and facts) and ``path.safetensors`` (numbers); returns the former's path."""
-        from foci.viz import stored
+        from foci.viz import trace_files
 
-        return stored.save(self, path)
+        return trace_files.save(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Trace:
         """Read what `save` wrote, by either file's name or the name without ending."""
-        from foci.viz import stored
+        from foci.viz import trace_files
 
-        return stored.load(path)
+        return trace_files.load(path)
 
     def plot(self, path: str | os.PathLike[str] | None = None, view: str | None = None, **options: Any) -> Figure:
         """Draw it, and with a path save it as PNG, SVG or PDF; views and options: `foci.viz.plots.plot`."""

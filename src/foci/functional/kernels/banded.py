@@ -86,7 +86,8 @@ def _backward(
 
 @_backward.register_fake
 def _(grad: Tensor, output: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: Any) -> tuple[Tensor, ...]:
-    return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
+    # Contiguous, as the operator's are; empty_like would keep the strides of transposed heads.
+    return query.new_empty(query.shape), key.new_empty(key.shape), value.new_empty(value.shape)
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

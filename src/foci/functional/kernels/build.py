@@ -1,9 +1,10 @@
 """Builds and loads the C++ kernels: on first use, once for each machine, and never with an error to the user.
 
 All ``.cpp`` files of this folder become one shared library with a plain C interface, kept in a cache folder under
-a name that is the hash of the sources, the flags, the compiler and the processor. Where anything fails (no
-compiler, a folder that cannot be written, a library that does not load or computes wrongly) the kernels are
-inactive, the pure torch paths take over, and `status` says why.
+a name that is the hash of the sources, the flags and the processor, and a hash of the compiler. Where the compiler is
+gone, a library that another one made will do. Where anything fails (no compiler, a folder that cannot be written, or
+that others may write to, a library that does not load or computes wrongly) the kernels are inactive, the pure torch
+paths take over, and `status` says why. A build takes some ten seconds; the logger ``foci`` says so when it begins.
 
     FOCI_KERNELS=off          use no kernel
     FOCI_KERNEL_CACHE=folder  where the library is kept; else $XDG_CACHE_HOME/foci, else ~/.cache/foci
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import logging
 import os
 import platform
 import shutil
@@ -25,6 +27,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+
+from foci.functional.kernels.library_cache import BuildError, check_private, is_whole, newest_whole, store
 
 _FOLDER = Path(__file__).parent
 _FLAGS = (
@@ -40,6 +44,7 @@ _TUNINGS = (("-march=native", "-fopenmp"), ("-march=native",), ("-fopenmp",), ()
 """Tried in turn, for not every compiler knows every processor or has OpenMP; without it kernels use one thread."""
 _COMPILE_SECONDS = 300
 _LOCK = threading.RLock()
+_LOG = logging.getLogger("foci")
 
 
 class KernelStatus(NamedTuple):
@@ -48,10 +53,6 @@ class KernelStatus(NamedTuple):
     name: str
     active: bool
     reason: str
-
-
-class BuildError(Exception):
-    """Why there is no library; caught in this file, and told by `status`."""
 
 
 class Kernel:
@@ -114,7 +115,7 @@ def _load_library() -> tuple[ctypes.CDLL | None, str]:
             try:
                 path = build(cache_folder())
                 _loaded = ctypes.CDLL(str(path)), f"compiled: {path}"
-            except (BuildError, OSError) as error:
+            except (BuildError, OSError) as error:  # an OSError of the loader names the library
                 _loaded = None, str(error)
         return _loaded
 
@@ -135,35 +136,43 @@ def cache_folder() -> Path:
 
 
 def build(cache: Path) -> Path:
-    """The path of the library in ``cache``, compiled unless it lies there; `BuildError` says why it cannot be."""
-    compiler = _find_compiler()
-    sources = sorted(_FOLDER.glob("*.cpp"))
-    openmp = _torch_openmp()
-    target = cache / f"kernels-{_fingerprint(compiler, [*sources, *sorted(_FOLDER.glob('*.h'))], openmp)}.so"
-    if _loads(target):
-        return target
+    """Return the path of the library in ``cache``; compile it unless a whole one lies there.
+
+    Raises:
+        BuildError: says why there is none, and cannot be.
+    """
+    cache = cache.expanduser().resolve()
+    if cache.exists():
+        check_private(cache)
+    sources, openmp = sorted(_FOLDER.glob("*.cpp")), _torch_openmp()
+    name = f"kernels-{_fingerprint([*sources, *sorted(_FOLDER.glob('*.h'))], openmp)}"
     try:
-        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-        workplace = tempfile.TemporaryDirectory(prefix="build-", dir=cache)
-    except OSError as error:
-        raise BuildError(f"the cache folder {cache} cannot be written: {error}. Set FOCI_KERNEL_CACHE.") from error
-    with workplace as folder:
-        # Compiled beside its place and then renamed in one step: no process ever sees half a library.
-        fresh = Path(folder) / target.name
-        _compile(compiler, sources, openmp, fresh)
-        os.replace(fresh, target)
+        compiler = _find_compiler()
+        target = cache / f"{name}-{_hash([*compiler, _run([*compiler, '--version'])])}.so"
+        if not is_whole(target):
+            _make(compiler, sources, openmp, target)
+    except BuildError:
+        made_by_another = newest_whole(cache, f"{name}-*.so")
+        if made_by_another is None:
+            raise
+        return made_by_another
     return target
 
 
-def _loads(library: Path) -> bool:
-    """Whether a library lies there and is whole. A damaged one is compiled anew."""
-    if not library.exists():
-        return False
+def _make(compiler: Sequence[str], sources: Sequence[Path], openmp: Sequence[str], target: Path) -> None:
+    """Compile the library, in a folder of its own, and store it."""
+    cache = target.parent
     try:
-        ctypes.CDLL(str(library))
-    except OSError:
-        return False
-    return True
+        cache.mkdir(mode=0o755, parents=True, exist_ok=True)
+        check_private(cache)
+        workplace = tempfile.TemporaryDirectory(prefix="build-", dir=cache)
+    except OSError as error:
+        raise BuildError(f"the cache folder {cache} cannot be written: {error}. Set FOCI_KERNEL_CACHE.") from error
+    _LOG.warning("foci: compiling the C++ kernels with %s into %s, once; it can take half a minute", compiler[0], cache)
+    with workplace as folder:
+        fresh = Path(folder) / target.name
+        _compile(compiler, sources, openmp, fresh)
+        store(fresh, target)
 
 
 def _find_compiler() -> list[str]:
@@ -191,20 +200,17 @@ def _torch_openmp() -> list[str]:
     return [str(path) for path in sorted(found)[:1]]
 
 
-def _fingerprint(compiler: Sequence[str], sources: Sequence[Path], openmp: Sequence[str]) -> str:
-    """A hash of all that the compiled code depends on."""
-    version = _run([*compiler, "--version"])
-    parts = [
-        version,
-        *compiler,
-        _processor(),
-        *openmp,
-        *_FLAGS,
-        *(flag for flags in _TUNINGS for flag in flags),
-    ]
+def _fingerprint(sources: Sequence[Path], openmp: Sequence[str]) -> str:
+    """A hash of all that the compiled code depends on but the compiler, which may be gone when the code is used."""
+    flags = [flag for flags in (_FLAGS, *_TUNINGS) for flag in flags]
+    return _hash([_processor(), *openmp, *flags, *(source.read_bytes() for source in sources)])
+
+
+def _hash(parts: Sequence[str | bytes]) -> str:
     digest = hashlib.sha256()
-    for part in [*(part.encode() for part in parts), *(source.read_bytes() for source in sources)]:
-        digest.update(len(part).to_bytes(8, "little") + part)
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "little") + data)
     return digest.hexdigest()[:20]
 
 

@@ -233,7 +233,7 @@ class MultiHeadAttention(nn.Module):
             mask = torch.ones(1, 1, 1, 0, dtype=torch.bool, device=query.device)
         if mask is not None or not reads_own_key(window, L, S):  # only then may a query have nothing to read
             mask, window = combine(mask, window, shape, query.device), None
-        slopes = alibi_slopes(self.num_heads, device=query.device) if self.alibi else None
+        slopes = alibi_slopes(self.num_heads, device=query.device, dtype=projected.dtype) if self.alibi else None
         dropout = self.dropout if self.training else 0.0
         if self.score == "scaled_dot" and self.normalise == "softmax":
             scale = default_scale(projected)

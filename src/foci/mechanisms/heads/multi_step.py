@@ -89,12 +89,11 @@ class MultiStepAttention(nn.Module):
             raise ConfigError("MultiStepAttention: it keeps no state, expected state=None.")
         check_shape("MultiStepAttention", "query", query, "batch", "query", self.query_dim)
         check_together("MultiStepAttention", query=query, key=memory.key, target=target)
-        check_batch("MultiStepAttention", query, memory.key)
+        batch = check_batch("MultiStepAttention", query, memory.key)
         summary = self.layer(query)
         if target is not None:
             check_shape("MultiStepAttention", "target", target, "batch", query.shape[1], self.key_dim)
             summary = summary + target
-        batch = query.shape[0] if memory.key.shape[0] == 1 else memory.key.shape[0]
         shape = torch.Size((batch, query.shape[1], memory.key.shape[1]))
         mask = None
         if memory.mask is not None:

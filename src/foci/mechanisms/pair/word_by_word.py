@@ -83,11 +83,11 @@ class WordByWord(nn.Module):
         key, query = self.score_left(left), self.score_right(right)
 
         def step(memory: Tensor, at: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-            query, exists = (one.unsqueeze(1) for one in at)
+            query, exists = at
             scores = additive(query + self.score_memory(memory), key, self.vector)
             weights = masked_softmax(scores, exists.unsqueeze(2) & left_valid.unsqueeze(1))
             new = weights @ left + torch.tanh(self.carry(memory))
-            return torch.where(exists.unsqueeze(2), new, memory), (weights.squeeze(1),)
+            return torch.where(exists.unsqueeze(2), new, memory), (weights,)
 
         memory = right.new_zeros(right.shape[0], 1, right.shape[2])
         if known_true(right.shape[1] == 0):  # a hypothesis of no words has weights too

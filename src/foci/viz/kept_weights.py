@@ -28,7 +28,7 @@ _CHUNK = 1 << 20
 _NUMBER = re.compile(r"(?:^|[._])(\d+)(?=$|[._:#])")
 
 
-class Largest(NamedTuple):
+class TopWeights(NamedTuple):
     """Of each row of weights the ``k`` largest, largest first, and what is needed of the others."""
 
     values: NDArray[np.float32]
@@ -44,27 +44,27 @@ class Largest(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Attention:
+class TracedAttention:
     """The weights of one attention: what each cell of ``target`` read of each cell of ``source``.
 
     Arguments:
         name: for example "decoder.3.cross"; the number in it is the `layer`, the last word the `kind`.
         source: the key, in `Trace.cells`, of what is read (columns).
         target: the key of who reads (rows).
-        weights: all of them, ``(H, L, S)``, or the `Largest`.
+        weights: all of them, ``(H, L, S)``, or the `TopWeights`.
     """
 
     name: str
     source: str
     target: str
-    weights: NDArray[np.float32] | Largest
+    weights: NDArray[np.float32] | TopWeights
 
     def __post_init__(self) -> None:
-        kept = self.weights.values if isinstance(self.weights, Largest) else self.weights
+        kept = self.weights.values if isinstance(self.weights, TopWeights) else self.weights
         if kept.ndim != 3 or kept.dtype != np.float32:
             raise ShapeError(
-                f"Attention: the weights of {self.name!r} have shape {kept.shape} and dtype {kept.dtype}, expected "
-                "(head, row, column) of float32."
+                f"TracedAttention: the weights of {self.name!r} have shape {kept.shape} and dtype {kept.dtype}, "
+                "expected (head, row, column) of float32."
             )
 
     @property
@@ -75,7 +75,7 @@ class Attention:
     @property
     def shape(self) -> tuple[int, int, int]:
         """``(H, L, S)``."""
-        if isinstance(self.weights, Largest):
+        if isinstance(self.weights, TopWeights):
             heads, rows, _ = self.weights.values.shape
             return heads, rows, self.weights.size
         heads, rows, columns = self.weights.shape
@@ -96,13 +96,13 @@ class Attention:
     @property
     def is_exact(self) -> bool:
         """Whether no weight was left out."""
-        return not isinstance(self.weights, Largest) or not (self.weights.rest > _UNSEEN).any()
+        return not isinstance(self.weights, TopWeights) or not (self.weights.rest > _UNSEEN).any()
 
     def dense(self, head: int | None = None) -> NDArray[np.float32]:
         """The weights ``(L, S)`` of one head, or their mean over heads. A weight that was not kept reads 0."""
         if head is not None and not -self.heads <= head < self.heads:
-            raise ConfigError(f"Attention.dense: head is {head}, but {self.name!r} has {self.heads} (from 0 on).")
-        if not isinstance(self.weights, Largest):
+            raise ConfigError(f"TracedAttention.dense: head is {head}, but {self.name!r} has {self.heads} (from 0 on).")
+        if not isinstance(self.weights, TopWeights):
             mean: NDArray[np.float32] = self.weights.mean(axis=0) if head is None else self.weights[head]
             return mean
         chosen = range(self.heads) if head is None else [head % self.heads]
@@ -115,7 +115,7 @@ class Attention:
 
     def entropy(self) -> NDArray[np.float32]:
         """The entropy of each head's rows in nats, ``(H, L)``; exact, also where weights were left out."""
-        if isinstance(self.weights, Largest):
+        if isinstance(self.weights, TopWeights):
             return self.weights.entropy
         return _entropy(self.weights)
 
@@ -152,7 +152,7 @@ def _of_batch(source: Source, row: int) -> Source:
 
 def compact(
     name: str, handle: Weights, target: tuple[str, int], source: tuple[str, int], budget: int
-) -> NDArray[np.float32] | Largest:
+) -> NDArray[np.float32] | TopWeights:
     """What is kept of a handle ``([1, H,] L, S)``: its first rows and columns, as many as there are labels."""
     for what, (side, labels), size in zip(("rows", "columns"), (target, source), handle.shape[-2:]):
         if labels > size:
@@ -182,7 +182,7 @@ def compact(
         values[:, some], indices[:, some] = largest.values.numpy(), largest.indices.numpy()
         rest[:, some] = (piece.sum(-1) - largest.values.sum(-1)).clamp_min(0.0).numpy()
         entropy[:, some] = _entropy(piece.numpy())
-    return values if k == columns else Largest(values, indices, rest, entropy, columns)
+    return values if k == columns else TopWeights(values, indices, rest, entropy, columns)
 
 
 def _entropy(weights: NDArray[np.float32]) -> NDArray[np.float32]:

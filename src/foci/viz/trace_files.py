@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from foci.errors import DataError, FociError, MissingPackageError
 from foci.viz.files import whole
-from foci.viz.trace import Attention, Cells, Largest, Trace
+from foci.viz.trace import Cells, TopWeights, Trace, TracedAttention
 
 FORMAT = "foci.trace"
 VERSION = 1
@@ -42,7 +42,7 @@ def save(trace: Trace, path: str | os.PathLike[str]) -> Path:
     for number, attention in enumerate(trace.attentions.values()):
         entries.append({"name": attention.name, "source": attention.source, "target": attention.target})
         weights = attention.weights
-        if isinstance(weights, Largest):
+        if isinstance(weights, TopWeights):
             entries[-1]["size"] = weights.size
             tensors |= {f"attention.{number}.{part}": getattr(weights, part) for part in _PARTS}
         else:
@@ -108,15 +108,15 @@ def _assemble(text: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Trace:
         cells[key] = Cells(**fields)
     attentions = {}
     for number, entry in enumerate(text["attentions"]):
-        weights: NDArray[np.float32] | Largest
+        weights: NDArray[np.float32] | TopWeights
         if "size" in entry:
             values, indices, rest, entropy = (tensors[f"attention.{number}.{part}"] for part in _PARTS)
             if indices.shape != values.shape or indices.min(initial=0) < 0 or indices.max(initial=0) >= entry["size"]:
                 raise DataError(f"the cells of {entry['name']!r} lie outside of its {entry['size']} columns.")
-            weights = Largest(values, indices, rest, entropy, entry["size"])
+            weights = TopWeights(values, indices, rest, entropy, entry["size"])
         else:
             weights = tensors[f"attention.{number}.weights"]
-        attentions[entry["name"]] = Attention(entry["name"], entry["source"], entry["target"], weights)
+        attentions[entry["name"]] = TracedAttention(entry["name"], entry["source"], entry["target"], weights)
     return Trace(cells, attentions, text["text"], text["facts"])
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from foci.errors import ConfigError
 from foci.viz import canvas
-from foci.viz.documents import over_words, shares_of_sentences
+from foci.viz.document_attention import over_words, shares_of_sentences
 from foci.viz.trace import Trace
 
 if TYPE_CHECKING:

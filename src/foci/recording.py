@@ -40,7 +40,7 @@ from torch.nn.modules import module as all_modules
 from torch.overrides import TorchFunctionMode, _get_current_function_mode
 from torch.utils._pytree import tree_map_only
 
-from foci import torch_calls
+from foci import record_torch
 from foci.errors import ConfigError, UnknownNameError, unknown_name
 from foci.results import Attended, Matched, Weights, independent
 
@@ -69,7 +69,7 @@ def record(model: nn.Module, *, detach: bool = False) -> Iterator[Tape]:
 
     Example:
         >>> import torch
-        >>> from foci.record import record
+        >>> from foci.recording import record
         >>> model = torch.nn.TransformerEncoderLayer(8, nhead=2, dim_feedforward=16, batch_first=True)
         >>> with record(model, detach=True) as tape:
         ...     output = model(torch.zeros(1, 3, 8))
@@ -213,7 +213,7 @@ class _Watcher(TorchFunctionMode):
         self.recordings: list[_Recording] = []
         self.frames: list[_Frame] = []
         self.watching = False
-        self.masks = torch_calls.Copies()
+        self.masks = record_torch.Copies()
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Iterable[type], args: Any = (), kwargs: Any = None
@@ -222,8 +222,8 @@ class _Watcher(TorchFunctionMode):
         kwargs = kwargs or {}
         output = func(*args, **kwargs)
         # The weights of a fusible module are worked out when it returns.
-        if func in torch_calls.FUNCTIONS and self.frames and not self.frames[-1].fusible:
-            self._saw(torch_calls.FUNCTIONS[func](self.masks, *args, **kwargs))
+        if func in record_torch.FUNCTIONS and self.frames and not self.frames[-1].fusible:
+            self._saw(record_torch.FUNCTIONS[func](self.masks, *args, **kwargs))
         return output
 
     def enter(self, module: nn.Module, args: tuple[Any, ...] = (), *, reading: bool = False) -> None:
@@ -259,9 +259,9 @@ class _Watcher(TorchFunctionMode):
             if frame.reading and len(depths) > 1:
                 self.frames[depths[-2]].answered = True
         elif frame.fusible and isinstance(module, nn.MultiheadAttention):
-            self._add(module, {"": torch_calls.of_multi_head_module(self.masks, module, length, *args, **kwargs)})
+            self._add(module, {"": record_torch.of_multi_head_module(self.masks, module, length, *args, **kwargs)})
         elif frame.fusible and _is_encoder_layer(module) and module.self_attn not in frame.called:
-            weights = torch_calls.of_encoder_layer(self.masks, module, length, *args, **kwargs)
+            weights = record_torch.of_encoder_layer(self.masks, module, length, *args, **kwargs)
             self._add(module.self_attn, {"": weights})
 
     def unwind(self, depth: int) -> None:

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foci.errors import ConfigError, ShapeError
-from foci.viz.trace import Attention, Trace
+from foci.viz.trace import Trace, TracedAttention
 
 
-def over_words(trace: Trace, name: str | None = None) -> Attention:
+def over_words(trace: Trace, name: str | None = None) -> TracedAttention:
     """The attention that reads a document, word by word; of this name, if one is given."""
     for attention in trace.attentions.values() if name is None else [trace.attention(name)]:
         if trace.cells[attention.source].kind == "document":
@@ -19,7 +19,7 @@ def over_words(trace: Trace, name: str | None = None) -> Attention:
 
 def shares_of_sentences(
     trace: Trace,
-    attention: Attention,
+    attention: TracedAttention,
     weights: NDArray[np.float32],
     lengths: tuple[int, ...],
     name: str | None = None,

@@ -1,0 +1,66 @@
+"""Every search stops where the model's own positions end."""
+
+import pytest
+import torch
+from searches import beam, greedy, sample
+
+from foci.decoding import Limits
+from foci.models.seq2seq_conv import ConvSeq2Seq
+from foci.models.seq2seq_rnn import RecurrentSeq2Seq
+from foci.models.transformer import Transformer
+
+EOS, LONGEST = 2, 13
+SOURCE = torch.tensor([[3, 4, 5, 6, 7], [8, 3, 0, 0, 0]])
+VALID = SOURCE > 0
+
+LIMITED = {
+    "convolutional": lambda: ConvSeq2Seq(
+        11, 11, embedding_dim=6, encoder_layers=[(8, 3)], decoder_layers=[(8, 3)], max_length=LONGEST
+    ),
+    "learned positions": lambda: Transformer(
+        11, 11, model_dim=8, num_heads=2, hidden_dim=10, num_layers=1, positions="learned", max_length=LONGEST
+    ),
+}
+UNLIMITED = {
+    "sinusoids": lambda: Transformer(11, 11, model_dim=8, num_heads=2, hidden_dim=10, num_layers=1, max_length=LONGEST),
+    "a limit of the source": lambda: RecurrentSeq2Seq(
+        11, 11, embedding_dim=6, hidden_dim=8, score="location", max_length=LONGEST
+    ),
+}
+SEARCHES = {
+    "greedy": greedy,
+    "beam": lambda *args, **more: beam(*args, size=3, n_best=2, **more),
+    "sample": lambda *args, **more: sample(*args, samples=3, generator=torch.Generator().manual_seed(1), **more),
+}
+
+
+def lengths(build, search, **limits):
+    """How many tokens each hypothesis has, of a model that may never end."""
+    torch.manual_seed(0)
+    found = SEARCHES[search](build().eval(), SOURCE, VALID, limits=Limits(min_length=1000, **limits))
+    assert not any(one.finished for row in found for one in row)
+    return [{len(one.tokens) for one in row} for row in found]
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("model", LIMITED)
+def test_a_search_stops_where_the_positions_of_the_model_end(model, search):
+    assert lengths(LIMITED[model], search) == [{LONGEST}] * 2
+    assert lengths(LIMITED[model], search, max_length=LONGEST + 1) == [{LONGEST}] * 2
+    assert lengths(LIMITED[model], search, max_length=LONGEST - 1) == [{LONGEST - 1}] * 2
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("model", UNLIMITED)
+def test_a_model_without_such_a_limit_goes_on(model, search):
+    assert lengths(UNLIMITED[model], search) == [{2 * 5 + 20}, {2 * 2 + 20}]
+
+
+@pytest.mark.parametrize("model", LIMITED)
+def test_the_last_position_may_hold_the_end(model):
+    """EOS as the very last token is still a finished hypothesis."""
+    torch.manual_seed(0)
+    limits = Limits(min_length=LONGEST - 1, banned=(0, 1, *range(4, 11)))
+    for (best,) in beam(LIMITED[model]().eval(), SOURCE, VALID, limits=limits):
+        assert best.tokens == [3] * (LONGEST - 1)
+        assert best.finished
