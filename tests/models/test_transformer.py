@@ -406,7 +406,7 @@ def test_quantised_needs_a_float32_layer() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"share_embeddings": True}, "23 and 19 tokens"),
+        ({"share_embeddings": True}, "23 source and 19 target tokens"),
         ({"norm": "prae"}, "'pre'"),
         ({"positions": "learned"}, "need max_length"),
         ({"positions": "sinusoid"}, "'sinusoidal'"),

@@ -86,3 +86,16 @@ class EncoderDecoder(nn.Module):
     def step(self, token: Int[Tensor, " N"], memory: Any, state: Any) -> DecoderStep:
         """Return the scores of what follows ``token`` in each of N hypotheses."""
         return self.decoder.step(token, memory, state)
+
+
+def check_one_vocabulary(owner: str, source_vocabulary: int, target_vocabulary: int) -> None:
+    """Raise unless source and target can share their embeddings.
+
+    Raises:
+        ConfigError: the vocabularies have different sizes.
+    """
+    if source_vocabulary != target_vocabulary:
+        raise ConfigError(
+            f"{owner}: share_embeddings with {source_vocabulary} source and {target_vocabulary} target tokens, expected "
+            "one vocabulary for both. Train one tokeniser on both sides."
+        )

@@ -22,7 +22,7 @@ from typing import Any
 from foci.errors import ConfigError
 from foci.layers.conv import LayerSizes
 from foci.models.decoders.convolutional import ConvolutionalDecoder
-from foci.models.encoder_decoder import EncoderDecoder
+from foci.models.encoder_decoder import EncoderDecoder, check_one_vocabulary
 from foci.models.encoders.convolutional import ConvolutionalTextEncoder
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -85,11 +85,8 @@ class ConvSeq2Seq(EncoderDecoder):
     ) -> None:
         if not encoder_layers or not decoder_layers:
             raise ConfigError("ConvSeq2Seq: encoder_layers and decoder_layers need one (width, kernel size) at least.")
-        if share_embeddings and source_vocabulary != target_vocabulary:
-            raise ConfigError(
-                f"ConvSeq2Seq: share_embeddings with {source_vocabulary} source and {target_vocabulary} target tokens, "
-                "expected one vocabulary for both."
-            )
+        if share_embeddings:
+            check_one_vocabulary("ConvSeq2Seq", source_vocabulary, target_vocabulary)
         encoder = ConvolutionalTextEncoder(
             source_vocabulary,
             embedding_dim=embedding_dim,

@@ -16,9 +16,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from foci.errors import ConfigError
 from foci.models.decoders.recurrent import RecurrentDecoder
-from foci.models.encoder_decoder import EncoderDecoder
+from foci.models.encoder_decoder import EncoderDecoder, check_one_vocabulary
 from foci.models.encoders.recurrent import RecurrentTextEncoder
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -139,11 +138,8 @@ class RecurrentSeq2Seq(EncoderDecoder):
         padding: int = 0,
     ) -> None:
         encoder_dim = hidden_dim if encoder_dim is None else encoder_dim
-        if share_embeddings and source_vocabulary != target_vocabulary:
-            raise ConfigError(
-                f"RecurrentSeq2Seq: share_embeddings with {source_vocabulary} source and {target_vocabulary} target "
-                "tokens, expected one vocabulary for both."
-            )
+        if share_embeddings:
+            check_one_vocabulary("RecurrentSeq2Seq", source_vocabulary, target_vocabulary)
         encoder = RecurrentTextEncoder(
             source_vocabulary,
             embedding_dim=embedding_dim,

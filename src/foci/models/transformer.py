@@ -18,7 +18,7 @@ from typing import Any
 from foci.errors import ConfigError, check_positive, unknown_name
 from foci.layers.transformer import Block
 from foci.models.decoders.transformer import TransformerDecoder
-from foci.models.encoder_decoder import EncoderDecoder
+from foci.models.encoder_decoder import EncoderDecoder, check_one_vocabulary
 from foci.models.encoders.transformer import TransformerTextEncoder
 
 FOCUSES = ("global", "sliding_window")
@@ -101,11 +101,8 @@ class Transformer(EncoderDecoder):
             )
         if radius is not None:
             check_positive("Transformer", radius=radius)
-        if share_embeddings and source_vocabulary != target_vocabulary:
-            raise ConfigError(
-                f"Transformer: the vocabularies have {source_vocabulary} and {target_vocabulary} tokens, expected one "
-                "and the same for share_embeddings=True. Train one tokeniser on both sides."
-            )
+        if share_embeddings:
+            check_one_vocabulary("Transformer", source_vocabulary, target_vocabulary)
         block = Block(
             model_dim=model_dim,
             num_heads=num_heads,
