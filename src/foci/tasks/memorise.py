@@ -185,7 +185,7 @@ class MemoriseObjective:
 
     def loss(self, batch: Episodes) -> Loss:
         """Summed over the scored bits of the batch."""
-        recalled: ntm.Recalled = self.model(batch.inputs)
+        recalled: ntm.NTMOutput = self.model(batch.inputs)
         weight = batch.scored.unsqueeze(-1).to(batch.targets.dtype)
         total = F.binary_cross_entropy_with_logits(recalled.logits.float(), batch.targets, weight, reduction="sum")
         return Loss(total, batch.scored.sum() * batch.targets.shape[-1])
@@ -214,7 +214,7 @@ def judge(
     for part, start in enumerate(range(0, sequences, _TOGETHER)):
         rows = min(_TOGETHER, sequences - start)
         episodes = problem.held_out(rows, length=length, split=split, seed=seed, part=part)
-        recalled: ntm.Recalled = model(episodes.inputs.to(device))
+        recalled: ntm.NTMOutput = model(episodes.inputs.to(device))
         logits = recalled.logits.cpu()
         costs.append(cost_bits(logits, episodes))
         wrong.append(wrong_bits(logits, episodes))
@@ -299,7 +299,7 @@ class Memoriser:
         """
         check_shape("predict", "inputs", inputs, "batch", "time", self.problem.input_dim)
         like = next(self.model.parameters())
-        recalled: ntm.Recalled = self.model(inputs.to(like))
+        recalled: ntm.NTMOutput = self.model(inputs.to(like))
         chances = recalled.logits.sigmoid().cpu()
         return [Prediction(chances[row], self._trace(recalled, row) if trace else None) for row in range(len(chances))]
 
@@ -317,7 +317,7 @@ class Memoriser:
         }
         return Trace(trace.cells, trace.attentions, f"{self.config.data.problem}, length {length}", facts)
 
-    def _trace(self, recalled: ntm.Recalled, row: int) -> Trace:
+    def _trace(self, recalled: ntm.NTMOutput, row: int) -> Trace:
         if not recalled.attentions:
             raise ConfigError(f"a model of kind {self.config.model.kind!r} attends to nothing, so it has no trace.")
         _, _, steps, slots = recalled.attentions["read"].shape

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from foci.data import BOS, EOS, PAD, Pair, PairExamples, Sequences, StreamBatches, TokenBatches, Tokeniser
 from foci.data.batch import Batch
-from foci.decoding import Hypothesis, Limits, beam, greedy, sample
+from foci.decoding import Hypothesis, Limits, beam, greedy, sample, start_from_source
 from foci.errors import ConfigError, DataError, check_positive
-from foci.layers.next_token import Wanted
-from foci.layers.quantise import quantise
-from foci.layers.seq2seq import Learned, Predicted, Seq2Seq
+from foci.layers.incremental.quantised_linear import quantise
+from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
+from foci.models.encoder_decoder import EncoderDecoder
 from foci.tasks import config as configs
 from foci.tasks.runs import Say, by_length, find_checkpoint
 from foci.tasks.translate_config import TokeniserConfig, TranslateConfig, read_corpora
@@ -71,8 +71,8 @@ class TranslationObjective:
 
     def loss(self, batch: Batch) -> Loss:
         """Summed over the tokens of the batch."""
-        wanted = Wanted(batch.target[:, 1:], self.label_smoothing, PAD)
-        learned: Learned = self.model(batch.source, batch.source_valid, batch.target[:, :-1], wanted)
+        wanted = Targets(batch.target[:, 1:], self.label_smoothing, PAD)
+        learned: TokenLoss = self.model(batch.source, batch.source_valid, batch.target[:, :-1], wanted)
         known = batch.target_valid[:, 1:]
         return Loss(learned.loss + _attention_loss(learned, known), known.sum())
 
@@ -82,14 +82,14 @@ class TranslationObjective:
         device = next(model.parameters()).device
         for batch in self.valid.epoch(0):
             source, source_valid, target, target_valid = (tensor.to(device) for tensor in batch)
-            learned: Learned = model(source, source_valid, target[:, :-1], Wanted(target[:, 1:], padding=PAD))
+            learned: TokenLoss = model(source, source_valid, target[:, :-1], Targets(target[:, 1:], padding=PAD))
             total += float(learned.loss)
             count += int(target_valid[:, 1:].sum())
         loss = total / max(count, 1)
         return {"loss": loss, "perplexity": float(np.exp(min(loss, 700.0)))}
 
 
-def _attention_loss(learned: Learned, known: Tensor) -> Tensor | float:
+def _attention_loss(learned: TokenLoss, known: Tensor) -> Tensor | float:
     """REINFORCE for attention that samples: what was chosen is made likelier as far as the words came out well."""
     sampled = [weights for weights in learned.attentions.values() if weights.log_prob is not None]
     if not sampled:
@@ -221,7 +221,7 @@ class Search:
             raise ConfigError(f"n_best is {self.n_best}, expected at most beam={self.beam}. Raise the beam.")
 
     def run(
-        self, model: Seq2Seq, source: Tensor, valid: Tensor, prefix: Sequence[Sequence[int]] | None
+        self, model: EncoderDecoder, source: Tensor, valid: Tensor, prefix: Sequence[Sequence[int]] | None
     ) -> list[list[Hypothesis]]:
         """The hypotheses of a batch."""
         limits = Limits(
@@ -233,11 +233,11 @@ class Search:
             eos=EOS,
             banned=(PAD, BOS),
         )
+        start = start_from_source(model, source, valid)
         if self.temperature is not None:
             return sample(
                 model,
-                source,
-                valid,
+                start,
                 samples=self.n_best,
                 temperature=self.temperature,
                 top_k=self.top_k,
@@ -246,11 +246,10 @@ class Search:
                 limits=limits,
             )
         if self.beam == 1:
-            return greedy(model, source, valid, limits=limits)
+            return greedy(model, start, limits=limits)
         return beam(
             model,
-            source,
-            valid,
+            start,
             size=self.beam,
             n_best=self.n_best,
             length_penalty=self.length_penalty,
@@ -324,7 +323,7 @@ class Translator:
 
     def _search(self, rows: list[list[int]], search: Search, prefix: list[list[int]] | None) -> list[list[Hypothesis]]:
         source, valid = self._padded(rows)
-        return search.run(cast("Seq2Seq", self.model), source, valid, prefix)
+        return search.run(cast("EncoderDecoder", self.model), source, valid, prefix)
 
     def _padded(self, rows: list[list[int]]) -> tuple[Tensor, Tensor]:
         width = max(1, *map(len, rows))
@@ -352,7 +351,7 @@ class Translator:
         source, valid = self._padded([row])
         produced = [*hypothesis.tokens, EOS] if hypothesis.finished else hypothesis.tokens
         target = torch.tensor([[BOS, *produced[:-1]]] if produced else [[]], dtype=torch.long, device=source.device)
-        predicted: Predicted = self.model(source, valid, target)
+        predicted: TokenLogits = self.model(source, valid, target)
         # The decoder reads its own input, which is one token behind what it produces.
         read = ["<bos>", *self.target.labels(produced[:-1])] if produced else []
         cells = {

@@ -1,10 +1,10 @@
-"""Products with large weights of a few rows at a time, as decoding takes them: weights in the order they are read in.
+"""Linear layers for few rows, as in decoding, with the weights stored in the order in which they are read.
 
-    x [W₁; W₂; …]ᵀ + [b₁; b₂; …]     layers that read the same rows are one product
+    x [W₁; W₂; …]ᵀ + [b₁; b₂; …]     layers with the same input are one product
 
-One row is fastest where the processor can add up whole rows of a weight, which is then kept transposed; a few rows in
-the blocks that oneDNN reorders a weight into; many rows as the weight stands. Measured with a weight 512×8000 and one
-thread: 1.9 times as fast as `F.linear` for one row, 2.2 times for five, 1.25 times for 32, level at 160.
+One row is fastest with a transposed weight, whose rows are added up; a few rows with the weight in oneDNN's blocks;
+many rows with the weight as it is. Measured with a weight 512×8000 and one thread: 1.9 times as fast as `F.linear` for
+one row, 2.2 times for five, 1.25 times for 32, equal at 160.
 
 Complexity: packing O(D_in · D_out) once, a product O(rows · D_in · D_out)
 """
@@ -17,20 +17,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from foci.layers.quantise import QuantisedLinear, side_by_side
+from foci.layers.incremental.quantised_linear import QuantisedLinear, side_by_side
+from foci.torch_private import blocked_linear
 
 Product = Callable[[Tensor], Tensor]
 """From rows ``(N, D_in)`` to rows ``(N, D_out)``."""
 
 _MANY = 64
-"""Rows from which oneDNN's blocks gain too little to be worth the reordering."""
+"""Number of rows from which oneDNN's blocks gain less than the reordering costs."""
 
 _LARGE = 1 << 18
-"""Weights from which they gain at all: a call of oneDNN costs 30 µs more, which 256×768 does not win back."""
+"""Number of weights from which they gain at all: a call of oneDNN takes 30 µs more, too much for 256×768 (measured)."""
 
 
 def pack(layers: Sequence[nn.Linear | QuantisedLinear], rows: int) -> Product:
-    """The outputs of these layers side by side, fast for about so many rows. Later changes of the weights are not seen.
+    """Return the product that gives the outputs of these layers side by side, with the weights of this moment.
+
+    Args:
+        layers: layers with the same input.
+        rows: the number of rows to be fast for; any number of rows is computed.
 
     Example:
         >>> import torch
@@ -49,12 +54,10 @@ def pack(layers: Sequence[nn.Linear | QuantisedLinear], rows: int) -> Product:
     if rows == 1 and weight.shape[0] > weight.shape[1]:
         columns = weight.t().contiguous()
         return lambda x: torch.mm(x, columns) if bias is None else torch.addmm(bias, x, columns)
-    suits = 1 < rows < _MANY and weight.numel() >= _LARGE and weight.dtype == torch.float32
-    if suits and torch.backends.mkldnn.is_available():
-        blocks = torch.ops.mkldnn._reorder_linear_weight(weight, rows)
-        multiply: Callable[..., Tensor] = torch.ops.mkldnn._linear_pointwise.default
-        return lambda x: multiply(x, blocks, bias, "none", [], "")
-    return lambda x: F.linear(x, weight, bias)
+    blocked = None
+    if 1 < rows < _MANY and weight.numel() >= _LARGE and weight.dtype == torch.float32:
+        blocked = blocked_linear(weight, bias, rows)
+    return blocked or (lambda x: F.linear(x, weight, bias))
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:

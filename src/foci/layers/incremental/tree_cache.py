@@ -1,14 +1,14 @@
-"""What a decoder remembers while several hypotheses of one source grow: each token's key and value, stored once.
+"""The keys and values of a decoder's past for several hypotheses per source, each token's stored once.
 
     position t, source b:   cells  | a | b c | d e | …        hypotheses:  a-b-d,  a-b-e
                             path of a-b-e   1   1 0   0 1
 
-A beam search would have to copy the keys and values of every hypothesis whenever one of them goes on in two ways.
-Here all hypotheses of a source share its cells, and each has a ``path``: which cells are its own past. Reordering the
-hypotheses reorders paths, one byte a cell, and attention reads the shared cells under the paths as a mask. Cells that
-are on no path any more are cleared away whenever room for new ones has to be made.
+Without sharing, a beam search copies the keys and values of a hypothesis whenever it is continued in two ways. Here
+all hypotheses of a source share its cells, and each has a ``path``: the cells of its own past. Reordering the
+hypotheses reorders paths, one byte per cell, and attention reads the shared cells with the paths as a mask. Cells that
+are on no path any more are removed whenever a larger store is made.
 
-Complexity: a step O(K · cells · D) a source; reordering O(K · cells) bytes instead of O(K · length · D) numbers
+Complexity: per step and source O(K · cells · D); reordering O(K · cells) bytes instead of O(K · length · D) numbers
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from torch import Tensor
 from foci.errors import ShapeError
 
 _ROOM = 16
-"""For how many steps room is made at a time."""
+"""The number of steps for which room is made at a time."""
 
 
-class Cells(NamedTuple):
+class LayerCells(NamedTuple):
     """The keys and values ``(B, H, cells, K)`` of one layer, the new ones last."""
 
     key: Float[Tensor, "B H cells K"]
@@ -33,7 +33,7 @@ class Cells(NamedTuple):
 
 
 class _Store:
-    """Room for the cells of one layer, and how much of it is written: a later writer must not overwrite another's."""
+    """Room for the cells of one layer; ``written`` keeps a second writer from overwriting the cells of the first."""
 
     def __init__(self, key: Tensor, value: Tensor, written: int) -> None:
         self.key = key
@@ -42,11 +42,18 @@ class _Store:
 
 
 class TreeCache:
-    """The pasts of all hypotheses, for every layer of a decoder.
+    """The keys and values of all hypotheses, for every layer of a decoder.
 
-    It is never changed: `grow` gives the cache of the next step, into which `append` writes each layer's cells; the old
-    one can still be grown in another way. `select` chooses hypotheses. With a ``window`` a hypothesis reads so many
-    tokens before the new one only, and older cells are cleared away.
+    It is immutable: `grow` returns the cache of the next step, into which `append` writes each layer's cells; the old
+    one can still be grown in another way. `select` chooses hypotheses.
+
+    Args:
+        layers: number of layers.
+        rows: number of hypotheses.
+        device: of the masks.
+        window: the number of tokens before the new one that a hypothesis reads; older cells are removed. All unless
+            given.
+        keep_positions: keep the position of each cell, for ALiBi.
 
     Example:
         >>> import torch
@@ -61,26 +68,39 @@ class TreeCache:
     """
 
     def __init__(
-        self, layers: int, rows: int, device: torch.device | None = None, *, window: int | None = None
+        self,
+        layers: int,
+        rows: int,
+        device: torch.device | None = None,
+        *,
+        window: int | None = None,
+        keep_positions: bool = False,
     ) -> None:
         self.steps = 0
         self._window = window
-        self._born: Tensor | None = None  # (rows, cells), the step each cell was written at; only for a window
         self.rows = rows
+        self._born: Tensor | None = None  # (rows, cells), the step each cell was written at
+        if keep_positions or window is not None:
+            self._born = torch.zeros(rows, 0, dtype=torch.long, device=device)
         self._device = device
         self._stores: list[_Store | None] = [None] * layers
         self._cells = 0  # of each source, in use
         self._path: Tensor | None = None  # (rows, cells), None while every cell is on every path
         self._source: Tensor | None = None  # the stores' row of each hypothesis; None: hypothesis n has row n // width
-        self._width = 1  # hypotheses a source, as of the last step
+        self._width = 1  # hypotheses per source, as of the last step
 
     @property
     def mask(self) -> Bool[Tensor, "B K cells"] | None:
-        """Who may read what, None when each hypothesis may read all cells of its source."""
+        """Which cells each hypothesis may read; None when it may read all cells of its source."""
         return None if self._path is None else self._path.view(-1, self._width, self._cells)
 
+    @property
+    def positions(self) -> Int[Tensor, "B K cells"] | None:
+        """The position of each cell; None unless they are kept."""
+        return None if self._born is None else self._born.view(-1, self._width, self._cells)
+
     def select(self, index: Int[Tensor, " N"]) -> TreeCache:
-        """The cache of these hypotheses, in this order; a hypothesis may come several times."""
+        """Return the cache of these hypotheses, in this order; a hypothesis may be repeated."""
         chosen = self._copy()
         chosen.rows = index.shape[0]
         chosen._path = None if self._path is None else self._path.index_select(0, index)
@@ -92,7 +112,7 @@ class TreeCache:
         return chosen
 
     def grow(self, sources: int) -> TreeCache:
-        """The cache of the next step, with one new cell for each hypothesis of so many sources."""
+        """Return the cache of the next step, with one new cell for each hypothesis of this number of sources."""
         width = max(1, self.rows // max(1, sources))
         if self.rows != sources * width:
             raise ShapeError(
@@ -103,8 +123,8 @@ class TreeCache:
         grown._width = width
         if grown._path is None and (width > 1 or self._window is not None):
             grown._path = torch.ones(grown.rows, grown._cells, dtype=torch.bool, device=self._device)
-        if self._window is not None:
-            grown._forget(self._window)
+        if self._window is not None and grown._path is not None and grown._born is not None:
+            grown._path = grown._path & (grown._born >= self.steps - self._window)
         left = grown._sources_left(sources)
         if left is not None or any(
             store is not None and store.key.shape[2] < grown._cells + width for store in grown._stores
@@ -119,20 +139,20 @@ class TreeCache:
         grown.steps += 1
         return grown
 
-    def append(self, layer: int, key: Float[Tensor, "B H width K"], value: Float[Tensor, "B H width K"]) -> Cells:
-        """Write a layer's new cells; all its cells, those before included."""
+    def append(self, layer: int, key: Float[Tensor, "B H width K"], value: Float[Tensor, "B H width K"]) -> LayerCells:
+        """Write a layer's new cells; return all its cells, the earlier ones included."""
         begin, end = self._cells - self._width, self._cells
         store = self._stores[layer]
         if store is None:
             store = _Store(self._room(key, begin), self._room(value, begin), begin)
         elif store.written > begin or torch.is_grad_enabled():
-            # Another has gone on from here, or autograd keeps what was read: write into a store of one's own.
+            # The same cache was grown before, or autograd has saved what was read: write into a new store.
             store = self._moved(store, None, None, begin)
         self._stores[layer] = store
         store.key[:, :, begin:end] = key
         store.value[:, :, begin:end] = value
         store.written = end
-        return Cells(store.key[:, :, :end], store.value[:, :, :end])
+        return LayerCells(store.key[:, :, :end], store.value[:, :, :end])
 
     def _copy(self) -> TreeCache:
         copy = TreeCache(0, self.rows, self._device)
@@ -140,15 +160,8 @@ class TreeCache:
         copy._stores = list(self._stores)
         return copy
 
-    def _forget(self, window: int) -> None:
-        """Take what is too old for the next step off the paths."""
-        if self._born is None:
-            self._born = torch.zeros(self.rows, 0, dtype=torch.long, device=self._device)
-        elif self._path is not None:
-            self._path = self._path & (self._born >= self.steps - window)
-
     def _sources_left(self, sources: int) -> Tensor | None:
-        """The stores' rows of the sources that are left, None when they are all there and in place."""
+        """Return the stores' rows of the sources that are left, None when no source was dropped or moved."""
         if self._source is None:
             return None
         rows = self._source.view(sources, self._width)[:, 0]
@@ -159,7 +172,7 @@ class TreeCache:
         return rows
 
     def _make_room(self, left: Tensor | None) -> None:
-        """Larger stores, of the sources left, without the cells that are on no path."""
+        """Make larger stores, of the sources left, without the cells that are on no path."""
         kept: Tensor | None = None
         if self._path is not None:
             paths = self._path.view(-1, self._width, self._cells)
@@ -175,7 +188,7 @@ class TreeCache:
         ]
 
     def _moved(self, store: _Store, left: Tensor | None, kept: Tensor | None, count: int) -> _Store:
-        """The first ``count`` cells, or those kept, of the sources left, in a store with room for more."""
+        """Return the first ``count`` cells, or those kept, of the sources left, in a store with room for more."""
 
         def move(cells: Tensor) -> Tensor:
             if left is not None:
@@ -183,7 +196,7 @@ class TreeCache:
             room = self._room(cells, count)
             if kept is None:
                 room[:, :, :count] = cells[:, :, :count]
-            else:  # whole cells: torch.gather would move each number by itself
+            else:  # index_select copies whole cells, torch.gather single numbers
                 batch, heads, stored, size = cells.shape
                 first = torch.arange(0, batch * heads * stored, stored, device=cells.device).view(batch, heads, 1)
                 index = (first + kept.unsqueeze(1)).flatten()

@@ -3,15 +3,15 @@
     W ≈ s_o · Q,  Q ∈ [−127, 127],  s_o = max|W_o| / 127 of each output;   x ≈ s_x · (q − z), s_x and z of each call
     y = s_o s_x · (q − z) Qᵀ + b
 
-Weights are rounded once, inputs whenever they come; sums are exact integers. Only layers whose weights are large gain:
-for small ones, rounding the input costs more than the integers save, and they stay as they are.
+Weights are rounded once, inputs in every call; sums are exact integers. Only layers with large weights gain: for small
+ones, rounding the input costs more than the integers save, and they stay as they are.
 
 Paper: Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference (Jacob et al.,
     2018), eqs. 1-4
 Names: S = scale, Z = zero point
 Complexity: O(B · D_in · D_out), in integers
-Differs: weights have one scale an output and no zero point; inputs are ranged in each call (dynamic), to 7 bits, since
-    processors without VNNI add two products in 16 bits.
+Differs: weights have one scale per output and no zero point; the range of inputs is taken in each call (dynamic), to 7
+    bits, since processors without VNNI add two products in 16 bits.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from foci.errors import ConfigError, check_shape
+from foci.torch_private import dynamic_quantised_linear, quantised_per_row
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -35,7 +36,7 @@ LEAST_WEIGHTS = 1 << 17
 
 
 class QuantisedLinear(nn.Module):
-    """An `nn.Linear` whose weights are 8-bit integers. It infers only: it has no parameters and no gradients.
+    """An `nn.Linear` whose weights are 8-bit integers, for inference only: it has no parameters and no gradients.
 
     Example:
         >>> import torch
@@ -54,16 +55,16 @@ class QuantisedLinear(nn.Module):
         self.in_features = layer.in_features
         self.out_features = layer.out_features
         scales = weight.abs().amax(dim=1).clamp_min(1e-12).double() / 127
-        with warnings.catch_warnings():  # torch means to move these functions elsewhere; nothing else is as fast yet
+        with warnings.catch_warnings():  # torch plans to move these functions elsewhere; nothing else is as fast yet
             warnings.simplefilter("ignore")
             rounded = torch.quantize_per_channel(weight, scales, torch.zeros_like(scales).long(), 0, torch.qint8)
             bias = None if layer.bias is None else layer.bias.detach()
             self._packed: Any = torch.ops.quantized.linear_prepack(rounded, bias)
 
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... O"]:
-        """``x Wᵀ + b``, to 8 bits."""
+        """Return ``x Wᵀ + b``, to 8 bits."""
         check_shape("QuantisedLinear", "x", x, "…", self.in_features)
-        return _product(x, self._packed)
+        return dynamic_quantised_linear(x, self._packed)
 
     def extra_repr(self) -> str:
         """The sizes, for printing."""
@@ -71,19 +72,18 @@ class QuantisedLinear(nn.Module):
 
 
 def side_by_side(layers: Sequence[QuantisedLinear]) -> Callable[[Tensor], Tensor]:
-    """The outputs of layers that read the same rows, one after the other, from one product: the very same numbers."""
+    """Return the product that gives the outputs of layers with the same input, one after the other, bit for bit."""
     first, *others = layers
     packed = first._packed
     if others:
         if first not in _JOINED or _JOINED[first][0] != others:
             _JOINED[first] = (others, _joined(layers))
         packed = _JOINED[first][1]
-    return lambda x: _product(x, packed)
+    return lambda x: dynamic_quantised_linear(x, packed)
 
 
 _JOINED: WeakKeyDictionary[QuantisedLinear, tuple[list[QuantisedLinear], Any]] = WeakKeyDictionary()
-"""What was joined once, under the first of the layers: joining takes longer than a short sentence, and the layers never
-change."""
+"""The joined weights by the first of the layers; joining takes longer than a short search."""
 
 
 def _joined(layers: Sequence[QuantisedLinear]) -> Any:
@@ -92,7 +92,7 @@ def _joined(layers: Sequence[QuantisedLinear]) -> Any:
         weights, biases = zip(*(torch.ops.quantized.linear_unpack(layer._packed) for layer in layers))
         numbers = torch.cat([weight.int_repr() for weight in weights])
         scales = torch.cat([weight.q_per_channel_scales() for weight in weights])
-        weight = torch._make_per_channel_quantized_tensor(numbers, scales, torch.zeros_like(scales).long(), 0)
+        weight = quantised_per_row(numbers, scales)
         if all(bias is None for bias in biases):
             return torch.ops.quantized.linear_prepack(weight, None)
         sizes = [layer.out_features for layer in layers]
@@ -100,14 +100,8 @@ def _joined(layers: Sequence[QuantisedLinear]) -> Any:
         return torch.ops.quantized.linear_prepack(weight, torch.cat(filled))
 
 
-def _product(x: Tensor, packed: Any) -> Tensor:
-    # The operator itself: torch.ops would look for faked arguments first, for as long as a small product takes.
-    output: Tensor = torch.ops.quantized.linear_dynamic.default._op(x, packed, True)
-    return output
-
-
 def quantise(model: Module, *, least_weights: int = LEAST_WEIGHTS) -> Module:
-    """A copy of the model for decoding on a CPU, in ``eval()``, its large linear layers in 8-bit integers.
+    """Return a copy of the model for decoding on a CPU, in ``eval()``, its large linear layers in 8-bit integers.
 
     The copy shares all other parameters with the model. Save the model, not the copy: packed integers have no
     state_dict.

@@ -1,26 +1,30 @@
-"""What all searches share: the sentences of a batch that are still open, and how they take a step."""
+"""What all searches share: the open hypotheses of a batch, and how they take a step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from foci.decoding.limits import Limits
-from foci.decoding.state import select
-from foci.errors import ConfigError, check_valid
-from foci.layers.seq2seq import Seq2Seq
+from foci.decoding.selection import select
+from foci.decoding.start import SearchStart
+from foci.errors import ConfigError
+from foci.layers.interfaces import StepDecoder
 from foci.results import Weights
 
 
 class Hypothesis(NamedTuple):
-    """A produced sentence: its tokens without BOS and EOS.
+    """A produced sequence.
 
-    ``log_prob`` is the model's log-probability of the tokens, and of EOS when it is ``finished``; ``score`` is what the
-    search ranked it by.
+    Attributes:
+        tokens: its tokens without BOS and EOS.
+        score: what the search ranked it by.
+        log_prob: the model's log-probability of the tokens, and of EOS when it is finished.
+        finished: whether it ended in EOS.
     """
 
     tokens: list[int]
@@ -29,56 +33,57 @@ class Hypothesis(NamedTuple):
     finished: bool
 
 
-class Search:
-    """The open sentences: their hypotheses so far, and the model's memory and state for them.
+class SearchState:
+    """The open hypotheses of a search, and the decoder's memory and state for them.
 
-    Row ``b · width + k`` belongs to hypothesis k of the b-th open source, ``sources[b]``.
+    Row ``b · width + k`` belongs to hypothesis k of the b-th open source, ``sources[b]``. Without a source, each row
+    the search started from counts as one.
     """
 
-    def __init__(
-        self, model: Seq2Seq, source: Int[Tensor, "B S"], source_valid: Bool[Tensor, "B S"], limits: Limits
-    ) -> None:
-        check_valid("decoding", "source_valid", source_valid, source.shape[0], source.shape[1], source.device)
-        if limits.prefix is not None and len(limits.prefix) != source.shape[0]:
+    def __init__(self, decoder: StepDecoder, start: SearchStart, limits: Limits) -> None:
+        if limits.prefix is not None and len(limits.prefix) != start.rows:
             raise ConfigError(
-                f"Limits: there are {len(limits.prefix)} prefixes for {source.shape[0]} sources, expected one for each."
+                f"Limits: there are {len(limits.prefix)} prefixes for {start.rows} sources, expected one for each."
             )
-        self.model = model
+        self.decoder = decoder
         self.limits = limits
-        self.most_steps = limits.most_steps(source_valid, getattr(model, "max_length", None))
-        self.sources = list(range(source.shape[0]))
-        self.tokens = source.new_empty(source.shape[0], 0)
+        self.max_steps = start.steps_per_row(limits.max_length, decoder.max_length)
+        self.sources = list(range(start.rows))
+        self.tokens = torch.empty(start.rows, 0, dtype=torch.long, device=start.device)
         self.log_probs: Tensor | None = None  # (N,) of each hypothesis; None before the first step: all 0
         self.attention: Weights | None = None
-        self._last = source.new_full((source.shape[0],), limits.bos)
-        self._memory: Any = None
-        self._state: Any = None
-        if self.sources:
-            self._memory, self._state = model.start(source, source_valid)
+        self._last = torch.full((start.rows,), limits.bos, dtype=torch.long, device=start.device)
+        self._memory, self._state = start.memory, start.state
 
     @property
     def steps(self) -> int:
-        """How many tokens each hypothesis has."""
+        """The number of tokens of each hypothesis."""
         return self.tokens.shape[1]
 
     @property
     def width(self) -> int:
-        """How many hypotheses each source has."""
+        """The number of hypotheses per source."""
         return self.tokens.shape[0] // max(1, len(self.sources))
 
     def next(self) -> Float[Tensor, "N V"]:
-        """The log-probabilities of what may come next, −∞ for what may not."""
-        logits, self._state, self.attention = self.model.step(self._last, self._memory, self._state)
-        # Half precision is too coarse to add up; double stays double.
+        """Take a step; return the log-probabilities of the next token, −∞ where it is not allowed."""
+        logits, self._state, self.attention = self.decoder.step(self._last, self._memory, self._state)
+        # Sums of log-probabilities need single precision at least.
         logs = torch.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
         return self.limits.apply(logs, self.tokens, self.sources)
 
     def repeat(self, width: int) -> None:
-        """Let every source have so many hypotheses, all alike."""
+        """Repeat the one hypothesis of every source ``width`` times."""
         self._take(torch.arange(len(self.sources), device=self.tokens.device).repeat_interleave(width))
 
     def extend(self, rows: Int[Tensor, " N"] | None, tokens: Int[Tensor, " N"], log_probs: Float[Tensor, " N"]) -> None:
-        """Go on from these rows (None: all, in place), each with its token; the log-probabilities are the new sums."""
+        """Extend these rows (None: all of them, in order) by one token each.
+
+        Args:
+            rows: the rows to extend.
+            tokens: their next tokens.
+            log_probs: the log-probabilities of the extended hypotheses.
+        """
         if rows is not None:
             self._take(rows)
         self.tokens = torch.cat([self.tokens, tokens.unsqueeze(1)], dim=1)
@@ -86,7 +91,7 @@ class Search:
         self.log_probs = log_probs
 
     def keep(self, places: Sequence[int]) -> Int[Tensor, " N"] | None:
-        """Drop every source but those at these places; gives the rows that stay, None when all do."""
+        """Drop every source but those at these places; return the rows that stay, None when all do."""
         if len(places) == len(self.sources):
             return None
         width = self.width
@@ -108,28 +113,27 @@ class Search:
 
 
 Choose = Callable[[Tensor], Tensor]
-"""From log-probabilities ``(N, V)`` to one token for each row."""
+"""From log-probabilities ``(N, V)`` to one token per row."""
 
 
 @torch.no_grad()
 def follow(
-    model: Seq2Seq,
-    source: Int[Tensor, "B S"],
-    source_valid: Bool[Tensor, "B S"],
+    decoder: StepDecoder,
+    start: SearchStart,
     limits: Limits,
     choose: Choose,
     width: int = 1,
 ) -> list[list[Hypothesis]]:
-    """Choose token after token, ``width`` times for each source; a source is left when all of its are finished."""
-    search = Search(model, source, source_valid, limits)
+    """Choose token after token for ``width`` hypotheses per source; drop a source when all of its are finished."""
+    search = SearchState(decoder, start, limits)
     if width > 1:
         search.repeat(width)
     found: list[list[Hypothesis]] = [[] for _ in search.sources]
-    ended = torch.zeros(source.shape[0] * width, dtype=torch.bool, device=source.device)
+    ended = torch.zeros(start.rows * width, dtype=torch.bool, device=start.device)
     closed: list[list[Hypothesis | None]] = [[None] * width for _ in search.sources]
     while search.sources:
         logs = search.next()
-        stuck = logs.amax(dim=-1) == -torch.inf  # nothing may follow: the hypothesis ends here, unfinished
+        stuck = logs.amax(dim=-1) == -torch.inf  # no token is allowed: the hypothesis ends here, unfinished
         tokens = choose(logs.masked_fill_(stuck.unsqueeze(1), 0.0) if bool(stuck.any()) else logs)
         gained = logs.gather(1, tokens.unsqueeze(1)).squeeze(1)
         sums = gained if search.log_probs is None else search.log_probs + gained
@@ -143,7 +147,7 @@ def follow(
             closed[search.sources[row // width]][row % width] = one
         ended = ended | ends
         search.extend(None, tokens, sums)
-        late = [search.most_steps[number] <= search.steps for number in search.sources]
+        late = [search.max_steps[number] <= search.steps for number in search.sources]
         if not (new or any(late)):
             continue
         over_all = ended.view(-1, width).all(dim=1).tolist()

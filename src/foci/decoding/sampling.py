@@ -1,30 +1,30 @@
-"""Sampling: tokens drawn from the model's distribution, sharpened or cut off.
+"""Sampling: tokens drawn from the model's distribution, with a temperature, top-k and top-p.
 
     P(token) ∝ exp(log p / temperature)  over the k likeliest, or the fewest whose probabilities reach p together
 
 Paper: top-k: Hierarchical Neural Story Generation (Fan et al., 2018), section 5; top-p: The Curious Case of Neural
     Text Degeneration (Holtzman et al., 2020), eqs. 2-3
 Names: V^(p) = nucleus, t = temperature
-Complexity: O(V log V) a token with top_p, O(V) otherwise
+Complexity: O(V log V) per token with top_p, O(V) otherwise
 Differs: nothing; the temperature comes first, then top-k, then top-p of what is left.
 """
 
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from foci.decoding.limits import Limits
-from foci.decoding.search import Hypothesis, follow
+from foci.decoding.search_state import Hypothesis, follow
+from foci.decoding.start import SearchStart
 from foci.errors import ConfigError, check_positive
-from foci.layers.seq2seq import Seq2Seq
+from foci.layers.interfaces import StepDecoder
 
 
 def sample(
-    model: Seq2Seq,
-    source: Int[Tensor, "B S"],
-    source_valid: Bool[Tensor, "B S"],
+    decoder: StepDecoder,
+    start: SearchStart,
     *,
     samples: int = 1,
     temperature: float = 1.0,
@@ -33,15 +33,20 @@ def sample(
     generator: torch.Generator | None = None,
     limits: Limits | None = None,
 ) -> list[list[Hypothesis]]:
-    """Independent samples for each source, in the order drawn; score and log_prob are the model's own.
+    """Draw independent samples for each source.
 
-    Arguments:
-        samples: how many of each source.
+    Args:
+        decoder: in ``eval()``.
+        start: the decoder's memory and first state.
+        samples: number of samples per source.
         temperature: below 1 prefers likely tokens, above 1 unlikely ones.
-        top_k: draw among so many likeliest tokens.
+        top_k: draw among the k likeliest tokens.
         top_p: draw among the fewest likeliest tokens whose probabilities add up to this.
-        generator: where chance comes from; the same seed gives the same samples.
-        limits: lengths and tokens that are allowed.
+        generator: the source of randomness; the same seed gives the same samples.
+        limits: allowed lengths and tokens.
+
+    Returns:
+        The samples of each source, in the order drawn; score and log_prob are the model's own.
     """
     check_positive("sample", samples=samples, temperature=temperature)
     if top_k is not None:
@@ -53,11 +58,11 @@ def sample(
         cut = truncate(logs / temperature, top_k, top_p)
         return torch.multinomial(cut.softmax(dim=-1), 1, generator=generator).squeeze(1)
 
-    return follow(model, source, source_valid, limits or Limits(), choose, samples)
+    return follow(decoder, start, limits or Limits(), choose, samples)
 
 
 def truncate(logs: Float[Tensor, "N V"], top_k: int | None, top_p: float) -> Float[Tensor, "N V"]:
-    """−∞ for all but the ``top_k`` likeliest, and of those all but the nucleus ``top_p``; ties at the edge stay."""
+    """Write −∞ over all but the ``top_k`` likeliest and, of those, all but the nucleus ``top_p``; keep ties."""
     if top_k is not None and top_k < logs.shape[-1]:
         least = logs.topk(top_k, dim=-1).values[:, -1:]
         logs = logs.masked_fill(logs < least, -torch.inf)

@@ -5,9 +5,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from foci.layers import next_token
-from foci.layers.next_token import Wanted, cross_entropy, predict_or_learn
-from foci.layers.seq2seq import Learned
+from foci.layers import token_loss
+from foci.layers.token_loss import Targets, TokenLoss, cross_entropy, logits_or_loss
 
 ROWS, TIME, SIZE, VOCABULARY = 3, 7, 5, 11
 
@@ -30,7 +29,7 @@ def by_torch(features: Tensor, weight: Tensor, bias: Tensor | None, tokens: Tens
 
 @pytest.fixture(autouse=True)
 def parts_of_four_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(next_token, "_CELLS", 4 * VOCABULARY)
+    monkeypatch.setattr(token_loss, "_CELLS", 4 * VOCABULARY)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -38,7 +37,7 @@ def parts_of_four_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_is_torchs_cross_entropy(smoothing: float, with_bias: bool) -> None:
     features, weight, bias, tokens = case()
     given = (features, weight, bias) if with_bias else (features, weight)
-    ours, log_probs = cross_entropy(features, weight, bias if with_bias else None, Wanted(tokens, smoothing))
+    ours, log_probs = cross_entropy(features, weight, bias if with_bias else None, Targets(tokens, smoothing))
     theirs = by_torch(features, weight, bias if with_bias else None, tokens, smoothing)
     torch.testing.assert_close(ours, theirs)
     for mine, wanted in zip(torch.autograd.grad(3 * ours, given), torch.autograd.grad(3 * theirs, given)):
@@ -51,18 +50,18 @@ def test_it_is_torchs_cross_entropy(smoothing: float, with_bias: bool) -> None:
 
 def test_a_frozen_output_layer_and_a_pass_without_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     features, weight, bias, tokens = case()
-    loss, _ = cross_entropy(features, weight.detach(), bias.detach(), Wanted(tokens))
+    loss, _ = cross_entropy(features, weight.detach(), bias.detach(), Targets(tokens))
     (grad,) = torch.autograd.grad(loss, features)
     (wanted,) = torch.autograd.grad(by_torch(features, weight, bias, tokens, 0.0), features)
     torch.testing.assert_close(grad, wanted)
-    monkeypatch.setattr(next_token, "_add_gradients", None)  # which nobody needs, and nobody may call
+    monkeypatch.setattr(token_loss, "_add_gradients", None)  # which nobody needs, and nobody may call
     with torch.no_grad():
-        assert cross_entropy(features, weight, bias, Wanted(tokens))[0] == loss
+        assert cross_entropy(features, weight, bias, Targets(tokens))[0] == loss
 
 
 def test_nothing_but_padding_costs_nothing() -> None:
     features, weight, bias, tokens = case()
-    loss, log_probs = cross_entropy(features, weight, bias, Wanted(torch.zeros_like(tokens)))
+    loss, log_probs = cross_entropy(features, weight, bias, Targets(torch.zeros_like(tokens)))
     loss.backward()
     assert loss == 0
     assert log_probs.abs().sum() == 0
@@ -72,7 +71,7 @@ def test_nothing_but_padding_costs_nothing() -> None:
 def test_under_autocast_the_logarithms_stay_in_single_precision() -> None:
     features, weight, bias, tokens = case(torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss, _ = cross_entropy(features, weight, bias, Wanted(tokens, 0.1))
+        loss, _ = cross_entropy(features, weight, bias, Targets(tokens, 0.1))
     (grad,) = torch.autograd.grad(loss, weight)
     assert loss.dtype == grad.dtype == torch.float32
     torch.testing.assert_close(loss, by_torch(features, weight, bias, tokens, 0.1), rtol=0.02, atol=0.0)
@@ -82,7 +81,7 @@ def test_under_autocast_the_logarithms_stay_in_single_precision() -> None:
 def test_a_transform_sees_plain_operations(smoothing: float) -> None:
     features, weight, bias, tokens = case()
     slopes = torch.func.grad(
-        lambda weight: cross_entropy(features.detach(), weight, bias, Wanted(tokens, smoothing))[0]
+        lambda weight: cross_entropy(features.detach(), weight, bias, Targets(tokens, smoothing))[0]
     )(weight)
     (wanted,) = torch.autograd.grad(by_torch(features, weight, bias, tokens, smoothing), weight)
     torch.testing.assert_close(slopes, wanted)
@@ -100,10 +99,10 @@ def test_an_output_layer_of_the_users_own_is_called(smoothing: float) -> None:
     calls: list[int] = []
     watched.register_forward_hook(lambda *_: calls.append(1))
     for layer in (own, watched):
-        learned = predict_or_learn(features, layer, {}, Wanted(tokens, smoothing))
+        learned = logits_or_loss(features, layer, {}, Targets(tokens, smoothing))
         logits = layer(features).flatten(0, 1)
         wanted = F.cross_entropy(logits, tokens.flatten(), ignore_index=0, reduction="sum", label_smoothing=smoothing)
-        assert isinstance(learned, Learned)
+        assert isinstance(learned, TokenLoss)
         torch.testing.assert_close(learned.loss, wanted)
     assert len(calls) == 2
 
@@ -111,7 +110,7 @@ def test_an_output_layer_of_the_users_own_is_called(smoothing: float) -> None:
 def test_gradients_of_bfloat16_parameters_are_summed_up_in_single_precision() -> None:
     features, weight, bias, tokens = (one.detach() for one in case())
     small = [one.bfloat16().requires_grad_() for one in (features, weight, bias)]
-    loss, _ = cross_entropy(*small, Wanted(tokens))
+    loss, _ = cross_entropy(*small, Targets(tokens))
     exact = [one.detach().float().requires_grad_() for one in small]
     found = torch.autograd.grad(loss, small)
     wanted = torch.autograd.grad(by_torch(*exact, tokens, 0.0), exact)

@@ -1,17 +1,17 @@
-"""Beam search: the best few hypotheses side by side, with penalties for shortness and for source left unread.
+"""Beam search: the best hypotheses side by side, with penalties for length and for parts of the source left unread.
 
     score(Y) = log P(Y | X) / lp(|Y|) + cp(X; Y),     cp = β · Σ_i log(min(Σ_j a_ij, 1))
     lp = ((5 + |Y|) / 6)^α   "gnmt"            lp = |Y|^α   "average"            |Y| counts EOS
 
-Of all continuations of a source's open hypotheses, those that end (EOS) and stand among the ``size`` likeliest are
-finished; the ``size`` likeliest that do not end stay open. A source ends when no open hypothesis can still beat the
-worst of its n best finished ones. The bound: log-probabilities only fall and lp only rises with length, and cp ≤ 0, so
-that a hypothesis of log-probability ℓ never scores above ℓ / lp(longest). The stop is exact: without it the result is
-the same.
+Of all continuations of a source's open hypotheses, those that end (EOS) and are among the ``size`` likeliest are
+finished; the ``size`` likeliest that do not end stay open. A source ends when no open hypothesis can still score above
+the worst of its n best finished ones. The bound: log-probabilities only fall and lp only rises with length, and cp ≤ 0,
+so that a hypothesis of log-probability ℓ never scores above ℓ / lp(longest). The stop is exact: without it the result
+is the same.
 
 Paper: Google's Neural Machine Translation System (Wu et al., 2016), eq. 14
 Names: α = length_penalty, β = coverage_penalty, p_ij = attention averaged over heads, X = source, Y = hypothesis
-Complexity: a step of the model for size · B rows, O(size · V) for the choice
+Complexity: per step, one step of the decoder for size · B rows and O(size · V) for the choice
 Differs: penalties rank finished hypotheses only, open ones have one length and are compared by log-probability; the
     coverage of a cell that is never read counts as 1e-10, so that its logarithm is finite.
 """
@@ -22,13 +22,14 @@ import bisect
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from foci.decoding.limits import Limits
-from foci.decoding.search import Hypothesis, Search
+from foci.decoding.search_state import Hypothesis, SearchState
+from foci.decoding.start import SearchStart
 from foci.errors import ConfigError, check_positive, unknown_name
-from foci.layers.seq2seq import Seq2Seq
+from foci.layers.interfaces import StepDecoder
 
 _BLOCK = 128
 _LEAST_COVERAGE = 1e-10
@@ -41,9 +42,8 @@ _FORMS: dict[str, Callable[[int, float], float]] = {
 
 @torch.no_grad()
 def beam(
-    model: Seq2Seq,
-    source: Int[Tensor, "B S"],
-    source_valid: Bool[Tensor, "B S"],
+    decoder: StepDecoder,
+    start: SearchStart,
     *,
     size: int = 5,
     n_best: int = 1,
@@ -53,17 +53,23 @@ def beam(
     stop: str = "exact",
     limits: Limits | None = None,
 ) -> list[list[Hypothesis]]:
-    """The ``n_best`` hypotheses of each source that were found, best first. The model should be in ``eval()``.
+    """Search with the ``size`` best open hypotheses side by side.
 
-    Arguments:
-        size: how many hypotheses stay open.
-        n_best: how many to give back, at most ``size``. Where fewer were finished, the best open ones follow.
+    Args:
+        decoder: in ``eval()``.
+        start: the decoder's memory and first state.
+        size: the number of hypotheses that stay open.
+        n_best: the number of hypotheses to return, at most ``size``. Where fewer were finished, the best open ones
+            follow.
         length_penalty: α, 0 or more; 0 compares log-probabilities, and then a beam of 1 is greedy search.
         length_form: "gnmt" or "average", of the module's docstring.
-        coverage_penalty: β, 0 or more; needs a model with attention.
+        coverage_penalty: β, 0 or more; needs a decoder with attention to a source, and ``start.valid``.
         stop: "exact", or "full": end as soon as ``size`` hypotheses are finished, which is faster where the length
             penalty favours long ones, and may miss a better one; a beam of 1 is then greedy search with any penalty.
-        limits: lengths and tokens that are allowed.
+        limits: allowed lengths and tokens.
+
+    Returns:
+        The ``n_best`` hypotheses of each source, best first.
     """
     check_positive("beam", size=size, n_best=n_best)
     if n_best > size:
@@ -71,16 +77,18 @@ def beam(
     if length_penalty < 0 or coverage_penalty < 0:
         raise ConfigError(
             f"beam: length_penalty is {length_penalty} and coverage_penalty is {coverage_penalty}, expected neither "
-            "below 0: the search could not tell when to stop."
+            "below 0: the search needs this to know when to stop."
         )
     if length_form not in _FORMS:
         raise unknown_name("form of the length penalty", length_form, _FORMS)
     if stop not in ("exact", "full"):
         raise unknown_name("rule to stop by", stop, ("exact", "full"))
+    if coverage_penalty and start.valid is None:
+        raise ConfigError("beam: coverage_penalty needs start.valid, the cells of the source, expected 0 without one.")
     limits = limits or Limits()
-    search = Search(model, source, source_valid, limits)
+    search = SearchState(decoder, start, limits)
     form = _FORMS[length_form]
-    most = [form(steps, length_penalty) for steps in search.most_steps]
+    most = [form(steps, length_penalty) for steps in search.max_steps]
     finished: list[list[Hypothesis]] = [[] for _ in search.sources]
     counts = [0] * len(search.sources)
     coverage: Tensor | None = None
@@ -105,8 +113,8 @@ def beam(
                 row, log_prob = int(parents[place, rank]), float(candidates[place, rank])
                 number = search.sources[place]
                 score = log_prob / penalty
-                if coverage is not None:
-                    score += coverage_penalty * _unread(coverage[row], source_valid[number])
+                if coverage is not None and start.valid is not None:
+                    score += coverage_penalty * _unread(coverage[row], start.valid[number])
                 counts[number] += 1
                 best = Hypothesis(search.tokens[row].tolist(), score, log_prob, True)
                 bisect.insort(finished[number], best, key=lambda known: -known.score)
@@ -122,16 +130,16 @@ def beam(
             known = finished[number]
             beaten = len(known) == n_best and hope / most[number] <= known[-1].score
             enough = stop == "full" and counts[number] >= size
-            if hope > -torch.inf and length < search.most_steps[number] and not beaten and not enough:
+            if hope > -torch.inf and length < search.max_steps[number] and not beaten and not enough:
                 places.append(place)
             elif len(known) < n_best and not enough:
                 for row, log_prob in enumerate(open_sums[place, : n_best - len(known)].tolist(), place * search.width):
                     if log_prob > -torch.inf:
                         score = log_prob / penalty
-                        if coverage is not None:
-                            score += coverage_penalty * _unread(coverage[row], source_valid[number])
+                        if coverage is not None and start.valid is not None:
+                            score += coverage_penalty * _unread(coverage[row], start.valid[number])
                         known.append(Hypothesis(search.tokens[row].tolist(), score, log_prob, False))
-                if not known:  # nothing may follow any hypothesis: the best of before is all there is
+                if not known:  # no token is allowed after any hypothesis: return the best one of the step before
                     log_prob = 0.0 if before[1] is None else float(before[1][place * width])
                     stuck = before[0][place * width].tolist()
                     known.append(
@@ -144,7 +152,7 @@ def beam(
 
 
 def top(scores: Float[Tensor, "N V"], k: int) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"]]:
-    """`torch.topk` for long rows, several times faster on a CPU: the k best cells lie in the k best blocks."""
+    """`torch.topk` for long rows, several times faster on a CPU: the k best cells are in the k best blocks."""
     rows, size = scores.shape
     blocks = size // _BLOCK
     if blocks < 4 * k:
@@ -159,15 +167,15 @@ def top(scores: Float[Tensor, "N V"], k: int) -> tuple[Float[Tensor, "N k"], Int
     return best.values, cells.gather(1, best.indices)
 
 
-def _cover(coverage: Tensor | None, search: Search) -> Tensor:
-    """How much each hypothesis has read of each cell so far, this step included: (N, S)."""
+def _cover(coverage: Tensor | None, search: SearchState) -> Tensor:
+    """Return the sum of each hypothesis's weights over each cell so far, this step included: (N, S)."""
     if search.attention is None:
-        raise ConfigError("beam: coverage_penalty needs a model with attention over the source, expected 0 here.")
+        raise ConfigError("beam: coverage_penalty needs a decoder with attention to a source, expected 0 without one.")
     weights = search.attention.mean_heads() if len(search.attention.shape) == 4 else search.attention
     read = weights.dense().squeeze(1)
     return read if coverage is None else coverage + read
 
 
 def _unread(coverage: Tensor, valid: Tensor) -> float:
-    """Σ_i log(min(coverage_i, 1)): 0 where all of the source was read."""
+    """Return Σ_i log(min(coverage_i, 1)), which is 0 where all of the source was read."""
     return float(coverage[valid].clamp(_LEAST_COVERAGE, 1.0).log().sum())

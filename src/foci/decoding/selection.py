@@ -1,4 +1,4 @@
-"""One way to choose, repeat, reorder or drop the rows of any model's state."""
+"""Choose, repeat, reorder or drop the rows of any decoder's state."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ Tree = TypeVar("Tree")
 
 @runtime_checkable
 class Selectable(Protocol):
-    """A part of a state that knows a cheaper way than copying its rows, such as `foci.layers.cache.TreeCache`."""
+    """A part of a state with a cheaper way than copying rows, such as the `TreeCache` of `foci.layers.incremental`."""
 
     def select(self, index: Int[Tensor, " N"]) -> Any:
-        """These rows, in this order."""
+        """Return these rows, in this order."""
 
 
 def select(tree: Tree, index: Int[Tensor, " N"]) -> Tree:
-    """The rows ``index`` of every tensor in a tree of tuples, named tuples, lists and dicts.
+    """Return the rows ``index`` of every tensor in a tree of tuples, named tuples, lists and dicts.
 
-    What is neither a tensor, nor a container, nor has a ``select`` of its own stays as it is: it counts for all rows.
+    Anything that is neither a tensor, nor a container, nor has a ``select`` of its own is shared by all rows.
 
     Example:
         >>> import torch
@@ -29,7 +29,7 @@ def select(tree: Tree, index: Int[Tensor, " N"]) -> Tree:
         {'a': tensor([7, 3, 3]), 'b': None}
     """
     chosen: Any
-    if isinstance(tree, Tensor):  # first: a tensor has a select of its own, and it means another thing
+    if isinstance(tree, Tensor):  # first: Tensor.select is another operation
         chosen = tree.index_select(0, index)
     elif isinstance(tree, tuple):
         parts = [select(part, index) for part in tree]
