@@ -13,7 +13,8 @@ from foci.layers.incremental.hypotheses import as_rows
 from foci.layers.recurrent import Bridge, Maxout, Recurrence, RecurrentEncoder
 from foci.mechanisms.attention import Memory
 from foci.models.seq2seq_rnn import PRESETS, RecurrentSeq2Seq
-from foci.results import DotSoftmax, Weights
+from foci.results import Weights
+from foci.weight_sources import DotSoftmax
 
 SMALL = {"embedding_dim": 5, "hidden_dim": 6}
 

@@ -43,7 +43,8 @@ from foci.layers.token_loss import Targets, TokenLogits, TokenLoss, logits_or_lo
 from foci.mechanisms.attention import Attention, Memory
 from foci.mechanisms.focus import LocalM, MedianWindow, SlidingWindow
 from foci.mechanisms.scores import LocationAware
-from foci.results import Weights, exportable
+from foci.results import Weights
+from foci.tracing import exportable
 
 KINDS = ("sutskever", "cho", "bahdanau", "luong")
 
