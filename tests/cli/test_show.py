@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from foci.tasks import load
-from foci.tasks.translate import TranslateConfig, train
+from foci.tasks.run import load
+from foci.tasks.train import train
 from foci.viz.trace import Trace
 from foci_cli import main
 
@@ -35,7 +35,7 @@ def run(tmp_path_factory):
         "label_smoothing": 0.0,
         "training": {"max_steps": 60, "valid_every": 60, "warmup": 5, "learning_rate": 0.02},
     }
-    train(TranslateConfig.from_table(tables, "test", ""), folder / "run", say=lambda text: None)
+    train("translate", tables, out=folder / "run", log=lambda text: None)
     return folder / "run"
 
 
@@ -187,8 +187,8 @@ def test_what_is_not_there(tmp_path, capsys):
 def test_what_is_asked_for_wrongly(run, saved, tmp_path, capsys):
     _, path = saved
     assert "name a run and a text, or a saved trace" in failed(capsys)
-    assert f"the text is missing: foci show {run}" in failed(capsys, run)
-    assert "the text is missing: foci show --hf DIR" in failed(capsys, "--hf", tmp_path)
+    assert f"the input is missing: foci show {run}" in failed(capsys, run)
+    assert "the input is missing: foci show --hf DIR" in failed(capsys, "--hf", tmp_path)
     assert "is a saved trace and takes no text; 'more'" in failed(capsys, path, "more")
     assert "--png is 'x.jpg', expected a name that ends in .png" in failed(capsys, path, "--png", "x.jpg")
     assert "--save is 'x', expected a name that ends in .json" in failed(capsys, path, "--save", "x")

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from foci import metrics
 from foci.errors import ConfigError, DataError, ShapeError
-from foci.metrics import Links
+from foci.metrics import attention as metrics
+from foci.metrics.attention import Links
 
 
 def weights_of(*shape, seed=0):

@@ -39,7 +39,7 @@ def entropy(weights: Array) -> Float[ndarray, "... L"]:
         >>> entropy([[1.0, 0.0], [0.5, 0.5]]).round(3).tolist()
         [0.0, 0.693]
     """
-    return _entropy(_as_weights("entropy", weights))
+    return row_entropy(_as_weights("entropy", weights))
 
 
 def coverage(weights: Array) -> Float[ndarray, "... S"]:
@@ -102,12 +102,12 @@ def head_agreement(weights: Array) -> Float[ndarray, "H H"]:
     if array.ndim != 3:
         raise ShapeError(f"head_agreement: weights has shape {array.shape}, expected (head, row, column).")
     heads = array.shape[0]
-    single, read = _entropy(array), array.sum(axis=-1) > 0
+    single, read = row_entropy(array), array.sum(axis=-1) > 0
     agreement = np.ones((heads, heads))
     for one in range(heads):
         for other in range(one):
             both = read[one] & read[other]
-            divergence = _entropy((array[one] + array[other]) / 2) - (single[one] + single[other]) / 2
+            divergence = row_entropy((array[one] + array[other]) / 2) - (single[one] + single[other]) / 2
             if both.any():
                 agreement[one, other] = agreement[other, one] = 1.0 - divergence[both].mean() / np.log(2.0)
     return agreement
@@ -311,8 +311,9 @@ def _as_weights(owner: str, weights: Array) -> ndarray:
     return array
 
 
-def _entropy(weights: ndarray) -> ndarray:
-    total: ndarray = (weights * -np.log(np.maximum(weights, np.finfo(np.float64).tiny))).sum(axis=-1)
+def row_entropy(weights: ndarray) -> ndarray:
+    """Return the entropy of each row of an array that is known to hold weights; see `entropy`."""
+    total: ndarray = (weights * -np.log(np.maximum(weights, np.finfo(weights.dtype).tiny))).sum(axis=-1)
     return total.clip(min=0.0)  # a weight that rounding left above 1 has a logarithm above 0
 
 

@@ -10,9 +10,11 @@ from importlib.metadata import entry_points
 import pytest
 import torch
 
+import foci
 from foci.catalog import ALIASES, MECHANISMS, as_code
 from foci.cli import worked
 from foci.cli.listing import short_reference
+from foci.tasks import TASKS
 from foci_cli import COMMANDS, main
 
 
@@ -48,6 +50,17 @@ def test_list_on_a_terminal_is_a_table(capsys, monkeypatch):
     assert "──" in out
     assert max(map(len, out.splitlines())) <= 90
     assert all(name in out for name in MECHANISMS)
+
+
+def test_list_on_a_narrow_terminal_keeps_its_lines_readable(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main(["list"]) == 0
+    out = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)
+    for name, card in MECHANISMS.items():
+        assert f"{name}  {card.family}, " in out
+        assert squeezed(card.summary) in squeezed(out)
+    assert max(map(len, out.splitlines())) <= 60
 
 
 @pytest.mark.parametrize(
@@ -173,9 +186,14 @@ def test_help_shows_every_command(capsys):
         assert f"Usage: foci {name}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("flag", ["--help", "--version"])
-def test_help_and_version_do_not_wait_for_torch(flag):
-    code = f"import sys, foci_cli; sys.exit(foci_cli.main([{flag!r}]) or ('torch' in sys.modules and 3))"
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["tasks"], ["train", "--help"], ["demo", "--help"], ["predict", "--help"],
+     ["evaluate", "--help"], ["show", "--help"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_help_and_version_do_not_wait_for_torch(arguments):
+    code = f"import sys, foci_cli; sys.exit(foci_cli.main({arguments!r}) or ('torch' in sys.modules and 3))"
     finished = run("-c", code)
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout
@@ -186,6 +204,24 @@ def test_torch_is_told_to_wait_passively_before_it_is_loaded():
     code = "import os, sys, foci_cli; print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)"
     assert run("-c", code, env=environment).stdout == "passive False\n"
     assert run("-c", code, env=environment | {"OMP_WAIT_POLICY": "active"}).stdout == "active False\n"
+
+
+def test_importing_foci_does_not_import_torch_and_every_name_is_there():
+    code = "import sys, foci; assert 'torch' not in sys.modules; print(foci.__version__, *dir(foci))"
+    version, *names = run("-c", code).stdout.split()
+    assert re.fullmatch(r"\d+\.\d+\.\d+", version)
+    assert {"build", "attend", "load", "train", "record", "masks"} <= {*names}
+    assert all(getattr(foci, name) is not None for name in foci.__all__)
+    assert callable(foci.record)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        foci.nonsense  # noqa: B018
+
+
+def test_tasks_are_listed(capsys):
+    assert main(["tasks"]) == 0
+    out = capsys.readouterr().out
+    for name, row in TASKS.items():
+        assert re.search(rf"^{name} +{re.escape(row.summary)}$", out, re.MULTILINE)
 
 
 def test_the_program_is_installed():
