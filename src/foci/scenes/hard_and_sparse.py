@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foci.cli.scenes.scene import Scene, build, set_parameter
-from foci.cli.scenes.sentence import ENGLISH, GERMAN, SIZE, english, german
+from foci.scenes.scene import Scene, build, set_parameter
+from foci.scenes.sentence import ENGLISH, GERMAN, SIZE, english, german
 
 
 def hard() -> Scene:

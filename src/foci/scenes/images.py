@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy, max_pool2d
 
-from foci.cli.scenes.scene import Scene, build, fit, set_parameter
+from foci.scenes.scene import Scene, build, fit, set_parameter
 
 HEIGHT, WIDTH = 16, 20
 CHANNELS = ["disc", "its edge", "stripes", "noise"]

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from foci import masks
-from foci.cli.scenes.scene import Scene, build, set_parameter
 from foci.mechanisms.structured import constraints
+from foci.scenes.scene import Scene, build, set_parameter
 
 REVIEW = [
     ["we", "came", "on", "a", "friday", "evening"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from foci.cli.scenes.scene import Scene, build, set_parameter
+from foci.scenes.scene import Scene, build, set_parameter
 
 SLOTS, SIZE, ITEMS = 9, 5, 6
 SURE = 12.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from foci.cli.scenes.scene import Scene, build, fit
+from foci.scenes.scene import Scene, build, fit
 
 FEATURES = ["Mary", "John", "going", "place", "other"]
 MEANING = {

@@ -9,8 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import foci
-
 build: Callable[..., Any] = foci.build
 """`foci.build` for scenes that set parameters by their names, of which the type of a module knows nothing."""
 

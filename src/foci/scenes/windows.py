@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from foci.cli.scenes.scene import Scene, build, fit, set_parameter
-from foci.cli.scenes.sentence import ALIGNED, ENGLISH, GERMAN, SIZE, english, german, with_positions
+from foci.scenes.scene import Scene, build, fit, set_parameter
+from foci.scenes.sentence import ALIGNED, ENGLISH, GERMAN, SIZE, english, german, with_positions
 
 RADIUS = 2
 

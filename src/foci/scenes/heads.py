@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from foci.cli.scenes.scene import Scene, build, set_parameter
-from foci.cli.scenes.sentence import ENGLISH, GERMAN, SIZE, english, german
+from foci.scenes.scene import Scene, build, set_parameter
+from foci.scenes.sentence import ENGLISH, GERMAN, SIZE, english, german
 
 WORDS = {
     "the": "article",
