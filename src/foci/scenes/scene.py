@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-build: Callable[..., Any] = foci.build
+from foci import catalog
+
+build: Callable[..., Any] = catalog.build
 """`foci.build` for scenes that set parameters by their names, of which the type of a module knows nothing."""
 
 
