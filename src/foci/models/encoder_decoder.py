@@ -96,6 +96,6 @@ def check_one_vocabulary(owner: str, source_vocabulary: int, target_vocabulary: 
     """
     if source_vocabulary != target_vocabulary:
         raise ConfigError(
-            f"{owner}: share_embeddings with {source_vocabulary} source and {target_vocabulary} target tokens, expected "
-            "one vocabulary for both. Train one tokeniser on both sides."
+            f"{owner}: share_embeddings with {source_vocabulary} source and {target_vocabulary} target tokens, "
+            "expected one vocabulary for both. Train one tokeniser on both sides."
         )
