@@ -33,7 +33,7 @@ def mechanisms() -> str:
         aliases[name].append(f"`{alias}`")
     parts = [HEAD]
     for name, card in catalog.MECHANISMS.items():
-        example = ", ".join([f'"{name}"', *(f"{key}={value}" for key, value in card.example.items())])
+        example = ", ".join([f'"{name}"', catalog.as_code(card.example)])
         lines = [
             f"## {name}\n",
             f"{card.summary}\n",
@@ -44,6 +44,9 @@ def mechanisms() -> str:
             f"- Differs from the paper: {card.differs}",
             f"- Family: {card.family}. Build it with `foci.build({example})`.",
         ]
+        if card.variants:
+            shown = (f"{variant} (`{catalog.as_code(options)}`)" for variant, options in card.variants.items())
+            lines.append(f"- Variants: {', '.join(shown)}.")
         if aliases[name]:
             lines.append(f"- Also called {', '.join(aliases[name])}.")
         parts.append("\n".join(lines) + "\n")
@@ -71,7 +74,8 @@ HEAD = """\
 
 Written by `make docs` from the docstrings of the code; `foci explain NAME` prints the same with an example in numbers,
 and `foci gallery` draws them. Letters: B batch, L queries, S keys, D features, H heads, A hidden size of the score, V
-size of the value.
+size of the value. A variant is named by its options, added to those of the example; the contract tests run over all of
+them.
 """
 
 

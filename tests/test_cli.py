@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 import pytest
 import torch
 
-from foci.catalog import ALIASES, MECHANISMS
+from foci.catalog import ALIASES, MECHANISMS, as_code
 from foci.cli import worked
 from foci.cli.listing import short_reference
 from foci_cli import COMMANDS, main
@@ -81,6 +81,8 @@ def test_explain_tells_everything_the_docstring_has(name, capsys):
     for symbol in card.names.rstrip(".").split(" = ")[1:]:
         assert re.split(", ", symbol)[0] in out
     assert not re.search(r" +$", out, re.MULTILINE)
+    for variant, options in card.variants.items():
+        assert re.search(rf"^  {variant} +{re.escape(as_code(options))}$", out, re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", MECHANISMS)

@@ -6,9 +6,9 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from torch import nn
 
@@ -30,12 +30,25 @@ class Card:
 
     ``example`` holds keyword arguments of small distinct primes that build it. ``doc`` names the module, or the
     function ``module:function``, whose docstring is the paper; the properties below read it, so they cannot drift.
+    ``variants`` are its options by short names: keyword arguments that are added to those of the example, or replace
+    them. The docs list them, and the contract tests run over all of them.
     """
 
     builder: Callable[..., nn.Module]
     family: Family
     example: Mapping[str, int | tuple[int, int]]
     doc: str
+    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def arguments(self, variant: str | None = None) -> dict[str, Any]:
+        """Return the keyword arguments that build the example, or one of its variants.
+
+        Raises:
+            UnknownNameError: there is no such variant.
+        """
+        if variant is not None and variant not in self.variants:
+            raise unknown_name("variant", variant, self.variants)
+        return {**self.example, **(self.variants[variant] if variant else {})}
 
     @property
     def docstring(self) -> str:
@@ -86,92 +99,162 @@ class Card:
         return re.sub(r"\s*\n\s*", " ", found.group(1)).strip() if found else ""
 
 
+_ADDITIVE = {"score": "additive", "hidden_dim": 11}
+_SHARPER = {"sharpening": 2.0}
+_DROPOUT = {"dropout": 0.3}
+_CAUSAL = {"focus": "causal"}
+_GROUPED = {"model_dim": 12, "num_heads": 6, "num_key_heads": 3}
+
 _SCORES = "foci.mechanisms.scores"
 _FOCUS = "foci.mechanisms.focus"
 
 MECHANISMS: dict[str, Card] = {
-    "dot": Card(partial(Attention, score="dot"), "attend", {"query_dim": 7, "key_dim": 7}, f"{_SCORES}.dot"),
+    "dot": Card(
+        partial(Attention, score="dot"),
+        "attend",
+        {"query_dim": 7, "key_dim": 7},
+        f"{_SCORES}.dot",
+        {"sharpening": _SHARPER, "causal": _CAUSAL},
+    ),
     "scaled_dot": Card(
-        partial(Attention, score="scaled_dot"), "attend", {"query_dim": 7, "key_dim": 7}, f"{_SCORES}.scaled_dot"
+        partial(Attention, score="scaled_dot"),
+        "attend",
+        {"query_dim": 7, "key_dim": 7},
+        f"{_SCORES}.scaled_dot",
+        {"sharpening": _SHARPER, "causal": _CAUSAL, "dropout": _DROPOUT},
     ),
     "general": Card(
-        partial(Attention, score="general"), "attend", {"query_dim": 5, "key_dim": 7}, f"{_SCORES}.general"
+        partial(Attention, score="general"),
+        "attend",
+        {"query_dim": 5, "key_dim": 7},
+        f"{_SCORES}.general",
+        {"sharpening": _SHARPER, "sigmoid": {"normalise": "sigmoid"}, "dropout": _DROPOUT},
     ),
     "additive": Card(
         partial(Attention, score="additive"),
         "attend",
         {"query_dim": 5, "key_dim": 7, "hidden_dim": 11},
         f"{_SCORES}.additive",
+        {
+            "sharpening": _SHARPER,
+            "sigmoid": {"normalise": "sigmoid"},
+            "causal": _CAUSAL,
+            "sliding_window": {"focus": "sliding_window", "reach": (2, 1)},
+            "dropout": _DROPOUT,
+        },
     ),
     "concat": Card(
         partial(Attention, score="concat"),
         "attend",
         {"query_dim": 5, "key_dim": 7, "hidden_dim": 11},
         f"{_SCORES}.concat",
+        {"sharpening": _SHARPER, "entmax15": {"normalise": "entmax15"}},
     ),
-    "cosine": Card(partial(Attention, score="cosine"), "attend", {"query_dim": 7, "key_dim": 7}, f"{_SCORES}.cosine"),
+    "cosine": Card(
+        partial(Attention, score="cosine"),
+        "attend",
+        {"query_dim": 7, "key_dim": 7},
+        f"{_SCORES}.cosine",
+        {"sharpening": _SHARPER, "sparsemax": {"normalise": "sparsemax"}},
+    ),
     "location": Card(
         partial(Attention, score="location"),
         "attend",
         {"query_dim": 5, "key_dim": 7, "max_length": 31},
         f"{_SCORES}.location",
+        {"sharpening": _SHARPER, "sigmoid": {"normalise": "sigmoid"}},
     ),
     "location_aware": Card(
         partial(Attention, score="location_aware"),
         "attend",
         {"query_dim": 5, "key_dim": 7, "hidden_dim": 11},
         f"{_SCORES}.location_aware",
+        {
+            "sharpening": _SHARPER,
+            "sigmoid": {"normalise": "sigmoid"},
+            "median_window": {"focus": "median_window", "reach": (2, 1)},
+            "sample": {"normalise": "sample"},
+            "dropout": _DROPOUT,
+        },
     ),
     "hard": Card(
         partial(Attention, score="general", normalise="sample"),
         "attend",
         {"query_dim": 5, "key_dim": 7},
         "foci.functional.sample:categorical",
+        {"argmax": {"normalise": "hard"}, "additive": _ADDITIVE, "local_m": {"focus": "local_m", "radius": 2}},
     ),
     "gumbel": Card(
         partial(Attention, score="general", normalise="gumbel"),
         "attend",
         {"query_dim": 5, "key_dim": 7},
         "foci.functional.sample:gumbel",
+        {"sharpening": _SHARPER, "additive": _ADDITIVE},
     ),
     "sparsemax": Card(
         partial(Attention, score="general", normalise="sparsemax"),
         "attend",
         {"query_dim": 5, "key_dim": 7},
         "foci.functional.sparse:sparsemax",
+        {"additive": _ADDITIVE, "causal": _CAUSAL, "location_aware": {"score": "location_aware", "hidden_dim": 11}},
     ),
     "entmax": Card(
         partial(Attention, score="general", normalise="entmax15"),
         "attend",
         {"query_dim": 5, "key_dim": 7},
         "foci.functional.sparse:entmax15",
+        {"additive": _ADDITIVE, "local_p": {"focus": "local_p", "radius": 2}},
     ),
     "local_m": Card(
         partial(Attention, score="general", focus="local_m"),
         "attend",
         {"query_dim": 5, "key_dim": 7, "radius": 2},
         f"{_FOCUS}.local_m",
+        {"additive": _ADDITIVE, "sharpening": _SHARPER, "sparsemax": {"normalise": "sparsemax"}, "dropout": _DROPOUT},
     ),
     "local_p": Card(
         partial(Attention, score="general", focus="local_p"),
         "attend",
         {"query_dim": 5, "key_dim": 7, "hidden_dim": 11, "radius": 2},
         f"{_FOCUS}.local_p",
+        {"additive": _ADDITIVE, "sharpening": _SHARPER, "sigmoid": {"normalise": "sigmoid"}, "dropout": _DROPOUT},
     ),
     "sliding_window": Card(
         partial(Attention, score="scaled_dot", focus="sliding_window"),
         "attend",
         {"query_dim": 7, "key_dim": 7, "reach": (2, 3)},
         f"{_FOCUS}.sliding_window",
+        {"additive": _ADDITIVE, "sharpening": _SHARPER, "one_sided": {"reach": (3, 0)}},
     ),
     "multi_head": Card(
         MultiHeadAttention,
         "attend",
         {"model_dim": 6, "num_heads": 2, "key_dim": 7},
         "foci.mechanisms.heads.multi_head",
+        {
+            "causal": {"causal": True},
+            "window": {"window": (2, 1)},
+            "causal_window": {"causal": True, "window": (2, 0)},
+            "grouped": _GROUPED,
+            "multi_query": {"num_key_heads": 1},
+            "rotary": {"model_dim": 12, "rotary": True},
+            "alibi": {"alibi": True},
+            "alibi_causal": {"alibi": True, "causal": True},
+            "cosine": {"score": "cosine"},
+            "sparsemax": {"normalise": "sparsemax"},
+            "grouped_sparsemax": {**_GROUPED, "normalise": "sparsemax"},
+            "keep_weights": {"keep_weights": True},
+            "grouped_keep_weights": {**_GROUPED, "keep_weights": True},
+            "dropout": _DROPOUT,
+            "without_bias": {"bias": False},
+        },
     ),
     "multi_step": Card(
-        MultiStepAttention, "attend", {"query_dim": 5, "key_dim": 7}, "foci.mechanisms.heads.multi_step"
+        MultiStepAttention,
+        "attend",
+        {"query_dim": 5, "key_dim": 7},
+        "foci.mechanisms.heads.multi_step",
+        {"scale_by_length": {"scale_by_length": True}},
     ),
     "pool": Card(AttentionPool, "pool", {"value_dim": 5, "hidden_dim": 7}, "foci.mechanisms.pool.pool"),
     "hierarchical": Card(
@@ -193,11 +276,18 @@ MECHANISMS: dict[str, Card] = {
             "shift_width": 3,
         },
         "foci.mechanisms.memory.ntm",
+        {"learned_memory": {"initial_memory": "learned"}, "wide_shift": {"shift_width": 5}},
     ),
     "squeeze_excitation": Card(
         SqueezeExcitation, "map", {"channels": 7, "reduction": 2}, "foci.mechanisms.visual.squeeze_excitation"
     ),
-    "efficient_channel": Card(EfficientChannel, "map", {"channels": 7}, "foci.mechanisms.visual.efficient_channel"),
+    "efficient_channel": Card(
+        EfficientChannel,
+        "map",
+        {"channels": 7},
+        "foci.mechanisms.visual.efficient_channel",
+        {"kernel_size": {"kernel_size": 5}},
+    ),
     "cbam": Card(CBAM, "map", {"channels": 7, "reduction": 2, "kernel_size": 3}, "foci.mechanisms.visual.cbam"),
     "spatial": Card(SpatialAttention, "map", {"kernel_size": 3}, "foci.mechanisms.visual.spatial"),
     "crf": Card(CRF, "pool", {"num_tags": 5}, "foci.mechanisms.structured.crf"),
@@ -250,11 +340,20 @@ def build(name: str, /, **dims: object) -> nn.Module:
         return row.builder(**dims)
     except TypeError as error:
         known = ", ".join(inspect.signature(row.builder).parameters)
-        given = ", ".join(f"{key}={value!r}" for key, value in dims.items())
         raise ConfigError(
-            f"build({name!r}, {given}): {str(error).rpartition('__init__() ')[2]}. It takes: {known}. "
-            f"For example: {', '.join(f'{key}={value}' for key, value in row.example.items())}."
+            f"build({name!r}, {as_code(dims)}): {str(error).rpartition('__init__() ')[2]}. It takes: {known}. "
+            f"For example: {as_code(row.example)}."
         ) from error
+
+
+def as_code(arguments: Mapping[str, object]) -> str:
+    """Return keyword arguments as Python writes them.
+
+    Example:
+        >>> as_code({"hidden_dim": 7, "score": "dot"})
+        "hidden_dim=7, score='dot'"
+    """
+    return ", ".join(f"{key}={value!r}" for key, value in arguments.items())
 
 
 def catalogue() -> dict[str, Card]:

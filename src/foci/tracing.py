@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
-from torch import Tensor
 
 
 def known_true(condition: bool) -> bool:
@@ -19,33 +16,3 @@ def known_true(condition: bool) -> bool:
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 
     return statically_known_true(condition)
-
-
-def over_steps(
-    step: Callable[[Tensor, tuple[Tensor, ...]], tuple[Tensor, tuple[Tensor, ...]]],
-    carry: Tensor,
-    inputs: tuple[Tensor, ...],
-) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Run ``step(carry, inputs at t) -> (carry, outputs at t)`` over axis 1 of the inputs, one position at a time.
-
-    Axis 1 of what a step takes and gives has size 1; the outputs come back joined along it. It is a Python loop and,
-    inside a trace, one `scan` operator, so that the number of steps stays free.
-    """
-    length = inputs[0].shape[1]
-    if known_true(length == 1):
-        return step(carry, inputs)
-    if torch.compiler.is_compiling():
-        from torch._higher_order_ops.scan import scan
-
-        def scan_step(carry: Tensor, at: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-            carry, outputs = step(carry, tuple(one.unsqueeze(1) for one in at))
-            # Results of scan must share no memory with each other.
-            return carry.clone(), tuple(output.squeeze(1).clone() for output in outputs)
-
-        carry, stacked = scan(scan_step, carry, tuple(one.movedim(1, 0) for one in inputs))
-        return carry, tuple(one.movedim(0, 1) for one in stacked)
-    collected = []
-    for t in range(length):
-        carry, outputs = step(carry, tuple(one[:, t : t + 1] for one in inputs))
-        collected.append(outputs)
-    return carry, tuple(torch.cat(one, dim=1) for one in zip(*collected))

@@ -1,8 +1,23 @@
-"""The mask rule and the algebra, over every row that reads keys and values."""
+"""The mask rule and the algebra, over every row that reads keys and values, and every variant of it."""
 
 import pytest
 import torch
-from cases import CHOOSING, FREE_VALUE, ORDERED, B, L, S, attend_inputs, make, names
+from cases import (
+    ALIGNED,
+    ATTEND_CASES,
+    CHOOSING,
+    FREE_VALUE,
+    LOCAL,
+    ORDERED,
+    B,
+    L,
+    S,
+    attend_inputs,
+    make,
+    names,
+    option,
+    reach,
+)
 from torch.autograd import gradcheck
 
 from foci import masks
@@ -27,7 +42,7 @@ MASKS = {"keys": key_mask, "per query": per_query_mask}
 
 
 @pytest.mark.parametrize("kind", MASKS)
-@pytest.mark.parametrize("name", ATTEND)
+@pytest.mark.parametrize("name", ATTEND_CASES)
 def test_a_masked_key_cannot_change_the_output(name, kind):
     module, (query, key, value), mask = make(name), attend_inputs(name), MASKS[kind]()
     hidden = ~mask.any(dim=1).expand(B, S)
@@ -38,13 +53,14 @@ def test_a_masked_key_cannot_change_the_output(name, kind):
     )
     torch.testing.assert_close(before.output, after.output, atol=1e-6, rtol=1e-6)
     torch.testing.assert_close(before.weights.dense(), after.weights.dense(), atol=1e-6, rtol=1e-6)
-    axis = before.weights.dense()
-    closed = (~mask).unsqueeze(1) if axis.dim() == 4 else ~mask
-    assert (axis.masked_select(closed.expand(axis.shape)) == 0).all()
+    weights = before.weights.dense()
+    closed = ~(mask & reach(name))
+    closed = closed.unsqueeze(1) if weights.dim() == 4 else closed
+    assert (weights.masked_select(closed.expand(weights.shape)) == 0).all()
 
 
 @pytest.mark.parametrize("kind", MASKS)
-@pytest.mark.parametrize("name", ATTEND)
+@pytest.mark.parametrize("name", ATTEND_CASES)
 def test_an_unmasked_key_does_change_the_output(name, kind):
     module, (query, key, value), mask = make(name), attend_inputs(name), MASKS[kind]()
     read = module(query, key, value, mask)
@@ -53,12 +69,12 @@ def test_an_unmasked_key_does_change_the_output(name, kind):
 
 
 @pytest.mark.parametrize("kind", MASKS)
-@pytest.mark.parametrize("name", ATTEND)
+@pytest.mark.parametrize("name", ATTEND_CASES)
 def test_dead_rows_give_zeros_and_finite_gradients(name, kind):
     module, mask = make(name, torch.float64, train=True), MASKS[kind]()
     inputs = [t.requires_grad_() for t in attend_inputs(name, dtype=torch.float64)]
     read = module(*inputs, mask)
-    dead = ~mask.any(dim=-1).expand(B, L)
+    dead = ~(mask & reach(name)).any(dim=-1).expand(B, L)
     assert dead.any()
     assert (read.output[dead] == 0).all()
     weights = read.weights.dense()
@@ -76,20 +92,20 @@ def test_dead_rows_give_zeros_and_finite_gradients(name, kind):
 
 
 @pytest.mark.parametrize("train", [False, True])
-@pytest.mark.parametrize("name", ATTEND)
+@pytest.mark.parametrize("name", ATTEND_CASES)
 def test_weights_are_shares(name, train):
     module, mask = make(name, train=train), per_query_mask()
     weights = module(*attend_inputs(name), mask).weights.dense()
     assert (weights >= 0).all()
     total = weights.sum(dim=-1)
     assert (total <= 1 + 1e-5).all()
-    if name not in ("local_m", "local_p", "sliding_window"):  # a window may hold no readable cell; local_p's fade
-        alive = mask.any(dim=-1)
+    if name not in LOCAL:
+        alive = (mask & reach(name)).any(dim=-1)
         alive = alive.unsqueeze(1).expand(total.shape) if total.dim() == 3 else alive
         torch.testing.assert_close(total, alive.to(total.dtype))
 
 
-@pytest.mark.parametrize("name", sorted(set(ATTEND) - ORDERED))
+@pytest.mark.parametrize("name", [name for name in ATTEND_CASES if name not in ORDERED])
 def test_permuting_keys_permutes_weights(name):
     module, (query, key, value), mask = make(name), attend_inputs(name), per_query_mask()
     order = torch.randperm(S)
@@ -99,19 +115,17 @@ def test_permuting_keys_permutes_weights(name):
     torch.testing.assert_close(read.weights.dense()[..., order], shuffled.weights.dense())
 
 
-@pytest.mark.parametrize("name", ATTEND)
+@pytest.mark.parametrize("name", ATTEND_CASES)
 def test_alone_equals_padded_in_a_batch(name):
     module, (query, key, value) = make(name), attend_inputs(name)
     batched = module(query, key, value, key_mask())
     for b, length in enumerate(LENGTHS.tolist()):
-        alone = module(query[b : b + 1], key[b : b + 1, :length], value[b : b + 1, :length])
-        if name == "sliding_window":
-            continue  # who a query's neighbour is depends on how many keys there are
-        if length or name != "multi_head":  # without any key and mask, multi_head gives its output bias
-            torch.testing.assert_close(batched.output[b : b + 1], alone.output, atol=1e-6, rtol=1e-5)
-        torch.testing.assert_close(
-            batched.weights.dense()[b : b + 1, ..., :length], alone.weights.dense(), atol=1e-6, rtol=1e-5
-        )
+        # Where the last query stands at the last key, queries are left out along with keys: no distance changes.
+        queries = max(0, L - (S - length)) if name in ALIGNED else L
+        alone = module(query[b : b + 1, :queries], key[b : b + 1, :length], value[b : b + 1, :length])
+        torch.testing.assert_close(batched.output[b : b + 1, :queries], alone.output, atol=1e-6, rtol=1e-5)
+        weights = batched.weights.dense()[b : b + 1, ..., :queries, :length]
+        torch.testing.assert_close(weights, alone.weights.dense(), atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", sorted(FREE_VALUE))
@@ -121,17 +135,15 @@ def test_output_is_weights_times_value(name):
     torch.testing.assert_close(read.output, read.weights.dense() @ value)
 
 
-@pytest.mark.parametrize("name", ATTEND)
+@pytest.mark.parametrize("name", ATTEND_CASES)
 def test_value_defaults_to_key(name):
     module, (query, key, _) = make(name), attend_inputs(name)
-    explicit = module(query, key, None if name == "multi_step" else key)
+    explicit = module(query, key, None if name.startswith("multi_step") else key)
     assert torch.equal(module(query, key).output, explicit.output)
 
 
-@pytest.mark.parametrize("name", ATTEND)
+@pytest.mark.parametrize("name", [name for name in ATTEND_CASES if name not in ALIGNED])
 def test_reading_step_by_step_equals_reading_at_once(name):
-    if name == "sliding_window":
-        pytest.skip("a window slides with all queries known")
     module, (query, key, value) = make(name), attend_inputs(name)
     whole = module(query, key, value, key_mask())
     memory, state, outputs, weights = module.prepare(key, value, key_mask()), None, [], []
@@ -140,11 +152,26 @@ def test_reading_step_by_step_equals_reading_at_once(name):
         state = step.state
         outputs.append(step.output)
         weights.append(step.weights.dense())
-    torch.testing.assert_close(torch.cat(outputs, dim=1), whole.output, atol=1e-6, rtol=1e-5)
-    torch.testing.assert_close(torch.cat(weights, dim=-2), whole.weights.dense(), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(torch.cat(outputs, dim=1), whole.output, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(torch.cat(weights, dim=-2), whole.weights.dense(), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", sorted(set(ATTEND) - CHOOSING))
+@pytest.mark.parametrize("steps", [(1, 1, 1, 1, 1), (2, 3), (0, 4, 1)])
+@pytest.mark.parametrize("name", [name for name in ATTEND_CASES if option(name, "causal")])
+def test_decoding_with_a_cache_equals_reading_at_once(name, steps):
+    module, (query, key, value) = make(name), attend_inputs(name, keys=L)
+    mask = masks.keys(masks.lengths([4, 0, L], L))
+    whole = module(query, key, value, mask)
+    state, begin = module.empty_cache(B), 0
+    for count in steps:
+        new, seen = slice(begin, begin + count), slice(begin + count)
+        step = module(query[:, new], key[:, new], value[:, new], mask[..., seen], state)
+        state, begin = step.state, begin + count
+        torch.testing.assert_close(step.output, whole.output[:, new], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(step.weights.dense(), whole.weights.dense()[:, :, new, seen], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", [name for name in ATTEND_CASES if name not in CHOOSING])
 def test_gradients_are_right(name):
     module, mask = make(name, torch.float64), per_query_mask()
     inputs = [t.requires_grad_() for t in attend_inputs(name, dtype=torch.float64)]
@@ -157,7 +184,7 @@ def test_gradients_are_right(name):
     assert gradcheck(run, (*inputs, *parameters), fast_mode=True)
 
 
-@pytest.mark.parametrize("name", ATTEND)
+@pytest.mark.parametrize("name", ATTEND_CASES)
 @pytest.mark.parametrize(("queries", "keys"), [(L, 0), (0, S), (L, 1), (1, 1)])
 def test_degenerate_sizes(name, queries, keys):
     module = make(name)
@@ -171,7 +198,7 @@ def test_degenerate_sizes(name, queries, keys):
     assert masked.weights.entropy().shape == masked.weights.shape[:-1]
 
 
-@pytest.mark.parametrize("name", ATTEND)
+@pytest.mark.parametrize("name", ATTEND_CASES)
 def test_bad_masks_are_refused_with_the_helper_to_use(name):
     module, inputs = make(name), attend_inputs(name)
     with pytest.raises(ShapeError, match=r"\(3, 7\), expected \(batch, query, key\) = \(3, 5, 7\).*masks.keys"):

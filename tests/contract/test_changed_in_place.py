@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from cases import attend_inputs, make, names
+from cases import attend_inputs, cases, make
 from torch import nn
 
 import foci
 from foci.errors import StaleWeightsError
 
-ATTEND = names("attend")
+ATTEND = cases("attend")
 QUESTIONS = {
     "dense": lambda weights: weights.dense(),
     "rows": lambda weights: weights.rows([0, 2]),

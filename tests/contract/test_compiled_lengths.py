@@ -40,6 +40,20 @@ def test_other_sizes_compile_once_more(family, name, masked):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [("attend", "location_aware"), ("attend", "multi_head"), ("attend", "sliding_window"), ("pair", "word_by_word")],
+)
+def test_the_default_backend_gives_the_same_gradients(family, name):
+    """Of the steps of a recurrence inductor's own scan gave wrong ones, where the other backends were right."""
+    torch._dynamo.reset()
+    module, inputs = make(name, train=True), CASES[family](name, *SIZES[0])
+    inputs = tuple(one for one in inputs if one.dtype != torch.bool)
+    for ours, theirs in zip(run(torch.compile(module, fullgraph=True), inputs), run(module, inputs)):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.slow
 def test_a_whole_model_compiles_without_a_break():
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()

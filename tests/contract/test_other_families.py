@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from cases import ORDERED, B, R, S, make, map_input, memory_input, names, pair_inputs, pool_input
+from cases import ORDERED, B, R, S, cases, make, map_input, memory_input, names, pair_inputs, pool_input
 from torch.autograd import gradcheck
 
 from foci import masks
 from foci.errors import ShapeError
 
-POOL, PAIR, MAP, MEMORY = names("pool"), names("pair"), names("map"), names("memory")
+POOL, PAIR, MAP, MEMORY = names("pool"), names("pair"), cases("map"), cases("memory")
 VALID = masks.lengths([4, 0, S], S)
 RIGHT = masks.lengths([R, 5, 0], R)
 

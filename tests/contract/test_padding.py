@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from cases import B, L, R, S, attend_inputs, make, names, pair_inputs, pool_input
+from cases import B, L, R, S, attend_inputs, cases, make, names, pair_inputs, pool_input
 
 import foci
 from foci import masks
 from foci.functional.attend import NORMALISERS
 from foci.functional.scores import dot
 
-ATTEND, POOL, PAIR = names("attend"), names("pool"), names("pair")
+ATTEND, POOL, PAIR = cases("attend"), names("pool"), names("pair")
 LENGTHS = [4, 0, S]
 VALID = masks.lengths(LENGTHS, S)
 PADDING = {

@@ -9,7 +9,7 @@ from foci.models.seq2seq_conv import ConvSeq2Seq
 from foci.models.seq2seq_rnn import RecurrentSeq2Seq
 from foci.models.transformer import Transformer
 
-EOS, LONGEST = 2, 13
+LONGEST = 13
 SOURCE = torch.tensor([[3, 4, 5, 6, 7], [8, 3, 0, 0, 0]])
 VALID = SOURCE > 0
 

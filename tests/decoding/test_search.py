@@ -81,7 +81,9 @@ def test_a_full_beam_is_enumeration(alpha: float, form: str, beta: float, more: 
             assert a.log_prob == pytest.approx(b.log_prob, abs=1e-9)
 
 
-def beam_by_loops(model: TableModel, row: int, size: int, n_best: int, alpha: float, steps: int) -> list[Hypothesis]:
+def beam_by_loops(
+    model: TableModel, row: int, size: int, n_best: int, alpha: float, steps: int, beta: float = 0.0
+) -> list[Hypothesis]:
     """The search of the docstring without batches, caches or an early stop."""
     source = SOURCE[row : row + 1, : int(VALID[row].sum())]
     opened, finished = [([], 0.0)], []
@@ -93,12 +95,20 @@ def beam_by_loops(model: TableModel, row: int, size: int, n_best: int, alpha: fl
         candidates.sort(key=lambda pair: -pair[1])
         for tokens, total in candidates[:size]:
             if tokens[-1] == EOS:
-                finished.append(Hypothesis(tokens[:-1], total / ((5 + length) / 6) ** alpha, total, True))
+                score = total / ((5 + length) / 6) ** alpha + beta * unread(model, source, tokens[:-1])
+                finished.append(Hypothesis(tokens[:-1], score, total, True))
         opened = [pair for pair in candidates if pair[0][-1] != EOS][:size]
     finished = sorted(finished, key=lambda h: -h.score)[:n_best]
     for tokens, total in opened[: n_best - len(finished)]:
-        finished.append(Hypothesis(tokens, total / ((5 + steps) / 6) ** alpha, total, False))
+        score = total / ((5 + steps) / 6) ** alpha + beta * unread(model, source, tokens[:-1])
+        finished.append(Hypothesis(tokens, score, total, False))
     return finished
+
+
+def unread(model: TableModel, source: torch.Tensor, before: list[int]) -> float:
+    """The coverage penalty of all steps, the last of which reads after the tokens ``before``."""
+    read = model(source, source > 0, torch.tensor([[1, *before]])).attentions["decoder.cross"].dense()[0]
+    return sum(math.log(min(sum(column), 1.0)) for column in read.T.tolist())
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -108,6 +118,19 @@ def test_the_early_stop_changes_nothing(seed: int, size: int, n_best: int, alpha
     found = beam(model, SOURCE, VALID, size=size, n_best=n_best, length_penalty=alpha, limits=Limits(max_length=12))
     for row, ours in enumerate(found):
         expected = beam_by_loops(model, row, size, n_best, alpha, 12)
+        assert [(h.tokens, h.finished) for h in ours] == [(h.tokens, h.finished) for h in expected]
+        assert [h.score for h in ours] == pytest.approx([h.score for h in expected])
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("beta", [0.3, 2.0])
+def test_coverage_follows_its_hypothesis(seed: int, beta: float) -> None:
+    """Hypotheses change places and sources are dropped: what each has read must go with it."""
+    model = TableModel(7, seed=seed)
+    options = {"size": 3, "n_best": 3, "length_penalty": 0.5, "coverage_penalty": beta}
+    found = beam(model, SOURCE, VALID, limits=Limits(max_length=9), **options)
+    for row, ours in enumerate(found):
+        expected = beam_by_loops(model, row, 3, 3, 0.5, 9, beta)
         assert [(h.tokens, h.finished) for h in ours] == [(h.tokens, h.finished) for h in expected]
         assert [h.score for h in ours] == pytest.approx([h.score for h in expected])
 
@@ -213,6 +236,38 @@ def test_samples_follow_the_distribution() -> None:
         assert h.log_prob == pytest.approx(float(logs[h.tokens[0] if h.tokens else EOS]))
 
 
+@pytest.mark.parametrize("cut", [{"top_p": 0.6}, {"top_k": 3}, {"top_k": 4, "top_p": 0.7}])
+@pytest.mark.parametrize("temperature", [0.4, 1.0, 3.0])
+def test_the_temperature_comes_before_the_cut(temperature: float, cut: dict[str, Any]) -> None:
+    """Holtzman 2020: the nucleus is that of the distribution that is drawn from."""
+    model, count = TableModel(7, seed=4), 20000
+    limits, generator = Limits(max_length=1, banned=()), torch.Generator().manual_seed(1)
+    (found,) = sample(
+        model,
+        SOURCE[:1],
+        VALID[:1],
+        samples=count,
+        temperature=temperature,
+        generator=generator,
+        limits=limits,
+        **cut,
+    )
+    logs = model(SOURCE[:1], VALID[:1], torch.tensor([[1]])).logits[0, 0].log_softmax(-1)
+    shares = (logs / temperature).softmax(-1).tolist()
+    ranked = sorted(range(7), key=lambda w: -shares[w])[: cut.get("top_k", 7)]
+    whole = sum(shares[w] for w in ranked)
+    nucleus, mass = [], 0.0
+    for w in ranked:
+        if mass < cut.get("top_p", 1.0):
+            nucleus.append(w)
+        mass += shares[w] / whole
+    drawn = torch.tensor([h.tokens[0] if h.tokens else EOS for h in found]).bincount(minlength=7)
+    kept = sum(shares[w] for w in nucleus)
+    for w in range(7):
+        expected = shares[w] / kept if w in nucleus else 0.0
+        assert abs(drawn[w].item() / count - expected) <= 5 * math.sqrt(expected * (1 - expected) / count)
+
+
 def test_one_seed_gives_the_same_samples() -> None:
     model = TableModel(7)
     drawn = [
@@ -263,6 +318,19 @@ def test_select_over_a_tree() -> None:
 def test_top_by_blocks_is_topk() -> None:
     torch.manual_seed(0)
     scores = torch.randn(3, 5003)
+    values, indices = top(scores, 7)
+    expected = scores.topk(7, dim=1)
+    assert torch.equal(values, expected.values)
+    assert torch.equal(indices, expected.indices)
+
+
+@pytest.mark.parametrize("size", [5003, 128 * 40, 128 * 40 + 1, 600])
+def test_top_finds_the_best_wherever_they_stand(size: int) -> None:
+    """Also in the tail that fills no block, at both ends, and all in one block."""
+    places = [0, 1, 127, 128, size // 2, size - 2, size - 1]
+    scores = torch.randn(2, size)
+    scores[0, places] = torch.arange(100.0, 107.0)
+    scores[1, size - 7 :] = torch.arange(200.0, 207.0)
     values, indices = top(scores, 7)
     expected = scores.topk(7, dim=1)
     assert torch.equal(values, expected.values)

@@ -77,10 +77,13 @@ def test_under_autocast_the_logarithms_stay_in_single_precision() -> None:
     torch.testing.assert_close(loss, by_torch(features, weight, bias, tokens, 0.1), rtol=0.02, atol=0.0)
 
 
-def test_a_transform_sees_plain_operations() -> None:
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_transform_sees_plain_operations(smoothing: float) -> None:
     features, weight, bias, tokens = case()
-    slopes = torch.func.grad(lambda weight: cross_entropy(features.detach(), weight, bias, Targets(tokens))[0])(weight)
-    (wanted,) = torch.autograd.grad(by_torch(features, weight, bias, tokens, 0.0), weight)
+    slopes = torch.func.grad(
+        lambda weight: cross_entropy(features.detach(), weight, bias, Targets(tokens, smoothing))[0]
+    )(weight)
+    (wanted,) = torch.autograd.grad(by_torch(features, weight, bias, tokens, smoothing), weight)
     torch.testing.assert_close(slopes, wanted)
 
 
@@ -89,15 +92,16 @@ class Doubled(nn.Linear):
         return 2 * super().forward(x)
 
 
-def test_an_output_layer_of_the_users_own_is_called() -> None:
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_an_output_layer_of_the_users_own_is_called(smoothing: float) -> None:
     features, _, _, tokens = case()
     own, watched = Doubled(SIZE, VOCABULARY).double(), nn.Linear(SIZE, VOCABULARY).double()
     calls: list[int] = []
     watched.register_forward_hook(lambda *_: calls.append(1))
     for layer in (own, watched):
-        learned = logits_or_loss(features, layer, {}, Targets(tokens))
+        learned = logits_or_loss(features, layer, {}, Targets(tokens, smoothing))
         logits = layer(features).flatten(0, 1)
-        wanted = F.cross_entropy(logits, tokens.flatten(), ignore_index=0, reduction="sum")
+        wanted = F.cross_entropy(logits, tokens.flatten(), ignore_index=0, reduction="sum", label_smoothing=smoothing)
         assert isinstance(learned, TokenLoss)
         torch.testing.assert_close(learned.loss, wanted)
     assert len(calls) == 2

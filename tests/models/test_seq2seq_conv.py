@@ -218,6 +218,30 @@ def test_the_encoders_gradient_is_divided_by_the_attentions():
             torch.testing.assert_close(gradient, gradients[1][name])
 
 
+def test_the_encoders_gradient_is_a_third_of_the_true_one():
+    """Against the slope of the loss itself: three attentions, so the encoder's convolutions get a third of it."""
+    model, (source, valid, target) = make("dropout").eval(), example()
+
+    def loss():
+        return model(source, valid, target).logits.square().sum()
+
+    loss().backward()
+    parameters = dict(model.named_parameters())
+    for side, share in (("encoder.", 1 / 3), ("decoder.", 1.0)):
+        moved = {name: p for name, p in parameters.items() if name.startswith(side) and ".conv." in name}
+        assert moved
+        directions = {name: torch.randn_like(p) for name, p in moved.items()}
+        ours = sum((p.grad * directions[name]).sum() for name, p in moved.items())
+        losses = []
+        for step in (1e-6, -2e-6, 1e-6):  # ahead, back, and where it was
+            with torch.no_grad():
+                for name, p in moved.items():
+                    p.add_(directions[name], alpha=step)
+                losses.append(loss())
+        slope = (losses[0] - losses[1]) / 2e-6
+        torch.testing.assert_close(ours, share * slope, rtol=1e-5, atol=0.0)
+
+
 def test_weights_start_as_the_paper_says():
     conv = GatedConvolution(64, 64, 3, dropout=0.25)
     assert conv.conv.weight.std().item() == pytest.approx(math.sqrt(4 * 0.75 / (64 * 3)), rel=0.05)

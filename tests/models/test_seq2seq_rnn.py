@@ -10,7 +10,7 @@ from foci.decoding import select
 from foci.errors import ConfigError, ShapeError, UnknownNameError
 from foci.layers.coverage import Coverage, coverage_loss
 from foci.layers.incremental.hypotheses import as_rows
-from foci.layers.recurrent import Maxout, Recurrence, RecurrentEncoder
+from foci.layers.recurrent import Bridge, Maxout, Recurrence, RecurrentEncoder
 from foci.mechanisms.attention import Memory
 from foci.models.seq2seq_rnn import PRESETS, RecurrentSeq2Seq
 from foci.results import DotSoftmax, Weights
@@ -334,6 +334,23 @@ def test_coverage_by_hand():
     assert second.attention.dense()[0, 0].tolist() == pytest.approx(softmax(energies), abs=1e-10)
 
 
+@torch.no_grad()
+def test_coverage_in_single_precision_does_not_read_the_keys_of_the_first_step():
+    """A kernel prepares the keys of the additive score once; with coverage they change at every step."""
+    torch.manual_seed(0)
+    model = RecurrentSeq2Seq(
+        17, 19, embedding_dim=5, hidden_dim=64, decoder="bahdanau", score="additive", coverage=True
+    ).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    source, target = torch.randint(3, 17, (3, 31)), torch.randint(3, 19, (3, 7))
+    single = model(source, source > 0, target)
+    double = model.double()(source, source > 0, target)
+    for name, weights in double.attentions.items():
+        torch.testing.assert_close(single.attentions[name].dense().double(), weights.dense(), atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(single.logits.double(), double.logits, atol=1e-3, rtol=1e-3)
+
+
 def test_coverage_loss_is_what_was_read_twice():
     source, valid, target = example()
     weights = make("luong coverage")(source, valid, target).attentions["decoder.cross"]
@@ -431,6 +448,19 @@ def test_recurrence_under_autocast(cell):
     for mine, exact in zip(found, wanted):
         torch.testing.assert_close(mine.float(), exact, rtol=0.05, atol=0.02)
     sum(part.float().sum() for part in found).backward()
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_the_bridge_squashes_hidden_states_and_not_cells(cell):
+    bridge = Bridge(3, 5, cell=cell).double()
+    given = [4.0 * torch.randn(2, 1, 3, dtype=torch.float64) for _ in range(2 if cell == "lstm" else 1)]
+    hidden, *cells = bridge(tuple(given))
+    torch.testing.assert_close(hidden, torch.tanh(given[0] @ bridge.hidden.weight.T + bridge.hidden.bias))
+    if cell == "lstm":
+        torch.testing.assert_close(cells, [given[1] @ bridge.cell.weight.T + bridge.cell.bias])
+        assert cells[0].abs().max() > 1
+    else:
+        assert not cells
 
 
 def test_maxout_takes_the_larger_of_pairs():

@@ -398,6 +398,35 @@ def test_quantised_layers_are_joined_with_whom_they_stand_beside() -> None:
         assert torch.equal(packed_linear.pack([one, other], 1)(x), torch.cat([one(x), other(x)], dim=1))
 
 
+def test_quantised_weights_use_all_of_their_eight_bits() -> None:
+    """Weights that are multiples of a 127th of the row's largest are kept exactly."""
+    layer = nn.Linear(7, 5, bias=False)
+    steps = torch.randint(-126, 127, (5, 7))
+    steps[:, 3] = torch.tensor([127, -127, 127, 127, -127])
+    largest = torch.tensor([0.5, 1.0, 3.0, 0.01, 7.0]).unsqueeze(1)
+    with torch.no_grad():
+        layer.weight.copy_(steps * largest / 127)
+    torch.testing.assert_close(QuantisedLinear(layer)(torch.eye(7)), layer.weight.t().detach(), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", ["dropout", "attention_dropout", "feed_forward_dropout"])
+@torch.no_grad()
+def test_every_dropout_acts_in_training_and_there_alone(kind: str) -> None:
+    torch.manual_seed(0)
+    sizes = {"model_dim": 8, "num_heads": 2, "hidden_dim": 16, "num_layers": 1}
+    model = Transformer(11, 13, **{**sizes, "dropout": 0.0, kind: 0.5})
+    source, target = torch.randint(4, 11, (2, 5)), torch.randint(4, 13, (2, 7))
+
+    def logits() -> torch.Tensor:
+        return model(source, source > 0, target).logits
+
+    still = model.eval() and logits()
+    assert torch.equal(still, logits())
+    first, second = model.train() and logits(), logits()
+    assert not torch.allclose(first, second)
+    assert not torch.allclose(first, still)
+
+
 def test_quantised_needs_a_float32_layer() -> None:
     with pytest.raises(ConfigError, match=r"the weight is torch.float64 on cpu, expected torch.float32"):
         QuantisedLinear(nn.Linear(3, 2).double())

@@ -1,42 +1,96 @@
-"""What the contract suite feeds each catalogue row: inputs by family, sizes that are distinct primes."""
+"""What the contract suite feeds each catalogue row and variant: inputs by family, sizes that are distinct primes.
+
+A case is a row by its name, ``additive``, or one of its variants, ``additive/causal``.
+"""
+
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 import foci
-from foci.catalog import MECHANISMS
+from foci import masks
+from foci.catalog import MECHANISMS, Card
 
 B, L, S, R, V = 3, 5, 7, 11, 13
 """batch, queries, keys, cells of the right side, value size"""
 
-FREE_VALUE = {name for name, row in MECHANISMS.items() if row.family == "attend"} - {"multi_head", "multi_step"}
-"""Rows whose value may have any size, and whose output is exactly weights · value."""
 
-ORDERED = {"location", "location_aware", "local_m", "local_p", "sliding_window", "crf"}
-"""Rows that care where a cell stands: permuting the keys may change more than the order of the weights."""
+def card(case: str) -> Card:
+    return MECHANISMS[case.partition("/")[0]]
 
-CHOOSING = {"hard", "gumbel"}
-"""Rows that read one cell: piecewise constant in their scores."""
+
+def arguments(case: str) -> dict[str, object]:
+    return card(case).arguments(case.partition("/")[2] or None)
+
+
+def option(case: str, name: str, default: object = None) -> object:
+    """An option of the case, be it the row's own or the variant's."""
+    builder = card(case).builder
+    own = builder.keywords if isinstance(builder, partial) else {}
+    return {**own, **arguments(case)}.get(name, default)
 
 
 def names(*families: str) -> list[str]:
+    """The rows."""
     return [name for name, row in MECHANISMS.items() if row.family in families]
 
 
-def make(name: str, dtype: torch.dtype = torch.float32, train: bool = False) -> nn.Module:
+def cases(*families: str) -> list[str]:
+    """The rows and all of their variants."""
+    return [case for name in names(*families) for case in (name, *(f"{name}/{v}" for v in MECHANISMS[name].variants))]
+
+
+EVERY_CASE = cases("attend", "pool", "pair", "memory", "map")
+ATTEND_CASES = cases("attend")
+
+FREE_VALUE = {case for case in ATTEND_CASES if case.partition("/")[0] not in ("multi_head", "multi_step")}
+"""Cases whose value may have any size, and whose output is exactly weights · value."""
+
+CHOOSING = {case for case in ATTEND_CASES if option(case, "normalise") in ("hard", "sample", "gumbel")}
+"""Cases that read one cell: piecewise constant in their scores."""
+
+LOCAL = {case for case in ATTEND_CASES if option(case, "focus") in ("local_m", "local_p", "median_window")}
+"""Cases whose window follows the query or the weights: it may hold no readable cell, and local_p's weights fade."""
+
+ALIGNED = {
+    case
+    for case in ATTEND_CASES
+    if option(case, "focus") in ("causal", "sliding_window")
+    or any(option(case, name) for name in ("causal", "window", "rotary", "alibi"))
+}
+"""Cases where the last query stands at the last key: what a query reads depends on how many keys there are."""
+
+ORDERED = ALIGNED | LOCAL | {c for c in ATTEND_CASES if option(c, "score") in ("location", "location_aware")} | {"crf"}
+"""Cases that care where a cell stands: permuting the keys may change more than the order of the weights."""
+
+
+def reach(case: str, queries: int = L, keys: int = S) -> Tensor:
+    """The mask ``(1, L, S)`` of the cells that causality and windows leave."""
+    left, right = None, None
+    if option(case, "focus") == "sliding_window":
+        left, right = option(case, "reach")
+    if option(case, "window"):
+        left, right = option(case, "window")
+    if option(case, "causal") or option(case, "focus") == "causal":
+        right = 0
+    return masks.window(queries, keys, left, right)
+
+
+def make(case: str, dtype: torch.dtype = torch.float32, train: bool = False) -> nn.Module:
     torch.manual_seed(7)
-    module = foci.build(name, **MECHANISMS[name].example)
+    module = foci.build(case.partition("/")[0], **arguments(case))
     for parameter in module.parameters():  # generic parameters: zeros at the start would hide mistakes
         nn.init.normal_(parameter, std=0.7)
     return module.to(dtype).train(train)
 
 
 def attend_inputs(
-    name: str, batch: int = B, queries: int = L, keys: int = S, dtype: torch.dtype = torch.float32
+    case: str, batch: int = B, queries: int = L, keys: int = S, dtype: torch.dtype = torch.float32
 ) -> tuple[Tensor, Tensor, Tensor]:
-    sizes = MECHANISMS[name].example
+    sizes = arguments(case)
     query_dim = sizes.get("query_dim", sizes.get("model_dim"))
-    value_dim = V if name in FREE_VALUE else sizes["key_dim"]
+    value_dim = V if case in FREE_VALUE else sizes["key_dim"]
     torch.manual_seed(11)
     return (
         torch.randn(batch, queries, query_dim, dtype=dtype),
@@ -45,45 +99,45 @@ def attend_inputs(
     )
 
 
-def pool_input(name: str, batch: int = B, keys: int = S, dtype: torch.dtype = torch.float32) -> Tensor:
-    sizes = MECHANISMS[name].example
+def pool_input(case: str, batch: int = B, keys: int = S, dtype: torch.dtype = torch.float32) -> Tensor:
+    sizes = arguments(case)
     torch.manual_seed(13)
     return torch.randn(batch, keys, sizes.get("value_dim", sizes.get("num_tags")), dtype=dtype)
 
 
 def pair_inputs(
-    name: str, batch: int = B, left: int = S, right: int = R, dtype: torch.dtype = torch.float32
+    case: str, batch: int = B, left: int = S, right: int = R, dtype: torch.dtype = torch.float32
 ) -> tuple[Tensor, Tensor]:
-    sizes = MECHANISMS[name].example
+    sizes = arguments(case)
     size = sizes.get("value_dim", sizes.get("model_dim"))
     torch.manual_seed(17)
     return torch.randn(batch, left, size, dtype=dtype), torch.randn(batch, right, size, dtype=dtype)
 
 
-def map_input(name: str, batch: int = B, dtype: torch.dtype = torch.float32) -> Tensor:
+def map_input(case: str, batch: int = B, dtype: torch.dtype = torch.float32) -> Tensor:
     torch.manual_seed(19)
-    return torch.randn(batch, MECHANISMS[name].example.get("channels", 7), 5, 11, dtype=dtype)
+    return torch.randn(batch, arguments(case).get("channels", 7), 5, 11, dtype=dtype)
 
 
-def memory_input(name: str, batch: int = B, dtype: torch.dtype = torch.float32) -> Tensor:
+def memory_input(case: str, batch: int = B, dtype: torch.dtype = torch.float32) -> Tensor:
     torch.manual_seed(23)
-    return torch.randn(batch, MECHANISMS[name].example["input_dim"], dtype=dtype)
+    return torch.randn(batch, arguments(case)["input_dim"], dtype=dtype)
 
 
-def any_inputs(name: str, batch: int = B, dtype: torch.dtype = torch.float32) -> tuple[Tensor, ...]:
-    """Positional inputs for any row."""
-    family = MECHANISMS[name].family
+def any_inputs(case: str, batch: int = B, dtype: torch.dtype = torch.float32) -> tuple[Tensor, ...]:
+    """Positional inputs for any case."""
+    family = card(case).family
     if family == "attend":
-        return attend_inputs(name, batch, dtype=dtype)
-    if name == "hierarchical":  # two sentences of S words each
-        return (torch.stack([pool_input(name, batch, dtype=dtype), -pool_input(name, batch, dtype=dtype)], dim=1),)
+        return attend_inputs(case, batch, dtype=dtype)
+    if case == "hierarchical":  # two sentences of S words each
+        return (torch.stack([pool_input(case, batch, dtype=dtype), -pool_input(case, batch, dtype=dtype)], dim=1),)
     if family == "pool":
-        return (pool_input(name, batch, dtype=dtype),)
+        return (pool_input(case, batch, dtype=dtype),)
     if family == "pair":
-        return pair_inputs(name, batch, dtype=dtype)
+        return pair_inputs(case, batch, dtype=dtype)
     if family == "map":
-        return (map_input(name, batch, dtype=dtype),)
-    return (memory_input(name, batch, dtype=dtype),)
+        return (map_input(case, batch, dtype=dtype),)
+    return (memory_input(case, batch, dtype=dtype),)
 
 
 def tensors(result: object) -> list[Tensor]:

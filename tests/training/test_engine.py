@@ -9,7 +9,7 @@ import torch
 from small_training import Fitting, Numbers, make, weights_digest
 
 from foci.errors import ConfigError, MissingPackageError, TrainingError
-from foci.training import Loss, RunFolder, TrainingOptions, fit, load_weights, read_metrics
+from foci.training import Checkpoints, Loss, RunFolder, TrainingOptions, fit, load_weights, read_metrics
 from foci.training.progress import Bar, Lines, make_progress
 
 BASE = {"metrics_every": 2, "valid_every": 4, "learning_rate": 0.01, "device": "cpu", "checkpoint_every": 3}
@@ -226,6 +226,18 @@ def test_average_of_the_last(tmp_path):
     last = Fitting()
     load_weights(last.model, summary.last)
     assert weights_digest(last.model) == weights_digest(objective.model)
+
+
+def test_average_of_the_last_though_more_are_kept(tmp_path):
+    _, summary = train(tmp_path, max_steps=9, keep_last=4, average_last=2)
+    assert len(Checkpoints(tmp_path / "checkpoints").all()) >= 4
+    averaged, *two = (Fitting().model for _ in range(3))
+    load_weights(averaged, summary.averaged)
+    for model, name in zip(two, ("step-00000008", "step-00000009")):
+        load_weights(model, tmp_path / "checkpoints" / name)
+    for mean, one, other in zip(averaged.parameters(), *(model.parameters() for model in two)):
+        assert not torch.equal(one, other)
+        torch.testing.assert_close(mean, (one + other) / 2)
 
 
 def test_torn_checkpoint_is_passed_over(tmp_path, capsys):

@@ -71,6 +71,14 @@ def test_two_processes_learn_what_one_learns(tmp_path, alone, strategy, parts):
     assert_same_curve(alone, tmp_path / "two")
 
 
+def test_every_process_draws_random_numbers_of_its_own(tmp_path):
+    """Two processes with one seed would drop the same units of their halves of each batch."""
+    train(tmp_path / "two", "--dropout", 0.3, "--steps", 2, processes=2, result="max_steps 2")
+    saved = load_file(Checkpoints(tmp_path / "two" / "checkpoints").all()[-1] / "random.safetensors")
+    for kind in ("torch", "python", "numpy"):
+        assert not torch.equal(saved[f"0/{kind}"], saved[f"1/{kind}"])
+
+
 @pytest.mark.parametrize(("before", "after"), [("ddp", "fsdp"), ("fsdp", None)])
 def test_resuming_with_other_processes(tmp_path, alone, before, after):
     """Checkpoints do not know how many processes wrote them."""

@@ -56,6 +56,8 @@ def explain(name: str, /) -> None:
     page.text(card.complexity, "Complexity")
     page.text(card.differs, "Differs from the paper")
     page.block("Call", CALLS[card.family])
+    if card.variants:
+        page.pairs("Variants", [[variant, catalog.as_code(options)] for variant, options in card.variants.items()])
     page.block("Code", worked.code(name, card).rstrip())
     page.heading("What this code computes", "with parameters as they are drawn, before any training")
     for expression, tensor in worked.numbers(name, card):

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foci.catalog import Card, Family
+from foci.catalog import Card, Family, as_code
 
 _CODE: dict[Family, str] = {
     "attend": """\
@@ -86,7 +86,7 @@ _SHOWN: dict[Family, tuple[str, ...]] = {
 def code(name: str, card: Card) -> str:
     """Python that builds the mechanism and calls it."""
     sizes = card.example
-    build = ", ".join([repr(name), *(f"{key}={value}" for key, value in sizes.items())])
+    build = f"{name!r}, {as_code(sizes)}"
     return _CODE[card.family].format(
         build=build,
         query=sizes.get("query_dim", sizes.get("model_dim")),

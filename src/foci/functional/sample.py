@@ -49,6 +49,14 @@ def categorical(
     return chosen, log_probability(scores, chosen, mask)
 
 
+def best(
+    scores: Float[Tensor, "... L S"], mask: Bool[Tensor, "..."] | None = None
+) -> tuple[Float[Tensor, "... L S"], Float[Tensor, "... L"]]:
+    """Return the one-hot of the best cell and its log-probability: what `categorical` is in evaluation."""
+    chosen = hard(scores, mask)
+    return chosen, log_probability(scores, chosen, mask)
+
+
 def log_probability(
     scores: Float[Tensor, "... L S"],
     chosen: Float[Tensor, "... L S"],

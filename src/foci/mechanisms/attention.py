@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from foci.errors import (
     ConfigError,
@@ -27,7 +28,8 @@ from foci.errors import (
     unknown_name,
 )
 from foci.functional.attend import NORMALISERS, attend_dots, attend_scores, normaliser
-from foci.functional.sample import hard, log_probability
+from foci.functional.sample import best
+from foci.functional.stepwise import StepOptions, over_steps
 from foci.functional.windows import local, local_dots, row_lengths
 from foci.masks import clear_source
 from foci.mechanisms.focus import Causal, LocalM, LocalP, MedianWindow, SlidingWindow
@@ -43,7 +45,7 @@ from foci.mechanisms.scores import (
     Score,
 )
 from foci.results import Attended, Weights, exportable
-from foci.tracing import known_true, over_steps
+from foci.tracing import known_true
 
 Focus = SlidingWindow | LocalM | LocalP | MedianWindow
 
@@ -57,6 +59,7 @@ SCORES: dict[str, Callable[..., Score]] = {
     "location": Location,
     "location_aware": LocationAware,
 }
+_WITHOUT_CHANCE = {"sample": "best", "gumbel": "hard"}
 FOCUSES = ("global", "causal", "sliding_window", "local_m", "local_p", "median_window")
 
 
@@ -213,11 +216,14 @@ class Attention(nn.Module):
         scores = self.score.cells(query, key, prepared)
         return scores if self.sharpening == 1.0 else scores * self.sharpening
 
+    @property
+    def _normaliser(self) -> str:
+        """The normaliser of this mode: outside of training the best cell is read, without chance."""
+        return self.normalise if self.training else _WITHOUT_CHANCE.get(self.normalise, self.normalise)
+
     def _normalise(self, scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        if self.training or self.normalise not in ("sample", "gumbel"):
-            return normaliser(self.normalise)(scores, mask)
-        chosen = hard(scores, mask)
-        return chosen, log_probability(scores, chosen, mask) if self.normalise == "sample" else None
+        name = self._normaliser
+        return best(scores, mask) if name == "best" else normaliser(name)(scores, mask)
 
     def _read_local(
         self, query: Tensor, projected: Tensor, memory: Memory, mask: Tensor | None, state: Any
@@ -246,31 +252,22 @@ class Attention(nn.Module):
         batch, size = check_batch(self._owner, query, memory.key), memory.key.shape[1]
         previous = query.new_zeros(batch, size) if state is None else state
         check_shape(self._owner, "state", previous, batch, size, fix="Pass what the previous call returned.")
-        per_query = mask is not None and mask.shape[1] != 1
-
-        def step(previous: Tensor, at: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-            readable = at[1] if per_query else mask
-            if isinstance(self.focus, MedianWindow):
-                near = self.focus.mask(previous)
-                readable = near if readable is None else readable & near
-            key = memory.key
-            if isinstance(self.score, LocationAware):
-                key = self.score.condition(key, previous)
-            read = attend_scores(
-                self._cells(at[0], key),
-                memory.value,
-                readable,
-                normalise=self._normalise,
-                dropout=self.dropout if self.training else 0.0,
-            )
-            weights, log_prob = read.weights.dense(), read.weights.log_prob
-            return weights.squeeze(1), (read.output, weights) if log_prob is None else (read.output, weights, log_prob)
-
-        steps = (query, mask) if per_query and mask is not None else (query,)
         if known_true(query.shape[1] == 0):
             nothing = query.new_zeros(batch, 0, size)
             return Attended(nothing @ memory.value, Weights.of(nothing), previous)
-        previous, (output, weights, *log_prob) = over_steps(step, previous, steps)
+        window = self.focus if isinstance(self.focus, MedianWindow) else None
+        reach = None if window is None else (window.left, window.right)
+        options = StepOptions(self._normaliser, self.sharpening, reach)
+        given = () if mask is None else (mask,)
+        per_query, shared = (given, ()) if mask is not None and mask.shape[1] != 1 else ((), given)
+        if isinstance(self.score, LocationAware):
+            source = (memory.key, *self.score.location_parameters)
+            previous, outputs = over_steps("location_aware", previous, (query, *per_query), (*source, *shared), options)
+        else:
+            scores = self.score.cells(query, memory.key, memory.prepared)
+            previous, outputs = over_steps("median_window", previous, (scores, *per_query), shared, options)
+        weights, *log_prob = outputs
+        output = F.dropout(weights, self.dropout if self.training else 0.0) @ memory.value
         return Attended(output, Weights.of(weights, log_prob[0] if log_prob else None), previous)
 
     def _fit_mask(self, query: Tensor, memory: Memory) -> Tensor | None:

@@ -10,11 +10,11 @@ Differs: the two sides may differ; before the first step there is no median and 
 
 from __future__ import annotations
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from foci.errors import check_positive
+from foci.functional.stepwise import near_median
 
 
 class MedianWindow(nn.Module):
@@ -34,11 +34,7 @@ class MedianWindow(nn.Module):
 
     def mask(self, previous: Float[Tensor, "B S"]) -> Bool[Tensor, "B 1 S"]:
         """The cells within reach of the median; all of them where nothing was read before."""
-        half = previous.sum(dim=-1, keepdim=True) / 2
-        median = (previous.cumsum(dim=-1) < half).sum(dim=-1, keepdim=True)
-        cells = torch.arange(previous.shape[1], device=previous.device)
-        near = (cells >= median - self.left) & (cells <= median + self.right)
-        return (near | (half == 0)).unsqueeze(1)
+        return near_median(previous, self.left, self.right)
 
     def extra_repr(self) -> str:
         """The reach, for printing."""

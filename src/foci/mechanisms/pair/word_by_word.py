@@ -22,11 +22,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from foci.errors import check_positive
-from foci.functional.scores import additive
-from foci.masks import masked_softmax
+from foci.functional.stepwise import over_steps
 from foci.mechanisms.pair.inputs import check_pair
 from foci.results import Matched, Weights
-from foci.tracing import known_true, over_steps
+from foci.tracing import known_true
 
 
 class WordByWord(nn.Module):
@@ -82,18 +81,12 @@ class WordByWord(nn.Module):
         )
         key, query = self.score_left(left), self.score_right(right)
 
-        def step(memory: Tensor, at: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-            query, exists = at
-            scores = additive(query + self.score_memory(memory), key, self.vector)
-            weights = masked_softmax(scores, exists.unsqueeze(2) & left_valid.unsqueeze(1))
-            new = weights @ left + torch.tanh(self.carry(memory))
-            return torch.where(exists.unsqueeze(2), new, memory), (weights,)
-
         memory = right.new_zeros(right.shape[0], 1, right.shape[2])
         if known_true(right.shape[1] == 0):  # a hypothesis of no words has weights too
             last_word, weights = memory, right.new_zeros(right.shape[0], 0, left.shape[1])
         else:
-            memory, (weights,) = over_steps(step, memory, (query, right_valid))
+            shared = (left, key, left_valid, self.vector, self.score_memory.weight, self.carry.weight)
+            memory, (weights,) = over_steps("word_by_word", memory, (query, right_valid), shared)
             positions = torch.arange(right.shape[1], device=right.device)
             last = (positions * right_valid).amax(dim=1).view(-1, 1, 1)
             last_word = right.gather(1, last.expand(-1, 1, right.shape[2]))

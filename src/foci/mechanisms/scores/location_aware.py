@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from foci.errors import ConfigError
+from foci.functional.stepwise import add_location
 from foci.mechanisms.scores.additive import Additive
 
 
@@ -59,10 +60,11 @@ class LocationAware(Additive):
         """Nothing: the keys change with every step."""
         return
 
+    @property
+    def location_parameters(self) -> tuple[Tensor, Tensor, Tensor]:
+        """w, F and U, as `foci.functional.stepwise.location_aware` takes them."""
+        return self.vector, self.filters.weight, self.filter_layer.weight
+
     def condition(self, key: Float[Tensor, "B S A"], previous: Float[Tensor, "B S"]) -> Float[Tensor, "B S A"]:
         """The projected keys with ``U f`` added, ready to be compared with this step's query."""
-        if key.shape[1] == 0:
-            return key
-        features = self.filters(previous.unsqueeze(1)).mT
-        with_location: Tensor = key + self.filter_layer(features)
-        return with_location
+        return add_location(key, previous, self.filters.weight, self.filter_layer.weight)

@@ -1,0 +1,214 @@
+"""Attention that goes step by step: each step needs what the one before read.
+
+    location_aware   e_t = vᵀ tanh(q_t + k + U (F ∗ α_{t−1})),   α_t = normalise(e_t)
+    median_window    α_t = normalise(e_t) within reach of the median of α_{t−1}
+    word_by_word     α_t = softmax(vᵀ tanh(q_t + k + W r_{t−1})),   r_t = α_t · value + tanh(C r_{t−1})
+
+`over_steps` runs one of them over all positions. In eager mode it is a Python loop. `torch.compile` sees one operator
+whatever the number of steps, so other lengths need no other compilation; it runs the same loop, and its backward
+computes the steps again. `torch.export` sees torch's own `scan`, which programs outside of foci understand.
+(`torch.compile` must not see `scan`: in torch 2.13 its default backend gives wrong gradients of what the steps share.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from foci.functional.attend import NORMALISERS, Normaliser
+from foci.functional.sample import best
+from foci.functional.scores import additive
+from foci.masks import masked_softmax
+from foci.tracing import known_true
+
+Tensors = tuple[Tensor, ...]
+
+
+class StepOptions(NamedTuple):
+    """How a step weighs its scores.
+
+    ``reach`` is how far before and after the median of the previous weights it reads; None reads everywhere.
+    """
+
+    normalise: str = "softmax"
+    sharpening: float = 1.0
+    reach: Sequence[int] | None = None
+
+
+Step = Callable[[Tensor, Tensors, Tensors, StepOptions], tuple[Tensor, Tensors]]
+"""``(carry, inputs at t, shared, options) -> (carry, outputs at t)``; axis 1 of inputs and outputs has size 1."""
+
+_SOFTMAX = StepOptions()
+_NORMALISERS: Mapping[str, Normaliser] = {**NORMALISERS, "best": best}
+_RANDOM = ("sample", "gumbel")
+"""Normalisers that an operator cannot compute again in its backward pass."""
+
+
+def location_aware(previous: Tensor, at: Tensors, shared: Tensors, options: StepOptions) -> tuple[Tensor, Tensors]:
+    """Weigh ``at = (query[, mask])`` against ``shared = (key, vector, filters, filter projection[, mask])``."""
+    key, vector, filters, projection, *mask = shared
+    scores = additive(at[0], add_location(key, previous, filters, projection), vector)
+    return _weigh(scores, previous, (*at[1:], *mask), options)
+
+
+def median_window(previous: Tensor, at: Tensors, shared: Tensors, options: StepOptions) -> tuple[Tensor, Tensors]:
+    """Weigh ``at = (scores[, mask])``; ``shared`` is empty or a mask."""
+    return _weigh(at[0], previous, (*at[1:], *shared), options)
+
+
+def word_by_word(memory: Tensor, at: Tensors, shared: Tensors, options: StepOptions) -> tuple[Tensor, Tensors]:
+    """Read ``shared = (value, key, valid, vector, memory to score, carry)`` for ``at = (query, exists)``."""
+    (query, exists), (value, key, valid, vector, to_score, carry) = at, shared
+    scores = additive(query + F.linear(memory, to_score), key, vector)
+    weights = masked_softmax(scores, exists.unsqueeze(2) & valid.unsqueeze(1))
+    new = weights @ value + torch.tanh(F.linear(memory, carry))
+    return torch.where(exists.unsqueeze(2), new, memory), (weights,)
+
+
+STEPS: Mapping[str, Step] = {
+    "location_aware": location_aware,
+    "median_window": median_window,
+    "word_by_word": word_by_word,
+}
+
+
+def over_steps(
+    name: str, carry: Tensor, inputs: Tensors, shared: Tensors, options: StepOptions = _SOFTMAX
+) -> tuple[Tensor, Tensors]:
+    """Run the step ``name`` over axis 1 of the inputs, one position at a time.
+
+    Args:
+        name: a key of `STEPS`.
+        carry: what the first step takes over.
+        inputs: tensors ``(B, L, …)``, L at least 1; a step sees one position.
+        shared: tensors that every step sees whole.
+        options: how the steps weigh their scores; of no use to ``word_by_word``, which has a softmax.
+
+    Returns:
+        What the last step hands over, and the outputs of all steps, joined along axis 1.
+    """
+    if known_true(inputs[0].shape[1] == 1):
+        return STEPS[name](carry, inputs, shared, options)
+    if torch.compiler.is_exporting():
+        return _scan(STEPS[name], carry, inputs, shared, options)
+    if torch.compiler.is_compiling() and options.normalise not in _RANDOM:
+        carry, *outputs = _steps_op(carry, list(inputs), list(shared), name, *options)
+        return carry, tuple(outputs)
+    return _loop(STEPS[name], carry, inputs, shared, options)
+
+
+def add_location(key: Tensor, previous: Tensor, filters: Tensor, projection: Tensor) -> Tensor:
+    """Return the projected keys with ``U (F ∗ α)`` added, for ``previous`` weights α ``(B, S)``."""
+    if known_true(key.shape[1] == 0):
+        return key
+    features = F.conv1d(previous.unsqueeze(1), filters, padding=filters.shape[-1] // 2)
+    return key + F.linear(features.mT, projection)
+
+
+def near_median(previous: Tensor, left: int, right: int) -> Tensor:
+    """Return which cells ``(B, 1, S)`` lie within reach of the median of the weights; all where nothing was read."""
+    half = previous.sum(dim=-1, keepdim=True) / 2
+    median = (previous.cumsum(dim=-1) < half).sum(dim=-1, keepdim=True)
+    cells = torch.arange(previous.shape[1], device=previous.device)
+    near = (cells >= median - left) & (cells <= median + right)
+    return (near | (half == 0)).unsqueeze(1)
+
+
+def _weigh(scores: Tensor, previous: Tensor, given: Sequence[Tensor], options: StepOptions) -> tuple[Tensor, Tensors]:
+    near = () if options.reach is None else (near_median(previous, *options.reach),)
+    masks = (*given, *near)
+    mask = masks[0] & masks[1] if len(masks) == 2 else masks[0] if masks else None
+    scores = scores if options.sharpening == 1.0 else scores * options.sharpening
+    weights, log_prob = _NORMALISERS[options.normalise](scores, mask)
+    return weights.squeeze(1), (weights,) if log_prob is None else (weights, log_prob)
+
+
+def _loop(
+    step: Step, carry: Tensor, inputs: Sequence[Tensor], shared: Sequence[Tensor], options: StepOptions
+) -> tuple[Tensor, Tensors]:
+    collected = []
+    for t in range(inputs[0].shape[1]):
+        carry, outputs = step(carry, tuple(one[:, t : t + 1] for one in inputs), tuple(shared), options)
+        collected.append(outputs)
+    return carry, tuple(torch.cat(one, dim=1) for one in zip(*collected))
+
+
+def _scan(step: Step, carry: Tensor, inputs: Tensors, shared: Tensors, options: StepOptions) -> tuple[Tensor, Tensors]:
+    from torch._higher_order_ops.scan import scan
+
+    def scan_step(carry: Tensor, at: Tensors) -> tuple[Tensor, Tensors]:
+        carry, outputs = step(carry, tuple(one.unsqueeze(1) for one in at), shared, options)
+        # Results of scan must share no memory with each other.
+        return carry.clone(), tuple(output.squeeze(1).clone() for output in outputs)
+
+    carry, stacked = scan(scan_step, carry, tuple(one.movedim(1, 0) for one in inputs))
+    return carry, tuple(one.movedim(0, 1) for one in stacked)
+
+
+# --- the operator that torch.compile sees
+
+
+def _forward(carry: Tensor, inputs: list[Tensor], shared: list[Tensor], name: str, *options: Any) -> list[Tensor]:
+    carry, outputs = _loop(STEPS[name], carry, inputs, shared, StepOptions(*options))
+    return [one.contiguous().clone() for one in (carry, *outputs)]  # an operator's results share no memory
+
+
+def _forward_like(carry: Tensor, inputs: list[Tensor], shared: list[Tensor], name: str, *options: Any) -> list[Tensor]:
+    first = tuple(one[:, :1] for one in inputs)
+    last, outputs = STEPS[name](carry, first, tuple(shared), StepOptions(*options))
+    sizes = ((one.shape[0], inputs[0].shape[1], *one.shape[2:]) for one in outputs)
+    return [last.new_empty(last.shape), *(one.new_empty(size) for one, size in zip(outputs, sizes))]
+
+
+def _backward(
+    grads: list[Tensor], carry: Tensor, inputs: list[Tensor], shared: list[Tensor], name: str, *options: Any
+) -> list[Tensor]:
+    # Inside an operator torch does not record for autograd, unless it is told to.
+    recording = torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutogradFunctionality, False)
+    with recording, torch.enable_grad():
+        leaves = [one.detach().requires_grad_(one.is_floating_point()) for one in (carry, *inputs, *shared)]
+        start, end = 1, 1 + len(inputs)
+        carried, outputs = _loop(STEPS[name], leaves[0], leaves[start:end], leaves[end:], StepOptions(*options))
+        pairs = [(one, grad) for one, grad in zip((carried, *outputs), grads) if one.requires_grad]
+        wanted = [one for one in leaves if one.requires_grad]
+        found = torch.autograd.grad(
+            [one for one, _ in pairs],
+            wanted,
+            [grad for _, grad in pairs],
+            allow_unused=True,
+            materialize_grads=True,
+        )
+    return [one.contiguous().clone() for one in found]
+
+
+def _backward_like(
+    grads: list[Tensor], carry: Tensor, inputs: list[Tensor], shared: list[Tensor], *rest: Any
+) -> list[Tensor]:
+    return [one.new_empty(one.shape) for one in (carry, *inputs, *shared) if one.is_floating_point()]
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    carry, at, shared, *ctx.rest = inputs
+    ctx.count = len(at)
+    ctx.save_for_backward(carry, *at, *shared)
+
+
+def _differentiate(ctx: Any, grads: list[Tensor]) -> tuple[Any, ...]:
+    saved, end = ctx.saved_tensors, 1 + ctx.count
+    found = iter(_backward_op(list(grads), saved[0], list(saved[1:end]), list(saved[end:]), *ctx.rest))
+    carry, *others = (next(found) if one.is_floating_point() else None for one in saved)
+    return carry, others[: ctx.count], others[ctx.count :], *(None for _ in ctx.rest)
+
+
+_ARGUMENTS = "Tensor carry, Tensor[] inputs, Tensor[] shared, str name, str normalise, float sharpening, int[]? reach"
+_steps_op = torch.library.custom_op("foci::steps", _forward, mutates_args=(), schema=f"({_ARGUMENTS}) -> Tensor[]")
+_backward_op = torch.library.custom_op(
+    "foci::steps_backward", _backward, mutates_args=(), schema=f"(Tensor[] grads, {_ARGUMENTS}) -> Tensor[]"
+)
+_steps_op.register_fake(_forward_like)
+_backward_op.register_fake(_backward_like)
+_steps_op.register_autograd(_differentiate, setup_context=_keep)
