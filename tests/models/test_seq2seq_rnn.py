@@ -452,7 +452,7 @@ def test_recurrence_under_autocast(cell):
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_the_bridge_squashes_hidden_states_and_not_cells(cell):
-    bridge = Bridge(3, 5, cell=cell).double()
+    bridge = Bridge(3, 5, cell=cell, num_layers=1).double()
     given = [4.0 * torch.randn(2, 1, 3, dtype=torch.float64) for _ in range(2 if cell == "lstm" else 1)]
     hidden, *cells = bridge(tuple(given))
     torch.testing.assert_close(hidden, torch.tanh(given[0] @ bridge.hidden.weight.T + bridge.hidden.bias))
