@@ -233,7 +233,7 @@ class Bridge(nn.Module):
         [torch.Size([2, 2, 5]), torch.Size([2, 2, 5])]
     """
 
-    def __init__(self, source_dim: int, hidden_dim: int, *, cell: str, num_layers: int = 1) -> None:
+    def __init__(self, source_dim: int, hidden_dim: int, *, cell: str, num_layers: int) -> None:
         super().__init__()
         self.num_layers = num_layers
         self.hidden = nn.Linear(source_dim, hidden_dim)
