@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from benchmarks.groups.heads import copy_projections
 from benchmarks.harness import Call, Case, call
-from foci.decoding import Limits, beam, greedy
+from foci.decoding import Limits, beam, greedy, start_from_source
 from foci.functional.positions import sinusoid
-from foci.layers.quantise import quantise
+from foci.layers.incremental.quantised_linear import quantise
 from foci.mechanisms.heads import MultiHeadAttention
 from foci.models.transformer import PRESETS, Transformer
 
@@ -58,9 +58,10 @@ def _case(peer: str, preset: str, batch: int, width: int, measure: str) -> Case:
         limits = Limits(min_length=TARGET, max_length=TARGET, banned=())
 
         def translate() -> object:
+            start = start_from_source(ready, source, valid)
             if width == 1:
-                return _result([row[0].tokens for row in greedy(ready, source, valid, limits=limits)], [], measure)
-            found = beam(ready, source, valid, size=width, length_penalty=1.0, length_form="average", limits=limits)
+                return _result([row[0].tokens for row in greedy(ready, start, limits=limits)], [], measure)
+            found = beam(ready, start, size=width, length_penalty=1.0, length_form="average", limits=limits)
             return _result([row[0].tokens for row in found], [row[0].score for row in found], measure)
 
         return call(measure, translate)
@@ -94,7 +95,7 @@ def _result(tokens: Sequence[Sequence[int]], scores: Sequence[float], measure: s
 def _transformers(model: Transformer, source: Tensor, width: int, measure: str) -> Call:
     from transformers import MarianConfig, MarianMTModel
 
-    size, layers = model.output_layer.in_features, len(model.encoder)
+    size, layers = model.decoder.output.in_features, len(model.encoder.layers)
     heads, hidden = _shape(model)
     config = MarianConfig(
         vocab_size=VOCABULARY,
@@ -116,11 +117,13 @@ def _transformers(model: Transformer, source: Tensor, width: int, measure: str) 
     )
     peer = MarianMTModel(config).eval()
     with torch.no_grad():
-        peer.model.shared.weight.copy_(model.output_layer.weight)
+        peer.model.shared.weight.copy_(model.decoder.output.weight)
         for stack in (peer.model.encoder, peer.model.decoder):
             stack.embed_positions.weight.copy_(sinusoid(256, size))  # Marian's own stand in another order
     names = ("q_proj", "k_proj", "v_proj", "out_proj")
-    for our, their in zip([*model.encoder, *model.decoder], [*peer.model.encoder.layers, *peer.model.decoder.layers]):
+    for our, their in zip(
+        [*model.encoder.layers, *model.decoder.layers], [*peer.model.encoder.layers, *peer.model.decoder.layers]
+    ):
         copy_projections(our.self_attention, their.self_attn, names)
         their.self_attn_layer_norm.load_state_dict(our.around_self.norm.state_dict())
         if hasattr(our, "cross_attention"):
@@ -154,15 +157,15 @@ def _ctranslate2(model: Transformer, source: Tensor, width: int, measure: str) -
     from ctranslate2.specs.common_spec import Activation
 
     heads, _ = _shape(model)
-    layers = len(model.encoder)
+    layers = len(model.encoder.layers)
     spec = TransformerSpec.from_config((layers, layers), heads, pre_norm=False, activation=Activation.RELU)
     for stack in (spec.encoder, spec.decoder):
         embeddings = stack.embeddings[0] if isinstance(stack.embeddings, list) else stack.embeddings
-        embeddings.weight = _array(model.output_layer.weight)
+        embeddings.weight = _array(model.decoder.output.weight)
         stack.scale_embeddings = True
-        stack.position_encodings.encodings = _array(sinusoid(256, model.output_layer.in_features))
-    spec.decoder.projection.weight = _array(model.output_layer.weight)
-    for our, their in zip([*model.encoder, *model.decoder], [*spec.encoder.layer, *spec.decoder.layer]):
+        stack.position_encodings.encodings = _array(sinusoid(256, model.decoder.output.in_features))
+    spec.decoder.projection.weight = _array(model.decoder.output.weight)
+    for our, their in zip([*model.encoder.layers, *model.decoder.layers], [*spec.encoder.layer, *spec.decoder.layer]):
         itself = our.self_attention
         _set_linear(their.self_attention.linear[0], itself.query_layer, itself.key_layer, itself.value_layer)
         _set_linear(their.self_attention.linear[1], itself.output_layer)
@@ -209,7 +212,7 @@ def _ctranslate2(model: Transformer, source: Tensor, width: int, measure: str) -
 
 
 def _shape(model: Transformer) -> tuple[int, int]:
-    layer: Any = model.encoder[0]
+    layer: Any = model.encoder.layers[0]
     return layer.self_attention.num_heads, layer.feed_forward.inner_layer.out_features
 
 

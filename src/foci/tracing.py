@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import torch
+from torch.export import register_dataclass
+from torch.utils._pytree import _register_namedtuple
+
+Kind = TypeVar("Kind")
 
 
 def known_true(condition: bool) -> bool:
@@ -16,3 +22,13 @@ def known_true(condition: bool) -> bool:
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 
     return statically_known_true(condition)
+
+
+def exportable(kind: type[Kind]) -> type[Kind]:
+    """Let `torch.export` pass a dataclass or NamedTuple of tensors through, and save it."""
+    name = f"foci.{kind.__name__}"
+    if issubclass(kind, tuple):
+        _register_namedtuple(kind, serialized_type_name=name)
+    else:
+        register_dataclass(kind, serialized_type_name=name)
+    return kind

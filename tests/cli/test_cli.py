@@ -12,8 +12,8 @@ import torch
 
 import foci
 from foci.catalog import ALIASES, MECHANISMS, as_code
-from foci.cli import worked
 from foci.cli.listing import short_reference
+from foci.scenes import worked_example
 from foci.tasks import TASKS
 from foci_cli import COMMANDS, main
 
@@ -255,8 +255,8 @@ def test_into_a_pipe_that_closes_and_a_terminal_without_greek():
 
 
 def test_numbers_are_laid_out_in_rows():
-    assert list(worked.lines(torch.tensor([[1.0, -2.345]]))) == ["  1.00  -2.35"]
-    assert list(worked.lines(torch.zeros(1, 3, 2, 1))) == ["  0.00   0.00"] * 3
-    assert list(worked.lines(torch.zeros(4, 1, 2, 2))) == [
+    assert list(worked_example.lines(torch.tensor([[1.0, -2.345]]))) == ["  1.00  -2.35"]
+    assert list(worked_example.lines(torch.zeros(1, 3, 2, 1))) == ["  0.00   0.00"] * 3
+    assert list(worked_example.lines(torch.zeros(4, 1, 2, 2))) == [
         "[0]", "  0.00   0.00", "  0.00   0.00", "[1]", "  0.00   0.00", "  0.00   0.00", "… and 2 more",
     ]  # fmt: skip

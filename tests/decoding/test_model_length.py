@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from searches import beam, greedy, sample
 
-from foci.decoding import Limits, beam, greedy, sample
+from foci.decoding import Limits
 from foci.models.seq2seq_conv import ConvSeq2Seq
 from foci.models.seq2seq_rnn import RecurrentSeq2Seq
 from foci.models.transformer import Transformer

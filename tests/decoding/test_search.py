@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from searches import beam, greedy, sample
 from table_model import TableModel
 
-from foci.decoding import Hypothesis, Limits, beam, greedy, sample, select
-from foci.decoding.beam import top
-from foci.decoding.sample import truncate
+from foci.decoding import Hypothesis, Limits, select
+from foci.decoding.beam_search import top
+from foci.decoding.sampling import truncate
 from foci.errors import ConfigError, ShapeError
 
 EOS = 2

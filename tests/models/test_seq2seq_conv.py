@@ -6,9 +6,11 @@ import torch
 from seq2seq import SOURCE_VOCABULARY, TARGET_VOCABULARY, B, S, T, example, generic
 
 import foci
+from foci.decoding import select
 from foci.errors import ConfigError, ShapeError
 from foci.layers.conv import GatedConvolution, fold_weight_norm, normalised_linear, scale_gradient
-from foci.models.seq2seq_conv import PRESETS, ConvSeq2Seq, EncoderLayer
+from foci.models.encoders.convolutional import ConvolutionalEncoderLayer
+from foci.models.seq2seq_conv import PRESETS, ConvSeq2Seq
 
 CASES = {
     "even widths": {"encoder_layers": [(6, 3)] * 2, "decoder_layers": [(6, 3)] * 2},
@@ -75,7 +77,7 @@ def test_every_decoder_layer_has_its_attention():
     assert list(predicted.attentions) == ["decoder.0.cross", "decoder.1.cross", "decoder.2.cross"]
     for number, weights in enumerate(predicted.attentions.values()):
         assert weights.shape == (B, T, S)
-        torch.testing.assert_close(tape[f"decoder.{number}.attention"].dense(), weights.dense())
+        torch.testing.assert_close(tape[f"decoder.layers.{number}.attention"].dense(), weights.dense())
 
 
 def test_state_dict_round_trip():
@@ -115,8 +117,8 @@ def test_shared_embeddings_are_one_table():
     model = ConvSeq2Seq(
         19, 19, embedding_dim=5, encoder_layers=[(6, 3)], decoder_layers=[(6, 3)], share_embeddings=True
     )
-    assert model.source_embedding.weight is model.target_embedding.weight is model.output.weight
-    assert (model.output.weight[0] == 0).all()
+    assert model.encoder.embedding.weight is model.decoder.embedding.weight is model.decoder.output.weight
+    assert (model.decoder.output.weight[0] == 0).all()
     checks.check_steps_equal_teacher_forcing(generic(model), 3)
 
 
@@ -169,7 +171,7 @@ def test_gated_convolution_by_hand(kernel_size, causal):
 
 
 def test_an_encoder_layer_by_hand():
-    layer = generic(EncoderLayer(2, 3, 3))
+    layer = generic(ConvolutionalEncoderLayer(2, 3, 3))
     inputs = torch.randn(1, 5, 2, dtype=torch.float64)
     for t, found in enumerate(conv_by_hand(layer.conv, inputs[0].tolist())):
         residual = linear_by_hand(layer.residual, inputs[0, t].tolist())
@@ -179,12 +181,12 @@ def test_an_encoder_layer_by_hand():
 
 def test_a_decoder_layer_by_hand():
     model, (source, valid, target) = make("even widths"), example()
-    layer = model.decoder[0]
+    layer = model.decoder.layers[0]
     memory, _ = model.start(source, valid)
-    embedded = model.target_positions(model.target_embedding(target))
-    inputs = model.decoder_input(embedded)
+    embedded = model.decoder.positions(model.decoder.embedding(target))
+    inputs = model.decoder.input(embedded)
     output, weights = layer(inputs, embedded, memory)
-    source_embedded = model.source_positions(model.source_embedding(source))
+    source_embedded = model.encoder.positions(model.encoder.embedding(source))
     for b, length in enumerate(checks.LENGTHS):
         z, e = memory.key[b, :length].tolist(), source_embedded[b, :length].tolist()
         found = conv_by_hand(layer.conv, inputs[b].tolist())
@@ -206,11 +208,11 @@ def test_the_encoders_gradient_is_divided_by_the_attentions():
     for scaled in (True, False):
         model.zero_grad()
         if not scaled:  # three decoder layers divide by three; here nothing does
-            model.encoder_output.register_forward_hook(lambda _, __, z: scale_gradient(z, 3.0))
+            model.encoder.output.register_forward_hook(lambda _, __, z: scale_gradient(z, 3.0))
         model(source, valid, target).logits.square().sum().backward()
         gradients.append({name: p.grad.clone() for name, p in model.named_parameters()})
     for name, gradient in gradients[0].items():
-        if name.startswith(("encoder.", "encoder_output")):
+        if name.startswith(("encoder.layers.", "encoder.output")):
             torch.testing.assert_close(3.0 * gradient, gradients[1][name])
         elif name.startswith("decoder"):
             torch.testing.assert_close(gradient, gradients[1][name])
@@ -247,8 +249,8 @@ def test_weights_start_as_the_paper_says():
     layer = normalised_linear(128, 128, dropout=0.5)
     assert layer.weight.std().item() == pytest.approx(math.sqrt(0.5 / 128), rel=0.05)
     model = ConvSeq2Seq(300, 300, embedding_dim=64)
-    assert model.source_embedding.weight.std().item() == pytest.approx(0.1, rel=0.05)
-    assert model.target_positions.table.std().item() == pytest.approx(0.1, rel=0.05)
+    assert model.encoder.embedding.weight.std().item() == pytest.approx(0.1, rel=0.05)
+    assert model.decoder.positions.table.std().item() == pytest.approx(0.1, rel=0.05)
 
 
 # --- errors
@@ -261,7 +263,7 @@ def test_wrong_options_are_named():
         ConvSeq2Seq(5, 7, decoder_layers=[])
     with pytest.raises(ConfigError, match="5 source and 7 target"):
         ConvSeq2Seq(5, 7, share_embeddings=True)
-    with pytest.raises(ConfigError, match="use causal=True"):
+    with pytest.raises(ConfigError, match="with causal=True"):
         GatedConvolution(2, 3, 3).step(torch.zeros(1, 2), torch.zeros(1, 2, 2))
 
 
@@ -280,7 +282,7 @@ def test_wrong_shapes_are_named():
         model.step(target[:2, 0], memory, state)
     rows = torch.tensor([0, 0, 1, 1])
     with pytest.raises(ShapeError, match="token has 4 rows, expected a multiple of the 3 sources"):
-        model.step(target[rows, 0], memory, checks.take(state, rows))
+        model.step(target[rows, 0], memory, select(state, rows))
     with pytest.raises(ShapeError, match="reaches position 12, expected at most 11"):
         model.step(target[:, 0], memory, state._replace(position=state.position + 11))
     with pytest.raises(ShapeError, match=r"inputs has shape \(1, 4, 3\), expected \(batch, time, 2\)"):

@@ -6,13 +6,15 @@ import torch
 from seq2seq import SOURCE_VOCABULARY, TARGET_VOCABULARY, B, S, T, example, generic
 
 import foci
+from foci.decoding import select
 from foci.errors import ConfigError, ShapeError, UnknownNameError
 from foci.layers.coverage import Coverage, coverage_loss
-from foci.layers.hypotheses import as_rows
+from foci.layers.incremental.hypotheses import as_rows
 from foci.layers.recurrent import Bridge, Maxout, Recurrence, RecurrentEncoder
 from foci.mechanisms.attention import Memory
 from foci.models.seq2seq_rnn import PRESETS, RecurrentSeq2Seq
-from foci.results import DotSoftmax, Weights
+from foci.results import Weights
+from foci.weight_sources import DotSoftmax
 
 SMALL = {"embedding_dim": 5, "hidden_dim": 6}
 
@@ -56,6 +58,10 @@ ATTENTIVE = {
     "luong local_p hard": {"normalise": "hard", "focus": "local_p", "radius": 2},
     "luong coverage": {"coverage": True},
     "luong coverage location_aware": {"coverage": True, "score": "location_aware"},
+    "luong heads": {"num_heads": 2, "score": "scaled_dot", "encoder_dim": 8},
+    "luong heads sparse": {"num_heads": 3, "score": "cosine", "normalise": "sparsemax"},
+    "luong heads no feeding": {"num_heads": 3, "score": "dot", "input_feeding": False},
+    "bahdanau heads": {"decoder": "bahdanau", "num_heads": 2, "score": "scaled_dot", "cell": "lstm", "encoder_dim": 8},
     "luong no feeding": {"input_feeding": False},
     "luong no feeding, additive": {"input_feeding": False, "score": "additive", "cell": "lstm"},
     "luong no feeding, local_m": {"input_feeding": False, "focus": "local_m", "radius": 1},
@@ -159,8 +165,8 @@ def test_overfits_one_batch(name, steps):
 
 def test_shared_embeddings_are_one_table():
     model = RecurrentSeq2Seq(19, 19, **SMALL, share_embeddings=True)
-    assert model.source_embedding.weight is model.target_embedding.weight is model.output.weight
-    assert (model.output.weight[0] == 0).all()
+    assert model.encoder.embedding.weight is model.decoder.embedding.weight is model.decoder.output.weight
+    assert (model.decoder.output.weight[0] == 0).all()
     checks.check_steps_equal_teacher_forcing(generic(model), 3)
 
 
@@ -183,7 +189,7 @@ def test_record_sees_the_attention():
     model = make("bahdanau additive")
     with foci.record(model) as tape:
         model(*example())
-    assert list(tape) == ["attention", *(f"attention#{t}" for t in range(1, T))]
+    assert list(tape) == ["decoder.attention", *(f"decoder.attention#{t}" for t in range(1, T))]
 
 
 # --- the papers' equations as plain loops
@@ -227,11 +233,11 @@ def test_one_step_of_rnnsearch_by_hand():
     source, valid, target = example()
     memory, state = model.start(source, valid)
     stepped = model.step(target[:, 1], memory, state)
-    score = model.attention.score
+    score = model.decoder.attention.score
     for b, length in enumerate(checks.LENGTHS):
         annotations = memory.cells.value[b, :length].tolist()
         previous = state.recurrent[0][b, -1].tolist()
-        word = model.target_embedding.weight[target[b, 1]].tolist()
+        word = model.decoder.embedding.weight[target[b, 1]].tolist()
         energies = []
         for annotation in annotations:
             hidden = plus(
@@ -240,12 +246,13 @@ def test_one_step_of_rnnsearch_by_hand():
             energies.append(sum(v * math.tanh(x) for v, x in zip(score.vector.tolist(), hidden)))
         weights = softmax(energies)
         context = read_by_hand(weights, annotations)
-        new = gru_by_hand(model.recurrence.layers, word + context, previous)
+        new = gru_by_hand(model.decoder.recurrence.layers, word + context, previous)
         units = plus(
-            matvec(model.readout.layer.weight.tolist(), new + word + context), model.readout.layer.bias.tolist()
+            matvec(model.decoder.readout.layer.weight.tolist(), new + word + context),
+            model.decoder.readout.layer.bias.tolist(),
         )
         readout = [max(units[2 * i], units[2 * i + 1]) for i in range(len(units) // 2)]
-        logits = plus(matvec(model.output.weight.tolist(), readout), model.output.bias.tolist())
+        logits = plus(matvec(model.decoder.output.weight.tolist(), readout), model.decoder.output.bias.tolist())
         assert stepped.logits[b].tolist() == pytest.approx(logits, abs=1e-10)
         assert stepped.attention.dense()[b, 0, :length].tolist() == pytest.approx(weights, abs=1e-10)
 
@@ -260,15 +267,15 @@ def test_two_steps_of_luong_by_hand():
         annotations = memory.cells.value[b, :length].tolist()
         hidden, feed = state.recurrent[0][b, -1].tolist(), [0.0] * 6
         for t, stepped in enumerate((first, second)):
-            word = model.target_embedding.weight[target[b, t]].tolist()
-            hidden = gru_by_hand(model.recurrence.layers, word + feed, hidden)
+            word = model.decoder.embedding.weight[target[b, t]].tolist()
+            hidden = gru_by_hand(model.decoder.recurrence.layers, word + feed, hidden)
             scores = []
             for annotation in annotations:
-                mapped = matvec(model.attention.score.weight.tolist(), annotation)
+                mapped = matvec(model.decoder.attention.score.weight.tolist(), annotation)
                 scores.append(sum(h * m for h, m in zip(hidden, mapped)))
             context = read_by_hand(softmax(scores), annotations)
-            feed = [math.tanh(x) for x in matvec(model.readout[0].weight.tolist(), context + hidden)]
-            logits = plus(matvec(model.output.weight.tolist(), feed), model.output.bias.tolist())
+            feed = [math.tanh(x) for x in matvec(model.decoder.readout[0].weight.tolist(), context + hidden)]
+            logits = plus(matvec(model.decoder.output.weight.tolist(), feed), model.decoder.output.bias.tolist())
             assert stepped.logits[b].tolist() == pytest.approx(logits, abs=1e-10)
 
 
@@ -276,7 +283,7 @@ def test_rnnsearch_reads_with_its_top_layer():
     model, (source, valid, target) = make("bahdanau lstm"), example()
     memory, state = model.start(source, valid)
     top = state.recurrent[0][:, 1:]
-    expected = model.attention(top, memory.cells.value, mask=valid.unsqueeze(1)).weights.dense()
+    expected = model.decoder.attention(top, memory.cells.value, mask=valid.unsqueeze(1)).weights.dense()
     torch.testing.assert_close(model.step(target[:, 0], memory, state).attention.dense(), expected)
 
 
@@ -285,12 +292,14 @@ def test_cho_sees_the_summary_in_gates_and_output():
     source, valid, target = example()
     memory, state = model.start(source, valid)
     stepped = model.step(target[:, 0], memory, state)
-    summary, word = memory.summary[1].tolist(), model.target_embedding.weight[target[1, 0]].tolist()
-    _, (final,) = model.encoder(model.source_embedding(source), valid)
-    assert summary == pytest.approx(model.summary(final[1, -1]).tanh().tolist())
-    assert state.recurrent[0][1, 0].tolist() == pytest.approx(model.bridge.hidden(memory.summary[1]).tanh().tolist())
-    new = gru_by_hand(model.recurrence.layers, word + summary, state.recurrent[0][1, 0].tolist())
-    expected = model.output(model.readout(torch.tensor(new + word + summary, dtype=torch.float64)))
+    summary, word = memory.summary[1].tolist(), model.decoder.embedding.weight[target[1, 0]].tolist()
+    (final,) = model.encoder(source, valid).summary
+    assert summary == pytest.approx(model.decoder.summary(final[1, -1]).tanh().tolist())
+    assert state.recurrent[0][1, 0].tolist() == pytest.approx(
+        model.decoder.bridge.hidden(memory.summary[1]).tanh().tolist()
+    )
+    new = gru_by_hand(model.decoder.recurrence.layers, word + summary, state.recurrent[0][1, 0].tolist())
+    expected = model.decoder.output(model.decoder.readout(torch.tensor(new + word + summary, dtype=torch.float64)))
     torch.testing.assert_close(stepped.logits[1], expected)
 
 
@@ -298,12 +307,29 @@ def test_luong_and_sutskever_copy_the_state():
     for name in ("sutskever lstm", "luong dot"):
         model = make(name)
         source, valid, _ = example()
-        _, final = model.encoder(model.source_embedding(source), valid)
+        final = model.encoder(source, valid).summary
         _, state = model.start(source, valid)
-        assert model.bridge is None
+        assert model.decoder.bridge is None
         assert len(final) == 2
         for ours, theirs in zip(state.recurrent, final):
             assert torch.equal(ours, theirs)
+
+
+def test_heads_are_those_of_multi_head_attention():
+    model = make("luong heads")
+    source, valid, target = example()
+    weights = model(source, valid, target).attentions["decoder.cross"]
+    assert weights.shape == (B, 2, T, S)
+    encoded = model.encoder(source, valid)
+    memory, state = model.start(source, valid)
+    stepped = model.step(target[:, 0], memory, state)
+    hidden = stepped.state.recurrent[0][:, -1:]
+    attended = model.decoder.attention(hidden, encoded.values, mask=valid.unsqueeze(1))
+    torch.testing.assert_close(stepped.attention.dense(), attended.weights.dense())
+    readout = model.decoder.readout(torch.cat([attended.output, hidden], dim=-1))
+    torch.testing.assert_close(stepped.state.feed, readout.squeeze(1))
+    nothing = model(source, valid, target[:, :0]).attentions["decoder.cross"]
+    assert nothing.shape == (B, 2, 0, S)
 
 
 # --- coverage, REINFORCE
@@ -315,7 +341,7 @@ def test_coverage_by_hand():
     memory, state = model.start(source, valid)
     first = model.step(target[:, 0], memory, state)
     second = model.step(target[:, 1], memory, first.state)
-    score, read = model.attention.score, first.attention.dense()[0, 0].tolist()
+    score, read = model.decoder.attention.score, first.attention.dense()[0, 0].tolist()
     assert second.state.covered[0].tolist() == pytest.approx(
         [a + b for a, b in zip(read, second.attention.dense()[0, 0].tolist())]
     )
@@ -324,7 +350,7 @@ def test_coverage_by_hand():
         hidden = plus(
             matvec(score.query_layer.weight.tolist(), first.state.recurrent[0][0, -1].tolist()),
             matvec(score.key_layer.weight.tolist(), annotation),
-            [w * covered for w in model.coverage.vector.tolist()],
+            [w * covered for w in model.decoder.coverage.vector.tolist()],
         )
         energies.append(sum(v * math.tanh(x) for v, x in zip(score.vector.tolist(), hidden)))
     assert second.attention.dense()[0, 0].tolist() == pytest.approx(softmax(energies), abs=1e-10)
@@ -367,7 +393,7 @@ def test_sampled_attention_has_log_probabilities(decoder, input_feeding):
     assert (weights.log_prob[:2] < 0).all()
     assert (weights.log_prob[2] == 0).all()
     weights.log_prob.sum().backward()
-    assert model.attention.score.weight.grad.abs().sum() > 0
+    assert model.decoder.attention.score.weight.grad.abs().sum() > 0
 
 
 # --- handles
@@ -448,7 +474,7 @@ def test_recurrence_under_autocast(cell):
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_the_bridge_squashes_hidden_states_and_not_cells(cell):
-    bridge = Bridge(3, 5, cell=cell).double()
+    bridge = Bridge(3, 5, cell=cell, num_layers=1).double()
     given = [4.0 * torch.randn(2, 1, 3, dtype=torch.float64) for _ in range(2 if cell == "lstm" else 1)]
     hidden, *cells = bridge(tuple(given))
     torch.testing.assert_close(hidden, torch.tanh(given[0] @ bridge.hidden.weight.T + bridge.hidden.bias))
@@ -478,6 +504,10 @@ def test_wrong_options_are_named():
         RecurrentSeq2Seq(5, 7, focus="sliding_window", reach=(1, 1))
     with pytest.raises(ConfigError, match="coverage needs attention; the decoder 'cho'"):
         RecurrentSeq2Seq(5, 7, decoder="cho", coverage=True)
+    with pytest.raises(ConfigError, match="num_heads is 2, score is 'general'.*expected a score of scaled_dot"):
+        RecurrentSeq2Seq(5, 7, num_heads=2)
+    with pytest.raises(ConfigError, match="model_dim is 512 and num_heads is 3"):
+        RecurrentSeq2Seq(5, 7, num_heads=3, score="dot")
     with pytest.raises(ConfigError, match="5 source and 7 target"):
         RecurrentSeq2Seq(5, 7, share_embeddings=True)
     with pytest.raises(ConfigError, match="readout_dim 6 and embedding_dim 5"):
@@ -507,7 +537,7 @@ def test_wrong_shapes_are_named():
         memory, state = model.start(source, valid)
         rows = torch.tensor([0, 0, 1, 1])
         with pytest.raises(ShapeError, match="token has 4 rows, expected a multiple of the 3 sources"):
-            model.step(target[rows, 0], memory, checks.take(state, rows))
+            model.step(target[rows, 0], memory, select(state, rows))
     with pytest.raises(ShapeError, match=r"inputs has shape \(2, 3, 4\), expected \(row, time, 5\)"):
         Recurrence(5, 7)(torch.zeros(2, 3, 4))
     with pytest.raises(ShapeError, match=r"covered has shape \(2, 5\), expected \(1, 5\)"):

@@ -4,15 +4,16 @@ import copy
 
 import pytest
 import torch
+from searches import beam, greedy
 from torch import Tensor, nn
 
 import foci
-from foci.decoding import Limits, beam, greedy, select
+from foci.decoding import Limits, select
 from foci.errors import ConfigError, ShapeError
 from foci.functional.positions import sinusoid
-from foci.layers import packed
-from foci.layers.cache import TreeCache
-from foci.layers.quantise import QuantisedLinear, quantise
+from foci.layers.incremental import packed_linear
+from foci.layers.incremental.quantised_linear import QuantisedLinear, quantise
+from foci.layers.incremental.tree_cache import TreeCache
 from foci.mechanisms.heads import MultiHeadAttention
 from foci.models.transformer import PRESETS, Transformer
 
@@ -46,7 +47,9 @@ def torch_layers(model: Transformer, norm_first: bool) -> nn.Transformer:
         theirs.out_proj.load_state_dict(ours.output_layer.state_dict())
 
     with torch.no_grad():
-        for ours, theirs in zip([*model.encoder, *model.decoder], [*peer.encoder.layers, *peer.decoder.layers]):
+        for ours, theirs in zip(
+            [*model.encoder.layers, *model.decoder.layers], [*peer.encoder.layers, *peer.decoder.layers]
+        ):
             copy_attention(ours.self_attention, theirs.self_attn)
             norms = [ours.around_self.norm, ours.around_feed_forward.norm]
             if hasattr(ours, "cross_attention"):
@@ -66,16 +69,16 @@ def test_it_is_torchs_transformer(norm: str) -> None:
         nn.init.normal_(parameter, std=0.5)
     peer = torch_layers(model, norm == "pre")
     if norm == "pre":
-        peer.encoder.norm.load_state_dict(model.encoder_norm.state_dict())
-        peer.decoder.norm.load_state_dict(model.decoder_norm.state_dict())
+        peer.encoder.norm.load_state_dict(model.encoder.norm.state_dict())
+        peer.decoder.norm.load_state_dict(model.decoder.norm.state_dict())
     source, valid, target = (part[:4] for part in a_batch())  # torch has no sources of length 0
 
     def embed(table: nn.Embedding, tokens: Tensor) -> Tensor:
         return table(tokens) * 12**0.5 + sinusoid(tokens.shape[1], 12, dtype=torch.float64)
 
-    table = model.target_embedding.table
+    table = model.decoder.embedding.table
     expected = peer(
-        embed(model.source_embedding.table, source),
+        embed(model.encoder.embedding.table, source),
         embed(table, target),
         tgt_mask=nn.Transformer.generate_square_subsequent_mask(6, dtype=torch.float64),
         src_key_padding_mask=~valid,
@@ -95,6 +98,8 @@ OPTIONS = [
     {"norm": "pre", "positions": "learned", "max_length": 31},
     {"normalise": "sparsemax", "score": "cosine", "activation": "gelu", "tie_output": False},
     {"focus": "sliding_window", "radius": 2},
+    {"positions": "rotary"},
+    {"positions": "alibi", "norm": "pre"},
 ]
 
 
@@ -153,7 +158,7 @@ def test_a_window_reaches_as_far_as_its_radius_in_every_layer() -> None:
     changed = source.clone()
     changed[0, 0] = 4 + (source[0, 0] - 3) % 19
     valid, target = torch.ones(1, 9, dtype=torch.bool), torch.randint(4, 19, (1, 8))
-    one, other = (model._encode(words, valid, None, {}) for words in (source, changed))
+    one, other = (model.encoder(words, valid).values for words in (source, changed))
     assert ((one - other).abs().amax(dim=-1) > 0).tolist() == [[True] * 3 + [False] * 6]  # two layers, one cell each
     weights = model(source, valid, target).attentions["decoder.0.self"].mean_heads().dense()[0]
     assert torch.equal(weights > 0, torch.ones(8, 8).tril().triu(-1) > 0)
@@ -201,9 +206,9 @@ def test_who_looks_on_sees_the_modules_step() -> None:
     with torch.no_grad():
         with foci.record(model) as tape:
             steps(3)
-        assert tape["decoder.1.cross_attention#2"].shape == (5, 3, 1, 7)
+        assert tape["decoder.layers.1.cross_attention#2"].shape == (5, 3, 1, 7)
         seen: list[Tensor] = []
-        hook = model.decoder[0].feed_forward.register_forward_hook(lambda *call: seen.append(call[2]))
+        hook = model.decoder.layers[0].feed_forward.register_forward_hook(lambda *call: seen.append(call[2]))
         steps(3)
         assert len(seen) == 3
         hook.remove()
@@ -218,7 +223,7 @@ def test_who_looks_on_sees_the_modules_step() -> None:
 def test_packed_layers_stand_side_by_side(
     kinds: str, biases: tuple[bool, bool], rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packed, "_LARGE", 0)
+    monkeypatch.setattr(packed_linear, "_LARGE", 0)
     torch.manual_seed(0)
     layers = [nn.Linear(7, size, bias=bias) for size, bias in zip((11, 5), biases)]
     if kinds != "plain":
@@ -226,11 +231,12 @@ def test_packed_layers_stand_side_by_side(
     x = torch.randn(rows, 7)
     with torch.no_grad():
         expected = torch.cat([layer(x) for layer in layers], dim=1)
-        torch.testing.assert_close(packed.pack(layers, rows)(x), expected)
+        torch.testing.assert_close(packed_linear.pack(layers, rows)(x), expected)
         torch.testing.assert_close(
-            packed.pack(layers, rows)(x[:1]), expected[:1] if kinds == "plain" else packed.pack(layers, 1)(x[:1])
+            packed_linear.pack(layers, rows)(x[:1]),
+            expected[:1] if kinds == "plain" else packed_linear.pack(layers, 1)(x[:1]),
         )
-        torch.testing.assert_close(packed.pack(layers[:1], rows)(x), expected[:, :11])
+        torch.testing.assert_close(packed_linear.pack(layers[:1], rows)(x), expected[:, :11])
 
 
 def test_a_state_can_be_continued_in_two_ways() -> None:
@@ -302,7 +308,7 @@ def test_it_overfits_a_batch_and_decodes_it() -> None:
 
 def test_beams_of_a_batch_are_those_of_its_sentences() -> None:
     model = a_model()
-    nn.init.normal_(model.target_embedding.table.weight, std=0.6)
+    nn.init.normal_(model.decoder.embedding.table.weight, std=0.6)
     source, valid, _ = a_batch()
     options = {"size": 4, "n_best": 3, "coverage_penalty": 0.1, "limits": Limits(max_length=25)}
     together = beam(model, source, valid, **options)  # type: ignore[arg-type]
@@ -314,11 +320,11 @@ def test_beams_of_a_batch_are_those_of_its_sentences() -> None:
 
 def test_embeddings_are_shared_as_asked() -> None:
     apart = Transformer(19, 19, **SIZES)
-    assert apart.source_embedding.table is not apart.target_embedding.table
-    assert apart.output_layer.weight is apart.target_embedding.table.weight
+    assert apart.encoder.embedding.table is not apart.decoder.embedding.table
+    assert apart.decoder.output.weight is apart.decoder.embedding.table.weight
     one = Transformer(19, 19, **SIZES, share_embeddings=True, tie_output=False)
-    assert one.source_embedding.table is one.target_embedding.table
-    assert one.output_layer.weight is not one.target_embedding.table.weight
+    assert one.encoder.embedding.table is one.decoder.embedding.table
+    assert one.decoder.output.weight is not one.decoder.embedding.table.weight
 
 
 def test_presets() -> None:
@@ -337,7 +343,7 @@ def test_record_sees_every_attention() -> None:
     with foci.record(model) as tape:
         predicted = model(source, valid, target)
     torch.testing.assert_close(
-        tape["decoder.1.cross_attention"].dense(), predicted.attentions["decoder.1.cross"].dense()
+        tape["decoder.layers.1.cross_attention"].dense(), predicted.attentions["decoder.1.cross"].dense()
     )
 
 
@@ -379,7 +385,7 @@ def test_quantised_is_near() -> None:
         exact, rounded = (m(source, source > 0, target).logits for m in (model, small))
     error = (exact - rounded).std() / exact.std()
     assert 0 < error < 0.05
-    assert small.target_embedding.table.weight is model.target_embedding.table.weight
+    assert small.decoder.embedding.table.weight is model.decoder.embedding.table.weight
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
     untouched = quantise(model)
     assert not any(isinstance(module, QuantisedLinear) for module in untouched.modules())
@@ -389,7 +395,7 @@ def test_quantised_layers_are_joined_with_whom_they_stand_beside() -> None:
     one, two, three = (QuantisedLinear(nn.Linear(7, size)) for size in (3, 5, 5))
     x = torch.randn(2, 7)
     for other in (two, three, two):
-        assert torch.equal(packed.pack([one, other], 1)(x), torch.cat([one(x), other(x)], dim=1))
+        assert torch.equal(packed_linear.pack([one, other], 1)(x), torch.cat([one(x), other(x)], dim=1))
 
 
 def test_quantised_weights_use_all_of_their_eight_bits() -> None:
@@ -429,7 +435,7 @@ def test_quantised_needs_a_float32_layer() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"share_embeddings": True}, "23 and 19 tokens"),
+        ({"share_embeddings": True}, "23 source and 19 target tokens"),
         ({"norm": "prae"}, "'pre'"),
         ({"positions": "learned"}, "need max_length"),
         ({"positions": "sinusoid"}, "'sinusoidal'"),
@@ -452,7 +458,7 @@ def test_wrong_shapes() -> None:
     with pytest.raises(ShapeError, match=r"target has shape \(4, 6\), expected .* batch of 5"):
         model(source, valid, target[1:])
     with pytest.raises(ShapeError, match=r"tokens has shape \(5,\)"):
-        model.target_embedding(target[:, 0])
+        model.decoder.embedding(target[:, 0])
     with pytest.raises(ShapeError, match="there are 5 hypotheses of 2 sources"):
         TreeCache(1, 5).grow(sources=2)
 

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from foci.layers.seq2seq import Predicted, Stepped
+from foci.layers.interfaces import DecoderStep
+from foci.layers.token_loss import TokenLogits
 from foci.results import Weights
 
 
@@ -19,6 +20,8 @@ class TableState(NamedTuple):
 class TableModel:
     """What follows depends on the source's first token, the last two tokens and the step; so does what is read."""
 
+    max_length = None
+
     def __init__(self, vocabulary: int, *, size: int = 7, seed: int = 0, scale: float = 1.5) -> None:
         generator = torch.Generator().manual_seed(seed)
         shape = (vocabulary, vocabulary, vocabulary, 11)
@@ -30,7 +33,7 @@ class TableModel:
         state = TableState(torch.zeros_like(source[:, 0]), torch.zeros_like(source[:, 0]))
         return {"source": source, "valid": source_valid}, [state]
 
-    def step(self, token: Tensor, memory: Any, state: Any) -> Stepped:
+    def step(self, token: Tensor, memory: Any, state: Any) -> DecoderStep:
         (rows,) = state
         source, valid = memory["source"], memory["valid"]
         width = token.shape[0] // source.shape[0]
@@ -39,9 +42,9 @@ class TableModel:
         at = (first, rows.before, token, rows.steps.clamp(max=10))
         weights = self.reads[at][:, : valid.shape[1]] * valid
         weights = weights / weights.sum(dim=-1, keepdim=True)
-        return Stepped(self.table[at], [TableState(token, rows.steps + 1)], Weights.of(weights.unsqueeze(1)))
+        return DecoderStep(self.table[at], [TableState(token, rows.steps + 1)], Weights.of(weights.unsqueeze(1)))
 
-    def __call__(self, source: Tensor, source_valid: Tensor, target: Tensor) -> Predicted:
+    def __call__(self, source: Tensor, source_valid: Tensor, target: Tensor) -> TokenLogits:
         memory, state = self.start(source, source_valid)
         logits, read = [], []
         for token in target.unbind(1):
@@ -49,4 +52,4 @@ class TableModel:
             state = stepped.state
             logits.append(stepped.logits)
             read.append(stepped.attention.dense() if stepped.attention is not None else None)
-        return Predicted(torch.stack(logits, dim=1), {"decoder.cross": Weights.of(torch.cat(read, dim=1))})
+        return TokenLogits(torch.stack(logits, dim=1), {"decoder.cross": Weights.of(torch.cat(read, dim=1))})

@@ -1,10 +1,11 @@
-"""From a model's three calls to sentences: greedy, beam and sampled search."""
+"""Searches for the best target of a decoder: greedy, beam and sampling."""
 
-from foci.decoding.beam import beam
-from foci.decoding.greedy import greedy
+from foci.decoding.beam_search import beam
+from foci.decoding.greedy_search import greedy
 from foci.decoding.limits import Limits
-from foci.decoding.sample import sample
-from foci.decoding.search import Hypothesis
-from foci.decoding.state import select
+from foci.decoding.sampling import sample
+from foci.decoding.search_state import Hypothesis
+from foci.decoding.selection import select
+from foci.decoding.start import SearchStart, start_from_source
 
-__all__ = ["Hypothesis", "Limits", "beam", "greedy", "sample", "select"]
+__all__ = ["Hypothesis", "Limits", "SearchStart", "beam", "greedy", "sample", "select", "start_from_source"]

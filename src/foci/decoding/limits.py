@@ -1,4 +1,4 @@
-"""What a produced sentence may look like, for every kind of search."""
+"""Limits of what a search may produce, for every kind of search."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from foci.errors import ConfigError
@@ -16,13 +16,13 @@ from foci.errors import ConfigError
 class Limits:
     """Lengths and tokens that a search allows.
 
-    Arguments:
-        max_length: at most so many steps; a hypothesis without EOS by then is not finished. Unless given, twice the
-            source's length and 20 more, for every source. A model with a ``max_length`` of its own stops there.
-        min_length: at least so many tokens come before EOS.
-        no_repeat_ngram: no sequence of so many tokens comes twice in a hypothesis; 0 sets no such limit.
+    Args:
+        max_length: the largest number of steps; a hypothesis without EOS by then is not finished. Unless given,
+            `SearchStart.max_steps`. The decoder's own limit is never exceeded.
+        min_length: the least number of tokens before EOS.
+        no_repeat_ngram: no n-gram of this size comes twice in a hypothesis; 0 sets no such limit.
         prefix: for each source, the tokens every hypothesis of it begins with; they count for its log-probability.
-        bos: the token that stands before the first.
+        bos: the token before the first.
         eos: the token that ends a hypothesis.
         banned: tokens that are never produced; padding and BOS unless given.
     """
@@ -48,18 +48,12 @@ class Limits:
         if any(self.eos in tokens for tokens in self.prefix or ()):
             raise ConfigError(f"Limits: a prefix holds EOS, token {self.eos}, expected tokens before the end only.")
 
-    def most_steps(self, source_valid: Bool[Tensor, "B S"], model_length: int | None = None) -> list[int]:
-        """Return how many steps each source may take; ``model_length`` is the longest target the model can write."""
-        counts: list[int] = source_valid.sum(dim=1).tolist()
-        steps = (2 * count + 20 if self.max_length is None else self.max_length for count in counts)
-        return [own if model_length is None else min(own, model_length) for own in steps]
-
     def apply(
         self, logs: Float[Tensor, "N V"], tokens: Int[Tensor, "N t"], sources: Sequence[int]
     ) -> Float[Tensor, "N V"]:
-        """Write −∞ over the log-probabilities of what may not follow ``tokens``.
+        """Write −∞ over the log-probabilities of the tokens that may not follow ``tokens``.
 
-        ``sources`` numbers the sources, whose hypotheses are equally many and stand together.
+        ``sources`` are the numbers of the sources, each with equally many hypotheses in neighbouring rows.
         """
         length = tokens.shape[1]
         forced = list(self._forced(logs, length, sources))
@@ -69,7 +63,7 @@ class Limits:
             logs[:, self.eos] = -torch.inf
         if self.no_repeat_ngram and length >= self.no_repeat_ngram:
             _ban_repeats(logs, tokens, self.no_repeat_ngram)
-        for rows, token, values in forced:  # a prefix may hold what is banned elsewhere
+        for rows, token, values in forced:  # a prefix may contain tokens that are banned
             logs[rows] = -torch.inf
             logs[rows, token] = values
         return logs

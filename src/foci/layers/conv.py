@@ -1,4 +1,4 @@
-"""Gated convolutions over time: half of what a convolution finds decides how much of the other half passes.
+"""Gated convolutions over time: one half of the channels gates the other half.
 
     [a; b] = W ∗ x + bias,   y = a ⊗ σ(b)
 
@@ -7,12 +7,13 @@ Paper: Convolutional Sequence to Sequence Learning (Gehring et al., 2017), secti
 Names: X = inputs, W = conv, v([A B]) = output, k = kernel_size
 Complexity: O(T · k · C · D); a step of decoding O(k · C · D), from a cache of the k − 1 inputs before it
 Differs: weights are normalised (Salimans, Kingma, 2016) as in the authors' program: each output's direction and length
-    are learned apart; `fold_weight_norm` puts them together again, for decoding.
+    are separate parameters; `fold_weight_norm` joins them again, for decoding.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -25,15 +26,21 @@ from torch.nn.utils.parametrizations import weight_norm
 from foci.errors import ConfigError, check_positive, check_shape
 from foci.layers.dropout import Dropout
 
+HALF_VARIANCE = math.sqrt(0.5)
+"""Scales the sum of two independent terms back to the variance of one."""
+
+LayerSizes = Sequence[tuple[int, int]]
+"""``(width, kernel size)`` of each layer."""
+
 
 class GatedConvolution(nn.Module):
-    """A convolution over time with a gated linear unit; as many outputs in time as inputs.
+    """A convolution over time with a gated linear unit, with as many outputs in time as inputs.
 
-    Arguments:
+    Args:
         input_dim: channels of the inputs.
         output_dim: channels of the output.
-        kernel_size: how many inputs an output sees; odd unless causal.
-        causal: see one's own input and those before it; otherwise as many on either side.
+        kernel_size: the number of inputs that an output sees; odd unless causal.
+        causal: see the same and the earlier inputs; otherwise as many on either side.
         dropout: share of the inputs dropped in training.
 
     Inputs that do not exist (before the first, after the last) are 0. Step by step, `step` takes the cache that the
@@ -64,11 +71,11 @@ class GatedConvolution(nn.Module):
         self.causal = causal
         self.dropout = Dropout(dropout)
         conv = nn.Conv1d(input_dim, 2 * output_dim, kernel_size)
-        # The gate halves a signal's deviation, so the weights start with twice the usual one.
+        # The gate halves the deviation of a signal, so the weights start with twice the usual one.
         self.conv = normalised(conv, 2.0 * math.sqrt((1.0 - dropout) / (input_dim * kernel_size)))
 
     def forward(self, inputs: Float[Tensor, "B T C"]) -> Float[Tensor, "B T D"]:
-        """All outputs at once."""
+        """Return all outputs at once."""
         check_shape("GatedConvolution", "inputs", inputs, "batch", "time", self.conv.in_channels)
         before = self.kernel_size - 1 if self.causal else self.kernel_size // 2
         after = self.kernel_size - 1 - before
@@ -78,15 +85,18 @@ class GatedConvolution(nn.Module):
         return F.glu(self.conv(padded).mT, dim=-1)
 
     def empty_cache(self, inputs: Float[Tensor, "N C"]) -> Float[Tensor, "N C W"]:
-        """What stands before the first input: ``kernel_size − 1`` zeros."""
+        """Return the cache before the first input: ``kernel_size − 1`` zeros."""
         return inputs.new_zeros(*inputs.shape, self.kernel_size - 1)
 
     def step(
         self, inputs: Float[Tensor, "N C"], cache: Float[Tensor, "N C W"]
     ) -> tuple[Float[Tensor, "N D"], Float[Tensor, "N C W"]]:
-        """The next output of a causal convolution, and the cache to go on with."""
+        """Return the next output of a causal convolution and the next cache."""
         if not self.causal:
-            raise ConfigError("GatedConvolution: it sees what comes later and cannot go step by step; use causal=True.")
+            raise ConfigError(
+                "GatedConvolution: causal is False, and outputs depend on later inputs, expected True for steps. "
+                "Build it with causal=True."
+            )
         rows = inputs.shape[0]
         check_shape("GatedConvolution", "cache", cache, rows, self.conv.in_channels, self.kernel_size - 1)
         window = torch.cat([cache, self.dropout(inputs).unsqueeze(-1)], dim=-1)
@@ -95,7 +105,7 @@ class GatedConvolution(nn.Module):
 
 
 def normalised(layer: nn.Module, deviation: float) -> Any:
-    """A linear layer or convolution with normalised weights that start normal with this deviation, biases at 0."""
+    """Return the layer with weight normalisation; weights start normal with this deviation, biases at 0."""
     nn.init.normal_(layer.weight, std=deviation)  # type: ignore[arg-type]
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
@@ -103,20 +113,26 @@ def normalised(layer: nn.Module, deviation: float) -> Any:
 
 
 def normalised_linear(input_dim: int, output_dim: int, *, dropout: float = 0.0) -> nn.Linear:
-    """A linear layer that keeps the variance of inputs of which ``dropout`` were dropped before it."""
+    """Return a linear layer that keeps the variance of inputs of which this share was dropped before it."""
     layer: nn.Linear = normalised(nn.Linear(input_dim, output_dim), math.sqrt((1.0 - dropout) / input_dim))
     return layer
 
 
+def layer_widths(layers: LayerSizes) -> list[tuple[int, int, int]]:
+    """Return ``(width before, width, kernel size)`` of each layer; the first one's input has its own width."""
+    before = [layers[0][0], *(width for width, _ in layers)]
+    return [(previous, width, kernel) for previous, (width, kernel) in zip(before, layers)]
+
+
 def fold_weight_norm(model: nn.Module) -> None:
-    """Turn normalised weights into plain ones, in place: the same results, faster decoding, other state_dict keys."""
+    """Turn normalised weights into plain ones, in place: same results, faster decoding, other state_dict keys."""
     for module in list(model.modules()):
         if parametrize.is_parametrized(module, "weight"):
             parametrize.remove_parametrizations(module, "weight", leave_parametrized=True)
 
 
 def scale_gradient(tensor: Float[Tensor, "..."], factor: float) -> Float[Tensor, "..."]:
-    """The same tensor, whose gradient is multiplied by ``factor`` on its way back.
+    """Return the same tensor, with its gradient multiplied by ``factor``.
 
     Example:
         >>> import torch

@@ -1,10 +1,10 @@
-"""Coverage: attention is told what it has read of every cell so far, and pays for reading it again.
+"""Coverage: the attention's keys include how much of each cell was read so far, and reading it again adds to the loss.
 
     c_t = Σ_{t' < t} α_t',   e_ti = vᵀ tanh(W h_i + V s_t + w_c c_ti),   loss_t = Σ_i min(α_ti, c_ti)
 
 Paper: Get To The Point: Summarization with Pointer-Generator Networks (See, Liu, Manning, 2017), eqs. 10-13
 Names: c_t = covered, w_c = vector, α_t = weights, h_i = key, s_t = query
-Complexity: O(S · A) a step
+Complexity: O(S · A) per step
 Differs: w_c c is added to the projected key of any score. With additive and concat that is the paper's equation; with a
     score by dot products q · k it adds c · (q · w_c).
 """
@@ -21,9 +21,9 @@ from foci.results import Weights
 
 
 class Coverage(nn.Module):
-    """Add to every prepared key how much of its cell was read; w_c starts at 0, as if there were no coverage.
+    """Adds to every prepared key how much of its cell was read; w_c starts at 0, which is no coverage.
 
-    Arguments:
+    Args:
         key_dim: size of the projected key.
 
     Example:
@@ -38,14 +38,14 @@ class Coverage(nn.Module):
         self.vector = nn.Parameter(torch.zeros(key_dim))
 
     def forward(self, memory: Memory, covered: Float[Tensor, "N S"]) -> Memory:
-        """The memory as the next query should see it: one row a hypothesis."""
+        """Return the memory for the next query, one row per hypothesis."""
         check_shape("Coverage", "covered", covered, *memory.key.shape[:2], fix="Repeat the memory for hypotheses.")
         key = memory.key + covered.unsqueeze(-1) * self.vector
-        return memory._replace(key=key, prepared=None)  # what was prepared belonged to the old keys
+        return memory._replace(key=key, prepared=None)  # it was computed from the old keys
 
 
 def coverage_loss(weights: Weights) -> Float[Tensor, "B T"]:
-    """``Σ_i min(α_ti, c_ti)`` of every step: how much of its attention went to what was already read.
+    """Return ``Σ_i min(α_ti, c_ti)`` of every step, the share of its attention that went to cells already read.
 
     Takes the handle of a whole pass, ``model(…).attentions["decoder.cross"]``; the caller leaves out padded steps.
 

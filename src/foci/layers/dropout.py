@@ -35,7 +35,7 @@ class Dropout(nn.Dropout):
     """
 
     def forward(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Drop some of x, in training."""
+        """Drop a share of x in training."""
         closed = round(self.p * _STEPS)
         if not self.training or not x.is_cpu or not 0 < closed < _STEPS or is_traced() or is_watched(x):
             dropped: Tensor = super().forward(x)

@@ -1,4 +1,4 @@
-"""The position-wise feed-forward network: every position goes through the same two layers, on its own.
+"""The position-wise feed-forward network: the same two layers for every position.
 
     FFN(x) = max(0, x W₁ + b₁) W₂ + b₂
 
@@ -23,11 +23,11 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.
 
 
 class FeedForward(nn.Module):
-    """Widen each position to ``hidden_dim``, bend, and bring it back.
+    """Two linear layers with an activation between them.
 
-    Arguments:
+    Args:
         model_dim: size of input and output.
-        hidden_dim: size in between.
+        hidden_dim: size between the layers.
         activation: "relu" or "gelu".
         dropout: share of the inner features dropped in training.
 
@@ -51,7 +51,7 @@ class FeedForward(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
-        """Each position on its own."""
+        """Return the output of each position."""
         check_shape("FeedForward", "x", x, "…", self.model_dim)
         output: Tensor = self.outer_layer(self.dropout(ACTIVATIONS[self.activation](self.inner_layer(x))))
         return output

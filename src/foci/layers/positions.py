@@ -1,4 +1,4 @@
-"""Positions added to embeddings: fixed sinusoids, or one learned vector a position.
+"""Positions added to embeddings: fixed sinusoids, or one learned vector per position.
 
     x_p + PE[p],   PE the sinusoids of the paper, or a table learned with the rest
 
@@ -33,7 +33,7 @@ class SinusoidalPositions(nn.Module):
         self.model_dim = model_dim
 
     def forward(self, embedded: Float[Tensor, "B L D"], start: int = 0) -> Float[Tensor, "B L D"]:
-        """The embeddings with their positions; ``start`` is how many came before (while decoding)."""
+        """Return the embeddings with their positions; ``start`` positions came before (while decoding)."""
         check_shape("SinusoidalPositions", "embedded", embedded, "batch", "position", self.model_dim)
         table = sinusoid(embedded.shape[1], self.model_dim, start=start, device=embedded.device, dtype=embedded.dtype)
         return embedded + table
@@ -42,19 +42,24 @@ class SinusoidalPositions(nn.Module):
 class LearnedPositions(nn.Module):
     """Add a learned vector for each of at most ``max_length`` positions.
 
+    Args:
+        max_length: the number of positions.
+        model_dim: size of the embeddings.
+        std: the deviation the vectors start with; 1 / sqrt(model_dim) unless given.
+
     Example:
         >>> import torch
         >>> LearnedPositions(7, 4)(torch.zeros(1, 2, 4)).shape
         torch.Size([1, 2, 4])
     """
 
-    def __init__(self, max_length: int, model_dim: int) -> None:
+    def __init__(self, max_length: int, model_dim: int, *, std: float | None = None) -> None:
         super().__init__()
         self.table = nn.Parameter(torch.empty(max_length, model_dim))
-        nn.init.normal_(self.table, std=model_dim**-0.5)
+        nn.init.normal_(self.table, std=model_dim**-0.5 if std is None else std)
 
     def forward(self, embedded: Float[Tensor, "B L D"], start: int = 0) -> Float[Tensor, "B L D"]:
-        """The embeddings with their positions; ``start`` is how many came before (while decoding)."""
+        """Return the embeddings with their positions; ``start`` positions came before (while decoding)."""
         check_shape("LearnedPositions", "embedded", embedded, "batch", "position", self.table.shape[1])
         end = start + embedded.shape[1]
         if end > self.table.shape[0]:

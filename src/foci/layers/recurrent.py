@@ -6,7 +6,7 @@ Paper: Long Short-Term Memory (Hochreiter, Schmidhuber, 1997); Learning Phrase R
     Encoder-Decoder for Statistical Machine Translation (Cho et al., 2014), eqs. 5-8; Bidirectional Recurrent Neural
     Networks (Schuster, Paliwal, 1997)
 Names: h_t = output, x_t = inputs
-Complexity: O(T · D · (D + input)) a layer and direction
+Complexity: O(T · D · (D + input)) per layer and direction
 Differs: the gates are those of torch.nn.LSTM (with a forget gate) and torch.nn.GRU (reset after the product).
 """
 
@@ -21,22 +21,22 @@ from foci.errors import ConfigError, check_positive, check_shape, check_valid, u
 
 CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
 
-_SHUT = 1e4
-"""Added to what a gate sums up, it leaves exactly 0 or 1 of its sigmoid, in every dtype."""
+_CLOSED = 1e4
+"""Added to the input of a gate's sigmoid, it makes the gate exactly 0 or 1 in every dtype."""
 
 State = tuple[Tensor, ...]
-"""``(hidden,)`` of a GRU, ``(hidden, cell)`` of an LSTM, each ``(N, layers, D)``: rows first, to be reordered."""
+"""``(hidden,)`` of a GRU, ``(hidden, cell)`` of an LSTM, each ``(N, layers, D)``, rows first for reordering."""
 
 
 class Recurrence(nn.Module):
     """A stack of LSTM or GRU layers whose state has its rows first.
 
-    Arguments:
+    Args:
         input_dim: size of the inputs.
         hidden_dim: size of the state, in each direction.
         cell: "lstm" or "gru".
-        num_layers: how many layers.
-        bidirectional: run both ways and put the two outputs end to end.
+        num_layers: number of layers.
+        bidirectional: run in both directions and concatenate the outputs.
         dropout: share of the outputs dropped between layers in training.
 
     `torch.compile` leaves torch's LSTM and GRU out of its graph unless ``torch._dynamo.config.allow_rnn`` is set.
@@ -68,13 +68,13 @@ class Recurrence(nn.Module):
             num_layers,
             batch_first=True,
             bidirectional=bidirectional,
-            dropout=dropout if num_layers > 1 else 0.0,  # torch warns of a dropout that has no place to be
+            dropout=dropout if num_layers > 1 else 0.0,  # torch warns of dropout with a single layer
         )
 
     def forward(
         self, inputs: Float[Tensor, "N T D"], state: State | None = None
     ) -> tuple[Float[Tensor, "N T E"], State]:
-        """The top layer's outputs, and the state after the last input."""
+        """Return the top layer's outputs and the state after the last input."""
         check_shape("Recurrence", "inputs", inputs, "row", "time", self.layers.input_size)
         if self._wants_full_precision(inputs):
             dtype = next(self.parameters()).dtype
@@ -92,20 +92,20 @@ class Recurrence(nn.Module):
     def read_padded(
         self, inputs: Float[Tensor, "N T D"], padding: Bool[Tensor, "N T"]
     ) -> tuple[Float[Tensor, "N T E"], State]:
-        """As `forward`, for rows that end in padding, which changes neither outputs before it nor the final state.
+        """Like `forward`, for rows that end in padding, which changes neither outputs before it nor the final state.
 
-        One more input tells the gates of a padded step to shut: what is in the state stays, and zero stays zero until
-        the backward direction comes to the last word. torch's packed sequences compute the same, and less of it; but on
-        a CPU every step of their backward pass touches the whole sequence, which is many times slower.
+        One more input closes the gates at a padded step, so that the state stays as it is; in the backward direction it
+        stays zero until the last word. torch's packed sequences compute the same with fewer steps, but on a CPU every
+        step of their backward pass reads the whole sequence, which is many times slower.
         """
         if self._wants_full_precision(inputs):
             with torch.autocast("cpu", enabled=False):
                 return self.read_padded(inputs.to(next(self.parameters()).dtype), padding)
-        inputs = inputs.masked_fill(padding.unsqueeze(-1), 0.0)  # whatever stands there, it must not reach the gates
+        inputs = inputs.masked_fill(padding.unsqueeze(-1), 0.0)  # NaN in padding must not reach the gates
         rows, flag = len(inputs), padding.unsqueeze(-1).to(inputs.dtype)
         state: list[Tensor] = []
         for layer in range(self.layers.num_layers):
-            weights = [self._with_gates_to_shut(*direction) for direction in self._weights(layer)]
+            weights = [self._with_closing_gates(*direction) for direction in self._weights(layer)]
             size = self.layers.hidden_size
             zeros = inputs.new_zeros(len(weights), rows, size)
             flat = [weight for direction in weights for weight in direction]
@@ -113,7 +113,7 @@ class Recurrence(nn.Module):
             how = (True, 1, 0.0, self.training, len(weights) > 1, True)  # biases, layers, dropout, …, batch first
             if self.is_lstm:
                 inputs, hidden, cell = torch.lstm(flagged, (zeros, zeros), flat, *how)
-                # The output gate is not shut: the state to go on with is the one at the last word.
+                # The output gate stays open: the final state is the one at the last word.
                 at_last = (~padding).sum(dim=1).clamp_min(1).sub(1).reshape(rows, 1, 1).expand(-1, -1, size)
                 forward = inputs[..., :size].gather(1, at_last).transpose(0, 1)
                 state.append(torch.stack([torch.cat([forward, hidden[1:]]), cell]))
@@ -126,36 +126,37 @@ class Recurrence(nn.Module):
 
     @property
     def is_lstm(self) -> bool:
-        """Whether there are cells beside the hidden states."""
+        """Whether the state has cells beside the hidden states."""
         return isinstance(self.layers, nn.LSTM)
 
     def _wants_full_precision(self, inputs: Tensor) -> bool:
-        """oneDNN has no LSTM in bfloat16 for most processors, and torch does not look before it asks for one."""
+        """Whether to leave autocast: oneDNN has no LSTM in bfloat16 for most processors, and torch does not check."""
         return self.is_lstm and inputs.device.type == "cpu" and torch.is_autocast_enabled("cpu")
 
     def _weights(self, layer: int) -> list[list[Tensor]]:
-        """Of each direction: input weights, state weights, and their biases."""
+        """Return input weights, state weights and their biases of each direction."""
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         ends = ["", "_reverse"] if self.layers.bidirectional else [""]
         return [[getattr(self.layers, f"{name}_l{layer}{end}") for name in names] for end in ends]
 
-    def _with_gates_to_shut(self, of_inputs: Tensor, *others: Tensor) -> list[Tensor]:
-        """One more column of input weights: it opens the gate that keeps the state and shuts the one that writes."""
+    def _with_closing_gates(self, of_inputs: Tensor, *others: Tensor) -> list[Tensor]:
+        """Add a column to the input weights that opens the gate that keeps the state and closes the one that writes."""
         size = self.layers.hidden_size
         signs = of_inputs.new_tensor([-1.0, 1.0, 0.0, 0.0] if self.is_lstm else [0.0, 1.0, 0.0])  # i f g o; r z n
-        return [torch.cat([of_inputs, (_SHUT * signs).repeat_interleave(size).unsqueeze(1)], dim=1), *others]
+        return [torch.cat([of_inputs, (_CLOSED * signs).repeat_interleave(size).unsqueeze(1)], dim=1), *others]
 
 
 class RecurrentEncoder(nn.Module):
-    """Read a source that is shorter than its tensor: what is not valid is skipped, wherever it stands.
+    """Encodes padded sequences: positions that are not valid are skipped, wherever they are.
 
-    Arguments:
+    Args:
         input_dim: size of the embeddings.
         output_dim: size of the annotations; both directions together.
         cell, num_layers, bidirectional, dropout: as in `Recurrence`.
 
-    Gives the annotations ``(B, S, output_dim)``, zero where not valid, and the final state ``(B, layers, output_dim)``
-    (the backward direction's final state is the one at the first word), zero for an empty source.
+    Returns the annotations ``(B, S, output_dim)``, zero where not valid, and the final state
+    ``(B, layers, output_dim)`` (the backward direction's final state is the one at the first word), zero for an empty
+    source.
 
     Example:
         >>> import torch
@@ -196,7 +197,7 @@ class RecurrentEncoder(nn.Module):
     def forward(
         self, embedded: Float[Tensor, "B S D"], valid: Bool[Tensor, "B S"]
     ) -> tuple[Float[Tensor, "B S E"], State]:
-        """Annotations and final state."""
+        """Return the annotations and the final state."""
         check_shape("RecurrentEncoder", "embedded", embedded, "batch", "position", self.input_dim)
         batch, size = embedded.shape[:2]
         check_valid("RecurrentEncoder", "valid", valid, batch, size, embedded.device)
@@ -210,37 +211,46 @@ class RecurrentEncoder(nn.Module):
         return annotations, tuple(self._join(part) for part in state)
 
     def _join(self, part: Tensor) -> Tensor:
-        """``(B, layers · directions, D)`` with the directions of a layer end to end."""
+        """Concatenate the directions of each layer of ``(B, layers · directions, D)``."""
         return part.reshape(part.shape[0], self.num_layers, self.output_dim)
 
 
 class Bridge(nn.Module):
-    """The encoder's final state made the decoder's first: ``tanh(W h)`` for hidden states, ``W c`` for LSTM cells.
+    """Maps a source's summary to a decoder's first state: ``tanh(W h)`` for hidden states, ``W c`` for LSTM cells.
 
-    Arguments:
-        encoder_dim: size of the encoder's state.
-        hidden_dim: size of the decoder's.
-        cell: "lstm" or "gru".
+    A summary without cells gives its hidden states in their place. Where the numbers of layers differ, every layer
+    starts from the summary's top layer.
+
+    Args:
+        source_dim: size of the summary.
+        hidden_dim: size of the decoder's state.
+        cell: the decoder's, "lstm" or "gru".
+        num_layers: the decoder's number of layers.
 
     Example:
         >>> import torch
-        >>> [part.shape for part in Bridge(3, 5, cell="gru")((torch.zeros(2, 1, 3),))]
-        [torch.Size([2, 1, 5])]
+        >>> [part.shape for part in Bridge(3, 5, cell="lstm", num_layers=2)((torch.zeros(2, 1, 3),))]
+        [torch.Size([2, 2, 5]), torch.Size([2, 2, 5])]
     """
 
-    def __init__(self, encoder_dim: int, hidden_dim: int, *, cell: str) -> None:
+    def __init__(self, source_dim: int, hidden_dim: int, *, cell: str, num_layers: int) -> None:
         super().__init__()
-        self.hidden = nn.Linear(encoder_dim, hidden_dim)
-        self.cell = nn.Linear(encoder_dim, hidden_dim) if cell == "lstm" else None
+        self.num_layers = num_layers
+        self.hidden = nn.Linear(source_dim, hidden_dim)
+        self.cell = nn.Linear(source_dim, hidden_dim) if cell == "lstm" else None
 
-    def forward(self, state: State) -> State:
-        """One layer of the network for all layers of the state."""
-        hidden = torch.tanh(self.hidden(state[0]))
-        return (hidden,) if self.cell is None else (hidden, self.cell(state[1]))
+    def forward(self, summary: State) -> State:
+        """Return the first state; the same weights serve all layers."""
+        parts = tuple(self._fit_layers(part) for part in summary)
+        hidden = torch.tanh(self.hidden(parts[0]))
+        return (hidden,) if self.cell is None else (hidden, self.cell(parts[-1]))
+
+    def _fit_layers(self, part: Tensor) -> Tensor:
+        return part if part.shape[1] == self.num_layers else part[:, -1:].expand(-1, self.num_layers, -1)
 
 
 class Maxout(nn.Module):
-    """The larger of two linear maps, unit by unit (Goodfellow et al., 2013).
+    """The unit-wise maximum of two linear maps (Goodfellow et al., 2013).
 
     Example:
         >>> import torch
@@ -253,7 +263,7 @@ class Maxout(nn.Module):
         self.layer = nn.Linear(input_dim, 2 * output_dim)
 
     def forward(self, inputs: Float[Tensor, "... D"]) -> Float[Tensor, "... E"]:
-        """``max(W x + b, W' x + b')``; units 2i and 2i + 1 compete."""
+        """Return ``max(W x + b, W' x + b')``; units 2i and 2i + 1 are compared."""
         units: Tensor = self.layer(inputs)
         return torch.maximum(units[..., ::2], units[..., 1::2])
 

@@ -1,1 +1,5 @@
-"""Whole networks, one a file, with the three calls of `foci.layers.seq2seq`."""
+"""Whole networks, one per file.
+
+`encoders` give `foci.layers.interfaces.Encoded`, `decoders` read it (or nothing, as language models),
+`encoder_decoder.EncoderDecoder` joins any of both. The interfaces stand in `foci.layers.interfaces`.
+"""

@@ -1,15 +1,15 @@
-"""The hierarchical attention network: words make sentences, sentences make the document, the document its class.
+"""The hierarchical attention network: classifies documents by attention over words and over sentences.
 
     h_it = [→GRU; ←GRU](E w_i1 … E w_iT)_t        s_i = Σ_t α_it h_it,  α_it = softmax_t(u_w · tanh(W_w h_it + b_w))
     h_i  = [→GRU; ←GRU](s_1 … s_N)_i              v   = Σ_i α_i h_i,    α_i  = softmax_i(u_s · tanh(W_s h_i + b_s))
     p    = softmax(W_c v + b_c)
 
 Paper: Hierarchical Attention Networks for Document Classification (Yang et al., 2016), eqs. 1-11
-Names: E = embedding, h_it = what word_encoder gives, W_w and b_w and u_w = word_pool,
-    h_i = what sentence_encoder gives, W_s and b_s and u_s = sentence_pool, α_it α_i = attentions["words"],
+Names: E = embedding, h_it = output of word_encoder, W_w and b_w and u_w = word_pool,
+    h_i = output of sentence_encoder, W_s and b_s and u_s = sentence_pool, α_it α_i = attentions["words"],
     α_i = attentions["sentences"], W_c and b_c = output
-Complexity: O(W · D²) for W words, in as many steps one after the other as the longest sentence has words, and then as
-    many as the longest document has sentences
+Complexity: O(W · D²) for W words; the number of sequential steps is the length of the longest sentence in words plus
+    that of the longest document in sentences
 Differs: torch's GRU resets after the product. Dropout, which the paper does not mention, is an option. In place of the
     hierarchy the document can be read as one sentence and pooled by attention, by its mean or by the last states.
 """
@@ -26,7 +26,8 @@ from foci.errors import ShapeError, check_ids, check_positive, unknown_name
 from foci.layers.dropout import Dropout
 from foci.layers.recurrent import RecurrentEncoder
 from foci.mechanisms.pool import AttentionPool
-from foci.results import Weights, exportable
+from foci.results import Weights
+from foci.tracing import exportable
 
 POOLINGS = ("hierarchical", "attention", "mean", "last")
 
@@ -39,7 +40,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 @exportable
 class Classified(NamedTuple):
-    """The scores of each class, and every attention of the pass by its name.
+    """The scores of each class, and the weights of every attention of the pass by name.
 
     ``attentions["words"] (B, S)`` is each word's share in its document, ``attentions["sentences"] (B, N)`` each
     sentence's, which is the sum of its words'. A document read as one sentence has words only; one that is pooled
@@ -51,15 +52,15 @@ class Classified(NamedTuple):
 
 
 class HierarchicalClassifier(nn.Module):
-    """A document's class, and which sentences and words decided it.
+    """Classifies documents; the attention weights say which sentences and words were read.
 
     Call it with ``words (B, S)``, the documents' word ids one after the other, and ``sentences (B, N)``, how many of
     them each sentence has: 0 where there is no sentence. Words after those of the last sentence are padding and
     change nothing; a document without a word has the scores of an all-zero vector.
 
-    Arguments:
-        vocabulary: how many word ids there are.
-        num_classes: how many classes.
+    Args:
+        vocabulary: number of word ids.
+        num_classes: number of classes.
         embedding_dim: size of the embeddings.
         hidden_dim: size of an encoded word and of an encoded sentence, both directions together.
         attention_dim: the size in which words and sentences are compared with the learned vectors; hidden_dim unless
@@ -120,14 +121,14 @@ class HierarchicalClassifier(nn.Module):
         self.output = nn.Linear(hidden_dim, num_classes)
 
     def forward(self, words: Int[Tensor, "B S"], sentences: Int[Tensor, "B N"]) -> Classified:
-        """Read every document of the batch once."""
+        """Classify a batch of documents."""
         owner = type(self).__name__
         check_ids(owner, "words", words, "batch", "word")
         check_ids(owner, "sentences", sentences, words.shape[0], "sentence")
         counts = sentences.sum(dim=1)
         if sentences.numel() and (int(sentences.min()) < 0 or int(counts.max()) > words.shape[1]):
             raise ShapeError(
-                f"{owner}: sentences has sizes from {int(sentences.min())} on and up to {int(counts.max())} words a "
+                f"{owner}: sentences has sizes from {int(sentences.min())} on and up to {int(counts.max())} words per "
                 f"document, expected sizes from 0 on that sum to at most {words.shape[1]}, the width of words."
             )
         if self.sentence_encoder is None or self.sentence_pool is None or self.word_pool is None:
@@ -152,7 +153,7 @@ class HierarchicalClassifier(nn.Module):
     ) -> tuple[Tensor, dict[str, Weights]]:
         batch, size = words.shape
         exists = sentences > 0
-        lengths = sentences[exists]  # of the M sentences there are in the batch
+        lengths = sentences[exists]  # of the M sentences of the batch
         first = sentences.cumsum(dim=1) - sentences + size * torch.arange(batch, device=words.device).unsqueeze(1)
         column = torch.arange(int(lengths.max()) if lengths.numel() else 0, device=words.device)
         valid = column < lengths.unsqueeze(1)

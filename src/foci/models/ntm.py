@@ -1,4 +1,4 @@
-"""The Neural Turing Machine: a controller that computes, and a memory beside it that it writes and reads by attention.
+"""The Neural Turing Machine: a controller network with a memory that it writes and reads by attention.
 
     h_t = controller([x_t; r_{t−1}], h_{t−1})         LSTM, or feed-forward: h_t = tanh(W [x_t; r_{t−1}])
     w_t, M_t, r_t = memory(h_t, w_{t−1}, M_{t−1})      see `foci.mechanisms.memory.ntm`
@@ -6,12 +6,12 @@
 
 Paper: Neural Turing Machines (Graves, Wayne, Danihelka, 2014), section 3 (eqs. 2-9) and section 4.6
 Names: x = inputs, r = reads, h = hidden, w = read_weights and write_weights, M = memory, y = logits
-Complexity: O(T (hidden_dim² + N (slot_dim + shift_width) heads)) time; training keeps O(T N slot_dim) numbers a row
+Complexity: O(T (hidden_dim² + N (slot_dim + shift_width) heads)) time; training keeps O(T N slot_dim) numbers per row
 Differs: the paper leaves the feed-forward controller's function open (tanh here), and whether the output sees h_t,
     r_t or both (both here). The LSTM is torch's, of one layer, and starts from zeros; what the heads read before the
     first step is slot 0. Logits come out; the paper's sigmoid belongs to the loss. The paper cuts every number of the
-    gradient to ±10, which is left to the training. But over some hundred steps it can grow past what a float holds, so
-    what a step hands back to the one before it is cut here, at ±10⁴.
+    gradient to ±10, which is left to the training. Over some hundred steps it can overflow, so the gradient that a step
+    passes back to the one before it is cut here, at ±10⁴.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from torch import Tensor, nn
 from foci.errors import ShapeError, check_positive, check_shape, unknown_name
 from foci.layers.recurrent import Recurrence, State
 from foci.mechanisms.memory.ntm import InitialMemory, MemoryState, NeuralTuringMemory
-from foci.results import Weights, exportable
+from foci.results import Weights
+from foci.tracing import exportable
 
 Controller = Literal["lstm", "feed_forward"]
 
 PRESETS: dict[str, dict[str, Any]] = {
     "base": {},
-    # The tight bound: with 10⁴, a gradient that exploded undid at 56,000 sequences what it had learned (copy).
+    # The tight bound: with 10⁴, the gradient exploded at 56,000 sequences of `copy` and the loss rose again.
     "feed_forward": {"controller": "feed_forward", "gradient_bound": 10.0},
     "many_heads": {"num_read_heads": 4, "num_write_heads": 4},
     "feed_forward_many_heads": {
@@ -50,17 +51,23 @@ BASELINE_PRESETS: dict[str, dict[str, Any]] = {
 
 @exportable
 class MachineState(NamedTuple):
-    """Between two steps: the memory and its heads, and the LSTM's ``(hidden, cell)``, each ``(B, D)``.
+    """The state between two steps: the memory with its heads, and the LSTM's ``(hidden, cell)``, each ``(B, D)``.
 
-    A feed-forward controller keeps nothing: its ``controller`` is empty.
+    A feed-forward controller has no state: its ``controller`` is empty.
     """
 
     memory: MemoryState
     controller: tuple[Tensor, ...]
 
 
-class Recalled(NamedTuple):
-    """Logits ``(B, T, output_dim)``, by name where the heads were ``(B, heads, T, N)``, and the state to go on from."""
+class NTMOutput(NamedTuple):
+    """The result of a pass.
+
+    Attributes:
+        logits: ``(B, T, output_dim)``.
+        attentions: the weights of the heads by name, ``(B, heads, T, N)``.
+        state: the state after the last step.
+    """
 
     logits: Tensor
     attentions: dict[str, Weights]
@@ -68,20 +75,20 @@ class Recalled(NamedTuple):
 
 
 class NeuralTuringMachine(nn.Module):
-    """A sequence in, a sequence out, and a memory between: ``(B, T, input_dim)`` to logits ``(B, T, output_dim)``.
+    """Maps a sequence ``(B, T, input_dim)`` to logits ``(B, T, output_dim)`` with an external memory.
 
     ``attentions`` has "read" ``(B, num_read_heads, T, num_slots)`` and "write". The state that is returned can be
     passed in again: a sequence in two parts gives what it gives in one.
 
-    Arguments:
+    Args:
         input_dim: size of the inputs.
         output_dim: size of the outputs.
         hidden_dim: size of the controller.
-        controller: "lstm" or "feed_forward", which has no memory but the memory.
+        controller: "lstm" or "feed_forward", which keeps no state of its own.
         num_slots, slot_dim, num_read_heads, num_write_heads, shift_width, initial_memory: as in
             `foci.mechanisms.memory.NeuralTuringMemory`.
-        gradient_bound: the largest number in the gradient that a step hands back to the one before it, in training
-            mode; None leaves it as it is. A low one hinders learning: numbers up to 1,600 were seen (docs/memory.md).
+        gradient_bound: the largest number in the gradient that a step passes back to the one before it, in training
+            mode; None leaves it as it is. A low bound slows training: up to 1,600 was measured (docs/memory.md).
 
     `torch.compile` unrolls the steps: one graph for each length.
 
@@ -129,8 +136,8 @@ class NeuralTuringMachine(nn.Module):
         self.controller = (nn.LSTMCell if controller == "lstm" else nn.Linear)(input_dim + reads_dim, hidden_dim)
         self.output = nn.Linear(hidden_dim + reads_dim, output_dim)
 
-    def forward(self, inputs: Float[Tensor, "B T I"], state: MachineState | None = None) -> Recalled:
-        """All steps; without a ``state`` from the beginning."""
+    def forward(self, inputs: Float[Tensor, "B T I"], state: MachineState | None = None) -> NTMOutput:
+        """Run all steps, from ``initial_state`` unless a ``state`` is given."""
         check_shape(type(self).__name__, "inputs", inputs, "batch", "time", self.input_dim)
         state = self.initial_state(inputs.shape[0]) if state is None else self._checked(state, inputs.shape[0])
         memory, kept = state
@@ -151,10 +158,10 @@ class NeuralTuringMachine(nn.Module):
         }
         # The output layer sees all steps in one product.
         together = torch.stack(seen, dim=1) if seen else inputs.new_zeros(len(inputs), 0, self.output.in_features)
-        return Recalled(self.output(together), attentions, MachineState(memory, kept))
+        return NTMOutput(self.output(together), attentions, MachineState(memory, kept))
 
     def initial_state(self, batch_size: int) -> MachineState:
-        """The state before the first step."""
+        """Return the state before the first step."""
         zeros = self.output.weight.new_zeros(batch_size, self.hidden_dim)
         kept = (zeros, zeros) if isinstance(self.controller, nn.LSTMCell) else ()
         return MachineState(self.memory.initial_state(batch_size), kept)
@@ -181,7 +188,7 @@ class NeuralTuringMachine(nn.Module):
 
 
 class _Bounded(torch.autograd.Function):
-    """The same tensors; on the way back every number of their gradients is cut to ± ``bound``. NaN stays to be seen."""
+    """Returns the same tensors; every number of their gradients is cut to ± ``bound``, and NaN stays NaN."""
 
     generate_vmap_rule = True
 
@@ -200,13 +207,13 @@ class _Bounded(torch.autograd.Function):
 
 
 class RecurrentBaseline(nn.Module):
-    """A plain LSTM called as `NeuralTuringMachine` is: what it remembers it keeps in its own state.
+    """A plain LSTM with the interface of `NeuralTuringMachine`.
 
-    Arguments:
+    Args:
         input_dim: size of the inputs.
         output_dim: size of the outputs.
         hidden_dim: size of each layer.
-        num_layers: how many layers; the paper's have three.
+        num_layers: number of layers; the paper's baselines have three.
 
     Example:
         >>> import torch
@@ -222,22 +229,22 @@ class RecurrentBaseline(nn.Module):
         self.recurrence = Recurrence(input_dim, hidden_dim, num_layers=num_layers)
         self.output = nn.Linear(hidden_dim, output_dim)
 
-    def forward(self, inputs: Float[Tensor, "B T I"], state: State | None = None) -> Recalled:
-        """All steps; without a ``state`` from the beginning."""
+    def forward(self, inputs: Float[Tensor, "B T I"], state: State | None = None) -> NTMOutput:
+        """Run all steps, from ``initial_state`` unless a ``state`` is given."""
         check_shape(type(self).__name__, "inputs", inputs, "batch", "time", self.input_dim)
         state = self.initial_state(inputs.shape[0]) if state is None else state
         if 0 in inputs.shape[:2]:  # torch's LSTM refuses a sequence without steps
-            return Recalled(inputs.new_zeros(*inputs.shape[:2], self.output_dim), {}, state)
+            return NTMOutput(inputs.new_zeros(*inputs.shape[:2], self.output_dim), {}, state)
         hidden, state = self.recurrence(inputs, state)
-        return Recalled(self.output(hidden), {}, state)
+        return NTMOutput(self.output(hidden), {}, state)
 
     def initial_state(self, batch_size: int) -> State:
-        """The state before the first step: zeros ``(B, layers, D)``."""
+        """Return the state before the first step: zeros ``(B, layers, D)``."""
         layers = self.recurrence.layers
         zeros = self.output.weight.new_zeros(batch_size, layers.num_layers, layers.hidden_size)
         return zeros, zeros
 
 
 def _over_time(weights: list[Tensor], like: Tensor) -> Tensor:
-    """``(B, heads, T, N)`` of T times ``(B, heads, N)``."""
+    """Stack T weights ``(B, heads, N)`` to ``(B, heads, T, N)``."""
     return torch.stack(weights, dim=2) if weights else like.unsqueeze(2)[:, :, :0]

@@ -303,7 +303,7 @@ class Memorise(Task):
         like = next(model.parameters())
         for record in records:
             episodes = self.problem.held_out(1, length=record["length"], seed=options.seed)
-            result: ntm.Recalled = model(episodes.inputs.to(like))
+            result: ntm.NTMOutput = model(episodes.inputs.to(like))
             logits = result.logits.cpu()
             wrong, of = int(wrong_bits(logits, episodes)), int(episodes.scored.sum()) * self.problem.output_dim
             cost = float(cost_bits(logits, episodes))
@@ -314,7 +314,7 @@ class Memorise(Task):
             progress(1)
         return found
 
-    def _trace(self, result: ntm.Recalled, length: int, text: str) -> Trace:
+    def _trace(self, result: ntm.NTMOutput, length: int, text: str) -> Trace:
         if not result.attentions:
             raise ConfigError(f"a model of kind {self.config.model.kind!r} attends to nothing, so it has no trace.")
         _, _, steps, slots = result.attentions["read"].shape

@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from foci.data import BOS, EOS, PAD, Pair, PairExamples, Sequences, StreamBatches, TokenBatches, Tokeniser, open_corpus
 from foci.data.batch import Batch
 from foci.data.text import Corpus, check, read_pairs
-from foci.decoding import Hypothesis, Limits, beam, greedy, sample
+from foci.decoding import Hypothesis, Limits, beam, greedy, sample, start_from_source
 from foci.errors import ConfigError, DataError
-from foci.layers.next_token import Wanted
-from foci.layers.quantise import quantise
-from foci.layers.seq2seq import Learned, Predicted, Seq2Seq
+from foci.layers.incremental.quantised_linear import quantise
+from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
 from foci.metrics import overlap
 from foci.models import seq2seq_conv, seq2seq_rnn, transformer
+from foci.models.encoder_decoder import EncoderDecoder
 from foci.printable import printable
 from foci.tasks.config import FilePath, ModelChoice
 from foci.tasks.task import (
@@ -365,8 +365,8 @@ class Translate(Task):
 
     def loss(self, model: nn.Module, batch: Batch) -> Loss:
         """Return the label-smoothed cross-entropy, summed over the target tokens."""
-        wanted = Wanted(batch.target[:, 1:], self.config.label_smoothing, PAD)
-        learned: Learned = model(batch.source, batch.source_valid, batch.target[:, :-1], wanted)
+        wanted = Targets(batch.target[:, 1:], self.config.label_smoothing, PAD)
+        learned: TokenLoss = model(batch.source, batch.source_valid, batch.target[:, :-1], wanted)
         known = batch.target_valid[:, 1:]
         return Loss(learned.loss + _attention_loss(learned, known), known.sum())
 
@@ -376,7 +376,7 @@ class Translate(Task):
         device = next(model.parameters()).device
         for batch in held_out.epoch(0):
             source, source_valid, target, target_valid = (tensor.to(device) for tensor in batch)
-            learned: Learned = model(source, source_valid, target[:, :-1], Wanted(target[:, 1:], padding=PAD))
+            learned: TokenLoss = model(source, source_valid, target[:, :-1], Targets(target[:, 1:], padding=PAD))
             total += float(learned.loss)
             count += int(target_valid[:, 1:].sum())
         loss = total / max(count, 1)
@@ -510,7 +510,7 @@ def _check_data(data: DataConfig) -> None:
         )
 
 
-def _attention_loss(learned: Learned, known: Tensor) -> Tensor | float:
+def _attention_loss(learned: TokenLoss, known: Tensor) -> Tensor | float:
     """The REINFORCE term of attention that samples: choices become likelier where the words were predicted well."""
     sampled = [weights for weights in learned.attentions.values() if weights.log_prob is not None]
     if not sampled:
@@ -524,7 +524,7 @@ def _search(
     model: nn.Module, source: Tensor, valid: Tensor, options: SearchOptions, prefix: list[int] | None
 ) -> list[list[Hypothesis]]:
     """The hypotheses of each source, best first."""
-    decoder = cast("Seq2Seq", model)
+    decoder = cast("EncoderDecoder", model)
     limits = Limits(
         max_length=options.max_length,
         min_length=options.min_length,
@@ -534,11 +534,11 @@ def _search(
         eos=EOS,
         banned=(PAD, BOS),
     )
+    start = start_from_source(decoder, source, valid)
     if options.temperature is not None:
         return sample(
             decoder,
-            source,
-            valid,
+            start,
             samples=options.n_best,
             temperature=options.temperature,
             top_k=options.top_k,
@@ -547,11 +547,10 @@ def _search(
             limits=limits,
         )
     if options.beam == 1:
-        return greedy(decoder, source, valid, limits=limits)
+        return greedy(decoder, start, limits=limits)
     return beam(
         decoder,
-        source,
-        valid,
+        start,
         size=options.beam,
         n_best=options.n_best,
         length_penalty=options.length_penalty,
@@ -582,7 +581,7 @@ def _trace(model: nn.Module, assets: Tokenisers, row: list[int], hypothesis: Hyp
     source, valid = _padded(model, [row], len(assets.source))
     produced = [*hypothesis.tokens, EOS] if hypothesis.finished else hypothesis.tokens
     target = torch.tensor([[BOS, *produced[:-1]]] if produced else [[]], dtype=torch.long, device=source.device)
-    predicted: Predicted = model(source, valid, target)
+    predicted: TokenLogits = model(source, valid, target)
     # The decoder reads its own input, which is one token behind what it produces.
     read = ["<bos>", *assets.target.labels(produced[:-1])] if produced else []
     cells = {

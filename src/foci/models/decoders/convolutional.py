@@ -1,0 +1,227 @@
+"""The decoder of ConvS2S: causal gated convolutions, with attention to the source in every layer, or without a source.
+
+    h⁰_i = g_i = w_i + p_i,   v_i = GLU(W ∗ h^{l−1})_i,   c_i = attention(v_i, g_i; keys, values)
+    h^l_i = ((v_i + c_i) · sqrt(0.5) + h^{l−1}_i) · sqrt(0.5),   p(y_{i+1}) = softmax(W_o h^L_i + b_o)
+    without a source   h^l_i = (v_i + h^{l−1}_i) · sqrt(0.5)
+
+Paper: Convolutional Sequence to Sequence Learning (Gehring et al., 2017), section 3, eqs. 1-2; without a source:
+    Language Modeling with Gated Convolutional Networks (Dauphin et al., 2017), section 3
+Names: w = embedding, p = positions, g = embedded, v([A B]) = GatedConvolution, k = kernel size, d = width,
+    f = embedding_dim, c_i = context
+Complexity: O(T · (k · d² + S · f)) per layer, all positions at once; O(k · d² + S · f) per layer and decoding step
+Differs: as in `foci.models.seq2seq_conv`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from foci.errors import ConfigError, ShapeError, check_ids
+from foci.layers.conv import (
+    HALF_VARIANCE,
+    GatedConvolution,
+    LayerSizes,
+    layer_widths,
+    normalised,
+    normalised_linear,
+)
+from foci.layers.dropout import Dropout
+from foci.layers.embedding import normal_table
+from foci.layers.incremental.hypotheses import as_queries, as_rows
+from foci.layers.interfaces import DecoderStep, Encoded, check_encoded, source_mask
+from foci.layers.positions import LearnedPositions
+from foci.layers.token_loss import Targets, TokenLogits, TokenLoss, logits_or_loss
+from foci.mechanisms.attention import Memory
+from foci.mechanisms.heads import MultiStepAttention
+from foci.results import Attended, Weights
+from foci.tracing import exportable
+
+
+@exportable
+class ConvolutionalState(NamedTuple):
+    """What each hypothesis carries from step to step, N rows.
+
+    Attributes:
+        position: the number of tokens so far, ``(N,)``.
+        caches: the last inputs of each layer, ``(N, C, kernel size − 1)``.
+    """
+
+    position: Tensor
+    caches: tuple[Tensor, ...]
+
+
+class ConvolutionalDecoder(nn.Module):
+    """Causal gated convolutions: computes all positions at once in training, and decodes from small caches.
+
+    Args:
+        vocabulary: number of target tokens.
+        source_dim: size of the source's cells, which must be ``embedding_dim``; None for a language model.
+        embedding_dim: size of the embeddings, and of what attention compares and reads.
+        layers: ``(width, kernel size)`` of each layer; any kernel size.
+        max_length: the longest target.
+        dropout: on embeddings, on the inputs of convolutions, and before the output layer.
+        tie_output: use the embedding table also as the matrix before the softmax.
+        padding: the id whose embedding stays 0.
+
+    Example:
+        >>> import torch
+        >>> decoder = ConvolutionalDecoder(13, embedding_dim=3, layers=[(5, 3)] * 2)
+        >>> decoder(None, torch.ones(2, 7, dtype=torch.long)).logits.shape
+        torch.Size([2, 7, 13])
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        *,
+        source_dim: int | None = None,
+        embedding_dim: int = 256,
+        layers: LayerSizes = ((256, 3),) * 3,
+        max_length: int = 1024,
+        dropout: float = 0.0,
+        tie_output: bool = False,
+        padding: int = 0,
+    ) -> None:
+        super().__init__()
+        if not layers:
+            raise ConfigError("ConvolutionalDecoder: layers is empty, expected one (width, kernel size) at least.")
+        if source_dim not in (None, embedding_dim):
+            raise ConfigError(
+                f"ConvolutionalDecoder: source_dim is {source_dim} and embedding_dim is {embedding_dim}, expected the "
+                f"same: its attention adds embeddings to queries of the source. Build it with "
+                f"embedding_dim={source_dim}, or the encoder with {embedding_dim}."
+            )
+        self.source_dim = source_dim
+        self.max_length = max_length
+        self.embedding = normal_table(vocabulary, embedding_dim, std=0.1, padding=padding)
+        self.positions = LearnedPositions(max_length, embedding_dim, std=0.1)
+        self.dropout = Dropout(dropout)
+        self.input = normalised_linear(embedding_dim, layers[0][0], dropout=dropout)
+        self.layers = nn.ModuleList(
+            ConvolutionalDecoderLayer(before, width, kernel, source_dim, dropout=dropout)
+            for before, width, kernel in layer_widths(layers)
+        )
+        self.features = normalised_linear(layers[-1][0], embedding_dim)
+        if tie_output:
+            self.output = nn.Linear(embedding_dim, vocabulary)
+            self.output.weight = self.embedding.weight
+            nn.init.zeros_(self.output.bias)
+        else:
+            self.output = normalised_linear(embedding_dim, vocabulary, dropout=dropout)
+
+    @property
+    def _layers(self) -> Sequence[ConvolutionalDecoderLayer]:
+        return cast("Sequence[ConvolutionalDecoderLayer]", self.layers)
+
+    def forward(
+        self, encoded: Encoded | None, target: Int[Tensor, "B T"], targets: Targets | None = None
+    ) -> TokenLogits | TokenLoss:
+        """Teacher forcing: ``logits[:, t]`` predict ``target[:, t + 1]``; the loss with ``targets``."""
+        check_ids("ConvolutionalDecoder", "target", target, "batch" if encoded is None else len(encoded.values), "time")
+        memory = self._memory(encoded)
+        embedded = self.dropout(self.positions(self.embedding(target)))
+        hidden = self.input(embedded)
+        attentions: dict[str, Weights] = {}
+        for number, layer in enumerate(self._layers):
+            hidden, weights = layer(hidden, embedded, memory)
+            if weights is not None:
+                attentions[f"decoder.{number}.cross"] = weights
+        return logits_or_loss(self.dropout(self.features(hidden)), self.output, attentions, targets)
+
+    def start(self, encoded: Encoded | None, rows: int = 1) -> tuple[Memory | None, ConvolutionalState]:
+        """Return the memory, None without a source, and the empty caches.
+
+        Args:
+            encoded: the sources; None in a language model.
+            rows: the number of hypotheses to start without a source.
+        """
+        memory = self._memory(encoded)
+        like = self.embedding.weight if encoded is None else encoded.values
+        rows = rows if encoded is None else encoded.values.shape[0]
+        position = torch.zeros(rows, dtype=torch.long, device=like.device)
+        return memory, ConvolutionalState(position, tuple(layer.empty_cache(like, rows) for layer in self._layers))
+
+    def step(self, token: Int[Tensor, " N"], memory: Memory | None, state: ConvolutionalState) -> DecoderStep:
+        """Return the scores of what follows ``token`` in each of N hypotheses."""
+        check_ids("ConvolutionalDecoder", "token", token, state.position.shape[0])
+        embedded = self.dropout(self.embedding(token) + self._positions_at(state.position))
+        hidden, caches = self.input(embedded), []
+        weights: Weights | None = None
+        for layer, cache in zip(self._layers, state.caches):
+            hidden, weights, cache = layer.step(hidden, embedded, memory, cache)
+            caches.append(cache)
+        logits = self.output(self.dropout(self.features(hidden)))
+        return DecoderStep(logits, ConvolutionalState(state.position + 1, tuple(caches)), weights)
+
+    def _memory(self, encoded: Encoded | None) -> Memory | None:
+        check_encoded("ConvolutionalDecoder", encoded, self.source_dim)
+        if encoded is None:
+            return None
+        key = encoded.values if encoded.keys is None else encoded.keys
+        return Memory(key, encoded.values, source_mask(encoded.valid))
+
+    def _positions_at(self, position: Tensor) -> Tensor:
+        table = self.positions.table
+        if not torch.compiler.is_compiling() and position.numel() and int(position.max()) >= table.shape[0]:
+            raise ShapeError(
+                f"ConvolutionalDecoder: the target reaches position {table.shape[0] + 1}, expected at most "
+                f"{table.shape[0]}. Build it with a larger max_length, or decode with a smaller maximum length."
+            )
+        return table[position]
+
+
+class ConvolutionalDecoderLayer(nn.Module):
+    """A causal gated convolution, its attention to the source if there is one, and its residual."""
+
+    def __init__(
+        self, input_dim: int, output_dim: int, kernel_size: int, source_dim: int | None, *, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.conv = GatedConvolution(input_dim, output_dim, kernel_size, causal=True, dropout=dropout)
+        self.attention: MultiStepAttention | None = None
+        self.context: nn.Linear | None = None
+        if source_dim is not None:
+            self.attention = MultiStepAttention(output_dim, source_dim, scale_by_length=True)
+            self.attention.layer = normalised(self.attention.layer, output_dim**-0.5)
+            self.context = normalised_linear(source_dim, output_dim)
+        self.residual = nn.Identity() if input_dim == output_dim else normalised_linear(input_dim, output_dim)
+
+    def forward(
+        self, inputs: Float[Tensor, "B T C"], embedded: Float[Tensor, "B T E"], memory: Memory | None
+    ) -> tuple[Float[Tensor, "B T D"], Weights | None]:
+        """Compute all positions at once; return them and the attention weights."""
+        found = self.conv(inputs)
+        if self.attention is None or memory is None:
+            return self._join(inputs, found, None), None
+        read: Attended = self.attention.read(found, memory, target=embedded)
+        return self._join(inputs, found, read.output), read.weights
+
+    def empty_cache(self, like: Float[Tensor, "..."], rows: int) -> Float[Tensor, "B C W"]:
+        """Return the convolution's cache before the first step, on the device and in the dtype of ``like``."""
+        return self.conv.empty_cache(like.new_zeros(rows, self.conv.conv.in_channels))
+
+    def step(
+        self,
+        inputs: Float[Tensor, "N C"],
+        embedded: Float[Tensor, "N E"],
+        memory: Memory | None,
+        cache: Float[Tensor, "N C W"],
+    ) -> tuple[Float[Tensor, "N D"], Weights | None, Float[Tensor, "N C W"]]:
+        """Compute one position of every hypothesis."""
+        found, cache = self.conv.step(inputs, cache)
+        if self.attention is None or memory is None:
+            return self._join(inputs, found, None), None, cache
+        queries, target = (as_queries("ConvolutionalDecoder", rows, memory.key.shape[0]) for rows in (found, embedded))
+        read: Attended = self.attention.read(queries, memory, target=target)
+        return self._join(inputs, found, read.output.flatten(0, 1)), as_rows(read.weights), cache
+
+    def _join(self, inputs: Tensor, found: Tensor, context: Tensor | None) -> Tensor:
+        if self.context is not None and context is not None:
+            found = (found + self.context(context)) * HALF_VARIANCE
+        output: Tensor = (found + self.residual(inputs)) * HALF_VARIANCE
+        return output

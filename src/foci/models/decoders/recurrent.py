@@ -1,0 +1,393 @@
+"""The recurrent decoder, in four kinds that differ in how the source reaches the target.
+
+    sutskever   s_t = f(y_{t−1}, s_{t−1}),   p(y_t) = softmax(W s_t);   without a source: a language model
+    cho         s_t = f([y_{t−1}; c], s_{t−1}),   c = tanh(V h_S),
+                p(y_t) = softmax(W maxout[s_t; y_{t−1}; c])
+    bahdanau    c_t = attention(s_{t−1}, h),   s_t = f([y_{t−1}; c_t], s_{t−1}),
+                p(y_t) = softmax(W maxout[s_t; y_{t−1}; c_t])
+    luong       s_t = f([y_{t−1}; h̃_{t−1}], s_{t−1}),   c_t = attention(s_t, h),
+                h̃_t = tanh(W_c [c_t; s_t]),   p(y_t) = softmax(W h̃_t)
+
+Paper: Sequence to Sequence Learning with Neural Networks (Sutskever, Vinyals, Le, 2014), eq. 1; Learning Phrase
+    Representations using RNN Encoder-Decoder for Statistical Machine Translation (Cho et al., 2014), section 2.2 and
+    appendix A; Neural Machine Translation by Jointly Learning to Align and Translate (Bahdanau, Cho, Bengio, 2015),
+    eqs. 4-7 and appendix A.2; Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning,
+    2015), eqs. 5-6 and section 3.3
+Names: h = encoded.values (the memory), h_S = encoded.summary, s_t = hidden, y_{t-1} = token, c = summary,
+    c_t = context, h̃_t = readout and feed
+Complexity: O(T) recurrent steps of O(D²), plus the attention's T reads; without input feeding all steps are one call
+Differs: The summary h_S: Sutskever's LSTM starts from the encoder's final states and does not see them again; Cho's GRU
+    starts from it and sees it at every step, in its gates and in its output. Both hold here for either cell. Of a
+    source without a summary, the mean of its values takes its place, as in Xu et al. (2015). The first state goes
+    through a layer unless it is copied (Bahdanau takes the backward direction's alone). Bahdanau's output layer sees
+    s_t (his appendix writes s_{t−1} there, his eq. 4 s_t). LSTM and GRU are torch's. Luong's h̃ is fed without dropout.
+    Embeddings start uniform within ±0.1, as Luong's.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from foci.errors import ConfigError, ShapeError, check_ids, check_positive, unknown_name
+from foci.layers.coverage import Coverage
+from foci.layers.dropout import Dropout
+from foci.layers.embedding import uniform_table
+from foci.layers.incremental.hypotheses import as_queries, as_rows, hypotheses_each, stack_steps
+from foci.layers.interfaces import DecoderStep, Encoded, check_encoded, source_mask
+from foci.layers.recurrent import Bridge, Maxout, Recurrence, State
+from foci.layers.token_loss import Targets, TokenLogits, TokenLoss, logits_or_loss
+from foci.mechanisms.attention import Attention, Memory
+from foci.mechanisms.focus import LocalM, MedianWindow, SlidingWindow
+from foci.mechanisms.heads import MultiHeadAttention
+from foci.mechanisms.heads.multi_head import ProjectedMemory
+from foci.mechanisms.scores import LocationAware
+from foci.results import Weights
+from foci.tracing import exportable
+
+KINDS = ("sutskever", "cho", "bahdanau", "luong")
+HEAD_SCORES = ("scaled_dot", "dot", "cosine")
+"""The scores of multi-head attention."""
+
+
+@exportable
+class RecurrentMemory(NamedTuple):
+    """What the steps read of their sources, B rows.
+
+    Attributes:
+        cells: the source as attention reads it; None without attention.
+        summary: Cho's c, ``(B, E)``; None for the other kinds.
+    """
+
+    cells: Memory | ProjectedMemory | None
+    summary: Tensor | None
+
+
+@exportable
+class RecurrentState(NamedTuple):
+    """What each hypothesis carries from step to step, N rows.
+
+    Attributes:
+        recurrent: the state of the recurrent layers.
+        reading: the attention's state.
+        feed: Luong's h̃, ``(N, R)``.
+        covered: the sum of the weights so far over every cell of the source, ``(N, S)``.
+    """
+
+    recurrent: State
+    reading: Tensor | None
+    feed: Tensor | None
+    covered: Tensor | None
+
+
+class RecurrentDecoder(nn.Module):
+    """An LSTM or GRU that predicts a target, with attention to a source, with its summary alone, or without a source.
+
+    Args:
+        vocabulary: number of target tokens.
+        source_dim: size of the source's cells and of its summary; None for a language model.
+        embedding_dim: size of the embeddings.
+        hidden_dim: size of the recurrent state.
+        readout_dim: size of the output layer's input; the state's, or the embeddings' with ``tie_output``.
+        num_layers: number of recurrent layers.
+        cell: "lstm" or "gru".
+        kind: "sutskever" and "cho" (no attention), "bahdanau" (attention before the recurrent step), "luong" (after
+            it). Unless given, "luong" with a source and "sutskever" without.
+        copy_state: start from the source's summary itself, which must have the decoder's cell, layers and size;
+            otherwise a layer maps it to the first state.
+        input_feeding: Luong's: each step sees what the last one read. Without it (and without coverage) teacher forcing
+            computes all steps at once.
+        score, normalise, focus, sharpening, radius, reach, max_source_length: as in `foci.Attention`;
+            ``attention_dim`` is its hidden_dim, ``max_source_length`` its max_length. Kinds without attention ignore
+            them. A focus that slides with the queries ("causal", "sliding_window") has no meaning here.
+        num_heads: read with multi-head attention, whose heads together have the size of the state; its ``score`` is
+            "scaled_dot", "dot" or "cosine", its focus "global".
+        coverage: show the attention what it has read (See 2017); `foci.layers.coverage.coverage_loss` computes the
+            loss of ``attentions["decoder.cross"]``.
+        dropout: on embeddings, between layers, and before the output layer.
+        tie_output: use the embedding table also as the matrix before the softmax.
+        padding: the id whose embedding stays 0.
+
+    With ``normalise="sample"`` the attention is trained by REINFORCE: in training
+    ``attentions["decoder.cross"].log_prob (B, T)`` is what `foci.functional.sample.reinforce` needs.
+
+    Example:
+        >>> import torch
+        >>> decoder = RecurrentDecoder(13, source_dim=4, embedding_dim=3, hidden_dim=6)
+        >>> regions = Encoded(torch.zeros(2, 5, 4), torch.ones(2, 5, dtype=torch.bool))
+        >>> predicted = decoder(regions, torch.ones(2, 7, dtype=torch.long))
+        >>> predicted.logits.shape, predicted.attentions["decoder.cross"].shape
+        (torch.Size([2, 7, 13]), torch.Size([2, 7, 5]))
+    """
+
+    max_length: int | None = None  # a recurrence has no longest target
+
+    def __init__(
+        self,
+        vocabulary: int,
+        *,
+        source_dim: int | None = None,
+        embedding_dim: int = 256,
+        hidden_dim: int = 512,
+        readout_dim: int | None = None,
+        num_layers: int = 1,
+        cell: str = "gru",
+        kind: str | None = None,
+        copy_state: bool = False,
+        input_feeding: bool = True,
+        score: str = "general",
+        normalise: str = "softmax",
+        focus: str = "global",
+        attention_dim: int | None = None,
+        sharpening: float = 1.0,
+        radius: int | None = None,
+        reach: tuple[int, int] | None = None,
+        max_source_length: int | None = None,
+        num_heads: int | None = None,
+        coverage: bool = False,
+        dropout: float = 0.0,
+        tie_output: bool = False,
+        padding: int = 0,
+    ) -> None:
+        super().__init__()
+        check_positive("RecurrentDecoder", vocabulary=vocabulary, embedding_dim=embedding_dim)
+        kind = kind or ("sutskever" if source_dim is None else "luong")
+        if kind not in KINDS:
+            raise unknown_name("decoder", kind, KINDS)
+        if source_dim is None and kind != "sutskever":
+            raise ConfigError(
+                f"RecurrentDecoder: kind is {kind!r} and source_dim is None, expected the size of the source. "
+                "Use kind='sutskever' without a source."
+            )
+        if readout_dim is None:
+            readout_dim = embedding_dim if tie_output else hidden_dim
+        cells_dim = source_dim or 0
+        context_dim = cells_dim if num_heads is None else hidden_dim
+        self.kind = kind
+        self.source_dim = source_dim
+        self.feeds = kind == "luong" and input_feeding
+        self.dropout = Dropout(dropout)
+        self.embedding = uniform_table(vocabulary, embedding_dim, padding=padding)
+        self.bridge = (
+            None
+            if source_dim is None or copy_state
+            else Bridge(source_dim, hidden_dim, cell=cell, num_layers=num_layers)
+        )
+        self.summary = nn.Linear(cells_dim, cells_dim) if kind == "cho" else None
+        extra = {"sutskever": 0, "cho": cells_dim, "bahdanau": context_dim, "luong": readout_dim * self.feeds}
+        self.recurrence = Recurrence(
+            embedding_dim + extra[kind], hidden_dim, cell=cell, num_layers=num_layers, dropout=dropout
+        )
+        self.readout: nn.Module
+        if kind == "sutskever":
+            same = readout_dim == hidden_dim
+            self.readout = nn.Identity() if same else nn.Linear(hidden_dim, readout_dim, bias=False)
+        elif kind == "luong":
+            self.readout = nn.Sequential(nn.Linear(context_dim + hidden_dim, readout_dim, bias=False), nn.Tanh())
+        else:
+            self.readout = Maxout(hidden_dim + embedding_dim + extra[kind], readout_dim)
+        self.attention: Attention | MultiHeadAttention | None = None
+        self.coverage: Coverage | None = None
+        if kind in ("bahdanau", "luong") and num_heads is not None:
+            if score not in HEAD_SCORES or focus != "global" or coverage:
+                raise ConfigError(
+                    f"RecurrentDecoder: num_heads is {num_heads}, score is {score!r}, focus is {focus!r} and coverage "
+                    f"is {coverage}, expected a score of {', '.join(HEAD_SCORES)}, focus 'global' and no coverage "
+                    "with several heads."
+                )
+            self.attention = MultiHeadAttention(
+                hidden_dim, num_heads, key_dim=source_dim, score=score, normalise=normalise
+            )
+        elif kind in ("bahdanau", "luong"):
+            self.attention = Attention(
+                hidden_dim,
+                source_dim,
+                attention_dim,
+                score=score,
+                normalise=normalise,
+                focus=focus,
+                sharpening=sharpening,
+                radius=radius,
+                reach=reach,
+                max_length=max_source_length,
+            )
+            if isinstance(self.attention.focus, SlidingWindow):
+                raise ConfigError(
+                    f"RecurrentDecoder: focus {focus!r} slides over one's own sequence, expected 'global', 'local_m', "
+                    "'local_p' or 'median_window' for reading another."
+                )
+            if coverage:
+                projected = self.attention.score.project_key(torch.zeros(1, 1, cells_dim))
+                self.coverage = Coverage(projected.shape[-1])
+        elif coverage:
+            raise ConfigError(f"RecurrentDecoder: coverage needs attention; the decoder {kind!r} has none.")
+        self.output = nn.Linear(readout_dim, vocabulary)
+        if tie_output:
+            if readout_dim != embedding_dim:
+                raise ConfigError(
+                    f"RecurrentDecoder: the output is tied with readout_dim {readout_dim} and embedding_dim "
+                    f"{embedding_dim}, expected the same. Leave readout_dim out."
+                )
+            self.output.weight = self.embedding.weight
+
+    def forward(
+        self, encoded: Encoded | None, target: Int[Tensor, "B T"], targets: Targets | None = None
+    ) -> TokenLogits | TokenLoss:
+        """Teacher forcing: ``logits[:, t]`` predict ``target[:, t + 1]``; the loss with ``targets``."""
+        check_ids("RecurrentDecoder", "target", target, *_batch(encoded), "time")
+        memory, state = self.start(encoded, target.shape[0])
+        embedded = self.dropout(self.embedding(target))
+        weights: Weights | None = None
+        if target.shape[1] == 0:
+            readout = embedded.new_zeros(*target.shape, self.output.in_features)
+            if self.attention is not None and encoded is not None:
+                heads = (self.attention.num_heads,) if isinstance(self.attention, MultiHeadAttention) else ()
+                weights = Weights.of(embedded.new_zeros(len(target), *heads, 0, encoded.values.shape[1]))
+        elif self.attention is None or (self.kind == "luong" and not self.feeds and self.coverage is None):
+            readout, weights = self._all_steps(embedded, memory, state)
+        else:
+            readout, weights = self._each_step(embedded, memory, state)
+        attentions = {} if weights is None else {"decoder.cross": weights}
+        return logits_or_loss(self.dropout(readout), self.output, attentions, targets)
+
+    def start(self, encoded: Encoded | None, rows: int = 1) -> tuple[RecurrentMemory, RecurrentState]:
+        """Return the memory and the first state.
+
+        Args:
+            encoded: the sources; None in a language model.
+            rows: the number of hypotheses to start without a source.
+        """
+        check_encoded("RecurrentDecoder", encoded, self.source_dim)
+        if encoded is None:
+            return RecurrentMemory(None, None), RecurrentState(self._zeros(rows), None, None, None)
+        values = encoded.values
+        final = (encoded.mean().unsqueeze(1),) if encoded.summary is None else encoded.summary
+        summary = None
+        if self.summary is not None:
+            summaries = torch.tanh(self.summary(final[0]))
+            final, summary = (summaries, *final[1:]), summaries[:, -1]
+        cells: Memory | ProjectedMemory | None = None
+        if self.attention is not None:
+            key = values if encoded.keys is None else encoded.keys
+            cells = self.attention.prepare(key, values, source_mask(encoded.valid))
+        state = RecurrentState(
+            recurrent=self._copied(final) if self.bridge is None else self.bridge(final),
+            reading=None,
+            feed=values.new_zeros(values.shape[0], self.output.in_features) if self.feeds else None,
+            covered=values.new_zeros(values.shape[:2]) if self.coverage is not None else None,
+        )
+        return RecurrentMemory(cells, summary), state
+
+    def step(self, token: Int[Tensor, " N"], memory: RecurrentMemory, state: RecurrentState) -> DecoderStep:
+        """Return the scores of what follows ``token`` in each of N hypotheses."""
+        check_ids("RecurrentDecoder", "token", token, "row")
+        embedded = self.dropout(self.embedding(token))
+        readout, weights, state = self._advance(embedded, memory, state)
+        return DecoderStep(self.output(self.dropout(readout)), state, weights)
+
+    def _zeros(self, rows: int) -> State:
+        zeros = self.embedding.weight.new_zeros(rows, *self._state_sizes)
+        return (zeros, zeros) if self.recurrence.is_lstm else (zeros,)
+
+    @property
+    def _state_sizes(self) -> tuple[int, int]:
+        return self.recurrence.layers.num_layers, self.recurrence.layers.hidden_size
+
+    def _copied(self, final: State) -> State:
+        parts = 2 if self.recurrence.is_lstm else 1
+        if len(final) != parts or any(part.shape[1:] != self._state_sizes for part in final):
+            raise ShapeError(
+                f"RecurrentDecoder: the source's summary has {len(final)} parts of (layers, size) "
+                f"{tuple(final[0].shape[1:])}, expected {parts} of {self._state_sizes} to copy them. "
+                "Build it with copy_state=False."
+            )
+        return final
+
+    def _each_step(
+        self, embedded: Tensor, memory: RecurrentMemory, state: RecurrentState
+    ) -> tuple[Tensor, Weights | None]:
+        """One step after the other: each needs what the last one read."""
+        readouts, weights = [], []
+        for word in embedded.unbind(dim=1):
+            readout, read, state = self._advance(word, memory, state)
+            readouts.append(readout)
+            weights += [] if read is None else [read]
+        return torch.stack(readouts, dim=1), stack_steps(weights) if weights else None
+
+    def _all_steps(
+        self, embedded: Tensor, memory: RecurrentMemory, state: RecurrentState
+    ) -> tuple[Tensor, Weights | None]:
+        """All steps at once, where none needs what the last one read."""
+        if memory.summary is not None:
+            summary = memory.summary.unsqueeze(1).expand(-1, embedded.shape[1], -1)
+            hidden, _ = self.recurrence(torch.cat([embedded, summary], dim=-1), state.recurrent)
+            return self.readout(torch.cat([hidden, embedded, summary], dim=-1)), None
+        hidden, _ = self.recurrence(embedded, state.recurrent)
+        if self.attention is None or memory.cells is None:
+            return self.readout(hidden), None
+        context, weights, _ = self.attention.read(hidden, memory.cells)  # type: ignore[arg-type]
+        return self.readout(torch.cat([context, hidden], dim=-1)), weights
+
+    def _advance(
+        self, embedded: Float[Tensor, "N E"], memory: RecurrentMemory, state: RecurrentState
+    ) -> tuple[Float[Tensor, "N R"], Weights | None, RecurrentState]:
+        """One step of every hypothesis: the input of the output layer, the attention weights, and the next state."""
+        if self.kind == "luong":
+            state, hidden = self._recur(state, embedded, state.feed)
+            context, weights, state = self._read(hidden, memory.cells, state)
+            readout = self.readout(torch.cat([context, hidden], dim=-1))
+            return readout, weights, state._replace(feed=readout if self.feeds else None)
+        if self.kind == "bahdanau":
+            context, weights, state = self._read(state.recurrent[0][:, -1], memory.cells, state)
+            state, hidden = self._recur(state, embedded, context)
+            return self.readout(torch.cat([hidden, embedded, context], dim=-1)), weights, state
+        if memory.summary is not None:
+            sources = memory.summary.shape[0]
+            each = hypotheses_each("RecurrentDecoder", embedded.shape[0], sources)
+            summary = memory.summary.repeat_interleave(each, dim=0)
+            state, hidden = self._recur(state, embedded, summary)
+            return self.readout(torch.cat([hidden, embedded, summary], dim=-1)), None, state
+        state, hidden = self._recur(state, embedded, None)
+        return self.readout(hidden), None, state
+
+    def _recur(self, state: RecurrentState, embedded: Tensor, extra: Tensor | None) -> tuple[RecurrentState, Tensor]:
+        inputs = embedded if extra is None else torch.cat([embedded, extra], dim=-1)
+        hidden, recurrent = self.recurrence(inputs.unsqueeze(1), state.recurrent)
+        return state._replace(recurrent=recurrent), hidden.squeeze(1)
+
+    def _read(
+        self, query: Float[Tensor, "N D"], cells: Memory | ProjectedMemory | None, state: RecurrentState
+    ) -> tuple[Float[Tensor, "N E"], Weights, RecurrentState]:
+        if self.attention is None or cells is None:
+            raise ConfigError("RecurrentDecoder: the memory has no cells to read. Pass what start() returned.")
+        each = hypotheses_each("RecurrentDecoder", query.shape[0], cells.value.shape[0])
+        if isinstance(cells, Memory):
+            if self._remembers and each > 1:  # the hypotheses have read different cells: each needs a row of its own
+                repeated = (None if part is None else part.repeat_interleave(each, dim=0) for part in cells)
+                cells = Memory(*repeated)  # type: ignore[arg-type]
+            if self.coverage is not None and state.covered is not None:
+                cells = self.coverage(cells, state.covered)
+        queries = as_queries("RecurrentDecoder", query, cells.value.shape[0])
+        context, weights, reading = self.attention.read(queries, cells, state.reading)  # type: ignore[arg-type]
+        weights = as_rows(weights)
+        covered = state.covered
+        if covered is not None:
+            covered = covered + weights.dense().squeeze(1)
+        return context.flatten(0, 1), weights, state._replace(reading=reading, covered=covered)
+
+    @property
+    def _remembers(self) -> bool:
+        """Whether a read depends on the reads of the same hypothesis before it."""
+        attention = self.attention
+        return isinstance(attention, Attention) and (
+            self.coverage is not None
+            or isinstance(attention.score, LocationAware)
+            or isinstance(attention.focus, LocalM | MedianWindow)
+        )
+
+
+def _batch(encoded: Encoded | None) -> tuple[int | str]:
+    return ("batch",) if encoded is None else (encoded.values.shape[0],)

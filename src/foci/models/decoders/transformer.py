@@ -1,0 +1,169 @@
+"""The decoder of the Transformer, with a source or without one (a language model).
+
+    x = dropout(sqrt(D) E[y_<t] + PE),   then num_layers times: causal self-attention, attention to the source,
+    feed-forward;   P(y_t | y_<t, source) = softmax(x_t Eᵀ)
+
+Paper: Attention Is All You Need (Vaswani et al., 2017), sections 3.1, 3.4 and 3.5; without a source: Generating
+    Wikipedia by Summarizing Long Sequences (Liu et al., 2018), section 4.2.3
+Names: N = num_layers, d_model = block.model_dim, E = embedding.table, PE = embedding.positions
+Complexity: O(N · ((T · S + T²) · D + T · D · (D + d_ff)) + T · D · V); a decoding step costs what one position does
+Differs: with norm="pre" the stack ends in one more LayerNorm. Learned positions, rotary ones (Su et al., 2021) and
+    ALiBi (Press et al., 2022) are options. The linear map before the softmax has no bias, as in the paper. See also
+    `foci.layers.transformer`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from foci.errors import ShapeError, check_positive
+from foci.layers.incremental.fast_decoder_steps import FastDecoderSteps
+from foci.layers.incremental.hypotheses import as_rows
+from foci.layers.incremental.tree_cache import TreeCache
+from foci.layers.interfaces import DecoderStep, Encoded, check_encoded, source_mask
+from foci.layers.token_loss import Targets, TokenLogits, TokenLoss, logits_or_loss
+from foci.layers.transformer import Block, DecoderLayer, embedding_and_block
+from foci.mechanisms.heads.multi_head import ProjectedMemory
+from foci.results import Weights
+
+
+class TransformerMemory(NamedTuple):
+    """What the steps read, B rows.
+
+    Attributes:
+        layers: the source as each layer reads it; empty without a source.
+        rows: one number per source, or per first hypothesis without a source.
+        steps: the fast form of the steps; None steps through the modules.
+    """
+
+    layers: tuple[ProjectedMemory, ...]
+    rows: Int[Tensor, " B"]
+    steps: FastDecoderSteps | None = None
+
+
+class TransformerDecoder(nn.Module):
+    """A stack of causal self-attention layers, each of which also reads the source if there is one.
+
+    Args:
+        vocabulary: number of target tokens.
+        block: the options of all layers.
+        source_dim: size of the source's cells; None for a language model.
+        num_layers: number of layers.
+        positions: "sinusoidal", "learned", "rotary" or "alibi".
+        max_length: the number of learned positions.
+        scale_embeddings: multiply embeddings by sqrt(model_dim).
+        tie_output: use the embedding table also as the matrix before the softmax.
+
+    Example:
+        >>> import torch
+        >>> decoder = TransformerDecoder(13, Block(model_dim=6, num_heads=2, hidden_dim=8), num_layers=2)
+        >>> predicted = decoder(None, torch.tensor([[1, 4, 7]]))
+        >>> predicted.logits.shape, predicted.attentions["decoder.1.self"].shape
+        (torch.Size([1, 3, 13]), torch.Size([1, 2, 3, 3]))
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        block: Block,
+        *,
+        source_dim: int | None = None,
+        num_layers: int = 6,
+        positions: str = "sinusoidal",
+        max_length: int | None = None,
+        scale_embeddings: bool = True,
+        tie_output: bool = True,
+    ) -> None:
+        super().__init__()
+        check_positive("TransformerDecoder", vocabulary=vocabulary, num_layers=num_layers)
+        self.source_dim = source_dim
+        self.window = block.window
+        self.alibi = positions == "alibi"
+        self.embedding, block = embedding_and_block(
+            vocabulary, block, positions=positions, max_length=max_length, scale=scale_embeddings
+        )
+        self.layers = nn.ModuleList(DecoderLayer(block, source_dim) for _ in range(num_layers))
+        self.norm = nn.LayerNorm(block.model_dim) if block.norm == "pre" else nn.Identity()
+        self.output = nn.Linear(block.model_dim, vocabulary, bias=False)
+        if tie_output:
+            self.output.weight = self.embedding.table.weight
+        else:
+            nn.init.xavier_uniform_(self.output.weight)
+
+    @property
+    def max_length(self) -> int | None:
+        """The number of learned positions; None for the other kinds, which have no end."""
+        return self.embedding.max_length
+
+    @property
+    def _layers(self) -> list[DecoderLayer]:
+        return [cast(DecoderLayer, layer) for layer in self.layers]
+
+    def forward(
+        self, encoded: Encoded | None, target: Int[Tensor, "B T"], targets: Targets | None = None
+    ) -> TokenLogits | TokenLoss:
+        """Teacher forcing: ``logits[:, t]`` predict what follows ``target[:, : t + 1]``; the loss with ``targets``."""
+        check_encoded("TransformerDecoder", encoded, self.source_dim)
+        key = value = mask = None
+        if encoded is not None:
+            _check_rows(target, encoded)
+            value, mask = encoded.values, source_mask(encoded.valid)
+            key = value if encoded.keys is None else encoded.keys
+        attentions: dict[str, Weights] = {}
+        x = self.embedding(target)
+        for number, layer in enumerate(self._layers):
+            x, attentions[f"decoder.{number}.self"], cross = layer(x, key, value, mask)
+            if cross is not None:
+                attentions[f"decoder.{number}.cross"] = cross
+        return logits_or_loss(self.norm(x), self.output, attentions, targets)
+
+    def start(self, encoded: Encoded | None, rows: int = 1) -> tuple[TransformerMemory, TreeCache]:
+        """Project the source for every layer; return the memory and an empty cache.
+
+        Args:
+            encoded: the sources; None in a language model.
+            rows: the number of hypotheses to start without a source.
+        """
+        check_encoded("TransformerDecoder", encoded, self.source_dim)
+        device = self.embedding.table.weight.device
+        memories: list[ProjectedMemory] = []
+        if encoded is not None:
+            rows, device = encoded.values.shape[0], encoded.values.device
+            mask = source_mask(encoded.valid)
+            key = encoded.values if encoded.keys is None else encoded.keys
+            for layer in self._layers:
+                if layer.cross_attention is not None:
+                    projected = layer.cross_attention.prepare(key, encoded.values, mask)
+                    memories.append(ProjectedMemory(projected.key.contiguous(), projected.value.contiguous(), mask))
+        steps = FastDecoderSteps(self.embedding, self._layers, self.norm, self.output)
+        memory = TransformerMemory(tuple(memories), torch.arange(rows, device=device), steps)
+        return memory, TreeCache(len(self.layers), rows, device, window=self.window, keep_positions=self.alibi)
+
+    def step(self, token: Int[Tensor, " N"], memory: TransformerMemory, state: TreeCache) -> DecoderStep:
+        """Return the logits of what follows ``token`` in each of N hypotheses, K = N / B per source."""
+        sources = memory.rows.shape[0]
+        cache = state.grow(sources)
+        if memory.steps is not None and memory.steps.can_run(state):
+            logits, cross = memory.steps(token, memory.layers, sources, cache)
+            return DecoderStep(logits, cache, None if cross is None else as_rows(cross))
+        # All hypotheses have the same length: one position counts for all, and the batch axis is free for them.
+        x = self.embedding(token.unsqueeze(1), start=state.steps)
+        x = x.view(sources, max(1, token.shape[0] // max(1, sources)), x.shape[-1])
+        cross = None
+        for number, layer in enumerate(self._layers):
+            x, cross = layer.step(x, memory.layers[number] if memory.layers else None, cache, number)
+        logits = self.output(self.norm(x).flatten(0, 1))
+        return DecoderStep(logits, cache, None if cross is None else as_rows(cross))
+
+
+def _check_rows(target: Tensor, encoded: Encoded) -> None:
+    batch = encoded.values.shape[0]
+    if target.dim() != 2 or target.shape[0] != batch:
+        raise ShapeError(
+            f"TransformerDecoder: target has shape {tuple(target.shape)}, expected (batch, position) with the source's "
+            f"batch of {batch}."
+        )

@@ -1,0 +1,101 @@
+"""Any encoder with any decoder.
+
+    memory = encoder(source, valid),   P(y_t | y_<t, source) = decoder(memory, y_<t)
+
+The encoder reads token ids, image regions, sound frames or anything else, as long as it returns
+`foci.layers.interfaces.Encoded`; the decoder knows nothing else of the source.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from foci.errors import ConfigError
+from foci.layers.interfaces import Decoder, DecoderStep, Encoder
+from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
+
+
+class EncoderDecoder(nn.Module):
+    """An encoder and a decoder as one model, trained with `forward`, decoded with `start` and `step`.
+
+    Args:
+        encoder: gives `Encoded`; its ``output_dim`` is the size of the cells.
+        decoder: reads cells of this size, its ``source_dim``.
+
+    Raises:
+        ConfigError: the sizes differ, or the decoder reads no source.
+
+    Example:
+        >>> import torch
+        >>> from foci.layers.transformer import Block
+        >>> from foci.models.decoders.recurrent import RecurrentDecoder
+        >>> from foci.models.encoders.transformer import TransformerTextEncoder
+        >>> encoder = TransformerTextEncoder(11, Block(model_dim=6, num_heads=2, hidden_dim=8), num_layers=2)
+        >>> model = EncoderDecoder(encoder, RecurrentDecoder(13, source_dim=6, embedding_dim=3, hidden_dim=5))
+        >>> source = torch.tensor([[5, 6, 7]])
+        >>> predicted = model(source, source > 0, torch.tensor([[1, 4]]))
+        >>> predicted.logits.shape, list(predicted.attentions)
+        (torch.Size([1, 2, 13]), ['encoder.0.self', 'encoder.1.self', 'decoder.cross'])
+    """
+
+    def __init__(self, encoder: Encoder, decoder: Decoder) -> None:
+        super().__init__()
+        if decoder.source_dim is None:
+            raise ConfigError(
+                "EncoderDecoder: the decoder reads no source, expected one that reads the encoder's. "
+                f"Build it with source_dim={encoder.output_dim}."
+            )
+        if encoder.output_dim != decoder.source_dim:
+            raise ConfigError(
+                f"EncoderDecoder: the encoder's cells have size {encoder.output_dim} and the decoder reads cells of "
+                f"size {decoder.source_dim}, expected the same. Build the decoder with source_dim={encoder.output_dim}."
+            )
+        self.encoder = encoder
+        self.decoder = decoder
+
+    @property
+    def max_length(self) -> int | None:
+        """The largest number of steps the decoder can take; None without such a limit."""
+        return self.decoder.max_length
+
+    def forward(
+        self, source: Any, source_valid: Any, target: Int[Tensor, "B T"], targets: Targets | None = None
+    ) -> TokenLogits | TokenLoss:
+        """Teacher forcing.
+
+        Args:
+            source: what the encoder reads.
+            source_valid: which positions of the source exist, as the encoder takes it.
+            target: the tokens so far; they start with BOS.
+            targets: the tokens to predict, for the loss instead of the logits.
+
+        Returns:
+            The logits or the loss, with the attentions of encoder and decoder.
+        """
+        encoded = self.encoder(source, source_valid)
+        predicted = self.decoder(encoded, target, targets)
+        return predicted._replace(attentions={**(encoded.attentions or {}), **predicted.attentions})
+
+    def start(self, source: Any, source_valid: Any) -> tuple[Any, Any]:
+        """Encode the sources; return the decoder's memory and first state, B rows each."""
+        return self.decoder.start(self.encoder(source, source_valid))
+
+    def step(self, token: Int[Tensor, " N"], memory: Any, state: Any) -> DecoderStep:
+        """Return the scores of what follows ``token`` in each of N hypotheses."""
+        return self.decoder.step(token, memory, state)
+
+
+def check_one_vocabulary(owner: str, source_vocabulary: int, target_vocabulary: int) -> None:
+    """Raise unless source and target can share their embeddings.
+
+    Raises:
+        ConfigError: the vocabularies have different sizes.
+    """
+    if source_vocabulary != target_vocabulary:
+        raise ConfigError(
+            f"{owner}: share_embeddings with {source_vocabulary} source and {target_vocabulary} target tokens, "
+            "expected one vocabulary for both. Train one tokeniser on both sides."
+        )

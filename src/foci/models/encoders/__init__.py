@@ -1,0 +1,1 @@
+"""Encoders: from a source to `foci.layers.interfaces.Encoded`."""

@@ -1,0 +1,102 @@
+"""The encoder of ConvS2S: gated convolutions over text.
+
+    z⁰_i = w_i + p_i,   z^l_i = (GLU(W ∗ z^{l−1})_i + z^{l−1}_i) · sqrt(0.5)
+
+Paper: Convolutional Sequence to Sequence Learning (Gehring et al., 2017), sections 3.1, 3.2 and 3.4
+Names: w = embedding, p = positions, z^L = encoded.keys, z^L + e = encoded.values with e = w + p
+Complexity: O(S · k · d²) per layer
+Differs: as in `foci.models.seq2seq_conv`.
+"""
+
+from __future__ import annotations
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from foci.errors import ConfigError, check_ids, check_valid
+from foci.layers.conv import (
+    HALF_VARIANCE,
+    GatedConvolution,
+    LayerSizes,
+    layer_widths,
+    normalised_linear,
+    scale_gradient,
+)
+from foci.layers.dropout import Dropout
+from foci.layers.embedding import normal_table
+from foci.layers.interfaces import Encoded
+from foci.layers.positions import LearnedPositions
+
+
+class ConvolutionalTextEncoder(nn.Module):
+    """Gated convolutions over token ids.
+
+    Args:
+        vocabulary: number of source tokens.
+        embedding_dim: size of the embeddings and of the output.
+        layers: ``(width, kernel size)`` of each layer; the kernel sizes are odd.
+        max_length: the longest source.
+        dropout: on embeddings and on the inputs of convolutions.
+        num_readers: the number of decoder layers that read the output; the gradient they send back is divided by it,
+            as in section 3.4 of the paper.
+        padding: the id whose embedding stays 0.
+
+    Example:
+        >>> import torch
+        >>> encoder = ConvolutionalTextEncoder(11, embedding_dim=4, layers=[(5, 3), (7, 3)])
+        >>> source = torch.tensor([[5, 6, 0]])
+        >>> encoder(source, source > 0).values.shape
+        torch.Size([1, 3, 4])
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        *,
+        embedding_dim: int = 256,
+        layers: LayerSizes = ((256, 3),) * 4,
+        max_length: int = 1024,
+        dropout: float = 0.0,
+        num_readers: int = 1,
+        padding: int = 0,
+    ) -> None:
+        super().__init__()
+        if not layers:
+            raise ConfigError("ConvolutionalTextEncoder: layers is empty, expected one (width, kernel size) at least.")
+        self.output_dim = embedding_dim
+        self.num_readers = num_readers
+        self.embedding = normal_table(vocabulary, embedding_dim, std=0.1, padding=padding)
+        self.positions = LearnedPositions(max_length, embedding_dim, std=0.1)
+        self.dropout = Dropout(dropout)
+        self.input = normalised_linear(embedding_dim, layers[0][0], dropout=dropout)
+        self.layers = nn.ModuleList(
+            ConvolutionalEncoderLayer(before, width, kernel, dropout=dropout)
+            for before, width, kernel in layer_widths(layers)
+        )
+        self.output = normalised_linear(layers[-1][0], embedding_dim)
+
+    def forward(self, source: Int[Tensor, "B S"], valid: Bool[Tensor, "B S"]) -> Encoded:
+        """Encode a batch of token ids; ``valid`` says which of them exist."""
+        check_ids("ConvolutionalTextEncoder", "source", source, "batch", "position")
+        check_valid("ConvolutionalTextEncoder", "source_valid", valid, source.shape[0], source.shape[1], source.device)
+        embedded = self.dropout(self.positions(self.embedding(source)))
+        hidden, closed = self.input(embedded), ~valid.unsqueeze(-1)
+        for layer in self.layers:
+            hidden = layer(hidden.masked_fill(closed, 0.0))  # a convolution must not see padding next to a token
+        # Every decoder layer sends a gradient back to the encoder: their sum is scaled to the size of one.
+        keys = scale_gradient(self.output(hidden), 1.0 / self.num_readers)
+        return Encoded(keys + embedded, valid, keys=keys)
+
+
+class ConvolutionalEncoderLayer(nn.Module):
+    """A gated convolution and its residual, ``(GLU(W ∗ x) + x) · sqrt(0.5)``; x is projected where widths change."""
+
+    def __init__(self, input_dim: int, output_dim: int, kernel_size: int, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.conv = GatedConvolution(input_dim, output_dim, kernel_size, dropout=dropout)
+        self.residual = nn.Identity() if input_dim == output_dim else normalised_linear(input_dim, output_dim)
+
+    def forward(self, inputs: Float[Tensor, "B S C"]) -> Float[Tensor, "B S D"]:
+        """Return as many outputs as inputs."""
+        output: Tensor = (self.conv(inputs) + self.residual(inputs)) * HALF_VARIANCE
+        return output

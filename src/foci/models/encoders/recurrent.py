@@ -1,0 +1,72 @@
+"""A recurrent encoder for text, in one direction or in both.
+
+    h_i = [→f(E x_1 … E x_i); ←f(E x_S … E x_i)],   f an LSTM or a GRU
+
+Paper: Neural Machine Translation by Jointly Learning to Align and Translate (Bahdanau, Cho, Bengio, 2015), section 3.2
+    and appendix A.2.1; Sequence to Sequence Learning with Neural Networks (Sutskever, Vinyals, Le, 2014), section 2
+Names: h_i = values, E = embedding; the final states are the summary
+Complexity: O(S · D · (D + E)) per layer and direction
+Differs: LSTM and GRU are torch's. Sutskever reads the source from its end: reverse it in the data.
+"""
+
+from __future__ import annotations
+
+from jaxtyping import Bool, Int
+from torch import Tensor, nn
+
+from foci.errors import check_ids, check_positive, check_valid
+from foci.layers.dropout import Dropout
+from foci.layers.embedding import uniform_table
+from foci.layers.interfaces import Encoded
+from foci.layers.recurrent import RecurrentEncoder
+
+
+class RecurrentTextEncoder(nn.Module):
+    """An LSTM or GRU over token ids; its summary is the final state of each layer, ``(B, layers, output_dim)``.
+
+    Args:
+        vocabulary: number of source tokens.
+        embedding_dim: size of the embeddings.
+        output_dim: size of the annotations, both directions together.
+        num_layers: number of layers.
+        cell: "lstm" or "gru".
+        bidirectional: also read backwards.
+        dropout: on embeddings and between layers.
+        padding: the id whose embedding stays 0.
+
+    Example:
+        >>> import torch
+        >>> encoder = RecurrentTextEncoder(11, embedding_dim=3, output_dim=4, num_layers=2)
+        >>> source = torch.tensor([[5, 6, 0]])
+        >>> encoded = encoder(source, source > 0)
+        >>> encoded.values.shape, [part.shape for part in encoded.summary]
+        (torch.Size([1, 3, 4]), [torch.Size([1, 2, 4])])
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        *,
+        embedding_dim: int = 256,
+        output_dim: int = 512,
+        num_layers: int = 1,
+        cell: str = "gru",
+        bidirectional: bool = True,
+        dropout: float = 0.0,
+        padding: int = 0,
+    ) -> None:
+        super().__init__()
+        check_positive("RecurrentTextEncoder", vocabulary=vocabulary, embedding_dim=embedding_dim)
+        self.output_dim = output_dim
+        self.dropout = Dropout(dropout)
+        self.embedding = uniform_table(vocabulary, embedding_dim, padding=padding)
+        self.layers = RecurrentEncoder(
+            embedding_dim, output_dim, cell=cell, num_layers=num_layers, bidirectional=bidirectional, dropout=dropout
+        )
+
+    def forward(self, source: Int[Tensor, "B S"], valid: Bool[Tensor, "B S"]) -> Encoded:
+        """Encode a batch of token ids; ``valid`` says which of them exist."""
+        check_ids("RecurrentTextEncoder", "source", source, "batch", "position")
+        check_valid("RecurrentTextEncoder", "source_valid", valid, source.shape[0], source.shape[1], source.device)
+        annotations, summary = self.layers(self.dropout(self.embedding(source)), valid)
+        return Encoded(annotations, valid, summary)

@@ -1,0 +1,69 @@
+"""The encoder of the Transformer, for text.
+
+    x = dropout(sqrt(D) E[source] + PE),   then num_layers times: self-attention, feed-forward
+
+Paper: Attention Is All You Need (Vaswani et al., 2017), sections 3.1, 3.4 and 3.5
+Names: N = num_layers, d_model = block.model_dim, E = embedding.table, PE = embedding.positions
+Complexity: O(N · (S² · D + S · D · (D + d_ff)))
+Differs: with norm="pre" the stack ends in one more LayerNorm; see also `foci.layers.transformer`.
+"""
+
+from __future__ import annotations
+
+from jaxtyping import Bool, Int
+from torch import Tensor, nn
+
+from foci.errors import check_positive, check_valid
+from foci.layers.interfaces import Encoded, source_mask
+from foci.layers.transformer import Block, EncoderLayer, embedding_and_block
+from foci.results import Weights
+
+
+class TransformerTextEncoder(nn.Module):
+    """A stack of self-attention layers over token ids.
+
+    Args:
+        vocabulary: number of source tokens.
+        block: the options of all layers.
+        num_layers: number of layers.
+        positions: "sinusoidal", "learned", "rotary" or "alibi".
+        max_length: the number of learned positions.
+        scale_embeddings: multiply embeddings by sqrt(model_dim).
+
+    Example:
+        >>> import torch
+        >>> encoder = TransformerTextEncoder(11, Block(model_dim=6, num_heads=2, hidden_dim=8), num_layers=2)
+        >>> source = torch.tensor([[5, 6, 0]])
+        >>> encoded = encoder(source, source > 0)
+        >>> encoded.values.shape, list(encoded.attentions)
+        (torch.Size([1, 3, 6]), ['encoder.0.self', 'encoder.1.self'])
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        block: Block,
+        *,
+        num_layers: int = 6,
+        positions: str = "sinusoidal",
+        max_length: int | None = None,
+        scale_embeddings: bool = True,
+    ) -> None:
+        super().__init__()
+        check_positive("TransformerTextEncoder", vocabulary=vocabulary, num_layers=num_layers)
+        self.output_dim = block.model_dim
+        self.embedding, block = embedding_and_block(
+            vocabulary, block, positions=positions, max_length=max_length, scale=scale_embeddings
+        )
+        self.layers = nn.ModuleList(EncoderLayer(block) for _ in range(num_layers))
+        self.norm = nn.LayerNorm(block.model_dim) if block.norm == "pre" else nn.Identity()
+
+    def forward(self, source: Int[Tensor, "B S"], valid: Bool[Tensor, "B S"]) -> Encoded:
+        """Encode a batch of token ids; ``valid`` says which of them exist."""
+        check_valid("TransformerTextEncoder", "source_valid", valid, source.shape[0], source.shape[1], source.device)
+        mask = source_mask(valid)
+        attentions: dict[str, Weights] = {}
+        x = self.embedding(source)
+        for number, layer in enumerate(self.layers):
+            x, attentions[f"encoder.{number}.self"] = layer(x, mask)
+        return Encoded(self.norm(x), valid, attentions=attentions)
