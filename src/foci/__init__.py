@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from foci import masks
 from foci.catalog import build, catalogue
 from foci.functional.attend import attend
+from foci.functional.kernels import decompositions
 from foci.mechanisms.attention import Attention
 from foci.recording import record
 from foci.results import Weights
@@ -21,7 +22,18 @@ if TYPE_CHECKING:
     from foci.tasks import load
     from foci.viz.trace import Trace
 
-__all__ = ["Attention", "Trace", "Weights", "attend", "build", "catalogue", "load", "masks", "record"]
+__all__ = [
+    "Attention",
+    "Trace",
+    "Weights",
+    "attend",
+    "build",
+    "catalogue",
+    "decompositions",
+    "load",
+    "masks",
+    "record",
+]
 
 
 def __getattr__(name: str) -> Any:
