@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from foci import catalog
-from foci.cli.scenes import SCENES
+from foci.scenes import SCENES
 from foci.viz import heatmap
 
 ROOT = Path(__file__).parent.parent

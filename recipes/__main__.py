@@ -1,8 +1,8 @@
-"""`python -m recipes NAME [--minutes M] [--seed S] [--out runs]`: train on real data, and note what came of it.
+"""`python -m recipes NAME [--minutes M] [--seed S] [--out runs]`: train a recipe, and keep its figures.
 
-`torchrun --nproc-per-node 2 -m recipes NAME --threads 1` shares the training of translators among two processes. Rows
-are kept in recipes/results/NAME.jsonl; docs/results.md is written anew from all of them. A run that was stopped goes on
-when the same command is given again.
+`torchrun --nproc-per-node 2 -m recipes NAME --threads 1` shares the training among two processes. Rows are kept in
+recipes/results/NAME.jsonl; docs/results.md is written anew from all of them. A run that was stopped goes on when the
+same command is given again.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from pathlib import Path
 
 import torch
 
-from recipes import documents, memory, report, translation
-
-RECIPES = {**translation.RECIPES, **documents.RECIPES, **memory.RECIPES}
+from recipes import data, report, run
+from recipes.table import RECIPES
 
 
 def main() -> None:
     """Run one recipe, or only write the report."""
-    about = "\n".join(module.__doc__ or "" for module in (translation, documents, memory))
+    about = "\n".join(f"{name:10} {recipe.title}" for name, recipe in RECIPES.items())
     parser = argparse.ArgumentParser(
         prog="python -m recipes", description=about, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -37,21 +36,22 @@ def main() -> None:
         torch.set_num_threads(options.threads)
     if options.name != "report":
         recipe = RECIPES[options.name]
+        for name in set(options.only or []) - {*recipe.variants}:
+            parser.error(f"{options.name} has no row {name!r}; it has {', '.join(map(repr, recipe.variants))}")
         minutes = options.minutes or recipe.minutes
         processes = int(os.environ.get("WORLD_SIZE", "1"))
         command = "python" if processes == 1 else f"torchrun --nproc-per-node {processes}"
         command += f" -m recipes {options.name} --minutes {minutes:g} --seed {options.seed}"
         command += f" --threads {options.threads}" if options.threads else ""
-        jobs = list(recipe.jobs(options.out, minutes, options.seed))
-        names = list(dict.fromkeys(job.name for job in jobs))
-        for name in set(options.only or []) - set(names):
-            parser.error(f"{options.name} has no row {name!r}; it has {', '.join(map(repr, names))}")
-        for job in jobs:
+        data.set_variables(options.out)
+        if recipe.prepare is not None:
+            recipe.prepare(options.out)
+        for job in run.jobs(recipe, options.seed):
             if options.only and job.name not in options.only:
                 continue
-            row = job.run()
-            if is_first:
-                report.add(options.name, {"seed": options.seed, **row, "name": job.name, "command": command})
+            row = run.run(options.name, recipe, job, options.out, minutes)
+            if row is not None:
+                report.add(options.name, {**row, "name": job.name, "command": command})
                 print(json.dumps(row, indent=1), flush=True)
         if is_first and recipe.draw is not None:
             recipe.draw(report.rows_of(options.name))

@@ -1,4 +1,4 @@
-"""Where the real data sets are."""
+"""Where the real data sets are, and those that must be unpacked or split first."""
 
 from __future__ import annotations
 
@@ -7,30 +7,55 @@ import lzma
 import os
 import random
 import sys
+import tarfile
 from pathlib import Path
 
 
+def set_variables(out: Path) -> None:
+    """Set the variables that configuration files use: FOCI_DATA unless it is set, and FOCI_RUNS, the runs' folder."""
+    os.environ.setdefault("FOCI_DATA", str(Path(__file__).parents[2] / "shared" / "data"))
+    os.environ["FOCI_RUNS"] = str(out.absolute())
+
+
 def folder(name: str) -> Path:
-    """The data set of this name, in ``FOCI_DATA`` or in ``../shared/data`` beside the checkout."""
-    root = Path(os.environ.get("FOCI_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    """Return the data set of this name, in ``FOCI_DATA``."""
+    root = Path(os.environ["FOCI_DATA"])
     if not (root / name).is_dir():
         sys.exit(f"recipes: {root / name} is not there. Set FOCI_DATA to the folder that holds {name}.")
     return root / name
 
 
-def tatoeba_splits(into: Path) -> dict[str, Path]:
-    """cmn.txt as three TSV files; the English sentence alone decides which split a pair is in."""
-    paths = {split: into / f"tatoeba.{split}.tsv" for split in ("train", "valid", "test")}
+def split_tatoeba(out: Path) -> None:
+    """Write cmn.txt as three TSV files; the English sentence alone decides which split a pair is in."""
+    paths = {split: out / f"tatoeba.{split}.tsv" for split in ("train", "valid", "test")}
     if all(path.exists() for path in paths.values()):
-        return paths
+        return
     lines: dict[str, list[str]] = {split: [] for split in paths}
     packed = (folder("tatoeba-cmn-eng") / "cmn.txt.xz").read_bytes()
     for line in lzma.decompress(packed).decode("utf-8").splitlines():
         english, chinese, *_ = line.split("\t")
         number = int(hashlib.sha256(english.encode()).hexdigest(), 16) % 28
         lines["test" if number == 0 else "valid" if number == 1 else "train"].append(f"{english}\t{chinese}\n")
-    into.mkdir(parents=True, exist_ok=True)
+    out.mkdir(parents=True, exist_ok=True)
     for split, path in paths.items():
         random.Random(0).shuffle(lines[split])
         path.write_text("".join(lines[split]), encoding="utf-8")
-    return paths
+
+
+def unpack_bbc(out: Path) -> None:
+    """Unpack the documents as a folder of classes; one of them is not in UTF-8 and is converted."""
+    target = out / "bbc-documents"
+    if target.exists():
+        return
+    unfinished = out / ".bbc-documents"
+    with tarfile.open(folder("bbc-news") / "bbc.tar.xz") as archive:
+        for member in archive:
+            parts = Path(member.name).parts
+            file = archive.extractfile(member) if len(parts) > 1 and parts[-1][0].isdigit() else None
+            if file is None:
+                continue
+            raw = file.read()
+            text = raw.decode("latin-1") if parts[-2:] == ("sport", "199.txt") else raw.decode("utf-8")
+            (unfinished / parts[-2]).mkdir(parents=True, exist_ok=True)
+            (unfinished / parts[-2] / parts[-1]).write_text(text, encoding="utf-8")
+    unfinished.replace(target)

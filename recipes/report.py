@@ -6,38 +6,14 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+from recipes.recipe import Recipe, Row
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
-
-Row = dict[str, Any]
-
-
-class Job(NamedTuple):
-    """One training, which gives one row of the same name."""
-
-    name: str
-    run: Callable[[], Row]
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """A training, or several, and how their rows are shown."""
-
-    jobs: Callable[[Path, float, int], Iterator[Job]]
-    """Called with the folder for runs, the minutes of each training and the seed; nothing is trained yet."""
-    minutes: float
-    """Of each training, unless the user says otherwise."""
-    title: str
-    note: str
-    table: Callable[[list[Row]], str]
-    """Markdown of all rows."""
-    draw: Callable[[list[Row]], None] | None = None
-    """Makes the pictures, if there are any, from all rows."""
 
 
 def add(recipe: str, row: Mapping[str, Any]) -> None:
@@ -54,8 +30,8 @@ def write(recipes: Mapping[str, Recipe]) -> Path:
     """Write docs/results.md."""
     text = [
         "# Results",
-        "Trainings on real data by `recipes/`, each row with the command that makes it again. The data is not part of "
-        "foci: set `FOCI_DATA` to the folder that holds it.",
+        "Trainings by `recipes/`, mostly on real data, each row with the command that repeats it. The data is not part "
+        "of foci: set `FOCI_DATA` to the folder that holds it.",
     ]
     for name, recipe in recipes.items():
         rows = rows_of(name)
@@ -80,10 +56,3 @@ def rows_of(recipe: str) -> list[Row]:
     """What is kept of a recipe."""
     path = RESULTS / f"{recipe}.jsonl"
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-
-
-def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A table."""
-    return "\n".join(
-        ["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *("| " + " | ".join(line) + " |" for line in lines)]
-    )

@@ -11,16 +11,19 @@ import argparse
 import math
 import sys
 from pathlib import Path
+from typing import Any
 
 from foci.data.algorithms import PROBLEMS
 from foci.errors import TrainingError
-from foci.tasks import load
-from foci.tasks.memorise import MemoriseConfig, train
+from foci.tasks.run import load
+from foci.tasks.train import train
 from foci.training import read_metrics
 from recipes import report
+from recipes.recipe import Row
+from recipes.tables import markdown
 
 BATCH = 100
-"""Sequences a step."""
+"""Sequences per step."""
 
 
 def main() -> None:
@@ -41,17 +44,17 @@ def main() -> None:
     print(table(rows))
 
 
-def soak(problem: str, sequences: int, seed: int, out: Path) -> report.Row:
+def soak(problem: str, sequences: int, seed: int, out: Path) -> Row:
     """Train once; gives what the losses and gradients were, and whether all of them were numbers."""
     folder = out / f"soak-{problem}-{seed}"
-    tables = {
+    tables: dict[str, Any] = {
         "data": {"problem": problem, "batch_size": BATCH, "curriculum": 0, "valid_sequences": 20},
         "training": {"max_steps": max(1, sequences // BATCH), "valid_every": 500, "seed": seed, "metrics_every": 1},
     }
     stopped = ""
     try:
-        config = MemoriseConfig.from_table(tables, "soak", "")
-        if train(config, folder, resume=(folder / "config.json").exists()).reason == "interrupted":
+        resume = (folder / "config.json").exists()
+        if train("memorise", tables, out=folder, resume=resume, origin="soak").reason == "interrupted":
             sys.exit(130)  # a user who stops one training does not ask for the next, nor for a row about half of it
     except TrainingError as error:
         stopped = str(error)
@@ -72,11 +75,11 @@ def soak(problem: str, sequences: int, seed: int, out: Path) -> report.Row:
     }
 
 
-def table(rows: list[report.Row]) -> str:
+def table(rows: list[Row]) -> str:
     """Markdown."""
     head = ["problem", "seed", "sequences", "finite", "first loss", "last loss", "longest gradient"]
     figures = ("first_loss", "last_loss", "longest_gradient")
-    return report.markdown(
+    return markdown(
         head,
         [
             [row["name"], str(row["seed"]), f"{row['sequences']:,}", "yes" if row["finite"] else row["stopped"] or "no"]

@@ -1,7 +1,7 @@
 """The program `foci`: the table of its commands, and how their errors are shown.
 
-It stands beside the package because importing foci means importing torch, which takes seconds. Here nothing is imported
-before a command runs: help and version answer at once, and torch finds its settings in the environment when it comes.
+Nothing is imported before a command runs, and torch only by commands that need it: help and version answer at once, and
+torch finds its settings in the environment when it is imported.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.metadata import version
 from typing import TextIO
 
@@ -16,12 +17,12 @@ from typing import TextIO
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 COMMANDS = {
-    "demo": ("foci.cli.demo:app", "See it work on built-in data, in a few minutes."),
+    "tasks": ("foci.cli.tasks:show_tasks", "List what can be trained: translate, classify, …"),
+    "demo": ("foci.cli.demo:app", "See a task work on built-in data, in a few minutes."),
     "train": ("foci.cli.train:app", "Train a model on your data."),
-    "evaluate": ("foci.cli.evaluate:evaluate", "Tell how well a trained model does on data it has not seen."),
-    "translate": ("foci.cli.translate:translate", "Translate sentences, and show what each word was read from."),
-    "show": ("foci.cli.show:show", "Show what a prediction looked at: in the terminal, as a page or as a picture."),
-    "predict": ("foci.cli.predict:predict", "Tell the class of documents, and show which words decided it."),
+    "evaluate": ("foci.cli.evaluate:main", "Measure how well a run does on data it has not seen."),
+    "predict": ("foci.cli.predict:main", "Predict with a run: translate, classify, …"),
+    "show": ("foci.cli.show:main", "Show what a prediction looked at: in the terminal, as a page or as a picture."),
     "list": ("foci.cli.listing:show_list", "List every mechanism, or those of one family."),
     "explain": ("foci.cli.explain:explain", "Explain one mechanism: equation, paper, symbols, cost, code and numbers."),
     "gallery": ("foci.cli.gallery:gallery", "Draw a picture of every mechanism at work."),
@@ -31,9 +32,12 @@ COMMANDS = {
 }
 """name -> (function, the line that help shows)"""
 
+OF_A_RUN = ("evaluate", "predict", "show")
+"""Commands whose options depend on the run that is named: they parse their own arguments."""
+
 HELP = """Attention for PyTorch: every mechanism of the literature, exact, mask-safe and open to inspection.
 
-Start with `foci list`, then `foci explain additive`.
+Start with `foci demo translate` or `foci tasks`; for mechanisms, with `foci list` and `foci explain additive`.
 """
 
 
@@ -49,8 +53,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     app = App(name="foci", help=HELP, version=version("foci"), result_action="return_value")
     for name, (function, summary) in COMMANDS.items():
         app.command(function, name=name, help=summary)
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        app(sys.argv[1:] if arguments is None else arguments, exit_on_error=False)
+        if given and given[0] in OF_A_RUN:
+            module, _, name = COMMANDS[given[0]][0].partition(":")
+            getattr(import_module(module), name)(given[1:])
+        else:
+            app(given, exit_on_error=False)
     except CycloptsError:  # it has printed what is wrong
         return 2
     except KeyboardInterrupt:
@@ -78,7 +87,9 @@ def _is_gone(stream: TextIO) -> bool:
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"foci: {message}", file=sys.stderr)
+    from foci.printable import printable
+
+    print(f"foci: {printable(message, lines=True)}", file=sys.stderr)
     return code
 
 

@@ -9,8 +9,8 @@ import torch
 import foci
 from foci.catalog import MECHANISMS
 from foci.cli.gallery import index
-from foci.cli.scenes import SCENES, Scene
-from foci.cli.scenes.sentence import ALIGNED, ENGLISH, GERMAN
+from foci.scenes import SCENES, Scene
+from foci.scenes.sentence import ALIGNED, ENGLISH, GERMAN
 from foci.viz import heatmap
 from foci_cli import main
 
@@ -54,9 +54,9 @@ def test_scenes_are_the_same_each_time(scenes):
 def test_scenes_are_computed_by_their_own_mechanism(monkeypatch):
     asked = []
     build = foci.build
-    for module in ("chosen", "heads", "images", "memory", "paired", "pooled", "scored", "windowed"):
+    for module in ("hard_and_sparse", "heads", "images", "memory", "pairs", "pools", "scores", "windows"):
         monkeypatch.setattr(
-            f"foci.cli.scenes.{module}.build", lambda name, **sizes: (asked.append(name), build(name, **sizes))[1]
+            f"foci.scenes.{module}.build", lambda name, **sizes: (asked.append(name), build(name, **sizes))[1]
         )
     for name in set(MECHANISMS) - {"additive", "concat", "location", "location_aware"}:  # those take a while
         asked.clear()

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from foci.models import ntm
-from foci.tasks.memorise import DataConfig
+from foci.tasks import TASKS
+from foci.tasks.config import configure, put, read_toml
+from foci.tasks.task import find
 
 ROOT = Path(__file__).parents[1]
 
@@ -19,26 +20,34 @@ ROOT = Path(__file__).parents[1]
 def recipes(monkeypatch, tmp_path):
     """The recipes' modules, which write into a folder of the test's."""
     monkeypatch.syspath_prepend(str(ROOT))
+    monkeypatch.setenv("FOCI_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("FOCI_RUNS", str(tmp_path / "runs"))
     from recipes import __main__ as program
-    from recipes import memory, report, soak
+    from recipes import report, soak, tables
+    from recipes import run as runner
 
     monkeypatch.setattr(report, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(report, "ROOT", tmp_path)
     (tmp_path / "docs" / "images").mkdir(parents=True)
-    monkeypatch.setattr(memory, "RUNS", [("copy", "ntm"), ("copy", "lstm")])
-    return program, memory, report, soak
+    monkeypatch.setattr(tables, "SHOWN", 3)
+    return program, runner, report, soak
+
+
+SMALL = {"data.valid_sequences": 3, "model.preset": "tiny", "training.max_steps": 3}
 
 
 @pytest.fixture
 def quick(recipes, monkeypatch):
-    """A problem that takes no time."""
-    _, memory, *_ = recipes
-    monkeypatch.setitem(memory.SETTINGS, "copy", memory.SETTINGS["copy"]._replace(max_steps=3, preset="tiny"))
-    monkeypatch.setitem(memory.LENGTHS, "copy", (2, 30))
-    monkeypatch.setattr(memory, "JUDGED", 3)
-    monkeypatch.setattr(memory, "SHOWN", 3)
-    monkeypatch.setattr(DataConfig, "valid_sequences", 3)
-    monkeypatch.setitem(ntm.BASELINE_PRESETS, "base", ntm.BASELINE_PRESETS["tiny"])
+    """The problems of memory in no time."""
+    program, *_ = recipes
+    from recipes.recipe import Variant
+
+    recipe = program.RECIPES["memorise"]
+    options = {"lengths": (2, 30), "sequences": 3}
+    variants = {
+        name: Variant({**recipe.variants[name].settings, **SMALL}, options) for name in ("copy, ntm", "copy, lstm")
+    }
+    monkeypatch.setitem(program.RECIPES, "memorise", replace(recipe, variants=variants))
     return recipes
 
 
@@ -48,8 +57,8 @@ def run(program, monkeypatch, *arguments):
 
 
 def test_a_row_for_each_model_and_every_length(quick, monkeypatch, tmp_path, capsys):
-    program, memory, report, _ = quick
-    monkeypatch.setattr(memory, "_has_begun", lambda problem, summary: True)
+    program, _, report, _ = quick
+    monkeypatch.setitem(program.RECIPES, "memorise", replace(program.RECIPES["memorise"], begun=lambda *given: True))
     for _ in range(2):  # the second time there is nothing left to train, and rows take the place of older ones
         run(program, monkeypatch, "memorise", "--out", tmp_path / "runs", "--seed", 5)
     rows = [json.loads(line) for line in (report.RESULTS / "memorise.jsonl").read_text().splitlines()]
@@ -63,28 +72,34 @@ def test_a_row_for_each_model_and_every_length(quick, monkeypatch, tmp_path, cap
     assert "| 48 | 5 | 1 |" in text  # sequences, seed, seeds tried
     wrong = rows[1]["lengths"][1]["wrong_bits"]
     assert f"|  |  | 30 (beyond training) | {wrong:.2f} | 240 |" in text
+    assert (tmp_path / "docs" / "images" / "memory-tape.png").exists()
+
+
+def stub(program, monkeypatch, rows):
+    """A recipe whose trainings take no time."""
+    from recipes.recipe import Recipe, Variant
+
+    variants = dict.fromkeys(rows, Variant())
+    recipe = Recipe(task="memorise", title="A", note="", minutes=2.0, table=lambda rows: "a table", variants=variants)
+    monkeypatch.setitem(program.RECIPES, "memorise", recipe)
 
 
 def test_under_torchrun_the_first_process_alone_notes_rows(recipes, monkeypatch, tmp_path):
-    program, _, report, _ = recipes
-    jobs = [report.Job("a", dict)]
-    recipe = report.Recipe(lambda out, minutes, seed: iter(jobs), 2.0, "A", "", lambda rows: "a table")
-    monkeypatch.setitem(program.RECIPES, "memorise", recipe)
+    program, runner, report, _ = recipes
+    stub(program, monkeypatch, ["a"])
     monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("RANK", "1")
-    run(program, monkeypatch, "memorise")
-    assert not report.RESULTS.exists()
-    assert not (tmp_path / "docs" / "results.md").exists()
-    monkeypatch.setenv("RANK", "0")
-    run(program, monkeypatch, "memorise")
+    for rank, row in (("1", None), ("0", {"seed": 0})):
+        monkeypatch.setenv("RANK", rank)
+        monkeypatch.setattr(runner, "run", lambda *given, row=row: row)
+        run(program, monkeypatch, "memorise")
+        assert report.RESULTS.exists() == (rank == "0")
     assert "`torchrun --nproc-per-node 2 -m recipes memorise --minutes 2" in (tmp_path / "docs/results.md").read_text()
 
 
 def test_some_rows_only(recipes, monkeypatch, capsys):
-    program, _, report, _ = recipes
-    jobs = [report.Job(name, dict) for name in "abc"]
-    recipe = report.Recipe(lambda out, minutes, seed: iter(jobs), 2.0, "A", "", lambda rows: "a table")
-    monkeypatch.setitem(program.RECIPES, "memorise", recipe)
+    program, runner, report, _ = recipes
+    stub(program, monkeypatch, "abc")
+    monkeypatch.setattr(runner, "run", lambda title, recipe, job, out, minutes: {"seed": job.seed})
     run(program, monkeypatch, "memorise", "--only", "c", "--only", "a")
     assert [row["name"] for row in report.rows_of("memorise")] == ["a", "c"]
     with pytest.raises(SystemExit):
@@ -92,29 +107,29 @@ def test_some_rows_only(recipes, monkeypatch, capsys):
     assert "memorise has no row 'd'; it has 'a', 'b', 'c'" in capsys.readouterr().err
 
 
-def test_a_seed_that_does_not_learn_gives_way_to_another(quick, monkeypatch, tmp_path):
-    _, memory, *_ = quick
-    row = memory._run("copy", "ntm", tmp_path, 5.0, 2)
-    assert row["seeds_tried"] == memory.SEEDS
+def test_a_seed_that_does_not_learn_gives_way_to_another(quick, tmp_path):
+    program, runner, *_ = quick
+    row = runner.run("memorise", program.RECIPES["memorise"], runner.Job("copy, ntm", 2), tmp_path, 5.0)
+    assert row["seeds_tried"] == 3
     assert row["minutes_of_other_seeds"] > 0
     assert sorted(folder.name for folder in tmp_path.glob("memorise-*")) == [
-        f"memorise-copy-ntm-{s}" for s in (2, 3, 4)
+        f"memorise-copy--ntm-{s}" for s in (2, 3, 4)
     ]
 
 
 def test_who_stops_one_training_stops_the_recipe(quick, monkeypatch, tmp_path):
-    _, memory, *_ = quick
-    whole = memory.train
+    program, runner, *_ = quick
+    whole = runner.foci.train
     monkeypatch.setattr(
-        memory, "train", lambda *given, **options: replace(whole(*given, **options), reason="interrupted")
+        runner.foci, "train", lambda *given, **options: replace(whole(*given, **options), reason="interrupted")
     )
     with pytest.raises(SystemExit):
-        memory._run("copy", "ntm", tmp_path, 5.0, 0)
+        runner.run("memorise", program.RECIPES["memorise"], runner.Job("copy, ntm", 0), tmp_path, 5.0)
     assert len(list(tmp_path.glob("memorise-*"))) == 1
 
 
-def test_a_soak_tells_of_every_step(recipes, quick, monkeypatch, tmp_path, capsys):
-    *_, report, soak = recipes
+def test_a_soak_tells_of_every_step(quick, monkeypatch, tmp_path, capsys):
+    *_, report, soak = quick
     monkeypatch.setattr(soak, "BATCH", 4)
     run(soak, monkeypatch, "--sequences", 12, "--seeds", 1, "--problem", "copy", "--out", tmp_path)
     (row,) = [json.loads(line) for line in (report.RESULTS / "soak.jsonl").read_text().splitlines()]
@@ -123,8 +138,8 @@ def test_a_soak_tells_of_every_step(recipes, quick, monkeypatch, tmp_path, capsy
     assert "| copy | 0 | 12 | yes |" in capsys.readouterr().out
 
 
-def test_a_soak_that_is_stopped_notes_nothing_and_does_not_go_on(recipes, quick, monkeypatch, tmp_path):
-    *_, report, soak = recipes
+def test_a_soak_that_is_stopped_notes_nothing_and_does_not_go_on(quick, monkeypatch, tmp_path):
+    *_, report, soak = quick
     whole = soak.train
     monkeypatch.setattr(
         soak, "train", lambda *given, **options: replace(whole(*given, **options), reason="interrupted")
@@ -135,14 +150,14 @@ def test_a_soak_that_is_stopped_notes_nothing_and_does_not_go_on(recipes, quick,
     assert len(list((tmp_path / "runs").iterdir())) == 1
 
 
-def test_a_soak_notices_what_is_not_a_number(recipes, quick, monkeypatch, tmp_path):
-    *_, soak = recipes
+def test_a_soak_notices_what_is_not_a_number(quick, monkeypatch, tmp_path):
+    *_, soak = quick
     broken = torch.nn.functional.binary_cross_entropy_with_logits
-    calls = []
+    calls = []  # two of them try the longest batch
 
     def loss(*arguments, **options):
         calls.append(1)
-        return broken(*arguments, **options) * (math.nan if len(calls) == 2 else 1.0)
+        return broken(*arguments, **options) * (math.nan if len(calls) == 4 else 1.0)
 
     monkeypatch.setattr("foci.tasks.memorise.F.binary_cross_entropy_with_logits", loss)
     monkeypatch.setattr(soak, "BATCH", 4)
@@ -152,28 +167,61 @@ def test_a_soak_notices_what_is_not_a_number(recipes, quick, monkeypatch, tmp_pa
     assert row["sequences"] == 4
 
 
-def test_other_recipes_stay_in_the_report(recipes):
+def test_every_recipe_is_a_configuration_of_its_task(recipes):
     program, *_ = recipes
     assert {"multi30k", "compare", "tatoeba", "reviews", "bbc", "planted", "memorise"} == {*program.RECIPES}
-    assert all(recipe.title and recipe.note and recipe.minutes > 0 for recipe in program.RECIPES.values())
+    for name, recipe in program.RECIPES.items():
+        assert recipe.task in TASKS
+        assert recipe.title
+        assert recipe.note
+        kind = find(recipe.task)
+        for variant in recipe.variants.values():
+            tables = put(read_toml(ROOT / "recipes" / "configs" / f"{name}.toml"), variant.settings)
+            configure(kind.Config, tables, name)
+            kind.EvaluateOptions(**variant.options)
+
+
+def test_the_report_of_the_kept_rows_is_up_to_date(recipes, monkeypatch):
+    program, _, report, _ = recipes
+    monkeypatch.setattr(report, "RESULTS", ROOT / "recipes" / "results")
+    assert report.write(program.RECIPES).read_text() == (ROOT / "docs" / "results.md").read_text()
 
 
 def test_the_comparison_stands_in_the_order_of_its_models(recipes):
-    from recipes import translation
-
+    program, *_ = recipes
+    recipe = program.RECIPES["compare"]
     (row, *_) = (json.loads(line) for line in (ROOT / "recipes/results/compare.jsonl").read_text().splitlines())
-    wanted = [*translation.COMPARED]
-    table = translation.RECIPES["compare"].table([{**row, "name": name} for name in reversed(wanted)])
+    wanted = [*recipe.variants]
+    table = recipe.table([{**row, "name": name} for name in reversed(wanted)])
     assert [line.split(" | ")[0].removeprefix("| ") for line in table.splitlines()[2:12]] == wanted
 
 
-def test_a_row_about_documents_knows_its_seed(recipes, monkeypatch, tmp_path):
-    from recipes import documents
+def test_a_row_about_documents_has_its_figures(recipes, tmp_path):
+    program, runner, *_ = recipes
+    from recipes.recipe import Variant
 
-    small = {"data": {"planted": 60}, "training": {**documents.PLANTED["training"], "max_steps": 2, "warmup": 1}}
-    monkeypatch.setattr(documents, "PLANTED", {**documents.PLANTED, **small})
-    jobs = list(documents.planted(tmp_path, 5.0, 7))
-    assert [job.name for job in jobs] == ["hierarchical", "attention"]
-    row = jobs[0].run()
-    assert (row["seed"], row["steps"]) == (7, 2)
-    assert 0 <= row["on_word"] <= row["on_sentence"] <= 1
+    small = {"data.planted": 60, "training.max_steps": 2, "training.warmup": 1, "model.pooling": "attention"}
+    recipe = replace(program.RECIPES["planted"], variants={"attention": Variant(small)})
+    row = runner.run("planted", recipe, runner.Job("attention", 7), tmp_path, 5.0)
+    assert (row["seed"], row["steps"], row["pooling"], row["documents"]) == (7, 2, "attention", 500)
+    assert 0 <= row["attention_on_word"] <= row["attention_on_sentence"] <= 1
+    assert "attention, one level" in recipe.table([row])
+
+
+def test_a_row_about_translation_has_its_figures(recipes, tmp_path, monkeypatch):
+    program, runner, *_ = recipes
+    from recipes.recipe import Variant
+
+    for name, lines in (("a", ["one two", "two", "one"]), ("b", ["eins zwei", "zwei", "eins"])):
+        (tmp_path / name).write_text("\n".join(lines) + "\n")
+    paths = {"source": "a", "target": "b", "valid_source": "a", "valid_target": "b"}
+    small = {f"data.{key}": str(tmp_path / name) for key, name in paths.items()}
+    small |= {"tokeniser.kind": "words", "tokeniser.size": 20, "training.max_steps": 2, "model.model_dim": 8}
+    recipe = replace(
+        program.RECIPES["multi30k"],
+        variants={"tiny": Variant(small, {"beam": 2})},
+        test=(str(tmp_path / "a"), str(tmp_path / "b")),
+    )
+    row = runner.run("multi30k", recipe, runner.Job("tiny", 1), tmp_path / "runs", 5.0)
+    assert (row["steps"], row["sentences"]) == (2, 3)
+    assert "| tiny | " in recipe.table([{**row, "name": "tiny"}])

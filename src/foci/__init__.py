@@ -5,21 +5,27 @@
     output, weights, state = attention(query, key, mask=foci.masks.keys(valid))
     weights.topk(3)
 
-Every name below stays stable; docs/design.md says how they fit together.
+    foci.train("translate", {"data": {"source": "a.en", "target": "a.de"}}, out="runs/x")
+    foci.load("runs/x").predict(["A man rides a bike."])
+
+Every name below stays stable; docs/design.md says how they fit together. Each is imported when it is first used, so
+that `import foci`, and with it the help of the command line, does not wait for torch.
 """
 
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from foci import masks
-from foci.catalog import build, catalogue
-from foci.functional.attend import attend
-from foci.functional.kernels import decompositions
-from foci.mechanisms.attention import Attention
-from foci.recording import record
-from foci.results import Weights
-
 if TYPE_CHECKING:
-    from foci.tasks import load
+    from foci import masks
+    from foci.catalog import build, catalogue
+    from foci.functional.attend import attend
+    from foci.functional.kernels import decompositions
+    from foci.mechanisms.attention import Attention
+    from foci.recording import record
+    from foci.results import Weights
+    from foci.tasks.run import load
+    from foci.tasks.train import train
     from foci.viz.trace import Trace
 
 __all__ = [
@@ -33,17 +39,37 @@ __all__ = [
     "load",
     "masks",
     "record",
+    "train",
 ]
+
+_HOMES = {
+    "Attention": "foci.mechanisms.attention",
+    "Trace": "foci.viz.trace",
+    "Weights": "foci.results",
+    "attend": "foci.functional.attend",
+    "build": "foci.catalog",
+    "catalogue": "foci.catalog",
+    "decompositions": "foci.functional.kernels",
+    "load": "foci.tasks.run",
+    "record": "foci.recording",
+    "train": "foci.tasks.train",
+}
+"""Where each name is defined; `masks` is a module of its own."""
+
+try:
+    __version__ = version("foci")
+except PackageNotFoundError:  # run from the source without being installed
+    __version__ = "unknown"
 
 
 def __getattr__(name: str) -> Any:
-    """`load` and `Trace` need more than the core does: they are imported when first asked for."""
-    if name == "load":
-        from foci.tasks import load
+    if name == "masks":
+        return import_module("foci.masks")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'foci' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
 
-        return load
-    if name == "Trace":
-        from foci.viz.trace import Trace
 
-        return Trace
-    raise AttributeError(f"module 'foci' has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foci.masks import lengths
-from foci.results import DotSoftmax, Weights
+from foci.results import Weights
+from foci.weight_sources import DotSoftmax
 
 
 class Copies:

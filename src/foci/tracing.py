@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from torch import Tensor
+from torch.export import register_dataclass
+from torch.utils._pytree import _register_namedtuple
 
+Kind = TypeVar("Kind")
 Tensors = tuple[Tensor, ...]
 
 
@@ -67,3 +71,13 @@ def _scan(
         with torch._dynamo.config.patch(automatic_dynamic_shapes=False):
             carry, stacked = scan(scan_step, carry, positions)
     return carry, tuple(one.movedim(0, 1) for one in stacked)
+
+
+def exportable(kind: type[Kind]) -> type[Kind]:
+    """Let `torch.export` pass a dataclass or NamedTuple of tensors through, and save it."""
+    name = f"foci.{kind.__name__}"
+    if issubclass(kind, tuple):
+        _register_namedtuple(kind, serialized_type_name=name)
+    else:
+        register_dataclass(kind, serialized_type_name=name)
+    return kind

@@ -10,7 +10,8 @@ import foci
 from foci import masks, results
 from foci.errors import ConfigError, ShapeError
 from foci.functional.kernels.rows import FusedSoftmax
-from foci.results import Dense, DotSoftmax, Weights, Windowed
+from foci.results import Weights
+from foci.weight_sources import Dense, DotSoftmax, Windowed
 
 B, H, L, S, K = 2, 3, 5, 7, 4
 

@@ -213,3 +213,11 @@ def test_an_epoch_is_over_once_its_last_batch_is_handed_out(kind, sizes):
         next(stream)
         epochs.append(batches.state_dict()["epoch"])
     assert epochs == [0] * (count - 1) + [1, 1]
+
+
+def test_workers_leave_the_global_random_numbers_alone():
+    examples = PairExamples(*(Sequences([[4 + n % 5] * (1 + n % 3) for n in range(30)], 10) for _ in range(2)))
+    before = torch.get_rng_state()
+    stream = iter(TokenBatches(examples, max_tokens=12, workers=1))
+    next(stream)
+    assert torch.equal(torch.get_rng_state(), before)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -61,15 +62,24 @@ def test_tables_and_objects(tmp_path):
     ("name", "text", "message"),
     [
         ("a.csv", "txt,label\na,b\n", r"a\.csv, line 1: no column 'text' in the first line\. Did you mean 'txt'"),
-        ("a.csv", 'text,label\n"a\nb",c\nd\ne,f\n', r"a\.csv, line 4: no column 1 \(from 0\): the line has 1\.\nThis"),
+        (
+            "a.csv",
+            'text,label\n"a\nb",c\nd\ne,f\n',
+            r"a\.csv, line 4: no column 1 \(from 0\): the line has 1\.\n1 fault",
+        ),
         ("a.csv", "text,label\na,b\n,c\nd,\n", r"line 3: the text is empty\.\n2 faults beside 1 good documents: 1 × e"),
         ("a.csv", 'text,label\na,b\n"c,d\n', r"a\.csv, line 3: the table cannot be read further \(unexpected end"),
         ("a.jsonl", '{"text": "a", "label": "b"}\n[1]\n', r"a\.jsonl, line 2: a JSON list, expected an object"),
         ("a.jsonl", "{oops\n", r"a\.jsonl, line 1: not a JSON object"),
         ("a.jsonl", '{"text": "a", "lable": 1}\n', r"line 1: no field 'label'\. Did you mean 'lable'"),
         ("a.jsonl", '{"text": 3, "label": 1.5}\n', r"fields 'text' and 'label' are a int and a float, expected a text"),
-        ("a.csv", "", r"a\.csv, line 1: no column 'text'"),
-        ("a.jsonl", "", r"a\.jsonl: holds no documents"),
+        (
+            "a.csv",
+            "text,label\nno, not good,neg\nb,c\n",
+            r"a\.csv, line 2: the row has 3 cells, but the first line has 2",
+        ),
+        ("a.csv", "", r"a\.csv, line 1: no documents, the file or folder is empty"),
+        ("a.jsonl", "", r"a\.jsonl, line 1: no documents, the file or folder is empty"),
     ],
 )
 def test_faults_are_told_with_file_and_line(tmp_path, name, text, message):
@@ -78,6 +88,10 @@ def test_faults_are_told_with_file_and_line(tmp_path, name, text, message):
 
 
 def test_wrong_places_and_bytes(tmp_path):
+    header = write(tmp_path / "h.csv", "text,label\na,b\n")
+    with pytest.raises(DataError, match=r"h\.csv, line 1: the line seems to hold the names of columns"):
+        read_documents(header, text=0, label=1)
+    header.unlink()
     with pytest.raises(DataError, match=r"nowhere: there is no such file or folder"):
         read_documents(tmp_path / "nowhere")
     with pytest.raises(DataError, match=r"holds no folders, expected one folder of text files for each class"):
@@ -91,7 +105,7 @@ def test_wrong_places_and_bytes(tmp_path):
     with pytest.raises(DataError, match=r"sport/1\.txt, line 2: byte 1 of the line is not UTF-8"):
         read_documents(tmp_path)
     (tmp_path / "b.csv").write_bytes(b"text,label\na,b\n\xa3,c\n")
-    with pytest.raises(DataError, match=r"b\.csv, line 3: byte 1 .*\nThis is the only fault beside 1 good documents"):
+    with pytest.raises(DataError, match=r"b\.csv, line 3: byte 1 .*\n1 fault beside 1 good documents"):
         read_documents(tmp_path / "b.csv")
 
 
@@ -130,21 +144,23 @@ def test_long_sentences_are_cut_and_nothing_is_lost():
         sentences_of("a", max_words=0)
 
 
-def test_parts_hold_every_document_once_and_do_not_depend_on_the_others():
-    documents = [Document(f"text  number {number}", "a") for number in range(400)]
+def test_parts_hold_every_document_once_and_split_each_class():
+    documents = [Document(f"text  number {number}", "a" if number % 4 else "b") for number in range(400)]
+    documents += [Document("rare one", "c"), Document("rare two", "d"), Document("rare three", "d")]
     made = parts([*documents, Document("text number\n7", "b")], valid_share=0.1, test_share=0.2, seed=1)
     assert made.duplicates == 1
     assert sorted([*made.train, *made.valid, *made.test]) == sorted(documents)
-    assert 20 < len(made.valid) < 60 < len(made.test) < 110
-    fewer = parts(reversed(documents[:200]), valid_share=0.1, test_share=0.2, seed=1)
-    assert set(fewer.train) <= set(made.train)
-    assert set(fewer.test) <= set(made.test)
+    counts = [Counter(document.label for document in part) for part in made[:3]]
+    assert counts == [{"a": 210, "b": 70, "c": 1, "d": 2}, {"a": 30, "b": 10}, {"a": 60, "b": 20}]
+    again = parts(reversed(documents), valid_share=0.1, test_share=0.2, seed=1)
+    assert set(again.train) == set(made.train)
+    assert set(again.test) == set(made.test)
     assert set(parts(documents, valid_share=0.1, test_share=0.2, seed=2).test) != set(made.test)
     with pytest.raises(ConfigError, match=r"valid_share is 0.5, expected from 0 to below 1"):
         parts(documents, valid_share=0.5, test_share=0.5)
 
 
-def test_vocabulary_and_its_buckets(tmp_path):
+def test_vocabulary_and_its_buckets():
     documents = [[["b", "B", "a"], ["c", "a", "b"]], [["rare"]]]
     vocabulary = Vocabulary.count(documents, size=2, min_count=2, buckets=5)
     assert vocabulary.words == ("b", "a")
@@ -152,14 +168,12 @@ def test_vocabulary_and_its_buckets(tmp_path):
     assert vocabulary.ids(["A", "b"]) == [2, 1]
     assert vocabulary.ids(["c", "rare", "新", "C"]) == [3, 5, 3, 3]  # the same in every process
     assert len(set(vocabulary.ids(map(str, range(100))))) == 5
-    vocabulary.save(tmp_path / "v.json")
-    assert Vocabulary.load(tmp_path / "v.json") == vocabulary
+    assert Vocabulary.from_text(vocabulary.to_text(), "v.json") == vocabulary
     cased = Vocabulary.count(documents, size=9, min_count=1, buckets=1, lowercase=False)
     assert set(cased.words) == {"a", "b", "B", "c", "rare"}
-    with pytest.raises(DataError, match=r"v\.json: is no vocabulary"):
-        Vocabulary.load(write(tmp_path / "v.json", "[]"))
-    with pytest.raises(DataError, match=r"w\.json: the vocabulary cannot be read"):
-        Vocabulary.load(tmp_path / "w.json")
+    for damaged in ("[]", "null", '{"words": [1], "buckets": 2, "lowercase": true}', "[" * 100_000):
+        with pytest.raises(DataError, match=r"v\.json: is no vocabulary"):
+            Vocabulary.from_text(damaged, "v.json")
 
 
 def test_vectors_of_glove_and_fasttext(tmp_path):

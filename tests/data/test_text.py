@@ -86,8 +86,8 @@ def test_misaligned_files(tmp_path, longer, shorter):
     files = {longer: write(tmp_path / longer, "1\n2\n3\n4\n5\n"), shorter: write(tmp_path / shorter, "1\n2\n")}
     assert faults(AlignedFiles(files["a"], files["b"])) == (
         f"{files[longer]}, line 3: no such line in {files[shorter]}: it has 2 lines, {longer} has 5. Line n of one "
-        "file must translate line n of the other.\nThis is the only fault beside 2 good pairs: 1 × line without a "
-        "partner. Mend or remove these lines."
+        "file must translate line n of the other.\n1 fault beside 2 good pairs: 1 × line without a "
+        "partner. Correct or remove these lines."
     )
 
 
@@ -96,7 +96,7 @@ def test_the_check_finds_all_faults_and_names_the_first(tmp_path):
     target = write(tmp_path / "b", b"1\n \t\n3\n" + b"x" * 500 + b"\n5\n\xc3\n7\n")
     assert faults(AlignedFiles(source, target, max_characters=100)) == (
         f"{target}, line 2: the target is empty.\n5 faults beside 2 good pairs: 2 × empty side, 2 × undecodable bytes, "
-        "1 × over-long line. Mend or remove these lines."
+        "1 × over-long line. Correct or remove these lines."
     )
 
 
@@ -141,6 +141,11 @@ def test_faults_of_columns(tmp_path):
     path = write(tmp_path / "a.tsv", "a\tb\nc\n")
     assert f"{path}, line 2: no column 1 (from 0): the line has 1, separated by tabs." in faults(TsvFile(path))
     assert f"{path}, line 1: no column 'A'. There are: a, b." in faults(TsvFile(path, "a", "A"))
+    path = write(tmp_path / "b.tsv", "a\tb\nc\td\te\n")
+    assert f"{path}, line 2: the row has 3 cells, but the first line has 2." in faults(TsvFile(path))
+    path = write(tmp_path / "c.tsv", "Source\ttarget\nc\td\n")
+    assert f"{path}, line 1: the line seems to hold the names of columns" in faults(TsvFile(path))
+    assert list(TsvFile(path, "Source", "target")) == [Pair("c", "d")]
 
 
 @pytest.mark.parametrize("packing", [".gz", ".xz"])

@@ -170,11 +170,18 @@ def test_damaged_files_are_named(tmp_path):
     TRAINED["bpe"].save(path)
     whole = path.read_text(encoding="utf-8")
     path.write_text(whole[: len(whole) // 2], encoding="utf-8")
-    with pytest.raises(DataError, match="half.json: not a tokeniser that Tokeniser.save wrote, or a damaged one"):
+    with pytest.raises(DataError, match="half.json: not a tokeniser that foci wrote, or a damaged one"):
         Tokeniser.load(path)
     path.write_text(whole.replace('"<bos>"', '"<s>"'), encoding="utf-8")
     with pytest.raises(DataError, match="the first ids stand for <pad>, <s>, <eos>, <unk>, expected <pad>, <bos>"):
         Tokeniser.load(path)
+    for change in (
+        {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a+)+$"}}},
+        {"normalizer": {"type": "NFC"}},
+    ):
+        path.write_text(json.dumps({**json.loads(whole), **change}), encoding="utf-8")
+        with pytest.raises(DataError, match="half.json: not a tokeniser that foci wrote"):
+            Tokeniser.load(path)
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(DataError, match="cannot be read"):
         Tokeniser.load(path)

@@ -8,7 +8,7 @@ import torch
 import foci
 from foci import masks
 from foci.functional import windows
-from foci.results import Windowed
+from foci.weight_sources import Windowed
 
 B, L, S, D = 2, 5, 11, 7
 

@@ -13,7 +13,7 @@ from foci.functional import attend as attend_module
 from foci.functional import positions
 from foci.functional.attend import attend_dots
 from foci.mechanisms.heads import MultiHeadAttention, MultiStepAttention
-from foci.results import Dense
+from foci.weight_sources import Dense
 
 B, L, S, D, H = 2, 5, 7, 6, 3
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from foci.decoding import Limits
 from foci.errors import ConfigError, ShapeError
 from foci.layers.interfaces import Encoded
+from foci.layers.recurrent import Bridge
 from foci.layers.token_loss import Targets, TokenLoss
 from foci.layers.transformer import Block
 from foci.models.decoders.convolutional import ConvolutionalDecoder
@@ -142,6 +143,20 @@ def test_a_source_without_a_summary_starts_from_its_mean(cell):
             expected = [math.tanh(x) for x in first] if number == 0 else first
             for depth in range(2):
                 assert state.recurrent[number][row, depth].tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("parts", "layers"), [(1, 1), (1, 2), (2, 2), (2, 3)])
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_a_summary_is_mapped_layer_by_layer_or_from_its_top(parts, layers, cell):
+    bridge = generic(Bridge(3, 5, cell=cell, num_layers=2))
+    summary = tuple(torch.randn(7, layers, 3, dtype=torch.float64) for _ in range(parts))
+    state = bridge(summary)
+    assert [part.shape for part in state] == [(7, 2, 5)] * (2 if cell == "lstm" else 1)
+    for layer in range(2):
+        read = layer if layers == 2 else layers - 1
+        torch.testing.assert_close(state[0][:, layer], torch.tanh(bridge.hidden(summary[0][:, read])))
+        if cell == "lstm":
+            torch.testing.assert_close(state[1][:, layer], bridge.cell(summary[parts - 1][:, read]))
 
 
 def test_keys_are_compared_and_values_are_read():

@@ -13,7 +13,8 @@ from foci.layers.incremental.hypotheses import as_rows
 from foci.layers.recurrent import Bridge, Maxout, Recurrence, RecurrentEncoder
 from foci.mechanisms.attention import Memory
 from foci.models.seq2seq_rnn import PRESETS, RecurrentSeq2Seq
-from foci.results import DotSoftmax, Weights
+from foci.results import Weights
+from foci.weight_sources import DotSoftmax
 
 SMALL = {"embedding_dim": 5, "hidden_dim": 6}
 
@@ -57,6 +58,10 @@ ATTENTIVE = {
     "luong local_p hard": {"normalise": "hard", "focus": "local_p", "radius": 2},
     "luong coverage": {"coverage": True},
     "luong coverage location_aware": {"coverage": True, "score": "location_aware"},
+    "luong heads": {"num_heads": 2, "score": "scaled_dot", "encoder_dim": 8},
+    "luong heads sparse": {"num_heads": 3, "score": "cosine", "normalise": "sparsemax"},
+    "luong heads no feeding": {"num_heads": 3, "score": "dot", "input_feeding": False},
+    "bahdanau heads": {"decoder": "bahdanau", "num_heads": 2, "score": "scaled_dot", "cell": "lstm", "encoder_dim": 8},
     "luong no feeding": {"input_feeding": False},
     "luong no feeding, additive": {"input_feeding": False, "score": "additive", "cell": "lstm"},
     "luong no feeding, local_m": {"input_feeding": False, "focus": "local_m", "radius": 1},
@@ -310,6 +315,23 @@ def test_luong_and_sutskever_copy_the_state():
             assert torch.equal(ours, theirs)
 
 
+def test_heads_are_those_of_multi_head_attention():
+    model = make("luong heads")
+    source, valid, target = example()
+    weights = model(source, valid, target).attentions["decoder.cross"]
+    assert weights.shape == (B, 2, T, S)
+    encoded = model.encoder(source, valid)
+    memory, state = model.start(source, valid)
+    stepped = model.step(target[:, 0], memory, state)
+    hidden = stepped.state.recurrent[0][:, -1:]
+    attended = model.decoder.attention(hidden, encoded.values, mask=valid.unsqueeze(1))
+    torch.testing.assert_close(stepped.attention.dense(), attended.weights.dense())
+    readout = model.decoder.readout(torch.cat([attended.output, hidden], dim=-1))
+    torch.testing.assert_close(stepped.state.feed, readout.squeeze(1))
+    nothing = model(source, valid, target[:, :0]).attentions["decoder.cross"]
+    assert nothing.shape == (B, 2, 0, S)
+
+
 # --- coverage, REINFORCE
 
 
@@ -482,6 +504,10 @@ def test_wrong_options_are_named():
         RecurrentSeq2Seq(5, 7, focus="sliding_window", reach=(1, 1))
     with pytest.raises(ConfigError, match="coverage needs attention; the decoder 'cho'"):
         RecurrentSeq2Seq(5, 7, decoder="cho", coverage=True)
+    with pytest.raises(ConfigError, match="num_heads is 2, score is 'general'.*expected a score of scaled_dot"):
+        RecurrentSeq2Seq(5, 7, num_heads=2)
+    with pytest.raises(ConfigError, match="model_dim is 512 and num_heads is 3"):
+        RecurrentSeq2Seq(5, 7, num_heads=3, score="dot")
     with pytest.raises(ConfigError, match="5 source and 7 target"):
         RecurrentSeq2Seq(5, 7, share_embeddings=True)
     with pytest.raises(ConfigError, match="readout_dim 6 and embedding_dim 5"):

@@ -1,99 +1,478 @@
-"""The contract suite must catch the field's usual mistakes: each is made in a copy of foci, and the suite must fail.
+"""The tests must catch mistakes: each is made in a copy of foci, and the tests named beside it must fail.
 
-A mutant is a piece of a source file and what it is replaced by. The suite runs against the copy in its own process.
+A mutant is a piece of a source file and what it is replaced by. Its tests run against the copy in a process of their
+own, and only those that should notice: `python -m pytest tests/mutants -k NAME` shows whether they do.
 """
 
-import os
+import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from foci.functional.kernels import status
+
 ROOT = Path(__file__).parents[2]
 
+
+class Mutant(NamedTuple):
+    """A mistake: ``good`` stands once in one file of foci that ``where`` matches; ``tests`` should catch ``bad``."""
+
+    where: str
+    good: str
+    bad: str
+    tests: str
+
+
+CONTRACT = "tests/contract"
+DEFINED = f"{CONTRACT}/test_by_definition.py::test_output_and_weights_by_definition"
+DROPPED = f"{CONTRACT}/test_dropout.py::test_the_share_of_the_weights_that_is_dropped"
+DEAD = f"{CONTRACT}/test_attend_family.py::test_dead_rows_give_zeros_and_finite_gradients"
+NORMALISE = "tests/mechanisms/test_normalise.py"
+SEARCH = "tests/decoding/test_search.py"
+
 MUTANTS = {
-    "plain softmax: mask dropped": (
+    # --- masks
+    "softmax: mask dropped": Mutant(
         "masks.py",
         "    if mask is None:\n        return torch.softmax(scores, dim=-1)",
         "    return torch.softmax(scores, dim=-1)",
+        f"{DEFINED}[additive-keys-fused]",
     ),
-    "plain softmax: mask inverted": (
+    "softmax: mask inverted": Mutant(
         "masks.py",
         'mask = check_mask("softmax", mask,',
         'mask = ~check_mask("softmax", mask,',
+        f"{DEFINED}[additive-keys-fused]",
     ),
-    "plain softmax: plain -inf": ("masks.py", ".masked_fill(dead, 0.0)\n", "\n"),
-    "plain softmax: wrong axis": (
+    "softmax: a row of -inf alone": Mutant("masks.py", ".masked_fill(dead, 0.0)\n", "\n", f"{DEAD}[additive-keys]"),
+    "softmax: wrong axis": Mutant(
         "masks.py",
         "return torch.softmax(filled, dim=-1)",
         "return torch.softmax(filled, dim=-2)",
+        f"{DEFINED}[additive-keys-fused]",
     ),
-    "additive: score vector dropped": (
-        "mechanisms/scores/score.py",
-        "return additive(query, key, self.vector, prepared)",
-        "return additive(query, key, self.vector.detach() * 0 + 1, prepared)",
+    "causal: aligned to the first key": Mutant(
+        "masks.py", "offset=S - L).unsqueeze(0)", "offset=0).unsqueeze(0)", f"{DEFINED}[additive/causal-none-fused]"
     ),
-    "fused: mask dropped": (
+    "window: one key too many": Mutant(
+        "masks.py",
+        "(columns >= own - left)",
+        "(columns >= own - left - 1)",
+        f"{DEFINED}[additive/sliding_window-none-fused]",
+    ),
+    "a bias of -inf does not close": Mutant(
         "functional/attend.py",
-        "allowed = None if plainly_causal else combine(mask, window,",
-        "allowed = None if plainly_causal else combine(None, window,",
+        "closed = check_bias(bias, shape) == -torch.inf",
+        "closed = check_bias(bias, shape) == torch.inf",
+        f"{CONTRACT}/test_padding.py::test_a_bias_of_minus_infinity_is_a_mask",
     ),
-    "fused: dead rows keep what they read": ("functional/attend.py", "output.masked_fill(~alive, 0.0)", "output"),
-    "multi_head: mask not passed on": (
-        "mechanisms/heads/multi_head.py",
-        "value,\n                mask,\n                scale=scale,",
-        "value,\n                None,\n                scale=scale,",
+    "padding is not cleared": Mutant(
+        "masks.py",
+        "return cells.masked_fill(~readable.unsqueeze(-1), 0.0)",
+        "return cells",
+        f"{CONTRACT}/test_padding.py::test_attend[general-NaN-keys]",
     ),
-    "local: mask dropped": (
-        "functional/windows.py",
-        "return cells.Place(centre, start, mask, radius, sigma)",
-        "return cells.Place(centre, start, None, radius, sigma)",
-    ),
-    "sparsemax: masked cells keep their weight": (
+    # --- normalisers
+    "sparsemax: masked cells keep their weight": Mutant(
         "functional/sparse.py",
         "scores = scores.masked_fill(closed, -torch.inf)",
         "pass",
+        f"{DEFINED}[sparsemax-keys-fused]",
     ),
-    "state kept on the module": (
+    "sparsemax: NaN as an index": Mutant(
+        "functional/sparse.py",
+        "inside.sum(dim=-1, keepdim=True).clamp_min(1)",
+        "inside.sum(dim=-1, keepdim=True)",
+        f"{NORMALISE}::test_a_row_with_nan_gives_nan_unless_the_mask_closes_it",
+    ),
+    "entmax15: infinite second derivatives": Mutant(
+        "functional/sparse.py",
+        "weights.masked_fill(closed, 1.0).sqrt().masked_fill(closed, 0.0)",
+        "weights.sqrt()",
+        f"{NORMALISE}::test_second_derivatives_are_exact_also_where_a_weight_is_zero",
+    ),
+    "entmax15: the threshold is not halved": Mutant(
+        "functional/sparse.py", "halved = scores / 2", "halved = scores / 1", f"{DEFINED}[entmax-none-fused]"
+    ),
+    "sigmoid: softmax instead": Mutant(
+        "functional/normalise.py",
+        "torch.nn.functional.logsigmoid(scores)",
+        "scores",
+        f"{DEFINED}[general/sigmoid-none-fused]",
+    ),
+    "sampling: noise in half precision": Mutant(
+        "functional/sample.py",
+        "return scores - (-uniform.clamp_min(tiny).log()).clamp_min(tiny).log()",
+        "return scores - (-uniform.clamp_min(tiny).log()).clamp_min(tiny).log().to(scores.dtype)",
+        f"{NORMALISE}::test_samples_in_half_precision_are_unbiased",
+    ),
+    "gumbel: the gradient of the noise-free softmax": Mutant(
+        "functional/sample.py",
+        "soft = masked_softmax(noisy, mask)",
+        "soft = masked_softmax(scores, mask)",
+        f"{NORMALISE}::test_gumbel_is_hard_forward_and_soft_backward",
+    ),
+    # --- paths of attend
+    "fused: mask dropped": Mutant(
+        "functional/attend.py",
+        "allowed = None if plainly_causal else combine(mask, window,",
+        "allowed = None if plainly_causal else combine(None, window,",
+        f"{DEFINED}[scaled_dot-keys-fused]",
+    ),
+    "fused: dead rows keep what they read": Mutant(
+        "functional/attend.py", "output.masked_fill(~alive, 0.0)", "output", f"{DEAD}[scaled_dot-per query]"
+    ),
+    "fused: dropout lost": Mutant(
+        "functional/attend.py", "dropout_p=dropout,", "dropout_p=0.0,", f"{DROPPED}[fused-scaled_dot/dropout]"
+    ),
+    "fused: sharpening lost": Mutant(
+        "mechanisms/attention.py",
+        "scale = self.score.scale * self.sharpening\n            return",
+        "scale = self.score.scale\n            return",
+        f"{DEFINED}[general/sharpening-none-fused]",
+    ),
+    "short: dropout lost": Mutant(
+        "functional/attend.py",
+        "return Attended(F.dropout(weights, dropout) @ value, Weights.of(weights))",
+        "return Attended(weights @ value, Weights.of(weights))",
+        f"{DROPPED}[short-scaled_dot/dropout]",
+    ),
+    "short: grouped values in the wrong order": Mutant(
+        "functional/attend.py",
+        "value = value.repeat_interleave(shape[1] // value.shape[1], dim=1)",
+        "value = value.repeat(1, shape[1] // value.shape[1], 1, 1)",
+        f"{DEFINED}[multi_head/grouped-none-short]",
+    ),
+    "keep_weights: grouped values in the wrong order": Mutant(
+        "functional/attend.py",
+        "value = value.repeat_interleave(shape[1] // value.shape[1], dim=1)",
+        "value = value.repeat(1, shape[1] // value.shape[1], 1, 1)",
+        f"{DEFINED}[multi_head/grouped_keep_weights-none-fused]",
+    ),
+    "attend_scores: dropout lost": Mutant(
+        "functional/attend.py",
+        "output = F.dropout(weights, dropout) @ value\n",
+        "output = weights @ value\n",
+        f"{DROPPED}[fused-additive/dropout]",
+    ),
+    "plain scores: sharpening lost": Mutant(
+        "mechanisms/attention.py",
+        "return scores if self.sharpening == 1.0 else scores * self.sharpening",
+        "return scores",
+        f"{DEFINED}[additive/sharpening-none-fused]",
+    ),
+    "steps: dropout lost": Mutant(
+        "mechanisms/attention.py",
+        "dropout=self.dropout if self.training else 0.0,\n            )\n            weights",
+        "dropout=0.0,\n            )\n            weights",
+        f"{DROPPED}[fused-location_aware/dropout]",
+    ),
+    "steps: the previous weights are not passed on": Mutant(
+        "mechanisms/attention.py",
+        "key = self.score.condition(key, previous)",
+        "key = self.score.condition(key, torch.zeros_like(previous))",
+        f"{DEFINED}[location_aware-none-fused]",
+    ),
+    "steps: the window does not follow the median": Mutant(
+        "mechanisms/attention.py",
+        "near = self.focus.mask(previous)",
+        "near = self.focus.mask(torch.zeros_like(previous))",
+        f"{DEFINED}[location_aware/median_window-none-fused]",
+    ),
+    "local: mask dropped": Mutant(
+        "functional/windows.py",
+        "return cells.Place(centre, start, mask, radius, sigma)",
+        "return cells.Place(centre, start, None, radius, sigma)",
+        f"{DEFINED}[local_m-keys-fused]",
+    ),
+    "local: sharpening lost": Mutant(
+        "mechanisms/attention.py",
+        "scale = self.score.scale * self.sharpening\n            read = local_dots",
+        "scale = self.score.scale\n            read = local_dots",
+        f"{DEFINED}[local_m/sharpening-none-fused]",
+    ),
+    "local: dropout lost": Mutant(
+        "functional/cells.py",
+        "F.dropout(weights, dropout) @ gather_cells",
+        "weights @ gather_cells",
+        f"{DROPPED}[fused-local_p/dropout]",
+    ),
+    "local: the Gaussian lost": Mutant(
+        "functional/cells.py",
+        "weights = weights * gaussian.unsqueeze(2).to(weights.dtype)",
+        "pass",
+        f"{DEFINED}[local_p/additive-none-fused]",
+    ),
+    "local: row lengths of the first query's mask": Mutant(
+        "functional/windows.py",
+        "torch.arange(1, size + 1, device=key.device) * mask.any(dim=1)",
+        "torch.arange(1, size + 1, device=key.device) * mask[:, 0]",
+        f"{DEFINED}[local_p-per query-fused]",
+    ),
+    # --- mechanisms
+    "additive: score vector dropped": Mutant(
+        "mechanisms/scores/score.py",
+        "return additive(query, key, self.vector, prepared)",
+        "return additive(query, key, self.vector.detach() * 0 + 1, prepared)",
+        f"{DEFINED}[additive-none-fused]",
+    ),
+    "state kept on the module": Mutant(
         "mechanisms/attention.py",
         "        projected = self.score.project_query(query)\n",
         "        projected = self.projected = self.score.project_query(query)\n",
+        f"{CONTRACT}/test_every_row.py::test_forward_changes_nothing_on_the_module[general]",
+    ),
+    "multi_head: mask not passed on": Mutant(
+        "mechanisms/heads/multi_head.py",
+        "value,\n                mask,\n                scale=scale,",
+        "value,\n                None,\n                scale=scale,",
+        f"{DEFINED}[multi_head-keys-fused]",
+    ),
+    "multi_head: masks of heads combined by all": Mutant(
+        "mechanisms/heads/multi_head.py",
+        "mask.any(dim=-1).any(dim=1)",
+        "mask.any(dim=-1).all(dim=1)",
+        f"{CONTRACT}/test_by_definition.py::test_masks_of_each_head[multi_head-fused]",
+    ),
+    "multi_head: not causal": Mutant(
+        "mechanisms/heads/multi_head.py",
+        "        if self.causal:\n            window = causal_window(window)\n",
+        "",
+        f"{DEFINED}[multi_head/causal-none-fused]",
+    ),
+    "multi_head: grouped heads in the wrong order": Mutant(
+        "mechanisms/heads/multi_head.py",
+        "t.repeat_interleave(self.num_heads // self.num_key_heads, dim=1)",
+        "t.repeat(1, self.num_heads // self.num_key_heads, 1, 1)",
+        f"{DEFINED}[multi_head/grouped_sparsemax-none-fused]",
+    ),
+    "multi_head: queries turned from position 0": Mutant(
+        "mechanisms/heads/multi_head.py",
+        "projected = rotary(projected, start=S - L)",
+        "projected = rotary(projected, start=0)",
+        f"{DEFINED}[multi_head/rotary-none-fused]",
+    ),
+    "multi_head: the cache behind the new keys": Mutant(
+        "mechanisms/heads/multi_head.py",
+        "torch.cat([state.key, key], dim=2)",
+        "torch.cat([key, state.key], dim=2)",
+        f"{CONTRACT}/test_attend_family.py::test_decoding_with_a_cache_equals_reading_at_once",
+    ),
+    "alibi: far cells favoured": Mutant(
+        "functional/positions.py", "(-wide.view(", "(wide.view(", f"{DEFINED}[multi_head/alibi-none-fused]"
+    ),
+    "alibi: the default dtype": Mutant(
+        "functional/positions.py",
+        "torch.tensor(slopes, device=device, dtype=dtype)",
+        "torch.tensor(slopes, device=device)",
+        "tests/mechanisms/test_heads.py::test_alibi_has_the_dtype_it_is_asked_for_whatever_the_default",
+    ),
+    "multi_step: not scaled by the length": Mutant(
+        "mechanisms/heads/multi_step.py",
+        "if not self.scale_by_length:",
+        "if True:",
+        f"{DEFINED}[multi_step/scale_by_length-keys-fused]",
+    ),
+    "handle: grouped heads in the wrong order": Mutant(
+        "results.py",
+        "key = key.repeat_interleave(self.query.shape[1] // key.shape[1], dim=1)",
+        "key = key.repeat(1, self.query.shape[1] // key.shape[1], 1, 1)",
+        f"{CONTRACT}/test_weights.py::test_heads[grouped]",
+    ),
+    "handle: in-place changes unnoticed": Mutant(
+        "results.py",
+        "._version != version:",
+        "._version < version:",
+        f"{CONTRACT}/test_changed_in_place.py::test_the_error_names_what_was_changed",
+    ),
+    "pool: mask dropped": Mutant(
+        "mechanisms/pool/pool.py",
+        "weights = masked_softmax(scores, mask)",
+        "weights = masked_softmax(scores)",
+        f"{CONTRACT}/test_other_families.py::test_pool_weights_are_shares[pool]",
+    ),
+    "pair: the right side's mask dropped": Mutant(
+        "mechanisms/pair/attention_over_attention.py",
+        "mask = right_valid.unsqueeze(2) & left_valid.unsqueeze(1)",
+        "mask = (right_valid | ~right_valid).unsqueeze(2) & left_valid.unsqueeze(1)",
+        f"{CONTRACT}/test_other_families.py::test_pair_masked_cells_cannot_change_anything",
+    ),
+    "ntm: shifted the other way": Mutant(
+        "functional/addressing.py",
+        "torch.roll(weights, j, -1)",
+        "torch.roll(weights, -j, -1)",
+        "tests/mechanisms/test_addressing.py::test_shift_is_the_papers_at_any_odd_width",
+    ),
+    # --- layers and models
+    "ConvS2S: gradients not scaled by the number of attentions": Mutant(
+        "models/**/*.py",
+        "1.0 / len(self.decoder)",
+        "1.0",
+        "tests/models/test_seq2seq_conv.py::test_the_encoders_gradient_is_a_third_of_the_true_one",
+    ),
+    "bridge: tanh on an LSTM's cells": Mutant(
+        "layers/recurrent.py",
+        "self.cell(state[1])",
+        "torch.tanh(self.cell(state[1]))",
+        "tests/models/test_seq2seq_rnn.py::test_the_bridge_squashes_hidden_states_and_not_cells",
+    ),
+    "coverage: the keys prepared before it": Mutant(
+        "layers/coverage.py",
+        "memory._replace(key=key, prepared=None)",
+        "memory._replace(key=key)",
+        "tests/models/test_seq2seq_rnn.py::test_coverage_in_single_precision_does_not_read_the_keys_of_the_first_step",
+    ),
+    "loss: label smoothing lost": Mutant(
+        "layers/*.py",
+        'reduction="sum", label_smoothing=wanted.label_smoothing',
+        'reduction="sum"',
+        "tests/models/test_next_token.py",
+    ),
+    "int8: a scale that leaves seven steps unused": Mutant(
+        "layers/**/*.py",
+        ".clamp_min(1e-12).double() / 127",
+        ".clamp_min(1e-12).double() / 120",
+        "tests/models/test_transformer.py::test_quantised_weights_use_all_of_their_eight_bits",
+    ),
+    "Transformer: dropout of the weights lost": Mutant(
+        "layers/transformer.py",
+        "dropout=self.attention_dropout,",
+        "dropout=0.0,",
+        "tests/models/test_transformer.py::test_every_dropout_acts_in_training_and_there_alone",
+    ),
+    "tree of hypotheses: paths not reordered": Mutant(
+        "layers/**/*.py",
+        "chosen._path = None if self._path is None else self._path.index_select(0, index)",
+        "chosen._path = None if self._path is None else self._path[: index.shape[0]]",
+        "tests/models/test_transformer.py::test_steps_after_reordering_and_dropping",
+    ),
+    # --- decoding
+    "beam: coverage not reordered": Mutant(
+        "decoding/*.py",
+        "coverage = coverage.index_select(0, rows.flatten())",
+        "coverage = coverage.repeat_interleave(rows.numel() // len(coverage), dim=0)",
+        f"{SEARCH}::test_coverage_follows_its_hypothesis",
+    ),
+    "beam: the tail of the vocabulary dropped": Mutant(
+        "decoding/*.py",
+        "cells = torch.cat([cells, rest], dim=1)",
+        "pass",
+        f"{SEARCH}::test_top_finds_the_best_wherever_they_stand",
+    ),
+    "sampling: temperature after the cut": Mutant(
+        "decoding/*.py",
+        "truncate(logs / temperature, top_k, top_p)",
+        "truncate(logs, top_k, top_p) / temperature",
+        f"{SEARCH}::test_the_temperature_comes_before_the_cut",
+    ),
+    "decoding past the model's positions": Mutant(
+        "decoding/*.py",
+        "return [own if model_length is None else min(own, model_length) for own in steps]",
+        "return list(steps)",
+        "tests/decoding/test_model_length.py",
+    ),
+    # --- training
+    "checkpoints: the oldest averaged": Mutant(
+        "training/engine.py",
+        "self.store.all()[-self.options.average_last :]",
+        "self.store.all()[: self.options.average_last]",
+        "tests/training/test_engine.py::test_average_of_the_last_though_more_are_kept",
+    ),
+    "processes: one seed for all": Mutant(
+        "training/engine.py",
+        "seed_everything(options.seed + fabric.global_rank)",
+        "seed_everything(options.seed)",
+        "tests/training/test_processes.py::test_every_process_draws_random_numbers_of_its_own",
     ),
 }
+
+KERNEL_MUTANTS = {
+    "crf: nothing is negligible": Mutant(
+        "functional/kernels/crf.cpp",
+        "NEGLIGIBLE = -40;",
+        "NEGLIGIBLE = 0;",
+        "tests/parity/test_kernel_crf.py::test_what_was_dropped_must_be_negligible",
+    ),
+    "additive: tanh cut off too soon": Mutant(
+        "functional/kernels/additive.cpp",
+        "x > all(15.0f) ? all(15.0f)",
+        "x > all(6.0f) ? all(6.0f)",
+        "tests/parity/test_kernel_additive.py",
+    ),
+}
+"""Mistakes in C++, one in each kernel: they are compiled together, once."""
+
+
+def copy_of_foci(folder: Path, *mutants: Mutant) -> Path:
+    """Make the mistakes in a copy of foci in this folder."""
+    shutil.copytree(ROOT / "src" / "foci", folder / "foci", ignore=shutil.ignore_patterns("__pycache__"))
+    for where, good, bad, _ in mutants:
+        found = [path for path in (folder / "foci").glob(where) if good in path.read_text(encoding="utf-8")]
+        assert len(found) == 1, (
+            f"{len(found)} files of {where} have what this mutant breaks, expected 1: mend the mutant"
+        )
+        text = found[0].read_text(encoding="utf-8")
+        assert text.count(good) == 1, f"{found[0].name} has it {text.count(good)} times, expected once: mend the mutant"
+        broken = text.replace(good, bad)
+        if found[0].suffix == ".py":
+            compile(broken, found[0].name, "exec")
+        found[0].write_text(broken, encoding="utf-8")
+    return folder
+
+
+class Result(NamedTuple):
+    code: int
+    output: str
+
+
+@pytest.fixture(scope="module")
+def run():
+    """A function that runs tests against a copy of foci, each time in a process of its own."""
+    command = [sys.executable, str(ROOT / "tests" / "support" / "forked_pytest.py")]
+    # The options of pyproject.toml are left out: they collect doctests.
+    options = ["-q", "-o", "addopts=--import-mode=importlib", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+
+        def ask(folder: Path, *arguments: str, **environment: str) -> Result:
+            task = {"folder": str(folder), "environment": environment, "arguments": [*options, *arguments]}
+            process.stdin.write(json.dumps(task) + "\n")
+            process.stdin.flush()
+            return Result(**json.loads(process.stdout.readline()))
+
+        yield ask
+        process.stdin.close()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mistake", MUTANTS)
-def test_the_contract_suite_catches(mistake, tmp_path):
-    file, good, bad = MUTANTS[mistake]
-    shutil.copytree(ROOT / "src" / "foci", tmp_path / "foci", ignore=shutil.ignore_patterns("__pycache__"))
-    target = tmp_path / "foci" / file
-    text = target.read_text(encoding="utf-8")
-    assert text.count(good) >= 1, f"{file} no longer has the line this mutant breaks: mend the mutant"
-    target.write_text(text.replace(good, bad), encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    suite = subprocess.run(
-        [*command, str(ROOT / "tests" / "contract")],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert suite.returncode == 1, suite.stdout[-2000:] + suite.stderr[-2000:]
-    assert "FAILED tests/contract" in suite.stdout, suite.stdout[-2000:]
+def test_a_mistake_is_caught(mistake, run, tmp_path):
+    mutant = MUTANTS[mistake]
+    code, output = run(copy_of_foci(tmp_path, mutant), "-x", mutant.tests)
+    assert code == 1, output[-2000:]
+    assert f"FAILED {mutant.tests.partition('::')[0]}" in output, output[-2000:]
 
 
-def test_the_suite_sees_the_copy(tmp_path):
-    """Without a mistake the copy is the one that is imported: a mutant that survives really survived."""
-    shutil.copytree(ROOT / "src" / "foci", tmp_path / "foci", ignore=shutil.ignore_patterns("__pycache__"))
-    where = subprocess.run(
-        [sys.executable, "-c", "import foci; print(foci.__file__)"],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert where.stdout.startswith(str(tmp_path))
+@pytest.mark.slow
+@pytest.mark.skipif(not all(kernel.active for kernel in status()), reason="the kernels cannot be compiled here")
+def test_mistakes_in_the_kernels_are_caught(run, tmp_path):
+    cache = tmp_path / "cache"
+    cache.mkdir(mode=0o700)
+    folder = copy_of_foci(tmp_path, *KERNEL_MUTANTS.values())
+    code, output = run(folder, *(mutant.tests for mutant in KERNEL_MUTANTS.values()), FOCI_KERNEL_CACHE=str(cache))
+    assert code == 1, output[-2000:]
+    for mutant in KERNEL_MUTANTS.values():
+        assert f"FAILED {mutant.tests}" in output, output[-2000:]
+
+
+def test_the_tests_see_the_copy(run, tmp_path):
+    """The copy is what is imported, and a test of it passes: a mutant that survives really survived."""
+    seen = tmp_path / "test_seen.py"
+    seen.write_text("import foci\n\ndef test_seen():\n    assert foci.attend\n    print(foci.__file__)\n")
+    code, output = run(copy_of_foci(tmp_path), "-s", str(seen))
+    assert code == 0, output
+    assert f"{tmp_path}/foci/__init__.py" in output
+    assert len(MUTANTS) + len(KERNEL_MUTANTS) >= 40

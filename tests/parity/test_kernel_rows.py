@@ -5,7 +5,7 @@ import torch
 from active_kernel import skip_unless_active
 
 from foci.functional.kernels import rows
-from foci.results import DotSoftmax
+from foci.weight_sources import DotSoftmax
 
 INF = float("inf")
 

@@ -14,7 +14,8 @@ from foci.errors import ShapeError
 from foci.functional import cells, kernels, windows
 from foci.functional.cells import Place
 from foci.functional.kernels import window as kernel
-from foci.results import Dense, Weights, Windowed
+from foci.results import Weights
+from foci.weight_sources import Dense, Windowed
 
 
 def make_place(centre, mask, radius, sigma):

@@ -85,10 +85,10 @@ class Fitting:
         self.calls = 0
         self.values = []
 
-    def loss(self, batch):
+    def loss(self, model, batch):
         inputs, targets, counts = batch
         self.calls += 1
-        predicted, _ = self.model(inputs)
+        predicted, _ = model(inputs)
         if self.noise:
             targets = targets + 0.1 * random.gauss(0, 1) + 0.1 * float(np.random.standard_normal())
         wrong = (predicted.float() - targets) * counts
@@ -139,7 +139,7 @@ def main() -> None:
         objective = Fitting(arguments.dropout, at_loss)
         batches = Numbers(rank, world, arguments.parts)
         with RunFolder(arguments.run, vars(arguments) | {"run": ""}, resume=arguments.resume, main=rank == 0) as run:
-            summary = fit(objective, batches, options, run, fabric=fabric)
+            summary = fit(objective.model, objective, batches, options, run, fabric=fabric)
         if rank == 0:
             print("RESULT", summary.reason, summary.step, flush=True)
 

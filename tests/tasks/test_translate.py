@@ -11,8 +11,10 @@ from torch.nn import functional as F
 import foci_cli
 from foci.data import BOS, PAD, Pair, PairExamples, TokenBatches
 from foci.errors import CheckpointError, ConfigError, DataError, UnknownNameError
-from foci.tasks import load
-from foci.tasks.translate import Search, TranslateConfig, TranslationObjective, train
+from foci.tasks.config import configure
+from foci.tasks.run import load
+from foci.tasks.train import train
+from foci.tasks.translate import SearchOptions, Translate, TranslateConfig
 from foci.training.optim import make_optimiser
 
 WORDS = ["red", "blue", "green", "one", "two", "three", "four", "five", "house", "tree"]
@@ -33,22 +35,28 @@ def write_corpus(folder: Path, pairs: int = 60) -> dict[str, str]:
     return {"source": str(folder / "a.en"), "target": str(folder / "a.de"), "max_tokens": 800}
 
 
-def make_config(data, **training):
-    tables = {
+SILENT = {"log": lambda text: None}
+
+
+def settings(data, **training):
+    return {
         "data": data,
         "tokeniser": {"kind": "words", "size": 60},
         "model": {"kind": "rnn", "preset": "tiny", "embedding_dim": 24, "hidden_dim": 48, "input_feeding": False},
         "label_smoothing": 0.0,
         "training": {"max_steps": 6, "valid_every": 3, "warmup": 2, "learning_rate": 0.03, **training},
     }
-    return TranslateConfig.from_table(tables, "test", "")
+
+
+def read(tables):
+    return configure(TranslateConfig, tables, "test")
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("translate")
     data = write_corpus(folder, 400)
-    train(make_config(data, max_steps=160, valid_every=160, schedule="cosine"), folder / "run", say=lambda text: None)
+    train("translate", settings(data, max_steps=160, valid_every=160, schedule="cosine"), out=folder / "run", **SILENT)
     return folder / "run"
 
 
@@ -57,49 +65,53 @@ def test_a_run_holds_everything_and_learns(run):
     assert {"config.json", "environment.json", "metrics.jsonl", "checkpoints"} <= names
     assert {"source.tokeniser.json", "target.tokeniser.json"} <= names
     translator = load(run)
-    predictions = translator.predict(["one red house", "five trees", "blue tree"], search=Search(beam=3))
-    assert predictions[0].text == "Haus rot eins"
-    assert predictions[2].text == "Baum blau"
+    predictions = translator.predict(["one red house", "five trees", "blue tree"], options=SearchOptions(beam=3))
+    assert predictions[0].output == "Haus rot eins"
+    assert predictions[2].output == "Baum blau"
     assert all(math.isfinite(prediction.score) for prediction in predictions)
 
 
 def test_predictions_come_in_order_and_do_not_depend_on_the_batch(run):
     translator = load(run)
     texts = ["one red house", "two", "blue tree", "four green tree"]
-    together = [prediction.text for prediction in translator.predict(texts)]
-    alone = [translator.predict([text])[0].text for text in texts]
+    together = [prediction.output for prediction in translator.predict(texts)]
+    alone = [translator.predict([text])[0].output for text in texts]
     assert together == alone
     assert translator.predict([]) == []
 
 
 def test_a_trace_has_the_weights_of_every_produced_token(run):
-    (prediction,) = load(run).predict(["one red house"], trace=True, search=Search(beam=3, n_best=2))
-    assert len(prediction.translations) == 2
-    for translation in prediction.translations:
+    (prediction,) = load(run).predict(["one red house"], trace=True, options=SearchOptions(beam=3, n_best=2))
+    assert len(prediction.alternatives) == 1
+    for translation in (prediction, *prediction.alternatives):
         trace = translation.trace
         assert list(trace.cells["source"].labels) == ["one", "▁red", "▁house"]
         alignment = trace.alignment()
         assert alignment.shape == (len(trace.cells["target"].labels), 3)
         torch.testing.assert_close(torch.tensor(alignment).sum(-1), torch.ones(len(alignment)))
-        assert trace.text == translation.text
+        assert trace.text == translation.output
     assert load(run).predict(["one"])[0].trace is None
 
 
 def test_evaluation_names_its_signatures(run):
-    figures = load(run).evaluate([Pair("one red house", "Haus rot eins"), Pair("blue tree", "falsch")])
+    pairs = [Pair("one red house", "Haus rot eins"), {"source": "blue tree", "target": "falsch"}]
+    evaluation = load(run).evaluate(pairs)
+    figures = evaluation.figures
     assert figures["exact"] == 0.5
-    assert "tok:13a" in figures["bleu_signature"]
-    assert "version:" in figures["chrf_signature"]
+    assert figures["sentences"] == 2
+    assert isinstance(figures["sentences"], int)
+    assert "tok:13a" in evaluation.notes["bleu_signature"]
+    assert "version:" in evaluation.notes["chrf_signature"]
     assert 0 < figures["chrf"] < 100
     assert figures["perplexity"] > 1
+    assert load(run).evaluate(pairs, options={"lowercase": True}).notes["bleu_signature"].count("case:lc") == 1
 
 
 def test_resuming_gives_the_same_weights_as_one_sitting(tmp_path):
     data = write_corpus(tmp_path)
-    silent = {"say": lambda text: None}
-    train(make_config(data, max_steps=8), tmp_path / "whole", **silent)
-    train(make_config(data, max_steps=5), tmp_path / "parts", **silent)
-    train(make_config(data, max_steps=8), tmp_path / "parts", resume=True, **silent)
+    train("translate", settings(data, max_steps=8), out=tmp_path / "whole", **SILENT)
+    train("translate", settings(data, max_steps=5), out=tmp_path / "parts", **SILENT)
+    train("translate", settings(data, max_steps=8), out=tmp_path / "parts", resume=True, **SILENT)
     whole, parts = (load(tmp_path / name, checkpoint="last").model.state_dict() for name in ("whole", "parts"))
     assert whole.keys() == parts.keys()
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
@@ -113,21 +125,17 @@ def test_every_model_trains_and_predicts(kind, tmp_path):
         "model": {"kind": kind},
         "training": {"max_steps": 2, "valid_every": 2},
     }
-    train(TranslateConfig.from_table(tables, "test", ""), tmp_path / "run", say=lambda text: None)
-    (prediction,) = load(tmp_path / "run").predict(["one red house"], trace=True, search=Search(beam=2, max_length=5))
+    train("translate", tables, out=tmp_path / "run", **SILENT)
+    (prediction,) = load(tmp_path / "run").predict(
+        ["one red house"], trace=True, options=SearchOptions(beam=2, max_length=5)
+    )
     assert prediction.trace.alignment().shape[1] == len(prediction.trace.cells["source"].labels)
 
 
 def test_sampled_attention_trains_by_reinforce(tmp_path):
-    config = make_config(write_corpus(tmp_path))
-    tables = {"kind": "rnn", "preset": "tiny", "embedding_dim": 8, "hidden_dim": 8, "normalise": "sample"}
-    sampled = TranslateConfig(
-        data=config.data,
-        tokeniser=config.tokeniser,
-        model=type(config.model).from_table(tables, "test", "model"),
-        training=config.training,
-    )
-    assert train(sampled, tmp_path / "run", say=lambda text: None).step == 6
+    tables = settings(write_corpus(tmp_path))
+    tables["model"] = {"kind": "rnn", "preset": "tiny", "embedding_dim": 8, "hidden_dim": 8, "normalise": "sample"}
+    assert train("translate", tables, out=tmp_path / "run", **SILENT).step == 6
 
 
 @pytest.mark.parametrize(
@@ -137,13 +145,26 @@ def test_sampled_attention_trains_by_reinforce(tmp_path):
         ({"model": {"num_haeds": 3}}, r"test: model\.num_haeds is not known\. Did you mean 'num_heads'"),
         ({"training": {"max_steps": "many"}}, r"test: training\.max_steps is 'many'.*integer"),
         ({"modle": {}}, r"test: modle is not known\. Did you mean 'model'"),
-        ({"label_smoothing": 2}, r"label_smoothing is 2, expected a number from 0"),
-        ({"task": "summarise"}, r"task is 'summarise', expected 'translate'"),
+        ({"label_smoothing": 2}, r"label_smoothing is 2: input should be less than 1"),
+        ({"data": {"valid_share": -1}}, r"data.valid_share is -1: input should be greater than 0"),
+        ({"data": {"workers": -1}}, r"data.workers is -1: input should be greater than or equal to 0"),
+        ({"tokeniser": {"size": 10**12}}, r"tokeniser.size is 1000000000000: input should be less than"),
+        ({"model": "rnn"}, r"test: model is 'rnn', expected a table"),
+        ({"model": [{}]}, r"test: model is \[\{\}\], expected a table"),
+        ({"training": 5}, r"test: training is 5, expected a table"),
+        ({"model": {"dropout": 2}}, r"test: model: a transformer cannot be built"),
+        ({"model": {"dropout": math.nan}}, r"test: model.dropout is nan"),
+        ({"model": {"model_dim": 0}}, r"test: model.model_dim is 0, expected at least 1"),
+        ({"model": {"model_dim": "abc"}}, r"test: model.model_dim is 'abc'.*integer"),
+        ({"model": {"num_layers": 0}}, r"test: model.num_layers is 0, expected at least 1"),
+        ({"model": {"options": {"model_dim": 5}}}, r"test: model.options is not known"),
+        ({"training": {"seed": 2**64}}, r"seed is 18446744073709551616, expected a number below"),
+        ({"training": {"learning_rate": math.inf}}, r"training.learning_rate is inf"),
     ],
 )
 def test_wrong_configurations_are_named(change, message):
     with pytest.raises(ConfigError, match=message):
-        TranslateConfig.from_table(change, "test", "")
+        read(change)
 
 
 @pytest.mark.parametrize(
@@ -162,11 +183,11 @@ def test_wrong_configurations_are_named(change, message):
     ],
 )
 def test_what_sticks_at_the_full_rate_learns_slower(model, expected):
-    config = TranslateConfig.from_table({"model": model}, "test", "")
+    config = read({"model": model})
     assert config.training.rates == expected
     make_optimiser(config.model.build(7, 11), config.training)  # which refuses names that the model does not have
     given = {"model": model, "training": {"rates": {"bias": 0.5}}}
-    assert TranslateConfig.from_table(given, "test", "").training.rates == {"bias": 0.5}
+    assert read(given).training.rates == {"bias": 0.5}
 
 
 @pytest.mark.parametrize("task", ["translate", "memorise", "classify"])
@@ -188,54 +209,77 @@ def test_rates_of_no_parameter_are_told_before_a_folder_is_made(task, tmp_path, 
 
 def test_unknown_models_and_presets():
     with pytest.raises(UnknownNameError, match="transformer"):
-        TranslateConfig.from_table({"model": {"kind": "transformr"}}, "test", "")
+        read({"model": {"kind": "transformr"}})
     with pytest.raises(UnknownNameError, match="tiny"):
-        TranslateConfig.from_table({"model": {"preset": "tyni"}}, "test", "")
+        read({"model": {"preset": "tyni"}})
 
 
 def test_bad_data_is_told_before_a_folder_is_made(tmp_path):
     data = write_corpus(tmp_path)
     (tmp_path / "a.de").write_text("nur eins\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"a\.(en|de)"):
-        train(make_config(data), tmp_path / "run")
+        train("translate", settings(data), out=tmp_path / "run", **SILENT)
     assert not (tmp_path / "run").exists()
-    with pytest.raises(ConfigError, match=r"data\.source is not set"):
-        train(make_config({}), tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"data\.target is set, but data\.source is not"):
+        train("translate", settings({"target": "x"}), out=tmp_path / "run", **SILENT)
 
 
 def test_a_folder_is_never_overwritten(run, tmp_path):
     with pytest.raises(ConfigError, match="holds a run, and nothing is overwritten"):
-        train(make_config(write_corpus(tmp_path)), run)
+        train("translate", settings(write_corpus(tmp_path)), out=run, **SILENT)
     with pytest.raises(CheckpointError, match="is no run"):
         load(tmp_path)
     with pytest.raises(CheckpointError, match="has no checkpoint 'bets'. Did you mean 'best'"):
         load(run, checkpoint="bets")
 
 
-def test_command_line(run, tmp_path, capsys):
-    assert foci_cli.main(["translate", str(run), "one red house", "--beam", "2"]) == 0
+def test_command_line(run, tmp_path, capsys, monkeypatch):
+    assert foci_cli.main(["predict", str(run), "one red house", "--beam", "2"]) == 0
     assert capsys.readouterr().out == "Haus rot eins\n"
-    assert foci_cli.main(["translate", str(run), "blue tree", "--n-best", "2", "--json-output"]) == 0
+    assert foci_cli.main(["predict", str(run), "blue tree", "--n-best", "2", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["translations"][0]["text"] == "Baum blau"
-    assert len(found["translations"]) == 2
+    assert (found["source"], found["output"]) == ("blue tree", "Baum blau")
+    assert len(found["alternatives"]) == 1
+    assert foci_cli.main(["predict", str(run), "blue tree", "--n-best", "2"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
     data = write_corpus(tmp_path)
-    arguments = ["--source", data["source"], "--target", data["target"], "--json-output", "--beam", "1"]
-    assert foci_cli.main(["evaluate", str(run), *arguments]) == 0
+    assert foci_cli.main(["evaluate", str(run), data["source"], data["target"], "--json", "--beam", "1"]) == 0
     assert json.loads(capsys.readouterr().out)["exact"] > 0.8
     flags = ["--model", "rnn", "--set", "training.max_steps=1", "--set", "tokeniser.size=300"]
     files = ["--source", data["source"], "--target", data["target"]]
     assert foci_cli.main(["train", "translate", *files, *flags, "--out", str(tmp_path / "new")]) == 0
-    assert "foci translate" in capsys.readouterr().out
+    assert "foci evaluate" in capsys.readouterr().out
     assert foci_cli.main(["train", "translate", *files, *flags]) == 2
     assert "--out is missing" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--beam", "0"], "beam is 0"),
+        (["--top-k", "3"], "they need a temperature"),
+        (["--coverage-penalty", "nan"], "coverage_penalty is nan"),
+        (["--n-best", "6"], "n_best is 6, expected at most beam=5"),
+        (["--baem", "2"], "--beam"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(run, flags, message, capsys):
+    assert foci_cli.main(["predict", str(run), "one", *flags]) == 2
+    err = " ".join(capsys.readouterr().err.split())
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_unknown_tokenize_is_an_error(run):
+    with pytest.raises(UnknownNameError, match="unknown tokenize '14a'. Did you mean '13a'"):
+        load(run).evaluate([Pair("one", "eins")], options={"tokenize": "14a"})
+
+
 def test_a_trace_is_what_the_steps_of_decoding_read(run):
     translator = load(run)
-    (prediction,) = translator.predict(["one red house"], trace=True, search=Search(beam=3))
-    ids = torch.tensor([translator.source.encode("one red house").ids])
-    produced = translator.target.encode(prediction.text).ids
+    (prediction,) = translator.predict(["one red house"], trace=True, options=SearchOptions(beam=3))
+    ids = torch.tensor([translator.assets.source.encode("one red house").ids])
+    produced = translator.assets.target.encode(prediction.output).ids
     read = []
     with torch.no_grad():
         memory, state = translator.model.start(ids, torch.ones_like(ids, dtype=torch.bool))
@@ -258,39 +302,39 @@ def test_a_stream_is_read_from_disk_epoch_after_epoch_and_resumed_where_it_was(t
         "max_tokens": 60,
         "max_length": 30,
     }
-    train(make_config(data, max_steps=9, valid_every=9), tmp_path / "whole", say=lambda text: None)
-    train(make_config(data, max_steps=4, valid_every=9), tmp_path / "parts", say=lambda text: None)
-    train(make_config(data, max_steps=9, valid_every=9), tmp_path / "parts", resume=True, say=lambda text: None)
+    train("translate", settings(data, max_steps=9, valid_every=9), out=tmp_path / "whole", **SILENT)
+    train("translate", settings(data, max_steps=4, valid_every=9), out=tmp_path / "parts", **SILENT)
+    train("translate", settings(data, max_steps=9, valid_every=9), out=tmp_path / "parts", resume=True, **SILENT)
     whole, parts = (load(tmp_path / name).model.state_dict() for name in ("whole", "parts"))
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
-    summary = train(make_config(data, max_steps=None, max_epochs=2), tmp_path / "epochs", say=lambda text: None)
+    summary = train("translate", settings(data, max_steps=None, max_epochs=2), out=tmp_path / "epochs", **SILENT)
     assert summary.reason == "max_epochs"
 
     without = {name: value for name, value in data.items() if not name.startswith("valid")}
-    with pytest.raises(ConfigError, match=r"data.stream is set, but not data.valid_source"):
-        train(make_config(without), tmp_path / "no", say=lambda text: None)
+    with pytest.raises(ConfigError, match=r"data.stream is set, but data.valid_source is not"):
+        train("translate", settings(without), out=tmp_path / "no", **SILENT)
     with pytest.raises(ConfigError, match=r"data.max_length is 200, more than data.max_tokens = 60"):
-        train(make_config({**data, "max_length": 200}), tmp_path / "no", say=lambda text: None)
+        train("translate", settings({**data, "max_length": 200}), out=tmp_path / "no", **SILENT)
     with pytest.raises(DataError, match="no sentence pair has at most"):
-        train(make_config({**data, "max_length": 3}), tmp_path / "no", say=lambda text: None)
+        train("translate", settings({**data, "max_length": 3}), out=tmp_path / "no", **SILENT)
 
 
-def test_the_loss_is_label_smoothed_and_the_judgement_is_not(run):
+def test_the_loss_is_label_smoothed_and_the_validation_is_not(run):
     translator = load(run)
+    task = Translate(read({"label_smoothing": 0.2}))
     pairs = [Pair("one red house", "Haus rot eins"), Pair("two", "zwei")]
-    batches = TokenBatches(PairExamples.encode(pairs, translator.source, translator.target), max_tokens=99)
-    objective = TranslationObjective(translator.model, batches, 0.2)
+    batches = TokenBatches(PairExamples.encode(pairs, *translator.assets), max_tokens=99)
     (batch,) = batches.epoch(0)
     logits = translator.model(batch.source, batch.source_valid, batch.target[:, :-1]).logits.transpose(1, 2)
     smoothed, plain = (
         F.cross_entropy(logits, batch.target[:, 1:], ignore_index=PAD, reduction="sum", label_smoothing=share)
         for share in (0.2, 0.0)
     )
-    found = objective.loss(batch)
+    found = task.loss(translator.model, batch)
     assert int(found.count) == 6  # four words and two ends
     torch.testing.assert_close(found.total, smoothed)
     with torch.no_grad():
-        assert objective.validate(translator.model)["loss"] == pytest.approx(plain.item() / 6, rel=1e-4)
+        assert task.validate(translator.model, batches)["loss"] == pytest.approx(plain.item() / 6, rel=1e-4)
     assert smoothed.item() > 1.1 * plain.item()
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_model
 from small_training import Small
 from torch import nn
@@ -11,7 +12,7 @@ from torch import nn
 from foci.errors import CheckpointError, ConfigError
 from foci.training import Checkpoints, average, load_weights, verify
 from foci.training.checkpoint import Saved, load
-from foci.training.tensors import optimiser_tensors, put_optimiser_tensors, put_weights, weights
+from foci.training.named_tensors import optimiser_tensors, put_optimiser_tensors, put_weights, weights
 
 
 @pytest.fixture(autouse=True)
@@ -220,3 +221,29 @@ def test_optimiser_state_comes_back(tmp_path):
     assert same(model, fresh)
     with pytest.raises(CheckpointError, match="unknown nobody"):
         put_optimiser_tensors(fresh, second, {"step/nobody": torch.ones(())}, tmp_path)
+
+
+def test_a_full_disk_leaves_nothing_half_written(tmp_path, monkeypatch):
+    store = store_with(tmp_path, 1)
+
+    def full(*given, **options):
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("foci.training.checkpoint.save_file", full)
+    with pytest.raises(CheckpointError, match=r"step-00000002: the checkpoint cannot be written \(I/O error: No space"):
+        store_with(tmp_path, 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
+    assert verify(store.path(1))["step"] == 1
+
+
+def test_files_of_a_checkpoint_can_be_read_by_the_same_people(tmp_path):
+    path = store_with(tmp_path, 1).path(1)
+    modes = {file.name: file.stat().st_mode & 0o777 for file in path.iterdir()}
+    assert len(modes) == 4
+    assert set(modes.values()) == {path.stat().st_mode & 0o666}
+
+
+def test_equal_states_are_equal_bytes(tmp_path):
+    one, other = (store_with(tmp_path / name, 1).path(1) for name in "ab")
+    for file in one.iterdir():
+        assert file.read_bytes() == (other / file.name).read_bytes()

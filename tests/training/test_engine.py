@@ -24,7 +24,9 @@ def quick_disk(monkeypatch):
 def train(path, *, dropout=0.0, at_loss=None, parts=1, resume=False, batches=None, **options):
     objective = Fitting(dropout, at_loss)
     with RunFolder(path, {}, resume=resume) as run:
-        summary = fit(objective, batches or Numbers(parts=parts), TrainingOptions(**{**BASE, **options}), run)
+        summary = fit(
+            objective.model, objective, batches or Numbers(parts=parts), TrainingOptions(**{**BASE, **options}), run
+        )
     return objective, summary
 
 
@@ -44,7 +46,7 @@ def test_a_plain_loop_learns_the_same(tmp_path):
     stream = iter(Numbers())
     for step in range(1, 10):
         optimiser.zero_grad()
-        loss = plain.loss(next(stream))
+        loss = plain.loss(plain.model, next(stream))
         (loss.total / loss.count).backward()
         torch.nn.utils.clip_grad_norm_(plain.model.parameters(), 0.2)
         for group in optimiser.param_groups:
@@ -163,12 +165,12 @@ def test_patience_and_best(tmp_path):
         **BASE | {"valid_every": 2, "checkpoint_every": None}, patience=3, keep_best="score", higher_is_better=True
     )
     with RunFolder(tmp_path, {}) as run:
-        summary = fit(objective, Numbers(), options, run)
+        summary = fit(objective.model, objective, Numbers(), options, run)
     assert (summary.reason, summary.step, summary.best_value) == ("patience", 10, 3.0)
     assert summary.best == tmp_path / "checkpoints" / "step-00000004"
     assert sorted(os.listdir(tmp_path / "checkpoints")) == ["step-00000004", "step-00000010"]
     with RunFolder(tmp_path, {}, resume=True) as run:  # it is over, and stays so
-        assert fit(objective, Numbers(), options, run).step == 10
+        assert fit(objective.model, objective, Numbers(), options, run).step == 10
 
 
 def test_best_by_an_unknown_figure(tmp_path):
@@ -337,7 +339,7 @@ def test_bar_on_a_terminal(monkeypatch):
     progress = make_progress(TrainingOptions(max_steps=9), "tokens", main=True)
     assert isinstance(progress, Bar)
     progress.show(7, 7 / 9, 0.625, 12345.0, 61.0)
-    progress.say("validation [good]")
+    progress.log("validation [good]")
     progress.close()
     shown = terminal.getvalue()
     for text in ("step 7", "loss 0.6250", "12,345 tokens/s", "1 min 01 s left", "validation [good]"):
@@ -348,3 +350,44 @@ def test_lines_without_rich(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setitem(sys.modules, "rich.console", None)
     assert isinstance(make_progress(TrainingOptions(max_steps=9), "tokens", main=True), Lines)
+
+
+def test_weights_that_are_not_finite_are_never_saved(tmp_path):
+    train(tmp_path, max_steps=2, checkpoint_every=1, keep_last=9)
+    with pytest.raises(TrainingError) as error:  # a rate that is finite, and a step that is not
+        train(
+            tmp_path,
+            max_steps=9,
+            checkpoint_every=1,
+            keep_last=9,
+            learning_rate=1e38,
+            rates={"last.weight": 100.0},
+            resume=True,
+        )
+    assert "step 3: 11 of 12 weights are not finite, the first is 'first.weight'" in str(error.value)
+    saved = sorted((tmp_path / "checkpoints").glob("step-*"))
+    assert [path.name for path in saved] == ["step-00000001", "step-00000002"]
+    assert f"the last good checkpoint is {saved[-1]}" in str(error.value)
+
+
+def test_the_speed_does_not_count_validations(tmp_path, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("foci.training.engine.time.monotonic", lambda: clock[0])
+
+    class Slow(Fitting):
+        def loss(self, model, batch):
+            clock[0] += 1.0
+            return super().loss(model, batch)
+
+        def validate(self, model):
+            clock[0] += 1000.0
+            return super().validate(model)
+
+    objective = Slow()
+    options = TrainingOptions(**{**BASE, "max_steps": 4, "valid_every": 1, "metrics_every": 2})
+    with RunFolder(tmp_path, {}) as run:
+        fit(objective.model, objective, Numbers(), options, run)
+    lines = [line for line in read_metrics(tmp_path / "metrics.jsonl") if line["kind"] == "train"]
+    counts = [int(make(number, 13)[2].sum()) for number in range(4)]
+    assert [line["count_per_second"] for line in lines] == [sum(counts[:2]) / 2, sum(counts[2:]) / 2]
+    assert lines[-1]["seconds"] > 3000

@@ -161,3 +161,23 @@ def test_a_translator_in_shards_on_two_processes_is_that_of_one(tmp_path, model)
         assert done.stdout.count("trained (max_steps)") == 1
     # Not the weights: a key's bias has no gradient but rounding, which Adam makes large.
     assert_same_losses(tmp_path / "one", tmp_path / "shards")
+
+
+def test_a_restart_does_not_take_another_run_for_its_own(tmp_path):
+    """torchrun restarts a worker whose first attempt was refused: the restart must be refused as well."""
+    out = tmp_path / "run"
+    arguments = ["train", "memorise", "--preset", "tiny", "--set", "training.max_steps=2", "--out", str(out)]
+    first = subprocess.run(
+        [sys.executable, "-m", "foci_cli", *arguments], env=ENVIRONMENT, capture_output=True, text=True
+    )
+    assert first.returncode == 0, first.stderr
+    before = {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", "--max-restarts=1"]
+    changed = [*arguments, "--set", "training.seed=5"]
+    done = subprocess.run(
+        [sys.executable, *launcher, "-m", "foci_cli", *changed],
+        env=ENVIRONMENT, capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert done.stderr.count("holds a run, and nothing is overwritten") == 2
+    assert {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()} == before

@@ -9,7 +9,7 @@ import pytest
 
 from foci.errors import CheckpointError, ConfigError
 from foci.training import RunFolder, read_config, read_metrics
-from foci.training.run_folder import Metrics
+from foci.training.run_folder import Metrics, check_folder
 
 
 def test_what_a_run_holds(tmp_path):
@@ -36,7 +36,7 @@ def test_nothing_is_overwritten(tmp_path):
 def test_resuming_tells_what_changed(tmp_path):
     RunFolder(tmp_path, {"training": {"steps": 3, "seed": 1}}).close()
     said = []
-    RunFolder(tmp_path, {"training": {"steps": 5, "seed": 1}, "new": "x"}, resume=True, say=said.append).close()
+    RunFolder(tmp_path, {"training": {"steps": 5, "seed": 1}, "new": "x"}, resume=True, log=said.append).close()
     assert said == [f'{tmp_path}: the configuration has changed: new was null, is "x"; training.steps was 3, is 5']
     assert read_config(tmp_path)["training"]["steps"] == 5
     assert len(json.loads((tmp_path / "environment.json").read_text())) == 2
@@ -48,10 +48,39 @@ def test_a_run_killed_at_birth_is_empty(tmp_path):
     RunFolder(tmp_path, {}).close()
 
 
-def test_a_restarted_worker_goes_on(tmp_path, monkeypatch):
-    RunFolder(tmp_path, {}).close()
+def test_a_restarted_worker_goes_on_with_what_its_launch_has_begun(tmp_path, monkeypatch):
+    RunFolder(tmp_path / "before", {}).close()
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "17")
+    RunFolder(tmp_path / "own", {}).close()
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    RunFolder(tmp_path, {}).close()
+    RunFolder(tmp_path / "own", {}).close()
+    with pytest.raises(ConfigError, match="holds a run, and nothing is overwritten"):
+        RunFolder(tmp_path / "before", {})
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "18")
+    with pytest.raises(ConfigError, match="holds a run, and nothing is overwritten"):
+        RunFolder(tmp_path / "own", {})
+
+
+def test_a_folder_that_cannot_be_one(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="file is a file, expected a folder"):
+        check_folder(tmp_path / "file" / "run", resume=False)
+    check_folder(tmp_path / "new" / "run", resume=False)
+    assert not (tmp_path / "new").exists()
+
+
+def test_only_a_new_run_without_a_step_is_removed(tmp_path):
+    with RunFolder(tmp_path / "run", {}) as run:
+        run.remove_if_unused()
+    assert not (tmp_path / "run").exists()
+    with RunFolder(tmp_path / "run", {}) as run:
+        run.metrics.write_text('{"step": 1}\n')
+        run.remove_if_unused()
+    assert (tmp_path / "run").exists()
+    run.metrics.write_text("")
+    with RunFolder(tmp_path / "run", {}, resume=True) as run:
+        run.remove_if_unused()
+    assert (tmp_path / "run").exists()
 
 
 def test_other_processes_write_nothing(tmp_path):

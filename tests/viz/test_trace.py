@@ -10,9 +10,10 @@ import torch
 import foci
 from foci.errors import ConfigError, DataError, ShapeError, UnknownNameError
 from foci.functional import windows
-from foci.results import Dense, Weights
+from foci.results import Weights
 from foci.viz import trace_files
 from foci.viz.trace import Cells, TopWeights, Trace, TracedAttention
+from foci.weight_sources import Dense
 
 SOURCES, TARGETS = list("abcde"), list("xyz")
 

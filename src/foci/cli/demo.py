@@ -1,109 +1,126 @@
-"""`foci demo`: the main job on built-in data, in a few minutes."""
+"""`foci demo`: every task on built-in data, in a few minutes."""
 
 from __future__ import annotations
 
+import math
+import shlex
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
-app = App(name="demo", help="See it work, on built-in data: train, predict, and look at what was attended to.")
+from foci.cli.commands import Flag, Given, make_command
+from foci.printable import printable
+from foci.tasks import TASKS
 
-_SHOWN = 3
+if TYPE_CHECKING:
+    from foci.tasks.run import Predictor
+    from foci.tasks.task import Prediction, Record, Task
+
+app = App(
+    name="demo", help="See a task work on built-in data: train, evaluate, predict, and show what was attended to."
+)
+for _name, _row in TASKS.items():
+    app.command(f"foci.cli.demo:{_name}", name=_name, help=_row.summary)
+
+_TRIED, _SHOWN = 20, 3
 
 
-@app.command
-def translate(
-    *,
-    from_: Annotated[str, Parameter(name="--from")] = "en",
-    to: str = "zh",
-    out: Path = Path("demo"),
-    steps: int = 3200,
-    size: int = 20_000,
-    seed: int = 0,
-    set: Annotated[list[str] | None, Parameter(negative=())] = None,
-) -> None:
-    """Train a translator of dates, amounts, units and lists, and show what each word was read from.
+def __getattr__(name: str) -> Callable[..., None]:
+    """The demo of a task, made when it is first needed: only then is torch imported."""
+    if name not in TASKS:
+        raise AttributeError(name)
+    from foci.cli.train import task_flags
+    from foci.tasks.task import find
 
-    Parameters
-    ----------
-    from_
-        The language to translate from: any locale of CLDR, such as en, de, ja or pt-BR.
-    to
-        The language to translate to.
-    out
-        The folder for the run, a picture and a page; what an earlier demo left there is replaced.
-    steps
-        How long to train; 3,200 steps take some two minutes.
-    size
-        How many sentence pairs are made for training.
-    seed
-        Of the sentences and of the model.
-    set
-        Any other setting of the training, as in foci train.
-    """
+    kind = find(name)
+    flags = [
+        Flag(
+            "out",
+            "The folder for the run, a picture and a page; an earlier demo there is replaced. Default: demo.",
+            Path,
+        ),
+        Flag("steps", "How long to train."),
+        *task_flags(kind),
+        Flag("set", "Any other setting, as in foci train; may be given several times.", list),
+    ]
+    return make_command(lambda given: demo(kind, given), f"{TASKS[name].summary} On built-in data.", [], flags)
+
+
+def demo(kind: type[Task], given: Given) -> None:
+    """Train, evaluate, predict, and show."""
     import torch
 
-    from foci.cli.progress import counting
-    from foci.data.phrasebook import phrasebook
-    from foci.metrics import monotonicity
+    import foci
+    from foci.cli.evaluate import print_evaluation
+    from foci.cli.train import tables_from
+    from foci.errors import ConfigError
     from foci.tasks import config as configs
-    from foci.tasks import load
-    from foci.tasks.translate import Search, TranslateConfig, train
 
-    tables: dict[str, Any] = {
-        "data": {"phrasebook": f"{from_}-{to}", "phrasebook_size": size, "max_tokens": 512},
-        "tokeniser": {"kind": "words", "size": 4000},
-        "model": {
-            "kind": "rnn",
-            "preset": "tiny",
-            "embedding_dim": 64,
-            "hidden_dim": 128,
-            "input_feeding": False,
-            "dropout": 0.05,
-        },
-        "label_smoothing": 0.0,
-        "training": {
-            "max_steps": steps,
-            "learning_rate": 4e-3,
-            "schedule": "cosine",
-            "warmup": 100,
-            "valid_every": 1000,
-            "seed": seed,
-        },
-    }
-    tables = configs.apply_changes(tables, set or [])
-    config = TranslateConfig.from_table(tables, "foci demo", "")
-    torch.set_num_threads(1)  # for so small a model a second thread costs more than it brings
-    run = out / f"{from_}-{to}"
-    print(f"1. Training a translator with attention, {from_} to {to}, for {steps} steps, on made-up phrases.")
+    out = given.get("out", Path("demo"))
+    run = out / kind.name
+    tables = configs.merge(kind.demo, {})
+    if "steps" in given:
+        tables = configs.put(tables, {"training.max_steps": configs.Text(given["steps"])})
+    tables = tables_from(kind, tables, given)
+    configs.configure(kind.Config, tables, "foci demo")  # a mistake is reported before an earlier demo is removed
+    torch.set_num_threads(1)  # for models this small a second thread costs more than it saves
     if (run / "config.json").exists():
-        shutil.rmtree(run)  # an earlier demo's
-    train(config, run)
-    translator = load(run)
+        shutil.rmtree(run)
+    print(f"1. Training on built-in data ({kind.name}).", flush=True)
+    foci.train(kind.name, tables, out=run, origin="foci demo")
+    predictor = foci.load(run)
 
-    print("\n2. Phrases it has never seen:")
-    pairs = phrasebook(from_, to, split="test", size=300, seed=seed)
-    with counting("translating", len(pairs)) as progress:
-        figures = translator.evaluate(pairs, search=Search(beam=1), progress=progress)
-    print(f"   {figures['exact']:.1%} of {len(pairs)} translated exactly; BLEU {figures['bleu']:.1f}\n")
+    print("\n2. On data it has not seen:", flush=True)
+    records = predictor.held_out()
+    print_evaluation(predictor.evaluate(records))
 
-    # Of phrases that are neither short nor long, those whose words change places most: there is something to see.
-    some = sorted(pairs[:100], key=lambda pair: abs(len(pair.source) - 30))[:20]
-    predictions = translator.predict([pair.source for pair in some], trace=True)
-    order = sorted(range(len(some)), key=lambda number: monotonicity(predictions[number].trace.alignment()))
-    for number in order[:_SHOWN]:
-        pair, prediction = some[number], predictions[number]
-        mark = "right" if prediction.text == pair.target else f"wrong, expected {pair.target}"
-        print(f"{pair.source}  →  {prediction.text}   ({mark})")
-        prediction.trace.print()
+    print("\n3. Some of its answers, and what they were read from:")
+    try:
+        shown = _show(predictor, records, out)
+    except ConfigError as error:  # a model without attention, chosen by a flag
+        print(f"   {error}")
+        shown = []
+    for path in shown:
+        print(f"   wrote {printable(path)}")
+    print(f"\nGo on with: foci show {shlex.quote(str(run))} {_typed(kind, records[0])}")
+
+
+def _show(predictor: Predictor, records: Any, out: Path) -> list[Path]:
+    """Print some answers with their traces; a picture and a page of the first."""
+    some = records[:_TRIED]
+    inputs = [{field.name: record[field.name] for field in predictor.task.inputs} for record in some]
+    predictions = predictor.predict(inputs, trace=True)
+    order = sorted(range(len(some)), key=lambda number: _spread(predictions[number]))[:_SHOWN]
+    for number in order:
+        record, prediction = some[number], predictions[number]
+        given = ", ".join(printable(value) for value in prediction.inputs.values())
+        expected = ", ".join(printable(record[field.name]) for field in predictor.task.targets)
+        verdict = (
+            "" if not expected else "   (right)" if expected == printable(prediction.output) else f"   (not {expected})"
+        )
+        print(f"{given}  →  {printable(prediction.output)}{verdict}")
+        if prediction.trace is not None:
+            prediction.trace.print()
         print()
-    best = predictions[order[0]].trace
-    picture, page = out / "alignment.png", out / "alignment.html"
-    best.plot(picture)
-    best.save_html(page)
-    print("3. What it looked at:")
-    print(f"   the picture {picture.resolve()}")
-    print(f"   the page    {page.resolve()}   (open it in a browser)")
-    print(f'\nGo on with: foci translate {run} "{some[order[0]].source}" --show')
+    trace = predictions[order[0]].trace
+    if trace is None:
+        return []
+    trace.plot(out / "attention.png")
+    return [(out / "attention.png").resolve(), trace.save_html(out / "attention.html").resolve()]
+
+
+def _spread(prediction: Prediction) -> float:
+    """How evenly the attention is spread, from 0 to 1: where it is not, there is something to see."""
+    from foci.metrics.attention import entropy
+
+    if prediction.trace is None or not prediction.trace.attentions:
+        return 1.0
+    weights = prediction.trace.alignment()
+    return float(entropy(weights).mean() / math.log(max(weights.shape[-1], 2)))
+
+
+def _typed(kind: type[Task], record: Record) -> str:
+    return " ".join(shlex.quote(printable(record[field.name])) for field in kind.inputs)

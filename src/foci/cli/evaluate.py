@@ -1,185 +1,83 @@
-"""`foci evaluate`: the figures of a run on held-out data."""
+"""`foci evaluate`: the figures of a run, for every task."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from foci.cli.commands import Flag, Given, argument, make_command, option_flags, options_from, require_run, run
+from foci.cli.commands import task_of_run as _task_of_run
+from foci.printable import printable, to_json
 
-from foci.cli.progress import counting
-from foci.data import check, open_corpus
-from foci.data.documents import read_documents
-from foci.errors import ConfigError
-from foci.tasks import load
-from foci.tasks.classify import Classifier
-from foci.tasks.memorise import Memoriser
-from foci.tasks.translate import Search, Translator
-from foci.viz.curves import plot_curves
-from foci.viz.heatmap import heatmap
+if TYPE_CHECKING:
+    from foci.tasks.task import Evaluation
 
-
-def evaluate(
-    run: Path,
-    /,
-    *,
-    source: str | None = None,
-    target: str | None = None,
-    picture: Path | None = None,
-    beam: int | None = None,
-    length_penalty: float | None = None,
-    lowercase: bool = False,
-    tokenize: str | None = None,
-    checkpoint: str = "auto",
-    int8: bool = False,
-    lengths: str | None = None,
-    sequences: int | None = None,
-    plot: Path | None = None,
-    json_output: bool = False,
-) -> None:
-    """Tell how well a run does on data it has not seen.
-
-    Of a translator: BLEU and chrF with their signatures, perplexity; needs --source. Of a classifier: accuracy, macro
-    F1 and which classes are taken for which; without --source, on what its training kept out. Of a run of memorise:
-    bits a sequence at each length.
-
-    Parameters
-    ----------
-    run
-        The folder that training wrote.
-    source
-        The source sentences, one a line; or one .tsv or .jsonl file with both sides. Of a classifier: documents.
-    target
-        Their translations.
-    picture
-        Of a classifier: draw which classes are taken for which to this .png, .svg or .pdf file.
-    beam
-        Hypotheses kept side by side, 5 unless given; 1 is greedy search.
-    length_penalty
-        Above 0 favours longer translations; 0.6 unless given.
-    lowercase
-        Compare without case.
-    tokenize
-        sacrebleu's tokeniser (13a, zh, char, ja-mecab, …); chosen by the script of the translations unless given.
-    checkpoint
-        auto (averaged, else best), best, last, averaged, or the name of one.
-    int8
-        Use 8-bit integers in large layers.
-    lengths
-        Of memorise: the lengths to try, such as 10,20,40; the greatest of the training unless given.
-    sequences
-        Of memorise: how many sequences of each length; 100 unless given.
-    plot
-        Of memorise: a picture of the error against the length; .png, .svg or .pdf.
-    json_output
-        Print JSON instead of a table: an object, or a list of one for each length.
-    """
-    loaded = load(run, checkpoint=checkpoint)
-    of_translators = {
-        "beam": beam,
-        "length-penalty": length_penalty,
-        "lowercase": lowercase or None,
-        "tokenize": tokenize,
-        "int8": int8 or None,
-        "target": target,
-    }
-    if isinstance(loaded, Memoriser):
-        _refuse(run, of_translators | {"source": source, "picture": picture})
-        _memoriser(loaded, _numbers(lengths), 100 if sequences is None else sequences, plot, json_output)
-        return
-    _refuse(run, {"lengths": lengths, "sequences": sequences, "plot": plot})
-    if isinstance(loaded, Classifier):
-        _refuse(run, of_translators)
-        _classifier(loaded, source, picture, json_output)
-        return
-    if not isinstance(loaded, Translator):
-        raise ConfigError(f"{run}: foci evaluate does not know this task yet.")
-    _refuse(run, {"picture": picture})
-    if source is None:
-        raise ConfigError("--source is missing: the sentences to translate, and --target, their translations.")
-    translator = loaded
-    corpus = open_corpus(source, target)
-    pairs = check(corpus)
-    given = {"beam": beam, "length_penalty": length_penalty}
-    search = Search(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
-    with counting("translating", pairs) as progress:
-        figures = (translator.quantised() if int8 else translator).evaluate(
-            list(corpus), search=search, tokenize=tokenize, lowercase=lowercase, progress=progress
-        )
-    if json_output:
-        print(json.dumps(figures))
-        return
-    for name, value in figures.items():
-        print(f"{name:16} {value if isinstance(value, str) else f'{value:.4g}'}")
+_DOC = "Measure how well a run does, on data it was not trained on."
+_FLAGS = [
+    Flag("checkpoint", "auto (averaged, else best), best, last, averaged, or the name of one."),
+    Flag("plot", "Draw the figures to this .png, .svg or .pdf file, if the task has a picture for them.", Path),
+    Flag("json", "Print one JSON object.", bool),
+]
+_RUN = argument("run", "The folder that training wrote.", Path)
+_DATA = argument("data", "Files in the form of the training data; without any, what training held out.", many=True)
+_EPILOGUE = "`foci evaluate RUN --help` also lists the options of the run's task."
 
 
-def _memoriser(run: Memoriser, lengths: list[int], sequences: int, plot: Path | None, json_output: bool) -> None:
-    rows = []
-    with counting("recalling", max(len(lengths), 1)) as progress:
-        for length in lengths or [run.problem.max_length]:
-            rows += run.evaluate([length], sequences=sequences)
-            progress(1)
-    if plot is not None:
-        curves: dict[str, list[tuple[int | float, int | float]]] = {
-            "bits (cost)": [(row.length, row.bits) for row in rows],
-            "wrong bits": [(row.length, row.wrong_bits) for row in rows],
-        }
-        if rows[0].optimal_bits is not None:
-            curves["bits of the best estimator"] = [(row.length, row.optimal_bits or 0.0) for row in rows]
-        plot_curves(curves, plot, across="length", up="a sequence", title=run.config.data.problem)
-    if json_output:
-        print(json.dumps([row._asdict() for row in rows]))
-        return
-    told = [row._asdict() for row in rows]
-    columns = [name for name in told[0] if any(row[name] is not None for row in told)]
-    print("  ".join(f"{name:>12}" for name in columns))
-    for row in told:
-        print("  ".join(f"{row[name]:>12.4g}" for name in columns))
+def main(tokens: Sequence[str]) -> None:
+    """Run `foci evaluate` with these arguments; the options are those of the run's task."""
+    kind = _task_of_run(tokens)
+    if kind is None and not {"--help", "-h"} & {*tokens}:
+        require_run(tokens)
+
+    def command(path: Path, *rest: Any) -> None:
+        *data, given = rest
+        evaluate(path, data, given)
+
+    own = [] if kind is None else option_flags(kind.EvaluateOptions)
+    run("evaluate", make_command(command, _DOC, [_RUN, _DATA], [*_FLAGS, *own]), tokens, "" if kind else _EPILOGUE)
 
 
-def _numbers(text: str | None) -> list[int]:
-    try:
-        return [] if text is None else [int(part) for part in text.split(",")]
-    except ValueError as error:
-        raise ConfigError(f"--lengths is {text!r}, expected whole numbers with commas, as in 10,20,40.") from error
+def evaluate(path: Path, data: Sequence[str], given: Given) -> None:
+    """Evaluate and print."""
+    from foci.cli.progress import counting
+    from foci.tasks.run import load
+
+    predictor = load(path, checkpoint=given.get("checkpoint", "auto"))
+    options = options_from(predictor.task.EvaluateOptions, given)
+    records = predictor.read(*data) if data else predictor.held_out()
+    origin = "given" if data else "held out by training"
+    print(f"evaluating on {len(records):,} examples {origin}", file=sys.stderr)
+    with counting("evaluating", len(records)) as progress:
+        evaluation = predictor.evaluate(records, options=options, progress=progress)
+    if "plot" in given:
+        predictor.task.draw(evaluation, given["plot"])
+    if "json" in given:
+        print(to_json(evaluation.to_json()))
+    else:
+        print_evaluation(evaluation)
 
 
-def _refuse(run: Path, flags: Mapping[str, object]) -> None:
-    """What means nothing for this run is not silently ignored."""
-    for name, value in flags.items():
-        if value is not None:
-            raise ConfigError(f"{run}: --{name} means nothing for this kind of run.")
+def print_evaluation(evaluation: Evaluation) -> None:
+    """Print figures, notes and tables."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    width = max(map(len, (*evaluation.figures, *evaluation.notes)), default=0)
+    for name, value in evaluation.figures.items():
+        print(f"{name:{width}}  {_number(value)}")
+    for name, note in evaluation.notes.items():
+        print(f"{name:{width}}  {printable(note)}")
+    for name, table in evaluation.tables.items():
+        shown = Table(title=name, title_justify="left")
+        for column in table.columns:
+            shown.add_column(Text(printable(column)))
+        for row in table.rows:
+            shown.add_row(*(Text("" if cell is None else _number(cell)) for cell in row))
+        Console().print(shown)
 
 
-def _classifier(classifier: Classifier, source: str | None, picture: Path | None, as_json: bool) -> None:
-    data = classifier.config.data
-    documents = classifier.held_out() if source is None else read_documents(source, text=data.text, label=data.label)
-    figures: dict[str, Any] = dict(classifier.evaluate(documents))
-    if source is None and data.planted is not None and classifier.attends:
-        figures |= {f"attention on the {name}": share for name, share in classifier.evidence().items()}
-    labels, confusion = figures["labels"], figures["confusion"]
-    if picture is not None:
-        heatmap(
-            confusion,
-            picture,
-            rows=labels,
-            columns=labels,
-            texts=[[str(number) for number in row] for row in confusion],
-            row_axis="class",
-            column_axis="taken for",
-            scale="documents",
-        )
-    if as_json:
-        print(json.dumps(figures, ensure_ascii=False))
-        return
-    for name, value in figures.items():
-        if isinstance(value, float):
-            print(f"{name:26} {value:.4g}")
-    table = Table("class \\ taken for", *map(escape, labels))
-    for label, row in zip(labels, confusion):
-        table.add_row(escape(label), *map(str, row))
-    Console().print(table)
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else printable(value)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from foci import catalog
-from foci.cli import worked
+from foci.scenes import worked_example
 
 NOTHING = Text()
 
@@ -58,11 +58,11 @@ def explain(name: str, /) -> None:
     page.block("Call", CALLS[card.family])
     if card.variants:
         page.pairs("Variants", [[variant, catalog.as_code(options)] for variant, options in card.variants.items()])
-    page.block("Code", worked.code(name, card).rstrip())
+    page.block("Code", worked_example.code(name, card).rstrip())
     page.heading("What this code computes", "with parameters as they are drawn, before any training")
-    for expression, tensor in worked.numbers(name, card):
+    for expression, tensor in worked_example.numbers(name, card):
         shape = f"({', '.join(map(str, tensor.shape))})"
-        page.block(f"{expression}  {shape}", "\n".join(worked.lines(tensor)))
+        page.block(f"{expression}  {shape}", "\n".join(worked_example.lines(tensor)))
 
 
 class _Page:

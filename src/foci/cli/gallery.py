@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from foci.catalog import MECHANISMS
-from foci.cli.scenes import SCENES, Scene
+from foci.scenes import SCENES, Scene
 from foci.viz import heatmap
 
 

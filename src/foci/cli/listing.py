@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 
 from rich import box
 from rich.console import Console
@@ -12,11 +13,14 @@ from rich.text import Text
 
 from foci.catalog import MECHANISMS, Family
 
+_NARROW = 84
+"""Columns of a terminal; with fewer, the table would leave too few for what a mechanism does."""
+
 
 def show_list(*, family: Family | None = None) -> None:
     """List every mechanism with what it does and where it comes from.
 
-    On a terminal this is a table; into a pipe or a file it is one line a mechanism, in columns.
+    On a terminal this is a table, or on a narrow one a list; into a pipe or a file it is one line per mechanism.
 
     Parameters
     ----------
@@ -32,6 +36,14 @@ def show_list(*, family: Family | None = None) -> None:
     if not sys.stdout.isatty():
         print(in_columns([("NAME", "FAMILY", "WHAT IT DOES", "PAPER"), *rows]))
         return
+    console = Console()
+    if console.width < _NARROW:
+        for name, kind, summary, paper in rows:
+            console.print(Text.assemble((name, "cyan"), f"  {kind}, {paper}"), soft_wrap=True)
+            console.print(
+                textwrap.indent(textwrap.fill(summary, console.width - 2), "  "), markup=False, highlight=False
+            )
+        return
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("name", style="cyan", no_wrap=True)
     table.add_column("family")
@@ -40,7 +52,7 @@ def show_list(*, family: Family | None = None) -> None:
     for cells in rows:
         table.add_row(*(Text(cell) for cell in cells))
     table.caption = "foci explain NAME tells more."
-    Console().print(table)
+    console.print(table)
 
 
 def short_reference(paper: str) -> str:

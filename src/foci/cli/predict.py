@@ -1,72 +1,91 @@
-"""`foci predict`: the classes of documents by a run."""
+"""`foci predict`: what a run makes of inputs, for every task."""
 
 from __future__ import annotations
 
-import json
 import sys
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from foci.errors import ConfigError, DataError
-from foci.tasks import load
-from foci.tasks.classify import Classifier, Prediction
+from foci.cli.commands import Flag, Given, argument, make_command, option_flags, options_from, require_run, run
+from foci.cli.commands import task_of_run as _task_of_run
+from foci.printable import printable, to_json
 
+if TYPE_CHECKING:
+    from foci.tasks.run import Predictor
+    from foci.tasks.task import Prediction, Task
 
-def predict(
-    run: Path,
-    /,
-    *texts: str,
-    file: list[Path] | None = None,
-    checkpoint: str = "auto",
-    show: bool = False,
-    page: Path | None = None,
-    json_output: bool = False,
-) -> None:
-    """Tell the class of the documents given, of files, or of standard input, each as a whole.
-
-    Parameters
-    ----------
-    run
-        The folder that training wrote.
-    texts
-        Documents; without any, and without a file, standard input is one document.
-    file
-        A file with one document; may be given several times.
-    checkpoint
-        auto (averaged, else best), best, last, averaged, or the name of one.
-    show
-        Print the document with its sentences and words shaded by the attention they had.
-    page
-        Write that of the first document as a page to this .html file.
-    json_output
-        Print one JSON object a document, with the probability of every class.
-    """
-    classifier = load(run, checkpoint=checkpoint)
-    if not isinstance(classifier, Classifier):
-        raise ConfigError(f"{run}: is not a run of classification.")
-    if texts and file:
-        raise ConfigError("documents and --file are both given, expected one of them.")
-    documents = list(texts) or ([_read(path) for path in file] if file else [sys.stdin.read()])
-    predictions = classifier.predict(documents, trace=show or page is not None)
-    for prediction in predictions:
-        _print(prediction, show, json_output)
-    if page is not None and predictions[0].trace is not None:
-        print(f"wrote {predictions[0].trace.save_html(page)}", file=sys.stderr)
+_TOGETHER = 256
+"""Inputs of a file that are predicted before the first is printed."""
+_DOC = "Predict: print a run's answer for the inputs given, for those of files, or for standard input."
+_FLAGS = [
+    Flag("file", "A file of inputs: .jsonl, .tsv, one sentence per line, or one document; several times.", list),
+    Flag("checkpoint", "auto (averaged, else best), best, last, averaged, or the name of one."),
+    Flag("show", "Print what was attended to under each answer.", bool),
+    Flag("json", "Print one JSON object for each input, with all details.", bool),
+]
+_RUN = argument("run", "The folder that training wrote.", Path)
+_INPUTS = argument("inputs", "The inputs; without any, and without a file, standard input is read.", many=True)
+_EPILOGUE = "`foci predict RUN --help` also lists the options of the run's task, such as --beam."
 
 
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be opened ({error.strerror}).") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: byte {error.start + 1} is not UTF-8. Convert it: iconv -f OLD -t UTF-8.") from error
+def main(tokens: Sequence[str]) -> None:
+    """Run `foci predict` with these arguments; the options are those of the run's task."""
+    kind = _task_of_run(tokens)
+    if kind is None and not {"--help", "-h"} & {*tokens}:
+        require_run(tokens)
+
+    def command(path: Path, *rest: Any) -> None:
+        *inputs, given = rest
+        predict(path, inputs, given)
+
+    own = [] if kind is None else option_flags(kind.Options)
+    run("predict", make_command(command, _DOC, [_RUN, _INPUTS], [*_FLAGS, *own]), tokens, "" if kind else _EPILOGUE)
 
 
-def _print(prediction: Prediction, show: bool, as_json: bool) -> None:
-    if as_json:
-        found = {"label": prediction.label, "probabilities": prediction.probabilities}
-        print(json.dumps(found, ensure_ascii=False), flush=True)
+def predict(path: Path, inputs: Sequence[str], given: Given) -> None:
+    """Predict and print."""
+    from foci.tasks.run import load
+
+    predictor = load(path, checkpoint=given.get("checkpoint", "auto"))
+    options = options_from(predictor.task.Options, given)
+    records = read_inputs(predictor, inputs, [Path(file) for file in given.get("file", [])])
+    one_by_one = not inputs and "file" not in given and sys.stdin.isatty()
+    number = 0
+    while some := list(islice(records, 1 if one_by_one else _TOGETHER)):
+        for prediction in predictor.predict(some, options=options, trace="show" in given):
+            number += 1
+            for note in prediction.details.get("notes", []):
+                print(f"foci: input {number}: {printable(note)}", file=sys.stderr)
+            print_prediction(type(predictor.task), prediction, given)
+
+
+def read_inputs(predictor: Predictor, inputs: Sequence[str], files: Sequence[Path]) -> Iterator[dict[str, Any]]:
+    """Return the records that were given as arguments, in files or on standard input."""
+    from foci.cli import inputs as sources
+    from foci.errors import ConfigError
+
+    fields = predictor.task.inputs
+    if inputs and files:
+        raise ConfigError("inputs and --file are both given, expected one of them.")
+    if inputs:
+        return sources.from_arguments(fields, inputs)
+    return sources.from_files(fields, files) if files else sources.from_standard_input(fields)
+
+
+def print_prediction(kind: type[Task], prediction: Prediction, given: Given) -> None:
+    """Print one answer and its alternatives."""
+    if "json" in given:
+        print(to_json(prediction.to_json()), flush=True)
         return
-    print(f"{prediction.probability:6.1%}  {prediction.label}", flush=True)
-    if show and prediction.trace is not None and prediction.trace.attentions:
-        prediction.trace.print()
+    answers = (prediction, *prediction.alternatives)
+    for answer in answers:
+        if answer.score is not None and kind.score == "probability":
+            print(f"{answer.score:6.1%}  {printable(answer.output)}", flush=True)
+        elif answer.score is not None and len(answers) > 1:
+            print(f"{answer.score:9.4f}  {printable(answer.output)}", flush=True)
+        else:
+            print(printable(answer.output), flush=True)
+        if answer.trace is not None and answer.trace.attentions:
+            answer.trace.print()

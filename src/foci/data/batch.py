@@ -206,6 +206,15 @@ class TokenBatches(Generic[Made]):
         """The batches of one epoch."""
         return (self._make(work)[1] for work in self._work_of(number, 0))
 
+    def largest(self) -> Made:
+        """Return this process's share of the batch with the most tokens, padding included, and the longest rows."""
+        plan = _plan(self._lengths, self.max_tokens, self.max_examples, [self.seed, 0])
+        widths = [self._lengths[indices].max(axis=0) for indices in plan]
+        most = max(
+            range(len(plan)), key=lambda number: (len(plan[number]) * widths[number].max(), widths[number].max())
+        )
+        return self.examples.batch(plan[most][self.rank :: self.world_size], widths[most].tolist())
+
     def state_dict(self) -> dict[str, int | None]:
         """The position after the last batch that was given out, and what stream it belongs to; plain numbers."""
         epoch, position = self._position
@@ -397,6 +406,9 @@ def _ordered_map(function: Callable[[Given], Made], given: Iterable[Given], work
         batch_size=None,
         num_workers=workers,
         collate_fn=_as_it_is,
+        # Of its own: otherwise the loader draws its base seed from the global generator, and dropout would depend on
+        # the number of workers.
+        generator=torch.Generator(),
     )
     return iter(loader)
 

@@ -5,8 +5,8 @@
     parts(documents, …)         train, valid and test, without duplicates
     sentences_of(text)          a document as sentences of words
 
-Which part a document belongs to depends on its text and the seed alone: more documents, or another order, move none
-from the one part to another, and what was tested on was never trained on.
+Each class is split by itself, in the order of a hash of the texts and the seed: the order of the documents does not
+matter, a rare class is always trained on, and what was tested on was never trained on.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foci.data.batch import Indices, Sequences
-from foci.data.text import Fault, read_lines, usable
+from foci.data.progress import counted
+from foci.data.text import Fault, Log, looks_like_header, ragged, read_lines, usable
 from foci.data.vocabulary import Vocabulary
 from foci.errors import ConfigError, DataError, MissingPackageError, check_positive, near_names
 
@@ -64,13 +65,16 @@ class Parts(NamedTuple):
     duplicates: int
 
 
-def read_documents(path: str | Path, *, text: int | str = "text", label: int | str = "label") -> list[Document]:
-    """The documents of a folder of classes, or of a .csv, .tsv or .jsonl file (+ .gz, .xz).
+def read_documents(
+    path: str | Path, *, text: int | str = "text", label: int | str = "label", log: Log | None = None
+) -> list[Document]:
+    """Return the documents of a folder of classes, or of a .csv, .tsv or .jsonl file (+ .gz, .xz).
 
-    Arguments:
+    Args:
         path: a folder ``class/document.txt``, or a file.
         text, label: the columns of a table, by the names in its first line or by two numbers from 0 (then there is no
             line of names); the fields of a JSONL file.
+        log: called with a message every few seconds.
 
     Everything is read before a DataError tells the first fault, with its file and line, and how many there are.
     """
@@ -90,9 +94,9 @@ def read_documents(path: str | Path, *, text: int | str = "text", label: int | s
             raise ConfigError(
                 f"{path}: expected a folder with one folder of files a class, or .csv, .tsv or .jsonl (also .gz, .xz)."
             )
-    documents = list(usable(entries, "documents"))
+    documents = list(usable(entries if log is None else counted(entries, "documents", log), "documents"))
     if not documents:
-        raise DataError(f"{path}: holds no documents.")
+        raise DataError(f"{path}, line 1: no documents, the file or folder is empty.")
     return documents
 
 
@@ -130,8 +134,12 @@ def _in_table(path: Path, text: int | str, label: int | str, ending: str) -> Ite
 
 def _rows(path: Path, reader: Iterator[list[str]], text: int | str, label: int | str) -> Iterator[Document | Fault]:
     columns = (text, label)
+    width: int | None = None
     if isinstance(text, str):
         names = next(reader, [])
+        if not names:
+            return
+        width = len(names)
         for name in columns:
             if name not in names:
                 reason = f"no column {name!r} in the first line. {near_names(name, names)}"
@@ -142,9 +150,16 @@ def _rows(path: Path, reader: Iterator[list[str]], text: int | str, label: int |
         line: int = reader.line_num  # type: ignore[attr-defined]
         if not cells:
             continue
+        first = width is None
+        width = width or len(cells)
         if len(cells) <= max(map(int, columns)):
             reason = f"no column {max(map(int, columns))} (from 0): the line has {len(cells)}."
             yield Fault(path, line, "missing column", reason)
+        elif len(cells) != width:
+            yield Fault(path, line, "ragged row", ragged(len(cells), width))
+        elif first and looks_like_header([cells[int(column)] for column in columns]):
+            reason = "the line seems to hold the names of columns. Name the columns of text and label, or remove it."
+            yield Fault(path, line, "header", reason)
         else:
             yield _document(cells[int(columns[0])], cells[int(columns[1])], path, line)
 
@@ -214,19 +229,23 @@ def movie_reviews() -> list[Document]:
 
 
 def parts(documents: Iterable[Document], *, valid_share: float, test_share: float, seed: int = 0) -> Parts:
-    """Which documents are learned from, chosen by and judged by. Of documents with the same words the first counts.
+    """Split the documents of each class; of documents with the same words the first counts.
+
+    Of a class of n documents ``round(n · test_share)`` are for testing and ``round(n · valid_share)`` for validation,
+    but at least one is trained on.
 
     Example:
-        >>> made = parts([Document(f"number {i}", "a") for i in range(500)], valid_share=0.1, test_share=0.2)
+        >>> made = parts([Document(f"number {i}", "ab"[i % 2]) for i in range(50)], valid_share=0.1, test_share=0.2)
         >>> len(made.train), len(made.valid), len(made.test), made.duplicates
-        (355, 47, 98, 0)
+        (36, 4, 10, 0)
     """
     for name, share in (("valid_share", valid_share), ("test_share", test_share)):
         if not 0 <= share < 1 or valid_share + test_share >= 1:
             raise ConfigError(
                 f"parts: {name} is {share}, expected from 0 to below 1, and less than 1 with the other share."
             )
-    made = Parts([], [], [], 0)
+    by_class: dict[str, list[tuple[bytes, int]]] = {}
+    kept: list[Document] = []
     seen: set[bytes] = set()
     duplicates = 0
     for document in documents:
@@ -236,14 +255,21 @@ def parts(documents: Iterable[Document], *, valid_share: float, test_share: floa
             duplicates += 1
             continue
         seen.add(digest)
-        place = int.from_bytes(hashlib.blake2b(digest, key=str(seed).encode(), digest_size=8).digest()) / 2**64
-        if place < test_share:
-            made.test.append(document)
-        elif place < test_share + valid_share:
-            made.valid.append(document)
-        else:
-            made.train.append(document)
-    return made._replace(duplicates=duplicates)
+        place = hashlib.blake2b(digest, key=str(seed).encode(), digest_size=8).digest()
+        by_class.setdefault(document.label, []).append((place, len(kept)))
+        kept.append(document)
+    where = ["train"] * len(kept)
+    for places in by_class.values():
+        order = [number for _, number in sorted(places)]
+        most = len(order) - 1
+        test = min(round(len(order) * test_share), most)
+        valid = min(round(len(order) * valid_share), most - test)
+        for number in order[:test]:
+            where[number] = "test"
+        for number in order[test : test + valid]:
+            where[number] = "valid"
+    split = {name: [one for one, here in zip(kept, where) if here == name] for name in ("train", "valid", "test")}
+    return Parts(**split, duplicates=duplicates)
 
 
 def sentences_of(text: str, max_words: int | None = None) -> list[list[str]]:

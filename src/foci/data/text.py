@@ -5,7 +5,7 @@
     JsonlFile(path, source=…, target=…) two fields of one object a line; a dot leads into an inner object
 
 Each can be iterated again and again, and holds one line at a time. Iterating stops with a DataError at the first line
-that cannot be used; `check` reads everything once, before any training, and says how many such lines there are.
+that cannot be used; `read_pairs` and `check` read everything and then report the first such line and their number.
 Text is UTF-8. Only a line feed ends a line: other separators that Unicode knows occur inside sentences, and
 splitting there would misalign two files. White space around a sentence is dropped.
 """
@@ -18,15 +18,51 @@ import json
 import lzma
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import BufferedIOBase
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from foci.data.progress import counted
 from foci.errors import ConfigError, DataError, check_positive
 
 Entry = TypeVar("Entry")
+
+Log = Callable[[str], None]
+
+_HEADERS = frozenset(
+    [
+        "body",
+        "category",
+        "class",
+        "comment",
+        "content",
+        "document",
+        "en",
+        "fr",
+        "de",
+        "zh",
+        "es",
+        "id",
+        "input",
+        "label",
+        "labels",
+        "output",
+        "review",
+        "sentence",
+        "source",
+        "src",
+        "tag",
+        "target",
+        "text",
+        "tgt",
+        "title",
+        "topic",
+        "translation",
+    ]
+)
+"""What columns of tables are commonly called, in lower case."""
 
 LONGEST_LINE = 10_000
 """Characters; a longer line is hardly a sentence, more often a file with the wrong line ends."""
@@ -117,12 +153,14 @@ class TsvFile:
         """Every line, as a pair or as what is wrong with it."""
         lines = enumerate(read_lines(self.path, self.max_characters), start=1)
         columns = self.source, self.target
+        width: int | None = None
         if isinstance(self.source, str):
             _, header = next(lines, (1, ""))
             if isinstance(header, Fault):
                 yield header
                 return
             names = header.split("\t")
+            width = len(names)
             for name in columns:
                 if name not in names:
                     yield Fault(self.path, 1, "missing column", f"no column {name!r}. {_near(str(name), names)}")
@@ -133,8 +171,14 @@ class TsvFile:
                 yield line
                 continue
             cells = line.split("\t")
+            width = width or len(cells)
             missing = [int(column) for column in columns if int(column) >= len(cells)]
-            if missing:
+            if not missing and len(cells) != width:
+                yield Fault(self.path, number, "ragged row", ragged(len(cells), width))
+            elif number == 1 and not missing and looks_like_header([cells[int(column)] for column in columns]):
+                reason = f"the line seems to hold the names of columns ({line!r}). Name both columns, or remove it."
+                yield Fault(self.path, 1, "header", reason)
+            elif missing:
                 reason = f"no column {missing[0]} (from 0): the line has {len(cells)}, separated by tabs."
                 yield Fault(self.path, number, "missing column", reason)
             else:
@@ -217,13 +261,36 @@ def open_corpus(
     )
 
 
-def check(corpus: Corpus) -> int:
-    """Read everything once; the number of pairs, or a DataError with the first fault and how many of each kind."""
-    pairs = sum(1 for _ in usable(corpus.entries(), "pairs"))
-    if pairs == 0:
-        path = corpus.source if isinstance(corpus, AlignedFiles) else corpus.path
-        raise DataError(f"{path}: no sentence pairs, the file is empty.")
+def read_pairs(corpus: Corpus, log: Log | None = None) -> list[Pair]:
+    """Return all pairs, or raise a DataError with the first fault and how many of each kind there are."""
+    pairs = list(_good_pairs(corpus, log))
+    if not pairs:
+        raise _no_pairs(corpus)
     return pairs
+
+
+def check(corpus: Corpus, log: Log | None = None) -> int:
+    """Read everything once; return the number of pairs, or raise as `read_pairs` does."""
+    pairs = sum(1 for _ in _good_pairs(corpus, log))
+    if pairs == 0:
+        raise _no_pairs(corpus)
+    return pairs
+
+
+def _good_pairs(corpus: Corpus, log: Log | None) -> Iterator[Pair]:
+    entries = corpus.entries()
+    return usable(entries if log is None else counted(entries, "lines", log), "pairs")
+
+
+def _no_pairs(corpus: Corpus) -> DataError:
+    path = corpus.source if isinstance(corpus, AlignedFiles) else corpus.path
+    return DataError(f"{path}, line 1: no sentence pairs, the file is empty.")
+
+
+def looks_like_header(cells: Sequence[str]) -> bool:
+    """Whether these cells of a first line are names of columns rather than data."""
+    names = [cell.strip().lower() for cell in cells]
+    return len(set(names)) == len(names) and all(name in _HEADERS for name in names)
 
 
 def usable(entries: Iterable[Entry | Fault], what: str) -> Iterator[Entry]:
@@ -239,9 +306,9 @@ def usable(entries: Iterable[Entry | Fault], what: str) -> Iterator[Entry]:
             good += 1
             yield entry
     if first is not None:
-        counted = ", ".join(f"{count} × {kind}" for kind, count in kinds.most_common())
-        faults = f"{kinds.total()} faults" if kinds.total() > 1 else "This is the only fault"
-        raise DataError(f"{first}\n{faults} beside {good} good {what}: {counted}. Mend or remove these lines.")
+        kinds_text = ", ".join(f"{count} × {kind}" for kind, count in kinds.most_common())
+        faults = f"{kinds.total()} faults" if kinds.total() > 1 else "1 fault"
+        raise DataError(f"{first}\n{faults} beside {good} good {what}: {kinds_text}. Correct or remove these lines.")
 
 
 def read_lines(path: Path, max_characters: int = LONGEST_LINE) -> Iterator[str | Fault]:
@@ -277,8 +344,13 @@ def _line(path: Path, number: int, raw: bytes, max_characters: int) -> str | Fau
 
 
 def _too_long(path: Path, number: int, max_characters: int) -> Fault:
-    reason = f"longer than {max_characters} characters. Split the line, or allow it with max_characters."
+    reason = f"longer than {max_characters} characters. Split the line; files with other line ends look like this too."
     return Fault(path, number, "over-long line", reason)
+
+
+def ragged(cells: int, width: int) -> str:
+    """What is wrong with a row of a table that has another number of cells than the first one."""
+    return f"the row has {cells} cells, but the first line has {width}. Quote or remove separators inside a cell."
 
 
 def _open(path: Path) -> BufferedIOBase:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from foci.errors import ConfigError, DataError, MissingPackageError, unknown_name
+from foci.files import write_text
 
 if TYPE_CHECKING:
     import tokenizers
@@ -126,36 +127,59 @@ class Tokeniser:
         """One readable label for each id, for pictures; different ids have different labels."""
         return [_label(self._pieces[self._known(number)]) for number in ids]
 
-    def save(self, path: str | Path) -> None:
-        """Write everything to one JSON file, which the tokenizers library reads as well."""
-        Path(path).write_text(self._tokenizer.to_str(pretty=True), encoding="utf-8")
+    def to_text(self) -> str:
+        """Return everything as JSON, which the tokenizers library reads as well."""
+        text: str = self._tokenizer.to_str(pretty=True)
+        return text
 
     @classmethod
-    def load(cls, path: str | Path) -> Tokeniser:
-        """Read what `save` wrote."""
+    def from_text(cls, text: str, origin: str) -> Tokeniser:
+        """Read what `to_text` gave; ``origin`` is for messages."""
         library = _library()
         try:
-            saved = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise DataError(f"{path}: the tokeniser cannot be read ({error}).") from error
-        try:
-            tokenizer = library.Tokenizer.from_str(saved)
+            _check_parts(json.loads(text))
+            tokenizer = library.Tokenizer.from_str(text)
         except Exception as error:  # the library raises nothing more precise
             raise DataError(
-                f"{path}: not a tokeniser that Tokeniser.save wrote, or a damaged one ({error}). Train it again."
+                f"{origin}: not a tokeniser that foci wrote, or a damaged one ({error}). Train it again."
             ) from error
         names = tuple(tokenizer.id_to_token(number) for number in range(len(SYMBOLS)))
         if names != SYMBOLS:
             raise DataError(
-                f"{path}: the first ids stand for {', '.join(map(str, names))}, expected {', '.join(SYMBOLS)}. "
+                f"{origin}: the first ids stand for {', '.join(map(str, names))}, expected {', '.join(SYMBOLS)}. "
                 "This is a tokeniser of another program: train one with Tokeniser.train."
             )
         return cls(tokenizer)
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to one JSON file."""
+        write_text(Path(path), self.to_text())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Tokeniser:
+        """Read what `save` wrote."""
+        try:
+            saved = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"{path}: the tokeniser cannot be read ({error}).") from error
+        return cls.from_text(saved, str(path))
 
     def _known(self, number: int) -> int:
         if not 0 <= number < len(self._pieces):
             raise DataError(f"Tokeniser: id {number} is not in the vocabulary, expected 0 to {len(self._pieces) - 1}.")
         return number
+
+
+def _check_parts(saved: Any) -> None:
+    """Raise unless the file has only the parts that foci writes: others could run any regular expression."""
+    pattern = saved["pre_tokenizer"]["pattern"]["Regex"]
+    if pattern not in (_PIECES, _WORDS, _CHARACTERS):
+        raise ValueError("its regular expression is not one of foci's")
+    for name in ("normalizer", "post_processor", "truncation", "padding"):
+        if saved.get(name) is not None:
+            raise ValueError(f"it has a {name}")
+    if saved.get("added_tokens"):
+        raise ValueError("it has added tokens")
 
 
 def _library() -> Any:

@@ -83,21 +83,22 @@ class Vocabulary:
             )
         return found
 
-    def save(self, path: Path) -> None:
-        """Write it as JSON."""
+    def to_text(self) -> str:
+        """Return it as JSON."""
         fields = {"words": self.words, "buckets": self.buckets, "lowercase": self.lowercase}
-        path.write_text(json.dumps(fields, ensure_ascii=False), encoding="utf-8")
+        return json.dumps(fields, ensure_ascii=False)
 
     @classmethod
-    def load(cls, path: Path) -> Vocabulary:
-        """Read what `save` wrote."""
+    def from_text(cls, text: str, origin: str) -> Vocabulary:
+        """Read what `to_text` gave; ``origin`` is for messages."""
         try:
-            fields = json.loads(path.read_text(encoding="utf-8"))
-            return cls(tuple(fields["words"]), int(fields["buckets"]), bool(fields["lowercase"]))
-        except OSError as error:
-            raise DataError(f"{path}: the vocabulary cannot be read ({error.strerror}).") from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path}: is no vocabulary ({error}).") from error
+            fields = json.loads(text)
+            words = fields["words"]
+            if not all(isinstance(word, str) for word in words):
+                raise ValueError("its words are not all texts")
+            return cls(tuple(words), int(fields["buckets"]), bool(fields["lowercase"]))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise DataError(f"{origin}: is no vocabulary ({error}).") from error
 
 
 class Vectors(NamedTuple):

@@ -27,8 +27,9 @@ from foci.functional.positions import alibi_bias
 from foci.functional.sample import categorical, gumbel, hard
 from foci.functional.sparse import entmax15, sparsemax
 from foci.masks import clear_unreadable
-from foci.results import Attended, Weights, scores_shape
+from foci.results import Attended, Weights
 from foci.tracing import known_true
+from foci.weight_sources import scores_shape
 
 Window = tuple[int | None, int | None]
 """``(left, right)``: how far a query reads before and after its own key; None sets no bound."""

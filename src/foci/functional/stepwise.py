@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foci.functional.attend import NORMALISERS, Normaliser
-from foci.functional.kernels.decompositions import decompose
+from foci.functional.kernels.decomposition_table import decompose
 from foci.functional.sample import best
 from foci.functional.scores import additive
 from foci.masks import masked_softmax

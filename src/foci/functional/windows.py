@@ -21,7 +21,8 @@ from foci.errors import check_mask, check_positive
 from foci.functional import cells, kernels
 from foci.functional.cells import CellNormaliser, CellScore
 from foci.functional.scores import default_scale, scaled_dot
-from foci.results import Attended, Weights, Windowed
+from foci.results import Attended, Weights
+from foci.weight_sources import Windowed
 
 
 def local_m(

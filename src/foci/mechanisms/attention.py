@@ -44,8 +44,8 @@ from foci.mechanisms.scores import (
     ScaledDot,
     Score,
 )
-from foci.results import Attended, Weights, exportable
-from foci.tracing import known_true
+from foci.results import Attended, Weights
+from foci.tracing import exportable, known_true
 
 Focus = SlidingWindow | LocalM | LocalP | MedianWindow
 

@@ -26,7 +26,8 @@ from foci.errors import ShapeError, check_ids, check_positive, unknown_name
 from foci.layers.dropout import Dropout
 from foci.layers.recurrent import RecurrentEncoder
 from foci.mechanisms.pool import AttentionPool
-from foci.results import Weights, exportable
+from foci.results import Weights
+from foci.tracing import exportable
 
 POOLINGS = ("hierarchical", "attention", "mean", "last")
 

@@ -25,7 +25,8 @@ from torch import Tensor, nn
 from foci.errors import ShapeError, check_positive, check_shape, unknown_name
 from foci.layers.recurrent import Recurrence, State
 from foci.mechanisms.memory.ntm import InitialMemory, MemoryState, NeuralTuringMemory
-from foci.results import Weights, exportable
+from foci.results import Weights
+from foci.tracing import exportable
 
 Controller = Literal["lstm", "feed_forward"]
 

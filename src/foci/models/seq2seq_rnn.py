@@ -92,6 +92,7 @@ class RecurrentSeq2Seq(EncoderDecoder):
         score, normalise, focus, sharpening, radius, reach, max_length: as in `foci.Attention`; ``attention_dim`` is its
             hidden_dim. Decoders without attention ignore them. A focus that slides with the queries ("causal",
             "sliding_window") has no meaning here.
+        num_heads: read with multi-head attention, as in `foci.models.decoders.recurrent.RecurrentDecoder`.
         coverage: tell the attention what it has read (See 2017); `foci.layers.coverage.coverage_loss` makes the loss of
             ``attentions["decoder.cross"]``.
         dropout: on embeddings, between layers, and before the output layer.
@@ -132,6 +133,7 @@ class RecurrentSeq2Seq(EncoderDecoder):
         radius: int | None = None,
         reach: tuple[int, int] | None = None,
         max_length: int | None = None,
+        num_heads: int | None = None,
         coverage: bool = False,
         dropout: float = 0.0,
         share_embeddings: bool = False,
@@ -169,6 +171,7 @@ class RecurrentSeq2Seq(EncoderDecoder):
             radius=radius,
             reach=reach,
             max_source_length=max_length,
+            num_heads=num_heads,
             coverage=coverage,
             dropout=dropout,
             tie_output=share_embeddings,

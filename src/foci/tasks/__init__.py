@@ -1,38 +1,24 @@
-"""Applications: data, model, loss, metric and decoding joined, one file each.
+"""Applications: one file each, joined to one frame by the table below.
 
-A run is a folder that training wrote; `load` gives back what can be done with it.
+The table holds strings, so that the command line lists the tasks without importing torch. From a row come every
+command, `foci.train`, `foci.load`, the demo and the contract tests (tests/contract/test_every_task.py).
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
-from foci.errors import CheckpointError, unknown_name
-from foci.training.run_folder import read_config
+
+class Row(NamedTuple):
+    """Where a task is defined, and what it does, in one line."""
+
+    where: str
+    summary: str
+
 
 TASKS = {
-    "memorise": "foci.tasks.memorise:Memoriser",
-    "classify": "foci.tasks.classify:Classifier",
-    "translate": "foci.tasks.translate:Translator",
+    "translate": Row("foci.tasks.translate:Translate", "Translate sentences; trained on sentence pairs."),
+    "classify": Row("foci.tasks.classify:Classify", "Classify documents; trained on documents with labels."),
+    "memorise": Row("foci.tasks.memorise:Memorise", "Solve problems that need a memory; made as they are needed."),
 }
-"""What a task is called -> what its runs are loaded as."""
-
-
-def load(path: str | Path, *, checkpoint: str = "auto") -> Any:
-    """A trained run, ready to predict.
-
-    Arguments:
-        path: the folder that training wrote.
-        checkpoint: "best", "last", "averaged" or the name of one; "auto" is the averaged one where there is one, else
-            the best.
-    """
-    path = Path(path)
-    task = read_config(path).get("task")
-    if task is None:
-        raise CheckpointError(f"{path / 'config.json'}: names no task. Name the folder that training wrote.")
-    if task not in TASKS:
-        raise unknown_name("task", task, TASKS)
-    module, name = TASKS[task].split(":")
-    return getattr(import_module(module), name).load(path, checkpoint=checkpoint)
+"""Name -> row."""

@@ -1,17 +1,19 @@
-"""Classification: from documents with labels to a classifier that shows which sentences and words decided."""
+"""Classification of documents; each prediction shows which sentences and words decided it."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from annotated_types import Ge, Le, Lt
+from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -21,353 +23,523 @@ from foci.data.documents import (
     Document,
     DocumentBatch,
     DocumentExamples,
+    Parts,
     cut,
+    movie_reviews,
+    parts,
+    read_documents,
     sentences_of,
 )
-from foci.data.planted import Planted
+from foci.data.planted import Planted, planted
 from foci.data.vocabulary import Vocabulary, read_vectors
 from foci.errors import CheckpointError, ConfigError, DataError
-from foci.models.hierarchical import Classified, HierarchicalClassifier
-from foci.tasks import config as configs
-from foci.tasks.classify_config import ClassifyConfig, DataConfig, planted_parts, read_parts
-from foci.tasks.runs import Say, by_length, find_checkpoint
-from foci.training import Loss, RunFolder, Summary, check_rates, fit, launched, load_weights, read_config
-from foci.training.run_folder import say_aside
+from foci.metrics import labels as figures_of
+from foci.models.hierarchical import PRESETS, Classified, HierarchicalClassifier
+from foci.printable import printable
+from foci.tasks.config import FilePath, ModelChoice
+from foci.tasks.task import (
+    Evaluation,
+    Field,
+    Log,
+    Prediction,
+    Progress,
+    Record,
+    Shard,
+    Splits,
+    Table,
+    by_length,
+)
+from foci.training import Batches, Loss, TrainingOptions
 from foci.viz.trace import Cells, Trace
 
-__all__ = ["ClassificationObjective", "Classifier", "ClassifyConfig", "Prediction", "accuracy", "macro_f1", "train"]
-
-VOCABULARY_FILE, LABELS_FILE = "vocabulary.json", "labels.json"
+BUILT_IN = 4000
+"""How many made-up documents are trained on where no data is named."""
+_VALID, _TEST = 300, 500
+"""How many made-up documents are validated and evaluated with."""
 
 Split = list[list[str]]
 """A document as sentences of words."""
 
 
-class ClassificationObjective:
-    """Cross-entropy of the class."""
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """The documents: a folder of classes, a CSV, TSV or JSONL file, or built-in ones."""
 
-    def __init__(self, model: nn.Module, valid: TokenBatches[DocumentBatch]) -> None:
-        self.model = model
-        self.valid = valid
-
-    def loss(self, batch: DocumentBatch) -> Loss:
-        """Summed over the documents of the batch."""
-        classified: Classified = self.model(batch.words, batch.sentences)
-        right = (classified.logits.argmax(dim=-1) == batch.labels).sum()
-        total = F.cross_entropy(classified.logits.float(), batch.labels, reduction="sum")
-        return Loss(total, len(batch.labels), {"accuracy": right})
-
-    def validate(self, model: nn.Module) -> dict[str, float]:
-        """Nats a document, and the share that is right."""
-        loss, confusion = _judge(model, self.valid)
-        return {"loss": loss, "accuracy": accuracy(confusion), "macro_f1": macro_f1(confusion)}
-
-
-def _judge(model: nn.Module, batches: TokenBatches[DocumentBatch]) -> tuple[float, NDArray[np.int64]]:
-    """Nats a document, and how many documents of each class (rows) were taken for each class (columns)."""
-    total, count = 0.0, 0
-    confusion: NDArray[np.int64] | None = None
-    device = next(model.parameters()).device
-    for batch in batches.epoch(0):
-        words, sentences, labels = (tensor.to(device) for tensor in batch)
-        logits: Tensor = model(words, sentences).logits.float()
-        total += float(F.cross_entropy(logits, labels, reduction="sum"))
-        count += len(labels)
-        if confusion is None:
-            confusion = np.zeros((logits.shape[1],) * 2, np.int64)
-        np.add.at(confusion, (labels.cpu().numpy(), logits.argmax(dim=-1).cpu().numpy()), 1)
-    if confusion is None:
-        raise DataError("there are no documents to judge by.")
-    return total / count, confusion
-
-
-def accuracy(confusion: Int[NDArray[np.int64], "C C"]) -> float:
-    """The share of the documents that are right.
-
-    Example:
-        >>> accuracy(np.array([[3, 1], [0, 4]]))
-        0.875
-    """
-    return float(np.trace(confusion) / max(confusion.sum(), 1))
+    path: FilePath | None = None
+    """A folder with one folder of text files per class, or a .csv, .tsv or .jsonl file (also .gz, .xz). Without data,
+    made-up documents are used (planted)."""
+    text: int | str = "text"
+    """Column (by its name, or its number from 0) or field of the text."""
+    label: int | str = "label"
+    """Column or field of the class."""
+    valid: FilePath | None = None
+    """Documents in the same form that decide which checkpoint is the best one."""
+    test: FilePath | None = None
+    """Documents that `foci evaluate` uses."""
+    valid_share: Annotated[float, Ge(0), Lt(1)] = 0.05
+    """Without such a path: the share of each class that is held out to validate."""
+    test_share: Annotated[float, Ge(0), Lt(1)] = 0.1
+    """Without such a path: the share of each class that is held out to evaluate, and never trained on."""
+    split_seed: Annotated[int, Ge(0)] = 0
+    """Which documents those are."""
+    planted: Annotated[int, Ge(2)] | None = None
+    """Train on this many made-up documents instead, in which one word of one sentence decides."""
+    movie_reviews: bool = False
+    """Train on IMDB's 25,000 reviews of the package movie-reviews instead."""
+    max_sentence: Annotated[int, Ge(1)] = 60
+    """A longer sentence is cut into pieces of this many words."""
+    max_words: Annotated[int, Ge(1)] = 1000
+    """Only this many words of a document are read; documents with more are counted."""
+    max_tokens: Annotated[int, Ge(1)] = 16_384
+    """Words per batch, padding included."""
+    max_documents: Annotated[int, Ge(1)] = 64
+    """Documents per batch."""
+    workers: Annotated[int, Ge(0)] = 0
+    """Processes that prepare batches ahead of time."""
 
 
-def macro_f1(confusion: Int[NDArray[np.int64], "C C"]) -> float:
-    """The mean over classes of 2PR / (P + R). A class that neither occurs nor is predicted does not count.
+@dataclass(frozen=True, kw_only=True)
+class VocabularyConfig:
+    """Which words have a vector of their own: counted in the training documents and kept in the run."""
 
-    Example:
-        >>> round(macro_f1(np.array([[3, 1], [0, 4]])), 4)
-        0.873
-    """
-    occurring = confusion.sum(axis=0) + confusion.sum(axis=1)
-    scores = 2 * np.diag(confusion)[occurring > 0] / occurring[occurring > 0]
-    return float(scores.mean()) if len(scores) else 0.0
+    size: Annotated[int, Ge(1), Le(10_000_000)] = 30_000
+    """Largest number of words."""
+    min_count: Annotated[int, Ge(1)] = 5
+    """How often a word must occur."""
+    buckets: Annotated[int, Ge(1), Le(10_000_000)] = 1000
+    """Vectors that all other words share, by a hash of their letters."""
+    lowercase: bool = True
+    """Whether "The" is "the"."""
+    vectors: FilePath | None = None
+    """A text file of GloVe or fastText vectors to start with; they are trained further."""
 
 
-def train(config: ClassifyConfig, out: str | Path, *, resume: bool = False, say: Say | None = None) -> Summary:
-    """Train a classifier into the folder ``out``; with ``resume`` go on with the run that lies there."""
-    say = say or say_aside
-    out = Path(out)
-    data = config.data
-    with launched(config.training) as fabric:
-        main = fabric.global_rank == 0
-        tell: Say = say if main else (lambda text: None)
-        # The data is read first: what is wrong with it must be told before a folder is made.
-        found = read_parts(data, tell)
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(ModelChoice):
+    """Which model."""
+
+    models = {"hierarchical": (HierarchicalClassifier, PRESETS)}  # noqa: RUF012 (a ClassVar, as the base has it)
+
+    kind: str = "hierarchical"
+    """Kind of model."""
+    preset: str = "base"
+    """The sizes of the model by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifyConfig:
+    """All settings of a training."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    vocabulary: VocabularyConfig = field(default_factory=VocabularyConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    training: TrainingOptions = field(
+        default_factory=lambda: TrainingOptions(
+            max_epochs=10, patience=8, warmup=50, valid_every=100, keep_best="accuracy", higher_is_better=True
+        )
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifyOptions:
+    """How documents are classified."""
+
+    batch_tokens: Annotated[int, Ge(1)] = 16_384
+    """Words that are read at once, padding included."""
+
+
+class Lexicon(NamedTuple):
+    """The words and the classes of a run."""
+
+    vocabulary: Vocabulary
+    labels: tuple[str, ...]
+
+    def to_files(self) -> dict[str, str]:
+        """Return both as JSON."""
+        labels = json.dumps(list(self.labels), ensure_ascii=False)
+        return {"vocabulary.json": self.vocabulary.to_text(), "labels.json": labels}
+
+
+class Classify:
+    """Classification as a task of the frame; see `foci.tasks.task.Task`."""
+
+    name: ClassVar[str] = "classify"
+    Config: ClassVar[type[Any]] = ClassifyConfig
+    Options: ClassVar[type[Any]] = ClassifyOptions
+    EvaluateOptions: ClassVar[type[Any]] = ClassifyOptions
+    inputs: ClassVar[tuple[Field, ...]] = (Field("text", "document"),)
+    targets: ClassVar[tuple[Field, ...]] = (Field("label", "label"),)
+    score: ClassVar[Literal["probability", "log-probability"]] = "probability"
+    unit: ClassVar[str] = "documents"
+    figures: ClassVar[tuple[str, ...]] = ("loss", "accuracy", "macro_f1")
+    flags: ClassVar[Mapping[str, str]] = {
+        "data": "data.path",
+        "text": "data.text",
+        "label": "data.label",
+        "valid": "data.valid",
+        "test": "data.test",
+        "planted": "data.planted",
+        "pooling": "model.pooling",
+        "preset": "model.preset",
+        "vectors": "vocabulary.vectors",
+    }
+    demo: ClassVar[Mapping[str, Any]] = {
+        "data": {"planted": BUILT_IN},
+        "model": {"preset": "tiny"},
+        "training": {"max_steps": 400, "learning_rate": 3e-3, "schedule": "cosine", "warmup": 30, "valid_every": 100},
+    }
+    smallest: ClassVar[Mapping[str, Any]] = {
+        "data": {"planted": 60, "max_tokens": 600},
+        "vocabulary": {"min_count": 1, "buckets": 50},
+        "model": {"preset": "tiny", "embedding_dim": 16, "hidden_dim": 16},
+        "training": {"max_steps": 8, "valid_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
+    }
+
+    def __init__(self, config: ClassifyConfig) -> None:
+        self.config = config
+
+    # ---- data
+
+    def read(self, log: Log) -> Splits:
+        """Read, check and split the documents."""
+        data = self.config.data
+        chosen = [name for name in ("path", "planted", "movie_reviews") if getattr(data, name)]
+        if len(chosen) > 1:
+            raise ConfigError(f"data: {' and '.join(chosen)} are both set, expected one of them.")
+        if data.path is None and not data.movie_reviews:
+            return self._planted(log)
+        documents = movie_reviews() if data.path is None else self._read(data.path, log)
+        found = self._split(documents, log)
+        _log_classes(found.train, log)
+        log(
+            f"{len(found.train):,} documents to train on, {len(found.valid):,} to validate, {len(found.test):,} to "
+            f"evaluate; the first is {_quoted(documents[0])}"
+        )
+        return Splits(found.train, found.valid, found.test)
+
+    def read_records(self, paths: Sequence[str]) -> Sequence[Record]:
+        """Read documents in the form of the training data."""
+        return [document._asdict() for path in paths for document in self._read(path)]
+
+    def _read(self, path: str, log: Log | None = None) -> list[Document]:
+        return read_documents(path, text=self.config.data.text, label=self.config.data.label, log=log)
+
+    def _split(self, documents: list[Document], log: Log) -> Parts:
+        data = self.config.data
+        found = parts(
+            documents,
+            valid_share=0.0 if data.valid is not None else data.valid_share,
+            test_share=0.0 if data.test is not None else data.test_share,
+            seed=data.split_seed,
+        )
+        found = found._replace(
+            valid=found.valid if data.valid is None else self._read(data.valid, log),
+            test=found.test if data.test is None else self._read(data.test, log),
+        )
+        if found.duplicates:
+            log(f"{found.duplicates} of {len(documents)} documents are duplicates and are left out")
         labels = sorted({document.label for document in found.train})
         if len(labels) < 2:
-            raise DataError(f"all {len(found.train)} documents are of the class {labels[0]!r}, expected two at least.")
-        targets = [_numbers(found.train, labels, "to train on"), _numbers(found.valid, labels, "to choose by")]
-        texts = [[_split(document.text, data) for document in some] for some in (found.train, found.valid)]
-        counted = config.vocabulary
+            raise DataError(
+                f"{data.path}, line 1: all {len(documents)} documents are of the class {labels[0]!r}, expected at "
+                "least two classes."
+            )
+        if not found.valid:
+            raise DataError(
+                f"{data.path}, line 1: of {len(documents)} documents none is left to validate. Give more of them, "
+                f"raise data.valid_share = {data.valid_share}, or name data.valid."
+            )
+        for use, some in (("validate", found.valid), ("evaluate", found.test)):
+            _numbers(some, labels, use)
+        return found
+
+    def _planted(self, log: Log) -> Splits:
+        data = self.config.data
+        if data.planted is None:
+            log(f"no data is named: training on {BUILT_IN:,} made-up documents (data.planted)")
+        sizes = {"train": data.planted or BUILT_IN, "valid": _VALID, "test": _TEST}
+        made = {split: planted(size, split=split, seed=data.split_seed) for split, size in sizes.items()}
+        log(f"{sizes['train']:,} made-up documents to train on, {_VALID} to validate, {_TEST} to evaluate")
+        train, valid = ([entry.document for entry in made[split]] for split in ("train", "valid"))
+        return Splits(train, valid, [_with_evidence(entry) for entry in made["test"]])
+
+    def assets(self, splits: Splits, log: Log) -> Lexicon:
+        """Count the words and list the classes."""
+        counted = self.config.vocabulary
         vocabulary = Vocabulary.count(
-            texts[0],
+            (self._words(document.text) for document in splits.train),
             size=counted.size,
             min_count=counted.min_count,
             buckets=counted.buckets,
             lowercase=counted.lowercase,
         )
-        torch.manual_seed(config.training.seed)
-        model = config.model.build(len(vocabulary), len(labels))
-        check_rates(model, config.training)
-        if counted.vectors is not None:
-            _begin_with(model, vocabulary, counted.vectors, tell)
-        hint = f"foci train classify --resume --out {out}"
-        with RunFolder(out, asdict(config), resume=resume, main=main, resume_hint=hint, say=tell) as run:
-            if main:
-                _keep(out, vocabulary, labels)
-            fabric.barrier()
-            examples, held_out = (
-                DocumentExamples.encode(some, numbers, vocabulary, data.max_words)
-                for some, numbers in zip(texts, targets)
+        labels = tuple(sorted({document.label for document in splits.train}))
+        log(
+            f"{len(labels)} classes; {len(vocabulary.words):,} words, and {vocabulary.buckets:,} buckets for the others"
+        )
+        return Lexicon(vocabulary, labels)
+
+    def load_assets(self, read: Callable[[str], str]) -> Lexicon:
+        """Read the words and the classes."""
+        try:
+            labels = json.loads(read("labels.json"))
+        except (ValueError, RecursionError) as error:
+            raise CheckpointError(f"labels.json: the classes of the run cannot be read ({error}).") from error
+        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels) or len(labels) < 2:
+            raise CheckpointError("labels.json: holds no list of at least two classes. Restore the file.")
+        return Lexicon(Vocabulary.from_text(read("vocabulary.json"), "vocabulary.json"), tuple(labels))
+
+    def model(self, assets: Lexicon) -> nn.Module:
+        """Build the model for these words and classes."""
+        return self.config.model.build(len(assets.vocabulary), len(assets.labels))
+
+    def batches(self, splits: Splits, assets: Lexicon, shard: Shard, log: Log) -> Batches:
+        """Encode and batch the training documents."""
+        data = self.config.data
+        examples = self._examples(splits.train, assets, "train on")
+        if examples.truncated:
+            log(
+                f"{examples.truncated:,} documents have more than {data.max_words} words; the rest of them is not read "
+                "(data.max_words)"
             )
-            del texts
-            tell(
-                f"{len(found.train)} documents to train on, {len(found.valid)} to choose by, {len(found.test)} to "
-                f"judge by; {len(labels)} classes; {len(vocabulary.words)} words and {vocabulary.buckets} buckets; "
-                f"{sum(p.numel() for p in model.parameters()):,} parameters"
-            )
-            if examples.truncated:
-                tell(
-                    f"{examples.truncated} of {len(found.train)} documents have more than {data.max_words} words and "
-                    "lose their end (data.max_words)"
-                )
-            batches: TokenBatches[DocumentBatch] = TokenBatches(
-                examples,
-                max_tokens=data.max_tokens,
-                max_examples=data.max_documents,
-                seed=config.training.seed,
-                rank=fabric.global_rank,
-                world_size=fabric.world_size,
-                workers=data.workers,
-            )
-            valid: TokenBatches[DocumentBatch] = TokenBatches(held_out, max_tokens=data.max_tokens)
-            return fit(
-                ClassificationObjective(model, valid), batches, config.training, run, fabric=fabric, unit="documents"
-            )
+        return TokenBatches(
+            examples,
+            max_tokens=data.max_tokens,
+            max_examples=data.max_documents,
+            seed=self.config.training.seed,
+            workers=data.workers,
+            **shard._asdict(),
+        )
+
+    def held_out(self, splits: Splits, assets: Lexicon, log: Log) -> TokenBatches[DocumentBatch]:
+        """Encode and batch the validation documents."""
+        examples = self._examples(splits.valid, assets, "validate")
+        return TokenBatches(examples, max_tokens=self.config.data.max_tokens)
+
+    def _examples(self, documents: Iterable[Document], assets: Lexicon, use: str) -> DocumentExamples:
+        documents = list(documents)
+        numbers = _numbers(documents, assets.labels, use)
+        words = (self._words(document.text) for document in documents)
+        return DocumentExamples.encode(words, numbers, assets.vocabulary, self.config.data.max_words)
+
+    def _words(self, text: str) -> Split:
+        # One object per word, however often it occurs: otherwise a corpus would not fit in memory.
+        return [list(map(sys.intern, words)) for words in sentences_of(text, self.config.data.max_sentence)]
+
+    def initialise(self, model: nn.Module, assets: Lexicon, log: Log) -> None:
+        """Start with the word vectors of a file, if one is named."""
+        path = self.config.vocabulary.vectors
+        if path is None:
+            return
+        weight = model.get_parameter("embedding.weight")
+        vectors, found = read_vectors(path, assets.vocabulary, weight.shape[1])
+        with torch.no_grad():
+            weight[torch.from_numpy(found)] = torch.from_numpy(vectors[found])
+        log(f"{path} has vectors for {int(found.sum()):,} of {len(assets.vocabulary.words):,} words")
+
+    # ---- loss and figures
+
+    def loss(self, model: nn.Module, batch: DocumentBatch) -> Loss:
+        """Return the cross-entropy of the class, summed over the documents."""
+        classified: Classified = model(batch.words, batch.sentences)
+        right = (classified.logits.argmax(dim=-1) == batch.labels).sum()
+        total = F.cross_entropy(classified.logits.float(), batch.labels, reduction="sum")
+        return Loss(total, len(batch.labels), {"accuracy": right})
+
+    def validate(self, model: nn.Module, held_out: TokenBatches[DocumentBatch]) -> dict[str, float]:
+        """Return nats per document, accuracy and macro F1."""
+        loss, counts = _confusion(model, held_out)
+        return {"loss": loss, "accuracy": figures_of.accuracy(counts), "macro_f1": figures_of.macro_f1(counts)}
+
+    # ---- predictions
+
+    def predict(
+        self,
+        model: nn.Module,
+        assets: Lexicon,
+        records: Sequence[Record],
+        options: ClassifyOptions,
+        trace: bool,
+        progress: Progress,
+    ) -> list[Prediction]:
+        """Classify; a trace has the share of each word and sentence."""
+        most = self.config.data.max_words
+        whole = [self._words(record["text"]) for record in records]
+        documents = [cut(words, most) for words in whole]
+        examples = DocumentExamples.encode(documents, [0] * len(documents), assets.vocabulary, most)
+        device = next(model.parameters()).device
+        found: dict[int, Prediction] = {}
+        for indices in by_length(examples.words.lengths.tolist(), options.batch_tokens):
+            widths = examples.lengths[indices].max(axis=0).tolist()
+            words, sentences, _ = (tensor.to(device) for tensor in examples.batch(np.array(indices), widths))
+            classified: Classified = model(words, sentences)
+            probabilities = classified.logits.float().softmax(dim=-1).cpu().numpy()
+            for row, i in enumerate(indices):
+                traced = _trace(classified, row, documents[i], assets.labels, probabilities[row]) if trace else None
+                details: dict[str, Any] = {"probabilities": _by_label(assets.labels, probabilities[row])}
+                total = sum(map(len, whole[i]))
+                if total > most:
+                    details["notes"] = [f"only the first {most} of {total} words were read (data.max_words)"]
+                best = int(probabilities[row].argmax())
+                score = float(probabilities[row][best])
+                found[i] = Prediction(records[i], assets.labels[best], score, details, traced)
+            progress(len(indices))
+        return [found[i] for i in range(len(records))]
+
+    def evaluate(
+        self,
+        model: nn.Module,
+        assets: Lexicon,
+        records: Sequence[Record],
+        options: ClassifyOptions,
+        progress: Progress,
+    ) -> Evaluation:
+        """Return accuracy, macro F1, nats per document, the confusion, and figures of each class.
+
+        Where it is known which word decides (made-up documents), also how much of the attention lies on it.
+        """
+        documents = [Document(record["text"], record["label"]) for record in records]
+        examples = self._examples(documents, assets, "evaluate")
+        longest = int(examples.lengths.max())
+        batches: TokenBatches[DocumentBatch] = TokenBatches(examples, max_tokens=max(options.batch_tokens, longest))
+        loss, counts = _confusion(model, batches)
+        progress(len(records))
+        figures: dict[str, float | int] = {
+            "documents": len(documents),
+            "accuracy": figures_of.accuracy(counts),
+            "macro_f1": figures_of.macro_f1(counts),
+            "loss": loss,
+            "truncated": examples.truncated,
+        }
+        if all("evidence" in record for record in records):
+            figures |= self._evidence(model, assets, records, options)
+        rows = tuple((label, *map(int, row)) for label, row in zip(assets.labels, counts))
+        f1 = [None if np.isnan(value) else float(value) for value in figures_of.f1_per_class(counts)]
+        classes = tuple(zip(assets.labels, map(int, counts.sum(axis=1)), map(int, counts.sum(axis=0)), f1))
+        return Evaluation(
+            figures,
+            {},
+            {
+                "confusion": Table(("class \\ predicted", *assets.labels), rows),
+                "classes": Table(("class", "documents", "predicted", "f1"), classes),
+            },
+        )
+
+    def _evidence(
+        self, model: nn.Module, assets: Lexicon, records: Sequence[Record], options: ClassifyOptions
+    ) -> dict[str, float]:
+        """The mean share of the attention on the sentence and on the word that decide; nothing without attention."""
+        on_sentence, on_word = [], []
+        for record, prediction in zip(
+            records, self.predict(model, assets, records, options, True, lambda done: None), strict=True
+        ):
+            trace = prediction.trace
+            if trace is None or "words" not in trace.attentions:
+                return {}
+            sentence, word = record["evidence"]
+            shares = np.split(trace.alignment("words")[0], np.cumsum(trace.cells["document"].sentences or ())[:-1])
+            on_sentence.append(shares[sentence].sum())
+            on_word.append(shares[sentence][word])
+        return {
+            "attention_on_sentence": float(np.mean(on_sentence)),
+            "attention_on_word": float(np.mean(on_word)),
+        }
+
+    def draw(self, evaluation: Evaluation, path: Path) -> None:
+        """Draw the confusion."""
+        from foci.viz.heatmap import heatmap
+
+        table = evaluation.tables["confusion"]
+        counts = [list(row[1:]) for row in table.rows]
+        heatmap(
+            counts,
+            path,
+            rows=list(table.columns[1:]),
+            columns=list(table.columns[1:]),
+            texts=[[str(count) for count in row] for row in counts],
+            row_axis="class",
+            column_axis="predicted",
+            scale="documents",
+        )
 
 
-def _numbers(documents: Sequence[Document], labels: Sequence[str], use: str) -> list[int]:
+def _numbers(documents: Iterable[Document], labels: Sequence[str], use: str) -> list[int]:
     number = {label: place for place, label in enumerate(labels)}
+    found = []
     for document in documents:
         if document.label not in number:
             raise DataError(
-                f"a document {use} is of the class {document.label!r}, which the training documents do not "
-                f"have: {', '.join(labels[:20])}."
+                f"a document to {use} is of the class {document.label!r}, which the training documents do not have: "
+                f"{', '.join(labels[:20])}."
             )
-    return [number[document.label] for document in documents]
+        found.append(number[document.label])
+    return found
 
 
-def _split(text: str, data: DataConfig) -> Split:
-    # One object a word, however often it comes: a corpus would not fit in memory else.
-    return [list(map(sys.intern, words)) for words in sentences_of(text, data.max_sentence)]
+def _log_classes(documents: Sequence[Document], log: Log) -> None:
+    """Log the classes with their counts, and which of them differ in case or spaces alone."""
+    counts = Counter(document.label for document in documents)
+    shown = [f"{printable(label)} ({count:,})" for label, count in counts.most_common(20)]
+    more = f" and {len(counts) - 20} more" if len(counts) > 20 else ""
+    log(f"{len(counts)} classes: {', '.join(shown)}{more}")
+    alike: dict[str, list[str]] = {}
+    for label in sorted(counts):
+        alike.setdefault("".join(label.casefold().split()), []).append(label)
+    for labels in alike.values():
+        if len(labels) > 1:
+            names = ", ".join(repr(printable(label)) for label in labels)
+            log(f"warning: the classes {names} differ in case or spaces alone, and are trained as different classes")
 
 
-def _begin_with(model: HierarchicalClassifier, vocabulary: Vocabulary, path: str, say: Say) -> None:
-    vectors, found = read_vectors(path, vocabulary, model.embedding.embedding_dim)
-    with torch.no_grad():
-        model.embedding.weight[torch.from_numpy(found)] = torch.from_numpy(vectors[found])
-    say(f"{path} has vectors for {int(found.sum())} of {len(vocabulary.words)} words")
+def _with_evidence(entry: Planted) -> dict[str, Any]:
+    return {**entry.document._asdict(), "evidence": (entry.sentence, entry.word)}
 
 
-def _keep(out: Path, vocabulary: Vocabulary, labels: Sequence[str]) -> None:
-    """Beside the run, whole or not at all; what a resumed run has is left alone, or refused where the data changed."""
-    if (out / LABELS_FILE).exists() and (out / VOCABULARY_FILE).exists():
-        if Vocabulary.load(out / VOCABULARY_FILE) != vocabulary or _labels(out) != list(labels):
-            raise CheckpointError(
-                f"{out}: the documents have other words or classes than the run was begun with. Resume with the same "
-                "data, or start anew in another folder."
-            )
-        return
-    vocabulary.save(out / f".{VOCABULARY_FILE}")
-    (out / f".{LABELS_FILE}").write_text(json.dumps(list(labels), ensure_ascii=False), encoding="utf-8")
-    for name in (VOCABULARY_FILE, LABELS_FILE):
-        (out / f".{name}").replace(out / name)
+def _confusion(model: nn.Module, batches: TokenBatches[DocumentBatch]) -> tuple[float, NDArray[np.int64]]:
+    """Nats per document, and the confusion."""
+    total = 0.0
+    targets: list[int] = []
+    predicted: list[int] = []
+    classes = 0
+    device = next(model.parameters()).device
+    for batch in batches.epoch(0):
+        words, sentences, labels = (tensor.to(device) for tensor in batch)
+        logits: Tensor = model(words, sentences).logits.float()
+        total += float(F.cross_entropy(logits, labels, reduction="sum"))
+        targets += labels.tolist()
+        predicted += logits.argmax(dim=-1).tolist()
+        classes = logits.shape[1]
+    return total / len(targets), figures_of.confusion(targets, predicted, classes)
 
 
-def _labels(run: Path) -> list[str]:
-    path = run / LABELS_FILE
-    try:
-        labels: list[str] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path}: the classes of the run cannot be read ({error}).") from error
-    return labels
+def _by_label(labels: Sequence[str], row: Float[NDArray[np.float32], " C"]) -> dict[str, float]:
+    return {label: float(value) for label, value in zip(labels, row)}
 
 
-class Prediction(NamedTuple):
-    """What a text was taken for: the class, how probable it is and every other, and what was looked at."""
+def _trace(
+    classified: Classified,
+    row: int,
+    document: Sequence[Sequence[str]],
+    labels: Sequence[str],
+    probabilities: Float[NDArray[np.float32], " C"],
+) -> Trace:
+    label = labels[int(probabilities.argmax())]
+    cells = {
+        "document": Cells.of_document(document),
+        "sentences": Cells.of_tokens([str(number) for number in range(1, len(document) + 1)], "sentences"),
+        "class": Cells.of_tokens([label], "class"),
+    }
+    sides = {"words": ("class", "document"), "sentences": ("class", "sentences")}
+    return Trace.from_handles(
+        classified.attentions,
+        cells,
+        between={name: sides[name] for name in classified.attentions},
+        row=row,
+        text=label,
+        facts={"probability": float(probabilities.max())},
+    )
 
-    text: str
-    label: str
-    probability: float
-    probabilities: dict[str, float]
-    trace: Trace | None
 
-
-class Classifier:
-    """A trained run. Made by `foci.load`.
-
-    Arguments:
-        model: in evaluation mode.
-        vocabulary: of its words.
-        labels: the classes, in the order of the model's scores.
-        config: the run's configuration.
-    """
-
-    def __init__(
-        self, model: HierarchicalClassifier, vocabulary: Vocabulary, labels: Sequence[str], config: ClassifyConfig
-    ) -> None:
-        model.eval()
-        self.model = model
-        self.vocabulary, self.labels = vocabulary, list(labels)
-        self.config = config
-
-    @classmethod
-    def load(cls, path: Path, *, checkpoint: str = "auto") -> Classifier:
-        """The run that lies there."""
-        file = path / "config.json"
-        config = ClassifyConfig.from_table(configs.without_none(read_config(path)), str(file), "")
-        vocabulary, labels = Vocabulary.load(path / VOCABULARY_FILE), _labels(path)
-        model = config.model.build(len(vocabulary), len(labels))
-        load_weights(model, find_checkpoint(path, checkpoint))
-        return cls(model, vocabulary, labels, config)
-
-    @property
-    def attends(self) -> bool:
-        """Whether its model pools by attention, so that a trace has something to show."""
-        return self.model.pooling in ("hierarchical", "attention")
-
-    @torch.no_grad()
-    def predict(
-        self,
-        texts: Iterable[str],
-        *,
-        trace: bool = False,
-        batch_tokens: int = 16_384,
-        progress: Callable[[int], None] | None = None,
-    ) -> list[Prediction]:
-        """Classify; results come in the order of the texts.
-
-        Arguments:
-            trace: keep which sentences and words were attended to.
-            batch_tokens: how many words are read together.
-            progress: called with the number of texts that are done.
-        """
-        texts = list(texts)
-        documents = [cut(_split(text, self.config.data), self.config.data.max_words) for text in texts]
-        examples = self._examples(documents, [0] * len(documents))
-        device = next(self.model.parameters()).device
-        found: dict[int, Prediction] = {}
-        for indices in by_length(examples.words.lengths.tolist(), batch_tokens):
-            widths = examples.lengths[indices].max(axis=0).tolist()
-            words, sentences, _ = (tensor.to(device) for tensor in examples.batch(np.array(indices), widths))
-            classified: Classified = self.model(words, sentences)
-            probabilities = classified.logits.float().softmax(dim=-1).cpu().numpy()
-            for row, i in enumerate(indices):
-                traced = self._trace(classified, row, documents[i], probabilities[row]) if trace else None
-                found[i] = self._prediction(texts[i], probabilities[row], traced)
-            if progress is not None:
-                progress(len(indices))
-        return [found[i] for i in range(len(texts))]
-
-    def _examples(self, documents: Iterable[Sequence[Sequence[str]]], labels: Sequence[int]) -> DocumentExamples:
-        return DocumentExamples.encode(documents, labels, self.vocabulary, self.config.data.max_words)
-
-    def _prediction(self, text: str, row: Float[NDArray[np.float32], " C"], trace: Trace | None) -> Prediction:
-        best = int(row.argmax())
-        by_label = {label: float(value) for label, value in zip(self.labels, row)}
-        return Prediction(text, self.labels[best], float(row[best]), by_label, trace)
-
-    def _trace(
-        self,
-        classified: Classified,
-        row: int,
-        document: Sequence[Sequence[str]],
-        probabilities: Float[NDArray[np.float32], " C"],
-    ) -> Trace:
-        label = self.labels[int(probabilities.argmax())]
-        cells = {
-            "document": Cells.of_document(document),
-            "sentences": Cells.of_tokens([str(number) for number in range(1, len(document) + 1)], "sentences"),
-            "class": Cells.of_tokens([label], "class"),
-        }
-        sides = {"words": ("class", "document"), "sentences": ("class", "sentences")}
-        return Trace.from_handles(
-            classified.attentions,
-            cells,
-            between={name: sides[name] for name in classified.attentions},
-            row=row,
-            text=label,
-            facts={"probability": float(probabilities.max())},
-        )
-
-    def held_out(self) -> list[Document]:
-        """The documents of the run's own data that are kept for judging, and were never trained on."""
-        found = read_parts(self.config.data, lambda text: None).test
-        if not found:
-            raise ConfigError("the run kept no documents to judge by (data.test_share is 0). Name some.")
-        return found
-
-    @torch.no_grad()
-    def evaluate(
-        self, documents: Sequence[Document], *, batch_tokens: int = 16_384
-    ) -> dict[str, float | list[str] | list[list[int]]]:
-        """Accuracy, macro F1, nats a document; and ``confusion``: of each class (row), how many were taken for each."""
-        if not documents:
-            raise DataError("evaluate: there are no documents.")
-        examples = self._examples(
-            (_split(document.text, self.config.data) for document in documents),
-            _numbers(documents, self.labels, "to judge by"),
-        )
-        longest = int(examples.lengths.max())
-        batches: TokenBatches[DocumentBatch] = TokenBatches(examples, max_tokens=max(batch_tokens, longest))
-        loss, confusion = _judge(self.model, batches)
-        return {
-            "documents": float(len(documents)),
-            "accuracy": accuracy(confusion),
-            "macro_f1": macro_f1(confusion),
-            "loss": loss,
-            "truncated": float(examples.truncated),
-            "labels": self.labels,
-            "confusion": confusion.tolist(),
-        }
-
-    def evidence(self, documents: Sequence[Planted] | None = None) -> dict[str, float]:
-        """The mean share of the attention that lies on the sentence and on the word that decide a planted document.
-
-        Without documents, those of the run's own data that are kept for judging.
-        """
-        if documents is None:
-            if self.config.data.planted is None:
-                raise ConfigError("evidence: the run was not trained on planted documents. Give some.")
-            documents = planted_parts(self.config.data)["test"]
-        if not self.attends:
-            raise ConfigError(f"evidence: the model pools by {self.model.pooling!r}, without attention.")
-        on_sentence, on_word = [], []
-        predictions = self.predict((entry.document.text for entry in documents), trace=True)
-        for entry, prediction in zip(documents, predictions):
-            trace = cast("Trace", prediction.trace)
-            sizes = trace.cells["document"].sentences or ()
-            shares = np.split(trace.alignment("words")[0], np.cumsum(sizes)[:-1])
-            on_sentence.append(shares[entry.sentence].sum())
-            on_word.append(shares[entry.sentence][entry.word])
-        return {"sentence": float(np.mean(on_sentence)), "word": float(np.mean(on_word))}
+def _quoted(document: Document) -> str:
+    text = document.text if len(document.text) <= 60 else f"{document.text[:59]}…"
+    return f"{printable(text)!r} → {printable(document.label)!r}"

@@ -1,86 +1,147 @@
-"""Configurations: TOML, or flags, read into frozen dataclasses; every mistake is named by its path and file."""
+"""Settings: frozen dataclasses, read from TOML files, mappings and flags.
+
+Each setting is a field, and the text below the field is its only description: help, `--print-config` and error messages
+take it from there. An unknown name, a wrong type or a value out of range is a ConfigError with the dotted path, the
+origin (a file, the command line) and, for names, the nearest ones.
+"""
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
+import json
+import os
+import re
+import textwrap
 import tomllib
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
+import torch
+from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 from torch import nn
 
-from foci.errors import ConfigError, near_names, unknown_name
-from foci.training.options import TrainingOptions
+from foci.errors import ConfigError, FociError, near_names, unknown_name
 
 Config = TypeVar("Config")
-Choice = TypeVar("Choice", bound="ModelChoice")
+
+_FILE = "a file or folder"
+FilePath = Annotated[str, _FILE]
+"""A path; ``~`` and ``$VARIABLES`` are expanded, and it is made absolute, so that a run works from any folder."""
+
+
+Numbers = Annotated[
+    tuple[int, ...], BeforeValidator(lambda value: value.split(",") if isinstance(value, str) else value)
+]
+"""Whole numbers; as text with commas between them."""
+
+
+class Text(str):
+    """A value as it was typed on the command line: TOML where that fits the setting, else the text itself."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelChoice:
-    """Which model: a kind, a preset of sizes, and any option of the model's class. Each task has its own kinds."""
+class OpenTable:
+    """A table with further keys: the keyword arguments of what the table chooses."""
 
-    models: ClassVar[Mapping[str, tuple[Callable[..., nn.Module], Mapping[str, Mapping[str, Any]]]]] = {}
-    """What a model is called -> its class and its sizes by name."""
-
-    kind: str = ""
-    preset: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    @classmethod
-    def from_table(cls: type[Choice], table: Mapping[str, Any], origin: str, path: str) -> Choice:
-        """Keys other than kind and preset are options of the model."""
-        kind, preset = table.get("kind", cls.kind), table.get("preset", cls.preset)
-        if kind not in cls.models:
-            raise unknown_name(f"model ({origin}: {path}.kind)", kind, cls.models)
-        maker, presets = cls.models[kind]
-        if preset not in presets:
-            raise unknown_name(f"preset of {kind} ({origin}: {path}.preset)", preset, presets)
-        options = options_of(table, ("kind", "preset"))
-        check_options(maker, options, origin, path)
-        return cls(kind=kind, preset=preset, options=options)
+    def maker(self, origin: str, path: str) -> Callable[..., Any]:
+        """Return the class or function whose keyword arguments the further keys are."""
+        raise NotImplementedError
+
+    def check(self, origin: str, path: str) -> None:
+        """Raise a ConfigError unless the options fit together."""
 
     @property
     def resolved(self) -> dict[str, Any]:
-        """The preset's options and those that were given; what is in neither has the default of the model's class."""
+        """The options with those that a preset brings; all others have the defaults of `maker`."""
+        return dict(self.options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelChoice(OpenTable):
+    """Which model: a kind, a preset of sizes, and any option of the model's class."""
+
+    models: ClassVar[Mapping[str, tuple[Callable[..., nn.Module], Mapping[str, Mapping[str, Any]]]]] = {}
+    """Kind of model -> its class, and its presets by name."""
+    trial_sizes: ClassVar[tuple[int, ...]] = (11, 7)
+    """Sizes with which the options are tried."""
+
+    kind: str = ""
+    """Kind of model."""
+    preset: str = ""
+    """The sizes of the model by name."""
+
+    def maker(self, origin: str, path: str) -> Callable[..., Any]:
+        """Return the model's class."""
+        if self.kind not in self.models:
+            raise unknown_name(f"model ({origin}: {path}.kind)", self.kind, self.models)
+        make, presets = self.models[self.kind]
+        if self.preset not in presets:
+            raise unknown_name(f"preset of {self.kind} ({origin}: {path}.preset)", self.preset, presets)
+        return make
+
+    def check(self, origin: str, path: str) -> None:
+        """Build the model without memory for its weights, which finds every option that it refuses."""
+        try:
+            with torch.device("meta"):
+                self.build(*self.trial_sizes)
+        except FociError as error:
+            raise type(error)(f"{origin}: {path}: {error}") from error
+        except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            raise ConfigError(
+                f"{origin}: {path}: a {self.kind} cannot be built with these options ({error})."
+            ) from error
+
+    @property
+    def resolved(self) -> dict[str, Any]:
+        """The preset's options and those that were given."""
         return {**self.models[self.kind][1][self.preset], **self.options}
 
     def build(self, *sizes: int) -> nn.Module:
-        """The model for these sizes: those of vocabularies, or of inputs and outputs."""
+        """Build the model for these sizes: of vocabularies, or of inputs and outputs."""
         return self.models[self.kind][0](*sizes, **self.resolved)
 
 
+# ---- reading
+
+
 def read_toml(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file."""
+    """Return the tables of a TOML file."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: the configuration cannot be read: {error.strerror}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: is no TOML: {error}.") from error
 
 
 def apply_changes(tables: Mapping[str, Any], changes: Sequence[str]) -> dict[str, Any]:
-    """The tables with changes such as ``model.num_heads=8`` made; values are TOML, and what is none is text.
+    """Return the tables with changes such as ``model.num_heads=8`` applied.
 
     Example:
         >>> apply_changes({"model": {"num_heads": 4}}, ["model.num_heads=8", "model.score=dot"])
-        {'model': {'num_heads': 8, 'score': 'dot'}}
+        {'model': {'num_heads': '8', 'score': 'dot'}}
     """
     for change in changes:
         path, equals, text = change.partition("=")
         if not equals or not all(path.strip().split(".")):
             raise ConfigError(f"--set {change}: expected a path and a value, as in model.num_heads=8.")
-        tables = put(tables, {path.strip(): _value(text)})
+        tables = put(tables, {path.strip(): Text(text)})
     return dict(tables)
 
 
 def put(tables: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The tables with these values, by their dotted paths."""
+    """Return the tables with these values at their dotted paths."""
     changed = _copied(tables)
     for path, value in values.items():
         *names, last = path.split(".")
@@ -88,99 +149,160 @@ def put(tables: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
         for name in names:
             table = table.setdefault(name, {})
             if not isinstance(table, dict):
-                raise ConfigError(f"{path}: {name} is a value, not a table of values.")
+                raise ConfigError(f"{path}: {name} is a value, expected a table of settings.")
         table[last] = value
     return changed
 
 
-def without_none(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """The tables without the keys that are None, which TOML cannot say: they are as good as left out."""
-    return {
-        name: without_none(value) if isinstance(value, Mapping) else value
-        for name, value in tables.items()
-        if value is not None
-    }
+def merge(tables: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tables with the settings that are given in place of, or beside, those they hold.
 
-
-def build(kind: type[Config], tables: Mapping[str, Any], origin: str, path: str = "") -> Config:
-    """A dataclass from tables; an unknown key names its path, its origin (a file, the command line) and the near ones.
-
-    A field whose type is a dataclass is a table of its own. A class may do this itself, in a method
-    ``from_table(table, origin, path)``.
+    A setting that is a mapping itself, such as training.rates, is replaced as a whole.
     """
-    if hasattr(kind, "from_table"):
-        made: Config = kind.from_table(tables, origin, path)  # type: ignore[attr-defined]
-        return made
-    hints = get_type_hints(kind)
-    check_names(tables, hints, origin, path)
-    values = {name: _fitted(value, hints[name], origin, _join(path, name)) for name, value in tables.items()}
-    missing = [
-        field.name
-        for field in dataclasses.fields(kind)  # type: ignore[arg-type]
-        if field.default is field.default_factory is dataclasses.MISSING and field.name not in values
-    ]
-    if missing:
-        raise ConfigError(f"{origin}: {_join(path, missing[0])} is missing.")
-    return kind(**values)
+    merged = _copied(tables)
+    for name, value in given.items():
+        old = merged.get(name)
+        merged[name] = {**old, **value} if isinstance(old, dict) and isinstance(value, Mapping) else value
+    return merged
 
 
-def options_of(table: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any]:
-    """What a table holds beside the known keys, and what it holds as ``options``, where a run's own record keeps it."""
-    beside = {name: value for name, value in table.items() if name not in (*known, "options")}
-    return {**beside, **table.get("options", {})}
+def configure(kind: type[Config], tables: Mapping[str, Any], origin: str) -> Config:
+    """Return a task's configuration.
+
+    What is not given comes from the settings that follow from the given ones (``kind.implied``), then from the
+    defaults of the fields.
+    """
+    given = _checked_tables(kind, tables, origin)
+    training = given.get("training", {})
+    if {"max_steps", "time_limit"} & training.keys():  # a given limit replaces the default ones
+        stops = dict.fromkeys(("max_steps", "max_epochs", "time_limit", "patience"))
+        given = {**given, "training": {**stops, **training}}
+    implied = getattr(kind, "implied", None)
+    return build(kind, given if implied is None else merge(implied(given), given), origin)
 
 
-def check_task(table: Mapping[str, Any], task: str, origin: str) -> None:
-    """That the tables are for this task, if they name one."""
-    if table.get("task", task) != task:
-        raise ConfigError(f"{origin}: task is {table['task']!r}, expected {task!r}.")
+def _checked_tables(kind: type[Any], tables: Mapping[str, Any], origin: str) -> dict[str, Any]:
+    """The tables, of which it is known that every table is one and that every name of a table is known."""
+    hints = _hints(kind)
+    _check_names(tables, hints, origin, "")
+    for name, value in tables.items():
+        if dataclasses.is_dataclass(hints[name]) and not isinstance(value, Mapping | hints[name]):
+            raise ConfigError(f"{origin}: {name} is {value!r}, expected a table of settings, as in {name}.x = ….")
+    return _copied(tables)
 
 
-def training_options(defaults: TrainingOptions, given: Mapping[str, Any], origin: str) -> TrainingOptions:
-    """The training of a task: what is not given comes from its defaults."""
-    table = {**dataclasses.asdict(defaults), **given}
-    if {"max_steps", "time_limit"} & given.keys():  # who says when to stop is taken at their word
-        for name in ("max_steps", "max_epochs", "time_limit", "patience"):
-            table[name] = given.get(name)
-    return build(TrainingOptions, table, origin, "training")
+def build(
+    kind: type[Config], tables: Mapping[str, Any], origin: str, path: str = "", default: Config | None = None
+) -> Config:
+    """Return a dataclass made from a table; a field whose type is a dataclass is a table of its own.
+
+    Args:
+        kind: the dataclass.
+        tables: its values.
+        origin: where they come from, for messages.
+        path: where the table stands, for messages.
+        default: has the values of the fields that are not given.
+    """
+    if isinstance(tables, kind):
+        return tables
+    if not isinstance(tables, Mapping):
+        raise ConfigError(f"{origin}: {path} is {tables!r}, expected a table of settings.")
+    hints = _hints(kind)
+    is_open = issubclass(kind, OpenTable)
+    if not is_open:
+        _check_names(tables, hints, origin, path)
+    values: dict[str, Any] = {}
+    for one in dataclasses.fields(kind):  # type: ignore[arg-type]
+        if is_open and one.name == "options":
+            continue
+        if one.name in tables:
+            nested = None if default is None else getattr(default, one.name)
+            if nested is None and one.default_factory is not dataclasses.MISSING:
+                nested = one.default_factory()
+            values[one.name] = fit_value(tables[one.name], hints[one.name], origin, _join(path, one.name), nested)
+        elif default is not None:
+            values[one.name] = getattr(default, one.name)
+        elif one.default is one.default_factory is dataclasses.MISSING:
+            raise ConfigError(f"{origin}: {_join(path, one.name)} is missing.")
+    try:
+        made = kind(**values)
+    except ConfigError as error:
+        raise type(error)(f"{origin}: {path or 'the configuration'}: {error}") from error
+    if isinstance(made, OpenTable):
+        further = {name: value for name, value in tables.items() if name not in hints or name == "options"}
+        made = _with_options(made, further, origin, path)  # type: ignore[assignment]
+    return made
 
 
-def check_options(maker: Callable[..., Any], options: Mapping[str, Any], origin: str, path: str) -> None:
-    """That a class or function has keyword arguments of these names."""
-    names = [
-        name
-        for name, parameter in inspect.signature(maker).parameters.items()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-    ]
-    check_names(options, names, origin, path)
+def _with_options(table: OpenTable, given: Mapping[str, Any], origin: str, path: str) -> OpenTable:
+    known = keyword_arguments(table.maker(origin, path))
+    own = [one.name for one in dataclasses.fields(table) if one.name != "options"]
+    _check_names(given, [*own, *known], origin, path)
+    options = {name: fit_value(value, known[name].hint, origin, _join(path, name)) for name, value in given.items()}
+    for name, value in options.items():
+        # The names of docs/design.md: num_… is a count, …_dim a size.
+        counts = name.startswith("num_") or name.endswith("_dim")
+        if counts and isinstance(value, int) and value < 1:
+            raise ConfigError(f"{origin}: {_join(path, name)} is {value}, expected at least 1.")
+    made = dataclasses.replace(table, options=options)
+    made.check(origin, path)
+    return made
 
 
-def check_names(tables: Mapping[str, Any], known: Sequence[str] | Mapping[str, Any], origin: str, path: str) -> None:
-    """That every key is known."""
+def fit_value(value: Any, hint: Any, origin: str, path: str, default: Any = None) -> Any:
+    """Return the value as the type that the setting has, or raise a ConfigError."""
+    choices = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    for choice in choices:
+        if dataclasses.is_dataclass(choice) and value is not None:
+            return build(choice, value, origin, path, default)  # type: ignore[arg-type]
+    if isinstance(value, str) and value.lower() == "none" and type(None) in choices and str not in choices:
+        return None
+    if isinstance(value, Text):
+        meant = _toml_value(value)
+        try:
+            fitted = _validated(meant, hint)
+        except ValueError as error:
+            try:
+                fitted = _validated(str(value), hint)
+            except ValueError:
+                raise ConfigError(f"{origin}: {path} is {meant!r}: {error}.") from error
+    else:
+        try:
+            fitted = _validated(value, hint)
+        except ValueError as error:
+            raise ConfigError(f"{origin}: {path} is {_short(value)}: {error}.") from error
+    is_file = any(_FILE in getattr(choice, "__metadata__", ()) for choice in choices)
+    return (
+        os.path.abspath(os.path.expandvars(os.path.expanduser(fitted)))
+        if is_file and isinstance(fitted, str)
+        else fitted
+    )
+
+
+def _validated(value: Any, hint: Any) -> Any:
+    try:
+        return TypeAdapter(hint, config=ConfigDict(allow_inf_nan=False)).validate_python(value)
+    except ValidationError as error:
+        reasons = sorted({details["msg"][:1].lower() + details["msg"][1:] for details in error.errors()})
+        raise ValueError("; ".join(reasons)) from error
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:99]}…"
+
+
+def _toml_value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return str(text)
+
+
+def _check_names(tables: Mapping[str, Any], known: Sequence[str] | Mapping[str, Any], origin: str, path: str) -> None:
     for name in tables:
         if name not in known:
             raise ConfigError(f"{origin}: {_join(path, name)} is not known. {near_names(name, known)}")
-
-
-def _fitted(value: Any, wanted: Any, origin: str, path: str) -> Any:
-    choices = get_args(wanted) if isinstance(wanted, types.UnionType) else (wanted,)
-    for choice in choices:
-        if dataclasses.is_dataclass(choice) and isinstance(value, Mapping):
-            return build(choice, value, origin, path)  # type: ignore[arg-type]
-    from pydantic import ConfigDict, TypeAdapter, ValidationError
-
-    try:
-        return TypeAdapter(wanted, config=ConfigDict(strict=False)).validate_python(value)
-    except ValidationError as error:
-        reason = "; ".join(sorted({details["msg"].lower() for details in error.errors()}))
-        raise ConfigError(f"{origin}: {path} is {value!r}: {reason}.") from error
-
-
-def _value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
 
 
 def _copied(tables: Mapping[str, Any]) -> dict[str, Any]:
@@ -189,3 +311,190 @@ def _copied(tables: Mapping[str, Any]) -> dict[str, Any]:
 
 def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
+
+
+def to_tables(config: Any) -> dict[str, Any]:
+    """Return a configuration as plain tables, from which `configure` makes the same configuration."""
+    tables: dict[str, Any] = {}
+    for one in dataclasses.fields(config):
+        value = getattr(config, one.name)
+        if isinstance(config, OpenTable) and one.name == "options":
+            tables |= value
+        else:
+            tables[one.name] = to_tables(value) if dataclasses.is_dataclass(value) else value
+    plain: dict[str, Any] = json.loads(json.dumps(tables))
+    return plain
+
+
+def changes(before: Mapping[str, Any], after: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield the dotted path, the old and the new value of every setting that differs."""
+    for name in sorted({*before, *after}):
+        old, new = before.get(name), after.get(name)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            yield from changes(old, new, _join(path, name))
+        elif old != new:
+            yield _join(path, name), old, new
+
+
+# ---- describing
+
+
+class Setting(NamedTuple):
+    """One setting: where it stands, its type, its value or default, and its description."""
+
+    path: str
+    hint: Any
+    value: Any
+    doc: str
+    is_option: bool
+    """Whether it is an option of what an `OpenTable` chooses; a preset may bring its value."""
+
+
+class Argument(NamedTuple):
+    """A keyword argument: its type, default and description."""
+
+    hint: Any
+    default: Any
+    doc: str
+
+
+def settings(config: Any, path: str = "") -> Iterator[Setting]:
+    """Yield every setting of a configuration, in the order of the fields."""
+    docs, hints = field_docs(type(config)), _hints(type(config))
+    for one in dataclasses.fields(config):
+        value = getattr(config, one.name)
+        if isinstance(config, OpenTable) and one.name == "options":
+            continue
+        if dataclasses.is_dataclass(value):
+            yield from settings(value, _join(path, one.name))
+        else:
+            doc = docs.get(one.name, "")
+            if listed := _choices(hints[one.name]):
+                doc = f"{doc} One of: {', '.join(listed)}."
+            if isinstance(config, ModelChoice) and one.name in ("kind", "preset"):
+                choices = config.models if one.name == "kind" else config.models[config.kind][1]
+                doc = f"{doc.rstrip('.')}: {', '.join(choices)}."
+            yield Setting(_join(path, one.name), hints[one.name], value, doc, False)
+    if isinstance(config, OpenTable):
+        resolved = config.resolved
+        for name, argument in keyword_arguments(config.maker("", path)).items():
+            value = resolved.get(name, argument.default)
+            yield Setting(_join(path, name), argument.hint, value, argument.doc[:1].upper() + argument.doc[1:], True)
+
+
+def commented_toml(config: Any, title: str) -> str:
+    """Return a TOML file with every setting: its meaning as a comment, and its value.
+
+    Settings that are not set, and the options of a model, whose values a preset brings, are commented out: the file
+    reads back as the configuration that was given.
+    """
+    lines = [f"# {title}", ""]
+    table = ""
+    for one in sorted(settings(config), key=lambda one: "." in one.path):  # values come before tables
+        *tables, name = one.path.split(".")
+        if ".".join(tables) != table:
+            table = ".".join(tables)
+            lines += ["", f"[{table}]"]
+        doc = " ".join(one.doc.split())
+        lines += textwrap.wrap(doc, 112, initial_indent="# ", subsequent_indent="# ")
+        if one.value is None:
+            lines.append(f"# {name} =    (not set; {_type_text(one.hint)})")
+        else:
+            given = not one.is_option or name in _options_of(config, tables)
+            lines.append(f"{'' if given else '# '}{name} = {_toml(one.value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _options_of(config: Any, tables: list[str]) -> Mapping[str, Any]:
+    for name in tables:
+        config = getattr(config, name)
+    options: Mapping[str, Any] = config.options
+    return options
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(str(name))} = {_toml(entry)}" for name, entry in value.items()) + "}"
+    if isinstance(value, Sequence):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return repr(value)
+
+
+def _type_text(hint: Any) -> str:
+    names = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+    parts = [part for part in _parts(hint) if part is not type(None)]
+    return " or ".join(dict.fromkeys(names.get(part, "a value") for part in parts))
+
+
+def _parts(hint: Any) -> list[Any]:
+    if get_origin(hint) in (Union, types.UnionType):
+        return [part for choice in get_args(hint) for part in _parts(choice)]
+    return [get_args(hint)[0]] if get_origin(hint) is Annotated else [hint]
+
+
+def is_flag(hint: Any) -> bool:
+    """Whether a setting is either true or false."""
+    return _parts(hint) == [bool]
+
+
+def _choices(hint: Any) -> tuple[str, ...]:
+    """The values that a setting may have, where its type lists them."""
+    return tuple(str(value) for part in _parts(hint) if get_origin(part) is Literal for value in get_args(part))
+
+
+_DOCS: dict[type[Any], dict[str, str]] = {}
+
+
+def field_docs(kind: type[Any]) -> dict[str, str]:
+    """Return the text below each field of a dataclass, those of its base classes included."""
+    if kind in _DOCS:
+        return _DOCS[kind]
+    docs = _DOCS[kind] = {}
+    for base in reversed(kind.__mro__):
+        if not dataclasses.is_dataclass(base):
+            continue
+        (definition,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        body = definition.body if isinstance(definition, ast.ClassDef) else []
+        for one, below in pairwise(body):
+            text = below.value if isinstance(below, ast.Expr) else None
+            if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and isinstance(text, ast.Constant):
+                docs[one.target.id] = " ".join(str(text.value).split())
+    return docs
+
+
+@cache
+def keyword_arguments(make: Callable[..., Any]) -> dict[str, Argument]:
+    """Return the keyword-only arguments of a class or function, described by its docstring's ``Args:``."""
+    docs = {**(field_docs(make) if isinstance(make, type) and dataclasses.is_dataclass(make) else {})}
+    docs |= _documented_arguments(inspect.getdoc(make) or "")
+    function = make.__init__ if isinstance(make, type) else make  # type: ignore[misc]
+    hints = get_type_hints(function, include_extras=True)
+    return {
+        name: Argument(hints.get(name, Any), parameter.default, docs.get(name, ""))
+        for name, parameter in inspect.signature(make).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+
+
+def _documented_arguments(docstring: str) -> dict[str, str]:
+    """The entries of ``Args:``; several names before one colon share its text."""
+    section = re.search(r"^(?:Args|Arguments):\n((?:[ ].*\n|\n)*)", docstring + "\n", re.MULTILINE)
+    docs: dict[str, str] = {}
+    names: list[str] = []
+    for line in textwrap.dedent(section[1]).splitlines() if section else []:
+        entry = re.match(r"([\w*]+(?:, [\w*]+)*): (.*)", line)
+        if entry:
+            names = entry[1].split(", ")
+            docs |= dict.fromkeys(names, entry[2])
+        elif line.strip():
+            docs |= {name: f"{docs[name]} {line.strip()}" for name in names}
+    return docs
+
+
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {one.name: hints[one.name] for one in dataclasses.fields(kind)}

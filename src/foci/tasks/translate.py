@@ -1,45 +1,474 @@
-"""Translation: from sentence pairs to a translator whose every word shows what it was read from."""
+"""Translation: trained on sentence pairs; each produced word shows what it was read from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
+from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
-from foci.data import BOS, EOS, PAD, Pair, PairExamples, Sequences, StreamBatches, TokenBatches, Tokeniser
+from foci.data import BOS, EOS, PAD, Pair, PairExamples, Sequences, StreamBatches, TokenBatches, Tokeniser, open_corpus
 from foci.data.batch import Batch
+from foci.data.text import Corpus, check, read_pairs
 from foci.decoding import Hypothesis, Limits, beam, greedy, sample, start_from_source
-from foci.errors import ConfigError, DataError, check_positive
+from foci.errors import ConfigError, DataError
 from foci.layers.incremental.quantised_linear import quantise
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
+from foci.metrics import overlap
+from foci.models import seq2seq_conv, seq2seq_rnn, transformer
 from foci.models.encoder_decoder import EncoderDecoder
-from foci.tasks import config as configs
-from foci.tasks.runs import Say, by_length, find_checkpoint
-from foci.tasks.translate_config import TokeniserConfig, TranslateConfig, read_corpora
-from foci.training import Loss, RunFolder, Summary, check_rates, fit, launched, load_weights, read_config
-from foci.training.engine import Batches
-from foci.training.run_folder import say_aside
+from foci.printable import printable
+from foci.tasks.config import FilePath, ModelChoice
+from foci.tasks.task import (
+    Evaluation,
+    Field,
+    Log,
+    Prediction,
+    Progress,
+    Record,
+    Shard,
+    Splits,
+    by_length,
+)
+from foci.training import Batches, Loss, TrainingOptions
 from foci.viz.trace import Cells, Trace
 
-__all__ = [
-    "PairEncoder",
-    "Prediction",
-    "Search",
-    "TranslateConfig",
-    "Translation",
-    "TranslationObjective",
-    "Translator",
-    "train",
-    "train_tokenisers",
-]
+BUILT_IN = "en-zh"
+"""Locales of the phrases that are trained on where no data is named."""
 
-TOKENISER_FILES = ("source.tokeniser.json", "target.tokeniser.json")
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """The sentence pairs: two aligned files, one TSV or JSONL file, or the built-in phrasebook."""
+
+    source: FilePath | None = None
+    """The source sentences, one per line; or one .tsv or .jsonl file with both sides (also .gz, .xz). Without data,
+    the built-in phrasebook is used."""
+    target: FilePath | None = None
+    """The translations of the source sentences, one per line."""
+    fields: tuple[int | str, int | str] | None = None
+    """Columns (numbers from 0, or names) of both sides in a TSV file, or their fields in a JSONL file."""
+    valid_source: FilePath | None = None
+    """Held-out pairs in the same form, which decide which checkpoint is the best one."""
+    valid_target: FilePath | None = None
+    """The translations of valid_source."""
+    valid_share: Annotated[float, Gt(0), Lt(1)] = 0.02
+    """Without such files: the share of the pairs that is held out, at most 2,000 pairs."""
+    phrasebook: str | None = None
+    """Two locales, such as en-zh: dates, amounts, units and lists in both languages, made by CLDR, without any file."""
+    phrasebook_size: Annotated[int, Ge(2)] = 20_000
+    """How many pairs of the phrasebook are made for training."""
+    max_tokens: Annotated[int, Ge(1)] = 4096
+    """Tokens per batch, padding included."""
+    max_length: Annotated[int, Ge(1)] = 200
+    """Pairs with a side of more tokens are left out and counted."""
+    workers: Annotated[int, Ge(0)] = 0
+    """Processes that prepare batches ahead of time."""
+    stream: bool = False
+    """For files larger than memory: read the training pairs from disk in every epoch, one buffer at a time."""
+    stream_buffer: Annotated[int, Ge(1)] = 50_000
+    """Pairs of a stream that are held and shuffled at a time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokeniserConfig:
+    """How text is split: learned from the training pairs and kept in the run."""
+
+    kind: Literal["bpe", "unigram", "characters", "words"] = "bpe"
+    """bpe and unigram learn subwords; all kinds work in any script."""
+    size: Annotated[int, Ge(5), Le(1_000_000)] = 8000
+    """Largest size of the vocabulary."""
+    shared: bool = False
+    """One vocabulary for both sides; the models can then share their embeddings."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(ModelChoice):
+    """Which model."""
+
+    models = {  # noqa: RUF012 (a ClassVar, as the base has it)
+        "transformer": (transformer.Transformer, transformer.PRESETS),
+        "rnn": (seq2seq_rnn.RecurrentSeq2Seq, seq2seq_rnn.PRESETS),
+        "conv": (seq2seq_conv.ConvSeq2Seq, seq2seq_conv.PRESETS),
+    }
+
+    trial_sizes = (11, 11)  # equal, as they are where both sides share a vocabulary
+
+    kind: str = "transformer"
+    """Kind of model."""
+    preset: str = "tiny"
+    """The sizes of the model by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslateConfig:
+    """All settings of a training."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    tokeniser: TokeniserConfig = field(default_factory=TokeniserConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.1
+    """Share of the target probability that is spread over all words."""
+    training: TrainingOptions = field(
+        default_factory=lambda: TrainingOptions(
+            max_epochs=40, patience=8, learning_rate=2e-3, schedule="inverse_sqrt", warmup=1000, valid_every=500
+        )
+    )
+
+    @classmethod
+    def implied(cls, tables: Mapping[str, Any]) -> dict[str, Any]:
+        """Slow some parameters down.
+
+        Every product of a query's and a key's numbers is in a score of `general`, so an even step of Adam in all of W
+        moves it far; at the others' rate the softmax soon stays on one word. The same goes for the sigmoid that
+        decides where local-p looks (docs/translate.md).
+        """
+        model = {"preset": ModelConfig.preset, **tables.get("model", {})}
+        if model.get("kind") != "rnn":
+            return {}
+        options = {**seq2seq_rnn.PRESETS.get(str(model["preset"]), {}), **model}
+        if options.get("decoder", "luong") not in ("bahdanau", "luong"):
+            return {}
+        slow = ["score.weight"] if options.get("score", "general") == "general" else []
+        slow += ["focus.layer.weight", "focus.vector"] if options.get("focus") == "local_p" else []
+        return {"training": {"rates": dict.fromkeys(slow, 1 / 16)}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """How translations are searched for."""
+
+    beam: Annotated[int, Ge(1)] = 5
+    """Hypotheses kept side by side; 1 is greedy search."""
+    n_best: Annotated[int, Ge(1)] = 1
+    """How many translations of each sentence are given, each with its score."""
+    length_penalty: float = 0.6
+    """Above 0 favours longer translations."""
+    coverage_penalty: Annotated[float, Ge(0)] = 0.0
+    """Above 0 favours translations that have read all of the source."""
+    no_repeat_ngram: Annotated[int, Ge(0)] = 0
+    """No sequence of this many tokens occurs twice; 0 sets no limit."""
+    min_length: Annotated[int, Ge(0)] = 0
+    """Shortest translation in tokens."""
+    max_length: Annotated[int, Ge(1)] | None = None
+    """Longest translation in tokens; twice the source and 20 more unless given."""
+    temperature: Annotated[float, Gt(0)] | None = None
+    """Sample instead of searching: 1 draws from the model's distribution, less prefers the likely."""
+    top_k: Annotated[int, Ge(1)] | None = None
+    """Sample among this many likeliest tokens; needs a temperature."""
+    top_p: Annotated[float, Gt(0), Le(1)] = 1.0
+    """Sample among the fewest tokens whose probabilities add up to this; needs a temperature."""
+    seed: Annotated[int, Ge(0)] = 0
+    """Seed of the sampling."""
+    prefix: str | None = None
+    """What every translation begins with."""
+    int8: bool = False
+    """Use 8-bit integers in large layers: faster on a CPU, a little less exact."""
+    batch_tokens: Annotated[int, Ge(1)] = 2048
+    """Tokens that are translated at once, padding included."""
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ConfigError(f"{name} is {value}, expected a finite number.")
+        for name in ("beam", "n_best"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}, expected at least 1.")
+        if self.temperature is None and self.n_best > self.beam:
+            raise ConfigError(f"n_best is {self.n_best}, expected at most beam={self.beam}. Raise the beam.")
+        if self.temperature is None and (self.top_k is not None or self.top_p != 1.0):
+            raise ConfigError("top_k and top_p choose what is sampled, so they need a temperature, such as 1.0.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslateEvaluateOptions(SearchOptions):
+    """How translations are searched for and compared."""
+
+    lowercase: bool = False
+    """Compare without case."""
+    tokenize: str | None = None
+    """sacrebleu's tokeniser (13a, zh, char, ja-mecab, …); chosen by the script of the references unless given."""
+
+
+class Tokenisers(NamedTuple):
+    """One for each side; the same one twice where they are shared."""
+
+    source: Tokeniser
+    target: Tokeniser
+
+    def to_files(self) -> dict[str, str]:
+        """Return both as JSON."""
+        return {f"{side}.tokeniser.json": tokeniser.to_text() for side, tokeniser in self._asdict().items()}
+
+
+class Translate:
+    """Translation as a task of the frame; see `foci.tasks.task.Task`."""
+
+    name: ClassVar[str] = "translate"
+    Config: ClassVar[type[Any]] = TranslateConfig
+    Options: ClassVar[type[Any]] = SearchOptions
+    EvaluateOptions: ClassVar[type[Any]] = TranslateEvaluateOptions
+    inputs: ClassVar[tuple[Field, ...]] = (Field("source", "sentence"),)
+    targets: ClassVar[tuple[Field, ...]] = (Field("target", "sentence"),)
+    score: ClassVar[Literal["probability", "log-probability"]] = "log-probability"
+    unit: ClassVar[str] = "tokens"
+    figures: ClassVar[tuple[str, ...]] = ("loss", "perplexity")
+    flags: ClassVar[Mapping[str, str]] = {
+        "data": "data.source",
+        "source": "data.source",
+        "target": "data.target",
+        "valid-source": "data.valid_source",
+        "valid-target": "data.valid_target",
+        "phrasebook": "data.phrasebook",
+        "model": "model.kind",
+        "preset": "model.preset",
+    }
+    demo: ClassVar[Mapping[str, Any]] = {
+        "data": {"phrasebook": BUILT_IN, "max_tokens": 512},
+        "tokeniser": {"kind": "words", "size": 4000},
+        "model": {
+            "kind": "rnn",
+            "preset": "tiny",
+            "embedding_dim": 64,
+            "hidden_dim": 128,
+            "input_feeding": False,
+            "dropout": 0.05,
+        },
+        "label_smoothing": 0.0,
+        "training": {
+            "max_steps": 3200,
+            "learning_rate": 4e-3,
+            "schedule": "cosine",
+            "warmup": 100,
+            "valid_every": 1000,
+        },
+    }
+    smallest: ClassVar[Mapping[str, Any]] = {
+        "data": {"phrasebook": "en-de", "phrasebook_size": 40, "max_tokens": 300},
+        "tokeniser": {"kind": "characters", "size": 60},
+        "model": {"kind": "rnn", "embedding_dim": 8, "hidden_dim": 16, "input_feeding": False},
+        "training": {"max_steps": 8, "valid_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
+    }
+
+    def __init__(self, config: TranslateConfig) -> None:
+        self.config = config
+
+    # ---- data
+
+    def read(self, log: Log) -> Splits:
+        """Read and check the sentence pairs."""
+        data = self.config.data
+        _check_data(data)
+        if data.source is None:
+            return self._phrases(log)
+        corpus = open_corpus(data.source, data.target, fields=data.fields)
+        valid = None if data.valid_source is None else read_pairs(self._open(data.valid_source, data.valid_target), log)
+        if data.stream:
+            count = check(corpus, log)
+            log(f"{count:,} pairs are streamed from {data.source}, {len(valid or ()):,} held out to validate")
+            return Splits(corpus, valid or [], [])
+        train = pairs = read_pairs(corpus, log)
+        if valid is None:
+            train, valid = self._hold_out(pairs)
+        log(
+            f"{len(train):,} pairs to train on, {len(valid):,} held out to validate; the first is "
+            f"{_quoted(pairs[0].source)} → {_quoted(pairs[0].target)}"
+        )
+        return Splits(train, valid, [])
+
+    def read_records(self, paths: Sequence[str]) -> Sequence[Record]:
+        """Read two aligned files, or one TSV or JSONL file."""
+        if len(paths) > 2:
+            raise ConfigError(f"got {len(paths)} files, expected a file of sources and one of targets, or one of both.")
+        return [pair._asdict() for pair in read_pairs(self._open(*paths))]
+
+    def _open(self, source: str, target: str | None = None) -> Corpus:
+        return open_corpus(source, target, fields=None if target is not None else self.config.data.fields)
+
+    def _hold_out(self, pairs: list[Pair]) -> tuple[list[Pair], list[Pair]]:
+        data = self.config.data
+        if len(pairs) < 2:
+            raise DataError(f"{data.source}, line 1: the only sentence pair, expected at least two: some are held out.")
+        held_out = min(2000, max(1, round(data.valid_share * len(pairs))))
+        order = np.random.default_rng(self.config.training.seed).permutation(len(pairs))
+        return [pairs[i] for i in order[held_out:]], [pairs[i] for i in order[:held_out]]
+
+    def _phrases(self, log: Log) -> Splits:
+        from foci.data.phrasebook import phrasebook
+
+        data, seed = self.config.data, self.config.training.seed
+        if data.phrasebook is None:
+            log(f"no data is named: training on built-in phrases (data.phrasebook = {BUILT_IN})")
+        source, dash, target = (data.phrasebook or BUILT_IN).partition("-")
+        if not dash:
+            raise ConfigError(f"data.phrasebook is {data.phrasebook!r}, expected two locales, as in en-zh.")
+        made = data.phrasebook_size
+        train, valid, test = (
+            phrasebook(source, target, split=split, size=size, seed=seed)
+            for split, size in (("train", made), ("valid", min(500, made)), ("test", min(300, made)))
+        )
+        log(f"{len(train):,} phrases to train on, {len(valid):,} to validate, {len(test):,} to evaluate")
+        return Splits(train, valid, test)
+
+    def assets(self, splits: Splits, log: Log) -> Tokenisers:
+        """Train the tokenisers on the training pairs."""
+        kind, size = self.config.tokeniser.kind, self.config.tokeniser.size
+        if self.config.tokeniser.shared:
+            both = Tokeniser.train(_Side(splits.train, 0, 1), kind, size)
+            made = Tokenisers(both, both)
+        else:
+            made = Tokenisers(*(Tokeniser.train(_Side(splits.train, column), kind, size) for column in (0, 1)))
+        log(f"vocabularies of {len(made.source):,} and {len(made.target):,} tokens ({kind})")
+        return made
+
+    def load_assets(self, read: Callable[[str], str]) -> Tokenisers:
+        """Read both tokenisers."""
+        names = [f"{side}.tokeniser.json" for side in Tokenisers._fields]
+        return Tokenisers(*(Tokeniser.from_text(read(name), name) for name in names))
+
+    def model(self, assets: Tokenisers) -> nn.Module:
+        """Build the model for these vocabularies."""
+        return self.config.model.build(len(assets.source), len(assets.target))
+
+    def initialise(self, model: nn.Module, assets: Tokenisers, log: Log) -> None:
+        """Leave the fresh weights as they are."""
+
+    def batches(self, splits: Splits, assets: Tokenisers, shard: Shard, log: Log) -> Batches:
+        """Encode and batch the training pairs."""
+        data = self.config.data
+        options: dict[str, Any] = {"max_tokens": data.max_tokens, "seed": self.config.training.seed, **shard._asdict()}
+        if data.stream:
+            encode = PairEncoder(assets, data.max_length)
+            return StreamBatches(splits.train, encode, buffer=data.stream_buffer, workers=data.workers, **options)
+        examples = self._examples(splits.train, assets, log)
+        return TokenBatches(examples, workers=data.workers, **options)
+
+    def held_out(self, splits: Splits, assets: Tokenisers, log: Log) -> TokenBatches[Batch]:
+        """Encode and batch the validation pairs."""
+        return TokenBatches(self._examples(splits.valid, assets, log), max_tokens=self.config.data.max_tokens)
+
+    def _examples(self, pairs: Iterable[Pair], assets: Tokenisers, log: Log) -> PairExamples:
+        longest = self.config.data.max_length
+        pairs = list(pairs)
+        examples = PairEncoder(assets, longest)(pairs)
+        left = len(examples.source)
+        if left == 0:
+            raise DataError(f"no sentence pair has at most data.max_length = {longest} tokens on both sides. Raise it.")
+        if left < len(pairs):
+            log(f"{len(pairs) - left:,} of {len(pairs):,} pairs have a side of more than {longest} tokens: left out")
+        return examples
+
+    # ---- loss
+
+    def loss(self, model: nn.Module, batch: Batch) -> Loss:
+        """Return the label-smoothed cross-entropy, summed over the target tokens."""
+        wanted = Targets(batch.target[:, 1:], self.config.label_smoothing, PAD)
+        learned: TokenLoss = model(batch.source, batch.source_valid, batch.target[:, :-1], wanted)
+        known = batch.target_valid[:, 1:]
+        return Loss(learned.loss + _attention_loss(learned, known), known.sum())
+
+    def validate(self, model: nn.Module, held_out: TokenBatches[Batch]) -> dict[str, float]:
+        """Return nats per token, without label smoothing, and their exponential."""
+        total, count = 0.0, 0
+        device = next(model.parameters()).device
+        for batch in held_out.epoch(0):
+            source, source_valid, target, target_valid = (tensor.to(device) for tensor in batch)
+            learned: TokenLoss = model(source, source_valid, target[:, :-1], Targets(target[:, 1:], padding=PAD))
+            total += float(learned.loss)
+            count += int(target_valid[:, 1:].sum())
+        loss = total / max(count, 1)
+        return {"loss": loss, "perplexity": float(np.exp(min(loss, 700.0)))}
+
+    # ---- predictions
+
+    def predict(
+        self,
+        model: nn.Module,
+        assets: Tokenisers,
+        records: Sequence[Record],
+        options: SearchOptions,
+        trace: bool,
+        progress: Progress,
+    ) -> list[Prediction]:
+        """Translate; a trace has the weights of every attention for every produced token."""
+        model = _quantised(model) if options.int8 else model
+        rows = list(assets.source.encode_many(record["source"] for record in records))
+        prefix = None if options.prefix is None else assets.target.encode(options.prefix).ids
+        found: dict[int, Prediction] = {}
+        for indices in by_length([len(row) for row in rows], options.batch_tokens):
+            source, valid = _padded(model, [rows[i] for i in indices], len(assets.source))
+            for i, hypotheses in zip(indices, _search(model, source, valid, options, prefix)):
+                made = [self._prediction(model, assets, records[i], rows[i], one, trace) for one in hypotheses]
+                found[i] = replace(made[0], alternatives=tuple(made[1:]))
+            progress(len(indices))
+        return [found[i] for i in range(len(records))]
+
+    def _prediction(
+        self,
+        model: nn.Module,
+        assets: Tokenisers,
+        record: Record,
+        row: list[int],
+        hypothesis: Hypothesis,
+        trace: bool,
+    ) -> Prediction:
+        text = assets.target.decode(hypothesis.tokens)
+        details: dict[str, Any] = {"log_prob": hypothesis.log_prob, "finished": hypothesis.finished}
+        if not hypothesis.finished:
+            details["notes"] = ["the translation was cut at its greatest length (max_length)"]
+        traced = _trace(model, assets, row, hypothesis, text) if trace else None
+        return Prediction(record, text, hypothesis.score, details, traced)
+
+    def evaluate(
+        self,
+        model: nn.Module,
+        assets: Tokenisers,
+        records: Sequence[Record],
+        options: TranslateEvaluateOptions,
+        progress: Progress,
+    ) -> Evaluation:
+        """Return BLEU and chrF by sacrebleu, with their signatures, exact matches, and perplexity."""
+        predictions = self.predict(model, assets, records, options, False, progress)
+        return self.compare(model, assets, records, predictions, options)
+
+    def compare(
+        self,
+        model: nn.Module,
+        assets: Tokenisers,
+        records: Sequence[Record],
+        predictions: Sequence[Prediction],
+        options: TranslateEvaluateOptions,
+    ) -> Evaluation:
+        """Return the figures of predictions that have been made already."""
+        produced, wanted = [one.output for one in predictions], [record["target"] for record in records]
+        tokenize = options.tokenize or overlap.tokeniser_for(wanted)
+        bleu = overlap.bleu(produced, wanted, tokenize=tokenize, lowercase=options.lowercase)
+        chrf = overlap.chrf(produced, wanted, lowercase=options.lowercase)
+        pairs = [Pair(record["source"], record["target"]) for record in records]
+        examples = PairExamples.encode(pairs, assets.source, assets.target)
+        longest = int(examples.lengths.max())
+        batches: TokenBatches[Batch] = TokenBatches(examples, max_tokens=max(options.batch_tokens, longest))
+        return Evaluation(
+            {
+                "sentences": len(records),
+                "bleu": bleu.score,
+                "chrf": chrf.score,
+                "exact": overlap.exact_matches(produced, wanted),
+                "perplexity": self.validate(model, batches)["perplexity"],
+            },
+            {"bleu_signature": bleu.signature, "chrf_signature": chrf.signature},
+        )
+
+    def draw(self, evaluation: Evaluation, path: Path) -> None:
+        """Raise: the figures of a translator are single numbers."""
+        raise ConfigError("an evaluation of translate has nothing to draw. `foci show` draws alignments.")
 
 
 class _Side:
@@ -52,45 +481,45 @@ class _Side:
         return (pair[column] for column in self.columns for pair in self.pairs)
 
 
-def train_tokenisers(config: TokeniserConfig, pairs: Iterable[Pair]) -> tuple[Tokeniser, Tokeniser]:
-    """One for each side; the same one twice when they are shared."""
-    if config.shared:
-        both = Tokeniser.train(_Side(pairs, 0, 1), config.kind, config.size)
-        return both, both
-    first, second = (Tokeniser.train(_Side(pairs, column), config.kind, config.size) for column in (0, 1))
-    return first, second
+class PairEncoder:
+    """Sentence pairs to ids; pairs with a side of more than ``longest`` tokens, or without a source, are left out."""
+
+    def __init__(self, assets: Tokenisers, longest: int) -> None:
+        self.assets, self.longest = assets, longest
+
+    def __call__(self, pairs: Sequence[Pair]) -> PairExamples:
+        """Return what is left of these pairs, which may be nothing."""
+        examples = PairExamples.encode(pairs, *self.assets)
+        fits = np.flatnonzero((examples.lengths.max(axis=1) <= self.longest) & (examples.source.lengths > 0))
+        if len(fits) == len(pairs):
+            return examples
+        sides = zip((examples.source, examples.target), self.assets)
+        return PairExamples(*(Sequences((side[int(i)] for i in fits), len(tokeniser)) for side, tokeniser in sides))
 
 
-class TranslationObjective:
-    """Label-smoothed cross-entropy of the next token; judged by the plain one."""
-
-    def __init__(self, model: nn.Module, valid: TokenBatches[Batch], label_smoothing: float) -> None:
-        self.model = model
-        self.valid = valid
-        self.label_smoothing = label_smoothing
-
-    def loss(self, batch: Batch) -> Loss:
-        """Summed over the tokens of the batch."""
-        wanted = Targets(batch.target[:, 1:], self.label_smoothing, PAD)
-        learned: TokenLoss = self.model(batch.source, batch.source_valid, batch.target[:, :-1], wanted)
-        known = batch.target_valid[:, 1:]
-        return Loss(learned.loss + _attention_loss(learned, known), known.sum())
-
-    def validate(self, model: nn.Module) -> dict[str, float]:
-        """Nats a token, and their exponential."""
-        total, count = 0.0, 0
-        device = next(model.parameters()).device
-        for batch in self.valid.epoch(0):
-            source, source_valid, target, target_valid = (tensor.to(device) for tensor in batch)
-            learned: TokenLoss = model(source, source_valid, target[:, :-1], Targets(target[:, 1:], padding=PAD))
-            total += float(learned.loss)
-            count += int(target_valid[:, 1:].sum())
-        loss = total / max(count, 1)
-        return {"loss": loss, "perplexity": float(np.exp(min(loss, 700.0)))}
+def _check_data(data: DataConfig) -> None:
+    if data.phrasebook is not None and data.source is not None:
+        raise ConfigError("data: phrasebook and source are both set, expected one of them.")
+    if data.source is None:
+        for name in ("target", "valid_source", "valid_target"):
+            if getattr(data, name) is not None:
+                raise ConfigError(f"data.{name} is set, but data.source is not. Name the source sentences (--source).")
+        if data.stream:
+            raise ConfigError("data.stream is for files, but data.source is not set. Name a file, or leave it out.")
+    if data.stream and data.valid_source is None:
+        raise ConfigError(
+            "data.stream is set, but data.valid_source is not: a stream is not held in memory, so no part of it can be "
+            "held out. Name held-out pairs in files of their own."
+        )
+    if data.stream and data.max_length > data.max_tokens:
+        raise ConfigError(
+            f"data.max_length is {data.max_length}, more than data.max_tokens = {data.max_tokens}: a pair of a stream "
+            "may then fit in no batch. Lower the one or raise the other."
+        )
 
 
 def _attention_loss(learned: TokenLoss, known: Tensor) -> Tensor | float:
-    """REINFORCE for attention that samples: what was chosen is made likelier as far as the words came out well."""
+    """The REINFORCE term of attention that samples: choices become likelier where the words were predicted well."""
     sampled = [weights for weights in learned.attentions.values() if weights.log_prob is not None]
     if not sampled:
         return 0.0
@@ -99,335 +528,84 @@ def _attention_loss(learned: TokenLoss, known: Tensor) -> Tensor | float:
     return -sum((advantage * cast("Tensor", weights.log_prob)).sum() for weights in sampled)
 
 
-def train(config: TranslateConfig, out: str | Path, *, resume: bool = False, say: Say | None = None) -> Summary:
-    """Train a translator into the folder ``out``; with ``resume`` go on with the run that lies there."""
-    say = say or say_aside
-    out = Path(out)
-    with launched(config.training) as fabric:
-        main = fabric.global_rank == 0
-        tell: Say = say if main else (lambda text: None)
-        # The data is read first: what is wrong with it must be told before a folder is made.
-        corpora = read_corpora(config.data, config.training.seed, tell)
-        with torch.device("meta"):  # so must be what is wrong with the model; its vocabularies come later
-            check_rates(config.model.build(8, 8), config.training)
-        hint = f"foci train translate --resume --out {out}"
-        with RunFolder(out, asdict(config), resume=resume, main=main, resume_hint=hint, say=tell) as run:
-            if main and not all((out / name).exists() for name in TOKENISER_FILES):
-                for name, tokeniser in zip(TOKENISER_FILES, train_tokenisers(config.tokeniser, corpora.train)):
-                    tokeniser.save(out / f".{name}")
-                    (out / f".{name}").replace(out / name)
-            fabric.barrier()
-            source, target = (Tokeniser.load(out / name) for name in TOKENISER_FILES)
-            encoder = PairEncoder(source, target, config.data.max_length)
-            batches, amount = _batches(corpora.train, encoder, config, fabric, tell)
-            held_out = encoder.all_of(list(corpora.valid), tell)
-            torch.manual_seed(config.training.seed)
-            model = config.model.build(len(source), len(target))
-            tell(
-                f"{amount} pairs to train on, {len(held_out.source)} held out; vocabularies of "
-                f"{len(source)} and {len(target)}; {sum(p.numel() for p in model.parameters()):,} parameters"
-            )
-            valid: TokenBatches[Batch] = TokenBatches(held_out, max_tokens=config.data.max_tokens)
-            objective = TranslationObjective(model, valid, config.label_smoothing)
-            return fit(objective, batches, config.training, run, fabric=fabric)
-
-
-def _batches(
-    pairs: Iterable[Pair], encoder: PairEncoder, config: TranslateConfig, fabric: Fabric, say: Say
-) -> tuple[Batches, str]:
-    """This process's share of the training pairs, and how many there are, in words."""
-    data = config.data
-    share: dict[str, Any] = {
-        "max_tokens": data.max_tokens,
-        "seed": config.training.seed,
-        "rank": fabric.global_rank,
-        "world_size": fabric.world_size,
-        "workers": data.workers,
-    }
-    if data.stream:
-        return StreamBatches(pairs, encoder, buffer=data.stream_buffer, **share), "a stream of"
-    examples = encoder.all_of(list(pairs), say)
-    return TokenBatches(examples, **share), str(len(examples.source))
-
-
-class PairEncoder:
-    """Sentence pairs to ids; pairs with a side of more than ``longest`` tokens, or without a source, are left out."""
-
-    def __init__(self, source: Tokeniser, target: Tokeniser, longest: int) -> None:
-        self.source, self.target, self.longest = source, target, longest
-
-    def __call__(self, pairs: Sequence[Pair]) -> PairExamples:
-        """What is left of these pairs, which may be nothing."""
-        examples = PairExamples.encode(pairs, self.source, self.target)
-        fits = np.flatnonzero((examples.lengths.max(axis=1) <= self.longest) & (examples.source.lengths > 0))
-        if len(fits) == len(pairs):
-            return examples
-        sides = ((examples.source, self.source), (examples.target, self.target))
-        kept = [Sequences((side[int(i)] for i in fits), len(tokeniser)) for side, tokeniser in sides]
-        return PairExamples(*kept)
-
-    def all_of(self, pairs: Sequence[Pair], say: Say) -> PairExamples:
-        """The same for a whole corpus: it tells how many are left out, and that all of them are."""
-        examples = self(pairs)
-        left = len(examples.source)
-        if left == 0:
-            raise DataError(
-                f"no sentence pair has at most data.max_length = {self.longest} tokens on both sides. Raise it."
-            )
-        if left < len(pairs):
-            say(f"{len(pairs) - left} of {len(pairs)} pairs have a side of more than {self.longest} tokens: left out")
-        return examples
-
-
-class Translation(NamedTuple):
-    """A hypothesis as text; ``trace``, if asked for, is everything that was attended to in making it."""
-
-    text: str
-    score: float
-    log_prob: float
-    finished: bool
-    trace: Trace | None
-
-
-class Prediction(NamedTuple):
-    """What was made of one text: the best translation's text, score and trace, and the ``n_best`` translations."""
-
-    source: str
-    text: str
-    score: float
-    trace: Trace | None
-    translations: tuple[Translation, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Search:
-    """How translations are looked for. ``beam=1`` is greedy search; a ``temperature`` samples instead."""
-
-    beam: int = 5
-    n_best: int = 1
-    length_penalty: float = 0.6
-    coverage_penalty: float = 0.0
-    no_repeat_ngram: int = 0
-    min_length: int = 0
-    max_length: int | None = None
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float = 1.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_positive("Search", beam=self.beam, n_best=self.n_best)
-        if self.temperature is None and self.n_best > self.beam:
-            raise ConfigError(f"n_best is {self.n_best}, expected at most beam={self.beam}. Raise the beam.")
-
-    def run(
-        self, model: EncoderDecoder, source: Tensor, valid: Tensor, prefix: Sequence[Sequence[int]] | None
-    ) -> list[list[Hypothesis]]:
-        """The hypotheses of a batch."""
-        limits = Limits(
-            max_length=self.max_length,
-            min_length=self.min_length,
-            no_repeat_ngram=self.no_repeat_ngram,
-            prefix=prefix,
-            bos=BOS,
-            eos=EOS,
-            banned=(PAD, BOS),
-        )
-        start = start_from_source(model, source, valid)
-        if self.temperature is not None:
-            return sample(
-                model,
-                start,
-                samples=self.n_best,
-                temperature=self.temperature,
-                top_k=self.top_k,
-                top_p=self.top_p,
-                generator=torch.Generator(source.device).manual_seed(self.seed),
-                limits=limits,
-            )
-        if self.beam == 1:
-            return greedy(model, start, limits=limits)
-        return beam(
-            model,
+def _search(
+    model: nn.Module, source: Tensor, valid: Tensor, options: SearchOptions, prefix: list[int] | None
+) -> list[list[Hypothesis]]:
+    """The hypotheses of each source, best first."""
+    decoder = cast("EncoderDecoder", model)
+    limits = Limits(
+        max_length=options.max_length,
+        min_length=options.min_length,
+        no_repeat_ngram=options.no_repeat_ngram,
+        prefix=None if prefix is None else [prefix] * len(source),
+        bos=BOS,
+        eos=EOS,
+        banned=(PAD, BOS),
+    )
+    start = start_from_source(decoder, source, valid)
+    if options.temperature is not None:
+        return sample(
+            decoder,
             start,
-            size=self.beam,
-            n_best=self.n_best,
-            length_penalty=self.length_penalty,
-            coverage_penalty=self.coverage_penalty,
+            samples=options.n_best,
+            temperature=options.temperature,
+            top_k=options.top_k,
+            top_p=options.top_p,
+            generator=torch.Generator(source.device).manual_seed(options.seed),
             limits=limits,
         )
+    if options.beam == 1:
+        return greedy(decoder, start, limits=limits)
+    return beam(
+        decoder,
+        start,
+        size=options.beam,
+        n_best=options.n_best,
+        length_penalty=options.length_penalty,
+        coverage_penalty=options.coverage_penalty,
+        limits=limits,
+    )
 
 
-class Translator:
-    """A trained run. Made by `foci.load`.
-
-    Arguments:
-        model: in evaluation mode.
-        source, target: the tokenisers.
-        config: the run's configuration.
-    """
-
-    def __init__(self, model: nn.Module, source: Tokeniser, target: Tokeniser, config: TranslateConfig) -> None:
-        self.model = model.eval()
-        self.source, self.target = source, target
-        self.config = config
-
-    @classmethod
-    def load(cls, path: Path, *, checkpoint: str = "auto") -> Translator:
-        """The run that lies there."""
-        file = path / "config.json"
-        config = TranslateConfig.from_table(configs.without_none(read_config(path)), str(file), "")
-        source, target = (Tokeniser.load(path / name) for name in TOKENISER_FILES)
-        model = config.model.build(len(source), len(target))
-        load_weights(model, find_checkpoint(path, checkpoint))
-        return cls(model, source, target, config)
-
-    def quantised(self) -> Translator:
-        """The same with large linear layers in 8-bit integers: faster on a CPU, and a little less exact."""
-        return Translator(quantise(self.model), self.source, self.target, self.config)
-
-    def predict(
-        self,
-        texts: Iterable[str],
-        *,
-        search: Search | None = None,
-        prefixes: Sequence[str] | None = None,
-        trace: bool = False,
-        batch_tokens: int = 2048,
-        progress: Callable[[int], None] | None = None,
-    ) -> list[Prediction]:
-        """Translate; results come in the order of the texts.
-
-        Arguments:
-            search: how to look for translations; a beam of 5 unless given.
-            prefixes: for each text, what its translation begins with.
-            trace: keep what was attended to. It costs one more pass over the translation, nothing otherwise.
-            batch_tokens: how many tokens are translated together.
-            progress: called with the number of texts that are done.
-        """
-        texts = list(texts)
-        if prefixes is not None and len(prefixes) != len(texts):
-            raise ConfigError(f"predict: {len(prefixes)} prefixes for {len(texts)} texts, expected one for each.")
-        search = search or Search()
-        rows = list(self.source.encode_many(texts))
-        begun = None if prefixes is None else list(self.target.encode_many(prefixes))
-        found: dict[int, Prediction] = {}
-        for indices in by_length([len(row) for row in rows], batch_tokens):
-            some = [rows[i] for i in indices]
-            prefix = None if begun is None else [begun[i] for i in indices]
-            for i, hypotheses in zip(indices, self._search(some, search, prefix)):
-                found[i] = self._prediction(texts[i], rows[i], hypotheses, trace)
-            if progress is not None:
-                progress(len(indices))
-        return [found[i] for i in range(len(texts))]
-
-    def _search(self, rows: list[list[int]], search: Search, prefix: list[list[int]] | None) -> list[list[Hypothesis]]:
-        source, valid = self._padded(rows)
-        return search.run(cast("EncoderDecoder", self.model), source, valid, prefix)
-
-    def _padded(self, rows: list[list[int]]) -> tuple[Tensor, Tensor]:
-        width = max(1, *map(len, rows))
-        source, valid = Sequences(rows, len(self.source)).padded(np.arange(len(rows)), width)
-        device = next(self.model.parameters()).device
-        return torch.from_numpy(source).to(device), torch.from_numpy(valid).to(device)
-
-    def _prediction(self, text: str, row: list[int], hypotheses: list[Hypothesis], trace: bool) -> Prediction:
-        translations = tuple(
-            Translation(
-                self.target.decode(hypothesis.tokens),
-                hypothesis.score,
-                hypothesis.log_prob,
-                hypothesis.finished,
-                self._trace(row, hypothesis) if trace else None,
-            )
-            for hypothesis in hypotheses
-        )
-        best = translations[0]
-        return Prediction(text, best.text, best.score, best.trace, translations)
-
-    @torch.no_grad()
-    def _trace(self, row: list[int], hypothesis: Hypothesis) -> Trace:
-        """What was attended to for each produced token: by teacher forcing, which reads what the search has read."""
-        source, valid = self._padded([row])
-        produced = [*hypothesis.tokens, EOS] if hypothesis.finished else hypothesis.tokens
-        target = torch.tensor([[BOS, *produced[:-1]]] if produced else [[]], dtype=torch.long, device=source.device)
-        predicted: TokenLogits = self.model(source, valid, target)
-        # The decoder reads its own input, which is one token behind what it produces.
-        read = ["<bos>", *self.target.labels(produced[:-1])] if produced else []
-        cells = {
-            "source": Cells("tokens", tuple(self.source.labels(row)), "source"),
-            "target": Cells("tokens", tuple(self.target.labels(produced)), "target"),
-            "input": Cells("tokens", tuple(read), "target so far"),
-        }
-        between = {
-            name: ("target", "input") if name.startswith("decoder.") and name.endswith(".self") else None
-            for name in predicted.attentions
-        }
-        return Trace.from_handles(
-            predicted.attentions,
-            cells,
-            between={name: pair for name, pair in between.items() if pair is not None},
-            text=self.target.decode(hypothesis.tokens),
-            facts={"score": hypothesis.score, "log-probability": hypothesis.log_prob},
-        )
-
-    def evaluate(
-        self,
-        pairs: Sequence[Pair],
-        *,
-        search: Search | None = None,
-        predictions: Sequence[Prediction] | None = None,
-        tokenize: str | None = None,
-        lowercase: bool = False,
-        batch_tokens: int = 2048,
-        progress: Callable[[int], None] | None = None,
-    ) -> dict[str, float | str]:
-        """BLEU and chrF by sacrebleu, with their signatures, exact matches, and perplexity.
-
-        Arguments:
-            predictions: of the sources, where they have been made already.
-            tokenize: sacrebleu's tokeniser: "13a" unless the targets are Chinese ("zh"), Japanese or Korean ("char").
-            lowercase: compare without case.
-        """
-        if not pairs:
-            raise DataError("evaluate: there are no sentence pairs.")
-        from sacrebleu.metrics.bleu import BLEU
-        from sacrebleu.metrics.chrf import CHRF
-
-        sources, wanted = [pair.source for pair in pairs], [pair.target for pair in pairs]
-        if predictions is None:
-            predictions = self.predict(sources, search=search, batch_tokens=batch_tokens, progress=progress)
-        if [prediction.source for prediction in predictions] != sources:
-            raise DataError("evaluate: the predictions are not those of the pairs' sources, in their order.")
-        produced = [prediction.text for prediction in predictions]
-        bleu = BLEU(tokenize=tokenize or _sacrebleu_tokeniser(wanted), lowercase=lowercase)
-        chrf = CHRF(lowercase=lowercase)
-        examples = PairExamples.encode(pairs, self.source, self.target)
-        longest = int(examples.lengths.max())
-        valid: TokenBatches[Batch] = TokenBatches(examples, max_tokens=max(batch_tokens, longest))
-        with torch.no_grad():
-            figures = TranslationObjective(self.model, valid, 0.0).validate(self.model)
-        return {
-            "sentences": float(len(pairs)),
-            "bleu": bleu.corpus_score(produced, [wanted]).score,
-            "bleu_signature": str(bleu.get_signature()),
-            "chrf": chrf.corpus_score(produced, [wanted]).score,
-            "chrf_signature": str(chrf.get_signature()),
-            "exact": sum(a == b for a, b in zip(produced, wanted)) / len(pairs),
-            "perplexity": figures["perplexity"],
-        }
+_QUANTISED: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
 
 
-def _sacrebleu_tokeniser(texts: Sequence[str]) -> str:
-    """By the letters of the texts: words are not set apart in Chinese, Japanese, Thai and others."""
-    letters = [character for text in texts[:500] for character in text if character.isalpha()]
-    if not letters:
-        return "13a"
+def _quantised(model: nn.Module) -> nn.Module:
+    """The model with large linear layers in 8-bit integers, made once."""
+    if model not in _QUANTISED:
+        _QUANTISED[model] = quantise(model).eval()
+    return _QUANTISED[model]
 
-    def share(*ranges: tuple[str, str]) -> float:
-        return sum(any(a <= letter <= b for a, b in ranges) for letter in letters) / len(letters)
 
-    kana_hangul_thai = share(("\u3040", "\u30ff"), ("\uac00", "\ud7af"), ("\u0e00", "\u0eff"), ("\u1780", "\u17ff"))
-    if kana_hangul_thai > 0.1:
-        return "char"
-    return "zh" if share(("\u3400", "\u9fff")) > 0.3 else "13a"
+def _padded(model: nn.Module, rows: list[list[int]], vocabulary: int) -> tuple[Tensor, Tensor]:
+    width = max(1, *map(len, rows))
+    source, valid = Sequences(rows, vocabulary).padded(np.arange(len(rows)), width)
+    device = next(model.parameters()).device
+    return torch.from_numpy(source).to(device), torch.from_numpy(valid).to(device)
+
+
+def _trace(model: nn.Module, assets: Tokenisers, row: list[int], hypothesis: Hypothesis, text: str) -> Trace:
+    """What was attended to for each produced token: by teacher forcing, which reads what the search has read."""
+    source, valid = _padded(model, [row], len(assets.source))
+    produced = [*hypothesis.tokens, EOS] if hypothesis.finished else hypothesis.tokens
+    target = torch.tensor([[BOS, *produced[:-1]]] if produced else [[]], dtype=torch.long, device=source.device)
+    predicted: TokenLogits = model(source, valid, target)
+    # The decoder reads its own input, which is one token behind what it produces.
+    read = ["<bos>", *assets.target.labels(produced[:-1])] if produced else []
+    cells = {
+        "source": Cells("tokens", tuple(assets.source.labels(row)), "source"),
+        "target": Cells("tokens", tuple(assets.target.labels(produced)), "target"),
+        "input": Cells("tokens", tuple(read), "target so far"),
+    }
+    own = [name for name in predicted.attentions if name.startswith("decoder.") and name.endswith(".self")]
+    return Trace.from_handles(
+        predicted.attentions,
+        cells,
+        between=dict.fromkeys(own, ("target", "input")),
+        text=text,
+        facts={"score": hypothesis.score, "log-probability": hypothesis.log_prob},
+    )
+
+
+def _quoted(text: str) -> str:
+    return repr(printable(text if len(text) <= 60 else f"{text[:59]}…"))

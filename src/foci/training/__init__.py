@@ -1,14 +1,15 @@
 """Training that survives: one loop for every task, on one device or under torchrun.
 
     with launched(options) as fabric, RunFolder("runs/x", config, main=fabric.global_rank == 0) as run:
-        summary = fit(objective, batches, options, run, fabric=fabric)
+        summary = fit(model, objective, batches, options, run, fabric=fabric)
 
-It knows neither text nor pictures: an `Objective` gives a model, its loss and its validation, `Batches` give the data.
+An `Objective` gives the loss and the validation, `Batches` give the data; the loop knows neither text nor images.
 """
 
 from foci.training.checkpoint import Checkpoints, average, load_weights, verify
 from foci.training.devices import launch, launched
-from foci.training.engine import Batches, Loss, Objective, Summary, fit
+from foci.training.engine import Summary, fit
+from foci.training.objective import Batches, Loss, Objective
 from foci.training.optim import check_rates, rate
 from foci.training.options import TrainingOptions
 from foci.training.randomness import seed_everything

@@ -2,10 +2,11 @@
 
 A checkpoint ``step-00001000`` holds
 
-    model.safetensors       weights and buffers; tied weights once, their other names in the header
+    model.safetensors       weights and buffers; tied weights once
     optimiser.safetensors   the optimiser's state, named ``what/parameter``
     random.safetensors      where the random numbers of each process stand
-    state.json              step, figures, position in the data, and size and SHA-256 of the files above
+    state.json              step, figures, position in the data, the other names of tied weights, and size and SHA-256
+                            of the files above
 
 It is written into a temporary folder, flushed to the disk and renamed: a kill at any moment leaves either all of it
 or nothing. What was torn by the disk, or changed by hand, is found by its digest. Nothing is pickled.
@@ -27,11 +28,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from foci.errors import CheckpointError, ConfigError
-from foci.training.tensors import put_weights
+from foci.training.named_tensors import put_weights
 
 MODEL, OPTIMISER, RANDOM, STATE = "model.safetensors", "optimiser.safetensors", "random.safetensors", "state.json"
 AVERAGED = "averaged"
-_FORMAT = 1
+_FORMAT = 2
 
 
 class Saved(NamedTuple):
@@ -83,7 +84,7 @@ class Checkpoints:
                 _remove(old)
         return path
 
-    def newest_good(self, say: Callable[[str], None]) -> Path | None:
+    def newest_good(self, log: Callable[[str], None]) -> Path | None:
         """The newest checkpoint that is whole, None if there is none at all.
 
         Damaged ones are told of and put aside as ``….damaged``; if all are damaged, the newest one's error is raised.
@@ -105,7 +106,7 @@ class Checkpoints:
             if aside.exists():
                 _remove(aside)
             path.rename(aside)
-            say(f"warning: {why} Going on from {good}; the damaged one is now {aside.name}.")
+            log(f"warning: {why} Going on from {good}; the damaged one is now {aside.name}.")
         return good
 
     def best(self) -> Path:
@@ -119,8 +120,7 @@ class Checkpoints:
     def save_average(self, paths: Sequence[Path], state: dict[str, Any]) -> Path:
         """Write the average of these checkpoints' weights as ``averaged``, in place of an older one."""
         path = self.folder / AVERAGED
-        with _opened(paths[-1] / MODEL) as file:
-            ties = {name: first for name, first in (file.metadata() or {}).items() if name != "format"}
+        ties = read_state(paths[-1])["ties"]
         self._write(path, Saved(average(paths), ties, {}, {}, state | {"average_of": [p.name for p in paths]}))
         return path
 
@@ -135,22 +135,40 @@ class Checkpoints:
         if temporary.exists():
             shutil.rmtree(temporary)
         temporary.mkdir()
-        # "format" is what the Hugging Face readers of safetensors look for
-        save_file(saved.model, temporary / MODEL, metadata={"format": "pt", **saved.ties})
-        save_file(saved.optimiser, temporary / OPTIMISER)
-        save_file(saved.random, temporary / RANDOM)
-        files = {name: {"size": (temporary / name).stat().st_size, "sha256": _digest(temporary / name)}
-                 for name in (MODEL, OPTIMISER, RANDOM)}  # fmt: skip
-        content = _as_json({"format": _FORMAT, **saved.state, "files": files}, path)
-        content["sha256"] = _digest_of(content)
-        (temporary / STATE).write_text(json.dumps(content, indent=1), encoding="utf-8")
-        for name in (*files, STATE):
-            _flush(temporary / name)
-        _flush(temporary)
-        if path.exists():
-            _remove(path)
-        temporary.rename(path)
+        try:
+            _write_files(temporary, path, saved)
+            if path.exists():
+                _remove(path)
+            temporary.rename(path)
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(
+                f"{path}: the checkpoint cannot be written ({error}). Free space on the disk, then resume; older "
+                "checkpoints are as they were."
+            ) from error
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
         _flush(self.folder)
+
+
+def _write_files(folder: Path, path: Path, saved: Saved) -> None:
+    # "format" is what the Hugging Face readers of safetensors look for. A second key would make equal runs write
+    # different bytes: the library writes its metadata in the order of a hash table.
+    save_file(saved.model, folder / MODEL, metadata={"format": "pt"})
+    save_file(saved.optimiser, folder / OPTIMISER)
+    save_file(saved.random, folder / RANDOM)
+    mode = folder.stat().st_mode & 0o666  # the library makes its files readable by their owner alone
+    for name in (MODEL, OPTIMISER, RANDOM):
+        (folder / name).chmod(mode)
+    files = {
+        name: {"size": (folder / name).stat().st_size, "sha256": _digest(folder / name)}
+        for name in (MODEL, OPTIMISER, RANDOM)
+    }
+    content = _as_json({"format": _FORMAT, "ties": saved.ties, **saved.state, "files": files}, path)
+    content["sha256"] = _digest_of(content)
+    (folder / STATE).write_text(json.dumps(content, indent=1), encoding="utf-8")
+    for name in (*files, STATE):
+        _flush(folder / name)
+    _flush(folder)
 
 
 def verify(path: Path) -> dict[str, Any]:
@@ -175,21 +193,24 @@ def read_state(path: Path) -> dict[str, Any]:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise _damaged(file, "is missing") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise _damaged(file, f"cannot be read ({type(error).__name__})") from error
     if not isinstance(content, dict) or content.pop("sha256", None) != _digest_of(content):
         raise _damaged(file, "was changed after it was written (its SHA-256 is another)")
-    if content["format"] != _FORMAT:
+    if content.get("format") != _FORMAT:
         raise CheckpointError(
-            f"{file}: has format {content['format']}, this foci reads {_FORMAT}. Use the version that wrote it."
+            f"{file}: has format {content.get('format')}, this foci reads {_FORMAT}. Use the version that wrote it."
         )
+    if not isinstance(content.get("files"), dict) or not {"best", "ties"} <= content.keys():
+        raise _damaged(file, "lacks some of its keys")
     return content
 
 
 def load(path: Path) -> Saved:
     """Read a whole checkpoint, without checking digests; see `verify`."""
     tensors = [_read(path / name) for name in (MODEL, OPTIMISER, RANDOM)]
-    return Saved(tensors[0], {}, tensors[1], tensors[2], read_state(path))
+    state = read_state(path)
+    return Saved(tensors[0], state["ties"], tensors[1], tensors[2], state)
 
 
 def load_weights(module: nn.Module, path: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed
@@ -27,6 +28,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from foci.errors import ConfigError
 from foci.training.options import TrainingOptions
 
 # A validation runs on the first process while the others wait.
@@ -65,7 +67,7 @@ def _keep_freed_memory() -> None:
 def launch(options: TrainingOptions) -> Fabric:
     """This process's place: ``fabric.device``, ``fabric.global_rank``, ``fabric.world_size``."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
-        return Fabric(accelerator=options.device, devices=1)
+        return _fabric(options, devices=1)
     # torch's elastic agent tells its workers so
     shares_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     if shares_store and os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0" and os.environ.get("RANK") == "0":
@@ -82,12 +84,22 @@ def launch(options: TrainingOptions) -> Fabric:
     else:
         strategy = DDPStrategy(find_unused_parameters=options.find_unused_parameters, timeout=_PATIENCE)
     nodes = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
-    fabric = Fabric(accelerator=options.device, devices=processes, num_nodes=nodes, strategy=strategy)
+    fabric = _fabric(options, devices=processes, num_nodes=nodes, strategy=strategy)
     fabric.launch()
     return fabric
 
 
-def spread(fabric: Fabric, module: nn.Module) -> nn.Module:
+def _fabric(options: TrainingOptions, **given: Any) -> Fabric:
+    try:
+        return Fabric(accelerator=options.device, **given)
+    except (RuntimeError, ValueError) as error:  # a device that is unknown or not there
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        raise ConfigError(
+            f"training.device is {options.device!r}, which cannot be used here ({reason}). Use cpu or auto."
+        ) from error
+
+
+def distribute(fabric: Fabric, module: nn.Module) -> nn.Module:
     """The module on its device, as the strategy runs it: itself, a DDP wrapper around it, or itself in shards.
 
     Fabric's own `setup_module` would walk through everything the model returns and copy each dataclass in it, the

@@ -12,85 +12,39 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 import torch.distributed
-from jaxtyping import Float
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from foci.errors import CheckpointError, ConfigError, MissingPackageError, TrainingError
 from foci.training.checkpoint import Checkpoints, Saved, load, load_weights
-from foci.training.devices import gathered, is_sharded, launch, spread, synchronised
+from foci.training.devices import distribute, gathered, is_sharded, launch, synchronised
 from foci.training.interrupts import Interrupts
+from foci.training.named_tensors import optimiser_tensors, put_optimiser_tensors, put_weights, weights
+from foci.training.objective import Batches, Objective
 from foci.training.optim import make_optimiser, rate, set_rate
 from foci.training.options import TrainingOptions
 from foci.training.progress import Progress, figures_text, make_progress
 from foci.training.randomness import random_state, restore_random_state, seed_everything, undisturbed
 from foci.training.run_folder import Metrics, RunFolder
-from foci.training.tensors import optimiser_tensors, put_optimiser_tensors, put_weights, weights
 
-
-@dataclass(frozen=True)
-class Loss:
-    """What a batch says: ``total / count`` is made small. ``figures`` are sums too, and reported divided by ``count``.
-
-    ``count`` is that of the tokens, cells or examples that were summed over.
-    """
-
-    total: Float[Tensor, ""]
-    count: int | Tensor
-    figures: Mapping[str, float | Tensor] = field(default_factory=dict)
-
-
-@runtime_checkable
-class Objective(Protocol):
-    """What is trained. While `fit` runs, ``model`` is the model as it is spread over the processes: call it."""
-
-    model: nn.Module
-
-    def loss(self, batch: Any) -> Loss:
-        """Run ``self.model`` on a batch. Every batch gives the same figures."""
-
-    def validate(self, model: nn.Module) -> Mapping[str, float]:
-        """Figures of the held-out set, without gradients, the model in evaluation mode.
-
-        Runs on the first process alone; a sharded model runs on all of them, the same data with the same random
-        numbers, and must not call other processes itself.
-        """
-
-
-@runtime_checkable
-class Batches(Protocol):
-    """An endless stream of this process's share of each batch, which knows where it stands.
-
-    A batch is a tensor, a tuple, list or dict of such, or anything with a method ``to(device)``. The state is plain
-    JSON and the same on each process. Its ``epoch``, if it has one, counts the epochs that are over: it has moved on
-    once the last batch of an epoch has been handed out.
-    """
-
-    def __iter__(self) -> Iterator[Any]:
-        """The batches from the present position on."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """The present position."""
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go to a position."""
+_REMEDY = "Lower the learning rate, use a longer warm-up, clip harder, or look for damaged data."
 
 
 @dataclass
-class Standing:
-    """How far a run has come; it is saved with every checkpoint.
+class TrainState:
+    """The progress of a run, saved with every checkpoint.
 
-    ``best`` is the step of the best validation, ``worse`` the number of validations since; ``window`` sums up what
-    the next line of the metrics will tell.
+    ``best`` is the step of the best validation, ``worse`` the number of validations since; ``window`` holds the sums
+    for the next line of the metrics.
     """
 
     step: int = 0
@@ -126,6 +80,7 @@ class Summary:
 
 
 def fit(
+    model: nn.Module,
     objective: Objective,
     batches: Batches,
     options: TrainingOptions,
@@ -133,65 +88,70 @@ def fit(
     *,
     fabric: Fabric | None = None,
     unit: str = "tokens",
+    log: Callable[[str], None] | None = None,
 ) -> Summary:
-    """Train until something in ``options`` says stop, going on from the run's newest checkpoint if it has one.
+    """Train until a limit of ``options`` is reached, starting from the run's newest checkpoint if it has one.
 
-    Arguments:
-        objective: the model with its loss and its validation; its model ends with the last weights.
+    Args:
+        model: what is trained; it ends with the last weights.
+        objective: the loss and the validation.
         batches: the data, this process's share of it.
-        run: where checkpoints and metrics go.
-        fabric: this process's place, from `launch`; one is made if none is given.
-        unit: what ``count`` counts, for the user's eyes.
+        options: when to stop, how to step, what to keep.
+        run: where checkpoints and metrics are written.
+        fabric: this process's device and rank, from `launch`; one is made if none is given.
+        unit: what ``count`` counts, for the progress display.
+        log: called with each message; a bar or lines on standard error unless given.
     """
     fabric = fabric or launch(options)
     with ExitStack() as stack:
-        progress = make_progress(options, unit, main=run.main)
+        progress = make_progress(options, unit, main=run.main, log=log)
         stack.callback(progress.close)
-        trainer = _Trainer(objective, batches, options, run, fabric, progress)
-        standing = trainer.restore()
+        trainer = _Trainer(model, objective, batches, options, run, fabric, progress)
+        train_state = trainer.restore()
         interrupts = stack.enter_context(Interrupts())
         if options.compile:
             stack.enter_context(_compiled(trainer.module))
-        stack.enter_context(_swapped(objective, trainer.model))
-        metrics = stack.enter_context(_metrics(run, options, standing.step))
+        metrics = stack.enter_context(_metrics(run, options, train_state.step))
         trainer.module.train()
         stream = iter(batches)
-        reason = _reason(standing, options, interrupted=False)
-        started, saved_at = time.monotonic() - standing.seconds, time.monotonic()
+        reason = _reason(train_state, options, interrupted=False)
+        started, saved_at = time.monotonic() - train_state.seconds, time.monotonic()
 
         while reason is None:
+            began = time.monotonic()
             sums = trainer.gradient(stream)
             now = time.monotonic()
             due = now - saved_at >= (options.checkpoint_seconds or math.inf)
-            sums, asked, due, seconds = trainer.meet(sums, interrupts.asked, due, now - started)
-            learning_rate = rate(standing.step + 1, options)
-            norm = trainer.update(standing, sums, learning_rate)
+            sums, asked, due, seconds = trainer.reduce_over_processes(sums, interrupts.asked, due, now - started)
+            learning_rate = rate(train_state.step + 1, options)
+            norm = trainer.update(train_state, sums, learning_rate)
 
-            standing.step += 1
-            standing.count += round(sums["count"])
-            standing.epoch = batches.state_dict().get("epoch", 0)
-            for name, value in (sums | {"steps": 1, "seconds": seconds - standing.seconds}).items():
-                standing.window[name] = standing.window.get(name, 0.0) + value
-            standing.seconds = seconds
-            speed = sums["count"] / max(standing.window["seconds"] / standing.window["steps"], 1e-9)
-            share, left = _ahead(standing, options)
-            progress.show(standing.step, share, sums["total"] / sums["count"], speed, left)
-            if standing.step % options.metrics_every == 0:
-                metrics(_line(standing, learning_rate, norm))
-                standing.window = {}
+            train_state.step += 1
+            train_state.count += round(sums["count"])
+            train_state.epoch = batches.state_dict().get("epoch", 0)
+            # The step alone: validations and checkpoints do not count for the speed.
+            for name, value in (sums | {"steps": 1, "seconds": time.monotonic() - began}).items():
+                train_state.window[name] = train_state.window.get(name, 0.0) + value
+            train_state.seconds = seconds
+            speed = sums["count"] / max(train_state.window["seconds"] / train_state.window["steps"], 1e-9)
+            share, left = _ahead(train_state, options)
+            progress.show(train_state.step, share, sums["total"] / sums["count"], speed, left)
+            if train_state.step % options.metrics_every == 0:
+                metrics(_line(train_state, learning_rate, norm))
+                train_state.window = {}
 
-            reason = _reason(standing, options, interrupted=asked)
+            reason = _reason(train_state, options, interrupted=asked)
             ending = reason is not None and reason != "interrupted"
             better = False
-            if options.valid_every is not None and (standing.step % options.valid_every == 0 or ending):
-                better = trainer.validate(standing)
-                metrics({"kind": "valid", "step": standing.step, **standing.figures})
-                reason = reason or _reason(standing, options, interrupted=False)
-            at_step = options.checkpoint_every is not None and standing.step % options.checkpoint_every == 0
+            if options.valid_every is not None and (train_state.step % options.valid_every == 0 or ending):
+                better = trainer.validate(train_state)
+                metrics({"kind": "valid", "step": train_state.step, **train_state.figures})
+                reason = reason or _reason(train_state, options, interrupted=False)
+            at_step = options.checkpoint_every is not None and train_state.step % options.checkpoint_every == 0
             if better or due or at_step or reason is not None:
-                trainer.save(standing)
+                trainer.save(train_state)
                 saved_at = time.monotonic()
-        return trainer.finish(standing, reason)
+        return trainer.finish(train_state, reason)
 
 
 class _Trainer:
@@ -199,6 +159,7 @@ class _Trainer:
 
     def __init__(
         self,
+        model: nn.Module,
         objective: Objective,
         batches: Batches,
         options: TrainingOptions,
@@ -214,34 +175,35 @@ class _Trainer:
                 "state_dict() tell how many epochs are over."
             )
         seed_everything(options.seed + fabric.global_rank)
-        self.module = objective.model
-        self.model = spread(fabric, self.module)
+        self.module = model
+        self.model = distribute(fabric, self.module)
         self.optimiser = make_optimiser(self.module, options)
         self.store = Checkpoints(run.checkpoints, keep_last=max(options.keep_last, options.average_last))
 
-    def restore(self) -> Standing:
+    def restore(self) -> TrainState:
         """Load the newest good checkpoint, if there is one."""
         path: Path | None = None
         if self.run.main:
             self.store.tidy()
-            path = self.store.newest_good(self.progress.say)
+            path = self.store.newest_good(self.progress.log)
         path = self.fabric.broadcast(path)
         if path is None:
-            return Standing()
+            return TrainState()
         saved = load(path)
         put_weights(self.module, saved.model, path)
         put_optimiser_tensors(self.module, self.optimiser, saved.optimiser, path)
         try:
-            standing = Standing(**saved.state["standing"])
-        except TypeError as error:
-            raise CheckpointError(f"{path}: is of another version of foci ({error}). Use that one.") from error
-        self.batches.load_state_dict(saved.state["data"])
+            train_state = TrainState(**saved.state["train_state"])
+            data = saved.state["data"]
+        except (KeyError, TypeError) as error:
+            raise CheckpointError(f"{path}: was written by another version of foci ({error}). Use that one.") from error
+        self.batches.load_state_dict(data)
         mine = f"{self.fabric.global_rank}/"
         numbers = {k.removeprefix(mine): v for k, v in saved.random.items() if k.startswith(mine)}
         if numbers:  # none: this process had no counterpart when the checkpoint was written, and keeps its fresh seed
             restore_random_state(numbers)
-        self.progress.say(f"going on from {path}, step {standing.step}")
-        return standing
+        self.progress.log(f"going on from {path}, step {train_state.step}")
+        return train_state
 
     def gradient(self, stream: Iterator[Any]) -> dict[str, float]:
         """Leave the gradient of the summed totals in the parameters; gives what this process summed."""
@@ -252,13 +214,13 @@ class _Trainer:
             batch = self.fabric.to_device(next(stream))
             with synchronised(self.model, now=index == options.accumulate - 1):
                 with self._autocast():
-                    loss = self.objective.loss(batch)
+                    loss = self.objective.loss(self.model, batch)
                 (loss.total * world).backward()  # the processes' gradients are averaged, but are to be summed
             for name, value in {"total": loss.total.detach(), "count": loss.count, **loss.figures}.items():
                 sums[name] = sums.get(name, 0.0) + float(value)
         return sums
 
-    def meet(
+    def reduce_over_processes(
         self, sums: dict[str, float], asked: bool, due: bool, seconds: float
     ) -> tuple[dict[str, float], bool, bool, float]:
         """The sums over all processes, each flag if any process has set it, and the first one's clock.
@@ -273,48 +235,54 @@ class _Trainer:
         *values, asked_by, due_by, clock = together.tolist()
         return dict(zip(sums, values)), asked_by > 0, due_by > 0, clock
 
-    def update(self, standing: Standing, sums: dict[str, float], learning_rate: float) -> float:
+    def update(self, train_state: TrainState, sums: dict[str, float], learning_rate: float) -> float:
         """Divide the gradient by the count, shorten it, and step. Gives its length before it was shortened."""
         total, count = sums["total"], sums["count"]
         if not math.isfinite(total):
-            raise self._diverged(standing, f"the loss is {total}")
+            raise self._diverged(train_state, f"the loss is {total}")
         if not count > 0:
-            raise TrainingError(f"step {standing.step + 1}: the count of the batch is {count:g}, expected above 0.")
+            raise TrainingError(f"step {train_state.step + 1}: the count of the batch is {count:g}, expected above 0.")
         gradients = [p.grad for p in self.module.parameters() if p.grad is not None]
         length = torch.nn.utils.get_total_norm(gradients)
         norm = float(length.full_tensor() if isinstance(length, DTensor) else length) / count
         if not math.isfinite(norm):
-            raise self._diverged(standing, f"the loss is {total / count:.4g}, but its gradient {norm}")
+            raise self._diverged(train_state, f"the loss is {total / count:.4g}, but its gradient {norm}")
         clip = self.options.clip
         torch._foreach_mul_(gradients, (1.0 if clip is None else min(1.0, clip / (norm + 1e-6))) / count)
         set_rate(self.optimiser, learning_rate)
         self.optimiser.step()
         return norm
 
-    def validate(self, standing: Standing) -> bool:
+    def validate(self, train_state: TrainState) -> bool:
         """Note the figures of the held-out set; gives whether they are the best so far."""
         options = self.options
-        standing.figures, standing.validated = self._figures(), standing.step
-        self.progress.say(f"step {standing.step}: validation: {figures_text(standing.figures)}")
+        train_state.figures, train_state.validated = self._figures(), train_state.step
+        self.progress.log(f"step {train_state.step}: validation: {figures_text(train_state.figures)}")
         if options.keep_best is None:
             return False
-        if options.keep_best not in standing.figures:
+        if options.keep_best not in train_state.figures:
             raise ConfigError(
-                f"fit: keep_best is {options.keep_best!r}, but the validation gives {', '.join(standing.figures)}."
+                f"fit: keep_best is {options.keep_best!r}, but the validation gives {', '.join(train_state.figures)}."
             )
-        value, best = standing.figures[options.keep_best], standing.best_value
+        value, best = train_state.figures[options.keep_best], train_state.best_value
         better = not math.isnan(value) and (
             best is None or (value > best if options.higher_is_better else value < best)
         )
         if better:
-            standing.best, standing.best_value, standing.worse = standing.step, value, 0
+            train_state.best, train_state.best_value, train_state.worse = train_state.step, value, 0
         else:
-            standing.worse += 1
+            train_state.worse += 1
         return better
 
-    def save(self, standing: Standing) -> None:
-        """Write a checkpoint."""
+    def save(self, train_state: TrainState) -> None:
+        """Write a checkpoint, unless a weight is not finite: then the last good one must stay the newest."""
         model, ties = weights(self.module)
+        broken = [name for name, value in model.items() if value.is_floating_point() and not value.isfinite().all()]
+        if broken:
+            raise TrainingError(
+                f"step {train_state.step}: {len(broken)} of {len(model)} weights are not finite, the first is "
+                f"{broken[0]!r}; {self._last_good()}. They were not saved. {_REMEDY}"
+            )
         optimiser = optimiser_tensors(self.module, self.optimiser)
         numbers: list[dict[str, Tensor]] = [random_state()]
         if self.fabric.world_size > 1:
@@ -323,44 +291,44 @@ class _Trainer:
         if self.run.main:
             random = {f"{rank}/{name}": value for rank, state in enumerate(numbers) for name, value in state.items()}
             state = {
-                "best": standing.best,
-                "step": standing.step,
-                "standing": asdict(standing),
+                "best": train_state.best,
+                "step": train_state.step,
+                "train_state": asdict(train_state),
                 "data": self.batches.state_dict(),
             }
-            self.store.save(standing.step, Saved(model, ties, optimiser, random, state))
+            self.store.save(train_state.step, Saved(model, ties, optimiser, random, state))
         self.fabric.barrier()
 
-    def finish(self, standing: Standing, reason: str) -> Summary:
+    def finish(self, train_state: TrainState, reason: str) -> Summary:
         """Average the weights if asked to, and say how it ended."""
-        last = self.store.path(standing.step)
+        last = self.store.path(train_state.step)
         averaged, figures = None, {}
         if reason == "interrupted":
-            self.progress.say(
-                f"interrupted at step {standing.step}; saved as {last}. To go on: {self.run.resume_hint}."
+            self.progress.log(
+                f"interrupted at step {train_state.step}; saved as {last}. To go on: {self.run.resume_hint}."
             )
         elif self.options.average_last > 1:
             if self.run.main:
                 newest = self.store.all()[-self.options.average_last :]
-                self.store.save_average(newest, {"best": None, "step": standing.step})
+                self.store.save_average(newest, {"best": None, "step": train_state.step})
             self.fabric.barrier()
             averaged = self.store.folder / "averaged"
             if self.options.valid_every is not None:
                 load_weights(self.module, averaged)
                 figures = self._figures()
                 load_weights(self.module, last)
-                self.progress.say(f"averaged weights: {figures_text(figures)}")
-        self.progress.say(f"finished ({reason}) at step {standing.step}; checkpoints in {self.store.folder}")
-        best = None if standing.best is None else self.store.path(standing.best)
+                self.progress.log(f"averaged weights: {figures_text(figures)}")
+        self.progress.log(f"finished ({reason}) at step {train_state.step}; checkpoints in {self.store.folder}")
+        best = None if train_state.best is None else self.store.path(train_state.best)
         return Summary(
             reason=reason,
-            step=standing.step,
-            seconds=standing.seconds,
-            count=standing.count,
-            figures=standing.figures,
+            step=train_state.step,
+            seconds=train_state.seconds,
+            count=train_state.count,
+            figures=train_state.figures,
             last=last,
             best=best,
-            best_value=standing.best_value,
+            best_value=train_state.best_value,
             averaged=averaged,
             averaged_figures=figures,
         )
@@ -384,67 +352,58 @@ class _Trainer:
             self.fabric.device.type, dtype=torch.bfloat16, enabled=self.options.precision == "bfloat16"
         )
 
-    def _diverged(self, standing: Standing, what: str) -> TrainingError:
-        checkpoints = self.store.all()
-        last = f"the last good checkpoint is {checkpoints[-1]}" if checkpoints else "there is no checkpoint yet"
+    def _diverged(self, train_state: TrainState, what: str) -> TrainingError:
         return TrainingError(
-            f"step {standing.step + 1}: {what}; {last}. The weights were not touched. Lower the learning rate, warm up "
-            "for longer, clip harder, or look for damaged data."
+            f"step {train_state.step + 1}: {what}; {self._last_good()}. The weights were not changed. {_REMEDY}"
         )
 
+    def _last_good(self) -> str:
+        checkpoints = self.store.all()
+        return f"the last good checkpoint is {checkpoints[-1]}" if checkpoints else "there is no checkpoint yet"
 
-def _reason(standing: Standing, options: TrainingOptions, *, interrupted: bool) -> str | None:
+
+def _reason(train_state: TrainState, options: TrainingOptions, *, interrupted: bool) -> str | None:
     if interrupted:
         return "interrupted"
     limits = {
-        "max_steps": (standing.step, options.max_steps),
-        "max_epochs": (standing.epoch, options.max_epochs),
-        "time_limit": (standing.seconds, options.time_limit),
-        "patience": (standing.worse, options.patience),
+        "max_steps": (train_state.step, options.max_steps),
+        "max_epochs": (train_state.epoch, options.max_epochs),
+        "time_limit": (train_state.seconds, options.time_limit),
+        "patience": (train_state.worse, options.patience),
     }
     return next((name for name, (now, limit) in limits.items() if limit is not None and now >= limit), None)
 
 
-def _ahead(standing: Standing, options: TrainingOptions) -> tuple[float, float | None]:
+def _ahead(train_state: TrainState, options: TrainingOptions) -> tuple[float, float | None]:
     """The share of the training that is done, and the seconds left; None where only the data knows."""
     shares = [
         done / limit
-        for done, limit in ((standing.step, options.max_steps), (standing.seconds, options.time_limit))
+        for done, limit in ((train_state.step, options.max_steps), (train_state.seconds, options.time_limit))
         if limit is not None
     ]
     if not shares:
         return 0.0, None
     share = min(max(shares), 1.0)
-    return share, standing.seconds * (1 - share) / max(share, 1e-9)
+    return share, train_state.seconds * (1 - share) / max(share, 1e-9)
 
 
-def _line(standing: Standing, learning_rate: float, norm: float) -> dict[str, Any]:
+def _line(train_state: TrainState, learning_rate: float, norm: float) -> dict[str, Any]:
     """A line of the metrics about the steps of the window."""
-    window = dict(standing.window)
+    window = dict(train_state.window)
     total, count, seconds = window.pop("total"), window.pop("count"), window.pop("seconds")
     window.pop("steps")
     return {
         "kind": "train",
-        "step": standing.step,
-        "epoch": standing.epoch,
+        "step": train_state.step,
+        "epoch": train_state.epoch,
         "loss": total / count,
         **{name: value / count for name, value in window.items()},
         "learning_rate": learning_rate,
         "gradient_norm": norm,
-        "count": standing.count,
+        "count": train_state.count,
         "count_per_second": count / max(seconds, 1e-9),
-        "seconds": standing.seconds,
+        "seconds": train_state.seconds,
     }
-
-
-@contextmanager
-def _swapped(objective: Objective, model: nn.Module) -> Iterator[None]:
-    """The objective calls the spread model inside, and has its own back afterwards."""
-    own, objective.model = objective.model, model
-    try:
-        yield
-    finally:
-        objective.model = own
 
 
 @contextmanager

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Literal, get_args
 
 from foci.errors import ConfigError, check_positive, unknown_name
@@ -114,9 +115,14 @@ class TrainingOptions:
             log_seconds=self.log_seconds,
             **{f"rates[{end!r}]": share for end, share in self.rates.items()},
         )
+        for name, value in asdict(self).items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ConfigError(f"{owner}: {name} is {value}, expected a finite number.")
         for name in ("weight_decay", "warmup", "final_rate", "average_last", "seed"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{owner}: {name} is {getattr(self, name)}, expected 0 or more.")
+        if self.seed >= 2**63:
+            raise ConfigError(f"{owner}: seed is {self.seed}, expected a number below 2**63.")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ConfigError(f"{owner}: betas are {self.betas}, expected two numbers from 0 to below 1.")
         if self.schedule in ("cosine", "linear") and self.max_steps is None:

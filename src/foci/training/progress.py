@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
+from foci.printable import printable
 from foci.training.options import TrainingOptions
 
 
@@ -17,7 +18,7 @@ class Progress(Protocol):
     def show(self, step: int, share: float, loss: float, speed: float, left: float | None) -> None:
         """One step is done; ``share`` of the whole, ``speed`` in counts a second, ``left`` in seconds."""
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """A line for the user."""
 
     def close(self) -> None:
@@ -30,18 +31,23 @@ class Silent:
     def show(self, step: int, share: float, loss: float, speed: float, left: float | None) -> None:
         """Nothing."""
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Nothing."""
 
     def close(self) -> None:
         """Nothing."""
 
 
-class Lines:
-    """Plain lines on standard error, one every few seconds."""
+def log_to_stderr(text: str) -> None:
+    """Print a message to standard error at once, so that it can be followed in a file."""
+    print(printable(text, lines=True), file=sys.stderr, flush=True)
 
-    def __init__(self, seconds: float, unit: str) -> None:
-        self._seconds, self._unit = seconds, unit
+
+class Lines:
+    """Plain lines, one every few seconds."""
+
+    def __init__(self, seconds: float, unit: str, log: Callable[[str], None] = log_to_stderr) -> None:
+        self._seconds, self._unit, self._log = seconds, unit, log
         self._last = time.monotonic()
 
     def show(self, step: int, share: float, loss: float, speed: float, left: float | None) -> None:
@@ -49,11 +55,11 @@ class Lines:
         if time.monotonic() - self._last >= self._seconds:
             self._last = time.monotonic()
             ahead = "" if left is None else f", {duration(left)} left"
-            self.say(f"step {step}: loss {loss:.4f}, {speed:,.0f} {self._unit}/s{ahead}")
+            self.log(f"step {step}: loss {loss:.4f}, {speed:,.0f} {self._unit}/s{ahead}")
 
-    def say(self, text: str) -> None:
-        """Print at once, so that a log can be followed."""
-        print(text, file=sys.stderr, flush=True)
+    def log(self, text: str) -> None:
+        """Hand it to the function that was given."""
+        self._log(text)
 
     def close(self) -> None:
         """Nothing is open."""
@@ -85,19 +91,23 @@ class Bar:
             left="–" if left is None else duration(left),
         )
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """A line above the bar."""
-        self._bar.console.print(text, markup=False, highlight=False)
+        self._bar.console.print(printable(text, lines=True), markup=False, highlight=False)
 
     def close(self) -> None:
         """Leave the bar as it stands."""
         self._bar.stop()
 
 
-def make_progress(options: TrainingOptions, unit: str, *, main: bool) -> Progress:
-    """A bar where standard error is a terminal and rich is installed, lines elsewhere."""
+def make_progress(
+    options: TrainingOptions, unit: str, *, main: bool, log: Callable[[str], None] | None = None
+) -> Progress:
+    """Return a bar where standard error is a terminal and rich is installed, lines elsewhere or for a given ``log``."""
     if not main:
         return Silent()
+    if log is not None:
+        return Lines(options.log_seconds, unit, log)
     if sys.stderr.isatty():
         try:
             return Bar(unit)

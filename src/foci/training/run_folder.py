@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import time
@@ -25,6 +26,8 @@ from typing import Any, TextIO
 import torch
 
 from foci.errors import CheckpointError, ConfigError
+from foci.files import write_json, write_text
+from foci.training.progress import log_to_stderr
 
 try:
     import fcntl
@@ -32,23 +35,85 @@ except ImportError:  # Windows: runs are not locked there
     fcntl = None  # type: ignore[assignment]
 
 _LOCK = ".lock"
-_BEGINNINGS = {_LOCK, ".environment.json.tmp", "environment.json", ".config.json.tmp"}  # of a run killed at birth
+_BEGINNINGS = {_LOCK, "environment.json"}  # of a run that was killed before it had a configuration
 _PACKAGES = ("foci", "torch", "numpy", "lightning-fabric", "safetensors", "tokenizers")
 _held: set[Path] = set()
+
+
+def check_folder(path: Path | str, *, resume: bool) -> None:
+    """Raise unless a training may use this folder; nothing is written.
+
+    A new run needs a folder that is missing or empty, a resumed run the folder of a run. Workers that torchrun has
+    restarted resume what their own launch has begun, and nothing else.
+
+    Raises:
+        ConfigError: the folder holds something, and ``resume`` is not set; or it cannot be a folder.
+        CheckpointError: ``resume`` is set, and the folder holds no run.
+    """
+    path = Path(path)
+    _check_path(path)
+    inside = _inside(path)
+    is_run = "config.json" in inside
+    if inside and not (resume or begun_by_this_launch(path)):
+        kind = "holds a run" if is_run else f"is not empty ({', '.join(sorted(inside)[:3])})"
+        remedy = "Resume it, or choose" if is_run else "Choose"
+        raise ConfigError(f"{path}: {kind}, and nothing is overwritten. {remedy} another folder.")
+    if inside and not is_run:
+        raise CheckpointError(
+            f"{path}: is no run (no config.json; it holds {', '.join(sorted(inside)[:3])}). "
+            "Name the folder of a run, or an empty one."
+        )
+
+
+def _check_path(path: Path) -> None:
+    existing = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+    if not existing.is_dir():
+        raise ConfigError(f"{path}: {existing} is a file, expected a folder. Choose another folder.")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise ConfigError(f"{path}: {existing} cannot be written to. Choose another folder.")
+
+
+def _inside(path: Path) -> set[str]:
+    if not path.exists():
+        return set()
+    return {entry.name for entry in path.iterdir() if not entry.name.endswith(".tmp")} - _BEGINNINGS
+
+
+def _launch_id() -> str | None:
+    """What all attempts of one torchrun have in common: its id, and which process the agent is since when."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return None
+    try:
+        stat = Path(f"/proc/{os.getppid()}/stat").read_text(encoding="utf-8")
+        since = stat.rpartition(")")[2].split()[19]
+    except (OSError, IndexError):  # not Linux
+        since = ""
+    return f"{os.environ['TORCHELASTIC_RUN_ID']}/{platform.node()}/{os.getppid()}/{since}"
+
+
+def begun_by_this_launch(path: Path) -> bool:
+    """Whether torchrun has restarted this worker, and an earlier attempt of the same launch has begun the run."""
+    if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) == 0 or not (path / "environment.json").exists():
+        return False
+    sittings = _read_json(path / "environment.json")
+    launches = [sitting.get("launch") for sitting in sittings if isinstance(sitting, dict)]
+    launch = _launch_id()
+    return launch is not None and launch in launches
 
 
 class RunFolder:
     """A run's folder, locked against a second trainer for as long as it is open.
 
-    The lock is the operating system's: it ends with the process, however that ends, so a dead trainer's is free.
+    The lock is the operating system's: it ends with the process, however that ends.
 
-    Arguments:
+    Args:
         path: the folder; it is made if need be.
         config: the resolved configuration, of what JSON can say.
-        resume: go on with the run that lies there. Without it a folder that holds anything is refused. Workers that
-            torchrun has restarted always go on.
+        resume: go on with the run in the folder. Without it a folder that holds anything is refused; see
+            `check_folder`.
         main: whether this process writes; under torchrun only the first one does.
         resume_hint: what a user does to go on with an interrupted run.
+        log: called with each message.
 
     Example:
         >>> import tempfile
@@ -67,7 +132,7 @@ class RunFolder:
         resume: bool = False,
         main: bool = True,
         resume_hint: str = "start the same run again with resume",
-        say: Callable[[str], None] | None = None,
+        log: Callable[[str], None] | None = None,
     ) -> None:
         self.path = Path(path)
         self.main = main
@@ -75,24 +140,14 @@ class RunFolder:
         self.metrics = self.path / "metrics.jsonl"
         self.checkpoints = self.path / "checkpoints"
         self._lock: TextIO | None = None
-        restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
         if not main:
             return
+        check_folder(self.path, resume=resume)
+        self.is_new = not _inside(self.path)
         self.path.mkdir(parents=True, exist_ok=True)
-        inside = {entry.name for entry in self.path.iterdir()} - _BEGINNINGS
-        is_run = "config.json" in inside
-        if inside and not (resume or restarted):
-            kind = "holds a run" if is_run else f"is not empty ({', '.join(sorted(inside)[:3])})"
-            remedy = "Resume it, or choose" if is_run else "Choose"
-            raise ConfigError(f"{self.path}: {kind}, and nothing is overwritten. {remedy} another folder.")
-        if inside and not is_run:
-            raise CheckpointError(
-                f"{self.path}: is no run (no config.json; it holds {', '.join(sorted(inside)[:3])}). "
-                "Name the folder of a run, or an empty one."
-            )
         self._acquire()
         try:
-            self._write(config, say or say_aside)
+            self._write(config, log or log_to_stderr)
         except BaseException:
             self.close()
             raise
@@ -112,10 +167,17 @@ class RunFolder:
             self._lock = None
             _held.discard(self.path.resolve())
 
-    def _write(self, config: Mapping[str, Any], say: Callable[[str], None]) -> None:
+    def remove_if_unused(self) -> None:
+        """Remove the folder of a run that this object has begun and that has not made a step."""
+        used = self.metrics.exists() and self.metrics.stat().st_size > 0
+        if self.main and self.is_new and not used and not any(self.checkpoints.glob("step-*")):
+            self.close()
+            shutil.rmtree(self.path)
+
+    def _write(self, config: Mapping[str, Any], log: Callable[[str], None]) -> None:
         plain = json.loads(json.dumps(config))
         if (self.path / "config.json").exists() and (before := read_config(self.path)) != plain:
-            say(f"{self.path}: the configuration has changed: {'; '.join(_changes(before, plain))}")
+            log(f"{self.path}: the configuration has changed: {'; '.join(_changes(before, plain))}")
         sittings = _read_json(self.path / "environment.json") if (self.path / "environment.json").exists() else []
         write_json(self.path / "environment.json", [*sittings, environment()])
         write_json(self.path / "config.json", plain)  # last: it is what makes the folder a run
@@ -155,9 +217,7 @@ class Metrics:
 
     def __init__(self, path: Path, step: int) -> None:
         kept = [line for line in read_metrics(path) if line["step"] <= step] if path.exists() else []
-        temporary = path.with_name(f".{path.name}.tmp")
-        temporary.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
-        temporary.replace(path)
+        write_text(path, "".join(json.dumps(line) + "\n" for line in kept))
         self._file = path.open("a", encoding="utf-8", buffering=1)
 
     def add(self, line: Mapping[str, Any]) -> None:
@@ -187,18 +247,10 @@ def read_config(path: Path) -> dict[str, Any]:
     """The configuration of a run."""
     if not (path / "config.json").exists():
         raise CheckpointError(f"{path}: is no run (no config.json). Name the folder that training wrote.")
-    config: dict[str, Any] = _read_json(path / "config.json")
+    config = _read_json(path / "config.json")
+    if not isinstance(config, dict):
+        raise CheckpointError(f"{path / 'config.json'}: holds a {type(config).__name__}, expected an object.")
     return config
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write JSON so that the file is always either the old or the new one."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        json.dump(content, file, indent=1, ensure_ascii=False)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 def environment() -> dict[str, Any]:
@@ -213,6 +265,7 @@ def environment() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
+        "launch": _launch_id(),
         "packages": {name: version for name in _PACKAGES if (version := _version(name)) is not None},
         "commit": _commit(),
     }
@@ -240,8 +293,8 @@ def _commit() -> str | None:
 def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise CheckpointError(f"{path}: is no JSON ({error}). Restore the file.") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path}: cannot be read as JSON ({error}). Restore the file.") from error
 
 
 def _changes(before: Any, after: Any, path: str = "") -> Iterator[str]:
@@ -250,8 +303,3 @@ def _changes(before: Any, after: Any, path: str = "") -> Iterator[str]:
             yield from _changes(before.get(key), after.get(key), f"{path}.{key}" if path else str(key))
     elif before != after:
         yield f"{path} was {json.dumps(before)}, is {json.dumps(after)}"
-
-
-def say_aside(text: str) -> None:
-    """Say it on standard error."""
-    print(text, file=sys.stderr, flush=True)

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foci.errors import ConfigError, MissingPackageError
+from foci.files import whole
 from foci.viz import labels as texts
-from foci.viz.files import whole
 from foci.viz.trace import TracedAttention
 
 if TYPE_CHECKING:

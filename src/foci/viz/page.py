@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foci.viz.files import whole
+from foci.files import whole
 from foci.viz.trace import Cells, TopWeights, Trace, TracedAttention
 
 _SCRIPTS = ("languages", "common", "numbers", "side", "words", "scrolled", "heat", "links", "heads", "page")

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from foci.errors import ConfigError, unknown_name
 from foci.viz.document_attention import over_words, shares_of_sentences
-from foci.viz.files import Stream
 from foci.viz.labels import cut, shown, widest, width
+from foci.viz.stream import Stream
 from foci.viz.trace import Cells, Trace
 
 STYLES = ("heat", "ranked", "document")

@@ -26,8 +26,8 @@ from torch import Tensor
 from foci.errors import ConfigError, DataError, ShapeError, unknown_name
 from foci.results import Weights
 from foci.viz.cells import KINDS, Cells
-from foci.viz.files import Stream
 from foci.viz.kept_weights import BUDGET, TopWeights, TracedAttention, compact, entry
+from foci.viz.stream import Stream
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

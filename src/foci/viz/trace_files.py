@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foci.errors import DataError, FociError, MissingPackageError
-from foci.viz.files import whole
+from foci.files import whole
 from foci.viz.trace import Cells, TopWeights, Trace, TracedAttention
 
 FORMAT = "foci.trace"

@@ -9,6 +9,6 @@ products, `ntm` a step of a Neural Turing Machine's memory. `status` tells which
 from foci.functional.kernels import crf, ntm, window
 from foci.functional.kernels.additive import additive, prepare_key
 from foci.functional.kernels.build import KernelStatus, status
-from foci.functional.kernels.decompositions import decompositions
+from foci.functional.kernels.decomposition_table import decompositions
 
 __all__ = ["KernelStatus", "additive", "crf", "decompositions", "ntm", "prepare_key", "status", "window"]

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foci import masks
-from foci.functional.kernels.decompositions import decompose
+from foci.functional.kernels.decomposition_table import decompose
 from foci.functional.kernels.gradients import plain_gradients
 
 _BLOCK = 64

@@ -27,7 +27,7 @@ from foci.errors import ShapeError
 from foci.functional import chains
 from foci.functional.chains import Chain
 from foci.functional.kernels.build import Kernel
-from foci.functional.kernels.decompositions import decompose
+from foci.functional.kernels.decomposition_table import decompose
 from foci.functional.kernels.gradients import differentiate, plain_gradients
 from foci.functional.kernels.watched import is_traced, is_watched
 

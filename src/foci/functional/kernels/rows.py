@@ -15,7 +15,8 @@ from torch import Tensor
 
 from foci.functional.kernels.build import Kernel
 from foci.functional.kernels.watched import is_traced, is_watched
-from foci.results import DotSoftmax, Rows, exportable
+from foci.tracing import exportable
+from foci.weight_sources import DotSoftmax, Rows
 
 _THREAD_CELLS = 1 << 16
 """Cells that make one more thread worth waking."""

@@ -15,7 +15,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from foci.errors import ShapeError
-from foci.results import ByWeights, Rows, Source, Weights, exportable
+from foci.results import Weights
+from foci.tracing import exportable
+from foci.weight_sources import ByWeights, Rows, Source
 
 
 def as_queries(owner: str, rows: Float[Tensor, "N D"], sources: int) -> Float[Tensor, "B K D"]:

@@ -25,7 +25,9 @@ from foci.functional.attend import Window, attend, attend_dots, causal_window, c
 from foci.functional.positions import alibi_bias, alibi_slopes, rotary
 from foci.functional.scores import default_scale
 from foci.masks import clear_source
-from foci.results import Attended, exportable, scores_shape
+from foci.results import Attended
+from foci.tracing import exportable
+from foci.weight_sources import scores_shape
 
 
 @exportable

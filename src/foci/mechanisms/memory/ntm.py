@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from foci.errors import ConfigError, check_positive, check_shape, unknown_name
 from foci.functional import addressing
 from foci.functional.kernels import ntm
-from foci.results import exportable
+from foci.tracing import exportable
 
 InitialMemory = Literal["constant", "learned", "zero"]
 

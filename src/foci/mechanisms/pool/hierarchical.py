@@ -23,7 +23,9 @@ from torch import Tensor, nn
 
 from foci.errors import ConfigError, ShapeError, check_boolean, check_shape, check_valid
 from foci.mechanisms.pool.pool import AttentionPool
-from foci.results import Attended, Dense, Weights, exportable
+from foci.results import Attended, Weights
+from foci.tracing import exportable
+from foci.weight_sources import Dense
 
 
 @exportable

@@ -23,7 +23,9 @@ from torch import Tensor, nn
 from foci.errors import check_positive, check_shape
 from foci.mechanisms.visual.spatial import SpatialAttention
 from foci.mechanisms.visual.squeeze_excitation import bottleneck
-from foci.results import Attended, ByWeights, Weights, exportable
+from foci.results import Attended, Weights
+from foci.tracing import exportable
+from foci.weight_sources import ByWeights
 
 
 class ChannelAttention(nn.Module):
@@ -93,6 +95,7 @@ class CBAM(nn.Module):
 class ProductOfMaps(ByWeights):
     """The source of weights ``(B, C, H, W)``: a channel map times a spatial map, multiplied when asked for."""
 
+    parts = ("channel", "spatial")
     channel: Tensor
     spatial: Tensor
 

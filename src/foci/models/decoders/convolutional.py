@@ -38,7 +38,8 @@ from foci.layers.positions import LearnedPositions
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss, logits_or_loss
 from foci.mechanisms.attention import Memory
 from foci.mechanisms.heads import MultiStepAttention
-from foci.results import Attended, Weights, exportable
+from foci.results import Attended, Weights
+from foci.tracing import exportable
 
 
 @exportable

@@ -42,10 +42,15 @@ from foci.layers.recurrent import Bridge, Maxout, Recurrence, State
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss, logits_or_loss
 from foci.mechanisms.attention import Attention, Memory
 from foci.mechanisms.focus import LocalM, MedianWindow, SlidingWindow
+from foci.mechanisms.heads import MultiHeadAttention
+from foci.mechanisms.heads.multi_head import ProjectedMemory
 from foci.mechanisms.scores import LocationAware
-from foci.results import Weights, exportable
+from foci.results import Weights
+from foci.tracing import exportable
 
 KINDS = ("sutskever", "cho", "bahdanau", "luong")
+HEAD_SCORES = ("scaled_dot", "dot", "cosine")
+"""The scores of multi-head attention."""
 
 
 @exportable
@@ -57,7 +62,7 @@ class RecurrentMemory(NamedTuple):
         summary: Cho's c, ``(B, E)``; None for the other kinds.
     """
 
-    cells: Memory | None
+    cells: Memory | ProjectedMemory | None
     summary: Tensor | None
 
 
@@ -98,6 +103,8 @@ class RecurrentDecoder(nn.Module):
         score, normalise, focus, sharpening, radius, reach, max_source_length: as in `foci.Attention`;
             ``attention_dim`` is its hidden_dim, ``max_source_length`` its max_length. Kinds without attention ignore
             them. A focus that slides with the queries ("causal", "sliding_window") has no meaning here.
+        num_heads: read with multi-head attention, whose heads together have the size of the state; its ``score`` is
+            "scaled_dot", "dot" or "cosine", its focus "global".
         coverage: show the attention what it has read (See 2017); `foci.layers.coverage.coverage_loss` computes the
             loss of ``attentions["decoder.cross"]``.
         dropout: on embeddings, between layers, and before the output layer.
@@ -139,6 +146,7 @@ class RecurrentDecoder(nn.Module):
         radius: int | None = None,
         reach: tuple[int, int] | None = None,
         max_source_length: int | None = None,
+        num_heads: int | None = None,
         coverage: bool = False,
         dropout: float = 0.0,
         tie_output: bool = False,
@@ -157,6 +165,7 @@ class RecurrentDecoder(nn.Module):
         if readout_dim is None:
             readout_dim = embedding_dim if tie_output else hidden_dim
         cells_dim = source_dim or 0
+        context_dim = cells_dim if num_heads is None else hidden_dim
         self.kind = kind
         self.source_dim = source_dim
         self.feeds = kind == "luong" and input_feeding
@@ -168,7 +177,7 @@ class RecurrentDecoder(nn.Module):
             else Bridge(source_dim, hidden_dim, cell=cell, num_layers=num_layers)
         )
         self.summary = nn.Linear(cells_dim, cells_dim) if kind == "cho" else None
-        extra = {"sutskever": 0, "cho": cells_dim, "bahdanau": cells_dim, "luong": readout_dim * self.feeds}
+        extra = {"sutskever": 0, "cho": cells_dim, "bahdanau": context_dim, "luong": readout_dim * self.feeds}
         self.recurrence = Recurrence(
             embedding_dim + extra[kind], hidden_dim, cell=cell, num_layers=num_layers, dropout=dropout
         )
@@ -177,12 +186,22 @@ class RecurrentDecoder(nn.Module):
             same = readout_dim == hidden_dim
             self.readout = nn.Identity() if same else nn.Linear(hidden_dim, readout_dim, bias=False)
         elif kind == "luong":
-            self.readout = nn.Sequential(nn.Linear(cells_dim + hidden_dim, readout_dim, bias=False), nn.Tanh())
+            self.readout = nn.Sequential(nn.Linear(context_dim + hidden_dim, readout_dim, bias=False), nn.Tanh())
         else:
-            self.readout = Maxout(hidden_dim + embedding_dim + cells_dim, readout_dim)
-        self.attention: Attention | None = None
+            self.readout = Maxout(hidden_dim + embedding_dim + extra[kind], readout_dim)
+        self.attention: Attention | MultiHeadAttention | None = None
         self.coverage: Coverage | None = None
-        if kind in ("bahdanau", "luong"):
+        if kind in ("bahdanau", "luong") and num_heads is not None:
+            if score not in HEAD_SCORES or focus != "global" or coverage:
+                raise ConfigError(
+                    f"RecurrentDecoder: num_heads is {num_heads}, score is {score!r}, focus is {focus!r} and coverage "
+                    f"is {coverage}, expected a score of {', '.join(HEAD_SCORES)}, focus 'global' and no coverage "
+                    "with several heads."
+                )
+            self.attention = MultiHeadAttention(
+                hidden_dim, num_heads, key_dim=source_dim, score=score, normalise=normalise
+            )
+        elif kind in ("bahdanau", "luong"):
             self.attention = Attention(
                 hidden_dim,
                 source_dim,
@@ -225,7 +244,8 @@ class RecurrentDecoder(nn.Module):
         if target.shape[1] == 0:
             readout = embedded.new_zeros(*target.shape, self.output.in_features)
             if self.attention is not None and encoded is not None:
-                weights = Weights.of(embedded.new_zeros(*target.shape, encoded.values.shape[1]))
+                heads = (self.attention.num_heads,) if isinstance(self.attention, MultiHeadAttention) else ()
+                weights = Weights.of(embedded.new_zeros(len(target), *heads, 0, encoded.values.shape[1]))
         elif self.attention is None or (self.kind == "luong" and not self.feeds and self.coverage is None):
             readout, weights = self._all_steps(embedded, memory, state)
         else:
@@ -249,7 +269,7 @@ class RecurrentDecoder(nn.Module):
         if self.summary is not None:
             summaries = torch.tanh(self.summary(final[0]))
             final, summary = (summaries, *final[1:]), summaries[:, -1]
-        cells = None
+        cells: Memory | ProjectedMemory | None = None
         if self.attention is not None:
             key = values if encoded.keys is None else encoded.keys
             cells = self.attention.prepare(key, values, source_mask(encoded.valid))
@@ -308,7 +328,7 @@ class RecurrentDecoder(nn.Module):
         hidden, _ = self.recurrence(embedded, state.recurrent)
         if self.attention is None or memory.cells is None:
             return self.readout(hidden), None
-        context, weights, _ = self.attention.read(hidden, memory.cells)
+        context, weights, _ = self.attention.read(hidden, memory.cells)  # type: ignore[arg-type]
         return self.readout(torch.cat([context, hidden], dim=-1)), weights
 
     def _advance(
@@ -339,18 +359,19 @@ class RecurrentDecoder(nn.Module):
         return state._replace(recurrent=recurrent), hidden.squeeze(1)
 
     def _read(
-        self, query: Float[Tensor, "N D"], cells: Memory | None, state: RecurrentState
+        self, query: Float[Tensor, "N D"], cells: Memory | ProjectedMemory | None, state: RecurrentState
     ) -> tuple[Float[Tensor, "N E"], Weights, RecurrentState]:
         if self.attention is None or cells is None:
             raise ConfigError("RecurrentDecoder: the memory has no cells to read. Pass what start() returned.")
         each = hypotheses_each("RecurrentDecoder", query.shape[0], cells.value.shape[0])
-        if self._remembers and each > 1:  # the hypotheses have read different cells: each needs a row of its own
-            repeated = (None if part is None else part.repeat_interleave(each, dim=0) for part in cells)
-            cells = Memory(*repeated)  # type: ignore[arg-type]
-        if self.coverage is not None and state.covered is not None:
-            cells = self.coverage(cells, state.covered)
+        if isinstance(cells, Memory):
+            if self._remembers and each > 1:  # the hypotheses have read different cells: each needs a row of its own
+                repeated = (None if part is None else part.repeat_interleave(each, dim=0) for part in cells)
+                cells = Memory(*repeated)  # type: ignore[arg-type]
+            if self.coverage is not None and state.covered is not None:
+                cells = self.coverage(cells, state.covered)
         queries = as_queries("RecurrentDecoder", query, cells.value.shape[0])
-        context, weights, reading = self.attention.read(queries, cells, state.reading)
+        context, weights, reading = self.attention.read(queries, cells, state.reading)  # type: ignore[arg-type]
         weights = as_rows(weights)
         covered = state.covered
         if covered is not None:
@@ -361,7 +382,7 @@ class RecurrentDecoder(nn.Module):
     def _remembers(self) -> bool:
         """Whether a read depends on the reads of the same hypothesis before it."""
         attention = self.attention
-        return attention is not None and (
+        return isinstance(attention, Attention) and (
             self.coverage is not None
             or isinstance(attention.score, LocationAware)
             or isinstance(attention.focus, LocalM | MedianWindow)

@@ -1,0 +1,60 @@
+"""What a recipe is: a configuration file for `foci train`, and which figure its result stands beside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from foci.tasks.run import Predictor
+from foci.tasks.task import Evaluation
+from foci.training import Summary
+
+CONFIGS = Path(__file__).parent / "configs"
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One training of a recipe."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What differs from the configuration file, by dotted paths."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the evaluation."""
+
+
+def nothing_more(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
+    """Measure nothing more."""
+    return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """One configuration file, trained once or in variants, and how its rows are shown."""
+
+    task: str
+    title: str
+    note: str
+    """What was trained, and the published figure that it stands beside."""
+    minutes: float
+    """Of each training, unless the user says otherwise."""
+    table: Callable[[list[Row]], str]
+    """Markdown of all rows."""
+    variants: Mapping[str, Variant]
+    """By the names of their rows."""
+    test: tuple[str, ...] = ()
+    """Files to evaluate on; without any, what training held out."""
+    seeds: int = 1
+    """How many seeds each variant is trained with."""
+    prepare: Callable[[Path], None] | None = None
+    """Makes files in the folder of the runs before any training."""
+    measure: Callable[[Predictor, Evaluation, list[Row] | None], Row] = nothing_more
+    """Further figures of a run, given its evaluation and the records it was evaluated on."""
+    attempts: int = 1
+    """How many seeds are tried, until one has begun to learn by a third of its time."""
+    begun: Callable[[str, Summary], bool] = lambda name, summary: True
+    """Whether a training has begun to learn."""
+    draw: Callable[[list[Row]], None] | None = None
+    """Makes the pictures from all rows."""

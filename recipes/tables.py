@@ -1,0 +1,186 @@
+"""The tables of docs/results.md, and the figures that only they need."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from pathlib import Path
+from statistics import fmean, stdev
+
+import numpy as np
+
+import foci
+from foci.data.algorithms import PROBLEMS
+from foci.data.tokenise import Tokeniser
+from foci.metrics.attention import entropy
+from foci.models.hierarchical import POOLINGS
+from foci.tasks.run import Predictor
+from foci.tasks.task import Evaluation, Prediction
+from foci.viz.curves import plot_curves
+from recipes import report
+from recipes.recipe import Row
+
+POOLING_NAMES = {
+    "hierarchical": "hierarchical attention (HAN)",
+    "attention": "attention, one level",
+    "mean": "mean of all words",
+    "last": "last states",
+}
+MODEL_NAMES = {"ntm": "Neural Turing Machine", "lstm": "LSTM"}
+SHOWN = 60
+"""Length of the copied sequence whose tape is drawn."""
+
+
+def markdown(head: list[str], lines: list[list[str]]) -> str:
+    """Return a table."""
+    rule = "|" + "---|" * len(head)
+    return "\n".join([f"| {' | '.join(head)} |", rule, *(f"| {' | '.join(line)} |" for line in lines)])
+
+
+# ---- translation
+
+
+def measure_translator(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
+    """Return lower-cased BLEU, the speed of greedy decoding and of traces, and the entropy of the alignment."""
+    records = records or []
+    options = {"beam": 5, "length_penalty": 1.0, "lowercase": True}
+    lower = run.evaluate(records, options=options)
+    sources = [record["source"] for record in records]
+    started = time.perf_counter()
+    produced = run.predict(sources[:200], options={"beam": 1}, trace=True)
+    traced = time.perf_counter() - started
+    started = time.perf_counter()
+    greedy = run.predict(sources, options={"beam": 1})
+    seconds = time.perf_counter() - started
+    tokeniser: Tokeniser = run.assets.target  # type: ignore[attr-defined]
+    tokens = sum(len(row) for row in tokeniser.encode_many(one.output for one in greedy))
+    return {
+        "tokens_per_second_decoded": tokens / seconds,
+        "seconds_for_200_traces": traced,
+        "alignment_entropy": alignment_entropy(produced),
+        "bleu_lower": lower.figures["bleu"],
+        "bleu_lower_signature": lower.notes["bleu_signature"],
+    }
+
+
+def alignment_entropy(predictions: list[Prediction]) -> float | None:
+    """Return the mean entropy, in nats, of what a produced token reads of the source; None without attention."""
+    rows = [one.trace.alignment() for one in predictions if one.trace is not None and one.trace.attentions]
+    return float(np.concatenate([entropy(row) for row in rows]).mean()) if rows else None
+
+
+def translation_table(rows: list[Row]) -> str:
+    """Return the rows of translators, with sacrebleu's signatures below."""
+    head = ["model", "BLEU", "BLEU, lower-cased", "chrF", "perplexity", "entropy", "minutes", "epochs", "s / epoch",
+            "tokens/s trained", "tokens/s decoded", "seed"]  # fmt: skip
+    lines = []
+    for row in rows:
+        nats = "" if row["alignment_entropy"] is None else f"{row['alignment_entropy']:.2f}"
+        each = f"{60 * row['minutes'] / row['epochs']:.0f}" if row["epochs"] else ""
+        figures = [f"{row[name]:.2f}" for name in ("bleu", "bleu_lower", "chrf", "perplexity")]
+        speeds = [f"{speed:,.0f}" for speed in (_trained_per_second(row), row["tokens_per_second_decoded"])]
+        cells = [row["name"], *figures, nats, f"{row['minutes']:.1f}", str(row["epochs"]), each, *speeds]
+        lines.append([*cells, str(row["seed"])])
+    kinds = ("bleu_signature", "bleu_lower_signature", "chrf_signature")
+    signatures = sorted({row[kind] for row in rows for kind in kinds})
+    return markdown(head, lines) + "\n\nsacrebleu: " + "; ".join(f"`{signature}`" for signature in signatures)
+
+
+def _trained_per_second(row: Row) -> float:
+    if "tokens_per_second_trained" in row:  # rows of earlier recipes
+        return float(row["tokens_per_second_trained"])
+    return float(row["count_trained"] / max(60 * row["minutes"], 1e-9))
+
+
+# ---- documents
+
+
+def measure_classifier(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
+    """Return how the run pools."""
+    return {"pooling": run.config.model.resolved.get("pooling", "hierarchical")}
+
+
+def labels_table(rows: list[Row]) -> str:
+    """Return the mean over the seeds, and their standard deviation."""
+    by_pooling: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_pooling[row["pooling"]].append(row)
+    head = ["model", "accuracy", "macro F1", "documents evaluated", "minutes each", "seeds"]
+    lines = []
+    for pooling in [name for name in POOLINGS if name in by_pooling]:
+        some = by_pooling[pooling]
+        figures = [_with_deviation([100 * row[name] for row in some]) for name in ("accuracy", "macro_f1")]
+        told = [f"{some[0]['documents']:.0f}", f"{fmean(row['minutes'] for row in some):.1f}", str(len(some))]
+        lines.append([POOLING_NAMES[pooling], *figures, *told])
+    return markdown(head, lines)
+
+
+def evidence_table(rows: list[Row]) -> str:
+    """Return how much of the attention lies on what decides."""
+    head = ["model", "accuracy", "attention on the sentence", "on the word", "minutes", "seed"]
+    lines = []
+    for row in rows:
+        shares = [row.get(f"attention_on_{what}", row.get(f"on_{what}", 0.0)) for what in ("sentence", "word")]
+        figures = [f"{100 * share:.1f} %" for share in (row["accuracy"], *shares)]
+        lines.append([POOLING_NAMES[row["pooling"]], *figures, f"{row['minutes']:.1f}", str(row["seed"])])
+    return markdown(head, lines)
+
+
+def _with_deviation(values: list[float]) -> str:
+    return f"{fmean(values):.2f} %" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
+
+
+# ---- memory
+
+
+def measure_memory(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
+    """Return the figures of each length."""
+    table = evaluation.tables["lengths"]
+    config = run.config
+    return {
+        "problem": config.data.problem,
+        "model": config.model.kind,
+        "preset": config.model.preset,
+        "batch_size": config.data.batch_size,
+        "trained_to": config.data.make().max_length,
+        "lengths": [dict(zip(table.columns, row)) for row in table.rows],
+    }
+
+
+def memory_table(rows: list[Row]) -> str:
+    """Return a line for each problem, model and length."""
+    head = ["problem", "model", "length", "wrong bits", "of", "bits (cost)", "best possible", "perfect", "minutes",
+            "sequences trained on", "seed", "seeds tried"]  # fmt: skip
+    lines = []
+    for row in sorted(rows, key=lambda row: ([*PROBLEMS].index(row["problem"]), row["model"] != "ntm", row["seed"])):
+        for number, at in enumerate(row["lengths"]):
+            length = str(at["length"]) + ("" if at["length"] <= row["trained_to"] else " (beyond training)")
+            best = "0" if at["optimal_bits"] is None else f"{at['optimal_bits']:.1f}"
+            figures = [f"{at['wrong_bits']:.2f}", f"{at['of_bits']:.0f}", f"{at['bits']:.2f}", best]
+            seed = row["seed"] + row["seeds_tried"] - 1
+            told = [
+                f"{row['minutes']:.1f}",
+                f"{row.get('batch_size', 16) * row['steps']:,}",
+                str(seed),
+                str(row["seeds_tried"]),
+            ]
+            name = [row["problem"], MODEL_NAMES[row["model"]]] if number == 0 else ["", ""]
+            lines.append([*name, length, *figures, f"{at['perfect']:.0%}", *(told if number == 0 else [""] * 4)])
+    return markdown(head, lines)
+
+
+def draw_memory(rows: list[Row]) -> None:
+    """Draw error against length of all models that copy, and the tape of the first machine among them."""
+    images = report.ROOT / "docs" / "images"
+    copying = [row for row in rows if row["problem"] == "copy"]
+    curves = {
+        f"{row['model'].upper()}, seed {row['seed']}": [(at["length"], at["wrong_bits"]) for at in row["lengths"]]
+        for row in copying
+    }
+    plot_curves(curves, images / "memory-lengths.png", across="length", up="wrong bits per sequence", title="copy")
+    # Runs of other machines have left only their rows.
+    runs = [row["run"] for row in copying if row["model"] == "ntm" and Path(row["run"]).exists()]
+    if runs:
+        (prediction,) = foci.load(runs[0]).predict([SHOWN], trace=True)
+        if prediction.trace is not None:
+            prediction.trace.plot(images / "memory-tape.png")

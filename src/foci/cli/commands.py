@@ -1,0 +1,115 @@
+"""Commands whose flags come from dataclasses: the one description of a setting is its flag's help."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+
+if TYPE_CHECKING:
+    from foci.tasks.task import Task
+
+Given = dict[str, Any]
+"""What was typed: the values by the names of their parameters, those that were not typed left out."""
+
+
+class Flag:
+    """A parameter of a command.
+
+    Args:
+        name: as it is typed, without dashes.
+        help: one or two sentences.
+        kind: bool for a switch, list for one that may be given several times, Path or str otherwise.
+    """
+
+    def __init__(self, name: str, help: str, kind: type[Any] = str) -> None:
+        self.name, self.help, self.kind = name, help, kind
+
+    def parameter(self) -> inspect.Parameter:
+        """Return it as a keyword-only parameter."""
+        hints: dict[type[Any], Any] = {bool: bool, list: list[str] | None, Path: Path | None}
+        note = Parameter(name=f"--{self.name}", help=self.help, negative=(), show_default=False)
+        return inspect.Parameter(
+            self.name.replace("-", "_"),
+            inspect.Parameter.KEYWORD_ONLY,
+            default=False if self.kind is bool else None,
+            annotation=Annotated[hints.get(self.kind, str | None), note],
+        )
+
+
+def make_command(
+    function: Callable[..., None], doc: str, positional: Sequence[inspect.Parameter], flags: Sequence[Flag]
+) -> Callable[..., None]:
+    """Return a command that calls ``function(*positional, given)`` with what was typed of the flags."""
+
+    signature = inspect.Signature([*positional, *(flag.parameter() for flag in flags)])
+
+    def command(*arguments: Any, **values: Any) -> None:
+        bound = signature.bind(*arguments, **values)
+        bound.apply_defaults()
+        function(*bound.args, {name: value for name, value in bound.kwargs.items() if value not in (None, False)})
+
+    command.__doc__ = doc
+    command.__signature__ = signature  # type: ignore[attr-defined]
+    return command
+
+
+def argument(name: str, help: str, kind: Any = str, *, many: bool = False, required: bool = True) -> inspect.Parameter:
+    """Return a positional parameter."""
+    default = inspect.Parameter.empty if many or required else None
+    place = inspect.Parameter.VAR_POSITIONAL if many else inspect.Parameter.POSITIONAL_ONLY
+    hint = kind if many or required else kind | None
+    return inspect.Parameter(name, place, default=default, annotation=Annotated[hint, Parameter(help=help)])
+
+
+def run(name: str, command: Callable[..., None], tokens: Sequence[str], epilogue: str = "") -> None:
+    """Parse the tokens, and call the command."""
+    app = App(name=f"foci {name}", version_flags=[], help_epilogue=epilogue, result_action="return_value")
+    app.default(command)
+    app(list(tokens), exit_on_error=False)
+
+
+def option_flags(options: type[Any]) -> list[Flag]:
+    """Return a flag for each option of a call."""
+    from foci.tasks import config as configs
+
+    flags = []
+    for one in configs.settings(options()):
+        default = "" if one.value in (None, False, ()) else f" Default: {one.value}."
+        name = one.path.replace("_", "-")
+        flags.append(Flag(name, one.doc + default, bool if configs.is_flag(one.hint) else str))
+    return flags
+
+
+def options_from(options: type[Any], given: Mapping[str, Any]) -> Any:
+    """Return the options of a call from what was typed."""
+    from foci.tasks import config as configs
+
+    names = {one.path for one in configs.settings(options())}
+    typed = {name: value for name, value in given.items() if name in names}
+    tables = {name: configs.Text(value) if isinstance(value, str) else value for name, value in typed.items()}
+    return configs.build(options, tables, "the command line")
+
+
+def task_of_run(tokens: Sequence[str]) -> type[Task] | None:
+    """Return the task of the run that one of the tokens names, if one does."""
+    for token in tokens:
+        if not token.startswith("-") and (Path(token) / "config.json").is_file():
+            from foci.tasks.task import find
+            from foci.training.run_folder import read_config
+
+            name = read_config(Path(token)).get("task")
+            return find(name) if isinstance(name, str) else None
+    return None
+
+
+def require_run(tokens: Sequence[str]) -> None:
+    """Raise if a run is named, but there is none."""
+    from foci.training.run_folder import read_config
+
+    named = [token for token in tokens if not token.startswith("-")]
+    if named:
+        read_config(Path(named[0]))

@@ -1,0 +1,13 @@
+"""`foci tasks`: the applications, without importing torch."""
+
+from __future__ import annotations
+
+from foci.tasks import TASKS
+
+
+def show_tasks() -> None:
+    """List the tasks: what `foci train` can train."""
+    width = max(map(len, TASKS))
+    for name, row in TASKS.items():
+        print(f"{name:{width}}  {row.summary}")
+    print("\nfoci demo TASK trains one on built-in data; foci train TASK --help tells how to use your own.")

@@ -1,0 +1,1 @@
+"""Figures, one file per family: attention weights, labels, text overlap."""

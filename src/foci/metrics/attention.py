@@ -1,0 +1,325 @@
+"""Numbers on weights: how sharp, how complete, how monotone they are, and whether they say what mattered.
+
+Weights are arrays or tensors ``(…, L, S)``: L readers (targets), S cells read (sources). Results are float64.
+
+    entropy         H_i = −Σ_j w_ij ln w_ij                   coverage      c_j = Σ_i w_ij
+    expected place  p_i = Σ_j j w_ij / Σ_j w_ij               monotonicity  share of i with p_i+1 ≥ p_i
+    distance        d_i = Σ_j w_ij |j − i (S−1)/(L−1)| / Σ_j w_ij
+    agreement       1 − JS(w_g, w_h) / ln 2                   rollout       R_l = A_l R_l−1,  A = r I + (1−r) mean_h W
+    AER             1 − (|A ∩ S| + |A ∩ P|) / (|A| + |S|)
+
+Paper: A Systematic Comparison of Various Statistical Alignment Models (Och, Ney, 2003) for the error rate; Quantifying
+Attention Flow in Transformers (Abnar, Zuidema, 2020) for the rollout; Is Attention Interpretable? (Serrano, Smith,
+2019) for removing what was attended to most
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from foci.errors import ConfigError, DataError, ShapeError
+
+Array = ArrayLike | Tensor
+
+_LINK = re.compile(r"(\d+)([-p?])(\d+)")
+
+
+def entropy(weights: Array) -> Float[ndarray, "... L"]:
+    """``−Σ_j w_ij ln w_ij`` in nats: 0 for a row that reads one cell, ln S for one that reads all alike.
+
+    Example:
+        >>> entropy([[1.0, 0.0], [0.5, 0.5]]).round(3).tolist()
+        [0.0, 0.693]
+    """
+    return row_entropy(_as_weights("entropy", weights))
+
+
+def coverage(weights: Array) -> Float[ndarray, "... S"]:
+    """``c_j = Σ_i w_ij``: how much each cell was read in all: near 0, overlooked; far above 1, again and again.
+
+    Example:
+        >>> coverage([[0.75, 0.25, 0.0], [0.5, 0.5, 0.0]]).tolist()
+        [1.25, 0.75, 0.0]
+    """
+    covered: ndarray = _as_weights("coverage", weights).sum(axis=-2)
+    return covered
+
+
+def monotonicity(weights: Array) -> Float[ndarray, "..."]:
+    """The share of steps at which the expected place ``p_i = Σ_j j w_ij / Σ_j w_ij`` does not go back.
+
+    1 for an alignment that only moves on; rows without weight are skipped; with fewer than two others it is 1.
+
+    Example:
+        >>> float(monotonicity([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0]]))
+        0.5
+    """
+    array = _as_weights("monotonicity", weights)
+    shares = np.ones(array.shape[:-2])
+    for place in np.ndindex(shares.shape):
+        shares[place] = _monotone_share(array[place])
+    return shares
+
+
+def distance(weights: Array) -> Float[ndarray, "... L"]:
+    """How far each row looks from its own place, in cells: ``Σ_j w_ij |j − own_i| / Σ_j w_ij``.
+
+    The own place of row i is ``i (S − 1) / (L − 1)``, on the diagonal; with as many rows as cells it is cell i. A row
+    without weight has distance 0.
+
+    Example:
+        >>> distance([[1.0, 0.0, 0.0], [0.5, 0.0, 0.5], [1.0, 0.0, 0.0]]).tolist()
+        [0.0, 1.0, 2.0]
+    """
+    array = _as_weights("distance", weights)
+    rows, columns = array.shape[-2:]
+    own = np.arange(rows) * ((columns - 1) / (rows - 1) if rows > 1 else 0.0)
+    apart = np.abs(np.arange(columns) - own[:, None])
+    total = array.sum(axis=-1)
+    far: ndarray = np.divide((array * apart).sum(axis=-1), total, out=np.zeros_like(total), where=total > 0)
+    return far
+
+
+def head_agreement(weights: Array) -> Float[ndarray, "H H"]:
+    """How alike two heads ``(H, L, S)`` read: ``1 − JS(w_g, w_h) / ln 2``, the mean over rows.
+
+    JS is the Jensen-Shannon divergence, ``H((p + q) / 2) − (H(p) + H(q)) / 2``. 1 for equal rows, 0 for rows that have
+    no cell in common. A row that reads nothing in one of the two is skipped.
+
+    Example:
+        >>> head_agreement([[[1.0, 0.0]], [[1.0, 0.0]], [[0.0, 1.0]]]).tolist()
+        [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+    array = _as_weights("head_agreement", weights)
+    if array.ndim != 3:
+        raise ShapeError(f"head_agreement: weights has shape {array.shape}, expected (head, row, column).")
+    heads = array.shape[0]
+    single, read = row_entropy(array), array.sum(axis=-1) > 0
+    agreement = np.ones((heads, heads))
+    for one in range(heads):
+        for other in range(one):
+            both = read[one] & read[other]
+            divergence = row_entropy((array[one] + array[other]) / 2) - (single[one] + single[other]) / 2
+            if both.any():
+                agreement[one, other] = agreement[other, one] = 1.0 - divergence[both].mean() / np.log(2.0)
+    return agreement
+
+
+def rollout(layers: Array, *, residual: float = 0.5) -> Float[ndarray, "N L L"]:
+    """How much of each input reaches each position after each layer: ``R_l = A_l R_l−1``, ``A_l = r I + (1−r) W_l``.
+
+    Arguments:
+        layers: self-attention, first layer first, ``(N, L, L)`` or ``(N, H, L, L)``, of which heads the mean is taken.
+        residual: r, the share that goes past the attention; the paper's is 0.5.
+
+    Example:
+        >>> rollout([[[0.0, 1.0], [0.0, 1.0]], [[1.0, 0.0], [1.0, 0.0]]])[-1].tolist()
+        [[0.5, 0.5], [0.25, 0.75]]
+    """
+    array = _as_weights("rollout", layers)
+    if array.ndim not in (3, 4) or array.shape[-1] != array.shape[-2]:
+        raise ShapeError(f"rollout: layers has shape {array.shape}, expected (layer, L, L) or (layer, head, L, L).")
+    if not 0.0 <= residual <= 1.0:
+        raise ConfigError(f"rollout: residual is {residual}, expected a number from 0 to 1.")
+    if array.ndim == 4:
+        array = array.mean(axis=1)
+    size = array.shape[-1]
+    reached = np.eye(size)
+    steps = np.empty_like(array)
+    for number, weights in enumerate(array):
+        mixed = residual * np.eye(size) + (1.0 - residual) * weights
+        total = mixed.sum(axis=-1, keepdims=True)  # below 1 where a row reads nothing
+        reached = np.divide(mixed, total, out=np.zeros_like(mixed), where=total > 0) @ reached
+        steps[number] = reached
+    return steps
+
+
+class Links(NamedTuple):
+    """Which words belong together, as pairs ``(source, target)`` from 0 on. Every sure link is possible too."""
+
+    sure: frozenset[tuple[int, int]]
+    possible: frozenset[tuple[int, int]] = frozenset()
+
+    @property
+    def all(self) -> frozenset[tuple[int, int]]:
+        """The sure and the possible ones."""
+        return self.sure | self.possible
+
+
+def links(weights: Array, *, threshold: float | None = None) -> Links:
+    """The alignment ``(L, S)`` as links: for each target the source it read most of, or all above a threshold.
+
+    A target that read nothing has no link; of equal sources the first counts.
+
+    Example:
+        >>> format_pharaoh([links([[0.1, 0.9], [0.6, 0.4]])])
+        '0-1 1-0'
+    """
+    array = _as_weights("links", weights)
+    if array.ndim != 2:
+        raise ShapeError(f"links: weights has shape {array.shape}, expected (row, column). Take the mean over heads.")
+    if threshold is None:
+        chosen = [(int(row.argmax()), number) for number, row in enumerate(array) if row.size and row.max() > 0]
+    else:
+        chosen = [(int(source), int(target)) for target, source in np.argwhere(array > threshold)]
+    return Links(frozenset(chosen))
+
+
+def alignment_error_rate(predicted: Iterable[Links], gold: Iterable[Links]) -> float:
+    """``1 − (|A ∩ S| + |A ∩ P|) / (|A| + |S|)`` over all sentences: A predicted, S sure and P possible gold links.
+
+    0 is best. P contains S; without any link at all the rate is 0.
+
+    Example:
+        >>> alignment_error_rate(parse_pharaoh("0-0 1-1 2-1"), parse_pharaoh("0-0 1-1 2-2"))
+        0.33333333333333337
+    """
+    predicted, gold = list(predicted), list(gold)
+    if len(predicted) != len(gold):
+        raise ShapeError(f"alignment_error_rate: {len(predicted)} predicted sentences, but {len(gold)} gold ones.")
+    hits = total = 0
+    for ours, theirs in zip(predicted, gold):
+        hits += len(ours.all & theirs.sure) + len(ours.all & theirs.all)
+        total += len(ours.all) + len(theirs.sure)
+    return 1.0 - hits / total if total else 0.0
+
+
+def parse_pharaoh(text: str, *, first: int = 0) -> list[Links]:
+    """Alignments in Pharaoh format, a sentence a line: ``0-0 1-2 2p1``, source first; ``p`` or ``?`` is only possible.
+
+    Arguments:
+        text: the lines.
+        first: the number of the first word; 1 for corpora that count from 1.
+    """
+    sentences = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        sure: set[tuple[int, int]] = set()
+        possible: set[tuple[int, int]] = set()
+        for entry in line.split():
+            found = _LINK.fullmatch(entry)
+            if found is None:
+                raise DataError(
+                    f"parse_pharaoh: line {number} has {entry!r}, expected source-target such as 3-4 or 3p4."
+                )
+            link = int(found[1]) - first, int(found[3]) - first
+            if min(link) < 0:
+                raise DataError(f"parse_pharaoh: line {number} has {entry!r}, but words are counted from {first}.")
+            (sure if found[2] == "-" else possible).add(link)
+        sentences.append(Links(frozenset(sure), frozenset(possible)))
+    return sentences
+
+
+def format_pharaoh(sentences: Iterable[Links], *, first: int = 0) -> str:
+    """The lines that `parse_pharaoh` reads, links in order."""
+    lines = []
+    for sentence in sentences:
+        marked = [
+            (source, target, "-" if (source, target) in sentence.sure else "p") for source, target in sentence.all
+        ]
+        lines.append(" ".join(f"{source + first}{mark}{target + first}" for source, target, mark in sorted(marked)))
+    return "\n".join(lines)
+
+
+class Faithfulness(NamedTuple):
+    """What `faithfulness` found."""
+
+    attended: float
+    """How much the output changes without the most attended cells."""
+    random: float
+    """How much it changes on average without as many random others."""
+    share: float
+    """The share of those that change it less; one that changes it as much counts half. 0.5 is chance, 1 is best."""
+
+
+def faithfulness(
+    output: Callable[[Sequence[int]], Array],
+    weights: Array,
+    *,
+    remove: int = 1,
+    trials: int = 20,
+    seed: int = 0,
+) -> Faithfulness:
+    """Does removing what was attended to most change the output more than removing something else?
+
+    With o = output, T the ``remove`` most attended cells and N the random sets, of as many cells outside T each:
+    ``attended = |o(T) − o(∅)|₁``, ``random = mean_N |o(N) − o(∅)|₁``, ``share = P(random < attended) + P(equal) / 2``.
+
+    Arguments:
+        output: gives the model's output (probabilities, best of all) without the cells it is told, for example by
+            masking or by leaving out those words.
+        weights: ``(S,)``, what each cell was read; for several rows their mean.
+        remove: how many cells are taken away at once.
+        trials: how many random sets are tried; with ``remove=1`` and no more other cells than that, each one once.
+        seed: of the random sets.
+
+    Example:
+        >>> values = np.array([5.0, 1.0, 2.0])
+        >>> faithfulness(lambda gone: np.delete(values, gone).sum(), [0.8, 0.1, 0.1])
+        Faithfulness(attended=5.0, random=1.5, share=1.0)
+    """
+    array = np.atleast_1d(_as_numbers("faithfulness", weights))
+    if array.ndim != 1:
+        raise ShapeError(f"faithfulness: weights has shape {array.shape}, expected (cell,): those of one row.")
+    if remove < 1 or 2 * remove > len(array):
+        raise ConfigError(
+            f"faithfulness: remove is {remove}, expected 1 to {len(array) // 2}: of the {len(array)} cells as many "
+            "others must be left to compare with."
+        )
+    if trials < 1:
+        raise ConfigError(f"faithfulness: trials is {trials}, expected a number above 0.")
+    order = np.argsort(-array, kind="stable")
+    top, others = order[:remove], order[remove:]
+    if remove == 1 and len(others) <= trials:
+        sets = [[int(cell)] for cell in np.sort(others)]
+    else:
+        generator = np.random.default_rng(seed)
+        sets = [np.sort(generator.choice(others, remove, replace=False)).tolist() for _ in range(trials)]
+    whole = _as_numbers("faithfulness", output([]))
+
+    def change(cells: Sequence[int]) -> float:
+        return float(np.abs(_as_numbers("faithfulness", output(cells)) - whole).sum())
+
+    attended = change(np.sort(top).tolist())
+    changes = np.array([change(cells) for cells in sets])
+    share = float((changes < attended).mean() + (changes == attended).mean() / 2)
+    return Faithfulness(attended, float(changes.mean()), share)
+
+
+def _as_numbers(owner: str, values: Array) -> ndarray:
+    if isinstance(values, Tensor):
+        values = values.detach().cpu().double().numpy()
+    array = np.asarray(values, dtype=np.float64)
+    if not np.isfinite(array).all():
+        raise DataError(f"{owner}: there is NaN or an infinity among the numbers, expected finite ones.")
+    return array
+
+
+def _as_weights(owner: str, weights: Array) -> ndarray:
+    array = _as_numbers(owner, weights)
+    if array.ndim < 2:
+        raise ShapeError(f"{owner}: weights has shape {array.shape}, expected (…, row, column).")
+    if array.size and array.min() < 0:
+        raise DataError(f"{owner}: weights holds numbers below 0. Take them after the normaliser (softmax).")
+    return array
+
+
+def row_entropy(weights: ndarray) -> ndarray:
+    """Return the entropy of each row of an array that is known to hold weights; see `entropy`."""
+    total: ndarray = (weights * -np.log(np.maximum(weights, np.finfo(weights.dtype).tiny))).sum(axis=-1)
+    return total.clip(min=0.0)  # a weight that rounding left above 1 has a logarithm above 0
+
+
+def _monotone_share(weights: ndarray) -> float:
+    totals = weights.sum(axis=-1)
+    read = totals > 0
+    places = (weights[read] @ np.arange(weights.shape[-1])) / totals[read]
+    # To rounding: weights of float32 that mean the same place must not seem to go back.
+    return float((np.diff(places) >= -1e-6).mean()) if len(places) > 1 else 1.0

@@ -1,0 +1,54 @@
+"""Text made safe to print: what a terminal would take for a command is made visible instead."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from typing import Any
+
+_ORDERS = frozenset("\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Characters that change the order of the text around them."""
+_NOT_IN_JSON = re.compile("[\x7f-\x9f\u2028\u2029" + "".join(sorted(_ORDERS)) + "]")
+
+
+def printable(text: object, *, lines: bool = False) -> str:
+    """Return the text with control characters, ends of lines and half surrogates made visible.
+
+    Args:
+        text: anything; it is converted by ``str``.
+        lines: keep line feeds, for messages of several lines.
+
+    Example:
+        >>> printable("red \\x1b[31m\\ttext\\n")
+        'red ^[[31m⇥text↵'
+    """
+    return "".join(character if lines and character == "\n" else _visible(character) for character in str(text))
+
+
+def to_json(content: Any) -> str:
+    """Return one line of JSON that reads back the same and holds no character a terminal would act on.
+
+    Example:
+        >>> to_json({"text": "\\x9b1m é"})
+        '{"text": "\\\\u009b1m é"}'
+    """
+    text = json.dumps(content, ensure_ascii=False)
+    text = _NOT_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return re.sub("[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _visible(character: str) -> str:
+    if character.isprintable():
+        return character
+    if character in "\n\u2028\u2029":
+        return "↵"
+    if character == "\t":
+        return "⇥"
+    if character in _ORDERS:
+        return ""
+    number = ord(character)
+    if number < 0x20 or number == 0x7F:
+        return "^" + chr(number ^ 0x40)
+    # Joiners and other marks of format are part of words in many scripts.
+    return character if unicodedata.category(character) in ("Cf", "Zs") else "\ufffd"

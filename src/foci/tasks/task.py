@@ -1,0 +1,257 @@
+"""What an application is: the protocol that a task follows, and what it gives and is given.
+
+A task is one class, made with its configuration. Its file reads from top to bottom: settings, how data becomes
+examples, model, loss, figures, predictions. Everything else (commands, training, loading, the demo) is written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+
+from torch import nn
+
+from foci.errors import ConfigError, unknown_name
+from foci.tasks import TASKS
+from foci.training.objective import Batches, Loss
+from foci.viz.trace import Trace
+
+Log = Callable[[str], None]
+"""Called with each message for the user."""
+Progress = Callable[[int], None]
+"""Called with the number of inputs that were just done."""
+Record = Mapping[str, Any]
+"""One example by the names of its fields."""
+Kind = Literal["sentence", "document", "number", "label", "image", "audio"]
+
+
+class Field(NamedTuple):
+    """One field of an example: an argument of `foci predict`, a key of a JSON object, a column of a table.
+
+    ``kind`` says how it is given: a sentence is one line of a file, a document a whole file, an image or audio a path.
+    """
+
+    name: str
+    kind: Kind
+
+
+class Splits(NamedTuple):
+    """Examples to train on, to choose the best checkpoint by, and to evaluate on; ``test`` may be empty."""
+
+    train: Iterable[Any]
+    """A sequence, or a reader that can be iterated again and again."""
+    valid: Sequence[Any]
+    test: Sequence[Any]
+
+
+class Shard(NamedTuple):
+    """Which rows of each batch a process gets."""
+
+    rank: int = 0
+    world_size: int = 1
+
+
+class Assets(Protocol):
+    """What is made from the training data and kept in the run: tokenisers, vocabularies, labels."""
+
+    def to_files(self) -> Mapping[str, str]:
+        """Return the text of each file by its name."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a run makes of one input."""
+
+    inputs: Mapping[str, Any]
+    """The input, by the names of its fields."""
+    output: str
+    """The answer in words."""
+    score: float | None
+    """How sure the model is: a log-probability or a probability, as the task has it. None for an empty input."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """Everything else, as plain JSON. ``notes`` are messages for the user, such as that the input was cut."""
+    trace: Trace | None = None
+    """What was attended to, if that was asked for."""
+    alternatives: tuple[Prediction, ...] = ()
+    """Further answers, best first."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return inputs, output, score and details as one JSON object."""
+        found = {**self.inputs, "output": self.output, "score": self.score, **self.details}
+        others = [{"output": one.output, "score": one.score, **one.details} for one in self.alternatives]
+        return found | ({"alternatives": others} if others else {})
+
+
+class Table(NamedTuple):
+    """Figures with rows: the confusion of classes, one line for each length."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the columns and the rows."""
+        return {"columns": list(self.columns), "rows": [list(row) for row in self.rows]}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How well a run does on some data.
+
+    ``figures`` are numbers by name; counts are whole numbers. ``notes`` say how they were measured (sacrebleu's
+    signature, the convention of an F1, which data). ``tables`` have more rows: confusion, figures of each class.
+    """
+
+    figures: dict[str, float | int]
+    notes: dict[str, str] = field(default_factory=dict)
+    tables: dict[str, Table] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it as one JSON object."""
+        return {**self.figures, **self.notes, **{name: table.to_json() for name, table in self.tables.items()}}
+
+
+class Task(Protocol):
+    """One application. A class of this form and a row of `foci.tasks.TASKS` are all that a new one needs."""
+
+    name: ClassVar[str]
+    """As in `foci.tasks.TASKS`."""
+    Config: ClassVar[type[Any]]
+    """A frozen dataclass with the tables data, model, training and others; see `foci.tasks.config`. A class method
+    ``implied(tables)`` may give settings that follow from the given ones."""
+    Options: ClassVar[type[Any]]
+    """A frozen dataclass: the options of `predict`, each with a default."""
+    EvaluateOptions: ClassVar[type[Any]]
+    """The same for `evaluate`."""
+    inputs: ClassVar[tuple[Field, ...]]
+    """What a prediction is made from."""
+    targets: ClassVar[tuple[Field, ...]]
+    """What an example has besides, to train and evaluate with."""
+    flags: ClassVar[Mapping[str, str]]
+    """Settings with a flag of their own: flag -> dotted path. ``data`` is the main data file, if the task reads any."""
+    demo: ClassVar[Mapping[str, Any]]
+    """Settings of `foci demo`: built-in data, some minutes on one core."""
+    smallest: ClassVar[Mapping[str, Any]]
+    """Settings of the smallest training on built-in data that still learns something, for the contract tests."""
+    score: ClassVar[Literal["probability", "log-probability"]]
+    """What the score of a prediction is."""
+    unit: ClassVar[str]
+    """What the loss counts: tokens, documents, …"""
+    figures: ClassVar[tuple[str, ...]]
+    """The names that `validate` gives; one of them decides which checkpoint is the best."""
+    config: Any
+
+    def __init__(self, config: Any) -> None: ...
+
+    def read(self, log: Log) -> Splits:
+        """Read and check all data. Every mistake in it is a DataError that names file and line."""
+
+    def read_records(self, paths: Sequence[str]) -> Sequence[Record]:
+        """Read examples from other files, in the form that the training data has."""
+
+    def assets(self, splits: Splits, log: Log) -> Assets:
+        """Make what the model needs from the training data."""
+
+    def load_assets(self, read: Callable[[str], str]) -> Assets:
+        """Make the same from its files; ``read`` gives the text of a file by its name."""
+
+    def model(self, assets: Any) -> nn.Module:
+        """Build the model with fresh weights."""
+
+    def initialise(self, model: nn.Module, assets: Any, log: Log) -> None:
+        """Give the weights of a new run the values to start from, such as word vectors of a file."""
+
+    def batches(self, splits: Splits, assets: Any, shard: Shard, log: Log) -> Batches:
+        """Return the training examples as batches, one process's share of them."""
+
+    def held_out(self, splits: Splits, assets: Any, log: Log) -> Any:
+        """Return the validation examples in the form that `validate` takes."""
+
+    def loss(self, model: nn.Module, batch: Any) -> Loss:
+        """Return the loss of a batch, summed over what ``unit`` counts."""
+
+    def validate(self, model: nn.Module, held_out: Any) -> Mapping[str, float]:
+        """Return the figures of the validation examples."""
+
+    def predict(
+        self, model: nn.Module, assets: Any, records: Sequence[Record], options: Any, trace: bool, progress: Progress
+    ) -> list[Prediction]:
+        """Return one prediction for each record, in order; no record is empty."""
+
+    def evaluate(
+        self, model: nn.Module, assets: Any, records: Sequence[Record], options: Any, progress: Progress
+    ) -> Evaluation:
+        """Return the figures of records that have targets."""
+
+    def draw(self, evaluation: Evaluation, path: Path) -> None:
+        """Draw an evaluation to a .png, .svg or .pdf file, or raise a ConfigError where there is nothing to draw."""
+
+
+def find(name: str) -> type[Task]:
+    """Return the class of a task by its name; an unknown name lists the near ones."""
+    if name not in TASKS:
+        raise unknown_name("task", name, TASKS)
+    module, _, attribute = TASKS[name].where.partition(":")
+    found: type[Task] = getattr(import_module(module), attribute)
+    return found
+
+
+def silent(text: str) -> None:
+    """Log nothing."""
+
+
+def as_records(owner: str, values: Any, fields: Sequence[Field]) -> list[dict[str, Any]]:
+    """Return what a caller gave as records with these fields.
+
+    Args:
+        owner: who was called, for messages.
+        values: a list of mappings or named tuples; where there is one field, of its values alone.
+        fields: the fields that each record must have; further ones are kept.
+
+    Raises:
+        ConfigError: a single text where a list is expected, or a record without one of its fields.
+    """
+    if isinstance(values, str | bytes | Mapping):
+        kind = "mapping" if isinstance(values, Mapping) else "text"
+        raise ConfigError(f"{owner}: got a single {kind}, expected a list of them. Write {owner}([…]).")
+    names = [one.name for one in fields]
+    records = []
+    for number, value in enumerate(values):
+        if hasattr(value, "_asdict"):
+            value = value._asdict()
+        if not isinstance(value, Mapping):
+            if len(names) != 1:
+                raise ConfigError(
+                    f"{owner}: entry {number} is a {type(value).__name__}, expected a mapping with {', '.join(names)}."
+                )
+            value = {names[0]: value}
+        for one in fields:
+            if one.name not in value:
+                raise ConfigError(
+                    f"{owner}: entry {number} has no {one.name!r}, expected {', '.join(names)}; it has "
+                    f"{', '.join(map(str, value)) or 'nothing'}."
+                )
+            if not isinstance(value[one.name], int if one.kind == "number" else str):
+                have, expected = type(value[one.name]).__name__, "a whole number" if one.kind == "number" else "a text"
+                raise ConfigError(f"{owner}: {one.name!r} of entry {number} is a {have}, expected {expected}.")
+        records.append(dict(value))
+    return records
+
+
+def is_empty(record: Record, fields: Sequence[Field]) -> bool:
+    """Whether a record has a text field with nothing in it."""
+    return any(isinstance(record[one.name], str) and not record[one.name].strip() for one in fields)
+
+
+def by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Yield the numbers of inputs of about equal length, together at most ``batch_tokens``, padding included."""
+    held: list[int] = []
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if held and (len(held) + 1) * max(lengths[held[0]], 1) > batch_tokens:
+            yield held
+            held = []
+        held.append(i)
+    if held:
+        yield held

@@ -1,0 +1,249 @@
+"""One training for every task, from settings to a run.
+
+Everything is checked before a folder exists: the settings, the folder, the data, the model, and whether its longest
+batch fits in memory.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import nn
+
+from foci.errors import CheckpointError, ConfigError, FociError, TrainingError, near_names
+from foci.files import write_text
+from foci.tasks import config as configs
+from foci.tasks.run import asset_reader, task_of
+from foci.tasks.task import Assets, Log, Shard, Splits, Task, find, silent
+from foci.training import Loss, RunFolder, Summary, TrainingOptions, check_rates, fit, launched
+from foci.training.checkpoint import Checkpoints, read_state
+from foci.training.objective import Batches
+from foci.training.progress import duration, log_to_stderr
+from foci.training.randomness import undisturbed
+from foci.training.run_folder import begun_by_this_launch, check_folder, read_config
+
+RESUMABLE = {
+    *(f"training.{name}" for name in ("max_steps", "max_epochs", "time_limit", "patience")),
+    *(f"training.{name}" for name in ("learning_rate", "rates", "schedule", "warmup", "final_rate", "clip")),
+    *(f"training.{name}" for name in ("weight_decay", "betas", "epsilon", "model_dim")),
+    *(f"training.{name}" for name in ("valid_every", "keep_best", "higher_is_better")),
+    *(f"training.{name}" for name in ("checkpoint_every", "checkpoint_seconds", "keep_last", "average_last")),
+    *(f"training.{name}" for name in ("metrics_every", "log_seconds", "tensorboard")),
+    *(f"training.{name}" for name in ("device", "strategy", "find_unused_parameters", "compile")),
+    "data.workers",
+}
+"""Settings that may change when a run is resumed: limits, learning rate, validation, checkpoints, and where it runs."""
+
+
+def train(
+    task: str,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    out: str | Path,
+    resume: bool = False,
+    log: Log | None = None,
+    origin: str = "settings",
+) -> Summary:
+    """Train a model into a folder.
+
+    Args:
+        task: the name of the task: translate, classify, memorise, …; see `foci tasks`.
+        settings: tables by name, such as ``{"data": {"source": "a.en"}, "training": {"max_steps": 1000}}``; what is
+            not given has a default. `foci train TASK --print-config` shows all of them.
+        out: the folder of the run, new or empty.
+        resume: go on with the run in ``out``. Settings that are not given stay as they were; those that are given may
+            differ in what `RESUMABLE` lists.
+        log: called with each message; standard error unless given.
+        origin: where the settings come from, for error messages.
+
+    Returns:
+        How the training ended, and its figures.
+
+    Raises:
+        ConfigError: a setting is wrong, or the folder cannot be used.
+        CheckpointError: there is nothing to resume.
+        DataError: the data cannot be used; the message names file and line.
+        TrainingError: the training cannot go on: too little memory, or a loss that is not finite.
+
+    Example:
+        >>> import foci, tempfile
+        >>> settings = {"data": {"max_length": 2}, "model": {"preset": "tiny"}, "training": {"max_steps": 2}}
+        >>> foci.train("memorise", settings, out=tempfile.mkdtemp(), log=lambda text: None).step
+        2
+    """
+    out = Path(out)
+    kind = find(task)
+    if resume and not (out / "config.json").exists():
+        raise CheckpointError(
+            f"{out}: is no run (no config.json), so there is nothing to resume. Start it without resume."
+        )
+    resume = resume or begun_by_this_launch(out)
+    given = dict(settings or {})
+    if given.pop("task", task) != task:
+        raise ConfigError(f"{origin}: task is {(settings or {})['task']!r}, expected {task!r}.")
+    check_folder(out, resume=resume)
+    config = resumed_config(kind, given, out, origin) if resume and (out / "config.json").exists() else None
+    config = config or configs.configure(kind.Config, given, origin)
+    _check_training(kind, config.training)
+    with launched(config.training) as fabric:
+        main = fabric.global_rank == 0
+        return _train(kind(config), out, resume, fabric, log if main else silent)
+
+
+def resumed_config(kind: type[Task], given: Mapping[str, Any], out: Path, origin: str) -> Any:
+    """Return the run's configuration with what is given, if all of it may change."""
+    before = read_config(out)
+    if before.pop("task", None) != kind.name:
+        raise CheckpointError(f"{out}: is not a run of {kind.name}. Name the folder of one.")
+    old = configs.to_tables(task_of(out).config)
+    config = configs.build(kind.Config, configs.merge(old, given), origin)
+    for path, was, now in configs.changes(old, configs.to_tables(config)):
+        if path not in RESUMABLE:
+            raise ConfigError(
+                f"{origin}: {path} is {now!r}, but the run was begun with {was!r}, and its weights or its data depend "
+                f"on it. Leave it as it was, or start a new run in another folder. What may change on resuming: "
+                f"{', '.join(sorted(RESUMABLE))}."
+            )
+    return config
+
+
+def _check_training(kind: type[Task], options: TrainingOptions) -> None:
+    if options.valid_every is not None and options.keep_best is not None and options.keep_best not in kind.figures:
+        raise ConfigError(
+            f"training.keep_best is {options.keep_best!r}, which the validation of {kind.name} does not give. "
+            f"{near_names(options.keep_best, kind.figures)}"
+        )
+    if options.tensorboard:
+        try:
+            import torch.utils.tensorboard  # noqa: F401
+        except ImportError as error:
+            raise ConfigError("training.tensorboard needs tensorboard. Install it: pip install tensorboard") from error
+
+
+def _train(task: Task, out: Path, resume: bool, fabric: Fabric, given_log: Log | None) -> Summary:
+    log = given_log or log_to_stderr
+    options: TrainingOptions = task.config.training
+    main = fabric.global_rank == 0
+    splits = task.read(log)
+    assets = _assets(task, splits, out if resume and (out / "config.json").exists() else None, fabric, log)
+    torch.manual_seed(options.seed)
+    model = task.model(assets)
+    check_rates(model, options)
+    if not resume:
+        task.initialise(model, assets, log)
+    batches = task.batches(splits, assets, Shard(fabric.global_rank, fabric.world_size), log)
+    objective = _Objective(task, task.held_out(splits, assets, log))
+    if resume:
+        _check_same_data(out, batches)
+    seconds = _try_longest_batch(task, model, batches, fabric)
+    log(_summary(model, options, batches, seconds))
+    tables = {"task": task.name, **configs.to_tables(task.config)}
+    hint = f"foci train {task.name} --resume --out {shlex.quote(str(out))}"
+    with RunFolder(out, tables, resume=resume, main=main, resume_hint=hint, log=log) as run:
+        try:
+            if main:
+                for name, text in assets.to_files().items():
+                    if not (out / name).exists():
+                        write_text(out / name, text)
+            fabric.barrier()
+            return fit(model, objective, batches, options, run, fabric=fabric, unit=task.unit, log=given_log)
+        except FociError:
+            if main:
+                run.remove_if_unused()
+            raise
+
+
+def _assets(task: Task, splits: Splits, run: Path | None, fabric: Fabric, log: Log) -> Assets:
+    """The assets of the run that is resumed; or new ones, made by the first process and sent to the others."""
+    if run is not None:
+        return task.load_assets(asset_reader(run))
+    if fabric.world_size == 1:
+        return task.assets(splits, log)
+    files = dict(task.assets(splits, log).to_files()) if fabric.global_rank == 0 else {}
+    files = fabric.broadcast(files)
+    return task.load_assets(files.__getitem__)
+
+
+def _check_same_data(out: Path, batches: Batches) -> None:
+    """Raise if the data is not that of the newest checkpoint, before anything is written."""
+    checkpoints = Checkpoints(out / "checkpoints").all()
+    try:
+        data = read_state(checkpoints[-1])["data"] if checkpoints else None
+    except (CheckpointError, KeyError):  # damaged: `fit` looks for an older one, and says so
+        return
+    if data is not None:
+        beginning = batches.state_dict()
+        batches.load_state_dict(data)
+        batches.load_state_dict(beginning)
+
+
+@dataclass(frozen=True)
+class _Objective:
+    """A task as the training loop sees it."""
+
+    task: Task
+    held_out: Any
+
+    def loss(self, model: nn.Module, batch: Any) -> Loss:
+        return self.task.loss(model, batch)
+
+    def validate(self, model: nn.Module) -> Mapping[str, float]:
+        return self.task.validate(model, self.held_out)
+
+
+def _try_longest_batch(task: Task, model: nn.Module, batches: Batches, fabric: Fabric) -> float | None:
+    """Run the longest batch forward and backward; gives the seconds it took, None where no longest one is known.
+
+    Weights, buffers and random numbers are as they were afterwards.
+    """
+    largest = getattr(batches, "largest", None)
+    if largest is None:
+        return None
+    batch = fabric.to_device(largest())
+    buffers = {name: value.clone() for name, value in model.named_buffers()}
+    model.to(fabric.device).train()
+    try:
+        with undisturbed():
+            for _ in range(2):  # the first pass also builds kernels
+                started = time.perf_counter()
+                task.loss(model, batch).total.backward()
+                seconds = time.perf_counter() - started
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "alloc" not in str(error):
+            raise
+        sizes = ", ".join(str(tuple(part.shape)) for part in batch if isinstance(part, torch.Tensor))
+        raise TrainingError(
+            f"the longest batch, of tensors {sizes}, does not fit in memory ({str(error).splitlines()[0]}). Lower "
+            "data.max_tokens or the sizes of the model, or leave long examples out."
+        ) from error
+    finally:
+        model.zero_grad(set_to_none=True)
+        for name, value in model.named_buffers():
+            value.copy_(buffers[name])
+    return seconds
+
+
+def _summary(model: nn.Module, options: TrainingOptions, batches: Batches, seconds: float | None) -> str:
+    """One line about the model, the steps and the expected time."""
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    per_epoch: int | None = getattr(batches, "batches_per_epoch", None)
+    steps = [options.max_steps] if options.max_steps is not None else []
+    if options.max_epochs is not None and per_epoch is not None:
+        steps.append(max(1, options.max_epochs * per_epoch // options.accumulate))
+    parts = [f"{type(model).__name__} with {parameters:,} parameters"]
+    if steps:
+        parts.append(f"at most {min(steps):,} steps")
+    if per_epoch is not None:
+        parts.append(f"{per_epoch:,} batches per epoch")
+    expected = [] if seconds is None or not steps else [min(steps) * seconds * options.accumulate]
+    expected += [] if options.time_limit is None else [options.time_limit]
+    if expected:
+        parts.append(f"about {duration(min(expected))} or less on {next(model.parameters()).device}")
+    return "; ".join(parts)

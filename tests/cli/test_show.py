@@ -1,0 +1,373 @@
+"""`foci show`: a run, a saved trace, a model of Hugging Face; in the terminal and as files; and every mistake."""
+
+import copy
+import io
+import json
+import re
+import struct
+import sys
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+import torch
+
+from foci.tasks.run import load
+from foci.tasks.train import train
+from foci.viz.trace import Trace
+from foci_cli import main
+
+SOURCES = ["one red house", "two blue trees", "one tree", "red trees"]
+TARGETS = ["ein rotes Haus", "zwei blaue Bäume", "ein Baum", "rote Bäume"]
+TEXT = "one red tree"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A transformer of two layers that has seen a few sentences."""
+    folder = tmp_path_factory.mktemp("show")
+    for name, lines in (("a.en", SOURCES * 9), ("a.de", TARGETS * 9)):
+        (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    tables = {
+        "data": {"source": str(folder / "a.en"), "target": str(folder / "a.de")},
+        "tokeniser": {"kind": "words", "size": 40},
+        "model": {"kind": "transformer", "model_dim": 24, "hidden_dim": 17, "num_heads": 3, "num_layers": 2},
+        "label_smoothing": 0.0,
+        "training": {"max_steps": 60, "valid_every": 60, "warmup": 5, "learning_rate": 0.02},
+    }
+    train("translate", tables, out=folder / "run", log=lambda text: None)
+    return folder / "run"
+
+
+@pytest.fixture
+def saved(tmp_path):
+    weights = np.arange(1, 13, dtype=np.float32).reshape(2, 2, 3)
+    weights /= weights.sum(-1, keepdims=True)
+    trace = Trace.from_arrays(weights, ["das", "grüne", "Haus"], ["green", "house"], title="green house")
+    return trace, trace.save(tmp_path / "kept")
+
+
+def printed(trace, *names, **options):
+    stream = io.StringIO()
+    trace.print(*names, file=stream, **options)
+    return stream.getvalue()
+
+
+def failed(capsys, *arguments, code=2):
+    """What a wrong command says; it must say it in one line, and print nothing else."""
+    assert main(["show", *map(str, arguments)]) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("foci: ")
+    assert err.count("\n") == 1
+    return err
+
+
+# ---- runs
+
+
+def test_a_run_in_the_terminal(run, capsys):
+    trace = load(run).predict([TEXT], trace=True)[0].trace
+    assert len(trace.cells["target"]) > 2
+    assert main(["show", str(run), TEXT]) == 0
+    assert capsys.readouterr().out == f"{trace.text}\n{printed(trace)}"
+    assert main(["show", str(run), TEXT, "--attention", "encoder.0.self", "--head", "1", "--view", "ranked"]) == 0
+    out = capsys.readouterr().out
+    assert out == f"{trace.text}\n" + printed(trace, "encoder.0.self", head=1, style="ranked")
+    assert "encoder.0.self · head 1" in out
+
+
+def test_several_texts_are_told_apart(run, tmp_path, capsys):
+    traces = [prediction.trace for prediction in load(run).predict([TEXT, "two houses"], trace=True)]
+    assert main(["show", str(run), TEXT, "two houses"]) == 0
+    want = [f"{trace.text}\n{printed(trace)}" for trace in traces]
+    assert capsys.readouterr().out == want[0] + "\n" + want[1]
+    assert main(["show", str(run), TEXT, "two houses", "--save", str(tmp_path / "t.json")]) == 0
+    assert capsys.readouterr().out.split() == [str(tmp_path / f"t-{number}.json") for number in (1, 2)]
+    for number, trace in enumerate(traces, start=1):
+        again = Trace.load(tmp_path / f"t-{number}.json")
+        assert again.cells["source"].labels == trace.cells["source"].labels
+        np.testing.assert_array_equal(again.alignment(), trace.alignment())
+
+
+def test_files_are_what_their_names_say(run, tmp_path, capsys):
+    names = {kind: tmp_path / "new" / f"out.{kind}" for kind in ("png", "svg", "pdf", "html")}
+    arguments = [part for kind, path in names.items() for part in (f"--{kind}", str(path))]
+    assert main(["show", str(run), TEXT, *arguments]) == 0
+    assert capsys.readouterr().out.split() == [str(path) for path in names.values()]
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["out.html", "out.pdf", "out.png", "out.svg"]
+    raw = names["png"].read_bytes()
+    assert raw.startswith(b"\x89PNG\r\n\x1a\n")
+    assert min(struct.unpack(">II", raw[16:24])) > 100
+    assert ElementTree.parse(names["svg"]).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+    raw = names["pdf"].read_bytes()
+    assert raw.startswith(b"%PDF-")
+    assert raw.rstrip().endswith(b"%%EOF")
+    page = names["html"].read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    described = json.loads(re.search(r'<script type="application/json" id="trace">(.*?)</script>', page)[1])
+    assert described["cells"]["source"]["labels"] == ["one", "▁red", "▁tree"]
+    assert "decoder.1.cross" in [attention["name"] for attention in described["attentions"]]
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that were drawn, by what they say."""
+    figures = []
+    plot = Trace.plot
+
+    def keep(self, *arguments, **options):
+        figures.append(plot(self, *arguments, **options))
+        return figures[-1]
+
+    monkeypatch.setattr(Trace, "plot", keep)
+    return figures
+
+
+def test_the_heads_are_those_between_source_and_target(run, tmp_path, drawn):
+    assert main(["show", str(run), TEXT, "--png", str(tmp_path / "heads.png"), "--view", "heads"]) == 0
+    trace = load(run).predict([TEXT], trace=True)[0].trace
+    maps = [axes for axes in drawn[0].axes if axes.get_images()]
+    assert len(maps) == 2 * 3
+    for number, axes in enumerate(maps):
+        want = trace.attention(f"decoder.{number // 3}.cross").dense(number % 3)
+        np.testing.assert_allclose(np.asarray(axes.get_images()[0].get_array()), want)
+
+
+def test_a_picture_of_one_head(saved, tmp_path, drawn):
+    trace, path = saved
+    assert main(["show", str(path), "--svg", str(tmp_path / "one.svg"), "--head", "1"]) == 0
+    got = np.asarray(drawn[0].axes[0].get_images()[0].get_array())
+    np.testing.assert_allclose(got, trace.attention("attention").dense(1))
+
+
+# ---- saved traces
+
+
+@pytest.mark.parametrize("ending", ["", ".json", ".safetensors"])
+def test_a_saved_trace_by_any_of_its_names(saved, ending, capsys):
+    trace, path = saved
+    assert main(["show", str(path.with_suffix(ending))]) == 0
+    assert capsys.readouterr().out == f"green house\n{printed(trace)}"
+
+
+def test_a_trace_of_one_side_shows_its_last_layer(tmp_path, capsys):
+    weights = np.random.default_rng(3).dirichlet(np.ones(5), size=(3, 2, 5))
+    trace = Trace.from_arrays(weights, list("abcde"))
+    trace.save(tmp_path / "among")
+    assert main(["show", str(tmp_path / "among")]) == 0
+    assert capsys.readouterr().out == printed(trace, "attention.2")
+    assert main(["show", str(tmp_path / "among"), "--pdf", str(tmp_path / "x.pdf")]) == 0
+
+
+def test_what_a_trace_says_cannot_steer_the_terminal(tmp_path, capsys):
+    Trace.from_arrays([[1.0]], ["\x1b[2J"], ["b"], title="a\x1b[31m b").save(tmp_path / "sly")
+    assert main(["show", str(tmp_path / "sly")]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "a^[[31m b" in out
+
+
+# ---- mistakes
+
+
+def test_what_is_not_there(tmp_path, capsys):
+    assert f"{tmp_path / 'none'}: there is no such run or saved trace" in failed(
+        capsys, tmp_path / "none", TEXT, code=1
+    )
+    assert "is no run (no config.json)" in failed(capsys, tmp_path, TEXT, code=1)
+    (tmp_path / "notes.json").write_text("[1, 2]")
+    (tmp_path / "notes.safetensors").write_bytes(b"")
+    assert "is JSON, but no trace" in failed(capsys, tmp_path / "notes.json", code=1)
+    assert "is no folder of a Hugging Face model" in failed(capsys, TEXT, "--hf", tmp_path, code=1)
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    assert f"Use: foci show --hf {tmp_path}" in failed(capsys, tmp_path, TEXT, code=1)
+
+
+def test_what_is_asked_for_wrongly(run, saved, tmp_path, capsys):
+    _, path = saved
+    assert "name a run and a text, or a saved trace" in failed(capsys)
+    assert f"the input is missing: foci show {run}" in failed(capsys, run)
+    assert "the input is missing: foci show --hf DIR" in failed(capsys, "--hf", tmp_path)
+    assert "is a saved trace and takes no text; 'more'" in failed(capsys, path, "more")
+    assert "--png is 'x.jpg', expected a name that ends in .png" in failed(capsys, path, "--png", "x.jpg")
+    assert "--save is 'x', expected a name that ends in .json" in failed(capsys, path, "--save", "x")
+    assert "Did you mean 'attention'" in failed(capsys, path, "--attention", "atention")
+    assert "head is 2, but 'attention' has 2" in failed(capsys, path, "--head", "2")
+    assert "Did you mean 'heads'" in failed(capsys, path, "--view", "hads", "--png", tmp_path / "x.png")
+    assert "the terminal shows heat, ranked or document, not 'heads'. Name a file" in failed(
+        capsys, path, "--view", "heads"
+    )
+    assert "the page has all views" in failed(capsys, path, "--view", "heads", "--html", tmp_path / "x.html")
+    assert "--attention and --head choose" in failed(capsys, path, "--head", "1", "--html", tmp_path / "x.html")
+    wrong = failed(capsys, path, "--view", "heads", "--head", "1", "--svg", tmp_path / "x.svg")
+    assert "view 'heads' has no option 'head'. It has: name." in wrong
+    assert "has no checkpoint 'bets'" in failed(capsys, run, TEXT, "--checkpoint", "bets", code=1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept.json", "kept.safetensors"]
+
+
+def test_transformers_is_asked_for_by_name(tmp_path, capsys, monkeypatch):
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "tokenizer.json").touch()
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    assert "--hf needs transformers. Install it with: pip install" in failed(capsys, TEXT, "--hf", tmp_path, code=1)
+
+
+# ---- Hugging Face: importing transformers takes seconds, hence slow
+
+PAD, END, START = 0, 1, 2
+HF_TEXT = "the cat café 猫"
+LABELS = ["the", "▁cat", "▁café", "▁猫"]
+
+
+@pytest.fixture(scope="module")
+def transformers():
+    return pytest.importorskip("transformers")
+
+
+@pytest.fixture(scope="module")
+def tokeniser(transformers):
+    """Pieces of bytes, as GPT-2 has them; every word of the text is one piece."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    pieces = Tokenizer(models.BPE())
+    pieces.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    pieces.decoder = decoders.ByteLevel()
+    special = ["<pad>", "</s>", "<s>"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+    )
+    pieces.train_from_iterator([HF_TEXT] * 9, trainer)
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=pieces, pad_token="<pad>", eos_token="</s>", bos_token="<s>", model_max_length=19
+    )
+
+
+SMALL = {
+    "bert": {"hidden_size": 12, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 17},
+    "gpt2": {"n_embd": 12, "n_layer": 3, "n_head": 2, "n_positions": 23},
+    "deberta-v2": {"hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 17},
+    "t5": {"d_model": 12, "d_kv": 5, "d_ff": 17, "num_layers": 2, "num_heads": 3},
+    "marian": {
+        "d_model": 12,
+        "encoder_layers": 2,
+        "decoder_layers": 3,
+        "encoder_attention_heads": 2,
+        "decoder_attention_heads": 3,
+        "encoder_ffn_dim": 17,
+        "decoder_ffn_dim": 17,
+        "max_position_embeddings": 23,
+        "forced_eos_token_id": None,
+        "init_std": 0.5,
+    },
+}
+CLASSES = {
+    "bert": "BertForMaskedLM",
+    "gpt2": "GPT2LMHeadModel",
+    "deberta-v2": "DebertaV2Model",
+    "t5": "T5ForConditionalGeneration",
+    "marian": "MarianMTModel",
+}
+
+
+def build(transformers, tokeniser, kind, folder):
+    """A model with random weights, saved with its tokeniser."""
+    torch.manual_seed(1)
+    ids = {"pad_token_id": PAD, "eos_token_id": END, "decoder_start_token_id": START}
+    config = transformers.AutoConfig.for_model(kind, vocab_size=len(tokeniser), **ids, **SMALL[kind])
+    model = getattr(transformers, CLASSES[kind])(config).eval()
+    model.save_pretrained(folder)
+    tokeniser.save_pretrained(folder)
+    return model
+
+
+def eager(model):
+    """The same model with attention written out, which can return its weights."""
+    twin = type(model)._from_config(copy.deepcopy(model.config), attn_implementation="eager").eval()
+    twin.load_state_dict(model.state_dict())
+    return twin
+
+
+def check_layers(trace, name, expected):
+    assert len([found for found in trace.attentions if re.fullmatch(name.format(r"\d+"), found)]) == len(expected)
+    for layer, want in enumerate(expected):
+        got = trace.attention(name.format(layer)).weights
+        np.testing.assert_allclose(got, want[0].detach().numpy(), atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "stack"), [("bert", "encoder"), ("gpt2", "decoder")])
+def test_models_of_one_side(kind, stack, transformers, tokeniser, tmp_path, capsys):
+    model = build(transformers, tokeniser, kind, tmp_path / kind)
+    arguments = ["show", "--hf", str(tmp_path / kind), HF_TEXT]
+    capsys.readouterr()
+    assert main([*arguments, "--save", str(tmp_path / "t.json")]) == 0
+    out, err = capsys.readouterr()
+    assert (out, err) == (f"{tmp_path / 't.json'}\n", "")
+    trace = Trace.load(tmp_path / "t.json")
+    assert list(trace.cells["source"].labels) == LABELS
+    ids = tokeniser(HF_TEXT, return_tensors="pt")["input_ids"]
+    check_layers(trace, stack + ".{}.self", eager(model)(ids, output_attentions=True).attentions)
+    assert main(arguments) == 0
+    out = capsys.readouterr().out
+    assert out == f"{HF_TEXT}\n" + printed(trace, f"{stack}.2.self")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["marian", "t5"])
+def test_models_of_two_sides(kind, transformers, tokeniser, tmp_path, capsys):
+    model = build(transformers, tokeniser, kind, tmp_path / kind)
+    assert main(["show", "--hf", str(tmp_path / kind), HF_TEXT, "--save", str(tmp_path / "t.json")]) == 0
+    trace = Trace.load(tmp_path / "t.json")
+    ids = tokeniser(HF_TEXT, return_tensors="pt")["input_ids"]
+    produced = model.generate(ids, max_new_tokens=(22 if kind == "marian" else 28), do_sample=False)
+    assert trace.text == tokeniser.decode(produced[0], skip_special_tokens=True)
+    assert list(trace.cells["source"].labels) == LABELS
+    assert len(trace.cells["target"]) == len(trace.cells["input"]) == produced.shape[1] - 1
+    assert trace.cells["input"].labels == ("<s>", *trace.cells["target"].labels[:-1])
+    expected = eager(model)(ids, decoder_input_ids=produced[:, :-1], output_attentions=True)
+    sides = {
+        (found.name.replace(str(found.layer), "*"), found.target, found.source) for found in trace.attentions.values()
+    }
+    assert sides == {
+        ("encoder.*.self", "source", "source"),
+        ("decoder.*.self", "target", "input"),
+        ("decoder.*.cross", "target", "source"),
+    }
+    check_layers(trace, "encoder.{}.self", expected.encoder_attentions)
+    check_layers(trace, "decoder.{}.self", expected.decoder_attentions)
+    check_layers(trace, "decoder.{}.cross", expected.cross_attentions)
+    assert [attention.name for attention in trace.crossing()] == [f"decoder.{len(expected.cross_attentions) - 1}.cross"]
+
+
+@pytest.mark.slow
+def test_folders_of_models_that_cannot_be_shown(transformers, tokeniser, tmp_path, capsys):
+    for kind in ("deberta-v2", "bert"):
+        build(transformers, tokeniser, kind, tmp_path / kind)
+    capsys.readouterr()
+    by_hand = failed(capsys, TEXT, "--hf", tmp_path / "deberta-v2", code=1)
+    assert "DebertaV2Model does not support an attention implementation through torch.nn.functional.scaled" in by_hand
+    hf = ("--hf", tmp_path / "bert")
+    assert "the text '' has no tokens" in failed(capsys, "", *hf)
+    assert "the text has 20 tokens, but the model reads at most 19" in failed(capsys, "the" + " cat" * 19, *hf)
+    (tmp_path / "bert" / "tokenizer.json").unlink()
+    (tmp_path / "bert" / "tokenizer_config.json").unlink()
+    assert "has no tokeniser. Save it there too" in failed(capsys, TEXT, *hf, code=1)
+    (tmp_path / "bert" / "tokenizer.json").write_text("{}")
+    assert "AutoTokenizer of transformers cannot read it" in failed(capsys, TEXT, *hf, code=1)
+    (tmp_path / "bert" / "config.json").write_text('{"model_type": "no such"}')
+    assert "AutoConfig of transformers cannot read it" in failed(capsys, TEXT, *hf, code=1)
+
+
+@pytest.mark.slow
+def test_random_weights_are_owned_up_to(transformers, tokeniser, tmp_path, capsys):
+    from safetensors.torch import load_file, save_file
+
+    build(transformers, tokeniser, "gpt2", tmp_path / "gpt2")
+    file = tmp_path / "gpt2" / "model.safetensors"
+    weights = {name: weight for name, weight in load_file(file).items() if "h.1.attn" not in name}
+    save_file(weights, file, metadata={"format": "pt"})
+    capsys.readouterr()
+    assert main(["show", "--hf", str(tmp_path / "gpt2"), HF_TEXT]) == 0
+    assert "lacks 4 weights of the model, such as h.1.attn" in capsys.readouterr().err

@@ -1,0 +1,159 @@
+"""The training skeleton: what is checked, in which order, and what is reported."""
+
+import time
+
+import pytest
+import torch
+from torch import nn
+
+import foci
+from foci.data.progress import counted
+from foci.errors import ConfigError, DataError, TrainingError
+from foci.tasks import config as configs
+from foci.tasks.classify import Classify
+from foci.tasks.memorise import Memorise
+from foci.tasks.task import Shard
+from foci.tasks.train import train
+from foci.tasks.translate import Translate
+
+SILENT = {"log": lambda text: None}
+
+
+def weights(run):
+    return foci.load(run, checkpoint="last").model.state_dict()
+
+
+def test_workers_change_nothing(tmp_path):
+    """Also with dropout, and also when a run with workers is resumed."""
+    settings = configs.put(Translate.smallest, {"model.dropout": 0.3, "training.max_steps": 5})
+    train("translate", settings, out=tmp_path / "none", **SILENT)
+    for name, workers, steps in (("two", 2, 5), ("parts", 2, 3)):
+        changed = configs.put(settings, {"data.workers": workers, "training.max_steps": steps})
+        train("translate", changed, out=tmp_path / name, **SILENT)
+    train("translate", {"training": {"max_steps": 5}}, out=tmp_path / "parts", resume=True, **SILENT)
+    expected = weights(tmp_path / "none")
+    for name in ("two", "parts"):
+        found = weights(tmp_path / name)
+        assert all(torch.equal(expected[key], found[key]) for key in expected), name
+
+
+def test_the_folder_is_checked_before_the_data_is_read(tmp_path, monkeypatch):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    monkeypatch.setattr(Classify, "read", lambda self, log: pytest.fail("the data was read"))
+    with pytest.raises(ConfigError, match="is not empty"):
+        train("classify", Classify.smallest, out=tmp_path)
+    with pytest.raises(ConfigError, match="is a file, expected a folder"):
+        train("classify", Classify.smallest, out=tmp_path / "thesis.txt")
+
+
+def test_too_little_memory_is_reported_before_a_folder_is_made(tmp_path, monkeypatch):
+    def loss(self, model, batch):
+        raise RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(Memorise, "loss", loss)
+    with pytest.raises(TrainingError, match=r"the longest batch, of tensors \(16, 5, 3\), .*does not fit in memory"):
+        train("memorise", Memorise.smallest, out=tmp_path / "run", **SILENT)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_trial_of_the_longest_batch_changes_nothing(tmp_path, monkeypatch):
+    class Normalised(nn.Module):
+        """With dropout and running statistics."""
+
+        def __init__(self, model):
+            super().__init__()
+            self.model, self.norm, self.dropout = model, nn.BatchNorm1d(model.input_dim), nn.Dropout(0.5)
+
+        def forward(self, inputs):
+            return self.model(self.dropout(self.norm(inputs.transpose(1, 2)).transpose(1, 2)))
+
+    build = Memorise.model
+    monkeypatch.setattr(Memorise, "model", lambda self, assets: Normalised(build(self, assets)))
+    train("memorise", Memorise.smallest, out=tmp_path / "tried", **SILENT)
+    monkeypatch.setattr("foci.tasks.train._try_longest_batch", lambda *given: None)
+    train("memorise", Memorise.smallest, out=tmp_path / "plain", **SILENT)
+    one, other = weights(tmp_path / "tried"), weights(tmp_path / "plain")
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_the_summary_names_model_steps_and_time(tmp_path):
+    said = []
+    train("classify", Classify.smallest, out=tmp_path / "run", log=said.append)
+    (line,) = [text for text in said if "parameters" in text]
+    assert line.startswith("HierarchicalClassifier with 32,162 parameters; at most 8 steps; ")
+    assert "batches per epoch; about " in line
+
+
+def test_a_failure_in_the_first_step_leaves_no_folder(tmp_path, monkeypatch):
+    whole = Memorise.loss
+    calls = []
+
+    def loss(self, model, batch):
+        calls.append(1)
+        found = whole(self, model, batch)
+        return type(found)(found.total * (float("nan") if len(calls) > 2 else 1.0), found.count)
+
+    monkeypatch.setattr(Memorise, "loss", loss)
+    with pytest.raises(TrainingError, match="step 1: the loss is nan"):
+        train("memorise", Memorise.smallest, out=tmp_path / "run", **SILENT)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_longest_batch_is_the_one_with_most_tokens():
+    task = Classify(configs.configure(Classify.Config, Classify.smallest, "test"))
+    splits = task.read(lambda text: None)
+    batches = task.batches(splits, task.assets(splits, lambda text: None), Shard(), lambda text: None)
+    largest = batches.largest()
+    assert largest.words.numel() == max(batch.words.numel() for batch in batches.epoch(0))
+
+
+def test_reading_is_logged_every_few_seconds(monkeypatch):
+    clock = [0.0]
+
+    def now():
+        clock[0] += 1.0
+        return clock[0]
+
+    monkeypatch.setattr(time, "monotonic", now)
+    said = []
+    assert sum(1 for _ in counted(range(10_000), "pairs", said.append, seconds=3.0)) == 10_000
+    assert said[0] == "read 3,000 pairs"
+    assert len(said) == 3
+
+
+def test_paths_in_a_run_are_absolute(tmp_path, monkeypatch):
+    lines = [f"word{number % 7} day {number}\t{'ab'[number % 2]}" for number in range(60)]
+    (tmp_path / "a.tsv").write_text("\n".join(["text\tlabel", *lines]), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    settings = {**Classify.smallest, "data": {"path": "a.tsv"}}
+    train("classify", settings, out="run", **SILENT)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert foci.load("../run").evaluate().figures["documents"] == 6
+    assert train("classify", {"training": {"max_steps": 9}}, out="../run", resume=True, **SILENT).step == 9
+    monkeypatch.setenv("WHERE", str(tmp_path))
+    again = configs.configure(Classify.Config, {"data": {"path": "$WHERE/a.tsv"}}, "test")
+    assert again.data.path == str(tmp_path / "a.tsv")
+
+
+def test_changed_data_is_refused_on_resuming_and_nothing_is_written(tmp_path):
+    def write(count):
+        lines = [f"word{number % 7} day {number}\t{'ab'[number % 2]}" for number in range(count)]
+        (tmp_path / "a.tsv").write_text("\n".join(["text\tlabel", *lines]), encoding="utf-8")
+
+    write(60)
+    settings = {**Classify.smallest, "data": {"path": str(tmp_path / "a.tsv")}}
+    out = tmp_path / "run"
+    train("classify", settings, out=out, **SILENT)
+    before = {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    write(90)
+    with pytest.raises((ConfigError, DataError), match="another stream"):
+        train("classify", {"training": {"max_steps": 9}}, out=out, resume=True, **SILENT)
+    assert {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+def test_settings_of_another_task_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="task is 'translate', expected 'classify'"):
+        train("classify", {"task": "translate"}, out=tmp_path / "run")
+    with pytest.raises(ConfigError, match="unknown task 'clasify'. Did you mean 'classify'"):
+        train("clasify", {}, out=tmp_path / "run")
