@@ -1,16 +1,20 @@
-"""Writes what the docs take from the code: the README's table, docs/mechanisms.md and the README's picture.
+"""Writes what the docs take from the code: the README's table and picture, docs/mechanisms.md and docs/settings.md.
 
 Run it with `make docs`; a test fails when the texts are out of date.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 
 from foci import catalog
 from foci.scenes import SCENES
+from foci.tasks import TASKS
+from foci.tasks import config as configs
+from foci.tasks.task import find
 from foci.viz import heatmap
 
 ROOT = Path(__file__).parent.parent
@@ -53,6 +57,27 @@ def mechanisms() -> str:
     return "\n".join(parts)
 
 
+def settings() -> str:
+    """The page of all settings and options."""
+    parts = [SETTINGS_HEAD]
+    for name, row in TASKS.items():
+        kind = find(name)
+        parts.append(f"## {name}\n\n{row.summary}\n")
+        parts.append(_settings_table(configs.settings(configs.configure(kind.Config, {}, "docs"))))
+        for title, options in (("predict", kind.Options), ("evaluate", kind.EvaluateOptions)):
+            parts.append(f"### Options of `foci {title}`\n")
+            parts.append(_settings_table(configs.settings(options())))
+    return "\n".join(parts)
+
+
+def _settings_table(found: Iterable[configs.Setting]) -> str:
+    lines = ["| setting | default | meaning |", "|---|---|---|"]
+    for one in found:
+        default = "" if one.value is None else f"`{configs.to_toml(one.value)}`"
+        lines.append(f"| `{one.path}` | {default} | {one.doc} |".replace("``", "`"))
+    return "\n".join(lines) + "\n"
+
+
 def picture(path: Path) -> None:
     """Several mechanisms on one sentence."""
     torch.manual_seed(0)
@@ -79,11 +104,22 @@ them.
 """
 
 
+SETTINGS_HEAD = """\
+# Settings
+
+Written by `make docs` from the fields of the configurations, which hold each description once. `foci train TASK
+--print-config` prints them as a TOML file. A setting is given in such a file, as `--set model.num_heads=8`, or in
+Python as `foci.train(TASK, {"model": {"num_heads": 8}}, out=…)`; options of a call as flags, or as
+`options={"beam": 5}`. Options of a model are those of its default kind and preset.
+"""
+
+
 def main() -> None:
     """Write everything."""
     page = ROOT / "README.md"
     page.write_text(readme(page.read_text(encoding="utf-8")), encoding="utf-8")
     (ROOT / "docs" / "mechanisms.md").write_text(mechanisms(), encoding="utf-8")
+    (ROOT / "docs" / "settings.md").write_text(settings(), encoding="utf-8")
     picture(ROOT / "docs" / "images" / "mechanisms.png")
 
 

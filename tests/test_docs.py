@@ -53,6 +53,7 @@ def test_the_pages_with_code_are_found():
 def test_the_generated_parts_are_up_to_date(generate):
     assert read("README.md") == generate.readme(read("README.md")), "run make docs"
     assert read("docs/mechanisms.md") == generate.mechanisms(), "run make docs"
+    assert read("docs/settings.md") == generate.settings(), "run make docs"
 
 
 def test_the_chinese_table_has_the_same_mechanisms():

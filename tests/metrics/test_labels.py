@@ -22,6 +22,6 @@ def test_confusion_by_loops():
     chance = np.random.default_rng(3)
     targets, predicted = chance.integers(0, 5, 71), chance.integers(0, 5, 71)
     expected = [[sum((t, p) == (i, j) for t, p in zip(targets, predicted)) for j in range(5)] for i in range(5)]
-    assert confusion(targets, predicted, 5).tolist() == expected
+    assert confusion(targets.tolist(), predicted.tolist(), 5).tolist() == expected
     with pytest.raises(ShapeError, match="2 targets and 1 predictions"):
         confusion([0, 1], [0], 2)

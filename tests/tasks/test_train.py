@@ -81,7 +81,7 @@ def test_the_summary_names_model_steps_and_time(tmp_path):
     train("classify", Classify.smallest, out=tmp_path / "run", log=said.append)
     (line,) = [text for text in said if "parameters" in text]
     assert line.startswith("HierarchicalClassifier with 32,162 parameters; at most 8 steps; ")
-    assert "batches per epoch; about " in line
+    assert "batches per epoch; up to about " in line
 
 
 def test_a_failure_in_the_first_step_leaves_no_folder(tmp_path, monkeypatch):

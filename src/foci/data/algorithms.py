@@ -36,13 +36,13 @@ from foci.errors import ConfigError, check_positive, check_shape, unknown_name
 
 _TRAIN = 0
 _SPLITS = {"valid": 1, "test": 2}
-"""First numbers of the seeds: what is held out is drawn apart from what is trained on."""
+"""First numbers of the seeds: held-out sequences are drawn apart from training sequences."""
 
 Bits = NDArray[np.float32]
 
 
 class Episodes(NamedTuple):
-    """Sequences of one length: what is seen, what is wanted, and at which steps that counts."""
+    """Sequences of one length: inputs, targets, and the steps at which the targets count."""
 
     inputs: Float[Tensor, "B T I"]
     targets: Float[Tensor, "B T O"]
@@ -108,7 +108,7 @@ class Problem(ABC):
     def held_out(
         self, rows: int, *, length: int | None = None, split: str = "test", seed: int = 0, part: int = 0
     ) -> Episodes:
-        """Sequences to judge by, drawn apart from those of `EpisodeBatches`; each ``part`` of a split has others."""
+        """Return sequences that `EpisodeBatches` does not draw; each ``part`` of a split has others."""
         if split not in _SPLITS:
             raise unknown_name("split", split, _SPLITS)
         return self.draw(np.random.default_rng([_SPLITS[split], seed, length or 0, part]), rows, length)
@@ -357,7 +357,7 @@ PROBLEMS: dict[str, type[Problem]] = {
 class EpisodeBatches:
     """An endless stream of batches that can be saved and resumed at any batch; each is made from its own number.
 
-    Arguments:
+    Args:
         problem: what to make.
         batch_size: sequences in a batch, over all processes.
         curriculum: over how many batches the problem's ranges grow from the shortest there can be; see `Problem.eased`.
@@ -425,7 +425,7 @@ class EpisodeBatches:
 
 
 def cost_bits(logits: Float[Tensor, "B T O"], episodes: Episodes) -> Float[Tensor, " B"]:
-    """Bits a sequence, the paper's measure: the cross-entropy to base 2, summed over channels and scored steps."""
+    """Return bits per sequence, the paper's measure: cross-entropy to base 2, summed over channels and scored steps."""
     check_shape("cost_bits", "logits", logits, *episodes.targets.shape, fix="That is the targets' shape.")
     nats = F.binary_cross_entropy_with_logits(logits.float(), episodes.targets, reduction="none").sum(dim=-1)
     return (nats * episodes.scored).sum(dim=1) / math.log(2)

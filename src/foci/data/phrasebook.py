@@ -64,7 +64,7 @@ def phrasebook(
 ) -> list[Pair]:
     """``size`` different sentence pairs; a larger size begins with the same ones.
 
-    Arguments:
+    Args:
         source_locale, target_locale: any two of Babel's locales: ``en``, ``zh``, ``zh_Hant``, ``pt-BR``, …
         split: ``train``, ``valid`` or ``test``. Two splits share no source sentence, whatever their seeds and sizes.
         size: how many pairs.

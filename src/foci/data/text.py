@@ -2,7 +2,7 @@
 
     AlignedFiles(source, target)        line n of one file translates line n of the other
     TsvFile(path, source=0, target=1)   two columns, by number or by the names in the first line
-    JsonlFile(path, source=…, target=…) two fields of one object a line; a dot leads into an inner object
+    JsonlFile(path, source=…, target=…) two fields of one object per line; a dot leads into an inner object
 
 Each can be iterated again and again, and holds one line at a time. Iterating stops with a DataError at the first line
 that cannot be used; `read_pairs` and `check` read everything and then report the first such line and their number.
@@ -76,7 +76,7 @@ class Pair(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """A line that cannot be used: where, what sort of fault in two or three words, and what exactly."""
+    """A line that cannot be used: where it is, the kind of fault in two or three words, and the reason in full."""
 
     path: Path
     line: int
@@ -88,9 +88,9 @@ class Fault(NamedTuple):
 
 
 class AlignedFiles:
-    """Two files with one sentence a line, line n of the one translating line n of the other.
+    """Two files with one sentence per line; line n of one is the translation of line n of the other.
 
-    Arguments:
+    Args:
         source, target: the files, plain, .gz or .xz.
         max_characters: a longer line is a fault.
     """
@@ -123,7 +123,7 @@ class AlignedFiles:
 class TsvFile:
     """One file with tab-separated columns.
 
-    Arguments:
+    Args:
         path: the file, plain, .gz or .xz.
         source, target: the columns: two numbers from 0, or two names that stand in the first line.
         max_characters: a longer line is a fault.
@@ -186,9 +186,9 @@ class TsvFile:
 
 
 class JsonlFile:
-    """One JSON object a line.
+    """One JSON object per line.
 
-    Arguments:
+    Args:
         path: the file, plain, .gz or .xz.
         source, target: the fields; ``translation.en`` is field ``en`` of the object in field ``translation``.
         max_characters: a longer line is a fault.

@@ -79,7 +79,7 @@ class Tokeniser:
     def train(cls, texts: Iterable[str], kind: str, size: int) -> Tokeniser:
         """Learn a vocabulary of at most ``size`` pieces; the same texts give the same vocabulary.
 
-        Arguments:
+        Args:
             texts: any number of texts. They are read twice, so a generator is kept in memory as a list; give
                 an object that can be iterated again (see `foci.data.text`) for more text than that.
             kind: ``bpe``, ``unigram``, ``characters`` or ``words``.

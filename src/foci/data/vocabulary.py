@@ -28,7 +28,7 @@ class Vocabulary:
 
     The rare words of the training documents are in the buckets too, so that their vectors are learned.
 
-    Arguments:
+    Args:
         words: the words with an id of their own.
         buckets: how many ids all other words share.
         lowercase: whether "The" is "the".

@@ -116,7 +116,7 @@ def head_agreement(weights: Array) -> Float[ndarray, "H H"]:
 def rollout(layers: Array, *, residual: float = 0.5) -> Float[ndarray, "N L L"]:
     """How much of each input reaches each position after each layer: ``R_l = A_l R_l−1``, ``A_l = r I + (1−r) W_l``.
 
-    Arguments:
+    Args:
         layers: self-attention, first layer first, ``(N, L, L)`` or ``(N, H, L, L)``, of which heads the mean is taken.
         residual: r, the share that goes past the attention; the paper's is 0.5.
 
@@ -195,7 +195,7 @@ def alignment_error_rate(predicted: Iterable[Links], gold: Iterable[Links]) -> f
 def parse_pharaoh(text: str, *, first: int = 0) -> list[Links]:
     """Alignments in Pharaoh format, a sentence a line: ``0-0 1-2 2p1``, source first; ``p`` or ``?`` is only possible.
 
-    Arguments:
+    Args:
         text: the lines.
         first: the number of the first word; 1 for corpora that count from 1.
     """
@@ -252,7 +252,7 @@ def faithfulness(
     With o = output, T the ``remove`` most attended cells and N the random sets, of as many cells outside T each:
     ``attended = |o(T) − o(∅)|₁``, ``random = mean_N |o(N) − o(∅)|₁``, ``share = P(random < attended) + P(equal) / 2``.
 
-    Arguments:
+    Args:
         output: gives the model's output (probabilities, best of all) without the cells it is told, for example by
             masking or by leaving out those words.
         weights: ``(S,)``, what each cell was read; for several rows their mean.

@@ -47,6 +47,7 @@ from foci.tasks.task import (
     Shard,
     Splits,
     Table,
+    Task,
     by_length,
 )
 from foci.training import Batches, Loss, TrainingOptions
@@ -160,7 +161,7 @@ class Lexicon(NamedTuple):
         return {"vocabulary.json": self.vocabulary.to_text(), "labels.json": labels}
 
 
-class Classify:
+class Classify(Task):
     """Classification as a task of the frame; see `foci.tasks.task.Task`."""
 
     name: ClassVar[str] = "classify"
@@ -195,8 +196,7 @@ class Classify:
         "training": {"max_steps": 8, "valid_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
     }
 
-    def __init__(self, config: ClassifyConfig) -> None:
-        self.config = config
+    config: ClassifyConfig
 
     # ---- data
 

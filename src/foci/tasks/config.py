@@ -401,7 +401,7 @@ def commented_toml(config: Any, title: str) -> str:
             lines.append(f"# {name} =    (not set; {_type_text(one.hint)})")
         else:
             given = not one.is_option or name in _options_of(config, tables)
-            lines.append(f"{'' if given else '# '}{name} = {_toml(one.value)}")
+            lines.append(f"{'' if given else '# '}{name} = {to_toml(one.value)}")
     return "\n".join(lines) + "\n"
 
 
@@ -412,15 +412,16 @@ def _options_of(config: Any, tables: list[str]) -> Mapping[str, Any]:
     return options
 
 
-def _toml(value: Any) -> str:
+def to_toml(value: Any) -> str:
+    """Return a value as TOML."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{json.dumps(str(name))} = {_toml(entry)}" for name, entry in value.items()) + "}"
+        return "{" + ", ".join(f"{json.dumps(str(name))} = {to_toml(entry)}" for name, entry in value.items()) + "}"
     if isinstance(value, Sequence):
-        return "[" + ", ".join(map(_toml, value)) + "]"
+        return "[" + ", ".join(map(to_toml, value)) + "]"
     return repr(value)
 
 

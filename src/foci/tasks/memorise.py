@@ -17,7 +17,7 @@ from foci.data.algorithms import PROBLEMS, EpisodeBatches, Episodes, Problem, co
 from foci.errors import ConfigError, unknown_name
 from foci.models import ntm
 from foci.tasks.config import ModelChoice, Numbers, OpenTable
-from foci.tasks.task import Evaluation, Field, Log, Prediction, Progress, Record, Shard, Splits, Table
+from foci.tasks.task import Evaluation, Field, Log, Prediction, Progress, Record, Shard, Splits, Table, Task
 from foci.training import Batches, Loss, TrainingOptions
 from foci.viz.trace import Cells, Trace
 
@@ -174,7 +174,7 @@ class Nothing:
         return {}
 
 
-class Memorise:
+class Memorise(Task):
     """The problems as a task of the frame; see `foci.tasks.task.Task`."""
 
     name: ClassVar[str] = "memorise"
@@ -199,8 +199,10 @@ class Memorise:
                      "metrics_every": 1},
     }  # fmt: skip
 
+    config: MemoriseConfig
+
     def __init__(self, config: MemoriseConfig) -> None:
-        self.config = config
+        super().__init__(config)
         self.problem = config.data.make()
 
     # ---- data
@@ -225,9 +227,6 @@ class Memorise:
     def model(self, assets: Nothing) -> nn.Module:
         """Build the model for the channels of the problem."""
         return self.config.model.build(self.problem.input_dim, self.problem.output_dim)
-
-    def initialise(self, model: nn.Module, assets: Nothing, log: Log) -> None:
-        """Leave the fresh weights as they are."""
 
     def batches(self, splits: Splits, assets: Nothing, shard: Shard, log: Log) -> Batches:
         """Make sequences without end."""

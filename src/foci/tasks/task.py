@@ -1,4 +1,4 @@
-"""What an application is: the protocol that a task follows, and what it gives and is given.
+"""What an application is: the class that a task is derived from, and what it gives and is given.
 
 A task is one class, made with its configuration. Its file reads from top to bottom: settings, how data becomes
 examples, model, loss, figures, predictions. Everything else (commands, training, loading, the demo) is written once.
@@ -6,11 +6,12 @@ examples, model, loss, figures, predictions. Everything else (commands, training
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 from torch import nn
 
@@ -54,6 +55,7 @@ class Shard(NamedTuple):
     world_size: int = 1
 
 
+@runtime_checkable
 class Assets(Protocol):
     """What is made from the training data and kept in the run: tokenisers, vocabularies, labels."""
 
@@ -113,8 +115,11 @@ class Evaluation:
         return {**self.figures, **self.notes, **{name: table.to_json() for name, table in self.tables.items()}}
 
 
-class Task(Protocol):
-    """One application. A class of this form and a row of `foci.tasks.TASKS` are all that a new one needs."""
+class Task(ABC):
+    """One application, made with its configuration.
+
+    A class of this form and a row of `foci.tasks.TASKS` are all that a new one needs.
+    """
 
     name: ClassVar[str]
     """As in `foci.tasks.TASKS`."""
@@ -141,52 +146,64 @@ class Task(Protocol):
     """What the loss counts: tokens, documents, …"""
     figures: ClassVar[tuple[str, ...]]
     """The names that `validate` gives; one of them decides which checkpoint is the best."""
-    config: Any
 
-    def __init__(self, config: Any) -> None: ...
+    def __init__(self, config: Any) -> None:
+        self.config = config
 
+    @abstractmethod
     def read(self, log: Log) -> Splits:
         """Read and check all data. Every mistake in it is a DataError that names file and line."""
 
+    @abstractmethod
     def read_records(self, paths: Sequence[str]) -> Sequence[Record]:
         """Read examples from other files, in the form that the training data has."""
 
+    @abstractmethod
     def assets(self, splits: Splits, log: Log) -> Assets:
         """Make what the model needs from the training data."""
 
+    @abstractmethod
     def load_assets(self, read: Callable[[str], str]) -> Assets:
         """Make the same from its files; ``read`` gives the text of a file by its name."""
 
+    @abstractmethod
     def model(self, assets: Any) -> nn.Module:
         """Build the model with fresh weights."""
 
-    def initialise(self, model: nn.Module, assets: Any, log: Log) -> None:
-        """Give the weights of a new run the values to start from, such as word vectors of a file."""
+    def initialise(self, model: nn.Module, assets: Any, log: Log) -> None:  # noqa: B027 (most tasks need none)
+        """Give the weights of a new run values to start from, such as the word vectors of a file."""
 
+    @abstractmethod
     def batches(self, splits: Splits, assets: Any, shard: Shard, log: Log) -> Batches:
         """Return the training examples as batches, one process's share of them."""
 
+    @abstractmethod
     def held_out(self, splits: Splits, assets: Any, log: Log) -> Any:
         """Return the validation examples in the form that `validate` takes."""
 
+    @abstractmethod
     def loss(self, model: nn.Module, batch: Any) -> Loss:
         """Return the loss of a batch, summed over what ``unit`` counts."""
 
+    @abstractmethod
     def validate(self, model: nn.Module, held_out: Any) -> Mapping[str, float]:
         """Return the figures of the validation examples."""
 
+    @abstractmethod
     def predict(
         self, model: nn.Module, assets: Any, records: Sequence[Record], options: Any, trace: bool, progress: Progress
     ) -> list[Prediction]:
         """Return one prediction for each record, in order; no record is empty."""
 
+    @abstractmethod
     def evaluate(
         self, model: nn.Module, assets: Any, records: Sequence[Record], options: Any, progress: Progress
     ) -> Evaluation:
         """Return the figures of records that have targets."""
 
     def draw(self, evaluation: Evaluation, path: Path) -> None:
-        """Draw an evaluation to a .png, .svg or .pdf file, or raise a ConfigError where there is nothing to draw."""
+        """Draw an evaluation to a .png, .svg or .pdf file, if the task has a picture for it."""
+        raise ConfigError(f"an evaluation of {self.name} has nothing to draw. `foci show` draws what was attended to.")
 
 
 def find(name: str) -> type[Task]:

@@ -245,5 +245,5 @@ def _summary(model: nn.Module, options: TrainingOptions, batches: Batches, secon
     expected = [] if seconds is None or not steps else [min(steps) * seconds * options.accumulate]
     expected += [] if options.time_limit is None else [options.time_limit]
     if expected:
-        parts.append(f"about {duration(min(expected))} or less on {next(model.parameters()).device}")
+        parts.append(f"up to about {duration(min(expected))} on {next(model.parameters()).device}")
     return "; ".join(parts)

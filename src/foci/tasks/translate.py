@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
@@ -35,6 +34,7 @@ from foci.tasks.task import (
     Record,
     Shard,
     Splits,
+    Task,
     by_length,
 )
 from foci.training import Batches, Loss, TrainingOptions
@@ -208,7 +208,7 @@ class Tokenisers(NamedTuple):
         return {f"{side}.tokeniser.json": tokeniser.to_text() for side, tokeniser in self._asdict().items()}
 
 
-class Translate:
+class Translate(Task):
     """Translation as a task of the frame; see `foci.tasks.task.Task`."""
 
     name: ClassVar[str] = "translate"
@@ -257,8 +257,7 @@ class Translate:
         "training": {"max_steps": 8, "valid_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
     }
 
-    def __init__(self, config: TranslateConfig) -> None:
-        self.config = config
+    config: TranslateConfig
 
     # ---- data
 
@@ -336,9 +335,6 @@ class Translate:
     def model(self, assets: Tokenisers) -> nn.Module:
         """Build the model for these vocabularies."""
         return self.config.model.build(len(assets.source), len(assets.target))
-
-    def initialise(self, model: nn.Module, assets: Tokenisers, log: Log) -> None:
-        """Leave the fresh weights as they are."""
 
     def batches(self, splits: Splits, assets: Tokenisers, shard: Shard, log: Log) -> Batches:
         """Encode and batch the training pairs."""
@@ -465,10 +461,6 @@ class Translate:
             },
             {"bleu_signature": bleu.signature, "chrf_signature": chrf.signature},
         )
-
-    def draw(self, evaluation: Evaluation, path: Path) -> None:
-        """Raise: the figures of a translator are single numbers."""
-        raise ConfigError("an evaluation of translate has nothing to draw. `foci show` draws alignments.")
 
 
 class _Side:

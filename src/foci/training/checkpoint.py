@@ -48,7 +48,7 @@ class Saved(NamedTuple):
 class Checkpoints:
     """The checkpoints of a run: saves them, forgets old ones, finds the newest good one and the best one.
 
-    Arguments:
+    Args:
         folder: where they lie.
         keep_last: how many of the newest stay; the best one stays as well.
 

@@ -1,7 +1,7 @@
-"""One process or many: where the model runs, and how its gradients meet.
+"""One process or many: where the model runs, and how gradients are combined.
 
-Under ``torchrun`` each process takes its place by itself; without it there is one process and one device. On CPUs
-processes talk over gloo, on GPUs over NCCL.
+Under ``torchrun`` each process finds its rank by itself; without it there is one process and one device. On CPUs
+processes communicate over gloo, on GPUs over NCCL.
 
 For elastic restarts start torchrun with ``TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1``: without it the restarted workers now
 and then wait for ever on keys that the first ones left behind (pytorch issue 135712).
@@ -37,10 +37,10 @@ _PATIENCE = timedelta(hours=4)
 
 @contextmanager
 def launched(options: TrainingOptions) -> Iterator[Fabric]:
-    """`launch`, and on the way out the end of the process group.
+    """Run `launch`, and destroy the process group at the end.
 
-    Collecting garbage after it is no mere tidiness: gloo's threads otherwise end one process in eight with SIGABRT
-    (pytorch issue 190489).
+    Garbage is collected after it because gloo's threads otherwise end one process in eight with SIGABRT (pytorch
+    issue 190489).
     """
     fabric = launch(options)
     if fabric.device.type == "cpu":
@@ -65,7 +65,7 @@ def _keep_freed_memory() -> None:
 
 
 def launch(options: TrainingOptions) -> Fabric:
-    """This process's place: ``fabric.device``, ``fabric.global_rank``, ``fabric.world_size``."""
+    """Return this process's device and rank: ``fabric.device``, ``fabric.global_rank``, ``fabric.world_size``."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return _fabric(options, devices=1)
     # torch's elastic agent tells its workers so

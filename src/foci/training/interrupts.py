@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM ask a training to stop, instead of tearing it in two."""
+"""Ctrl-C and SIGTERM stop a training after its current step."""
 
 from __future__ import annotations
 

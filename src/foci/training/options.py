@@ -1,4 +1,4 @@
-"""How to train: every choice the loop leaves open, in one frozen record."""
+"""How to train: every option of the training loop, in one frozen dataclass."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Strategy = Literal["ddp", "fsdp"]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
-    """Everything the training loop can be told. At least one of the ways to stop must be set.
+    """The options of the training loop. At least one of the ways to stop must be set.
 
     Example:
         >>> TrainingOptions(max_steps=1000, schedule="inverse_sqrt", warmup=100).learning_rate
@@ -29,7 +29,7 @@ class TrainingOptions:
     max_epochs: int | None = None
     """Stop when the data has been seen this many times."""
     time_limit: float | None = None
-    """Stop cleanly after this many seconds of training, counted over all sittings of the run."""
+    """Stop cleanly after this many seconds of training, counted over all sessions of the run."""
     patience: int | None = None
     """Stop after this many validations in a row that did not improve on the best one."""
 
@@ -40,9 +40,9 @@ class TrainingOptions:
     rates: Mapping[str, float] = field(default_factory=dict)
     """Shares of that rate for some parameters, by the end of their names: {"score.weight": 0.1} learns those slower."""
     betas: tuple[float, float] = (0.9, 0.98)
-    """Adam's memory of the gradient and of its square."""
+    """Adam's decay rates of the moving averages of the gradient and of its square."""
     epsilon: float = 1e-9
-    """What Adam adds to the denominator."""
+    """Added to Adam's denominator."""
     weight_decay: float = 0.0
     """Decay of matrices; vectors (biases, gains of norms) are left alone."""
     schedule: Schedule = "constant"
@@ -55,7 +55,7 @@ class TrainingOptions:
     """Share of the learning rate that cosine and linear end at."""
 
     clip: float | None = 1.0
-    """Longest gradient (L2 norm over all weights) that is applied as it is; None never shortens it."""
+    """Largest L2 norm of the gradient over all weights; longer gradients are scaled down to it. None never clips."""
     accumulate: int = 1
     """Batches whose gradients make one step."""
     precision: Precision = "float32"
@@ -67,7 +67,7 @@ class TrainingOptions:
     strategy: Strategy = "ddp"
     """Under torchrun: ddp copies the model to each process, fsdp shards it, for models that outgrow a device."""
     find_unused_parameters: bool = False
-    """For ddp: some parameters take no part in some steps. Costs a walk through the graph a step."""
+    """For ddp: some parameters take no part in some steps. Costs a walk through the graph per step."""
     seed: int = 0
     """Seed of dropout and all other random numbers; each process adds its rank."""
 

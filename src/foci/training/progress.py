@@ -1,4 +1,4 @@
-"""What a user sees of a training: a bar on a terminal, log lines elsewhere."""
+"""The progress of a training as it is displayed: a bar on a terminal, log lines elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Progress(Protocol):
     """Shows how far a training has come."""
 
     def show(self, step: int, share: float, loss: float, speed: float, left: float | None) -> None:
-        """One step is done; ``share`` of the whole, ``speed`` in counts a second, ``left`` in seconds."""
+        """One step is done; ``share`` of the whole, ``speed`` in counts per second, ``left`` in seconds."""
 
     def log(self, text: str) -> None:
         """A line for the user."""

@@ -19,7 +19,7 @@ def seed_everything(seed: int) -> None:
 
 
 def random_state() -> dict[str, Tensor]:
-    """Where all random numbers stand, as tensors; `restore_random_state` goes back there."""
+    """Return the states of all random generators as tensors, for `restore_random_state`."""
     version, words, gauss = random.getstate()
     _, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
     state = {
@@ -47,7 +47,7 @@ def restore_random_state(state: dict[str, Tensor]) -> None:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Whatever is drawn inside leaves the random numbers outside as they were."""
+    """Restore all random generators at the end, whatever is drawn inside."""
     before = random_state()
     try:
         yield

@@ -1,7 +1,7 @@
-"""The folder of a run: all that is needed to know it, to go on with it, and to use its model.
+"""The folder of a run: everything needed to describe it, to resume it, and to use its model.
 
     config.json         the resolved configuration
-    environment.json    versions, machine and command of each sitting
+    environment.json    versions, machine and command of each session
     metrics.jsonl       one line of figures a time, training and validation
     checkpoints/        see `foci.training.checkpoint`
 
@@ -95,8 +95,8 @@ def begun_by_this_launch(path: Path) -> bool:
     """Whether torchrun has restarted this worker, and an earlier attempt of the same launch has begun the run."""
     if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) == 0 or not (path / "environment.json").exists():
         return False
-    sittings = _read_json(path / "environment.json")
-    launches = [sitting.get("launch") for sitting in sittings if isinstance(sitting, dict)]
+    sessions = _read_json(path / "environment.json")
+    launches = [session.get("launch") for session in sessions if isinstance(session, dict)]
     launch = _launch_id()
     return launch is not None and launch in launches
 
@@ -178,8 +178,8 @@ class RunFolder:
         plain = json.loads(json.dumps(config))
         if (self.path / "config.json").exists() and (before := read_config(self.path)) != plain:
             log(f"{self.path}: the configuration has changed: {'; '.join(_changes(before, plain))}")
-        sittings = _read_json(self.path / "environment.json") if (self.path / "environment.json").exists() else []
-        write_json(self.path / "environment.json", [*sittings, environment()])
+        sessions = _read_json(self.path / "environment.json") if (self.path / "environment.json").exists() else []
+        write_json(self.path / "environment.json", [*sessions, environment()])
         write_json(self.path / "config.json", plain)  # last: it is what makes the folder a run
         self.checkpoints.mkdir(exist_ok=True)
 
@@ -209,10 +209,10 @@ class RunFolder:
 class Metrics:
     """metrics.jsonl, open for lines to be added. Each line reaches the system at once: a kill tears at most the last.
 
-    Arguments:
+    Args:
         path: the file.
-        step: lines of later steps are from a sitting that was cut off, and will come again: they go, and so does a
-            torn last line.
+        step: lines of later steps are from a session that was cut off, and will be written again: they are removed, and
+            so is a torn last line.
     """
 
     def __init__(self, path: Path, step: int) -> None:
@@ -254,7 +254,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def environment() -> dict[str, Any]:
-    """Where and with what a sitting runs."""
+    """Return versions, machine and command of this session."""
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": sys.argv,
