@@ -4,9 +4,10 @@ A case names its inputs and two sides. A side is a function of the inputs that g
 a prepared memory) and gives back the call to be measured, which takes nothing and returns tensors.
 
     check    both calls run once; where their results differ the case is refused, and no time is reported
-    time     in each round a small calibration loop, then both calls, in alternating order, so that whatever else the
-             machine is doing meets them alike; reported are the ratio of the minima and the median ratio of the rounds.
-             One thread is timed by the processor time it used, which leaves out what others take; several by the clock
+    time     rounds of both calls, in alternating order, so that whatever else the machine is doing meets them alike;
+             reported are the median ratio of the rounds with its 95 % interval, and the ratio of the minima. Rounds end
+             when the interval is narrow enough: 1 % to either side near the goal, 5 % far from it. One thread is timed
+             by the processor time it used, which leaves out the time it waited; several by the clock
     memory   in a fresh process, of one side only: what getting ready keeps, plus the peak of one call above that
 """
 
@@ -22,9 +23,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import torch
 from torch import Tensor
+
+from benchmarks.interference import QUIET, Interference, between, counters
 
 Call = Callable[[], object]
 Side = Callable[..., Call]
@@ -35,11 +39,20 @@ TRAIN = "forward + backward"
 SAMPLE_SECONDS = 0.003
 """A sample lasts at least this long; faster calls are repeated, or the clock and the interpreter would be measured."""
 
-BUSY_DISPERSION = 1.15
-"""A calibration loop whose median is this far above its minimum was disturbed."""
+LEAST_SECONDS = 0.3
+"""A case is measured at least this long, so that `benchmarks.interference` can tell who else used the machine."""
 
-BUSY_SHARE = 0.8
-"""A single thread that got less of a processor than this had to wait for others, and found its caches emptied."""
+NEAR = 0.1
+"""A ratio whose interval comes so near to its goal, relative to the goal, is measured precisely, any other roughly."""
+
+PRECISE, ROUGH = 0.01, 0.05
+"""Half the width of the interval, relative to the median, at which rounds end: near the goal, and elsewhere."""
+
+LEAST_ROUNDS, LEAST_ROUNDS_NEAR = 3, 6
+"""Six rounds are the fewest with a 95 % interval; three show that a ratio is far from its goal."""
+
+MOST_ROUNDS = 400
+"""Rounds after which the interval of a fast call's ratio hardly gets narrower."""
 
 
 def clock() -> float:
@@ -61,8 +74,7 @@ class Case:
         alike: turns our result into the form of theirs, for the check only.
         tolerance: how far the results may differ, relative to the largest number of theirs.
         goal: the ratio of times (theirs / ours) we want to reach.
-        memory: weigh both sides too.
-        memory_goal: the ratio of memory we want to reach.
+        memory_goal: the ratio of memory we want to reach; memory is measured where this or the limit is given.
         memory_limit: how many MB ours may take.
         work: ``(limit, amount)``: how much of a machine's limit ("gemm": operations, "cell": cells) ours does.
         series: points of one curve share a series; ``length`` is where the point stands on it.
@@ -77,7 +89,6 @@ class Case:
     alike: Callable[..., object] | None = None
     tolerance: float = 1e-4
     goal: float | None = None
-    memory: bool = False
     memory_goal: float | None = None
     memory_limit: float | None = None
     work: tuple[str, float] | None = None
@@ -153,94 +164,109 @@ def disagreement(ours: object, theirs: object, tolerance: float) -> str | None:
 # Time
 
 
-class Calibration:
-    """A small fixed piece of work that always takes equally long, unless others use the machine."""
-
-    def __init__(self) -> None:
-        self._left = torch.ones(160, 160)
-        self._out = torch.empty(160, 160)
-        self.best = math.inf
-        for _ in range(50):
-            self.sample()
-
-    def sample(self) -> float:
-        """Seconds of one round."""
-        start = clock()
-        for _ in range(4):
-            torch.mm(self._left, self._left, out=self._out)
-        seconds = clock() - start
-        self.best = min(self.best, seconds)
-        return seconds
-
-
 @dataclass
 class Timing:
-    """The samples of a case: seconds a call, of both sides in turns, and how quiet the machine was meanwhile."""
+    """The samples of a case: seconds per call, of both sides in turns, and what other work took meanwhile."""
 
     ours: list[float] = field(default_factory=list)
     theirs: list[float] = field(default_factory=list)
-    dispersion: float = 1.0
-    share: float = 1.0
+    interference: Interference = QUIET
 
     def summary(self) -> dict[str, object]:
         """The numbers to keep."""
         kept: dict[str, object] = {
             "ours": {"min": min(self.ours), "median": statistics.median(self.ours)},
             "rounds": len(self.ours),
-            "dispersion": self.dispersion,
-            "share": self.share,
-            "busy": self.busy,
+            "interference": self.interference._asdict(),
         }
         if self.theirs:
+            rounds = self.ratios()
             kept["theirs"] = {"min": min(self.theirs), "median": statistics.median(self.theirs)}
-            kept["ratio_min"], kept["ratio_median"] = ratios(self.ours, self.theirs)
+            kept["ratio_min"] = min(self.theirs) / min(self.ours)
+            kept["ratio_median"] = statistics.median(rounds)
+            kept["ratio_low"], kept["ratio_high"] = interval(rounds)
         return kept
 
-    @property
-    def busy(self) -> bool:
-        """Whether others disturbed the measurement."""
-        return self.dispersion > BUSY_DISPERSION or self.share < BUSY_SHARE
+    def ratios(self) -> list[float]:
+        """theirs / ours of each round: neighbours in time, which a slow drift of the machine meets alike."""
+        return [b / a for a, b in zip(self.ours, self.theirs)]
+
+    def is_near(self, goal: float | None) -> bool:
+        """Whether the ratio is so near to its goal that only a precise one says if it was reached."""
+        if goal is None or not self.theirs:
+            return False
+        low, high = interval(self.ratios())
+        return low <= goal * (1 + NEAR) and high >= goal * (1 - NEAR)
+
+    def is_precise(self, near: bool) -> bool:
+        """Whether the interval is narrow enough."""
+        values = self.ratios() if self.theirs else self.ours
+        low, high = interval(values)
+        return (high - low) / 2 <= (PRECISE if near else ROUGH) * statistics.median(values)
 
 
-def ratios(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
-    """theirs / ours: of the minima, and the median over the rounds, each with its neighbour in time."""
-    return min(theirs) / min(ours), statistics.median(b / a for a, b in zip(ours, theirs))
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % interval of the median, which needs no assumption on how the values are distributed.
+
+    The median lies below the k-th smallest of n values with the probability that fewer than k of n fair coins show
+    heads. Of fewer than 6 values the whole range is less than 95 %: 75 % of 3.
+    """
+    ordered = sorted(values)
+    outside = _outside(len(ordered))
+    return ordered[outside], ordered[-1 - outside]
+
+
+@lru_cache
+def _outside(count: int) -> int:
+    """How many values on either side of the interval."""
+    outside, tail = 0, 2.0**-count
+    while (tail := tail + math.comb(count, outside + 1) * 2.0**-count) <= 0.025:
+        outside += 1
+    return outside
 
 
 def in_turns(
     ours: Call,
     theirs: Call | None,
-    calibration: Calibration,
     *,
     seconds: float,
-    least_rounds: int,
     estimates: tuple[float, float],
+    goal: float | None = None,
+    least_seconds: float = LEAST_SECONDS,
 ) -> Timing:
-    """Time the calls in turns for about ``seconds``, at least ``least_rounds`` rounds of both.
+    """Time the calls in turns until the ratio is precise, for at most about ``seconds``.
 
-    ``estimates`` are the durations of one call of each, from which follows how often a sample repeats it.
+    Args:
+        ours: our call.
+        theirs: the other call, None where only our cost is wanted.
+        seconds: no round is begun after this, except for the least number of them.
+        estimates: the durations of one call of each, from which follows how often a sample repeats it.
+        goal: the ratio to reach; near it more rounds are measured.
+        least_seconds: rounds go on for this long even if the ratio is precise.
     """
     sides = [(ours, 0)] if theirs is None else [(ours, 0), (theirs, 1)]
     repeats = [max(1, math.ceil(SAMPLE_SECONDS / max(duration, 1e-6))) for duration in estimates]
     timing = Timing()
     samples = [timing.ours, timing.theirs]
-    quiet: list[float] = []
     gc_was_on = gc.isenabled()
     gc.collect()
     gc.disable()
     try:
-        wall, processor = time.perf_counter(), time.process_time()
-        deadline = wall + seconds
-        while len(timing.ours) < least_rounds or (time.perf_counter() < deadline and len(timing.ours) < 200):
-            quiet.append(calibration.sample())
+        before = counters()
+        while True:
             for work, number in sides:
                 samples[number].append(seconds_of(work, repeats[number]) / repeats[number])
             sides.reverse()
-        timing.share = (time.process_time() - processor) / (time.perf_counter() - wall)
+            rounds, spent = len(timing.ours), time.perf_counter() - before.wall
+            near = timing.is_near(goal)
+            if rounds < (LEAST_ROUNDS_NEAR if near else LEAST_ROUNDS):
+                continue
+            if spent >= seconds or rounds >= MOST_ROUNDS or (spent >= least_seconds and timing.is_precise(near)):
+                break
+        timing.interference = between(before, counters(), torch.get_num_threads())
     finally:
         if gc_was_on:
             gc.enable()
-    timing.dispersion = statistics.median(quiet) / calibration.best
     return timing
 
 

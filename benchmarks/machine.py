@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import statistics
 import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+
+from benchmarks.interference import Interference, between, counters
 
 # v / (1 + a b) summed over a row: the cell of additive attention (its exponentials are paid once a row, not once a
 # cell), on rows that stay in the first-level cache. This is the loop itself and nothing around it.
@@ -81,6 +84,28 @@ def limits(threads: int) -> dict[str, float]:
     return found
 
 
+def same(seconds: float) -> dict[str, list[float]]:
+    """Two calls, each compared with itself as any two sides are: the median ratio, and its interval.
+
+    What differs from 1 is the noise of the machine and of the method, for work in the cache and for work in memory.
+    """
+    import torch
+
+    from benchmarks.harness import in_turns, interval, seconds_of
+
+    left, product = torch.randn(256, 256), torch.empty(256, 256)
+    source, target = torch.ones(1 << 23), torch.zeros(1 << 23)
+    found = {}
+    for name, work in (
+        ("product", lambda: torch.mm(left, left, out=product)),
+        ("copy", lambda: target.copy_(source)),
+    ):
+        work()
+        rounds = in_turns(work, work, seconds=seconds, estimates=(seconds_of(work),) * 2, goal=1.0).ratios()
+        found[name] = [statistics.median(rounds), *interval(rounds)]
+    return found
+
+
 def _best(work: Callable[[], object], rounds: int) -> float:
     from benchmarks.harness import seconds_of
 
@@ -125,6 +150,9 @@ def _processor() -> str:
     return f"{named[0] if named else 'unnamed'} ({platform.machine()})"
 
 
-def load() -> float:
-    """How many processes wanted to run, on average, in the last minute."""
-    return os.getloadavg()[0]
+def idle(seconds: float = 2.0) -> Interference:
+    """Return what other work takes while this process, and nothing else of the bench, keeps one processor busy."""
+    before = counters()
+    while (now := counters()).wall - before.wall < seconds:
+        pass
+    return between(before, now, threads=1)

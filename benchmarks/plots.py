@@ -51,15 +51,15 @@ def draw(runs: Runs, folder: Path) -> dict[str, str]:
 def _ratios(runs: Runs) -> plt.Figure | None:
     """Every comparison as a dot: right of the line foci is faster."""
     rows = [
-        (name, [case for case in cases if "ratio_min" in case])
+        (name, [case for case in cases if "ratio_median" in case])
         for name, (_, cases) in runs.items()
-        if any("ratio_min" in case for case in cases)
+        if any("ratio_median" in case for case in cases)
     ]
     if not rows:
         return None
     figure, axes = plt.subplots(figsize=(7.5, 0.6 + 0.5 * len(rows)))
     for height, (_, cases) in enumerate(reversed(rows)):
-        ratios = sorted(case["ratio_min"] for case in cases)
+        ratios = sorted(case["ratio_median"] for case in cases)
         # Dots of one group are spread a little, so that equal ones can be told apart.
         heights = [height + (0, 0.22, -0.22, 0.11, -0.11)[rank % 5] for rank in range(len(ratios))]
         colours = [OURS if ratio >= 1 else THEIRS for ratio in ratios]
@@ -68,7 +68,7 @@ def _ratios(runs: Runs) -> plt.Figure | None:
     axes.set_xscale("log")
     axes.set_yticks(range(len(rows)), [name for name, _ in reversed(rows)])
     axes.set_ylim(-0.6, len(rows) - 0.4)
-    values = [case["ratio_min"] for _, cases in rows for case in cases]
+    values = [case["ratio_median"] for _, cases in rows for case in cases]
     low, high = min(0.5, *values) / 1.3, max(2.0, *values) * 1.3
     axes.set_xlim(low, high)
     ticks = [tick for tick in (0.01, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500) if low <= tick <= high]

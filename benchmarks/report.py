@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import groups
+from benchmarks.interference import MOST, disturbance
 from benchmarks.peers import PEERS
 
 Record = dict[str, Any]
@@ -66,11 +67,14 @@ def markdown(runs: dict[str, tuple[Record, list[Record]]], images: dict[str, str
         "# Benchmarks",
         "foci and its peers side by side: the same inputs, the same parameters, in the same process, in turns. Before "
         "anything is timed both results are compared, gradients too; where they differ, no figure is given. **×** is "
-        "theirs / ours: above 1, foci is faster (or smaller). *min* compares the fastest of all rounds, *median* is "
-        "the median of the rounds' own ratios. Memory is the peak of a call beyond its inputs, each in a new process. "
-        "A goal in brackets was not reached; ~ marks a case that other work on the machine disturbed.",
+        "theirs / ours: above 1, foci is faster (or smaller). *median* is the median of the rounds' own ratios, with "
+        "its 95 % interval (of fewer than 6 rounds, where the ratio is far from its goal: their range); *min* compares "
+        "the fastest of all rounds. Memory is the peak of a call beyond its inputs, each in a new process. A goal in "
+        "brackets was not reached by the median; a goal with a question mark lies within the interval, so that the "
+        "measurement cannot tell. ~ marks a case that other work on the machine disturbed.",
         "Make it again with `make bench`, or with the command under each heading; `foci bench --quick` takes two "
-        "minutes and writes beside its results, in `benchmarks/results/quick`.",
+        "minutes and writes beside its results, in `benchmarks/results/quick`. `benchmarks/README.md` says how far to "
+        "trust a figure.",
     ]
     busy = trust(runs)
     if busy:
@@ -85,17 +89,19 @@ def markdown(runs: dict[str, tuple[Record, list[Record]]], images: dict[str, str
 
 def trust(runs: dict[str, tuple[Record, list[Record]]]) -> str:
     """A sentence that says that the machine was too busy, or nothing."""
-    timed = [case for _, cases in runs.values() for case in cases if "ours" in case]
-    disturbed = [case for case in timed if case["busy"]]
-    loads = [run["load"] / (run["machine"]["cores"] or 1) for run, _ in runs.values()]
-    crowded = max(loads, default=0.0) > 0.5
-    if not timed or (len(disturbed) <= BUSY_CASES * len(timed) and not crowded):
+    timed = [
+        disturbance(case["interference"], run["idle"])
+        for run, cases in runs.values()
+        for case in cases
+        if "ours" in case
+    ]
+    disturbed = sum(map(bool, timed))
+    before = max((run["idle"]["others"] for run, _ in runs.values()), default=0.0)
+    if not timed or (disturbed <= BUSY_CASES * len(timed) and before <= MOST.others):
         return ""
     return (
-        f"The machine was too busy to trust these figures: {len(disturbed)} of {len(timed)} cases were disturbed, "
-        f"and the load average was up to {max(run['load'] for run, _ in runs.values()):.1f} on "
-        f"{runs[next(iter(runs))][0]['machine']['cores']} processors before the run began. Run it again on a quiet "
-        "machine."
+        f"The machine was too busy to trust these figures: other work disturbed {disturbed} of {len(timed)} cases, and "
+        f"used {before:.0%} of the free processors before the run began. Run it again on a quiet machine."
     )
 
 
@@ -112,14 +118,28 @@ def _machine(runs: dict[str, tuple[Record, list[Record]]]) -> list[str]:
     text = [
         "## The machine",
         f"{about['processor']}, {about['cores']} processors, {about['memory_gb']} GB, {about['system']}, Python "
-        f"{about['python']}, {_threads(latest['threads'])}. Its limits, measured in the same run:",
+        f"{about['python']}. Its limits, measured in the same run, {_threads(latest['limits_threads'])}:",
         "\n".join(["| limit | |", "|---|---|", *lines]),
+        *_noise(latest),
         f"Versions: foci {latest['foci']}; {', '.join(sorted(map(' '.join, versions.items())))}.",
     ]
     notes = [f"- {name}: {peer.note}." for name, peer in PEERS.items() if peer.note and name in versions]
     notes += [f"- {name} could not be installed and is left out: {why}" for name, why in sorted(failed.items())]
     text.append("\n".join(notes))
     return text
+
+
+def _noise(run: Record) -> list[str]:
+    """What the method gives for two calls that are the same, and what else the machine was doing."""
+    text = []
+    if run["same"]:
+        found = (
+            f"{times(ratio)} ({times(low)} to {times(high)}) for a {name}"
+            for name, (ratio, low, high) in run["same"].items()
+        )
+        text.append(f"A call compared with itself came out as {' and '.join(found)}: smaller differences mean nothing.")
+    text.append(f"Before the run began, other processes used {run['idle']['others']:.1%} of a processor.")
+    return [" ".join(text)]
 
 
 def _threads(count: int) -> str:
@@ -134,7 +154,7 @@ def _section(name: str, run: Record, cases: list[Record], image: str | None) -> 
     if image is not None:
         text.append(f"![{title}](images/{image})")
     if any("theirs" in case for case in cases):
-        text.append(_table(cases, run["limits"]))
+        text.append(_table(cases, run))
     lost = _not_measured(cases)
     if lost:
         text.append("Not measured:\n\n" + "\n".join(lost))
@@ -152,16 +172,19 @@ def _not_measured(cases: list[Record]) -> list[str]:
     return [f"- {reason}: {'; '.join(names)}" for reason, names in by_reason.items()]
 
 
-def _table(cases: list[Record], limits: Record) -> str:
+def _table(cases: list[Record], run: Record) -> str:
+    limits = run["limits"]
     shown = [case for case in cases if "theirs" in case]
     weighed = any("ours_megabytes" in case for case in shown)
     limited = any(case["work"] and case["work"][0] in limits for case in shown)
-    head = ["what", "against", "measure", "min", "median", "goal"]
+    head = ["what", "against", "measure", "median", "interval", "min", "goal"]
     head += ["memory, ours / theirs"] * weighed + ["of the machine's limit"] * limited
     rows = []
     for case in shown:
         row = [case["name"], f"{case['peer']}: {case['against']}", case["measure"]]
-        row += [times(case["ratio_min"]) + (" ~" if case["busy"] else ""), times(case["ratio_median"]), _goal(case)]
+        row.append(times(case["ratio_median"]) + (" ~" if disturbance(case["interference"], run["idle"]) else ""))
+        row.append(f"{times(case['ratio_low'])} to {times(case['ratio_high'])}")
+        row += [times(case["ratio_min"]), _goal(case)]
         if weighed:
             row.append(_memory(case))
         if limited:
@@ -185,7 +208,9 @@ def _goal(case: Record) -> str:
     if case["goal"] is None:
         return ""
     text = f"≥ {case['goal']:g}×"
-    return text if case["ratio_min"] >= case["goal"] else f"({text})"
+    if case["ratio_low"] < case["goal"] <= case["ratio_high"]:
+        text += "?"
+    return text if case["ratio_median"] >= case["goal"] else f"({text})"
 
 
 def _memory(case: Record) -> str:

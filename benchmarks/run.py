@@ -17,13 +17,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks import groups, machine, peers
+from benchmarks.interference import QUIET, disturbance
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
@@ -35,6 +36,11 @@ QUICK_SECONDS = 100.0
 
 TIME_OVER = "left out: the time was over"
 
+ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}
+"""The state that glibc's allocator reaches by itself in a process that has freed a block of 32 MB: smaller blocks are
+kept, larger ones come from the system at each call. Before that it depends on where blocks happen to lie whether a call
+pays for fresh pages: the same call took 57 ms, or 57 ms and 18 ms more for 6112 page faults."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -42,7 +48,7 @@ class Options:
 
     groups: tuple[str, ...]
     quick: bool
-    threads: int
+    threads: int | None
     output: Path
     results: Path
     command: str
@@ -55,7 +61,11 @@ class Options:
     @property
     def silence(self) -> float:
         """Seconds without a word after which a worker is taken to hang."""
-        return 60.0 if self.quick else 900.0
+        return 60.0 if self.quick else 240.0
+
+    def threads_of(self, group: str) -> int:
+        """How many threads both sides of a group's cases may use."""
+        return groups.threads(group) if self.threads is None else self.threads
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -64,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     known = ", ".join(groups.PEERS)
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"one of {known}; all unless given")
     parser.add_argument("--quick", action="store_true", help="fewer and smaller cases, in two minutes")
-    parser.add_argument("--threads", type=int, default=1, help="how many threads both sides may use")
+    parser.add_argument("--threads", type=int, help="how many threads both sides may use; 1, and 2 for decode")
     parser.add_argument("--report-only", action="store_true", help="rebuild the report from kept results")
     parser.add_argument("--reinstall", action="store_true", help="install the peers anew")
     parser.add_argument("--output", type=Path, help="the report; docs/benchmarks.md, or beside the quick results")
@@ -72,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     unknown = [group for group in asked.groups if group not in groups.PEERS]
     if unknown:
         parser.error(f"no group {unknown[0]!r}; there are {known}")
-    if asked.threads < 1:
+    if asked.threads is not None and asked.threads < 1:
         parser.error(f"--threads is {asked.threads}, expected 1 or more")
     results = RESULTS / "quick" if asked.quick else RESULTS
     options = Options(
@@ -95,15 +105,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _command(asked: argparse.Namespace) -> str:
     words = ["foci bench", *asked.groups, *(["--quick"] if asked.quick else [])]
-    return " ".join([*words, *([f"--threads {asked.threads}"] if asked.threads != 1 else [])])
+    return " ".join([*words, *([f"--threads {asked.threads}"] if asked.threads is not None else [])])
 
 
 def _measure(options: Options, failed: dict[str, str], show: Progress) -> None:
     began = time.time()
     deadline = began + QUICK_SECONDS if options.quick else None
-    load = machine.load()
-    show.line(f"{options.command}: {', '.join(options.groups)}; load average {load:.1f} on {os.cpu_count()} processors")
-    limits = {key: value for record in _listen(options, ["--limits"], show) for key, value in record.items()}
+    idle = show.idle = machine.idle()._asdict()
+    show.line(f"{options.command}: {', '.join(options.groups)}")
+    busy = disturbance(idle, QUIET._asdict())
+    if busy:
+        show.line(f"the machine is not idle, and the report will say so: {busy}")
+    threads = options.threads or 1
+    limits = _limits(options, threads, show)
     versions: dict[str, str] = {}
     cases: list[Record] = []
     run: Record = {
@@ -111,21 +125,22 @@ def _measure(options: Options, failed: dict[str, str], show: Progress) -> None:
         "when": time.strftime("%Y-%m-%d %H:%M", time.localtime(began)),
         "command": options.command,
         "quick": options.quick,
-        "threads": options.threads,
         "machine": machine.description(),
-        "load": load,
+        "idle": idle,
+        "same": limits.pop("same", {}),
         "limits": limits,
+        "limits_threads": threads,
         "versions": versions,
         "foci": _own_version(),
         "failed": failed,
     }
-    waiting = [(peer, wanted) for peer, wanted in jobs(options.groups, options.quick) if peer not in failed]
+    waiting = [job for job in jobs(options.groups, options.quick, options.threads_of) if job[0] not in failed]
     while waiting:
         # A quick run gives each process a share of the time that is left; the curves are many.
-        weights = [4 if "curves" in wanted else 1 + len(wanted) for _, wanted in waiting]
-        peer, wanted = waiting.pop(0)
+        weights = [4 if "curves" in wanted else 1 + len(wanted) for _, wanted, _ in waiting]
+        peer, wanted, threads = waiting.pop(0)
         until = None if deadline is None else time.time() + (deadline - time.time()) * weights[0] / sum(weights)
-        found, heard = _run_peer(options, peer, wanted, until, show)
+        found, heard = _run_peer(options, peer, wanted, threads, until, show)
         late = sum(case.get("failed") == TIME_OVER for case in heard)
         if late:
             show.line(f"  {late} cases {TIME_OVER}")
@@ -142,26 +157,33 @@ def _keep(options: Options, run: Record, cases: list[Record]) -> None:
     for group in options.groups:
         measured = [case for case in cases if case["group"] == group]
         if measured:
-            lines = "".join(json.dumps(record) + "\n" for record in [run, *measured])
+            about = run | {"threads": options.threads_of(group)}
+            lines = "".join(json.dumps(record) + "\n" for record in [about, *measured])
             (options.results / f"{group}.jsonl").write_text(lines)
 
 
-def jobs(wanted: Sequence[str], quick: bool) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The processes to start: every peer with all groups that need it. The curves, which have no peer, come last."""
+def jobs(
+    wanted: Sequence[str], quick: bool, threads_of: Callable[[str], int] = groups.threads
+) -> Iterator[tuple[str, tuple[str, ...], int]]:
+    """The processes to start: every peer with all groups that need it and have one number of threads.
+
+    The curves, which have no peer, come last.
+    """
     # Whoever asks for nothing but groups whose peers a quick run leaves out means just these peers.
     left_out = groups.FULL_RUN_ONLY if quick else ()
     if all(peer in left_out for group in wanted for peer in groups.PEERS[group]):
         left_out = ()
     for peer in peers.PEERS:
-        shared = tuple(group for group in wanted if peer in groups.PEERS[group] and group != "curves")
-        if shared and peer not in left_out:
-            yield peer, shared
+        shared = [group for group in wanted if peer in groups.PEERS[group] and group != "curves"]
+        if peer not in left_out:
+            for threads in sorted({threads_of(group) for group in shared}):
+                yield peer, tuple(group for group in shared if threads_of(group) == threads), threads
     if "curves" in wanted:
-        yield "torch", ("curves",)
+        yield "torch", ("curves",), threads_of("curves")
 
 
 def _run_peer(
-    options: Options, peer: str, wanted: Sequence[str], deadline: float | None, show: Progress
+    options: Options, peer: str, wanted: Sequence[str], threads: int, deadline: float | None, show: Progress
 ) -> tuple[dict[str, str], list[Record]]:
     """The versions and cases of one peer. A worker that dies is started anew after the case it died in."""
     versions: dict[str, str] = {}
@@ -172,7 +194,7 @@ def _run_peer(
         if deadline is not None:
             asked += ["--deadline", str(deadline)]
         begun: Record | None = None
-        for record in _listen(options, asked, show, name=peer):
+        for record in _listen(options, asked, threads, show, name=peer):
             if record["kind"] == "plan":
                 versions, count = record["versions"], record["count"]
                 show.peer(peer, count, skip)
@@ -194,8 +216,8 @@ def _run_peer(
 
 def _weigh(options: Options, cases: list[Record], deadline: float | None, show: Progress) -> None:
     """Add the memory of both sides to the cases that ask for it, each side in a fresh process."""
-    wanted = [(case, side) for case in cases if case["memory"] and "ours" in case for side in ("ours", "theirs")]
-    wanted = [(case, side) for case, side in wanted if side in case]
+    aimed = [case for case in cases if case["memory_goal"] is not None or case["memory_limit"] is not None]
+    wanted = [(case, side) for case in aimed for side in ("ours", "theirs") if side in case]
     if wanted:
         show.line(f"memory: {len(wanted)} fresh processes")
 
@@ -204,7 +226,7 @@ def _weigh(options: Options, cases: list[Record], deadline: float | None, show: 
             return
         asked = ["--peer", case["peer"], "--groups", case["group"], "--side", side]
         asked += ["--memory", case["name"], case["measure"], case["against"]]
-        for heard in _listen(options, asked, show, name="memory"):
+        for heard in _listen(options, asked, options.threads_of(case["group"]), show, name="memory"):
             case[f"{side}_megabytes"] = heard["megabytes"]
 
     # Memory does not depend on who else is running, so that all processors may be used.
@@ -212,19 +234,27 @@ def _weigh(options: Options, cases: list[Record], deadline: float | None, show: 
         list(pool.map(lambda pair: weigh(*pair), wanted))
 
 
-def _listen(options: Options, asked: Sequence[str], show: Progress, name: str = "limits") -> Iterator[Record]:
+def _limits(options: Options, threads: int, show: Progress) -> Record:
+    """What the machine can do, and what a call compared with itself gives."""
+    asked = ["--limits", "--seconds", str(options.seconds)]
+    return {
+        key: value for record in _listen(options, asked, threads, show, name="limits") for key, value in record.items()
+    }
+
+
+def _listen(options: Options, asked: Sequence[str], threads: int, show: Progress, name: str) -> Iterator[Record]:
     """Start a worker in the peers' environment and hear what it says, until it ends or falls silent for too long."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
-        "OMP_NUM_THREADS": str(options.threads),
+        "OMP_NUM_THREADS": str(threads),
         "OMP_WAIT_POLICY": "passive",  # torch's threads spin while they wait, and starve one another
         "KERAS_BACKEND": "torch",
         "HF_HUB_OFFLINE": "1",
+        # To measure memory, what is freed goes back to the system at once.
+        **({"MALLOC_MMAP_THRESHOLD_": "65536"} if "--memory" in asked else ALLOCATOR),
     }
-    if "--memory" in asked:
-        environment["MALLOC_MMAP_THRESHOLD_"] = "65536"  # what is freed goes back to the system at once
-    command = [peers.python(), "-m", "benchmarks.worker", "--threads", str(options.threads), *asked]
+    command = [peers.python(), "-m", "benchmarks.worker", "--threads", str(threads), *asked]
     if options.quick:
         command.append("--quick")
     with _log(options, name).open("a") as log:
@@ -275,6 +305,7 @@ class Progress:
     """Says what goes on: with a bar on a terminal that has rich, in plain lines elsewhere."""
 
     def __init__(self) -> None:
+        self.idle = QUIET._asdict()
         self._bar: Any = None
         if sys.stderr.isatty():
             try:
@@ -316,15 +347,16 @@ class Progress:
         if self._bar is not None:
             self._bar.advance(self._task)
         if "ratio_min" in record or record.get("failed") not in (None, TIME_OVER):
-            self.line("  " + in_one_line(record))
+            self.line("  " + in_one_line(record, self.idle))
 
 
-def in_one_line(record: Record) -> str:
-    """A finished case: the ratios (above 1: foci is faster), or why there are none."""
+def in_one_line(record: Record, idle: Mapping[str, float]) -> str:
+    """A finished case: the ratio and its interval (above 1: foci is faster), or why there is none."""
     against = f" vs {record['against']}" if record["against"] else ""
     head = f"{record['group']}: {record['name']}{against}, {record['measure']}"
     if "failed" in record:
         return f"{head}: {record['failed']}"
-    found = f"{record['ratio_min']:.2f}× by minima, {record['ratio_median']:.2f}× by medians"
+    found = f"{record['ratio_median']:.2f}× ({record['ratio_low']:.2f} to {record['ratio_high']:.2f})"
     remark = f" ({record['remark']})" if record.get("remark") else ""
-    return f"{head}: {found}{remark}{' [busy]' if record['busy'] else ''}"
+    disturbed = disturbance(record["interference"], idle)
+    return f"{head}: {found}{remark}{f' [{disturbed}]' if disturbed else ''}"

@@ -19,12 +19,16 @@ from importlib.metadata import PackageNotFoundError, version
 import torch
 
 from benchmarks import groups, machine
-from benchmarks.harness import Calibration, Call, Case, Side, disagreement, in_turns, limit_memory, peak_of, seconds_of
+from benchmarks.harness import Call, Case, Side, clock, disagreement, in_turns, limit_memory, peak_of, seconds_of
 from benchmarks.peers import PEERS
 from benchmarks.run import TIME_OVER
+from foci.functional import kernels
 
-TOO_SLOW = {True: 1.0, False: 20.0}
-"""Seconds of a call, quick or not, after which a curve is not followed to greater lengths."""
+SLOW = 1.0
+"""Seconds of a first call from which on it is not called again before the rounds."""
+
+TOO_SLOW = 1.0
+"""Seconds of a call after which a curve is not followed to greater lengths, except for points that have a goal."""
 
 
 def main() -> None:
@@ -53,7 +57,7 @@ def main() -> None:
     torch.set_num_threads(asked.threads)
     limit_memory()
     if asked.limits:
-        say(**machine.limits(asked.threads))
+        say(**machine.limits(asked.threads), same=machine.same(asked.seconds))
         return
     cases = [
         (group, case)
@@ -66,8 +70,8 @@ def main() -> None:
         torch.manual_seed(0)
         say(kind="memory", megabytes=peak_of(wanted, asked.side))
         return
+    kernels.status()  # builds them, so that no case's first call does
     say(kind="plan", count=len(cases), versions=_versions(asked.peer), peer=asked.peer)
-    calibration = Calibration()
     too_slow: dict[tuple[str, str, str, str], int] = {}
     for number, (group, case) in enumerate(cases):
         if number < asked.skip:
@@ -80,7 +84,6 @@ def main() -> None:
             "against": case.against,
             "measure": case.measure,
             "goal": case.goal,
-            "memory": case.memory,
             "memory_goal": case.memory_goal,
             "memory_limit": case.memory_limit,
             "work": case.work,
@@ -92,22 +95,21 @@ def main() -> None:
             continue
         say(kind="start", **about)
         began = time.perf_counter()
-        found = _run(group, case, calibration, asked.seconds, asked.quick, too_slow)
+        found = _run(group, case, asked.seconds, too_slow)
         say(kind="case", **about, **found, took=time.perf_counter() - began)
 
 
 def _run(
     group: str,
     case: Case,
-    calibration: Calibration,
     seconds: float,
-    quick: bool,
     too_slow: dict[tuple[str, str, str, str], int],
 ) -> dict[str, object]:
     """The measurements of a case, or why there are none."""
     torch.manual_seed(0)
     curves = {side: (group, case.series or "", case.measure, side) for side in ("ours", "theirs")}
-    if case.series is not None and curves["ours"] in too_slow:
+    followed = case.series is None or case.goal is not None
+    if not followed and curves["ours"] in too_slow:
         return {"failed": f"left out: length {too_slow[curves['ours']]} took too long"}
     inputs = case.inputs()
     work, ours_result, ours_seconds, failure = _first(case.ours, inputs)
@@ -117,7 +119,7 @@ def _run(
     theirs_seconds = 0.0
     remark = None
     if case.theirs is not None:
-        if case.series is not None and curves["theirs"] in too_slow:
+        if not followed and curves["theirs"] in too_slow:
             remark = f"theirs left out: length {too_slow[curves['theirs']]} took too long"
         else:
             other, theirs_result, theirs_seconds, failure = _first(case.theirs, inputs)
@@ -132,16 +134,9 @@ def _run(
     del ours_result
     if case.series is not None and case.length is not None:
         for side, taken in (("ours", ours_seconds), ("theirs", theirs_seconds)):
-            if taken > TOO_SLOW[quick]:
+            if taken > TOO_SLOW:
                 too_slow[curves[side]] = case.length
-    least = 3 if quick else 5
-    if ours_seconds + theirs_seconds > 2 * seconds:
-        least = 3
-    if other is None:
-        seconds /= 2
-    timing = in_turns(
-        work, other, calibration, seconds=seconds, least_rounds=least, estimates=(ours_seconds, theirs_seconds)
-    )
+    timing = in_turns(work, other, seconds=seconds, estimates=(ours_seconds, theirs_seconds), goal=case.goal)
     return {**timing.summary(), "remark": remark}
 
 
@@ -149,8 +144,11 @@ def _first(prepare: Side, inputs: Sequence[object]) -> tuple[Call | None, object
     """Get a side ready, call it, and time it: the call, its result, its duration; on failure None and why."""
     try:
         work = prepare(*inputs)
-        result = work()  # builds kernels and fills caches, so that its time says nothing
-        taken = seconds_of(work)
+        start = clock()
+        result = work()
+        taken = clock() - start
+        if taken < SLOW:  # it may have filled caches; of a slow call that is a small part
+            taken = seconds_of(work)
         if taken < 0.01:
             taken = min(taken, seconds_of(work))
     except Exception as error:  # noqa: BLE001 whatever a peer or a kernel raises, the bench goes on and says so

@@ -4,6 +4,7 @@ A group's docstring is its text in the report, title first; ``cases(peer, quick)
 """
 
 import importlib
+import os
 from types import ModuleType
 
 PEERS = {
@@ -21,6 +22,14 @@ PEERS = {
 
 FULL_RUN_ONLY = ("transformers", "ctranslate2", "espnet", "eole")
 """Peers that a quick run leaves out: importing them takes long, and others compute alike."""
+
+TWO_THREADS = ("decode",)
+"""Groups that are measured with two threads, on which their goals were set; all others with one."""
+
+
+def threads(name: str) -> int:
+    """How many threads both sides of a group use unless the command says otherwise."""
+    return min(2, os.cpu_count() or 1) if name in TWO_THREADS else 1
 
 
 def load(name: str) -> ModuleType:

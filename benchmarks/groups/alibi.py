@@ -67,5 +67,5 @@ def _case(peer: str, measure: str, shape: tuple[int, int, int, int]) -> Case:
         ours=ours,
         theirs={"torch": dense, "x-transformers": x_transformers}[peer],
         goal=1.0,
-        memory=peer == "torch" and measure == FORWARD and length >= 2048,
+        memory_goal=5.0 if peer == "torch" and measure == FORWARD and length == 4096 else None,
     )

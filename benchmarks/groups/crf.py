@@ -68,7 +68,7 @@ def _case(measure: str, shape: tuple[int, int, int]) -> Case:
         tolerance=1e-3 if measure == TRAIN and steps == 1000 else 1e-4,
         alike=_without_padding if measure == VITERBI else None,
         goal=GOALS[measure],
-        memory=measure == TRAIN and steps == 1000,
+        memory_goal=5.0 if measure == TRAIN and steps == 1000 else None,
     )
 
 

@@ -27,7 +27,7 @@ def cases(peer: str, quick: bool) -> Iterator[Case]:
     shape = QUICK if quick else SHAPE
     common = {"measure": MEASURE, "inputs": partial(_inputs, shape), "ours": _ours, "name": f"attention {shape}"}
     yield Case(**common, against="fused kernel, no weights", theirs=_fused, goal=None if quick else 0.4)
-    yield Case(**common, against="whole weights in memory", theirs=_whole, goal=1.0, memory=True, memory_limit=64.0)
+    yield Case(**common, against="whole weights in memory", theirs=_whole, goal=1.0, memory_limit=64.0)
 
 
 def _inputs(shape: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:

@@ -73,7 +73,7 @@ def _sliding(measure: str, length: int, peer: str) -> Case:
         ours=ours,
         theirs=None if theirs is dense and length > LONGEST_DENSE else theirs,
         goal=goals.get((measure, length)) if peer == "torch" else 1.0,
-        memory=peer == "torch" and length == 16384,
+        memory_goal=10.0 if peer == "torch" and length == 16384 else None,
         series="causal window 256",
         length=length,
     )
@@ -170,5 +170,5 @@ def _local(measure: str, name: str, length: int, fused: bool = False) -> Case:
         ours=ours,
         theirs=theirs_fused if fused else theirs,
         goal=20.0 if length == 2048 and not fused else None,
-        memory=measure == FORWARD and length == 2048 and not fused,
+        memory_goal=20.0 if measure == FORWARD and length == 2048 and not fused else None,
     )

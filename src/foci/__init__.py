@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from foci import masks
     from foci.catalog import build, catalogue
     from foci.functional.attend import attend
+    from foci.functional.kernels import decompositions
     from foci.mechanisms.attention import Attention
     from foci.recording import record
     from foci.results import Weights
@@ -34,6 +35,7 @@ __all__ = [
     "attend",
     "build",
     "catalogue",
+    "decompositions",
     "load",
     "masks",
     "record",
@@ -47,6 +49,7 @@ _HOMES = {
     "attend": "foci.functional.attend",
     "build": "foci.catalog",
     "catalogue": "foci.catalog",
+    "decompositions": "foci.functional.kernels",
     "load": "foci.tasks.run",
     "record": "foci.recording",
     "train": "foci.tasks.train",

@@ -140,6 +140,7 @@ MECHANISMS: dict[str, Card] = {
             "sigmoid": {"normalise": "sigmoid"},
             "causal": _CAUSAL,
             "sliding_window": {"focus": "sliding_window", "reach": (2, 1)},
+            "median_window": {"focus": "median_window", "reach": (2, 1)},
             "dropout": _DROPOUT,
         },
     ),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 from torch.export import register_dataclass
 from torch.utils._pytree import _register_namedtuple
 
 Kind = TypeVar("Kind")
+Tensors = tuple[Tensor, ...]
 
 
 def known_true(condition: bool) -> bool:
@@ -22,6 +25,52 @@ def known_true(condition: bool) -> bool:
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 
     return statically_known_true(condition)
+
+
+def run_steps(
+    step: Callable[[Tensor, Tensors], tuple[Tensor, Tensors]], carry: Tensor, inputs: Tensors
+) -> tuple[Tensor, Tensors]:
+    """Run ``step(carry, inputs at t) -> (carry, outputs at t)`` over axis 1 of the inputs, one position at a time.
+
+    Axis 1 of what a step takes and gives has size 1; the outputs come back joined along it. It is a Python loop and,
+    in `torch.export`, one `scan` operator, so that the number of steps stays dynamic.
+
+    Args:
+        step: what is done at each position.
+        carry: what the first step takes over.
+        inputs: tensors ``(B, L, …)``, L at least 1.
+
+    Returns:
+        What the last step hands over, and the outputs of all steps.
+    """
+    if torch.compiler.is_exporting():
+        return _scan(step, carry, inputs)
+    collected = []
+    for t in range(inputs[0].shape[1]):
+        carry, outputs = step(carry, tuple(one[:, t : t + 1] for one in inputs))
+        collected.append(outputs)
+    return carry, tuple(torch.cat(one, dim=1) for one in zip(*collected))
+
+
+def _scan(
+    step: Callable[[Tensor, Tensors], tuple[Tensor, Tensors]], carry: Tensor, inputs: Tensors
+) -> tuple[Tensor, Tensors]:
+    from torch._higher_order_ops.scan import scan
+
+    def scan_step(carry: Tensor, at: Tensors) -> tuple[Tensor, Tensors]:
+        carry, outputs = step(carry, tuple(one.unsqueeze(1) for one in at))
+        # Results of scan must share no memory with each other.
+        return carry.clone(), tuple(output.squeeze(1).clone() for output in outputs)
+
+    positions = tuple(one.movedim(1, 0) for one in inputs)
+    if torch.compiler.is_dynamo_compiling():
+        carry, stacked = scan(scan_step, carry, positions)
+    else:
+        # scan compiles the step. When a later scan has another number of inputs, torch would take that number for a
+        # dynamic size, and the exported program would not pass torch's own checks.
+        with torch._dynamo.config.patch(automatic_dynamic_shapes=False):
+            carry, stacked = scan(scan_step, carry, positions)
+    return carry, tuple(one.movedim(0, 1) for one in stacked)
 
 
 def exportable(kind: type[Kind]) -> type[Kind]:

@@ -3,21 +3,11 @@
 import pytest
 import torch
 from cases import make
-from sized_cases import CASES, ROWS
+from sized_cases import BATCH, CASES, CELLS, QUERIES, ROWS, SHAPES, WORDS
 from torch import nn
-from torch.export import Dim, export
+from torch.export import export
 
 import foci
-
-BATCH, QUERIES, KEYS = Dim("batch", max=31), Dim("queries", max=31), Dim("keys", max=31)
-CELLS = {0: BATCH, 1: KEYS}
-SHAPES = {
-    "attend": ({0: BATCH, 1: QUERIES}, CELLS, CELLS, {0: BATCH, 2: KEYS}),
-    "pool": (CELLS, CELLS),
-    "pair": (CELLS, {0: BATCH, 1: QUERIES}, CELLS, {0: BATCH, 1: QUERIES}),
-    "map": ({0: BATCH, 2: QUERIES, 3: KEYS},),
-}
-WORDS = {0: BATCH, 1: QUERIES, 2: KEYS}  # of sentences, which only the row "hierarchical" has
 
 
 class Asked(nn.Module):

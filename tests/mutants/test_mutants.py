@@ -167,21 +167,33 @@ MUTANTS = {
     ),
     "steps: dropout lost": Mutant(
         "mechanisms/attention.py",
-        "dropout=self.dropout if self.training else 0.0,\n            )\n            weights",
-        "dropout=0.0,\n            )\n            weights",
+        "F.dropout(weights, self.dropout if self.training else 0.0) @ memory.value",
+        "weights @ memory.value",
         f"{DROPPED}[fused-location_aware/dropout]",
     ),
+    "steps: sharpening lost": Mutant(
+        "functional/stepwise.py",
+        "scores = scores if options.sharpening == 1.0 else scores * options.sharpening",
+        "pass",
+        f"{DEFINED}[location_aware/sharpening-none-fused]",
+    ),
     "steps: the previous weights are not passed on": Mutant(
-        "mechanisms/attention.py",
-        "key = self.score.condition(key, previous)",
-        "key = self.score.condition(key, torch.zeros_like(previous))",
+        "functional/stepwise.py",
+        "add_location(key, previous, filters, projection)",
+        "add_location(key, torch.zeros_like(previous), filters, projection)",
         f"{DEFINED}[location_aware-none-fused]",
     ),
     "steps: the window does not follow the median": Mutant(
-        "mechanisms/attention.py",
-        "near = self.focus.mask(previous)",
-        "near = self.focus.mask(torch.zeros_like(previous))",
-        f"{DEFINED}[location_aware/median_window-none-fused]",
+        "functional/stepwise.py",
+        "near_median(previous, *options.reach)",
+        "near_median(torch.zeros_like(previous), *options.reach)",
+        f"{DEFINED}[additive/median_window-none-fused]",
+    ),
+    "steps: the mask of a query dropped": Mutant(
+        "functional/stepwise.py",
+        "masks = (*given, *near)",
+        "masks = near",
+        f"{DEFINED}[location_aware/median_window-per query-fused]",
     ),
     "local: mask dropped": Mutant(
         "functional/windows.py",
@@ -278,13 +290,13 @@ MUTANTS = {
         f"{DEFINED}[multi_step/scale_by_length-keys-fused]",
     ),
     "handle: grouped heads in the wrong order": Mutant(
-        "results.py",
+        "weight_sources.py",
         "key = key.repeat_interleave(self.query.shape[1] // key.shape[1], dim=1)",
         "key = key.repeat(1, self.query.shape[1] // key.shape[1], 1, 1)",
         f"{CONTRACT}/test_weights.py::test_heads[grouped]",
     ),
     "handle: in-place changes unnoticed": Mutant(
-        "results.py",
+        "weight_sources.py",
         "._version != version:",
         "._version < version:",
         f"{CONTRACT}/test_changed_in_place.py::test_the_error_names_what_was_changed",
@@ -310,14 +322,14 @@ MUTANTS = {
     # --- layers and models
     "ConvS2S: gradients not scaled by the number of attentions": Mutant(
         "models/**/*.py",
-        "1.0 / len(self.decoder)",
+        "1.0 / self.num_readers",
         "1.0",
         "tests/models/test_seq2seq_conv.py::test_the_encoders_gradient_is_a_third_of_the_true_one",
     ),
     "bridge: tanh on an LSTM's cells": Mutant(
         "layers/recurrent.py",
-        "self.cell(state[1])",
-        "torch.tanh(self.cell(state[1]))",
+        "self.cell(parts[-1])",
+        "torch.tanh(self.cell(parts[-1]))",
         "tests/models/test_seq2seq_rnn.py::test_the_bridge_squashes_hidden_states_and_not_cells",
     ),
     "coverage: the keys prepared before it": Mutant(
@@ -327,10 +339,10 @@ MUTANTS = {
         "tests/models/test_seq2seq_rnn.py::test_coverage_in_single_precision_does_not_read_the_keys_of_the_first_step",
     ),
     "loss: label smoothing lost": Mutant(
-        "layers/*.py",
-        'reduction="sum", label_smoothing=wanted.label_smoothing',
+        "layers/token_loss.py",
+        'reduction="sum", label_smoothing=targets.label_smoothing',
         'reduction="sum"',
-        "tests/models/test_next_token.py",
+        "tests/layers/test_token_loss.py",
     ),
     "int8: a scale that leaves seven steps unused": Mutant(
         "layers/**/*.py",
@@ -371,8 +383,8 @@ MUTANTS = {
     ),
     "decoding past the model's positions": Mutant(
         "decoding/*.py",
-        "return [own if model_length is None else min(own, model_length) for own in steps]",
-        "return list(steps)",
+        "return per_row if longest is None else [min(count, longest) for count in per_row]",
+        "return per_row",
         "tests/decoding/test_model_length.py",
     ),
     # --- training

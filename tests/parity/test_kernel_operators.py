@@ -6,6 +6,7 @@ A compiled graph is laid out by this promise; inductor stops where it is broken.
 
 import importlib
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
@@ -14,6 +15,8 @@ from cases import any_inputs, make, tensors
 from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
 from torch._subclasses import CrossRefFakeMode, FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
 import foci
 from foci import masks
@@ -100,7 +103,7 @@ def band_cases(new):
         for valid in (None, new(batch, S) > 0):
             others = (query, key, value, valid, 2, 1, 0.5)
             yield "attend_band", others
-            yield "attend_band_backward", (new(batch, heads, L, 5), new(batch, heads, L, 5), *others)
+            yield "attend_band_backward", (new(batch, heads, L, 5), torch.ops.foci.attend_band(*others), *others)
 
 
 def window_cases(new):
@@ -146,7 +149,27 @@ def ntm_cases(new):
         yield "ntm_step_gradients", (*arguments, *results[:3], width, None, None, None, grads[3])
 
 
-CASES = [additive_cases, band_cases, window_cases, crf_cases, ntm_cases]
+def steps_cases(new):
+    softmax = ("softmax", 1.0, None)
+    for batch, L, S in ((2, 3, 7), (1, 2, 1)):
+        weights, query, key = new(batch, S).abs(), new(batch, L, 5), new(batch, S, 5)
+        location = [key, new(5), new(3, 1, 3), new(5, 3)]
+        valid, exists = new(batch, S) > -1, new(batch, L) > -1
+        pair = [new(batch, S, 5), key, valid, new(5), new(5, 5), new(5, 5)]
+        scores, per_query = new(batch, L, S), new(batch, L, S) > -1
+        for case in (
+            (weights, [query], location, "location_aware", *softmax),
+            (weights, [query], [*location, valid.unsqueeze(1)], "location_aware", "sparsemax", 2.0, None),
+            (weights, [query, per_query], location, "location_aware", *softmax),
+            (weights, [scores], [], "median_window", "sigmoid", 0.5, [1, 2]),
+            (new(batch, 1, 5), [query, exists], pair, "word_by_word", *softmax),
+        ):
+            yield "steps", case
+            grads = [new(*one.shape) for one in torch.ops.foci.steps(*case)]
+            yield "steps_backward", (grads, *case)
+
+
+CASES = [additive_cases, band_cases, window_cases, crf_cases, ntm_cases, steps_cases]
 
 
 @pytest.fixture(params=["compiled", "without kernels"])
@@ -164,7 +187,12 @@ def flat(results):
 
 
 def memory_of(tensors):
-    return [one.untyped_storage().data_ptr() for one in tensors if isinstance(one, torch.Tensor) and one.numel()]
+    return [one.untyped_storage().data_ptr() for one in tensors if one.numel()]
+
+
+def tensors_of(arguments):
+    """The tensors of an operator's arguments, which may stand in lists."""
+    return [one for one in tree_leaves(arguments) if isinstance(one, torch.Tensor)]
 
 
 def layout_of(tensor):
@@ -176,15 +204,15 @@ def layout_of(tensor):
 def check(name, arguments, fake):
     operator = getattr(torch.ops.foci, name)
     with fake:
-        told = flat(operator(*(fake.from_tensor(one) if isinstance(one, torch.Tensor) else one for one in arguments)))
+        told = flat(operator(*tree_map_only(torch.Tensor, fake.from_tensor, arguments)))
     found = flat(operator(*arguments))
     assert [layout_of(one) for one in found] == [layout_of(one) for one in told], name
     assert all(one.is_contiguous() for one in told), name
     # A graph may write over a result that it no longer needs: none may share memory with another, or an argument.
-    memory = memory_of(found)
-    assert len({*memory, *memory_of(arguments)}) == len(memory) + len(set(memory_of(arguments))), name
+    memory, given = memory_of(found), set(memory_of(tensors_of(arguments)))
+    assert len({*memory, *given}) == len(memory) + len(given), name
     # The layout of the arguments changes no number.
-    plain = [one.contiguous() if isinstance(one, torch.Tensor) else one for one in arguments]
+    plain = tree_map_only(torch.Tensor, torch.Tensor.contiguous, arguments)
     for one, other in zip(found, flat(operator(*plain))):
         torch.testing.assert_close(one, other, equal_nan=True, msg=lambda m: f"{name}: {m}")
 
@@ -192,7 +220,13 @@ def check(name, arguments, fake):
 by_operator = pytest.mark.parametrize("cases", CASES, ids=lambda cases: cases.__name__.removesuffix("_cases"))
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.__name__)
+@pytest.mark.parametrize(
+    "layout",
+    [
+        pytest.param(layout, id=layout.__name__, marks=() if layout is transposed else pytest.mark.slow)
+        for layout in LAYOUTS
+    ],
+)
 @by_operator
 def test_results_are_laid_out_as_promised(path, cases, layout):
     fake = FakeTensorMode()
@@ -200,6 +234,7 @@ def test_results_are_laid_out_as_promised(path, cases, layout):
         check(name, arguments, fake)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cases", "dtype"),
     [(cases, torch.float64) for cases in CASES]
@@ -230,6 +265,53 @@ def test_torch_agrees(path, cases):
         if name not in tried:
             torch.library.opcheck(getattr(torch.ops.foci, name), arguments)
             tried.add(name)
+
+
+# --- in plain torch operators
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tracing", ["real", "symbolic"])
+@by_operator
+def test_every_operator_decomposes(cases, tracing):
+    """Traced with foci's table of decompositions, no operator of foci is left, and the numbers are the same."""
+    table, tried = foci.decompositions(), set()
+    for name, arguments in cases(lambda *shape: torch.randn(shape)):
+        if name in tried:
+            continue
+        tried.add(name)
+        operator = getattr(torch.ops.foci, name)
+        given, structure = tree_flatten(arguments)
+        places = [place for place, one in enumerate(given) if isinstance(one, torch.Tensor)]
+
+        def run(*traced, operator=operator, given=given, places=places, structure=structure):
+            traced = dict(zip(places, traced))
+            return operator(*tree_unflatten([traced.get(place, one) for place, one in enumerate(given)], structure))
+
+        graph = make_fx(run, decomposition_table=table, tracing_mode=tracing)(*tensors_of(arguments))
+        assert not [node for node in graph.graph.nodes if "foci" in str(node.target)], name
+        have, want = flat(graph(*tensors_of(arguments))), flat(operator(*arguments))
+        # What a chain keeps for its own backward pass is not the same in both forms.
+        some = 1 if name in ("crf_total", "crf_marginals") else len(want)
+        torch.testing.assert_close(have[:some], want[:some], msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_fakes_are_asked_also_where_sizes_are_symbolic():
+    """torch would prefer a decomposition, whose results may be laid out otherwise."""
+    query, key = torch.randn(2, 4, 5, 3), torch.randn(2, 4, 7, 3)
+
+    def run(query, key):
+        return torch.ops.foci.attend_band(
+            query.transpose(1, 2), key.transpose(1, 2), key.transpose(1, 2), None, 1, 1, 1.0
+        )
+
+    graph = make_fx(run, tracing_mode="symbolic")(query, key)
+    (node,) = (node for node in graph.graph.nodes if "attend_band" in str(node.target))
+    assert node.meta["val"].is_contiguous()
+    with mock.patch.dict(
+        torch._decomp.decomposition_table, {torch.ops.foci.attend_band.default: mock.Mock(side_effect=AssertionError)}
+    ):
+        make_fx(run, tracing_mode="symbolic")(query, key)
 
 
 # --- the layouts that modules pass

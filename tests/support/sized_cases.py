@@ -2,6 +2,7 @@
 
 import torch
 from cases import attend_inputs, map_input, names, pair_inputs, pool_input
+from torch.export import Dim
 
 from foci import masks
 
@@ -31,3 +32,13 @@ def map_case(name, batch, queries, keys):
 
 CASES = {"attend": attend_case, "pool": pool_case, "pair": pair_case, "map": map_case}
 ROWS = [(family, name) for family in CASES for name in names(family)]
+
+BATCH, QUERIES, KEYS = Dim("batch", max=31), Dim("queries", max=31), Dim("keys", max=31)
+CELLS = {0: BATCH, 1: KEYS}
+SHAPES = {
+    "attend": ({0: BATCH, 1: QUERIES}, CELLS, CELLS, {0: BATCH, 2: KEYS}),
+    "pool": (CELLS, CELLS),
+    "pair": (CELLS, {0: BATCH, 1: QUERIES}, CELLS, {0: BATCH, 1: QUERIES}),
+    "map": ({0: BATCH, 2: QUERIES, 3: KEYS},),
+}
+WORDS = {0: BATCH, 1: QUERIES, 2: KEYS}  # of sentences, which only the row "hierarchical" has

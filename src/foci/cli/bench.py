@@ -11,7 +11,7 @@ from foci.errors import FociError, check_positive, unknown_name
 
 
 def bench(
-    *groups: str, quick: bool = False, threads: int = 1, report_only: bool = False, reinstall: bool = False
+    *groups: str, quick: bool = False, threads: int | None = None, report_only: bool = False, reinstall: bool = False
 ) -> None:
     """Measure foci against its real peers and write docs/benchmarks.md.
 
@@ -25,7 +25,7 @@ def bench(
     quick
         Fewer and smaller cases, in two minutes; the report is written beside the results, in benchmarks/results/quick.
     threads
-        How many threads both sides may use.
+        How many threads both sides may use: 1 unless given, 2 in the group decode.
     report_only
         Rebuild the report from the results that are kept, without measuring.
     reinstall
@@ -36,9 +36,11 @@ def bench(
     for group in groups:
         if group not in known:
             raise unknown_name("group", group, known)
-    check_positive("bench", threads=threads)
     flags = {"--quick": quick, "--report-only": report_only, "--reinstall": reinstall}
-    options = [*(flag for flag, wanted in flags.items() if wanted), "--threads", str(threads)]
+    options = [flag for flag, wanted in flags.items() if wanted]
+    if threads is not None:
+        check_positive("bench", threads=threads)
+        options += ["--threads", str(threads)]
     ended = subprocess.run([sys.executable, "-m", "benchmarks", *groups, *options], cwd=root, check=False)
     if ended.returncode:
         raise FociError(f"the bench ended with exit code {ended.returncode}; its last lines say why.")

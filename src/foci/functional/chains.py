@@ -1,6 +1,7 @@
 """The recursions of the linear-chain CRF in plain torch; `foci.functional.crf` says what they compute.
 
-They run on every device and in every precision, and all of torch's transforms see through them. Where
+They run on every device and in every precision, and all of torch's transforms see through them; in `torch.export`
+each is a `scan`, so that the number of steps stays dynamic. Where
 `foci.functional.kernels.crf` is active it computes the same, faster; where it is not, these are what runs.
 """
 
@@ -14,6 +15,7 @@ from torch.nn.functional import pad
 
 from foci.errors import DataError
 from foci.masks import masked_softmax
+from foci.tracing import known_true, run_steps
 
 
 class Chain(NamedTuple):
@@ -75,9 +77,13 @@ def marginals(chain: Chain) -> Tensor:
 def best(chain: Chain, k: int) -> tuple[Tensor, Tensor]:
     """The tags ``(B, k, T)`` and scores ``(B, k)`` of the k best sequences; -1 and ``-inf`` where there are no more."""
     filled = _fill(chain)
+    batch, steps, _ = filled.emissions.shape
+    only_the_empty_one = pad(filled.emissions.new_zeros(1), (0, k - 1), value=-torch.inf)
+    if known_true(steps == 0):
+        nowhere = torch.empty((batch, k, 0), dtype=torch.int64, device=only_the_empty_one.device)
+        return nowhere, only_the_empty_one.repeat(batch, 1)
     lists, sources = _best_lists(filled, k)
     scores, cells = _highest((lists + filled.end.unsqueeze(-1)).flatten(1), k)
-    only_the_empty_one = pad(scores.new_zeros(1), (0, k - 1), value=-torch.inf)
     scores = torch.where(filled.mask.any(dim=1, keepdim=True), scores, only_the_empty_one)
     tags = _trace_back(sources, cells, filled.mask, k)
     return tags.masked_fill((scores == -torch.inf).unsqueeze(-1), -1), scores
@@ -94,13 +100,16 @@ def _fill(chain: Chain) -> _Filled:
 
 def _messages(emissions: Tensor, transitions: Tensor, start: Tensor, mask: Tensor) -> Tensor:
     """``(B, T, K)``: the log-sum over all that may come before each tag of each step, without its emission."""
-    before = start.expand(emissions.shape[0], -1)
-    messages = []
-    for emission, here in zip(emissions.unbind(1), mask.unsqueeze(-1).unbind(1)):
-        messages.append(before)
-        onward = _logsumexp((before + emission).unsqueeze(-1) + transitions, dim=1)
-        before = torch.where(here, onward, before)
-    return torch.stack(messages, dim=1) if messages else emissions
+    if known_true(emissions.shape[1] == 0):
+        return emissions
+
+    def step(before: Tensor, at: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        emission, here = at
+        onward = _logsumexp((before + emission).mT + transitions, dim=1).unsqueeze(1)
+        return torch.where(here.unsqueeze(-1), onward, before), (before,)
+
+    _, (messages,) = run_steps(step, start.repeat(emissions.shape[0], 1, 1), (emissions, mask))
+    return messages
 
 
 def _log_partition(chain: _Filled) -> Tensor:
@@ -124,34 +133,39 @@ def _sequence_scores(chain: _Filled, tags: Tensor) -> Tensor:
     return torch.stack(pieces).sum(dim=(0, 2))
 
 
-def _best_lists(chain: _Filled, k: int) -> tuple[Tensor, list[Tensor]]:
-    """List Viterbi: the k best scores that end in each tag, ``(B, K, k)``, and for each step their sources.
+def _best_lists(chain: _Filled, k: int) -> tuple[Tensor, Tensor]:
+    """List Viterbi: the k best scores that end in each tag, ``(B, K, k)``, and where each step's came from.
 
-    A cell (tag, rank) is numbered ``tag * k + rank``; ``sources[t] (B, K * k)`` holds for each cell of step t
-    the cell of the step before. At the first step of a row there is none, and the number means nothing.
+    A cell (tag, rank) is numbered ``tag * k + rank``; ``sources (B, T, K * k)`` holds for each cell of a step the cell
+    of the step before. At the first step of a row there is none, and the number means nothing.
     """
     batch, _, num_tags = chain.emissions.shape
     opening = pad(chain.start.unsqueeze(-1), (0, k - 1), value=-torch.inf)
-    lists = chain.emissions.new_full((batch, num_tags, k), -torch.inf)
-    first = _first(chain.mask)
-    sources = []
-    for step, emission in enumerate(chain.emissions.unbind(1)):
+
+    def step(lists: Tensor, at: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        emission, here, first = at
         # (B, to, from, rank)
         candidates = lists.unsqueeze(1) + chain.transitions.mT.unsqueeze(-1)
         arrived, source = _highest(candidates.flatten(2), k)
-        arrived = torch.where(first[:, step, None, None], opening, arrived)
-        lists = torch.where(chain.mask[:, step, None, None], arrived + emission.unsqueeze(-1), lists)
-        sources.append(source.flatten(1))
+        arrived = torch.where(first.unsqueeze(-1), opening, arrived)
+        lists = torch.where(here.unsqueeze(-1), arrived + emission.mT, lists)
+        return lists, (source.flatten(1).unsqueeze(1),)
+
+    nothing = chain.emissions.new_full((batch, num_tags, k), -torch.inf)
+    lists, (sources,) = run_steps(step, nothing, (chain.emissions, chain.mask, _first(chain.mask)))
     return lists, sources
 
 
-def _trace_back(sources: list[Tensor], cells: Tensor, mask: Tensor, k: int) -> Tensor:
+def _trace_back(sources: Tensor, cells: Tensor, mask: Tensor, k: int) -> Tensor:
     """``(B, k, T)``: the tags passed on the way to the last ``cells (B, k)``, -1 at masked steps."""
-    tags = []
-    for source, here in zip(reversed(sources), reversed(mask.unsqueeze(-1).unbind(1))):
-        tags.append(torch.where(here, cells // k, -1))
-        cells = torch.where(here, source.gather(1, cells), cells)
-    return torch.stack(tags[::-1], dim=-1) if tags else cells.new_empty(*cells.shape, 0)
+
+    def step(cells: Tensor, at: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        source, here = at
+        tags = torch.where(here, cells // k, -1)
+        return torch.where(here, source.squeeze(1).gather(1, cells), cells), (tags.unsqueeze(1),)
+
+    _, (tags,) = run_steps(step, cells, (sources.flip(1), mask.flip(1)))
+    return tags.flip(1).mT
 
 
 def _highest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -80,12 +80,13 @@ def cosine(
 
 def unit(vectors: Float[Tensor, "... D"], eps: float = 1e-8) -> Float[Tensor, "... D"]:
     """Each vector divided by its length; zeros stay zeros and keep a finite gradient."""
-    # eps stands under the root: the root's own gradient is infinite at 0. Half precision is widened, for its
-    # squares underflow, and its gradient at 0, 1/eps, must still fit.
+    # The floor stands under the root: the root's own gradient is infinite at 0. It is not added, for the optimiser of
+    # ONNX programs drops what it takes for + 0. Half precision is widened, for its squares underflow, and its gradient
+    # at 0, 1/eps, must still fit.
     eps = max(eps, 1e-4) if vectors.dtype == torch.float16 else eps
     wide = vectors.float() if vectors.dtype.itemsize < 4 else vectors
     squared = wide.square().sum(dim=-1, keepdim=True)
-    return (wide * torch.rsqrt(squared + eps**2)).to(vectors.dtype)
+    return (wide * torch.rsqrt(squared.clamp_min(eps**2))).to(vectors.dtype)
 
 
 def default_scale(query: Float[Tensor, "... D"]) -> float:

@@ -20,12 +20,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foci.functional.attend import NORMALISERS, Normaliser
+from foci.functional.kernels.decomposition_table import decompose
 from foci.functional.sample import best
 from foci.functional.scores import additive
 from foci.masks import masked_softmax
-from foci.tracing import known_true
-
-Tensors = tuple[Tensor, ...]
+from foci.tracing import Tensors, known_true, run_steps
 
 
 class StepOptions(NamedTuple):
@@ -93,12 +92,10 @@ def over_steps(
     """
     if known_true(inputs[0].shape[1] == 1):
         return STEPS[name](carry, inputs, shared, options)
-    if torch.compiler.is_exporting():
-        return _scan(STEPS[name], carry, inputs, shared, options)
-    if torch.compiler.is_compiling() and options.normalise not in _RANDOM:
+    if torch.compiler.is_compiling() and not torch.compiler.is_exporting() and options.normalise not in _RANDOM:
         carry, *outputs = _steps_op(carry, list(inputs), list(shared), name, *options)
         return carry, tuple(outputs)
-    return _loop(STEPS[name], carry, inputs, shared, options)
+    return _run(name, carry, inputs, shared, options)
 
 
 def add_location(key: Tensor, previous: Tensor, filters: Tensor, projection: Tensor) -> Tensor:
@@ -127,33 +124,21 @@ def _weigh(scores: Tensor, previous: Tensor, given: Sequence[Tensor], options: S
     return weights.squeeze(1), (weights,) if log_prob is None else (weights, log_prob)
 
 
-def _loop(
-    step: Step, carry: Tensor, inputs: Sequence[Tensor], shared: Sequence[Tensor], options: StepOptions
+def _run(
+    name: str, carry: Tensor, inputs: Sequence[Tensor], shared: Sequence[Tensor], options: StepOptions
 ) -> tuple[Tensor, Tensors]:
-    collected = []
-    for t in range(inputs[0].shape[1]):
-        carry, outputs = step(carry, tuple(one[:, t : t + 1] for one in inputs), tuple(shared), options)
-        collected.append(outputs)
-    return carry, tuple(torch.cat(one, dim=1) for one in zip(*collected))
-
-
-def _scan(step: Step, carry: Tensor, inputs: Tensors, shared: Tensors, options: StepOptions) -> tuple[Tensor, Tensors]:
-    from torch._higher_order_ops.scan import scan
-
-    def scan_step(carry: Tensor, at: Tensors) -> tuple[Tensor, Tensors]:
-        carry, outputs = step(carry, tuple(one.unsqueeze(1) for one in at), shared, options)
-        # Results of scan must share no memory with each other.
-        return carry.clone(), tuple(output.squeeze(1).clone() for output in outputs)
-
-    carry, stacked = scan(scan_step, carry, tuple(one.movedim(1, 0) for one in inputs))
-    return carry, tuple(one.movedim(0, 1) for one in stacked)
+    return run_steps(
+        lambda carry, at: STEPS[name](carry, at, tuple(shared), options),
+        carry,
+        tuple(inputs),
+    )
 
 
 # --- the operator that torch.compile sees
 
 
 def _forward(carry: Tensor, inputs: list[Tensor], shared: list[Tensor], name: str, *options: Any) -> list[Tensor]:
-    carry, outputs = _loop(STEPS[name], carry, inputs, shared, StepOptions(*options))
+    carry, outputs = _run(name, carry, inputs, shared, StepOptions(*options))
     return [one.contiguous().clone() for one in (carry, *outputs)]  # an operator's results share no memory
 
 
@@ -172,7 +157,7 @@ def _backward(
     with recording, torch.enable_grad():
         leaves = [one.detach().requires_grad_(one.is_floating_point()) for one in (carry, *inputs, *shared)]
         start, end = 1, 1 + len(inputs)
-        carried, outputs = _loop(STEPS[name], leaves[0], leaves[start:end], leaves[end:], StepOptions(*options))
+        carried, outputs = _run(name, leaves[0], leaves[start:end], leaves[end:], StepOptions(*options))
         pairs = [(one, grad) for one, grad in zip((carried, *outputs), grads) if one.requires_grad]
         wanted = [one for one in leaves if one.requires_grad]
         found = torch.autograd.grad(
@@ -212,3 +197,5 @@ _backward_op = torch.library.custom_op(
 _steps_op.register_fake(_forward_like)
 _backward_op.register_fake(_backward_like)
 _steps_op.register_autograd(_differentiate, setup_context=_keep)
+decompose("steps", _forward)
+decompose("steps_backward", _backward)

@@ -28,9 +28,11 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import pad
 
 from foci.errors import ShapeError
 from foci.functional.kernels.build import Kernel
+from foci.functional.kernels.decomposition_table import decompose
 from foci.functional.kernels.watched import is_traced, is_watched
 
 _SMALL = 1 << 12
@@ -312,10 +314,9 @@ def _width(size: int) -> int:
 
 def _torch_prepare(key: Tensor) -> Tensor:
     size = key.shape[-1]
-    rows = key.new_zeros(*key.shape[:-1], _width(size), dtype=torch.float32)
-    rows[..., :size] = key.float().mul(2).exp()
-    rows[..., -16] = ~(key.abs() <= _LARGEST).all(dim=-1)
-    return rows
+    exponentials = key.float().mul(2).exp()
+    wild = ~(key.abs() <= _LARGEST).all(dim=-1, keepdim=True)
+    return torch.cat([pad(exponentials, (0, _width(size) - 16 - size)), pad(wild.float(), (0, 15))], dim=-1)
 
 
 def _compiled_prepare(library: ctypes.CDLL, key: Tensor) -> Tensor:
@@ -445,3 +446,29 @@ _additive_op.register_fake(_scores_like)
 _backward_op.register_fake(_gradients_like)
 _prepare_op.register_fake(_rows_like)
 _additive_op.register_autograd(_op_gradients, setup_context=_keep_arguments)
+
+
+# --- the operators in plain torch
+
+
+def _plain_scores(query: Tensor, key: Tensor, vector: Tensor, key_exp: Tensor | None) -> Tensor:
+    dtype = _common_dtype(query, key, vector)
+    return _plain(*(tensor.to(_wide(dtype)) for tensor in (query, key, vector))).to(dtype)
+
+
+def _plain_backward(
+    grad: Tensor, query: Tensor, key: Tensor, vector: Tensor, key_exp: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    wide = _wide(_common_dtype(query, key, vector))
+    dq, dk, dv = _plain_gradients(*(tensor.to(wide) for tensor in (grad, query, key, vector)))
+    return dq.to(query.dtype), dk.to(key.dtype), dv.to(vector.dtype)
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """Half precision is computed in float32, as the operators do."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+decompose("additive", _plain_scores)
+decompose("additive_backward", _plain_backward)
+decompose("additive_prepare", _torch_prepare)

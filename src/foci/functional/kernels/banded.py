@@ -17,6 +17,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from foci import masks
+from foci.functional.kernels.decomposition_table import decompose
+from foci.functional.kernels.gradients import plain_gradients
+
 _BLOCK = 64
 """Queries in a block: 32 to 64 measured best for bands of 64 to 512; smaller products are slower, larger ones idle."""
 
@@ -206,6 +210,32 @@ class _Blocks:
         parts = new.view(new.shape[0], self.parts, _BLOCK, new.shape[-1])
         for part in range(self.parts):
             target[some.start + part : some.stop + part] += parts[:, part]
+
+
+def _plain(
+    query: Tensor, key: Tensor, value: Tensor, valid: Tensor | None, left: int, right: int, scale: float
+) -> Tensor:
+    """The same by masking all L×S cells."""
+    batch, heads, length, _ = query.shape
+    groups, size = key.shape[1:3]
+    mask = masks.window(length, size, left, right, device=query.device).unsqueeze(1)
+    if valid is not None:
+        mask = mask & valid.view(batch, 1, 1, size)
+    if groups != heads:
+        key, value = (
+            one.unsqueeze(2).expand(-1, -1, heads // groups, -1, -1).reshape(batch, heads, size, one.shape[-1])
+            for one in (key, value)
+        )
+    return masks.masked_softmax((query * scale) @ key.mT, mask) @ value
+
+
+decompose("attend_band", _plain)
+decompose(
+    "attend_band_backward",
+    lambda grad, output, query, key, value, *others: plain_gradients(
+        lambda *three: _plain(*three, *others), (query, key, value), (grad,)
+    ),
+)
 
 
 def _lowest(dtype: torch.dtype) -> float:

@@ -27,6 +27,8 @@ from foci.errors import ShapeError
 from foci.functional import chains
 from foci.functional.chains import Chain
 from foci.functional.kernels.build import Kernel
+from foci.functional.kernels.decomposition_table import decompose
+from foci.functional.kernels.gradients import differentiate, plain_gradients
 from foci.functional.kernels.watched import is_traced, is_watched
 
 _THREAD_CELLS = 1 << 17
@@ -92,26 +94,8 @@ def _library_for(chain: Chain) -> ctypes.CDLL | None:
 
 def _plain_gradients(compute: Callable[[Chain], Tensor], chain: Chain, grad: Tensor) -> _Gradients:
     """The gradients of the plain path."""
-    # Inside an operator torch does not record for autograd, unless it is told to.
-    recording = torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutogradFunctionality, False)
-    with recording, torch.enable_grad():
-        e, t, s, d = (scores.detach().requires_grad_() for scores in chain[:4])
-        answer = compute(Chain(e, t, s, d, chain.mask))
-        found = torch.autograd.grad(answer, (e, t, s, d), grad, allow_unused=True, materialize_grads=True)
-    e, t, s, d = (one.contiguous() for one in found)  # as the kernel's are, and as tracers are told
+    e, t, s, d = plain_gradients(lambda e, t, s, d: compute(Chain(e, t, s, d, chain.mask)), chain[:4], (grad,))
     return e, t, s, d
-
-
-def _gradients_to_differentiate(
-    compute: Callable[[Chain], Tensor], chain: Chain, grad: Tensor
-) -> tuple[Tensor | None, ...]:
-    """The gradients of the plain path, for ``create_graph=True``: someone wants the gradients' own gradients."""
-    wanted = [scores for scores in chain[:4] if scores.requires_grad]
-    found = torch.autograd.grad(
-        compute(chain), wanted, grad, create_graph=True, allow_unused=True, materialize_grads=True
-    )
-    remaining = iter(found)
-    return tuple(next(remaining) if scores.requires_grad else None for scores in chain[:4])
 
 
 # --- the compiled path
@@ -280,15 +264,19 @@ _KERNEL = Kernel("crf", _self_check)
 def _nothing_kept(chain: Chain, keep: bool) -> tuple[Tensor, Tensor]:
     """The plain path keeps nothing, in as much room."""
     ways, kept = _room_to_keep(chain, keep)
-    return ways.zero_(), kept.zero_()
+    return torch.zeros_like(ways), torch.zeros_like(kept)
 
 
 def _total(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     *parts, tags, keep = arguments
     chain = Chain(*parts)
     library = _library_for(chain)
-    if library is not None:
-        return _compiled_total(library, chain, tags, keep)
+    return _plain_total(*arguments) if library is None else _compiled_total(library, chain, tags, keep)
+
+
+def _plain_total(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    *parts, tags, keep = arguments
+    chain = Chain(*parts)
     return chains.total(chain, tags), *_nothing_kept(chain, keep)
 
 
@@ -296,16 +284,24 @@ def _total_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
     *parts, tags, ways, kept = arguments
     chain = Chain(*parts)
     library = _library_for(chain)
-    if library is not None:
-        return _Call(library, chain).gradients("gradients", tags, grad, ways, kept)
-    return _plain_gradients(lambda chain: chains.total(chain, tags), chain, grad)
+    if library is None:
+        return _plain_total_gradients(grad, *arguments)
+    return _Call(library, chain).gradients("gradients", tags, grad, ways, kept)
+
+
+def _plain_total_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
+    *parts, tags, _, _ = arguments
+    return _plain_gradients(lambda chain: chains.total(chain, tags), Chain(*parts), grad)
 
 
 def _marginals(*parts: Any) -> tuple[Tensor, Tensor, Tensor]:
     chain = Chain(*parts)
     library = _library_for(chain)
-    if library is not None:
-        return _compiled_marginals(library, chain)
+    return _plain_marginals(*parts) if library is None else _compiled_marginals(library, chain)
+
+
+def _plain_marginals(*parts: Any) -> tuple[Tensor, Tensor, Tensor]:
+    chain = Chain(*parts)
     return chains.marginals(chain).contiguous(), *_nothing_kept(chain, keep=True)
 
 
@@ -313,38 +309,53 @@ def _marginals_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
     *parts, ways, kept = arguments
     chain = Chain(*parts)
     library = _library_for(chain)
-    if library is not None:
-        return _Call(library, chain).gradients("marginal_gradients", grad, ways, kept)
-    return _plain_gradients(chains.marginals, chain, grad)
+    if library is None:
+        return _plain_marginals_gradients(grad, *arguments)
+    return _Call(library, chain).gradients("marginal_gradients", grad, ways, kept)
+
+
+def _plain_marginals_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
+    return _plain_gradients(chains.marginals, Chain(*arguments[:5]), grad)
 
 
 def _best(*arguments: Any) -> tuple[Tensor, Tensor]:
     *parts, k = arguments
     chain = Chain(*parts)
     library = _library_for(chain)
-    if library is not None:
-        return _compiled_best(library, chain, k)
-    tags, scores = chains.best(chain, k)
+    return _plain_best(*arguments) if library is None else _compiled_best(library, chain, k)
+
+
+def _plain_best(*arguments: Any) -> tuple[Tensor, Tensor]:
+    *parts, k = arguments
+    tags, scores = chains.best(Chain(*parts), k)
     return scores.contiguous(), tags.contiguous()
 
 
 def _best_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
     *parts, tags = arguments
-    chain, k = Chain(*parts), tags.shape[1]
+    chain = Chain(*parts)
     library = _library_for(chain)
-    if library is not None:
-        return _Call(library, chain).gradients("sequence_gradients", k, tags, grad)
-    return _plain_gradients(lambda chain: chains.best(chain, k)[1], chain, grad)
+    if library is None:
+        return _plain_best_gradients(grad, *arguments)
+    return _Call(library, chain).gradients("sequence_gradients", tags.shape[1], tags, grad)
+
+
+def _plain_best_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
+    *parts, tags = arguments
+    return _plain_gradients(lambda chain: chains.best(chain, tags.shape[1])[1], Chain(*parts), grad)
 
 
 _CHAIN_SCHEMA = "Tensor emissions, Tensor transitions, Tensor start, Tensor end, Tensor? mask"
 _GRADIENTS_SCHEMA = "(Tensor, Tensor, Tensor, Tensor)"
 
 
-def _operator(name: str, schema: str, compute: Callable[..., Any], like: Callable[..., Any]) -> Any:
-    """The operator ``foci::crf_name``; ``like`` makes empty results."""
+def _operator(
+    name: str, schema: str, compute: Callable[..., Any], plain: Callable[..., Any], like: Callable[..., Any]
+) -> Any:
+    """The operator ``foci::crf_name``; ``plain`` is what it computes in plain torch, ``like`` makes empty results."""
     operator = torch.library.custom_op(f"foci::crf_{name}", compute, mutates_args=(), schema=schema)
     operator.register_fake(like)
+    decompose(f"crf_{name}", plain)
     return operator
 
 
@@ -354,26 +365,35 @@ def _gradients_like(grad: Tensor, *arguments: Any) -> _Gradients:
 
 
 _total_op = _operator(
-    "total", f"({_CHAIN_SCHEMA}, Tensor? tags, bool keep) -> (Tensor, Tensor, Tensor)", _total, _total_like
+    "total",
+    f"({_CHAIN_SCHEMA}, Tensor? tags, bool keep) -> (Tensor, Tensor, Tensor)",
+    _total,
+    _plain_total,
+    _total_like,
 )
 _total_gradients_op = _operator(
     "total_gradients",
     f"(Tensor grad, {_CHAIN_SCHEMA}, Tensor? tags, Tensor ways, Tensor kept) -> {_GRADIENTS_SCHEMA}",
     _total_gradients,
+    _plain_total_gradients,
     _gradients_like,
 )
-_marginals_op = _operator("marginals", f"({_CHAIN_SCHEMA}) -> (Tensor, Tensor, Tensor)", _marginals, _marginals_like)
+_marginals_op = _operator(
+    "marginals", f"({_CHAIN_SCHEMA}) -> (Tensor, Tensor, Tensor)", _marginals, _plain_marginals, _marginals_like
+)
 _marginals_gradients_op = _operator(
     "marginals_gradients",
     f"(Tensor grad, {_CHAIN_SCHEMA}, Tensor ways, Tensor kept) -> {_GRADIENTS_SCHEMA}",
     _marginals_gradients,
+    _plain_marginals_gradients,
     _gradients_like,
 )
-_best_op = _operator("best", f"({_CHAIN_SCHEMA}, int k) -> (Tensor, Tensor)", _best, _best_like)
+_best_op = _operator("best", f"({_CHAIN_SCHEMA}, int k) -> (Tensor, Tensor)", _best, _plain_best, _best_like)
 _best_gradients_op = _operator(
     "best_gradients",
     f"(Tensor grad, {_CHAIN_SCHEMA}, Tensor tags) -> {_GRADIENTS_SCHEMA}",
     _best_gradients,
+    _plain_best_gradients,
     _gradients_like,
 )
 
@@ -400,7 +420,9 @@ def _gradients(
         return (None,) * arguments
     saved = ctx.saved_tensors
     if torch.is_grad_enabled():  # create_graph=True
-        found = _gradients_to_differentiate(plain, Chain(*saved[:5]), grad)
+        found = differentiate(
+            lambda e, t, s, d: plain(Chain(e, t, s, d, saved[4])), saved[:4], (grad,), create_graph=True
+        )
     else:
         found = (operator if is_traced() else eager)(grad, *saved)
     return *found, *[None] * (arguments - 4)

@@ -23,6 +23,8 @@ from torch import Tensor
 from foci.errors import ShapeError
 from foci.functional import addressing
 from foci.functional.kernels.build import Kernel
+from foci.functional.kernels.decomposition_table import decompose
+from foci.functional.kernels.gradients import differentiate, plain_gradients
 from foci.functional.kernels.watched import is_traced, is_watched
 
 _THREAD_CELLS = 1 << 16
@@ -68,30 +70,16 @@ def _suits_kernel(*tensors: Tensor) -> bool:
     return all(tensor.is_cpu and tensor.dtype is dtype for tensor in tensors)
 
 
-def _plain_gradients(arguments: _Four, shift_width: int, grads: _Grads) -> _Four:
-    """The gradients of the plain path."""
-    # Inside an operator torch does not record for autograd, unless it is told to.
-    recording = torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutogradFunctionality, False)
-    with recording, torch.enable_grad():
-        c, m, r, w = (tensor.detach().requires_grad_() for tensor in arguments)
-        found = _gradients_of_plain((c, m, r, w), shift_width, grads, create_graph=False)
-    c, m, r, w = (one.contiguous() for one in found if one is not None)  # as the kernel's are, and as tracers are told
+def _plain_step(*arguments: Any) -> _Four:
+    m, r, w, reads = (one.contiguous() for one in addressing.step(*arguments))
+    return m, r, w, reads
+
+
+def _plain_gradients(*arguments: Any) -> _Four:
+    """The gradients of the plain path, from the arguments of `_gradients`."""
+    width, grads = arguments[7], arguments[8:]
+    c, m, r, w = plain_gradients(lambda c, m, r, w: addressing.step(c, m, r, w, width), arguments[:4], grads)
     return c, m, r, w
-
-
-def _gradients_of_plain(
-    arguments: _Four, shift_width: int, grads: _Grads, *, create_graph: bool
-) -> tuple[Tensor | None, ...]:
-    """A gradient for each argument that wants one; with ``create_graph`` it can be differentiated again."""
-    wanted = [tensor for tensor in arguments if tensor.requires_grad]
-    pairs = [pair for pair in zip(addressing.step(*arguments, shift_width), grads) if pair[1] is not None]
-    results, directions = zip(*pairs)
-    found = iter(
-        torch.autograd.grad(
-            results, wanted, directions, create_graph=create_graph, allow_unused=True, materialize_grads=True
-        )
-    )
-    return tuple(next(found) if tensor.requires_grad else None for tensor in arguments)
 
 
 # --- the compiled path
@@ -233,12 +221,15 @@ class _Step(torch.autograd.Function):
             return None, None, None, None, None
         saved, width = ctx.saved_tensors, ctx.shift_width
         if torch.is_grad_enabled():  # create_graph=True: someone wants the gradients' own gradients
-            return *_gradients_of_plain(saved[:4], width, grads, create_graph=True), None
+            plain = differentiate(
+                lambda c, m, r, w: addressing.step(c, m, r, w, width), saved[:4], grads, create_graph=True
+            )
+            return *plain, None
         if is_traced():
             return *_gradients_op(*saved, width, *grads), None
         library = _KERNEL.library
         if library is None:  # the operator's, where there is no compiler
-            return *_plain_gradients(saved[:4], width, grads), None
+            return *_plain_gradients(*saved, width, *grads), None
         return *_compiled_gradients(library, saved[:4], saved[4:], width, grads, ctx.needs_input_grad), None
 
 
@@ -247,8 +238,7 @@ def _step(*arguments: Any) -> _Four:
     library = _KERNEL.library
     if library is not None and _suits_kernel(*arguments[:4]):
         return _compiled_step(library, arguments[:4], arguments[4])
-    m, r, w, reads = (one.contiguous() for one in addressing.step(*arguments))
-    return m, r, w, reads
+    return _plain_step(*arguments)
 
 
 def _step_like(*arguments: Any) -> _Four:
@@ -267,7 +257,7 @@ def _gradients(*arguments: Any) -> tuple[Tensor | None, ...]:
                     f"ntm: a result or gradient has shape {tuple(given.shape)}, expected {tuple(wanted.shape)}."
                 )
         return _compiled_gradients(library, tensors, results, shift_width, grads)
-    return _plain_gradients(tensors, shift_width, grads)
+    return _plain_gradients(*arguments)
 
 
 def _gradients_like(*arguments: Any) -> _Four:
@@ -291,3 +281,5 @@ _gradients_op = torch.library.custom_op(
 _step_op.register_fake(_step_like)
 _gradients_op.register_fake(_gradients_like)
 _step_op.register_autograd(_Step.backward, setup_context=_Step.keep)
+decompose("ntm_step", _plain_step)
+decompose("ntm_step_gradients", _plain_gradients)

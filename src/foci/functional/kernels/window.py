@@ -23,6 +23,8 @@ from foci.errors import ShapeError
 from foci.functional import cells
 from foci.functional.cells import Place
 from foci.functional.kernels.build import Kernel
+from foci.functional.kernels.decomposition_table import decompose
+from foci.functional.kernels.gradients import differentiate, plain_gradients
 from foci.functional.kernels.watched import is_traced, is_watched
 
 _THREAD_CELLS = 1 << 17
@@ -75,27 +77,8 @@ def _plain(arguments: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
 
 def _plain_gradients(grads: tuple[Tensor | None, Tensor | None], arguments: tuple[Any, ...]) -> _Gradients:
     """The gradients of the plain path."""
-    # Inside an operator torch does not record for autograd, unless it is told to.
-    recording = torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutogradFunctionality, False)
-    with recording, torch.enable_grad():
-        leaves = [tensor.detach().requires_grad_() for tensor in arguments[:4]]
-        found = _differentiate(grads, (*leaves, *arguments[4:]), leaves, create_graph=False)
-    q, k, v, c = (one.contiguous() for one in found)  # as the kernel's are, and as tracers are told
+    q, k, v, c = plain_gradients(lambda *four: _plain((*four, *arguments[4:])), arguments[:4], grads)
     return q, k, v, c
-
-
-def _differentiate(
-    grads: tuple[Tensor | None, Tensor | None], arguments: tuple[Any, ...], wanted: list[Tensor], create_graph: bool
-) -> tuple[Tensor, ...]:
-    pairs = [(result, grad) for result, grad in zip(_plain(arguments), grads) if grad is not None]
-    return torch.autograd.grad(
-        [result for result, _ in pairs],
-        wanted,
-        [grad for _, grad in pairs],
-        create_graph=create_graph,
-        allow_unused=True,
-        materialize_grads=True,
-    )
 
 
 # --- the compiled path
@@ -266,12 +249,19 @@ class _Read(torch.autograd.Function):
             return nothing
         arguments = (*ctx.saved_tensors, *ctx.numbers)
         if torch.is_grad_enabled():  # create_graph=True: someone wants the gradients' own gradients
-            wanted = [tensor for tensor in arguments[:4] if tensor.requires_grad]
-            remaining = iter(_differentiate((grad_output, grad_weights), arguments, wanted, create_graph=True))
-            found = tuple(next(remaining) if tensor.requires_grad else None for tensor in arguments[:4])
+            found = differentiate(
+                lambda *four: _plain((*four, *arguments[4:])),
+                arguments[:4],
+                (grad_output, grad_weights),
+                create_graph=True,
+            )
         else:
             found = (_gradients_op if is_traced() else _gradients)(grad_output, grad_weights, *arguments)
         return *found, *nothing[4:]
 
 
 _read_op.register_autograd(_Read.backward, setup_context=_Read.keep)
+
+
+decompose("window", lambda *arguments: _plain(arguments))
+decompose("window_gradients", lambda output, weights, *arguments: _plain_gradients((output, weights), arguments))

@@ -1,0 +1,50 @@
+"""Gradients of an operator's plain form: where the C++ kernel has none of its own, or is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def plain_gradients(
+    plain: Callable[..., Any], tensors: Sequence[Tensor], grads: Sequence[Tensor | None]
+) -> tuple[Tensor, ...]:
+    """Return the gradients of ``plain(*tensors)``, contiguous; for use inside an operator.
+
+    Args:
+        plain: gives a tensor or several.
+        tensors: every one gets a gradient.
+        grads: one for each result, None for zeros.
+    """
+    # Inside an operator torch does not record for autograd, unless it is told to.
+    recording = torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutogradFunctionality, False)
+    with recording, torch.enable_grad():
+        leaves = [tensor.detach().requires_grad_() for tensor in tensors]
+        found = differentiate(plain, leaves, grads, create_graph=False)
+    return tuple(one.contiguous() for one in found if one is not None)  # tracers are told so
+
+
+def differentiate(
+    plain: Callable[..., Any], tensors: Sequence[Tensor], grads: Sequence[Tensor | None], *, create_graph: bool
+) -> tuple[Tensor | None, ...]:
+    """Return a gradient for each tensor that requires one, None for the others.
+
+    With ``create_graph`` the gradients can be differentiated again.
+    """
+    results = plain(*tensors)
+    results = (results,) if isinstance(results, Tensor) else results
+    pairs = [(result, grad) for result, grad in zip(results, grads) if grad is not None]
+    found = iter(
+        torch.autograd.grad(
+            [result for result, _ in pairs],
+            [tensor for tensor in tensors if tensor.requires_grad],
+            [grad for _, grad in pairs],
+            create_graph=create_graph,
+            allow_unused=True,
+            materialize_grads=True,
+        )
+    )
+    return tuple(next(found) if tensor.requires_grad else None for tensor in tensors)
