@@ -444,12 +444,6 @@ MUTANTS = {
         "            pass",
         "tests/tasks/test_train.py::test_the_trial_of_the_longest_batch_changes_nothing",
     ),
-    "the trial of the longest batch draws random numbers": Mutant(
-        "tasks/train.py",
-        "        with undisturbed():\n",
-        "        if True:\n",
-        "tests/tasks/test_train.py::test_the_trial_of_the_longest_batch_changes_nothing",
-    ),
     "the folder of a failed run stays": Mutant(
         "tasks/train.py",
         "                run.remove_if_unused()",
@@ -478,12 +472,12 @@ MUTANTS = {
         "tasks/translate.py",
         "        return [found[i] for i in range(len(records))]",
         "        return list(found.values())",
-        f"{EVERY_TASK}::test_details_are_json_and_inputs_come_back",
+        f"{EVERY_TASK}::test_a_prediction_depends_on_nothing_else_in_the_batch",
     ),
     "paths as they were typed": Mutant(
         "tasks/config.py",
-        "return os.path.abspath(os.path.expandvars(os.path.expanduser(fitted))) if is_file",
-        "return fitted if is_file",
+        "os.path.abspath(os.path.expandvars(os.path.expanduser(fitted)))",
+        "fitted",
         "tests/tasks/test_train.py::test_paths_in_a_run_are_absolute",
     ),
     "a given mapping is merged into the default one": Mutant(
