@@ -12,9 +12,10 @@ from foci.errors import ConfigError, DataError, TrainingError
 from foci.tasks import config as configs
 from foci.tasks.classify import Classify
 from foci.tasks.memorise import Memorise
-from foci.tasks.task import Shard
+from foci.tasks.task import Field, Shard, as_records, is_empty
 from foci.tasks.train import train
 from foci.tasks.translate import Translate
+from foci.training import read_metrics
 
 SILENT = {"log": lambda text: None}
 
@@ -150,6 +151,51 @@ def test_changed_data_is_refused_on_resuming_and_nothing_is_written(tmp_path):
     with pytest.raises((ConfigError, DataError), match="another stream"):
         train("classify", {"training": {"max_steps": 9}}, out=out, resume=True, **SILENT)
     assert {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+def test_the_direction_of_the_chosen_figure_is_known(tmp_path):
+    """Classification chooses by accuracy, which rises; who chooses by the loss must not get the worst checkpoint."""
+    chosen = configs.put(Classify.smallest, {"training.keep_best": "loss"})
+    summary = train("classify", chosen, out=tmp_path / "loss", **SILENT)
+    assert foci.load(tmp_path / "loss").config.training.higher_is_better is False
+    assert summary.best_value == min(line["loss"] for line in validations(tmp_path / "loss"))
+    train("classify", Classify.smallest, out=tmp_path / "accuracy", **SILENT)
+    assert foci.load(tmp_path / "accuracy").config.training.higher_is_better is True
+    wrong = configs.put(chosen, {"training.higher_is_better": True})
+    with pytest.raises(ConfigError, match="higher_is_better is true, but loss is better when it is lower"):
+        train("classify", wrong, out=tmp_path / "wrong", **SILENT)
+    train(
+        "classify",
+        {"training": {"keep_best": "macro_f1", "max_steps": 9}},
+        out=tmp_path / "loss",
+        resume=True,
+        **SILENT,
+    )
+    assert foci.load(tmp_path / "loss").config.training.higher_is_better is True
+
+
+def validations(run):
+    return [line for line in read_metrics(run / "metrics.jsonl") if line["kind"] == "valid"]
+
+
+def test_a_task_may_name_further_settings_that_change_on_resuming(tmp_path, monkeypatch):
+    train("classify", Classify.smallest, out=tmp_path / "run", **SILENT)
+    change = {"data": {"max_words": 7}, "training": {"max_steps": 9}}
+    with pytest.raises(ConfigError, match="data.max_words is 7, but the run was begun with 1000"):
+        train("classify", change, out=tmp_path / "run", resume=True, **SILENT)
+    monkeypatch.setattr(Classify, "resumable", ("data.max_words",))
+    with pytest.raises(ConfigError, match="another stream: its tokens"):  # allowed, but the data is now shorter
+        train("classify", change, out=tmp_path / "run", resume=True, **SILENT)
+
+
+def test_optional_fields_may_be_empty_and_lists_are_values():
+    fields = (Field("prompt", "document", required=False), Field("tags", "list"))
+    assert as_records("predict", [{"tags": ["a"]}], fields) == [{"prompt": "", "tags": ["a"]}]
+    assert not is_empty({"prompt": "", "tags": ["a"]}, fields)
+    with pytest.raises(ConfigError, match="'tags' of entry 0 is a str, expected a list"):
+        as_records("predict", [{"tags": "a"}], fields)
+    with pytest.raises(ConfigError, match="entry 0 has no 'tags', expected prompt, tags; it has prompt"):
+        as_records("predict", [{"prompt": "x"}], fields)
 
 
 def test_settings_of_another_task_are_refused(tmp_path):

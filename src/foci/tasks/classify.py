@@ -172,7 +172,11 @@ class Classify(Task):
     targets: ClassVar[tuple[Field, ...]] = (Field("label", "label"),)
     score: ClassVar[Literal["probability", "log-probability"]] = "probability"
     unit: ClassVar[str] = "documents"
-    figures: ClassVar[tuple[str, ...]] = ("loss", "accuracy", "macro_f1")
+    figures: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {
+        "loss": "lower",
+        "accuracy": "higher",
+        "macro_f1": "higher",
+    }
     flags: ClassVar[Mapping[str, str]] = {
         "data": "data.path",
         "text": "data.text",

@@ -185,7 +185,11 @@ class Memorise(Task):
     targets: ClassVar[tuple[Field, ...]] = ()
     score: ClassVar[Literal["probability", "log-probability"]] = "log-probability"
     unit: ClassVar[str] = "bits"
-    figures: ClassVar[tuple[str, ...]] = ("loss", "wrong_bits", "of_bits")
+    figures: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {
+        "loss": "lower",
+        "wrong_bits": "lower",
+        "of_bits": "lower",
+    }
     flags: ClassVar[Mapping[str, str]] = {"problem": "data.problem", "model": "model.kind", "preset": "model.preset"}
     demo: ClassVar[Mapping[str, Any]] = {
         "data": {"problem": "copy", "max_length": 8, "curriculum": 1000, "valid_sequences": 50},

@@ -26,17 +26,19 @@ Progress = Callable[[int], None]
 """Called with the number of inputs that were just done."""
 Record = Mapping[str, Any]
 """One example by the names of its fields."""
-Kind = Literal["sentence", "document", "number", "label", "image", "audio"]
+Kind = Literal["sentence", "document", "label", "image", "audio", "number", "list"]
 
 
 class Field(NamedTuple):
     """One field of an example: an argument of `foci predict`, a key of a JSON object, a column of a table.
 
-    ``kind`` says how it is given: a sentence is one line of a file, a document a whole file, an image or audio a path.
+    ``kind`` says how it is given: a sentence is one line of a file, a document a whole file, an image or audio a path;
+    these and a label are text. A field that is not ``required`` may be empty.
     """
 
     name: str
     kind: Kind
+    required: bool = True
 
 
 class Splits(NamedTuple):
@@ -144,8 +146,10 @@ class Task(ABC):
     """What the score of a prediction is."""
     unit: ClassVar[str]
     """What the loss counts: tokens, documents, …"""
-    figures: ClassVar[tuple[str, ...]]
-    """The names that `validate` gives; one of them decides which checkpoint is the best."""
+    figures: ClassVar[Mapping[str, Literal["lower", "higher"]]]
+    """What `validate` gives, and which values are better; one of them decides which checkpoint is the best."""
+    resumable: ClassVar[tuple[str, ...]] = ()
+    """Settings of this task that may change when a run is resumed, beside `foci.tasks.train.RESUMABLE`."""
 
     def __init__(self, config: Any) -> None:
         self.config = config
@@ -219,6 +223,13 @@ def silent(text: str) -> None:
     """Log nothing."""
 
 
+_TYPES: dict[Kind, tuple[Any, str]] = {
+    "number": (int, "a whole number"),
+    "list": (list | tuple, "a list"),
+}
+"""What the values of a field are; all others are text."""
+
+
 def as_records(owner: str, values: Any, fields: Sequence[Field]) -> list[dict[str, Any]]:
     """Return what a caller gave as records with these fields.
 
@@ -244,22 +255,25 @@ def as_records(owner: str, values: Any, fields: Sequence[Field]) -> list[dict[st
                     f"{owner}: entry {number} is a {type(value).__name__}, expected a mapping with {', '.join(names)}."
                 )
             value = {names[0]: value}
+        value = {**{one.name: "" for one in fields if not one.required}, **value}
         for one in fields:
             if one.name not in value:
                 raise ConfigError(
                     f"{owner}: entry {number} has no {one.name!r}, expected {', '.join(names)}; it has "
                     f"{', '.join(map(str, value)) or 'nothing'}."
                 )
-            if not isinstance(value[one.name], int if one.kind == "number" else str):
-                have, expected = type(value[one.name]).__name__, "a whole number" if one.kind == "number" else "a text"
+            kind, expected = _TYPES.get(one.kind, (str, "a text"))
+            if not isinstance(value[one.name], kind):
+                have = type(value[one.name]).__name__
                 raise ConfigError(f"{owner}: {one.name!r} of entry {number} is a {have}, expected {expected}.")
         records.append(dict(value))
     return records
 
 
 def is_empty(record: Record, fields: Sequence[Field]) -> bool:
-    """Whether a record has a text field with nothing in it."""
-    return any(isinstance(record[one.name], str) and not record[one.name].strip() for one in fields)
+    """Whether a required text field of a record has nothing in it."""
+    texts = [record[one.name] for one in fields if one.required]
+    return any(isinstance(text, str) and not text.strip() for text in texts)
 
 
 def by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:

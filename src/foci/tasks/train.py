@@ -89,6 +89,7 @@ def train(
     if given.pop("task", task) != task:
         raise ConfigError(f"{origin}: task is {(settings or {})['task']!r}, expected {task!r}.")
     check_folder(out, resume=resume)
+    given = _with_direction(kind, given)
     config = resumed_config(kind, given, out, origin) if resume and (out / "config.json").exists() else None
     config = config or configs.configure(kind.Config, given, origin)
     _check_training(kind, config.training)
@@ -105,21 +106,37 @@ def resumed_config(kind: type[Task], given: Mapping[str, Any], out: Path, origin
     old = configs.to_tables(task_of(out).config)
     config = configs.build(kind.Config, configs.merge(old, given), origin)
     for path, was, now in configs.changes(old, configs.to_tables(config)):
-        if path not in RESUMABLE:
+        if path not in RESUMABLE | {*kind.resumable}:
             raise ConfigError(
                 f"{origin}: {path} is {now!r}, but the run was begun with {was!r}, and its weights or its data depend "
                 f"on it. Leave it as it was, or start a new run in another folder. What may change on resuming: "
-                f"{', '.join(sorted(RESUMABLE))}."
+                f"{', '.join(sorted(RESUMABLE | {*kind.resumable}))}."
             )
     return config
 
 
+def _with_direction(kind: type[Task], given: dict[str, Any]) -> dict[str, Any]:
+    """Say whether the figure that chooses the best checkpoint is to rise, where only the figure is given."""
+    training = given.get("training")
+    if not isinstance(training, Mapping) or "higher_is_better" in training:
+        return given
+    direction = kind.figures.get(str(training.get("keep_best")))
+    return given if direction is None else configs.put(given, {"training.higher_is_better": direction == "higher"})
+
+
 def _check_training(kind: type[Task], options: TrainingOptions) -> None:
-    if options.valid_every is not None and options.keep_best is not None and options.keep_best not in kind.figures:
-        raise ConfigError(
-            f"training.keep_best is {options.keep_best!r}, which the validation of {kind.name} does not give. "
-            f"{near_names(options.keep_best, kind.figures)}"
-        )
+    best = options.keep_best
+    if options.valid_every is not None and best is not None:
+        if best not in kind.figures:
+            raise ConfigError(
+                f"training.keep_best is {best!r}, which the validation of {kind.name} does not give. "
+                f"{near_names(best, kind.figures)}"
+            )
+        if options.higher_is_better != (kind.figures[best] == "higher"):
+            raise ConfigError(
+                f"training.higher_is_better is {str(options.higher_is_better).lower()}, but {best} is better when it "
+                f"is {kind.figures[best]}. Leave the setting out."
+            )
     if options.tensorboard:
         try:
             import torch.utils.tensorboard  # noqa: F401

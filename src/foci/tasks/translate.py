@@ -219,7 +219,7 @@ class Translate(Task):
     targets: ClassVar[tuple[Field, ...]] = (Field("target", "sentence"),)
     score: ClassVar[Literal["probability", "log-probability"]] = "log-probability"
     unit: ClassVar[str] = "tokens"
-    figures: ClassVar[tuple[str, ...]] = ("loss", "perplexity")
+    figures: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {"loss": "lower", "perplexity": "lower"}
     flags: ClassVar[Mapping[str, str]] = {
         "data": "data.source",
         "source": "data.source",

@@ -76,7 +76,7 @@ class TrainingOptions:
     keep_best: str | None = "loss"
     """The figure of the validation that decides which checkpoint is the best one, and on patience."""
     higher_is_better: bool = False
-    """Whether that figure is to rise (accuracy, BLEU) instead of fall (loss)."""
+    """Whether that figure is to rise (accuracy, BLEU) instead of fall (loss); tasks know it of their figures."""
     checkpoint_every: int | None = None
     """Steps between checkpoints."""
     checkpoint_seconds: float | None = 600.0
