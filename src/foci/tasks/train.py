@@ -149,6 +149,7 @@ def _train(task: Task, out: Path, resume: bool, fabric: Fabric, given_log: Log |
     options: TrainingOptions = task.config.training
     main = fabric.global_rank == 0
     splits = task.read(log)
+    log("preparing the data")
     assets = _assets(task, splits, out if resume and (out / "config.json").exists() else None, fabric, log)
     torch.manual_seed(options.seed)
     model = task.model(assets)

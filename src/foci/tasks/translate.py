@@ -431,6 +431,8 @@ class Translate(Task):
         progress: Progress,
     ) -> Evaluation:
         """Return BLEU and chrF by sacrebleu, with their signatures, exact matches, and perplexity."""
+        if options.tokenize is not None:
+            overlap.check_tokeniser(options.tokenize)  # before the long work
         predictions = self.predict(model, assets, records, options, False, progress)
         return self.compare(model, assets, records, predictions, options)
 
