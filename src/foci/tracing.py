@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.export import register_dataclass
 from torch.utils._pytree import _register_namedtuple
 
@@ -25,6 +26,18 @@ def known_true(condition: bool) -> bool:
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 
     return statically_known_true(condition)
+
+
+def is_traced() -> bool:
+    """Return whether operations are recorded or faked, so that a call outside of torch would not be seen."""
+    return torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
+
+
+def is_watched(*tensors: Tensor) -> bool:
+    """Return whether something needs plain torch operations: a transform, a tensor subclass, forward mode, a trace."""
+    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0 or torch._C._get_tracing_state():
+        return True
+    return any(type(tensor) is not Tensor and type(tensor) is not torch.nn.Parameter for tensor in tensors)
 
 
 def run_steps(

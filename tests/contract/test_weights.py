@@ -9,7 +9,7 @@ import torch
 import foci
 from foci import masks, results
 from foci.errors import ConfigError, ShapeError
-from foci.functional.kernels.rows import FusedSoftmax
+from foci.functional.kernels.softmax_rows import FusedSoftmax
 from foci.results import Weights
 from foci.weight_sources import Dense, DotSoftmax, Windowed
 

@@ -198,8 +198,8 @@ MUTANTS = {
     ),
     "local: mask dropped": Mutant(
         "functional/windows.py",
-        "return cells.Place(centre, start, mask, radius, sigma)",
-        "return cells.Place(centre, start, None, radius, sigma)",
+        "return window_plain.LocalWindow(centre, start, mask, radius, sigma)",
+        "return window_plain.LocalWindow(centre, start, None, radius, sigma)",
         f"{DEFINED}[local_m-keys-fused]",
     ),
     "local: sharpening lost": Mutant(
@@ -209,13 +209,13 @@ MUTANTS = {
         f"{DEFINED}[local_m/sharpening-none-fused]",
     ),
     "local: dropout lost": Mutant(
-        "functional/cells.py",
+        "functional/window_plain.py",
         "F.dropout(weights, dropout) @ gather_cells",
         "weights @ gather_cells",
         f"{DROPPED}[fused-local_p/dropout]",
     ),
     "local: the Gaussian lost": Mutant(
-        "functional/cells.py",
+        "functional/window_plain.py",
         "weights = weights * gaussian.unsqueeze(2).to(weights.dtype)",
         "pass",
         f"{DEFINED}[local_p/additive-none-fused]",

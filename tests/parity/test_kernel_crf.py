@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foci.errors import DataError, ShapeError
-from foci.functional import chains, crf
-from foci.functional.chains import Chain
+from foci.functional import crf, crf_plain
+from foci.functional.crf_plain import Chain
 from foci.functional.kernels import crf as kernel
 from foci.functional.kernels import status
 
@@ -53,7 +53,10 @@ def agree(chain, tags, k=3, dtypes=(torch.float32, torch.float64)):
     """The kernel in both dtypes equals the plain path in float64, on the very same scores."""
     for dtype in dtypes:
         narrow = in_dtype(chain, dtype)
-        have, want = everything(kernel, narrow, tags, k), everything(chains, in_dtype(narrow, torch.float64), tags, k)
+        have, want = (
+            everything(kernel, narrow, tags, k),
+            everything(crf_plain, in_dtype(narrow, torch.float64), tags, k),
+        )
         for name in want:
             # Rounding at the end is all that float32 may cost; a gradient sums over rows and steps.
             tolerance = 1e-6 if dtype == torch.float32 else 1e-9
@@ -189,8 +192,8 @@ def test_more_rows_than_groups(active):
 def test_float32_is_nearer_to_the_truth_than_the_plain_path(active):
     chain, tags = make_chain(4, 200, 11), torch.randint(11, (4, 200))
     narrow = in_dtype(chain, torch.float32)
-    truth = everything(chains, in_dtype(narrow, torch.float64), tags, 1)
-    have, plain = everything(kernel, narrow, tags, 1), everything(chains, narrow, tags, 1)
+    truth = everything(crf_plain, in_dtype(narrow, torch.float64), tags, 1)
+    have, plain = everything(kernel, narrow, tags, 1), everything(crf_plain, narrow, tags, 1)
     for name in ("log Z", "log p", "marginals", "log p to emissions", "log p to transitions", "marginals to emissions"):
         error, plain_error = ((x[name].double() - truth[name]).abs().max().item() for x in (have, plain))
         assert error * 4 < plain_error, name
@@ -238,12 +241,12 @@ def test_equal_scores_are_settled_as_torch_max_settles_them(active):
     shapes = [(50, 7, 5), (5, 5), (5,), (5,)]
     chain = Chain(*(torch.randint(3, shape, generator=generator).float() for shape in shapes), None)
     tags, scores = kernel.best(chain, 1)
-    wanted, best = chains.best(chain, 1)
+    wanted, best = crf_plain.best(chain, 1)
     assert torch.equal(tags, wanted)
     assert torch.equal(scores, best)
     several = kernel.best(chain, 6)
     assert torch.equal(several[0][:, :1], tags)
-    assert torch.equal(several[1], chains.best(chain, 6)[1])
+    assert torch.equal(several[1], crf_plain.best(chain, 6)[1])
     assert all(len({tuple(one) for one in row.tolist()}) == 6 for row in several[0])
 
 
@@ -298,7 +301,7 @@ def test_the_gradient_is_not_computed_for_rows_without_one(active):
     kernel.total(chain, None)[1].backward()
     assert (chain.emissions.grad[[0, 2]] == 0).all()
     alone = [x.detach().clone().requires_grad_() for x in leaves]
-    chains.total(Chain(alone[0][1:2], *alone[1:], None), None).backward()
+    crf_plain.total(Chain(alone[0][1:2], *alone[1:], None), None).backward()
     for one, other in zip(leaves, alone):
         torch.testing.assert_close(one.grad, other.grad)
 
@@ -363,7 +366,7 @@ def test_gradients_of_gradients(active):
             if loss.requires_grad:  # a best score is linear
                 yield from torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
 
-    for have, want in zip(second(kernel), second(chains)):
+    for have, want in zip(second(kernel), second(crf_plain)):
         torch.testing.assert_close(have, want)
     # Transitions alone may be what is trained.
     transitions = chain.transitions.clone().requires_grad_()
@@ -377,7 +380,7 @@ def test_gradients_of_gradients(active):
 
 def test_without_the_kernel_the_plain_path_runs(missing):
     chain, tags = make_chain(3, 4, 5), torch.randint(5, (3, 4))
-    have, want = everything(kernel, chain, tags, 2), everything(chains, chain, tags, 2)
+    have, want = everything(kernel, chain, tags, 2), everything(crf_plain, chain, tags, 2)
     for name in want:
         assert torch.equal(have[name], want[name]), name
     with pytest.raises(DataError, match="tags lie outside 0 to 4"):
@@ -392,7 +395,7 @@ def test_the_operators_work_without_the_kernel(missing):
         marginals = staticmethod(lambda chain: torch.ops.foci.crf_marginals(*chain)[0])
         best = staticmethod(lambda chain, k: torch.ops.foci.crf_best(*chain, k)[::-1])
 
-    have, want = everything(Operators, chain, tags, 2), everything(chains, chain, tags, 2)
+    have, want = everything(Operators, chain, tags, 2), everything(crf_plain, chain, tags, 2)
     for name in want:
         torch.testing.assert_close(have[name], want[name])
 

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 import foci
 from foci import masks
 from foci.errors import ShapeError
-from foci.functional import cells, kernels, windows
-from foci.functional.cells import Place
+from foci.functional import kernels, window_plain, windows
 from foci.functional.kernels import window as kernel
+from foci.functional.window_plain import LocalWindow
 from foci.results import Weights
 from foci.weight_sources import Dense, Windowed
 
 
 def make_place(centre, mask, radius, sigma):
-    return Place(centre, torch.ceil(centre.detach() - radius).long(), mask, radius, sigma)
+    return LocalWindow(centre, torch.ceil(centre.detach() - radius).long(), mask, radius, sigma)
 
 
 def make_problem(batch, queries, keys, size, values, seed=0):
@@ -52,7 +52,7 @@ def agree(tensors, mask, radius, sigma):
     for numbers, positions in [(torch.float32, torch.float32), (torch.float64, torch.float64),
                                (torch.float64, torch.float32), (torch.float32, torch.float64)]:  # fmt: skip
         typed = [*(tensor.to(numbers) for tensor in tensors[:3]), tensors[3].to(positions)]
-        have, want = (everything(module, typed, mask, radius, sigma) for module in (kernel, cells))
+        have, want = (everything(module, typed, mask, radius, sigma) for module in (kernel, window_plain))
         single = torch.float32 in (numbers, positions)
         for name in want:
             assert have[name].dtype == want[name].dtype
@@ -109,7 +109,7 @@ def test_strides_and_a_batch_that_counts_for_all(active):
     mask = torch.rand(3, 7, 5).transpose(1, 2) < 0.7
     assert not any(tensor.is_contiguous() for tensor in (query, value, mask))
     found = []
-    for module in (kernel, cells):
+    for module in (kernel, window_plain):
         output, weights = module.read_dots(query, key, value, make_place(centre, mask, 2, 1.0), 0.5)
         gradients = torch.autograd.grad(output.square().sum() + weights.square().sum(), (query, key, value))
         found.append((output, weights, *gradients))
@@ -125,7 +125,7 @@ def test_edges_are_those_of_the_centres_own_precision(active):
     query, key = torch.randn(1, 15, 3), torch.randn(1, 13, 3)
     for position in (torch.float32, torch.float64):
         place = make_place(centre.to(position), None, 3, None)
-        have, want = (module.read_dots(query, key, key, place, 1.0)[1] for module in (kernel, cells))
+        have, want = (module.read_dots(query, key, key, place, 1.0)[1] for module in (kernel, window_plain))
         assert torch.equal(have == 0, want == 0)
         torch.testing.assert_close(have, want)
 
@@ -163,7 +163,7 @@ def test_half_precision_is_computed_in_float32(active, dtype):
     place = make_place(centre.float(), None, 2, 1.0)
     narrow = [tensor.to(dtype).requires_grad_() for tensor in (query, key, value)]
     output, weights = kernel.read_dots(*narrow, place, 0.5)
-    wide, exact = cells.read_dots(*(tensor.float() for tensor in narrow), place, 0.5)
+    wide, exact = window_plain.read_dots(*(tensor.float() for tensor in narrow), place, 0.5)
     assert output.dtype == weights.dtype == dtype
     torch.testing.assert_close(output, wide.to(dtype))
     torch.testing.assert_close(weights, exact.to(dtype))
@@ -246,7 +246,7 @@ def test_operators_without_the_kernel(missing):
     output, weights = kernel._read_op(*numbers)
     grads = (torch.ones_like(output), torch.ones_like(weights))
     leaves = [tensor.clone().requires_grad_() for tensor in tensors]
-    plain = cells.read_dots(*leaves[:3], make_place(leaves[3], None, 2, 1.0), 0.5)
+    plain = window_plain.read_dots(*leaves[:3], make_place(leaves[3], None, 2, 1.0), 0.5)
     torch.testing.assert_close((output, weights), tuple(one.detach() for one in plain))
     want = torch.autograd.grad(plain, leaves, grads)
     torch.testing.assert_close(kernel._gradients_op(*grads, *numbers), want)

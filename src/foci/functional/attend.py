@@ -21,7 +21,7 @@ from foci import masks
 from foci.errors import ConfigError, ShapeError, check_batch, check_mask, check_shape, check_together, unknown_name
 from foci.functional import scores as score_functions
 from foci.functional.kernels.banded import attend_band
-from foci.functional.kernels.rows import FusedSoftmax
+from foci.functional.kernels.softmax_rows import FusedSoftmax
 from foci.functional.normalise import sigmoid, softmax
 from foci.functional.positions import alibi_bias
 from foci.functional.sample import categorical, gumbel, hard

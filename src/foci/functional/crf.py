@@ -13,8 +13,8 @@ forbidden has ``log Z = -inf`` and marginals 0. No NaN comes of it, neither in v
 
 Half precision is computed in float32 and rounded at the end. A row takes O(T·K²), T steps one after another, and
 training keeps O(T·K) of it where `foci.functional.kernels.crf` is active; elsewhere the plain recursions of
-`foci.functional.chains` run, in log space, and training keeps O(T·K²). ``torch.compile`` and ``torch.export`` see one
-operator, whatever the batch and the number of steps.
+`foci.functional.crf_plain` run, in log space, and training keeps O(T·K²). ``torch.compile`` and ``torch.export`` see
+one operator, whatever the batch and the number of steps.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from torch import Tensor
 
 from foci.errors import ShapeError, check_positive, check_shape, check_together, check_valid
 from foci.functional import kernels
-from foci.functional.chains import Chain
+from foci.functional.crf_plain import Chain
 
 
 class Decoded(NamedTuple):

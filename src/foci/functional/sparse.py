@@ -21,8 +21,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from foci.functional.kernels.watched import is_watched
 from foci.functional.normalise import unreadable
+from foci.tracing import is_watched
 
 
 def sparsemax(scores: Float[Tensor, "... L S"], mask: Bool[Tensor, "..."] | None = None) -> Float[Tensor, "... L S"]:

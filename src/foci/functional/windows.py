@@ -18,9 +18,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foci.errors import check_mask, check_positive
-from foci.functional import cells, kernels
-from foci.functional.cells import CellNormaliser, CellScore
+from foci.functional import kernels, window_plain
 from foci.functional.scores import default_scale, scaled_dot
+from foci.functional.window_plain import CellNormaliser, CellScore
 from foci.results import Attended, Weights
 from foci.weight_sources import Windowed
 
@@ -99,7 +99,7 @@ def local(
     if score is scaled_dot and normalise is None and dropout == 0.0:
         return local_dots(query, key, value, centre, mask, radius=radius, sigma=sigma, scale=default_scale(query))
     place = _place(query, key, centre, mask, radius, sigma)
-    output, weights, log_prob = cells.read(query, key, value, place, score, normalise, dropout)
+    output, weights, log_prob = window_plain.read(query, key, value, place, score, normalise, dropout)
     return Attended(output, Weights(Windowed(weights, place.start, key.shape[1]), log_prob))
 
 
@@ -126,11 +126,11 @@ def local_dots(
 
 def _place(
     query: Tensor, key: Tensor, centre: Tensor, mask: Tensor | None, radius: int, sigma: float | None
-) -> cells.Place:
+) -> window_plain.LocalWindow:
     check_positive("local attention", radius=radius)
     (batch,) = torch.broadcast_shapes(query.shape[:1], key.shape[:1], centre.shape[:1])
     centre = at_least_float32(centre).expand(batch, -1)
     start = torch.ceil(centre.detach() - radius).long()
     if mask is not None:
         mask = check_mask("local attention", mask, torch.Size((*start.shape, key.shape[1])), key.device)
-    return cells.Place(centre, start, mask, radius, sigma)
+    return window_plain.LocalWindow(centre, start, mask, radius, sigma)

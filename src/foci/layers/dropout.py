@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from foci.functional.kernels.watched import is_traced, is_watched
+from foci.tracing import is_traced, is_watched
 
 _STEPS = 1 << 16
 

@@ -21,10 +21,9 @@ from torch import Tensor
 
 from foci import masks
 from foci.errors import ConfigError, check_shape, check_valid
-from foci.functional.kernels.watched import is_traced
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
 from foci.results import Weights
-from foci.tracing import exportable
+from foci.tracing import exportable, is_traced
 
 
 @exportable

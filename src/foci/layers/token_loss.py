@@ -23,10 +23,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from foci.functional.kernels.watched import is_traced, is_watched
 from foci.results import Weights
 from foci.torch_private import has_forward_hooks
-from foci.tracing import exportable
+from foci.tracing import exportable, is_traced, is_watched
 
 _CELLS = 1 << 21
 """Logits at a time: 8 MB of float32."""

@@ -33,7 +33,7 @@ from torch.nn.functional import pad
 from foci.errors import ShapeError
 from foci.functional.kernels.build import Kernel
 from foci.functional.kernels.decomposition_table import decompose
-from foci.functional.kernels.watched import is_traced, is_watched
+from foci.tracing import is_traced, is_watched
 
 _SMALL = 1 << 12
 """Cells below which the plain form is the fastest."""

@@ -4,7 +4,7 @@
 
 ``crf.cpp`` computes them for float32 and float64 on a CPU; a backward pass keeps B·T·K numbers and no more. Without a
 compiler, on other devices, and wherever something other than eager autograd watches (functional transforms, tensor
-subclasses), `foci.functional.chains` computes the same in plain torch. Tracers see one operator, whatever the
+subclasses), `foci.functional.crf_plain` computes the same in plain torch. Tracers see one operator, whatever the
 number of steps.
 
 Accuracy: the kernel computes in double and rounds the result, so that in float32 everything is exact but for the
@@ -24,12 +24,12 @@ import torch
 from torch import Tensor
 
 from foci.errors import ShapeError
-from foci.functional import chains
-from foci.functional.chains import Chain
+from foci.functional import crf_plain
+from foci.functional.crf_plain import Chain
 from foci.functional.kernels.build import Kernel
 from foci.functional.kernels.decomposition_table import decompose
 from foci.functional.kernels.gradients import differentiate, plain_gradients
-from foci.functional.kernels.watched import is_traced, is_watched
+from foci.tracing import is_traced, is_watched
 
 _THREAD_CELLS = 1 << 17
 """Moves from tag to tag that make one more thread worth waking."""
@@ -41,36 +41,36 @@ _Gradients = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def total(chain: Chain, tags: Tensor | None) -> Tensor:
-    """``log Z (B,)``, or ``log p(tags)`` of ``tags (B, T)``, int64; see `chains.total`."""
+    """``log Z (B,)``, or ``log p(tags)`` of ``tags (B, T)``, int64; see `crf_plain.total`."""
     differentiable = _wants_gradient(chain)
     if is_traced():
         totals: Tensor = _total_op(*chain, tags, differentiable)[0]
         return totals
     if _library_for(chain) is None:
-        return chains.total(chain, tags)
+        return crf_plain.total(chain, tags)
     if differentiable:
         return _Total.apply(*chain, tags, True)[0]  # type: ignore[no-untyped-call, no-any-return]
     return _total(*chain, tags, False)[0]
 
 
 def marginals(chain: Chain) -> Tensor:
-    """``p(y_t = tag)``, ``(B, T, K)``; see `chains.marginals`."""
+    """``p(y_t = tag)``, ``(B, T, K)``; see `crf_plain.marginals`."""
     if is_traced():
         shares: Tensor = _marginals_op(*chain)[0]
         return shares
     if _library_for(chain) is None:
-        return chains.marginals(chain)
+        return crf_plain.marginals(chain)
     if _wants_gradient(chain):
         return _Marginals.apply(*chain)[0]  # type: ignore[no-untyped-call, no-any-return]
     return _marginals(*chain)[0]
 
 
 def best(chain: Chain, k: int) -> tuple[Tensor, Tensor]:
-    """The tags ``(B, k, T)`` and scores ``(B, k)`` of the k best sequences; see `chains.best`."""
+    """The tags ``(B, k, T)`` and scores ``(B, k)`` of the k best sequences; see `crf_plain.best`."""
     if is_traced():
         scores, tags = _best_op(*chain, k)
     elif _library_for(chain) is None:
-        return chains.best(chain, k)
+        return crf_plain.best(chain, k)
     elif _wants_gradient(chain):
         scores, tags = _Best.apply(*chain, k)  # type: ignore[no-untyped-call]
     else:
@@ -186,7 +186,7 @@ def _compiled_total(
             f"crf: tags has shape {tuple(tags.shape)} and {tags.dtype}, expected (batch, step), torch.int64."
         )
     if call("total", tags, call.scratch, totals, ways, kept if keep else None):
-        raise chains.unknown_tags(chain.emissions.shape[-1])
+        raise crf_plain.unknown_tags(chain.emissions.shape[-1])
     return totals, ways, kept
 
 
@@ -277,7 +277,7 @@ def _total(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
 def _plain_total(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     *parts, tags, keep = arguments
     chain = Chain(*parts)
-    return chains.total(chain, tags), *_nothing_kept(chain, keep)
+    return crf_plain.total(chain, tags), *_nothing_kept(chain, keep)
 
 
 def _total_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
@@ -291,7 +291,7 @@ def _total_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
 
 def _plain_total_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
     *parts, tags, _, _ = arguments
-    return _plain_gradients(lambda chain: chains.total(chain, tags), Chain(*parts), grad)
+    return _plain_gradients(lambda chain: crf_plain.total(chain, tags), Chain(*parts), grad)
 
 
 def _marginals(*parts: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -302,7 +302,7 @@ def _marginals(*parts: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 def _plain_marginals(*parts: Any) -> tuple[Tensor, Tensor, Tensor]:
     chain = Chain(*parts)
-    return chains.marginals(chain).contiguous(), *_nothing_kept(chain, keep=True)
+    return crf_plain.marginals(chain).contiguous(), *_nothing_kept(chain, keep=True)
 
 
 def _marginals_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
@@ -315,7 +315,7 @@ def _marginals_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
 
 
 def _plain_marginals_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
-    return _plain_gradients(chains.marginals, Chain(*arguments[:5]), grad)
+    return _plain_gradients(crf_plain.marginals, Chain(*arguments[:5]), grad)
 
 
 def _best(*arguments: Any) -> tuple[Tensor, Tensor]:
@@ -327,7 +327,7 @@ def _best(*arguments: Any) -> tuple[Tensor, Tensor]:
 
 def _plain_best(*arguments: Any) -> tuple[Tensor, Tensor]:
     *parts, k = arguments
-    tags, scores = chains.best(Chain(*parts), k)
+    tags, scores = crf_plain.best(Chain(*parts), k)
     return scores.contiguous(), tags.contiguous()
 
 
@@ -342,7 +342,7 @@ def _best_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
 
 def _plain_best_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
     *parts, tags = arguments
-    return _plain_gradients(lambda chain: chains.best(chain, tags.shape[1])[1], Chain(*parts), grad)
+    return _plain_gradients(lambda chain: crf_plain.best(chain, tags.shape[1])[1], Chain(*parts), grad)
 
 
 _CHAIN_SCHEMA = "Tensor emissions, Tensor transitions, Tensor start, Tensor end, Tensor? mask"
@@ -444,7 +444,7 @@ class _Total(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, *unused: Any) -> tuple[Any, ...]:
         tags = ctx.saved_tensors[5]
-        return _gradients(ctx, grad, lambda chain: chains.total(chain, tags), _total_gradients, _total_gradients_op)
+        return _gradients(ctx, grad, lambda chain: crf_plain.total(chain, tags), _total_gradients, _total_gradients_op)
 
 
 class _Marginals(torch.autograd.Function):
@@ -460,7 +460,7 @@ class _Marginals(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, *unused: Any) -> tuple[Any, ...]:
-        return _gradients(ctx, grad, chains.marginals, _marginals_gradients, _marginals_gradients_op)
+        return _gradients(ctx, grad, crf_plain.marginals, _marginals_gradients, _marginals_gradients_op)
 
 
 class _Best(torch.autograd.Function):
@@ -477,7 +477,7 @@ class _Best(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, *unused: Any) -> tuple[Any, ...]:
         k = ctx.saved_tensors[5].shape[1]
-        return _gradients(ctx, grad, lambda chain: chains.best(chain, k)[1], _best_gradients, _best_gradients_op)
+        return _gradients(ctx, grad, lambda chain: crf_plain.best(chain, k)[1], _best_gradients, _best_gradients_op)
 
 
 _total_op.register_autograd(_Total.backward, setup_context=_Total.keep)

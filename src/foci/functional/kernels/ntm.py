@@ -25,7 +25,7 @@ from foci.functional import addressing
 from foci.functional.kernels.build import Kernel
 from foci.functional.kernels.decomposition_table import decompose
 from foci.functional.kernels.gradients import differentiate, plain_gradients
-from foci.functional.kernels.watched import is_traced, is_watched
+from foci.tracing import is_traced, is_watched
 
 _THREAD_CELLS = 1 << 16
 """Numbers of the memory, once for each head, that make one more thread worth waking."""

@@ -5,7 +5,7 @@
 ``window.cpp`` computes them for float32 and float64 on a CPU, and for bfloat16 and float16 in float32. The backward
 pass computes the weights again and keeps nothing but the arguments. Without a compiler, on other devices, under
 autocast, and wherever something other than eager autograd watches (functional transforms, tensor subclasses),
-`foci.functional.cells` computes the same in plain torch. Tracers see one operator.
+`foci.functional.window_plain` computes the same in plain torch. Tracers see one operator.
 
 Accuracy: the sums are those of the plain path, to rounding. Where a window begins and ends is exactly the same.
 """
@@ -20,12 +20,12 @@ import torch
 from torch import Tensor
 
 from foci.errors import ShapeError
-from foci.functional import cells
-from foci.functional.cells import Place
+from foci.functional import window_plain
 from foci.functional.kernels.build import Kernel
 from foci.functional.kernels.decomposition_table import decompose
 from foci.functional.kernels.gradients import differentiate, plain_gradients
-from foci.functional.kernels.watched import is_traced, is_watched
+from foci.functional.window_plain import LocalWindow
+from foci.tracing import is_traced, is_watched
 
 _THREAD_CELLS = 1 << 17
 """Multiplications that make one more thread worth waking."""
@@ -33,13 +33,13 @@ _THREAD_CELLS = 1 << 17
 _Gradients = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-def read_dots(query: Tensor, key: Tensor, value: Tensor, place: Place, scale: float) -> tuple[Tensor, Tensor]:
-    """Output ``(B, L, V)`` and weights ``(B, L, W)`` for a softmax over ``scale · q · k``; see `cells.read_dots`."""
+def read_dots(query: Tensor, key: Tensor, value: Tensor, place: LocalWindow, scale: float) -> tuple[Tensor, Tensor]:
+    """Return output ``(B, L, V)`` and weights ``(B, L, W)`` of a softmax over ``scale · q · k``."""
     if not _suits_kernel(query, key, value):
-        return cells.read_dots(query, key, value, place, scale)
+        return window_plain.read_dots(query, key, value, place, scale)
     traced = is_traced()
     if not traced and (is_watched(query, key, value, place.centre) or _KERNEL.library is None):
-        return cells.read_dots(query, key, value, place, scale)
+        return window_plain.read_dots(query, key, value, place, scale)
     batch = place.centre.shape[0]
     dtype = query.dtype
     wide = torch.float64 if dtype == torch.float64 else torch.float32
@@ -64,7 +64,7 @@ def _suits_kernel(query: Tensor, key: Tensor, value: Tensor) -> bool:
     return query.dtype in served and query.dtype == key.dtype == value.dtype
 
 
-def _wants_gradient(query: Tensor, key: Tensor, value: Tensor, place: Place) -> bool:
+def _wants_gradient(query: Tensor, key: Tensor, value: Tensor, place: LocalWindow) -> bool:
     if not torch.is_grad_enabled():
         return False
     return query.requires_grad or key.requires_grad or value.requires_grad or place.centre.requires_grad
@@ -72,7 +72,7 @@ def _wants_gradient(query: Tensor, key: Tensor, value: Tensor, place: Place) -> 
 
 def _plain(arguments: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
     query, key, value, *place, scale = arguments
-    return cells.read_dots(query, key, value, Place(*place), scale)
+    return window_plain.read_dots(query, key, value, LocalWindow(*place), scale)
 
 
 def _plain_gradients(grads: tuple[Tensor | None, Tensor | None], arguments: tuple[Any, ...]) -> _Gradients:

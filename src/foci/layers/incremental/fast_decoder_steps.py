@@ -17,8 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from foci.functional.kernels.rows import FusedSoftmax
-from foci.functional.kernels.watched import is_traced, is_watched
+from foci.functional.kernels.softmax_rows import FusedSoftmax
 from foci.layers.dropout import Dropout
 from foci.layers.embedding import TokenEmbedding
 from foci.layers.feed_forward import ACTIVATIONS, FeedForward
@@ -31,6 +30,7 @@ from foci.mechanisms.heads import MultiHeadAttention
 from foci.mechanisms.heads.multi_head import ProjectedMemory
 from foci.results import Weights
 from foci.torch_private import has_forward_hooks, has_global_forward_hooks
+from foci.tracing import is_traced, is_watched
 
 _KNOWN = {
     *(TokenEmbedding, SinusoidalPositions, LearnedPositions, DecoderLayer, Sublayer, MultiHeadAttention, FeedForward),

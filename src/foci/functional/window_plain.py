@@ -22,7 +22,7 @@ CellScore = Callable[[Tensor, Tensor], Tensor]
 CellNormaliser = Callable[[Tensor, Tensor], tuple[Tensor, Tensor | None]]
 
 
-class Place(NamedTuple):
+class LocalWindow(NamedTuple):
     """Where each query reads: the window around ``centre (B, L)`` from cell ``start (B, L)`` on.
 
     ``mask`` has three axes, of the sizes (B, L, S) or 1. A ``sigma`` multiplies the Gaussian onto the weights.
@@ -39,7 +39,7 @@ def read(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    place: Place,
+    place: LocalWindow,
     score: CellScore,
     normalise: CellNormaliser | None = None,
     dropout: float = 0.0,
@@ -67,7 +67,7 @@ def read(
     return output, weights.squeeze(2), log_prob
 
 
-def read_dots(query: Tensor, key: Tensor, value: Tensor, place: Place, scale: float) -> tuple[Tensor, Tensor]:
+def read_dots(query: Tensor, key: Tensor, value: Tensor, place: LocalWindow, scale: float) -> tuple[Tensor, Tensor]:
     """Output and weights for a softmax over ``scale · q · k``."""
     output, weights, _ = read(query, key, value, place, lambda query, key: (query * scale) @ key.mT)
     return output, weights

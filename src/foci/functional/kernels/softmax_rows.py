@@ -1,8 +1,8 @@
 """Weights of dot products whose largest and whose entropy are found in one reading of each row of scores.
 
 `attend_dots` hands out a `FusedSoftmax` as the source of its weights. Its scores come from one matrix product, some
-rows at a time; ``rows.cpp`` then needs no softmax of the whole row, no sorting and one logarithm. Where the kernel is
-inactive, in other dtypes and devices, and where gradients are wanted, it is the plain `foci.results.DotSoftmax`.
+rows at a time; ``softmax_rows.cpp`` then needs no softmax of the whole row, no sorting and one logarithm. Where the
+kernel is inactive, in other dtypes and devices, and where gradients are wanted, it is the plain `DotSoftmax`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from foci.functional.kernels.build import Kernel
-from foci.functional.kernels.watched import is_traced, is_watched
-from foci.tracing import exportable
+from foci.tracing import exportable, is_traced, is_watched
 from foci.weight_sources import DotSoftmax, Rows
 
 _THREAD_CELLS = 1 << 16
@@ -25,7 +24,7 @@ _THREAD_CELLS = 1 << 16
 @exportable
 @dataclass(eq=False)
 class FusedSoftmax(DotSoftmax):
-    """`DotSoftmax` with the reductions of ``rows.cpp``."""
+    """`DotSoftmax` with the reductions of ``softmax_rows.cpp``."""
 
     def largest(self, index: Rows, k: int) -> tuple[Tensor, Tensor]:
         """The k largest weights of these rows and their cells."""
@@ -93,4 +92,4 @@ def _self_check(library: ctypes.CDLL) -> bool:
     )
 
 
-_KERNEL = Kernel("rows", _self_check)
+_KERNEL = Kernel("softmax_rows", _self_check)
