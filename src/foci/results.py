@@ -113,7 +113,7 @@ class Weights:
         (mass,) = self._by_pieces(on_chosen)
         return mass.squeeze(-1)
 
-    def heads(self, index: int | slice | Int[Tensor, " n"]) -> Weights:
+    def heads(self, index: int | slice | Int[Tensor, "..."]) -> Weights:
         """The handle ``(B, L, S)`` of one head, or ``(B, n, L, S)`` of several."""
         self._need_heads("heads")
         self.source.check_unchanged()

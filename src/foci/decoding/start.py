@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool
@@ -59,6 +59,7 @@ class SearchStart(NamedTuple):
         return per_row if longest is None else [min(count, longest) for count in per_row]
 
 
+@runtime_checkable
 class SourceModel(Protocol):
     """A model that encodes its sources itself, such as `foci.models.encoder_decoder.EncoderDecoder`."""
 

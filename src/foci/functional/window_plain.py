@@ -73,7 +73,7 @@ def read_dots(query: Tensor, key: Tensor, value: Tensor, place: LocalWindow, sca
     return output, weights
 
 
-def gather_cells(sequence: Float[Tensor, "Bs S D"], cells: Int[Tensor, "B L W"]) -> Float[Tensor, "B L W D"]:
+def gather_cells(sequence: Float[Tensor, "Bs S D"], cells: Int[Tensor, "#B L W"]) -> Float[Tensor, "#B L W D"]:
     """The cells with these numbers, for each query; a batch of 1 counts for all."""
     batch, length, width = cells.shape
     rows, size, features = sequence.shape

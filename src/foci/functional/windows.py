@@ -26,9 +26,9 @@ from foci.weight_sources import Windowed
 
 
 def local_m(
-    query: Float[Tensor, "B L D"],
-    key: Float[Tensor, "B S D"],
-    value: Float[Tensor, "B S V"],
+    query: Float[Tensor, "#B L D"],
+    key: Float[Tensor, "#B S D"],
+    value: Float[Tensor, "#B S V"],
     mask: Bool[Tensor, "..."] | None = None,
     *,
     radius: int,
@@ -42,10 +42,10 @@ def local_m(
 
 
 def local_p(
-    query: Float[Tensor, "B L D"],
-    key: Float[Tensor, "B S D"],
-    value: Float[Tensor, "B S V"],
-    centre: Num[Tensor, "B L"],
+    query: Float[Tensor, "#B L D"],
+    key: Float[Tensor, "#B S D"],
+    value: Float[Tensor, "#B S V"],
+    centre: Num[Tensor, "#B L"],
     mask: Bool[Tensor, "..."] | None = None,
     *,
     radius: int,
@@ -58,7 +58,7 @@ def local_p(
     return local(query, key, value, centre, mask, radius=radius, sigma=radius / 2, score=score)
 
 
-def predicted_centre(logits: Float[Tensor, "B L"], lengths: Int[Tensor, "B 1"]) -> Float[Tensor, "B L"]:
+def predicted_centre(logits: Float[Tensor, "#B L"], lengths: Int[Tensor, "#B 1"]) -> Float[Tensor, "#B L"]:
     """``S · sigmoid(logits)``, with S each row's own length."""
     return lengths * torch.sigmoid(at_least_float32(logits))
 
@@ -68,7 +68,7 @@ def at_least_float32(positions: Num[Tensor, "..."]) -> Float[Tensor, "..."]:
     return positions.to(torch.promote_types(positions.dtype, torch.float32))
 
 
-def row_lengths(mask: Bool[Tensor, "..."] | None, key: Float[Tensor, "B S D"]) -> Int[Tensor, "B 1"]:
+def row_lengths(mask: Bool[Tensor, "..."] | None, key: Float[Tensor, "#B S D"]) -> Int[Tensor, "#B 1"]:
     """How far each row's source reaches: one past its last readable cell."""
     batch, size = key.shape[:2]
     if mask is None:
@@ -80,10 +80,10 @@ def row_lengths(mask: Bool[Tensor, "..."] | None, key: Float[Tensor, "B S D"]) -
 
 
 def local(
-    query: Float[Tensor, "Bq L D"],
-    key: Float[Tensor, "Bk S D"],
-    value: Float[Tensor, "Bk S V"],
-    centre: Num[Tensor, "B L"],
+    query: Float[Tensor, "#B L D"],
+    key: Float[Tensor, "#B S D"],
+    value: Float[Tensor, "#B S V"],
+    centre: Num[Tensor, "#B L"],
     mask: Bool[Tensor, "..."] | None = None,
     *,
     radius: int,
@@ -104,10 +104,10 @@ def local(
 
 
 def local_dots(
-    query: Float[Tensor, "Bq L D"],
-    key: Float[Tensor, "Bk S D"],
-    value: Float[Tensor, "Bk S V"],
-    centre: Num[Tensor, "B L"],
+    query: Float[Tensor, "#B L D"],
+    key: Float[Tensor, "#B S D"],
+    value: Float[Tensor, "#B S V"],
+    centre: Num[Tensor, "#B L"],
     mask: Bool[Tensor, "..."] | None = None,
     *,
     radius: int,

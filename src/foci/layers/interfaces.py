@@ -13,7 +13,7 @@ and stepping give the same log-probabilities.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -71,6 +71,7 @@ class DecoderStep(NamedTuple):
     attention: Weights | None
 
 
+@runtime_checkable
 class Encoder(Protocol):
     """Turns a batch of sources into `Encoded`."""
 
@@ -81,6 +82,7 @@ class Encoder(Protocol):
         """Encode a batch of sources; ``valid`` says which positions of a source exist."""
 
 
+@runtime_checkable
 class StepDecoder(Protocol):
     """What a search needs of a decoder, or of a model that has one."""
 
@@ -92,6 +94,7 @@ class StepDecoder(Protocol):
         """Return the scores of what follows ``token``."""
 
 
+@runtime_checkable
 class Decoder(StepDecoder, Protocol):
     """Predicts a target token by token, with a source or without."""
 

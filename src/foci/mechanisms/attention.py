@@ -143,9 +143,9 @@ class Attention(nn.Module):
 
     def forward(
         self,
-        query: Float[Tensor, "B L Dq"],
-        key: Float[Tensor, "B S Dk"],
-        value: Float[Tensor, "B S V"] | None = None,
+        query: Float[Tensor, "#B L Dq"],
+        key: Float[Tensor, "#B S Dk"],
+        value: Float[Tensor, "#B S V"] | None = None,
         mask: Bool[Tensor, "..."] | None = None,
         state: Any = None,
     ) -> Attended:
@@ -154,8 +154,8 @@ class Attention(nn.Module):
 
     def prepare(
         self,
-        key: Float[Tensor, "B S Dk"],
-        value: Float[Tensor, "B S V"] | None = None,
+        key: Float[Tensor, "#B S Dk"],
+        value: Float[Tensor, "#B S V"] | None = None,
         mask: Bool[Tensor, "..."] | None = None,
     ) -> Memory:
         """Project the source once, for many reads."""
@@ -184,7 +184,7 @@ class Attention(nn.Module):
         whole = not isinstance(self.focus, LocalM | LocalP)  # a local focus gathers other keys for every query
         return Memory(projected, value, mask, self.score.prepare_cells(projected) if whole else None)
 
-    def read(self, query: Float[Tensor, "B L Dq"], memory: Memory, state: Any = None) -> Attended:
+    def read(self, query: Float[Tensor, "#B L Dq"], memory: Memory, state: Any = None) -> Attended:
         """Read a prepared source; the state is what the previous call returned, None at first."""
         check_shape(
             self._owner,

@@ -35,8 +35,8 @@ class LocalM(nn.Module):
         self.radius = radius
 
     def centre(
-        self, query: Float[Tensor, "B L D"], lengths: Int[Tensor, "B 1"], state: Int[Tensor, " B"] | None
-    ) -> tuple[Int[Tensor, "B L"], Int[Tensor, " B"]]:
+        self, query: Float[Tensor, "#B L D"], lengths: Int[Tensor, "#B 1"], state: Int[Tensor, " #B"] | None
+    ) -> tuple[Int[Tensor, "#B L"], Int[Tensor, " #B"]]:
         """The centres of these queries, and the number of the next one."""
         batch, length = query.shape[:2]
         first = torch.zeros(batch, dtype=torch.long, device=query.device) if state is None else state

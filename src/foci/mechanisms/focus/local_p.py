@@ -41,8 +41,8 @@ class LocalP(nn.Module):
         nn.init.uniform_(self.vector, -(hidden_dim**-0.5), hidden_dim**-0.5)
 
     def centre(
-        self, query: Float[Tensor, "B L D"], lengths: Int[Tensor, "B 1"], state: None
-    ) -> tuple[Float[Tensor, "B L"], None]:
+        self, query: Float[Tensor, "#B L D"], lengths: Int[Tensor, "#B 1"], state: None
+    ) -> tuple[Float[Tensor, "#B L"], None]:
         """The predicted centres; no state is needed."""
         return predicted_centre(torch.tanh(self.layer(query)) @ self.vector, lengths), None
 

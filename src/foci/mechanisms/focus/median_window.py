@@ -32,7 +32,7 @@ class MedianWindow(nn.Module):
         self.left = left
         self.right = right
 
-    def mask(self, previous: Float[Tensor, "B S"]) -> Bool[Tensor, "B 1 S"]:
+    def mask(self, previous: Float[Tensor, "#B S"]) -> Bool[Tensor, "#B 1 S"]:
         """The cells within reach of the median; all of them where nothing was read before."""
         return near_median(previous, self.left, self.right)
 

@@ -180,9 +180,9 @@ class MultiHeadAttention(nn.Module):
 
     def forward(
         self,
-        query: Float[Tensor, "B L D"],
-        key: Float[Tensor, "B S Dk"],
-        value: Float[Tensor, "B S Dv"] | None = None,
+        query: Float[Tensor, "#B L D"],
+        key: Float[Tensor, "#B S Dk"],
+        value: Float[Tensor, "#B S Dv"] | None = None,
         mask: Bool[Tensor, "..."] | None = None,
         state: KeyValueCache | None = None,
     ) -> Attended:
@@ -191,8 +191,8 @@ class MultiHeadAttention(nn.Module):
 
     def prepare(
         self,
-        key: Float[Tensor, "B S Dk"],
-        value: Float[Tensor, "B S Dv"] | None = None,
+        key: Float[Tensor, "#B S Dk"],
+        value: Float[Tensor, "#B S Dv"] | None = None,
         mask: Bool[Tensor, "..."] | None = None,
     ) -> ProjectedMemory:
         """Project the source once, for many reads."""
@@ -208,7 +208,7 @@ class MultiHeadAttention(nn.Module):
         )
 
     def read(
-        self, query: Float[Tensor, "B L D"], memory: ProjectedMemory, state: KeyValueCache | None = None
+        self, query: Float[Tensor, "#B L D"], memory: ProjectedMemory, state: KeyValueCache | None = None
     ) -> Attended:
         """Read a prepared source, after what the cache holds; with a cache, the longer one is returned."""
         check_shape("MultiHeadAttention", "query", query, "batch", "query", self.model_dim)

@@ -49,21 +49,21 @@ class MultiStepAttention(nn.Module):
 
     def forward(
         self,
-        query: Float[Tensor, "B L Dq"],
-        key: Float[Tensor, "B S D"],
-        value: Float[Tensor, "B S D"] | None = None,
+        query: Float[Tensor, "#B L Dq"],
+        key: Float[Tensor, "#B S D"],
+        value: Float[Tensor, "#B S D"] | None = None,
         mask: Bool[Tensor, "..."] | None = None,
         state: None = None,
         *,
-        target: Float[Tensor, "B L D"] | None = None,
+        target: Float[Tensor, "#B L D"] | None = None,
     ) -> Attended:
         """Read the source with the decoder's state and the embedding of its last word."""
         return self.read(query, self.prepare(key, value, mask), state, target=target)
 
     def prepare(
         self,
-        key: Float[Tensor, "B S D"],
-        value: Float[Tensor, "B S D"] | None = None,
+        key: Float[Tensor, "#B S D"],
+        value: Float[Tensor, "#B S D"] | None = None,
         mask: Bool[Tensor, "..."] | None = None,
     ) -> Memory:
         """Sum key and value once, for many reads."""
@@ -78,11 +78,11 @@ class MultiStepAttention(nn.Module):
 
     def read(
         self,
-        query: Float[Tensor, "B L Dq"],
+        query: Float[Tensor, "#B L Dq"],
         memory: Memory,
         state: None = None,
         *,
-        target: Float[Tensor, "B L D"] | None = None,
+        target: Float[Tensor, "#B L D"] | None = None,
     ) -> Attended:
         """Read a prepared source."""
         if state is not None:

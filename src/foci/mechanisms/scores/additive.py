@@ -38,12 +38,12 @@ class Additive(TanhScore):
         self.query_layer = nn.Linear(query_dim, hidden_dim, bias=False)
         self.key_layer = nn.Linear(key_dim, hidden_dim, bias=bias)
 
-    def project_query(self, query: Float[Tensor, "B L Dq"]) -> Float[Tensor, "B L A"]:
+    def project_query(self, query: Float[Tensor, "#B L Dq"]) -> Float[Tensor, "#B L A"]:
         """``W s``."""
         projected: Tensor = self.query_layer(query)
         return projected
 
-    def project_key(self, key: Float[Tensor, "B S Dk"]) -> Float[Tensor, "B S A"]:
+    def project_key(self, key: Float[Tensor, "#B S Dk"]) -> Float[Tensor, "#B S A"]:
         """``U h``."""
         projected: Tensor = self.key_layer(key)
         return projected

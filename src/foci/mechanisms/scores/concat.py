@@ -38,10 +38,10 @@ class Concat(TanhScore):
         self.weight = nn.Parameter(torch.empty(hidden_dim, query_dim + key_dim))
         nn.init.xavier_uniform_(self.weight)
 
-    def project_query(self, query: Float[Tensor, "B L Dq"]) -> Float[Tensor, "B L A"]:
+    def project_query(self, query: Float[Tensor, "#B L Dq"]) -> Float[Tensor, "#B L A"]:
         """``W_q q``, the left columns of W."""
         return query @ self.weight[:, : query.shape[-1]].mT
 
-    def project_key(self, key: Float[Tensor, "B S Dk"]) -> Float[Tensor, "B S A"]:
+    def project_key(self, key: Float[Tensor, "#B S Dk"]) -> Float[Tensor, "#B S A"]:
         """``W_k k``, the right columns of W."""
         return key @ self.weight[:, -key.shape[-1] :].mT

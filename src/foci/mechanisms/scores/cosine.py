@@ -41,10 +41,10 @@ class Cosine(Score):
         check_positive("Cosine", strength=strength)
         self.log_strength = nn.Parameter(torch.tensor(math.log(strength)))
 
-    def project_query(self, query: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
+    def project_query(self, query: Float[Tensor, "#B L D"]) -> Float[Tensor, "#B L D"]:
         """``β q / |q|``."""
         return self.log_strength.exp() * unit(query)
 
-    def project_key(self, key: Float[Tensor, "B S D"]) -> Float[Tensor, "B S D"]:
+    def project_key(self, key: Float[Tensor, "#B S D"]) -> Float[Tensor, "#B S D"]:
         """``k / |k|``."""
         return unit(key)

@@ -36,6 +36,6 @@ class General(Score):
         self.weight = nn.Parameter(torch.empty(query_dim, key_dim))
         nn.init.xavier_uniform_(self.weight)
 
-    def project_key(self, key: Float[Tensor, "B S Dk"]) -> Float[Tensor, "B S Dq"]:
+    def project_key(self, key: Float[Tensor, "#B S Dk"]) -> Float[Tensor, "#B S Dq"]:
         """``W k``."""
         return key @ self.weight.mT

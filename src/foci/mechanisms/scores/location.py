@@ -37,7 +37,7 @@ class Location(Score):
         self.weight = nn.Parameter(torch.empty(max_length, query_dim))
         nn.init.xavier_uniform_(self.weight)
 
-    def project_key(self, key: Float[Tensor, "B S Dk"]) -> Float[Tensor, "B S Dq"]:
+    def project_key(self, key: Float[Tensor, "#B S Dk"]) -> Float[Tensor, "#B S Dq"]:
         """The rows of W that belong to the key's positions: W q is then a dot product with them."""
         batch, size = key.shape[:2]
         if size > self.weight.shape[0]:

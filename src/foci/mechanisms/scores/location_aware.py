@@ -56,7 +56,7 @@ class LocationAware(Additive):
         self.filters = nn.Conv1d(1, num_filters, width, padding=width // 2, bias=False)
         self.filter_layer = nn.Linear(num_filters, self.vector.shape[0], bias=False)
 
-    def prepare_cells(self, key: Float[Tensor, "B S A"]) -> None:
+    def prepare_cells(self, key: Float[Tensor, "#B S A"]) -> None:
         """Nothing: the keys change with every step."""
         return
 
@@ -65,6 +65,6 @@ class LocationAware(Additive):
         """w, F and U, as `foci.functional.stepwise.location_aware` takes them."""
         return self.vector, self.filters.weight, self.filter_layer.weight
 
-    def condition(self, key: Float[Tensor, "B S A"], previous: Float[Tensor, "B S"]) -> Float[Tensor, "B S A"]:
+    def condition(self, key: Float[Tensor, "#B S A"], previous: Float[Tensor, "#B S"]) -> Float[Tensor, "#B S A"]:
         """The projected keys with ``U f`` added, ready to be compared with this step's query."""
         return add_location(key, previous, self.filters.weight, self.filter_layer.weight)

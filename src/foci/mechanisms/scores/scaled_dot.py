@@ -34,6 +34,6 @@ class ScaledDot(Score):
         size = same_size("ScaledDot", query_dim, key_dim)
         super().__init__(size, size)
 
-    def project_query(self, query: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
+    def project_query(self, query: Float[Tensor, "#B L D"]) -> Float[Tensor, "#B L D"]:
         """The query, scaled here so that its size need not be known beforehand."""
         return query * default_scale(query)

@@ -26,15 +26,15 @@ class Score(nn.Module):
         self.query_dim = query_dim
         self.key_dim = key_dim
 
-    def project_query(self, query: Float[Tensor, "B L Dq"]) -> Float[Tensor, "B L P"]:
+    def project_query(self, query: Float[Tensor, "#B L Dq"]) -> Float[Tensor, "#B L P"]:
         """The query's side of the comparison."""
         return query
 
-    def project_key(self, key: Float[Tensor, "B S Dk"]) -> Float[Tensor, "B S P"]:
+    def project_key(self, key: Float[Tensor, "#B S Dk"]) -> Float[Tensor, "#B S P"]:
         """The key's side of the comparison."""
         return key
 
-    def prepare_cells(self, key: Float[Tensor, "B S P"]) -> Tensor | None:
+    def prepare_cells(self, key: Float[Tensor, "#B S P"]) -> Tensor | None:
         """What `cells` can compute of projected keys once and for all; None when there is nothing."""
         return None
 
@@ -44,7 +44,7 @@ class Score(nn.Module):
         """Compare each projected query with each projected key."""
         return scaled_dot(query, key, self.scale)
 
-    def forward(self, query: Float[Tensor, "B L Dq"], key: Float[Tensor, "B S Dk"]) -> Float[Tensor, "B L S"]:
+    def forward(self, query: Float[Tensor, "#B L Dq"], key: Float[Tensor, "#B S Dk"]) -> Float[Tensor, "#B L S"]:
         """The scores ``(B, L, S)``."""
         owner = type(self).__name__
         check_shape(owner, "query", query, "batch", "query", self.query_dim or "feature")
@@ -68,7 +68,7 @@ class TanhScore(Score):
         self.vector = nn.Parameter(torch.empty(hidden_dim))
         nn.init.uniform_(self.vector, -(hidden_dim**-0.5), hidden_dim**-0.5)
 
-    def prepare_cells(self, key: Float[Tensor, "B S A"]) -> Tensor | None:
+    def prepare_cells(self, key: Float[Tensor, "#B S A"]) -> Tensor | None:
         """The keys' exponentials, where the kernel takes them."""
         return prepare_key(key)
 
