@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import unicodedata
 from typing import Any
@@ -29,13 +30,23 @@ def printable(text: object, *, lines: bool = False) -> str:
 def to_json(content: Any) -> str:
     """Return one line of JSON that reads back the same and holds no character a terminal would act on.
 
+    Numbers that are not finite, which JSON cannot say, become null.
+
     Example:
         >>> to_json({"text": "\\x9b1m é"})
         '{"text": "\\\\u009b1m é"}'
     """
-    text = json.dumps(content, ensure_ascii=False)
+    text = json.dumps(_finite(content), ensure_ascii=False)
     text = _NOT_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
     return re.sub("[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {name: _finite(value) for name, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def _visible(character: str) -> str:

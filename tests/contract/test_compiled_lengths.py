@@ -22,10 +22,41 @@ def run(module, inputs):
     return [result.output, result.weights.dense(), *found]
 
 
+VARIANTS = [
+    "additive/causal",
+    "additive/sliding_window",
+    "additive/median_window",
+    "location_aware/median_window",
+    "sparsemax/location_aware",
+    "entmax/local_p",
+    "local_m/additive",
+    "sliding_window/one_sided",
+    "multi_head/causal",
+    "multi_head/window",
+    "multi_head/causal_window",
+    "multi_head/grouped",
+    "multi_head/rotary",
+    "multi_head/alibi_causal",
+    "multi_head/grouped_sparsemax",
+    "multi_head/grouped_keep_weights",
+]
+"""Variants that branch on sizes, or go another way to the kernel than their row."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("masked", [True, False], ids=["masked", "unmasked"])
 @pytest.mark.parametrize(("family", "name"), ROWS, ids=[name for _, name in ROWS])
 def test_other_sizes_compile_once_more(family, name, masked):
+    check_other_sizes(family, name, masked)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", VARIANTS)
+def test_other_sizes_of_variants_compile_once_more(case):
+    check_other_sizes("attend", case, masked=False)
+
+
+def check_other_sizes(family, name, masked):
     torch._dynamo.reset()
     module = make(name, train=name not in CHOOSING)
     counter = CompileCounterWithBackend("aot_eager")
@@ -35,7 +66,8 @@ def test_other_sizes_compile_once_more(family, name, masked):
         if not masked:
             inputs = tuple(one for one in inputs if one.dtype != torch.bool)
         for ours, theirs in zip(run(compiled, inputs), run(module, inputs)):
-            torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+            # The gradient of a key's bias is 0 but for rounding, in terms of size 10.
+            torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
     assert counter.frame_count <= 2
 
 

@@ -426,6 +426,9 @@ def test_a_damaged_run_is_an_error(trained, tmp_path):
                 foci.load(damaged(name, content))
     with pytest.raises(CheckpointError, match="has no checkpoint"):
         foci.load(run, checkpoint="../../../etc")
+    tables = configs.put(json.loads((run / "config.json").read_text(encoding="utf-8")), {"model.hidden_dim": 10**6})
+    with pytest.raises(CheckpointError, match="has shape .*, but the model's has"):  # and takes no memory for it
+        foci.load(damaged("config.json", json.dumps(tables)))
 
 
 def test_the_table_names_classes_that_name_themselves():

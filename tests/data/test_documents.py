@@ -152,6 +152,10 @@ def test_parts_hold_every_document_once_and_split_each_class():
     assert sorted([*made.train, *made.valid, *made.test]) == sorted(documents)
     counts = [Counter(document.label for document in part) for part in made[:3]]
     assert counts == [{"a": 210, "b": 70, "c": 1, "d": 2}, {"a": 30, "b": 10}, {"a": 60, "b": 20}]
+    few = [Document(f"few {number}", "ab"[number % 2]) for number in range(4)]
+    halves = parts(few, valid_share=0.45, test_share=0.5)
+    assert [len(part) for part in halves[:3]] == [2, 0, 2]
+    assert {document.label for document in halves.train} == {"a", "b"}
     again = parts(reversed(documents), valid_share=0.1, test_share=0.2, seed=1)
     assert set(again.train) == set(made.train)
     assert set(again.test) == set(made.test)

@@ -33,6 +33,7 @@ DROPPED = f"{CONTRACT}/test_dropout.py::test_the_share_of_the_weights_that_is_dr
 DEAD = f"{CONTRACT}/test_attend_family.py::test_dead_rows_give_zeros_and_finite_gradients"
 NORMALISE = "tests/mechanisms/test_normalise.py"
 SEARCH = "tests/decoding/test_search.py"
+EVERY_TASK = f"{CONTRACT}/test_every_task.py"
 
 MUTANTS = {
     # --- masks
@@ -399,6 +400,109 @@ MUTANTS = {
         "seed_everything(options.seed + fabric.global_rank)",
         "seed_everything(options.seed)",
         "tests/training/test_processes.py::test_every_process_draws_random_numbers_of_its_own",
+    ),
+    "weights that are not finite are saved": Mutant(
+        "training/engine.py",
+        "        if broken:\n            raise TrainingError(",
+        "        if broken and False:\n            raise TrainingError(",
+        "tests/training/test_engine.py::test_weights_that_are_not_finite_are_never_saved",
+    ),
+    "the speed counts validations": Mutant(
+        "training/engine.py",
+        '"seconds": time.monotonic() - began',
+        '"seconds": seconds - train_state.seconds',
+        "tests/training/test_engine.py::test_the_speed_does_not_count_validations",
+    ),
+    "a restart resumes any run": Mutant(
+        "training/run_folder.py",
+        "    return launch is not None and launch in launches",
+        "    return True",
+        "tests/training/test_run_folder.py::test_a_restarted_worker_goes_on_with_what_its_launch_has_begun",
+    ),
+    "workers draw from the global generator": Mutant(
+        "data/batch.py",
+        "        generator=torch.Generator(),\n",
+        "",
+        "tests/data/test_batch.py::test_workers_leave_the_global_random_numbers_alone",
+    ),
+    # --- tasks
+    "resuming changes anything": Mutant(
+        "tasks/train.py",
+        "        if path not in RESUMABLE | {*kind.resumable}:",
+        "        if path == 'nothing':",
+        f"{EVERY_TASK}::test_resuming_changes_what_may_change_and_refuses_the_rest",
+    ),
+    "resuming does not look at the data": Mutant(
+        "tasks/train.py",
+        "        _check_same_data(out, batches)\n",
+        "        pass\n",
+        "tests/tasks/test_train.py::test_changed_data_is_refused_on_resuming_and_nothing_is_written",
+    ),
+    "the trial of the longest batch keeps its statistics": Mutant(
+        "tasks/train.py",
+        "            value.copy_(buffers[name])",
+        "            pass",
+        "tests/tasks/test_train.py::test_the_trial_of_the_longest_batch_changes_nothing",
+    ),
+    "the folder of a failed run stays": Mutant(
+        "tasks/train.py",
+        "                run.remove_if_unused()",
+        "                pass",
+        "tests/tasks/test_train.py::test_a_failure_in_the_first_step_leaves_no_folder",
+    ),
+    "the best checkpoint by the wrong direction": Mutant(
+        "tasks/train.py",
+        "    given = _with_direction(kind, given)\n",
+        "",
+        "tests/tasks/test_train.py::test_the_direction_of_the_chosen_figure_is_known",
+    ),
+    "an empty input is predicted": Mutant(
+        "tasks/task.py",
+        "    return any(isinstance(text, str) and not text.strip() for text in texts)",
+        "    return False",
+        f"{EVERY_TASK}::test_inputs_of_the_wrong_kind",
+    ),
+    "a prediction depends on the batch": Mutant(
+        "tasks/classify.py",
+        "probabilities = classified.logits.float().softmax(dim=-1).cpu().numpy()",
+        "probabilities = (classified.logits - classified.logits.mean(dim=0)).float().softmax(dim=-1).cpu().numpy()",
+        f"{EVERY_TASK}::test_a_prediction_depends_on_nothing_else_in_the_batch",
+    ),
+    "predictions in the order of their lengths": Mutant(
+        "tasks/translate.py",
+        "        return [found[i] for i in range(len(records))]",
+        "        return list(found.values())",
+        f"{EVERY_TASK}::test_a_prediction_depends_on_nothing_else_in_the_batch",
+    ),
+    "paths as they were typed": Mutant(
+        "tasks/config.py",
+        "os.path.abspath(os.path.expandvars(os.path.expanduser(fitted)))",
+        "fitted",
+        "tests/tasks/test_train.py::test_paths_in_a_run_are_absolute",
+    ),
+    "a given mapping is merged into the default one": Mutant(
+        "tasks/config.py",
+        "        merged[name] = {**old, **value} if isinstance(old, dict)",
+        "        merged[name] = merge(old, value) if isinstance(old, dict)",
+        "tests/tasks/test_translate.py::test_what_sticks_at_the_full_rate_learns_slower",
+    ),
+    "escapes are printed": Mutant(
+        "printable.py",
+        '        return "^" + chr(number ^ 0x40)',
+        "        return character",
+        f"{EVERY_TASK}::test_labels_and_texts_with_escapes_come_out_as_themselves",
+    ),
+    "ragged rows are read": Mutant(
+        "data/documents.py",
+        "        elif len(cells) != width:",
+        "        elif False:",
+        "tests/data/test_documents.py::test_faults_are_told_with_file_and_line",
+    ),
+    "a rare class is held out as a whole": Mutant(
+        "data/documents.py",
+        "        most = len(order) - 1",
+        "        most = len(order)",
+        "tests/data/test_documents.py::test_parts_hold_every_document_once_and_split_each_class",
     ),
 }
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 import foci_cli
 from foci.data import BOS, PAD, Pair, PairExamples, TokenBatches
 from foci.errors import CheckpointError, ConfigError, DataError, UnknownNameError
-from foci.tasks.config import configure
+from foci.tasks.config import configure, put
 from foci.tasks.run import load
 from foci.tasks.train import train
 from foci.tasks.translate import SearchOptions, Translate, TranslateConfig
@@ -222,6 +222,26 @@ def test_bad_data_is_told_before_a_folder_is_made(tmp_path):
     assert not (tmp_path / "run").exists()
     with pytest.raises(ConfigError, match=r"data\.target is set, but data\.source is not"):
         train("translate", settings({"target": "x"}), out=tmp_path / "run", **SILENT)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tokeniser.kind": "bpe", "tokeniser.size": 100}, "size is 100, expected at least 261"),
+        ({"data.max_tokens": 1}, "more than max_tokens = 1"),
+        ({"data.max_length": 1}, "no sentence pair has at most data.max_length = 1"),
+        ({"model.kind": "transformer", "model.share_embeddings": True}, "each side has a vocabulary of its own"),
+        ({"data.fields": ["en", "de"]}, "two aligned files have no fields"),
+        ({"training.rates": {"nothing": 0.5}}, "no parameter's name ends in"),
+    ],
+)
+def test_what_is_found_out_late_leaves_no_folder_either(tmp_path, change, message):
+    tables = settings(write_corpus(tmp_path))
+    if "model.kind" in change:
+        tables["model"] = {}
+    with pytest.raises((ConfigError, DataError), match=message):
+        train("translate", put(tables, change), out=tmp_path / "run", **SILENT)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_folder_is_never_overwritten(run, tmp_path):

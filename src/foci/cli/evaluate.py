@@ -25,6 +25,10 @@ _DATA = argument("data", "Files in the form of the training data; without any, w
 _EPILOGUE = "`foci evaluate RUN --help` also lists the options of the run's task."
 
 
+_WIDEST = 16
+"""Columns of a table that is printed."""
+
+
 def main(tokens: Sequence[str]) -> None:
     """Run `foci evaluate` with these arguments; the options are those of the run's task."""
     kind = _task_of_run(tokens)
@@ -71,6 +75,9 @@ def print_evaluation(evaluation: Evaluation) -> None:
     for name, note in evaluation.notes.items():
         print(f"{name:{width}}  {printable(note)}")
     for name, table in evaluation.tables.items():
+        if len(table.columns) > _WIDEST:
+            print(f"{name}: a table of {len(table.rows)} rows and {len(table.columns)} columns; --json prints it")
+            continue
         shown = Table(title=name, title_justify="left")
         for column in table.columns:
             shown.add_column(Text(printable(column)))

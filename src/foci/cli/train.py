@@ -40,7 +40,7 @@ def __getattr__(name: str) -> Callable[..., None]:
         train(kind, config, given)
 
     doc = f"{TASKS[name].summary}\n\nEvery setting with its default: foci train {name} --print-config."
-    config = argument("config", "A TOML file with settings; flags go before it.", Path, required=False)
+    config = argument("config", "A TOML file with settings; flags and --set override it.", Path, required=False)
     return make_command(command, doc, [config], [_OUT, *task_flags(kind), _SET, _RESUME, _PRINT])
 
 

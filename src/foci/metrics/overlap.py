@@ -29,11 +29,16 @@ def bleu(produced: Sequence[str], references: Sequence[str], *, tokenize: str, l
         53.7
     """
     _check(produced, references)
-    known = _sacrebleu().BLEU.TOKENIZERS
-    if tokenize not in known:
-        raise unknown_name("tokenize", tokenize, known)
+    check_tokeniser(tokenize)
     metric = _sacrebleu().BLEU(tokenize=tokenize, lowercase=lowercase)
     return Score(metric.corpus_score(produced, [references]).score, str(metric.get_signature()))
+
+
+def check_tokeniser(name: str) -> None:
+    """Raise unless sacrebleu has a tokeniser of this name."""
+    known = _sacrebleu().BLEU.TOKENIZERS
+    if name not in known:
+        raise unknown_name("tokenize", name, known)
 
 
 def chrf(produced: Sequence[str], references: Sequence[str], *, lowercase: bool = False) -> Score:

@@ -194,7 +194,7 @@ class Memorise(Task):
     demo: ClassVar[Mapping[str, Any]] = {
         "data": {"problem": "copy", "max_length": 8, "curriculum": 1000, "valid_sequences": 50},
         "model": {"preset": "feed_forward"},
-        "training": {"max_steps": 4000, "valid_every": 1000, "learning_rate": 4e-3, "warmup": 1000},
+        "training": {"max_steps": 3000, "valid_every": 1000, "learning_rate": 4e-3, "warmup": 1000},
     }
     smallest: ClassVar[Mapping[str, Any]] = {
         "data": {"max_length": 2, "width": 2, "batch_size": 16, "valid_sequences": 5, "curriculum": 0},

@@ -24,7 +24,7 @@ from foci.tasks.task import (
     is_empty,
     silent,
 )
-from foci.training.checkpoint import AVERAGED, Checkpoints, load_weights
+from foci.training.checkpoint import AVERAGED, Checkpoints, check_fits, load_weights
 from foci.training.run_folder import read_config
 
 EMPTY = "the input is empty, so nothing was predicted"
@@ -125,8 +125,11 @@ def load(path: str | Path, *, checkpoint: str = "auto") -> Predictor:
     path = Path(path)
     task = task_of(path)
     assets = task.load_assets(asset_reader(path))
+    chosen = find_checkpoint(path, checkpoint)
+    with torch.device("meta"):  # sizes that are not those of the weights must not cost memory
+        check_fits(task.model(assets), chosen)
     model = task.model(assets)
-    load_weights(model, find_checkpoint(path, checkpoint))
+    load_weights(model, chosen)
     return Predictor(path, task, assets, model)
 
 

@@ -26,7 +26,6 @@ from foci.training import Loss, RunFolder, Summary, TrainingOptions, check_rates
 from foci.training.checkpoint import Checkpoints, read_state
 from foci.training.objective import Batches
 from foci.training.progress import duration, log_to_stderr
-from foci.training.randomness import undisturbed
 from foci.training.run_folder import begun_by_this_launch, check_folder, read_config
 
 RESUMABLE = {
@@ -149,6 +148,7 @@ def _train(task: Task, out: Path, resume: bool, fabric: Fabric, given_log: Log |
     options: TrainingOptions = task.config.training
     main = fabric.global_rank == 0
     splits = task.read(log)
+    log("preparing the data")
     assets = _assets(task, splits, out if resume and (out / "config.json").exists() else None, fabric, log)
     torch.manual_seed(options.seed)
     model = task.model(assets)
@@ -218,7 +218,7 @@ class _Objective:
 def _try_longest_batch(task: Task, model: nn.Module, batches: Batches, fabric: Fabric) -> float | None:
     """Run the longest batch forward and backward; gives the seconds it took, None where no longest one is known.
 
-    Weights, buffers and random numbers are as they were afterwards.
+    Weights and buffers are as they were afterwards; random numbers are seeded again when the training starts.
     """
     largest = getattr(batches, "largest", None)
     if largest is None:
@@ -227,11 +227,10 @@ def _try_longest_batch(task: Task, model: nn.Module, batches: Batches, fabric: F
     buffers = {name: value.clone() for name, value in model.named_buffers()}
     model.to(fabric.device).train()
     try:
-        with undisturbed():
-            for _ in range(2):  # the first pass also builds kernels
-                started = time.perf_counter()
-                task.loss(model, batch).total.backward()
-                seconds = time.perf_counter() - started
+        for _ in range(2):  # the first pass also builds kernels
+            started = time.perf_counter()
+            task.loss(model, batch).total.backward()
+            seconds = time.perf_counter() - started
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "alloc" not in str(error):
             raise

@@ -122,6 +122,13 @@ class TranslateConfig:
         )
     )
 
+    def __post_init__(self) -> None:
+        # Two vocabularies that happen to be of one size would share a table in which an id has two meanings.
+        if self.model.resolved.get("share_embeddings") and not self.tokeniser.shared:
+            raise ConfigError(
+                "model.share_embeddings is true, but each side has a vocabulary of its own. Set tokeniser.shared=true."
+            )
+
     @classmethod
     def implied(cls, tables: Mapping[str, Any]) -> dict[str, Any]:
         """Slow some parameters down.
@@ -431,6 +438,8 @@ class Translate(Task):
         progress: Progress,
     ) -> Evaluation:
         """Return BLEU and chrF by sacrebleu, with their signatures, exact matches, and perplexity."""
+        if options.tokenize is not None:
+            overlap.check_tokeniser(options.tokenize)  # before the long work
         predictions = self.predict(model, assets, records, options, False, progress)
         return self.compare(model, assets, records, predictions, options)
 

@@ -28,7 +28,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from foci.errors import CheckpointError, ConfigError
-from foci.training.named_tensors import put_weights
+from foci.training.named_tensors import check_weights, put_weights
 
 MODEL, OPTIMISER, RANDOM, STATE = "model.safetensors", "optimiser.safetensors", "random.safetensors", "state.json"
 AVERAGED = "averaged"
@@ -220,6 +220,13 @@ def load_weights(module: nn.Module, path: Path) -> dict[str, Any]:
     return state
 
 
+def check_fits(module: nn.Module, path: Path) -> None:
+    """Raise unless the weights of a checkpoint fit the module, of which only names and shapes are read."""
+    with _opened(path / MODEL) as file:
+        shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    check_weights(module, shapes, path / MODEL)
+
+
 def average(paths: Sequence[Path]) -> dict[str, Tensor]:
     """The mean of the weights of several checkpoints, summed in float64; whole numbers are the last one's."""
     if not paths:
@@ -255,7 +262,10 @@ def _read(file: Path) -> dict[str, Tensor]:
 def _opened(file: Path) -> Any:
     if not file.exists():
         raise _damaged(file, "is missing")
-    return safe_open(file, framework="pt")
+    try:
+        return safe_open(file, framework="pt")
+    except SafetensorError as error:
+        raise _damaged(file, f"cannot be read ({error})") from error
 
 
 def _damaged(file: Path, what: str) -> CheckpointError:

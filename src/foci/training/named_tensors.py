@@ -6,7 +6,7 @@ wrote it. Gathering is collective: every process calls these functions, in the s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -59,29 +59,47 @@ def weights(module: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
     return kept, ties
 
 
-def put_weights(module: nn.Module, values: Mapping[str, Tensor], origin: Path) -> None:
-    """Copy named tensors into the module; tied names need only one of them. ``origin`` is for messages."""
+def check_weights(module: nn.Module, shapes: Mapping[str, Sequence[int]], origin: Path) -> None:
+    """Raise unless weights of these names and shapes fit the module; tied names need only one of them.
+
+    Args:
+        module: what they are for; its own weights may be on the device "meta".
+        shapes: of the weights, by name.
+        origin: where they come from, for messages.
+    """
     own = module.state_dict(keep_vars=True)
-    by_tensor: dict[int, list[str]] = {}
-    for name, tensor in own.items():
-        by_tensor.setdefault(id(tensor), []).append(name)
-    missing = [names[0] for names in by_tensor.values() if not any(name in values for name in names)]
-    unknown = sorted(name for name in values if name not in own)
+    by_tensor = _names_by_tensor(own)
+    missing = [names[0] for names in by_tensor if not any(name in shapes for name in names)]
+    unknown = sorted(name for name in shapes if name not in own)
     if missing or unknown:
         raise CheckpointError(
             f"{origin}: does not fit {type(module).__name__}: {_some('missing', missing)}{_some('unknown', unknown)}"
             "Build the model with the configuration of the run that wrote it."
         )
+    for name, shape in shapes.items():
+        if tuple(own[name].shape) != tuple(shape):
+            raise CheckpointError(
+                f"{origin}: {name} has shape {tuple(shape)}, but the model's has {tuple(own[name].shape)}. "
+                "Build the model with the configuration of the run that wrote it."
+            )
+
+
+def put_weights(module: nn.Module, values: Mapping[str, Tensor], origin: Path) -> None:
+    """Copy named tensors into the module; tied names need only one of them. ``origin`` is for messages."""
+    check_weights(module, {name: value.shape for name, value in values.items()}, origin)
+    own = module.state_dict(keep_vars=True)
     with torch.no_grad():
-        for names in by_tensor.values():
+        for names in _names_by_tensor(own):
             name = next(name for name in names if name in values)
-            target, value = own[name], values[name]
-            if target.shape != value.shape:
-                raise CheckpointError(
-                    f"{origin}: {name} has shape {tuple(value.shape)}, but the model's has {tuple(target.shape)}. "
-                    "Build the model with the configuration of the run that wrote it."
-                )
-            target.copy_(like(value, target))
+            own[name].copy_(like(values[name], own[name]))
+
+
+def _names_by_tensor(own: Mapping[str, Tensor]) -> list[list[str]]:
+    """The names of each tensor, which are several where weights are tied."""
+    names: dict[int, list[str]] = {}
+    for name, tensor in own.items():
+        names.setdefault(id(tensor), []).append(name)
+    return list(names.values())
 
 
 def optimiser_tensors(module: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
