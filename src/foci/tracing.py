@@ -59,8 +59,9 @@ def run_steps(
     if torch.compiler.is_exporting():
         return _scan(step, carry, inputs)
     collected = []
-    for t in range(inputs[0].shape[1]):
-        carry, outputs = step(carry, tuple(one[:, t : t + 1] for one in inputs))
+    # The gradient of a split is one cat; that of a slice is as large as the whole input, at every step.
+    for at in zip(*(one.split(1, dim=1) for one in inputs)):
+        carry, outputs = step(carry, at)
         collected.append(outputs)
     return carry, tuple(torch.cat(one, dim=1) for one in zip(*collected))
 

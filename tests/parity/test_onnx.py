@@ -147,6 +147,27 @@ def test_a_program_runs_where_there_is_no_foci(tmp_path, family, name):
         torch.testing.assert_close(have, want, atol=1e-5, rtol=1e-4)
 
 
+LOAD = """
+import sys, torch
+import foci.catalog
+program, case = torch.export.load(sys.argv[1]), torch.load(sys.argv[2])
+torch.save(program.module()(*case).weights.dense(), sys.argv[3])
+"""
+
+
+@pytest.mark.slow
+def test_a_saved_program_with_operators_of_foci_loads_with_the_catalogue(tmp_path):
+    module, case = make("local_p").eval(), CASES["attend"]("local_p", *SIZES[0])
+    files = [tmp_path / file for file in ("program.pt2", "case.pt", "found.pt")]
+    program = export(module, case)
+    assert any("foci" in str(node.target) for node in program.graph.nodes)
+    torch.export.save(program, files[0])
+    torch.save(case, files[1])
+    run = subprocess.run([sys.executable, "-c", LOAD, *files], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    torch.testing.assert_close(torch.load(files[2]), module(*case).weights.dense())
+
+
 @pytest.mark.slow
 def test_a_module_is_exported_at_once(tmp_path):
     """Without `torch.export` in between, into a file, with names for inputs and outputs."""

@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 
 from foci.errors import DataError
 from foci.masks import masked_softmax
-from foci.tracing import known_true, run_steps
+from foci.tracing import is_traced, known_true, run_steps
 
 
 class Chain(NamedTuple):
@@ -46,7 +46,7 @@ def total(chain: Chain, tags: Tensor | None) -> Tensor:
     known = tags.masked_fill(~filled.mask, 0)
     num_tags = filled.emissions.shape[-1]
     # What a tensor holds cannot be asked while a graph is being traced.
-    if not torch.compiler.is_compiling() and bool(((known < 0) | (known >= num_tags)).any()):
+    if not is_traced() and bool(((known < 0) | (known >= num_tags)).any()):
         raise unknown_tags(num_tags)
     scores = _sequence_scores(filled, known)
     # A forbidden sequence stands aside before the subtraction: -inf - -inf would be NaN.

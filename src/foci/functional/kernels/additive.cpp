@@ -15,11 +15,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 #include "floats.h"
+#include "threads.h"
 
 namespace {
 
@@ -245,14 +243,6 @@ int64_t forward_scratch(int64_t L, int64_t S, int64_t A) {
 }
 
 int64_t backward_scratch(int64_t L, int64_t slice) { return (2 * (std::min(L, ROWS) + TILE) + 1) * row_width(slice); }
-
-int this_thread() {
-#ifdef _OPENMP
-    return omp_get_thread_num();
-#else
-    return 0;
-#endif
-}
 
 }  // namespace
 

@@ -20,9 +20,8 @@
 #include <cstring>
 #include <limits>
 #include <type_traits>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
+
+#include "threads.h"
 
 namespace {
 
@@ -40,14 +39,6 @@ constexpr int64_t GROUPS = 32;       // parts, at most, in which the rows' trans
 constexpr int64_t COUNTS = 1 << 22;  // doubles, roughly, that these parts may take
 
 enum Way : uint8_t { NO_GRADIENT = 0, BY_WEIGHTS = 1, BY_SCORES = 2 };
-
-int this_thread() {
-#ifdef _OPENMP
-    return omp_get_thread_num();
-#else
-    return 0;
-#endif
-}
 
 Vector all(double x) { return x - Vector{}; }
 

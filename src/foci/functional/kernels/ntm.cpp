@@ -19,9 +19,8 @@
 #include <limits>
 #include <memory>
 #include <new>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
+
+#include "threads.h"
 
 namespace {
 
@@ -70,14 +69,6 @@ constexpr Real NEVER = -std::numeric_limits<Real>::infinity();
 
 template <typename Real>
 constexpr Real SHORTEST = Real(1e-4);  // the square of the length that a shorter key or slot counts as
-
-int this_thread() {
-#ifdef _OPENMP
-    return omp_get_thread_num();
-#else
-    return 0;
-#endif
-}
 
 template <typename Real>
 Vector<Real> all(Real x) {

@@ -14,9 +14,8 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
+
+#include "threads.h"
 
 namespace {
 
@@ -272,14 +271,6 @@ struct Problem {
         }
     }
 };
-
-int this_thread() {
-#ifdef _OPENMP
-    return omp_get_thread_num();
-#else
-    return 0;
-#endif
-}
 
 template <typename Real, typename Position>
 void forward(const Problem<Real, Position>& problem, Real* output, Real* weights, int threads) {
