@@ -217,6 +217,13 @@ def test_importing_foci_does_not_import_torch_and_every_name_is_there():
         foci.nonsense  # noqa: B018
 
 
+def test_loading_a_run_does_not_import_what_only_training_needs():
+    code = "import sys, foci.tasks.run, foci.tasks.translate; print(*sys.modules)"
+    loaded = run("-c", code).stdout.split()
+    assert "foci.training.checkpoint" in loaded
+    assert not {"lightning_fabric", "torch.distributed.tensor", "foci.training.engine"} & {*loaded}
+
+
 def test_tasks_are_listed(capsys):
     assert main(["tasks"]) == 0
     out = capsys.readouterr().out

@@ -4,16 +4,22 @@
         summary = fit(model, objective, batches, options, run, fabric=fabric)
 
 An `Objective` gives the loss and the validation, `Batches` give the data; the loop knows neither text nor images.
+
+Each name is imported when it is first used: whoever loads a run to predict does not wait for lightning-fabric.
 """
 
-from foci.training.checkpoint import Checkpoints, average, load_weights, verify
-from foci.training.devices import launch, launched
-from foci.training.engine import Summary, fit
-from foci.training.objective import Batches, Loss, Objective
-from foci.training.optim import check_rates, rate
-from foci.training.options import TrainingOptions
-from foci.training.randomness import seed_everything
-from foci.training.run_folder import RunFolder, read_config, read_metrics
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from foci.training.checkpoint import Checkpoints, average, load_weights, verify
+    from foci.training.devices import launch, launched
+    from foci.training.engine import Summary, fit
+    from foci.training.objective import Batches, Loss, Objective
+    from foci.training.optim import check_rates, rate
+    from foci.training.options import TrainingOptions
+    from foci.training.randomness import seed_everything
+    from foci.training.run_folder import RunFolder, read_config, read_metrics
 
 __all__ = [
     "Batches",
@@ -35,3 +41,22 @@ __all__ = [
     "seed_everything",
     "verify",
 ]
+
+_MODULES = {
+    "checkpoint": ("Checkpoints", "average", "load_weights", "verify"),
+    "devices": ("launch", "launched"),
+    "engine": ("Summary", "fit"),
+    "objective": ("Batches", "Loss", "Objective"),
+    "optim": ("check_rates", "rate"),
+    "options": ("TrainingOptions",),
+    "randomness": ("seed_everything",),
+    "run_folder": ("RunFolder", "read_config", "read_metrics"),
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'foci.training' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"foci.training.{_HOMES[name]}"), name)
+    return value

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from foci.errors import CheckpointError
 
@@ -21,18 +21,27 @@ def whole(tensor: Tensor) -> Tensor:
 
     A tensor that is so already comes as it is, not as a copy.
     """
-    together = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-    return together.detach().cpu().contiguous()
+    if _is_sharded(tensor):
+        tensor = tensor.full_tensor()  # type: ignore[attr-defined]
+    return tensor.detach().cpu().contiguous()
 
 
 def like(value: Tensor, model: Tensor) -> Tensor:
     """``value`` laid out as ``model`` is: this process's shard of it if that one is sharded."""
-    if isinstance(model, DTensor) and value.shape == model.shape:
+    if _is_sharded(model) and value.shape == model.shape:
+        from torch.distributed.tensor import DTensor, distribute_tensor
+
+        model = cast("DTensor", model)
         # src_data_rank=None: each process has read the same file, so nothing needs to be sent
         return distribute_tensor(
             value.to(model.device), model.device_mesh, model.placements, src_data_rank=None
         )  # fmt: skip
     return value
+
+
+def _is_sharded(tensor: Tensor) -> bool:
+    """Whether it is a DTensor, whose module takes a second to import that a run on one device need not spend."""
+    return hasattr(tensor, "full_tensor")
 
 
 def weights(module: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
