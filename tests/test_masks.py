@@ -15,7 +15,7 @@ def test_lengths_and_keys():
     assert masks.keys(valid).shape == (3, 1, 3)
     assert masks.keys(masks.keys(valid)).shape == (3, 1, 3)
     assert masks.lengths(torch.tensor([], dtype=torch.long), 3).shape == (0, 3)
-    assert masks.lengths([1], 0).shape == (1, 0)
+    assert masks.lengths([0], 0).shape == (1, 0)
 
 
 def test_causal_is_lower_right_aligned():
@@ -67,3 +67,13 @@ def test_from_and_to_torch_mean_the_same_to_both():
     for other in (masks.causal(5), masks.causal(5) & mask, torch.rand(2, 5, 5) > 0.1):
         expected, _ = theirs(x, x, x, attn_mask=masks.to_torch(other, num_heads=3))
         torch.testing.assert_close(ours(x, x, mask=other).output, expected)
+
+
+@pytest.mark.parametrize("lengths", [[12], [-1], [3, 12, 0, -1]])
+def test_lengths_outside_of_the_positions_are_refused(lengths):
+    outside = sum(not 0 <= length <= 11 for length in lengths)
+    with pytest.raises(ShapeError, match=rf"{outside} of {len(lengths)} lengths .* expected 0 to 11"):
+        masks.lengths(lengths, 11)
+    with pytest.raises(ShapeError, match="lengths"):
+        masks.lengths(torch.tensor(lengths), 11)
+    assert masks.lengths([0, 11], 11).sum(dim=1).tolist() == [0, 11]

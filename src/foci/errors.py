@@ -65,11 +65,25 @@ def near_names(name: object, known: Iterable[str]) -> str:
     return f"Known: {', '.join(names)}."
 
 
-def check_positive(owner: str, **values: int | float) -> None:
-    """Raise unless every value is above zero."""
+def check_positive(owner: str, **values: int | float | None) -> None:
+    """Raise unless every value is a number above zero; None, for a value that was left out, passes."""
     for name, value in values.items():
-        if not value > 0:
-            raise ConfigError(f"{owner}: {name} is {value}, expected a number above 0.")
+        if value is not None and not (isinstance(value, int | float | torch.SymInt) and value > 0):
+            raise ConfigError(f"{owner}: {name} is {value!r}, expected a number above 0.")
+
+
+def check_sizes(owner: str, **sizes: int | None) -> None:
+    """Raise unless every size is a whole number above zero; None, for a size that was left out, passes."""
+    for name, size in sizes.items():
+        if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
+            raise ConfigError(f"{owner}: {name} is {size!r}, expected a whole number above 0.")
+
+
+def check_share(owner: str, **shares: float) -> None:
+    """Raise unless every share lies from 0 to below 1."""
+    for name, share in shares.items():
+        if not isinstance(share, int | float) or not 0.0 <= share < 1.0:
+            raise ConfigError(f"{owner}: {name} is {share!r}, expected a number from 0 to below 1.")
 
 
 def check_shape(owner: str, name: str, tensor: Tensor, *expected: str | int, fix: str = "") -> None:

@@ -28,6 +28,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from foci.errors import ShapeError, check_boolean, check_mask
+from foci.tracing import is_traced, is_watched
 
 
 def lengths(lengths: Int[Tensor, " B"] | Sequence[int], size: int) -> Bool[Tensor, "B S"]:
@@ -38,6 +39,14 @@ def lengths(lengths: Int[Tensor, " B"] | Sequence[int], size: int) -> Bool[Tenso
             f"masks.lengths: lengths has shape {tuple(counts.shape)} and dtype {counts.dtype}, expected whole "
             "numbers of shape (batch,). For a boolean valid (batch, position) use it as it is."
         )
+    # On another device the question would wait for it, and inside a trace there are no numbers to ask.
+    if counts.device.type == "cpu" and not is_traced() and not is_watched(counts):
+        outside = int(((counts < 0) | (counts > size)).sum())
+        if outside:
+            raise ShapeError(
+                f"masks.lengths: {outside} of {counts.numel()} lengths lie outside, expected 0 to {size}. "
+                "Pass the size of the padded axis, or cut the lengths with lengths.clamp(0, size)."
+            )
     return torch.arange(size, device=counts.device) < counts.unsqueeze(-1)
 
 

@@ -157,3 +157,18 @@ def test_unknown_names_list_the_near_ones():
     with pytest.raises(foci.errors.UnknownNameError, match="variant 'casual'. Did you mean 'causal'"):
         MECHANISMS["additive"].arguments("casual")
     assert names("map") == ["squeeze_excitation", "efficient_channel", "cbam", "spatial"]
+
+
+@pytest.mark.parametrize("size", [0, -3, 2.5, "7", None])
+@pytest.mark.parametrize("name", list(MECHANISMS))
+def test_a_size_that_is_none_is_a_config_error(name, size):
+    """Or it is left out, where None is a size: then it builds."""
+    for argument, good in MECHANISMS[name].example.items():
+        if isinstance(good, tuple):
+            continue
+        try:
+            foci.build(name, **{**MECHANISMS[name].example, argument: size})
+        except foci.errors.ConfigError as error:
+            assert argument in str(error) or size is None  # noqa: PT017
+        else:
+            assert size is None, argument

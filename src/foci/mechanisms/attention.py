@@ -24,6 +24,8 @@ from foci.errors import (
     check_mask,
     check_positive,
     check_shape,
+    check_share,
+    check_sizes,
     check_together,
     unknown_name,
 )
@@ -122,6 +124,8 @@ class Attention(nn.Module):
         if normalise not in NORMALISERS:
             raise unknown_name("normaliser", normalise, NORMALISERS)
         check_positive("Attention", sharpening=sharpening)
+        check_sizes("Attention", query_dim=query_dim, key_dim=key_dim, hidden_dim=hidden_dim, max_length=max_length)
+        check_share("Attention", dropout=dropout)
         self.score = _build_score(score, query_dim, key_dim, hidden_dim, max_length)
         self.focus = _build_focus(focus, query_dim, hidden_dim, radius, reach)
         self.normalise = normalise

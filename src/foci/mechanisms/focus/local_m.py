@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from foci.errors import check_positive
+from foci.errors import check_sizes
 
 
 class LocalM(nn.Module):
@@ -31,7 +31,7 @@ class LocalM(nn.Module):
 
     def __init__(self, radius: int) -> None:
         super().__init__()
-        check_positive("LocalM", radius=radius)
+        check_sizes("LocalM", radius=radius)
         self.radius = radius
 
     def centre(

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from foci.errors import check_positive
+from foci.errors import check_sizes
 from foci.functional.windows import predicted_centre
 
 
@@ -32,7 +32,7 @@ class LocalP(nn.Module):
 
     def __init__(self, query_dim: int, hidden_dim: int | None = None, *, radius: int) -> None:
         super().__init__()
-        check_positive("LocalP", radius=radius)
+        check_sizes("LocalP", radius=radius)
         hidden_dim = query_dim if hidden_dim is None else hidden_dim
         self.radius = radius
         self.sigma = radius / 2

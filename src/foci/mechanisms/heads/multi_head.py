@@ -20,7 +20,15 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from foci.errors import ConfigError, check_batch, check_mask, check_shape, check_together
+from foci.errors import (
+    ConfigError,
+    check_batch,
+    check_mask,
+    check_shape,
+    check_share,
+    check_sizes,
+    check_together,
+)
 from foci.functional.attend import Window, attend, attend_dots, causal_window, combine, reads_own_key
 from foci.functional.positions import alibi_bias, alibi_slopes, rotary
 from foci.functional.scores import default_scale
@@ -99,13 +107,16 @@ class MultiHeadAttention(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
+        check_sizes("MultiHeadAttention", model_dim=model_dim, num_heads=num_heads, num_key_heads=num_key_heads)
+        check_sizes("MultiHeadAttention", key_dim=key_dim, value_dim=value_dim)
+        check_share("MultiHeadAttention", dropout=dropout)
         key_heads = num_heads if num_key_heads is None else num_key_heads
-        if num_heads < 1 or model_dim % num_heads:
+        if model_dim % num_heads:
             raise ConfigError(
                 f"MultiHeadAttention: model_dim is {model_dim} and num_heads is {num_heads}, expected a model_dim "
                 "that num_heads divides."
             )
-        if key_heads < 1 or num_heads % key_heads:
+        if num_heads % key_heads:
             raise ConfigError(
                 f"MultiHeadAttention: num_key_heads is {key_heads}, expected a divisor of num_heads={num_heads}."
             )

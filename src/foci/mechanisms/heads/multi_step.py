@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from foci.errors import ConfigError, check_batch, check_mask, check_shape, check_together
+from foci.errors import ConfigError, check_batch, check_mask, check_shape, check_sizes, check_together
 from foci.functional.attend import attend_dots
 from foci.masks import clear_source
 from foci.mechanisms.attention import Memory
@@ -42,6 +42,7 @@ class MultiStepAttention(nn.Module):
 
     def __init__(self, query_dim: int, key_dim: int, *, scale_by_length: bool = False) -> None:
         super().__init__()
+        check_sizes("MultiStepAttention", query_dim=query_dim, key_dim=key_dim)
         self.query_dim = query_dim
         self.key_dim = key_dim
         self.scale_by_length = scale_by_length

@@ -28,7 +28,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from foci.errors import ConfigError, check_positive, check_shape, unknown_name
+from foci.errors import ConfigError, check_shape, check_sizes, unknown_name
 from foci.functional import addressing
 from foci.functional.kernels import ntm
 from foci.tracing import exportable
@@ -84,8 +84,8 @@ class NeuralTuringMemory(nn.Module):
     ) -> None:
         super().__init__()
         owner = type(self).__name__
-        check_positive(owner, input_dim=input_dim, num_slots=num_slots, slot_dim=slot_dim)
-        check_positive(owner, num_read_heads=num_read_heads, num_write_heads=num_write_heads)
+        check_sizes(owner, input_dim=input_dim, num_slots=num_slots, slot_dim=slot_dim)
+        check_sizes(owner, num_read_heads=num_read_heads, num_write_heads=num_write_heads)
         if shift_width < 1 or shift_width % 2 == 0:
             raise ConfigError(f"{owner}: shift_width is {shift_width}, expected an odd number: as many back as on.")
         if initial_memory not in get_args(InitialMemory):

@@ -19,6 +19,7 @@ from __future__ import annotations
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from foci.errors import check_sizes
 from foci.functional.scores import dot
 from foci.masks import masked_softmax
 from foci.mechanisms.pair.inputs import check_pair
@@ -50,6 +51,7 @@ class AttentionOverAttention(nn.Module):
 
     def __init__(self, value_dim: int | None = None) -> None:
         super().__init__()
+        check_sizes("AttentionOverAttention", value_dim=value_dim)
         self.value_dim = value_dim
 
     def forward(

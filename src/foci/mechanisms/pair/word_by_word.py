@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from foci.errors import check_positive
+from foci.errors import check_sizes
 from foci.functional.stepwise import over_steps
 from foci.mechanisms.pair.inputs import check_pair
 from foci.results import Matched, Weights
@@ -50,7 +50,7 @@ class WordByWord(nn.Module):
 
     def __init__(self, model_dim: int) -> None:
         super().__init__()
-        check_positive("WordByWord", model_dim=model_dim)
+        check_sizes("WordByWord", model_dim=model_dim)
         self.model_dim = model_dim
         self.score_left = nn.Linear(model_dim, model_dim, bias=False)
         self.score_right = nn.Linear(model_dim, model_dim, bias=False)

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from foci.errors import check_positive, check_shape, check_valid
+from foci.errors import check_shape, check_sizes, check_valid
 from foci.masks import clear_unreadable, masked_softmax
 from foci.results import Attended, Weights
 
@@ -49,7 +49,7 @@ class AttentionPool(nn.Module):
     def __init__(self, value_dim: int, hidden_dim: int | None = None) -> None:
         super().__init__()
         hidden_dim = value_dim if hidden_dim is None else hidden_dim
-        check_positive("AttentionPool", value_dim=value_dim, hidden_dim=hidden_dim)
+        check_sizes("AttentionPool", value_dim=value_dim, hidden_dim=hidden_dim)
         self.value_dim = value_dim
         self.project = nn.Linear(value_dim, hidden_dim)
         self.context = nn.Parameter(torch.empty(hidden_dim))

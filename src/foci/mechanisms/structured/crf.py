@@ -32,8 +32,8 @@ from foci.errors import (
     ConfigError,
     ShapeError,
     check_boolean,
-    check_positive,
     check_shape,
+    check_sizes,
     check_together,
     check_valid,
     unknown_name,
@@ -111,7 +111,7 @@ class CRF(nn.Module):
         allowed_end: Bool[Tensor, " K"] | None = None,
     ) -> None:
         super().__init__()
-        check_positive("CRF", num_tags=num_tags)
+        check_sizes("CRF", num_tags=num_tags)
         self.num_tags = num_tags
         self.transitions = nn.Parameter(torch.empty(num_tags, num_tags))
         self.start = nn.Parameter(torch.empty(num_tags))

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from foci.errors import check_positive, check_shape
+from foci.errors import check_shape, check_sizes
 from foci.mechanisms.visual.spatial import SpatialAttention
 from foci.mechanisms.visual.squeeze_excitation import bottleneck
 from foci.results import Attended, Weights
@@ -46,7 +46,7 @@ class ChannelAttention(nn.Module):
 
     def __init__(self, channels: int, *, reduction: int = 16) -> None:
         super().__init__()
-        check_positive(type(self).__name__, channels=channels, reduction=reduction)
+        check_sizes(type(self).__name__, channels=channels, reduction=reduction)
         self.channels = channels
         self.excite = bottleneck(channels, reduction)
 

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from foci.errors import ConfigError, check_positive, check_shape
+from foci.errors import ConfigError, check_shape, check_sizes
 from foci.results import Attended, Weights
 
 
@@ -45,7 +45,7 @@ class EfficientChannel(nn.Module):
 
     def __init__(self, channels: int, *, kernel_size: int | None = None) -> None:
         super().__init__()
-        check_positive(type(self).__name__, channels=channels)
+        check_sizes(type(self).__name__, channels=channels)
         self.channels = channels
         self.kernel_size = _adapted(channels) if kernel_size is None else kernel_size
         if self.kernel_size < 1 or self.kernel_size % 2 == 0:
