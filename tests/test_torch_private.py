@@ -3,8 +3,10 @@
 import pytest
 import torch
 from torch import nn
+from torch._subclasses import FakeTensorMode
 from torch.nn import functional as F
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.overrides import TorchFunctionMode
 
 from foci import torch_private
 
@@ -55,3 +57,77 @@ def test_a_product_of_integers_is_exact_where_the_numbers_are_integers():
     packed = torch.ops.quantized.linear_prepack(weight, None)
     found = torch_private.dynamic_quantised_linear(x, packed)
     torch.testing.assert_close(found, x @ weight.dequantize().T, rtol=1e-5, atol=1e-2)
+
+
+def test_a_hook_with_kwargs_is_forgotten():
+    hook = register_module_forward_hook(lambda *call: None, with_kwargs=True)
+    hook.remove()
+    torch_private.forget_hook_with_kwargs(hook.id)
+    assert hook.id not in torch.nn.modules.module._global_forward_hooks_with_kwargs
+
+
+def test_the_function_mode_that_is_on():
+    assert torch_private.current_function_mode() is None
+    mode = TorchFunctionMode()
+    with mode:
+        assert torch_private.current_function_mode() is mode
+
+
+def test_a_backward_pass_is_seen():
+    seen = []
+    x = torch.ones(3, requires_grad=True)
+    x.register_hook(lambda grad: seen.append(torch_private.is_backward_running()))
+    assert not torch_private.is_backward_running()
+    x.sum().backward()
+    assert seen == [True]
+
+
+def test_dispatch_modes_and_transforms_are_seen():
+    assert not torch_private.has_dispatch_modes()
+    with FakeTensorMode():
+        assert torch_private.has_dispatch_modes()
+    seen = []
+
+    def look(x):
+        seen.append(torch_private.is_transformed())
+        return x.sum()
+
+    look(torch.ones(2))
+    torch.func.grad(look)(torch.ones(2))
+    torch.func.vmap(look)(torch.ones(2, 3))
+    torch.func.jvp(look, (torch.ones(2),), (torch.ones(2),))
+    assert seen == [False, True, True, True]
+
+
+def test_autograd_records_inside_an_operator():
+    gradients = []
+
+    def inside(x: torch.Tensor) -> torch.Tensor:
+        with torch_private.record_inside_operator(), torch.enable_grad():
+            leaf = x.detach().requires_grad_()
+            gradients.append(torch.autograd.grad(leaf.square().sum(), leaf)[0])
+        return x.clone()
+
+    operator = torch.library.custom_op("foci_test::inside", inside, mutates_args=())
+    operator(torch.tensor([2.0, 3.0]))
+    assert gradients[0].tolist() == [4.0, 6.0]
+
+
+@pytest.mark.slow
+def test_sizes_that_hold_for_all_and_scan_in_an_exported_program():
+    asked = []
+
+    class Sums(nn.Module):
+        def forward(self, x):
+            asked.append((torch_private.statically_true(x.shape[0] == x.shape[0]),
+                          torch_private.statically_true(x.shape[0] == 3)))  # fmt: skip
+            return torch_private.scan(lambda carry, at: (carry + at, carry * at), torch.zeros(5), x)
+
+    length = torch.export.Dim("length", min=2, max=31)
+    program = torch.export.export(Sums(), (torch.ones(3, 5),), dynamic_shapes=({0: length},)).module()
+    assert asked == [(True, False)]
+    x = torch.arange(35.0).view(7, 5)
+    total, products = program(x)
+    before = torch.cat([torch.zeros(1, 5), x.cumsum(dim=0)[:-1]])
+    torch.testing.assert_close(total, x.sum(dim=0))
+    torch.testing.assert_close(products, before * x)

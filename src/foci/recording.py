@@ -37,10 +37,10 @@ from typing import Any, TypeGuard, cast
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as all_modules
-from torch.overrides import TorchFunctionMode, _get_current_function_mode
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
-from foci import record_torch
+from foci import record_torch, torch_private
 from foci.errors import ConfigError, UnknownNameError, unknown_name
 from foci.results import Attended, Matched, Weights, independent
 
@@ -280,7 +280,7 @@ class _Watcher(TorchFunctionMode):
         if on and not self.watching:
             self.__enter__()  # type: ignore[no-untyped-call]
             self.watching = True
-        elif not on and self.watching and _get_current_function_mode() is self:
+        elif not on and self.watching and torch_private.current_function_mode() is self:
             self.__exit__(None, None, None)
             self.watching = False
 
@@ -301,7 +301,7 @@ class _Watcher(TorchFunctionMode):
     def _active(self) -> list[_Recording]:
         # In the backward pass activation checkpointing runs modules again: those are on the tape already. Their
         # weights are worked out all the same, for a second run must do what the first did.
-        return [] if torch._C._current_graph_task_id() != -1 else self.recordings
+        return [] if torch_private.is_backward_running() else self.recordings
 
 
 class _Thread(threading.local):
@@ -339,8 +339,7 @@ class _Process:
         before = all_modules.register_module_forward_pre_hook(_on_call)
         after = all_modules.register_module_forward_hook(_on_return, with_kwargs=True, always_call=True)
         self.undo += [before.remove, after.remove]
-        # The handle forgets to take its number out of this table.
-        self.undo.append(lambda: all_modules._global_forward_hooks_with_kwargs.pop(after.id, None))
+        self.undo.append(lambda: torch_private.forget_hook_with_kwargs(after.id))
 
     def _run_eagerly(self) -> None:
         if "torch._dynamo" not in sys.modules:

@@ -1,4 +1,4 @@
-"""The parts of torch without a public name that foci's layers rely on, each behind one function.
+"""The parts of torch without a public name that foci relies on, each behind one function.
 
 A new version of torch may change them. tests/test_torch_private.py checks each by its behaviour, so that a failing test
 names what has to be replaced here.
@@ -7,11 +7,16 @@ names what has to be replaced here.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._decomp import meta_table, register_decomposition
+from torch.autograd import forward_ad
 from torch.nn.modules import module as all_modules
+from torch.overrides import _get_current_function_mode
+from torch.utils._pytree import _register_namedtuple
 
 
 def has_forward_hooks(module: nn.Module) -> bool:
@@ -49,3 +54,71 @@ def quantised_per_row(numbers: Tensor, scales: Tensor) -> Tensor:
     """Return the quantised matrix of these integers with one scale per row and no zero points."""
     quantised: Tensor = torch._make_per_channel_quantized_tensor(numbers, scales, torch.zeros_like(scales).long(), 0)
     return quantised
+
+
+def forget_hook_with_kwargs(number: int) -> None:
+    """Take a hook for all modules out of torch's table of hooks with keyword arguments, which its handle leaves in."""
+    all_modules._global_forward_hooks_with_kwargs.pop(number, None)
+
+
+def current_function_mode() -> Any:
+    """Return the innermost `TorchFunctionMode` that is on, None without any."""
+    return _get_current_function_mode()
+
+
+def is_backward_running() -> bool:
+    """Return whether autograd runs a backward pass in this thread."""
+    return torch._C._current_graph_task_id() != -1
+
+
+def has_dispatch_modes() -> bool:
+    """Return whether a `TorchDispatchMode` is on, such as the one that makes fake tensors."""
+    return torch._C._len_torch_dispatch_stack() > 0
+
+
+def is_transformed() -> bool:
+    """Return whether `torch.func`, forward-mode differentiation or `torch.jit.trace` is at work."""
+    return bool(
+        torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0 or torch._C._get_tracing_state()
+    )
+
+
+def record_inside_operator() -> AbstractContextManager[Any]:
+    """Let autograd record inside a custom operator, where it does not otherwise."""
+    guard: AbstractContextManager[Any] = torch._C._SetExcludeDispatchKeyGuard(
+        torch._C.DispatchKey.AutogradFunctionality, False
+    )
+    return guard
+
+
+def statically_true(condition: bool) -> bool:
+    """Return whether a comparison of symbolic sizes holds for all of them."""
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return statically_known_true(condition)
+
+
+def scan(step: Callable[..., Any], carry: Any, inputs: Any) -> Any:
+    """Run ``step(carry, inputs at t)`` over axis 0 of the inputs as one operator of an exported program."""
+    from torch._higher_order_ops.scan import scan as scan_operator
+
+    if torch.compiler.is_dynamo_compiling():
+        return scan_operator(step, carry, inputs)
+    # scan compiles the step. When a later scan has another number of inputs, torch would take that number for a
+    # dynamic size, and the exported program would not pass torch's own checks.
+    with torch._dynamo.config.patch(automatic_dynamic_shapes=False):
+        return scan_operator(step, carry, inputs)
+
+
+def export_namedtuple(kind: type[Any], name: str) -> None:
+    """Let exported programs take and give this NamedTuple, saved under ``name``."""
+    _register_namedtuple(kind, serialized_type_name=name)
+
+
+def register_plain_form(operator: Any, plain: Callable[..., Any]) -> None:
+    """Put the plain form of an operator into torch's table of decompositions, where exporters look for it."""
+
+    register_decomposition(operator)(plain)
+    # With symbolic sizes a FakeTensor prefers a decomposition to the operator's own fake, whose results are contiguous,
+    # unless it finds the operator here. It then asks the operator itself; what the entry holds is not called.
+    meta_table[operator] = plain

@@ -7,9 +7,9 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.export import register_dataclass
-from torch.utils._pytree import _register_namedtuple
+
+from foci import torch_private
 
 Kind = TypeVar("Kind")
 Tensors = tuple[Tensor, ...]
@@ -23,21 +23,18 @@ def known_true(condition: bool) -> bool:
     """
     if not torch.compiler.is_compiling():
         return condition
-    from torch.fx.experimental.symbolic_shapes import statically_known_true
-
-    return statically_known_true(condition)
+    return torch_private.statically_true(condition)
 
 
 def is_traced() -> bool:
     """Return whether operations are recorded or faked, so that a call outside of torch would not be seen."""
-    return torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
+    return torch.compiler.is_compiling() or torch_private.has_dispatch_modes()
 
 
 def is_watched(*tensors: Tensor) -> bool:
     """Return whether something needs plain torch operations: a transform, a tensor subclass, forward mode, a trace."""
-    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0 or torch._C._get_tracing_state():
-        return True
-    return any(type(tensor) is not Tensor and type(tensor) is not torch.nn.Parameter for tensor in tensors)
+    plain = (Tensor, torch.nn.Parameter)
+    return torch_private.is_transformed() or any(type(tensor) not in plain for tensor in tensors)
 
 
 def run_steps(
@@ -69,21 +66,12 @@ def run_steps(
 def _scan(
     step: Callable[[Tensor, Tensors], tuple[Tensor, Tensors]], carry: Tensor, inputs: Tensors
 ) -> tuple[Tensor, Tensors]:
-    from torch._higher_order_ops.scan import scan
-
     def scan_step(carry: Tensor, at: Tensors) -> tuple[Tensor, Tensors]:
         carry, outputs = step(carry, tuple(one.unsqueeze(1) for one in at))
         # Results of scan must share no memory with each other.
         return carry.clone(), tuple(output.squeeze(1).clone() for output in outputs)
 
-    positions = tuple(one.movedim(1, 0) for one in inputs)
-    if torch.compiler.is_dynamo_compiling():
-        carry, stacked = scan(scan_step, carry, positions)
-    else:
-        # scan compiles the step. When a later scan has another number of inputs, torch would take that number for a
-        # dynamic size, and the exported program would not pass torch's own checks.
-        with torch._dynamo.config.patch(automatic_dynamic_shapes=False):
-            carry, stacked = scan(scan_step, carry, positions)
+    carry, stacked = torch_private.scan(scan_step, carry, tuple(one.movedim(1, 0) for one in inputs))
     return carry, tuple(one.movedim(0, 1) for one in stacked)
 
 
@@ -91,7 +79,7 @@ def exportable(kind: type[Kind]) -> type[Kind]:
     """Let `torch.export` pass a dataclass or NamedTuple of tensors through, and save it."""
     name = f"foci.{kind.__name__}"
     if issubclass(kind, tuple):
-        _register_namedtuple(kind, serialized_type_name=name)
+        torch_private.export_namedtuple(kind, name)
     else:
         register_dataclass(kind, serialized_type_name=name)
     return kind

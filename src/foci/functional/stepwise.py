@@ -24,6 +24,7 @@ from foci.functional.kernels.decomposition_table import decompose
 from foci.functional.sample import best
 from foci.functional.scores import additive
 from foci.masks import masked_softmax
+from foci.torch_private import record_inside_operator
 from foci.tracing import Tensors, known_true, run_steps
 
 
@@ -152,9 +153,7 @@ def _forward_like(carry: Tensor, inputs: list[Tensor], shared: list[Tensor], nam
 def _backward(
     grads: list[Tensor], carry: Tensor, inputs: list[Tensor], shared: list[Tensor], name: str, *options: Any
 ) -> list[Tensor]:
-    # Inside an operator torch does not record for autograd, unless it is told to.
-    recording = torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutogradFunctionality, False)
-    with recording, torch.enable_grad():
+    with record_inside_operator(), torch.enable_grad():
         leaves = [one.detach().requires_grad_(one.is_floating_point()) for one in (carry, *inputs, *shared)]
         start, end = 1, 1 + len(inputs)
         carried, outputs = _run(name, leaves[0], leaves[start:end], leaves[end:], StepOptions(*options))

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch._meta_registrations  # it takes what is in torch's table of fakes for aten operators, so it goes first
-from torch._decomp import meta_table, register_decomposition
+
+from foci.torch_private import register_plain_form
 
 _PLAIN: dict[torch._ops.OpOverload, Callable[..., Any]] = {}
 
@@ -23,10 +23,7 @@ def decompose(name: str, plain: Callable[..., Any]) -> None:
     """Register what ``foci::name`` computes in plain torch operators, without operations in place."""
     operator = getattr(torch.ops.foci, name).default
     _PLAIN[operator] = plain
-    register_decomposition(operator)(plain)
-    # With symbolic sizes a FakeTensor prefers a decomposition to the operator's own fake, whose results are contiguous,
-    # unless it finds the operator here. It then asks the operator itself; what the entry holds is not called.
-    meta_table[operator] = plain
+    register_plain_form(operator, plain)
 
 
 def decompositions() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from foci.torch_private import record_inside_operator
+
 
 def plain_gradients(
     plain: Callable[..., Any], tensors: Sequence[Tensor], grads: Sequence[Tensor | None]
@@ -19,9 +21,7 @@ def plain_gradients(
         tensors: every one gets a gradient.
         grads: one for each result, None for zeros.
     """
-    # Inside an operator torch does not record for autograd, unless it is told to.
-    recording = torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutogradFunctionality, False)
-    with recording, torch.enable_grad():
+    with record_inside_operator(), torch.enable_grad():
         leaves = [tensor.detach().requires_grad_() for tensor in tensors]
         found = differentiate(plain, leaves, grads, create_graph=False)
     return tuple(one.contiguous() for one in found if one is not None)  # tracers are told so
