@@ -57,7 +57,7 @@ _NOTHING = (
 def record(model: nn.Module, *, detach: bool = False) -> Iterator[Tape]:
     """Record every attention that runs inside ``model`` during the with-block; the `Tape` stays usable after it.
 
-    Arguments:
+    Args:
         model: any module, in training or evaluation, on any device. Use it as always, but call modules as modules:
             ``model.forward(x)`` would pass by the hooks. A compiled model runs eagerly in the block, and has the paths
             of the model it was made from.

@@ -32,7 +32,7 @@ def categorical(
     *,
     generator: torch.Generator | None = None,
 ) -> tuple[Float[Tensor, "... L S"], Float[Tensor, "... L"]]:
-    """Sample one cell a row from the softmax; gives its one-hot and its log-probability.
+    """Sample one cell per row from the softmax; gives its one-hot and its log-probability.
 
         s_t ~ softmax(scores),   ∇ E[reward] = E[(reward − b) ∇ log p(s_t)] + λ ∇ H
 
@@ -41,7 +41,7 @@ def categorical(
 
     Paper: Show, Attend and Tell (Xu et al., 2015), section 4.1
     Names: s_t = one-hot sample, α = softmax weights, b = baseline, λ_e = entropy_weight
-    Complexity: O(S) a row
+    Complexity: O(S) per row
     Differs: several samples are drawn by repeating the batch; an untrained `eval()` module reads the best cell.
     """
     # The Gumbel-max trick samples from the softmax and, unlike torch.multinomial, takes any batch shape.
@@ -84,7 +84,7 @@ def gumbel(
 
     Paper: Categorical Reparameterization with Gumbel-Softmax (Jang, Gu, Poole, 2017), section 2
     Names: π = softmax of the scores, g = noise, τ = temperature
-    Complexity: O(S) a row
+    Complexity: O(S) per row
     Differs: nothing; masked cells are never sampled.
     """
     check_positive("gumbel", temperature=temperature)
@@ -114,7 +114,7 @@ def reinforce(
         loss = −mean_b[(reward − b) · Σ_t log p(s_t)] − λ · mean_b[Σ_t H_t]
         b' = decay · b + (1 − decay) · mean(reward)
 
-    Arguments:
+    Args:
         log_prob: log-probabilities of what was sampled, ``(B,)`` or with an axis of steps ``(B, L)``.
         reward: higher is better; one a row ``(B,)``, or one for every entry of ``log_prob``. No gradient passes.
         baseline: the moving average so far; it comes back updated and must not depend on this batch's samples.

@@ -8,7 +8,7 @@
 Paper: From Softmax to Sparsemax (Martins, Astudillo, 2016), eq. 2 and algorithm 1; Sparse
     Sequence-to-Sequence Models (Peters, Niculae, Martins, 2019), section 3.
 Names: z = scores, p = weights, τ = threshold
-Complexity: O(S log S) a row, for the sort.
+Complexity: O(S log S) per row, for the sort.
 Differs: nothing; masked cells are left out of the simplex.
 """
 
@@ -32,7 +32,7 @@ def sparsemax(scores: Float[Tensor, "... L S"], mask: Bool[Tensor, "..."] | None
 
     Paper: From Softmax to Sparsemax (Martins, Astudillo, 2016), eq. 2 and algorithm 1
     Names: z = scores, p = weights, τ = threshold
-    Complexity: O(S log S) a row, for the sort
+    Complexity: O(S log S) per row, for the sort
     Differs: nothing; masked cells are left out of the simplex.
     """
     return _within_mask("sparsemax", _sparsemax, _inside, scores, mask)
@@ -45,7 +45,7 @@ def entmax15(scores: Float[Tensor, "... L S"], mask: Bool[Tensor, "..."] | None 
 
     Paper: Sparse Sequence-to-Sequence Models (Peters, Niculae, Martins, 2019), section 3
     Names: z = scores, p = weights, α = 1.5, τ = threshold
-    Complexity: O(S log S) a row, for the sort
+    Complexity: O(S log S) per row, for the sort
     Differs: nothing; masked cells are left out of the simplex.
     """
     return _within_mask("entmax15", _entmax15, _root, scores, mask)

@@ -78,7 +78,7 @@ class Memory(NamedTuple):
 class Attention(nn.Module):
     """Any score with any normaliser and any focus.
 
-    Arguments:
+    Args:
         query_dim: size of the query; scores without parameters take any when it is None.
         key_dim: size of the key.
         hidden_dim: the hidden layer of the additive, concat and location_aware scores and of local_p.

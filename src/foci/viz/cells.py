@@ -18,7 +18,7 @@ KINDS = ("tokens", "regions", "frames", "document", "slots", "steps", "tags")
 class Cells:
     """The labelled cells of one side.
 
-    Arguments:
+    Args:
         kind: what the cells are: tokens, regions (of an image), frames (of a recording), document (words in sentences),
             slots (of a memory), steps or tags.
         labels: a label for each cell; plain text, never markup.

@@ -22,7 +22,7 @@ def plot_curves(
 ) -> Figure:
     """Draw lines through points, and with a path save them as PNG, SVG or PDF by the name's ending.
 
-    Arguments:
+    Args:
         curves: by name, the points ``(across, up)``; they are joined from left to right.
         path: where the picture goes.
         across, up: what the axes are called.

@@ -47,7 +47,7 @@ def heatmap(
 ) -> Path:
     """Draw weights and save them as PNG, SVG or PDF, by the name's ending. The file appears whole or not at all.
 
-    Arguments:
+    Args:
         weights: ``(L, S)``; small multiples ``(P, L, S)``, for example heads; or one row ``(S,)`` or ``(C, 1, 1)``.
         path: where the picture goes; missing folders are made.
         rows: a label for each row.

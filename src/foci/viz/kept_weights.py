@@ -19,7 +19,7 @@ from foci.results import Weights
 from foci.weight_sources import Dense, DotSoftmax, MeanHeads, Source, Windowed
 
 BUDGET = 1 << 22
-"""How many numbers of one attention are kept: 16 MB. 2,000 × 2,000 cells with 8 heads keep the 131 largest a row."""
+"""How many numbers of one attention are kept: 16 MB. 2,000 × 2,000 cells with 8 heads keep the 131 largest per row."""
 
 _UNSEEN = 1e-6
 """So little missing weight is rounding."""
@@ -49,7 +49,7 @@ class TopWeights(NamedTuple):
 class TracedAttention:
     """The weights of one attention: what each cell of ``target`` read of each cell of ``source``.
 
-    Arguments:
+    Args:
         name: for example "decoder.3.cross"; the number in it is the `layer`, the last word the `kind`.
         source: the key, in `Trace.cells`, of what is read (columns).
         target: the key of who reads (rows).

@@ -33,7 +33,7 @@ def plot(
 ) -> Figure:
     """Draw a trace, and with a path save it as PNG, SVG or PDF by the name's ending.
 
-    Arguments:
+    Args:
         trace: what to draw.
         path: where the picture goes; the file appears whole or not at all.
         view: "heatmap" (name, head), "heads" (name: small maps of layers × heads), "image" (name, head, words),

@@ -89,7 +89,7 @@ def render(
 ) -> str:
     """The trace as text.
 
-    Arguments:
+    Args:
         trace: what to show.
         name: which attention; those between two sides in the last layer unless given.
         head: which head; their mean unless given.

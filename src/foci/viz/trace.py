@@ -44,7 +44,7 @@ CROSSING = ("cross", "multihead_attn", "encoder_attn", "EncDecAttention")
 class Trace:
     """What a prediction looked at.
 
-    Arguments:
+    Args:
         cells: the labelled sides, by a short key: "source", "target", "image", …
         attentions: by name.
         text: what was predicted.
@@ -103,7 +103,7 @@ class Trace:
     ) -> Trace:
         """A trace of weights that are there as an array.
 
-        Arguments:
+        Args:
             weights: ``(L, S)``, ``(heads, L, S)`` or ``(layers, heads, L, S)``.
             sources: S labels of what is read.
             targets: L labels of who reads; for self-attention they may be left out.
@@ -144,7 +144,7 @@ class Trace:
     ) -> Trace:
         """A trace of one row of a batch, from the handles that mechanisms and decoders give.
 
-        Arguments:
+        Args:
             attentions: handles ``(B, L, S)``, ``(B, H, L, S)`` or, of a pool, ``(B, S)``, by name.
             cells: the labelled sides. Where a handle has more rows or columns than there are labels, the rest is
                 padding and is left out; that no weight falls on it is checked.

@@ -4,7 +4,7 @@
 
 Paper: Attention-Based Models for Speech Recognition (Chorowski et al., 2015), section 2.3 "windowing"
 Names: α_{i-1} = previous, p_i = median, w = left and right
-Complexity: O(S) a step
+Complexity: O(S) per step
 Differs: the two sides may differ; before the first step there is no median and the window is the whole source.
 """
 

@@ -4,7 +4,7 @@
 
 Paper: Convolutional Sequence to Sequence Learning (Gehring et al., 2017), eqs. 1-2
 Names: h_i = query, g_i = target, z_j = key, e_j = value, W_d = layer, c_i = output
-Complexity: O(L · Dq · D + L · S · D) a layer
+Complexity: O(L · Dq · D + L · S · D) per layer
 Differs: nothing; the rescaling by m · sqrt(1/m) of section 3.5 is an option, scale_by_length.
 """
 
@@ -24,7 +24,7 @@ from foci.results import Attended
 class MultiStepAttention(nn.Module):
     """The attention of one ConvS2S decoder layer; the steps are the layers, each with its own.
 
-    Arguments:
+    Args:
         query_dim: size of the decoder state h.
         key_dim: size of the encoder output z, of the embeddings e and g, and of the output.
         scale_by_length: multiply the output by ``m · sqrt(1/m)``, m the number of cells that may be read.

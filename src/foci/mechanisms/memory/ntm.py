@@ -10,7 +10,7 @@
 Paper: Neural Turing Machines (Graves, Wayne, Danihelka, 2014), eqs. 2-9
 Names: M = memory, N = num_slots, w = read_weights and write_weights, r = reads, k = key, β = strength, g = gate,
     s = kernel, γ = gamma, e = erase, a = add.
-Complexity: O(B N (slot_dim + shift_width)) time a head and step; training keeps O(B N slot_dim) numbers a step.
+Complexity: O(B N (slot_dim + shift_width)) time per head and step; training keeps O(B N slot_dim) numbers per step.
 Differs: what the paper leaves open is settled here. Bounds: tanh for key and add (a head adds at most 1 in a step),
     softplus for strength, sigmoid for gate and erase, softmax for kernel, 1 + softplus for gamma. Order: the
     writing heads go first, and the reading heads address and read what they left, as the paper's indices have it
@@ -53,7 +53,7 @@ class NeuralTuringMemory(nn.Module):
     into commands for all heads. The output ``(B, num_read_heads * slot_dim)`` is what the heads read. Most controllers
     also see what was read the step before: ``state.reads``.
 
-    Arguments:
+    Args:
         input_dim: size of the controller's output.
         num_slots: how many vectors the memory holds.
         slot_dim: size of each.

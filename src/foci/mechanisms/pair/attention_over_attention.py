@@ -35,7 +35,7 @@ class AttentionOverAttention(nn.Module):
     query word reads of the document, and ``output (B, D)`` the document read with ``left``. Where either side
     is empty all of them are zeros.
 
-    Arguments:
+    Args:
         value_dim: the size D, if it is to be checked.
 
     Example:

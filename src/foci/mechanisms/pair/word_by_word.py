@@ -36,7 +36,7 @@ class WordByWord(nn.Module):
     ``weights (B, R, S)`` is what each hypothesis word read of the premise. A padded hypothesis word reads
     nothing and changes nothing. Where either side is empty, output and weights are zeros.
 
-    Arguments:
+    Args:
         model_dim: the size D of both sequences.
 
     Example:

@@ -33,7 +33,7 @@ from foci.weight_sources import Dense
 class HierarchicalWeights(Weights):
     """The share ``(B, N*T)`` of each word in its document, and the two levels it is the product of.
 
-    Arguments:
+    Args:
         words: ``(B, N, T)``: the share of each word in its sentence.
         sentences: ``(B, N)``: the share of each sentence in its document.
     """
@@ -53,7 +53,7 @@ class HierarchicalPool(nn.Module):
     an empty document gives zeros. ``value (B, S, D)`` with ``mask (B, S)`` is a document of one sentence.
     The weights are a `HierarchicalWeights`.
 
-    Arguments:
+    Args:
         value_dim: the size D of a word.
         hidden_dim: the size in which cells are compared with the learned vectors; D for words and
             sentence_dim for sentences unless given.

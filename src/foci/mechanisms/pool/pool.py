@@ -30,7 +30,7 @@ class AttentionPool(nn.Module):
     Call it with ``value (B, S, D)`` and, for padded rows, ``mask (B, S)`` (True = a real cell). The output is
     ``(B, D)``, its weights ``(B, S)``. A row without a real cell gives zeros.
 
-    Arguments:
+    Args:
         value_dim: the size D of a cell.
         hidden_dim: the size in which cells are compared with the learned vector; D unless given.
 

@@ -5,7 +5,7 @@
 Paper: Neural Machine Translation by Jointly Learning to Align and Translate (Bahdanau, Cho, Bengio, 2015),
     appendix A.1.2
 Names: s_{i-1} = query, h_j = key, W_a = query_layer, U_a = key_layer, v_a = vector
-Complexity: O(S · Dk · A) once a source, then O(L · Dq · A + L · S · A)
+Complexity: O(S · Dk · A) once per source, then O(L · Dq · A + L · S · A)
 Differs: a bias may be added inside the tanh (bias=True); the paper has none.
 """
 
@@ -20,7 +20,7 @@ from foci.mechanisms.scores.score import TanhScore
 class Additive(TanhScore):
     """``vᵀ tanh(W s + U h)``.
 
-    Arguments:
+    Args:
         query_dim: size of the query.
         key_dim: size of the key.
         hidden_dim: size of the hidden layer; the query's unless given.

@@ -5,7 +5,7 @@
 Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015),
     section 3.1 "concat"
 Names: h_t = query, h̄_s = key, W_a = weight, v_a = vector
-Complexity: O(S · Dk · A) once a source, then O(L · Dq · A + L · S · A)
+Complexity: O(S · Dk · A) once per source, then O(L · Dq · A + L · S · A)
 Differs: nothing; W [q; k] is computed as W_q q + W_k k, which is the same and never builds the pairs.
 """
 
@@ -21,7 +21,7 @@ from foci.mechanisms.scores.score import TanhScore
 class Concat(TanhScore):
     """``vᵀ tanh(W [q; k])``.
 
-    Arguments:
+    Args:
         query_dim: size of the query.
         key_dim: size of the key.
         hidden_dim: rows of W; the query's size unless given.

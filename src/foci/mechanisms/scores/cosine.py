@@ -24,7 +24,7 @@ from foci.mechanisms.scores.score import Score, same_size
 class Cosine(Score):
     """``β · cos(q, k)``; a vector of zeros scores 0.
 
-    Arguments:
+    Args:
         query_dim: the size of query and key, to be checked; None takes any.
         key_dim: the same size again.
         strength: β at the start of training.

@@ -17,7 +17,7 @@ from foci.mechanisms.scores.score import Score, same_size
 class Dot(Score):
     """``q · k``: no parameters; query and key have one size.
 
-    Arguments:
+    Args:
         query_dim: the size of query and key, to be checked; None takes any.
         key_dim: the same size again.
 

@@ -5,7 +5,7 @@
 Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015),
     section 3.1 "general"
 Names: h_t = query, h̄_s = key, W_a = weight
-Complexity: O(S · Dq · Dk) once a source, then O(L · S · Dq)
+Complexity: O(S · Dq · Dk) once per source, then O(L · S · Dq)
 Differs: nothing; W is applied to the keys, so that a decoder does it once.
 """
 
@@ -21,7 +21,7 @@ from foci.mechanisms.scores.score import Score
 class General(Score):
     """``qᵀ W k``.
 
-    Arguments:
+    Args:
         query_dim: size of the query.
         key_dim: size of the key.
 

@@ -22,7 +22,7 @@ from foci.mechanisms.scores.score import Score
 class Location(Score):
     """``W q`` over positions.
 
-    Arguments:
+    Args:
         query_dim: size of the query.
         max_length: the longest source.
 

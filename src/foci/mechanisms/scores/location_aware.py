@@ -7,7 +7,7 @@
 Paper: Attention-Based Models for Speech Recognition (Chorowski et al., 2015), sections 2.2 and 2.3
 Names: s_{i-1} = query, h_j = key, α_{i-1} = state, W = query_layer, V = key_layer,
     F = filters, U = filter_layer, w = vector, β = sharpening
-Complexity: O(S · Dk · A) once a source, then O(S · (width · filters + filters · A + A)) a step
+Complexity: O(S · Dk · A) once per source, then O(S · (width · filters + filters · A + A)) per step
 Differs: before the first step there is no alignment: f is 0, and a window around its median is the whole source.
 """
 
@@ -24,7 +24,7 @@ from foci.mechanisms.scores.additive import Additive
 class LocationAware(Additive):
     """The additive score with a term for where the last step looked; inside `foci.Attention` it steps through L.
 
-    Arguments:
+    Args:
         query_dim: size of the query.
         key_dim: size of the key.
         hidden_dim: size of the hidden layer; the query's unless given.

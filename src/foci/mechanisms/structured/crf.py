@@ -77,7 +77,7 @@ class CRF(nn.Module):
     output ``(B, K)`` how many steps of each tag are expected. To train, maximise `log_likelihood`; to tag,
     take `viterbi`.
 
-    Arguments:
+    Args:
         num_tags: the number K of tags.
         allowed_transitions: boolean ``(K, K)``, True where the row's tag may be followed by the column's.
         allowed_start: boolean ``(K,)``, which tags may open a sequence.

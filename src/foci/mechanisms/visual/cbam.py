@@ -33,7 +33,7 @@ class ChannelAttention(nn.Module):
 
     Called with ``features (B, C, H, W)`` it returns an output of that shape and weights ``(B, C, 1, 1)``.
 
-    Arguments:
+    Args:
         channels: channels of the features.
         reduction: how many channels there are to each hidden unit.
 
@@ -64,7 +64,7 @@ class CBAM(nn.Module):
     Called with ``features (B, C, H, W)`` it returns an output and weights of that shape. The weights are the product of
     the maps of the submodules ``channel`` and ``spatial``, which return an `Attended` each: `foci.record` shows both.
 
-    Arguments:
+    Args:
         channels: channels of the features.
         reduction: how many channels there are to each hidden unit.
         kernel_size: height and width of the neighbourhood that decides on a place, an odd number.

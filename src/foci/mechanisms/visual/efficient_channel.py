@@ -29,7 +29,7 @@ class EfficientChannel(nn.Module):
 
     Called with ``features (B, C, H, W)`` it returns an output of that shape and weights ``(B, C, 1, 1)``.
 
-    Arguments:
+    Args:
         channels: channels of the features.
         kernel_size: how many neighbours count, an odd number; by the paper's rule unless given.
 

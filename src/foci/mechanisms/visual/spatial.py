@@ -25,7 +25,7 @@ class SpatialAttention(nn.Module):
 
     Called with ``features (B, C, H, W)`` it returns an output of that shape and weights ``(B, 1, H, W)``.
 
-    Arguments:
+    Args:
         kernel_size: height and width of the neighbourhood that decides on a place, an odd number.
 
     Example:

@@ -25,7 +25,7 @@ class SqueezeExcitation(nn.Module):
 
     Called with ``features (B, C, H, W)`` it returns an output of that shape and weights ``(B, C, 1, 1)``.
 
-    Arguments:
+    Args:
         channels: channels of the features.
         reduction: how many channels there are to each hidden unit.
 
