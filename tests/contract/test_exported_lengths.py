@@ -19,7 +19,7 @@ class Asked(nn.Module):
 
     def forward(self, *inputs):
         output, weights = self.module(*inputs)[:2]
-        return output, weights.dense(), weights.entropy(), weights.argmax(), weights.topk(2)[0]
+        return output, weights.dense(), weights.entropy(), weights.argmax(), weights.topk(1)[0]
 
 
 def check(module, shapes, inputs, others):
