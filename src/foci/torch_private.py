@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._decomp import meta_table, register_decomposition
 from torch.autograd import forward_ad
 from torch.nn.modules import module as all_modules
 from torch.overrides import _get_current_function_mode
@@ -113,12 +112,3 @@ def scan(step: Callable[..., Any], carry: Any, inputs: Any) -> Any:
 def export_namedtuple(kind: type[Any], name: str) -> None:
     """Let exported programs take and give this NamedTuple, saved under ``name``."""
     _register_namedtuple(kind, serialized_type_name=name)
-
-
-def register_plain_form(operator: Any, plain: Callable[..., Any]) -> None:
-    """Put the plain form of an operator into torch's table of decompositions, where exporters look for it."""
-
-    register_decomposition(operator)(plain)
-    # With symbolic sizes a FakeTensor prefers a decomposition to the operator's own fake, whose results are contiguous,
-    # unless it finds the operator here. It then asks the operator itself; what the entry holds is not called.
-    meta_table[operator] = plain

@@ -41,7 +41,9 @@ def show_list(*, family: Family | None = None) -> None:
         for name, kind, summary, paper in rows:
             console.print(Text.assemble((name, "cyan"), f"  {kind}, {paper}"), soft_wrap=True)
             console.print(
-                textwrap.indent(textwrap.fill(summary, console.width - 2), "  "), markup=False, highlight=False
+                textwrap.indent(textwrap.fill(summary, console.width - 2, break_on_hyphens=False), "  "),
+                markup=False,
+                highlight=False,
             )
         return
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))

@@ -1,7 +1,8 @@
 """Each ``foci::`` operator in plain torch operators, for programs that run where foci is not installed.
 
-`torch.onnx.export(…, dynamo=True)` looks into torch's own table of decompositions and finds these there. Others hand
-`decompositions` to ``ExportedProgram.run_decompositions``. Sizes that were exported as dynamic stay dynamic.
+`decompositions` goes to ``ExportedProgram.run_decompositions``; `torch.onnx.export` takes the program that comes back.
+Sizes that were exported as dynamic stay dynamic. Torch's own table of decompositions does not have them: where the
+environment variable CI is set, inductor refuses to call an operator that it finds there.
 
 The plain form gives the same numbers to rounding, without what the kernel saves: additive scores build the B×L×S×A
 tensor, and windows in long sequences are masks of L×S.
@@ -14,16 +15,12 @@ from typing import Any
 
 import torch
 
-from foci.torch_private import register_plain_form
-
 _PLAIN: dict[torch._ops.OpOverload, Callable[..., Any]] = {}
 
 
 def decompose(name: str, plain: Callable[..., Any]) -> None:
     """Register what ``foci::name`` computes in plain torch operators, without operations in place."""
-    operator = getattr(torch.ops.foci, name).default
-    _PLAIN[operator] = plain
-    register_plain_form(operator, plain)
+    _PLAIN[getattr(torch.ops.foci, name).default] = plain
 
 
 def decompositions() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
