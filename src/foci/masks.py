@@ -175,3 +175,13 @@ def masked_softmax(scores: Float[Tensor, "... S"], mask: Bool[Tensor, "..."] | N
     # A row of -inf alone would give NaN, in the gradient too: dead rows are softmaxed over zeros, then cleared.
     filled = scores.masked_fill(~mask, -torch.inf).masked_fill(dead, 0.0)
     return torch.softmax(filled, dim=-1).masked_fill(~mask, 0.0)
+
+
+def masked_softmax_(scores: Float[Tensor, "... S"], mask: Bool[Tensor, "..."] | None = None) -> Float[Tensor, "... S"]:
+    """`masked_softmax` that overwrites the scores, and reads and writes them less often. It has no gradient."""
+    if mask is None:
+        return torch.softmax(scores, dim=-1, out=scores)
+    mask = check_mask("softmax", mask, scores.shape, scores.device)
+    # A row that may read nothing keeps its scores: whatever their softmax is, it is cleared.
+    scores.masked_fill_(mask.any(dim=-1, keepdim=True) & ~mask, -torch.inf)
+    return torch.softmax(scores, dim=-1, out=scores).masked_fill_(~mask, 0.0)

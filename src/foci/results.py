@@ -62,11 +62,14 @@ class Weights:
 
     def dense(self) -> Float[Tensor, "..."]:
         """All weights as one tensor."""
-        self.source.check_unchanged()
-        whole = isinstance(self.source, Dense) or torch.compiler.is_compiling()  # pieces would fix the sizes of a trace
-        if whole or self.shape.numel() <= _CHUNK or self._is_differentiated():
-            return self.source.rows(slice(None))
-        # Written piece by piece, scores and softmax stay in the processor's cache.
+        source = self.source
+        source.check_unchanged()
+        if isinstance(source, Dense):
+            return source.weights
+        # The mean over heads is computed in pieces, since the weights of all heads are several times as large. Pieces
+        # would fix the sizes of a trace.
+        if not isinstance(source, MeanHeads) or torch.compiler.is_compiling() or self._is_differentiated():
+            return source.rows(slice(None))
         (weights,) = self._by_pieces(lambda source, piece: (source.rows(piece[1]),))
         return weights
 

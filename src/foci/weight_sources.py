@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from foci.errors import ShapeError, StaleWeightsError
-from foci.masks import masked_softmax, within
-from foci.tracing import exportable
+from foci.masks import masked_softmax, masked_softmax_, within
+from foci.tracing import exportable, is_traced, is_watched
 from foci.weight_reductions import entropy_of_scores, entropy_of_weights, largest_weights
 
 Rows = slice | Tensor
@@ -75,7 +75,9 @@ class ByWeights:
             self.versions = self._versions_now()
 
     def _versions_now(self) -> tuple[int, ...]:
-        return tuple(_version(getattr(self, part)) for part in self.parts)
+        # Torch keeps no count in inference mode. A list and no function of its own: this runs at every attention.
+        tensors = [getattr(self, part) for part in self.parts]
+        return tuple([-1 if tensor is None or tensor.is_inference() else tensor._version for tensor in tensors])
 
     def renew_versions(self) -> None:
         """Take the tensors as they are now for unchanged."""
@@ -178,23 +180,29 @@ class DotSoftmax(ByWeights):
         return has_groups(self.query, self.key)
 
     def rows(self, index: Rows) -> Tensor:
-        return masked_softmax(*self.scores(index))
+        scores, mask = self.scores(index)
+        if scores.requires_grad or is_traced() or is_watched(scores):
+            return masked_softmax(scores, mask)
+        return masked_softmax_(scores, mask)  # nobody else has these scores
 
     def scores(self, index: Rows) -> tuple[Tensor, Tensor | None]:
         """What the softmax is taken of, and over which cells."""
-        query, key = self.query[..., index, :], self.key
+        whole = isinstance(index, slice) and index == slice(None)
+        query, key = self.query if whole else self.query[..., index, :], self.key
         if self.grouped:
             batch, heads, rows, size = query.shape
             grouped = query.reshape(batch, key.shape[1], heads // key.shape[1] * rows, size)  # heads become more rows
-            scores = grouped @ key.mT * self.scale
+            scores = scaled_products(grouped, key, self.scale)
             scores = scores.reshape(scores.shape[0], heads, rows, key.shape[-2])
         else:
-            scores = (query * self.scale) @ key.mT
+            scores = scaled_products(query, key, self.scale)
         mask = None if self.mask is None else take_rows(self.mask, index)
         if self.bias is not None:
             scores = scores + take_rows(self.bias, index)
             finite = scores != -torch.inf  # a bias of -inf closes a cell, as a mask does
             mask = finite if mask is None else mask & finite
+        if self.slopes is None and self.window is None:
+            return scores, mask
         numbers = torch.arange(self.query.shape[-2], device=query.device)[index]
         offset = key.shape[-2] - self.query.shape[-2] if self.offset is None else self.offset
         if self.slopes is not None:
@@ -318,14 +326,17 @@ def scores_shape(query: Tensor, key: Tensor) -> torch.Size:
     return torch.Size((*leading, length, size))
 
 
+def scaled_products(query: Tensor, key: Tensor, scale: float) -> Tensor:
+    """Return ``scale · query · keyᵀ``; where both have the same batch and heads, one product that scales as it sums."""
+    if is_traced() or query.dim() != 4 or query.shape[:2] != key.shape[:2]:
+        return (query * scale) @ key.mT  # a compiler joins the two by itself
+    products = torch.baddbmm(query.new_empty(()), query.flatten(0, 1), key.flatten(0, 1).mT, beta=0.0, alpha=scale)
+    return products.view(*query.shape[:3], key.shape[2])
+
+
 def has_groups(query: Tensor, key: Tensor) -> bool:
     """Return whether several heads of the query share one of the key."""
     return query.dim() == 4 and key.shape[1] not in (1, query.shape[1])
-
-
-def _version(tensor: Tensor | None) -> int:
-    """Torch's count of in-place changes; -1 without a tensor, and in inference mode, where torch keeps none."""
-    return -1 if tensor is None or tensor.is_inference() else tensor._version
 
 
 def take_rows(tensor: Tensor, index: Rows) -> Tensor:

@@ -147,14 +147,16 @@ def attend_dots(
     weights and reads with them, which is less work than the fused kernel and all weights afterwards. ``own`` says that
     the calling mechanism made query and key itself, so that nobody else can change them in place.
     """
-    shape = scores_shape(query, key)
-    mask, bias = mask_and_bias(mask, bias, shape, query.device)
-    if keep_weights or _plain_is_faster(query, key, value, shape):
-        source = FusedSoftmax(query, key, scale, mask, bias, window, slopes=slopes)
-        weights = Weights(source).dense()
+    if mask is not None or bias is not None:
+        mask, bias = mask_and_bias(mask, bias, scores_shape(query, key), query.device)
+    if keep_weights or _plain_is_faster(query, key, value):
+        source = FusedSoftmax(query, key, scale, mask, bias, window, slopes=slopes, versions=())  # not kept
+        weights = source.rows(slice(None))
         if source.grouped:
-            value = value.repeat_interleave(shape[1] // value.shape[1], dim=1)
-        return Attended(F.dropout(weights, dropout) @ value, Weights.of(weights))
+            value = value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
+        dropped = F.dropout(weights, dropout) if dropout else weights
+        return Attended(dropped @ value, Weights.of(weights))
+    shape = scores_shape(query, key)
     source = FusedSoftmax(
         query if own else _lasting(query),
         key if own else _lasting(key),
@@ -171,13 +173,17 @@ def attend_dots(
                 _sdpa_by_distance(query, key, value, slopes, window, scale, dropout, shape), Weights(source)
             )
         bias = alibi_bias(slopes, shape[-2], shape[-1]).to(query.dtype)
-    if bias is None and dropout == 0.0 and _worth_a_band(query, key, value, mask, window, shape):
+    if window is not None and bias is None and dropout == 0.0 and _worth_a_band(query, key, value, mask, window, shape):
         return Attended(_banded(query, key, value, mask, window, scale, shape), Weights(source))
-    L, S = shape[-2:]
-    plainly_causal = window == (None, 0) and mask is None and bias is None and known_true(L == S)
-    if window == (None, 0) and known_true(L == 1) and known_true(S > 0):
-        window = None  # the last query reads every key
-    allowed = None if plainly_causal else combine(mask, window, shape, query.device)
+    plainly_causal = False
+    if window == (None, 0):
+        L, S = shape[-2:]
+        plainly_causal = mask is None and bias is None and known_true(L == S)
+        if known_true(L == 1) and known_true(S > 0):
+            window = None  # the last query reads every key
+    allowed = None
+    if not plainly_causal and (mask is not None or window is not None):
+        allowed = combine(mask, window, shape, query.device)
     alive = None
     if allowed is not None:
         alive = allowed.any(dim=-1, keepdim=True)
@@ -201,10 +207,8 @@ def causal_window(window: Window | None) -> Window:
     return left, 0 if right is None else min(right, 0)
 
 
-def reads_own_key(window: Window | None, L: int, S: int) -> bool:
+def reads_own_key(window: Window, L: int, S: int) -> bool:
     """Return whether every query has a key of its own within the window, so that none reads nothing."""
-    if window is None:
-        return True
     left, right = window
     return (left is None or left >= 0) and (right is None or right >= 0) and known_true(L <= S)
 
@@ -264,23 +268,25 @@ def _lasting(tensor: Tensor, copy_up_to: int = 0) -> Tensor:
     return tensor
 
 
-def _plain_is_faster(query: Tensor, key: Tensor, value: Tensor, shape: torch.Size) -> bool:
+def _plain_is_faster(query: Tensor, key: Tensor, value: Tensor) -> bool:
     """Whether to train on sequences so short that the fused kernel's backward gains nothing over plain products."""
-    if torch.compiler.is_compiling() or query.device.type != "cpu":
+    # What is asked first decides most calls: inference, and long sequences.
+    if not (query.requires_grad or key.requires_grad or value.requires_grad) or torch.compiler.is_compiling():
         return False
-    if shape[-2] * shape[-1] > (_SHORT if torch.get_num_threads() > 1 else _SHORT_ALONE):
+    cells = query.shape[-2] * key.shape[-2]
+    if cells > _SHORT or query.device.type != "cpu" or not torch.is_grad_enabled():
         return False
-    if not torch.is_grad_enabled() or not (query.requires_grad or key.requires_grad or value.requires_grad):
+    if cells > _SHORT_ALONE and torch.get_num_threads() == 1:
         return False
     # In half precision the fused kernel keeps more digits.
     return query.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
 
 
 def _worth_a_band(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, window: Window | None, shape: torch.Size
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, window: Window, shape: torch.Size
 ) -> bool:
     """Whether the banded kernel can do it, and is faster than masking all cells (measured: benchmarks/window)."""
-    if window is None or window[0] is None or window[1] is None or len(shape) not in (3, 4):
+    if window[0] is None or window[1] is None or len(shape) not in (3, 4):
         return False
     if mask is not None and any(size != 1 for size in mask.shape[1:-1]):
         return False
@@ -295,11 +301,11 @@ def _banded(
     key: Tensor,
     value: Tensor,
     mask: Tensor | None,
-    window: Window | None,
+    window: Window,
     scale: float,
     shape: torch.Size,
 ) -> Tensor:
-    left, right = window  # type: ignore[misc]
+    left, right = window
     valid = None if mask is None else mask.reshape(mask.shape[0], shape[-1]).expand(shape[0], -1)
     query, key, value = (t.unsqueeze(1) if len(shape) == 3 else t for t in (query, key, value))
     query, key, value = (t.expand(shape[0], -1, -1, -1) for t in (query, key, value))
@@ -337,7 +343,7 @@ def _sdpa(
         scale=scale,
         enable_gqa=grouped,
     )
-    return output.reshape(*leading, *output.shape[-2:])
+    return output if len(leading) == 2 else output.reshape(*leading, *output.shape[-2:])
 
 
 def _sdpa_by_distance(

@@ -14,6 +14,7 @@ Differs: projections have a bias unless bias=False, as in torch; the paper write
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -31,7 +32,6 @@ from foci.errors import (
 )
 from foci.functional.attend import Window, attend, attend_dots, causal_window, combine, reads_own_key
 from foci.functional.positions import alibi_bias, alibi_slopes, rotary
-from foci.functional.scores import default_scale
 from foci.masks import clear_source
 from foci.results import Attended
 from foci.tracing import exportable
@@ -128,6 +128,7 @@ class MultiHeadAttention(nn.Module):
             )
         self.model_dim = model_dim
         self.num_heads = num_heads
+        self.scale = 1.0 / math.sqrt(head_dim)
         self.num_key_heads = key_heads
         self.key_dim = model_dim if key_dim is None else key_dim
         self.value_dim = self.key_dim if value_dim is None else value_dim
@@ -207,11 +208,13 @@ class MultiHeadAttention(nn.Module):
         mask: Bool[Tensor, "..."] | None = None,
     ) -> ProjectedMemory:
         """Project the source once, for many reads."""
-        value = key if value is None else value
         check_shape("MultiHeadAttention", "key", key, "batch", "key", self.key_dim)
-        check_shape("MultiHeadAttention", "value", value, "batch", key.shape[1], self.value_dim)
-        check_together("MultiHeadAttention", key=key, value=value)
-        key, value = clear_source(key, value, mask)
+        value = key if value is None else value
+        if value is not key or self.value_dim != self.key_dim:
+            check_shape("MultiHeadAttention", "value", value, "batch", key.shape[1], self.value_dim)
+            check_together("MultiHeadAttention", key=key, value=value)
+        if mask is not None:
+            key, value = clear_source(key, value, mask)
         return ProjectedMemory(
             self._split(self.key_layer(key), self.num_key_heads),
             self._split(self.value_layer(value), self.num_key_heads),
@@ -233,29 +236,29 @@ class MultiHeadAttention(nn.Module):
         if state is not None:
             key, value = torch.cat([state.key, key], dim=2), torch.cat([state.value, value], dim=2)
             state = KeyValueCache(key, value)
-        shape = scores_shape(projected, key)
-        L, S = shape[-2:]
+        L, S = projected.shape[2], key.shape[2]
         if self.rotary:
             projected = rotary(projected, start=S - L)
         mask, window = memory.mask, self.window
         if self.causal:
             window = causal_window(window)
-        if mask is not None:
-            mask = check_mask("MultiHeadAttention", mask, shape, query.device)
-        elif S == 0:
+        if mask is None and S == 0:
             mask = torch.ones(1, 1, 1, 0, dtype=torch.bool, device=query.device)
-        if mask is not None or not reads_own_key(window, L, S):  # only then may a query have nothing to read
+        # Only with a mask or a window may a query have nothing to read.
+        if mask is not None or (window is not None and not reads_own_key(window, L, S)):
+            shape = scores_shape(projected, key)
+            if mask is not None:
+                mask = check_mask("MultiHeadAttention", mask, shape, query.device)
             mask, window = combine(mask, window, shape, query.device), None
         slopes = alibi_slopes(self.num_heads, device=query.device, dtype=projected.dtype) if self.alibi else None
         dropout = self.dropout if self.training else 0.0
         if self.score == "scaled_dot" and self.normalise == "softmax":
-            scale = default_scale(projected)
             read = attend_dots(
                 projected,
                 key,
                 value,
                 mask,
-                scale=scale,
+                scale=self.scale,
                 window=window,
                 slopes=slopes,
                 dropout=dropout,
@@ -282,7 +285,8 @@ class MultiHeadAttention(nn.Module):
         return Attended(output, read.weights, state)
 
     def _split(self, projected: Tensor, heads: int) -> Tensor:
-        return projected.view(*projected.shape[:2], heads, self.model_dim // self.num_heads).transpose(1, 2)
+        batch, length, _ = projected.shape
+        return projected.view(batch, length, heads, self.model_dim // self.num_heads).transpose(1, 2)
 
     def extra_repr(self) -> str:
         """The choices that differ from a plain multi-head attention, for printing."""
