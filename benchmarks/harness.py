@@ -64,7 +64,7 @@ def clock() -> float:
 class Case:
     """One comparison.
 
-    Arguments:
+    Args:
         name: what is computed, with its sizes.
         against: what the other side is; it is reported beside the name of the peer.
         measure: `FORWARD`, `TRAIN`, or other words for what the call does.
@@ -97,7 +97,7 @@ class Case:
 
 
 def call(measure: str, forward: Call, inputs: Sequence[Tensor] = (), parameters: Sequence[Tensor] = ()) -> Call:
-    """The call for this measure: without autograd, or with the gradients of all inputs and parameters.
+    """Return the call for this measure: without autograd, or with the gradients of all inputs and parameters.
 
     The gradients of the inputs are returned and compared; those of the parameters are computed only, because peers
     keep theirs in other shapes.
@@ -145,7 +145,7 @@ def tensors(result: object) -> Iterator[Tensor]:
 
 
 def disagreement(ours: object, theirs: object, tolerance: float) -> str | None:
-    """What is wrong with our result, or None. Theirs may have fewer parts than ours: the first are compared."""
+    """Return what is wrong with our result, or None. Theirs may have fewer parts than ours: the first are compared."""
     mine, others = list(tensors(ours)), list(tensors(theirs))
     if not others or len(others) > len(mine):
         return f"ours has {len(mine)} results, theirs {len(others)}"
@@ -173,7 +173,7 @@ class Timing:
     interference: Interference = QUIET
 
     def summary(self) -> dict[str, object]:
-        """The numbers to keep."""
+        """Return the numbers to keep."""
         kept: dict[str, object] = {
             "ours": {"min": min(self.ours), "median": statistics.median(self.ours)},
             "rounds": len(self.ours),
@@ -192,14 +192,14 @@ class Timing:
         return [b / a for a, b in zip(self.ours, self.theirs)]
 
     def is_near(self, goal: float | None) -> bool:
-        """Whether the ratio is so near to its goal that only a precise one says if it was reached."""
+        """Return whether the ratio is so near to its goal that only a precise one says if it was reached."""
         if goal is None or not self.theirs:
             return False
         low, high = interval(self.ratios())
         return low <= goal * (1 + NEAR) and high >= goal * (1 - NEAR)
 
     def is_precise(self, near: bool) -> bool:
-        """Whether the interval is narrow enough."""
+        """Return whether the interval is narrow enough."""
         values = self.ratios() if self.theirs else self.ours
         low, high = interval(values)
         return (high - low) / 2 <= (PRECISE if near else ROUGH) * statistics.median(values)
@@ -218,7 +218,7 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 @lru_cache
 def _outside(count: int) -> int:
-    """How many values on either side of the interval."""
+    """Return how many values on either side of the interval."""
     outside, tail = 0, 2.0**-count
     while (tail := tail + math.comb(count, outside + 1) * 2.0**-count) <= 0.025:
         outside += 1
@@ -271,7 +271,7 @@ def in_turns(
 
 
 def seconds_of(work: Call, repeats: int = 1) -> float:
-    """How long so many calls take."""
+    """Return how long so many calls take."""
     start = clock()
     for _ in range(repeats):
         work()
@@ -282,7 +282,7 @@ def seconds_of(work: Call, repeats: int = 1) -> float:
 
 
 def peak_of(case: Case, side: str) -> float:
-    """The memory one side takes beyond the inputs, in MB. To be asked once, in a fresh process."""
+    """Return the memory one side takes beyond the inputs, in MB. To be asked once, in a fresh process."""
     prepare = case.ours if side == "ours" else case.theirs
     if prepare is None:
         raise ValueError(f"{case.name} has no side {side!r}")

@@ -85,7 +85,7 @@ def limits(threads: int) -> dict[str, float]:
 
 
 def same(seconds: float) -> dict[str, list[float]]:
-    """Two calls, each compared with itself as any two sides are: the median ratio, and its interval.
+    """Return two calls, each compared with itself as any two sides are: the median ratio, and its interval.
 
     What differs from 1 is the noise of the machine and of the method, for work in the cache and for work in memory.
     """
@@ -131,7 +131,7 @@ def _cell_rate(threads: int) -> float | None:
 
 
 def description() -> dict[str, object]:
-    """The machine in words."""
+    """Return the machine in words."""
     return {
         "processor": _processor(),
         "cores": os.cpu_count(),

@@ -50,7 +50,7 @@ def words(count: int) -> list[str]:
 
 
 def write_pages(folder: Path) -> list[Path]:
-    """The pages to be measured; the first word of a name tells whose it is."""
+    """Return the pages to be measured; the first word of a name tells whose it is."""
     small = near_diagonal(4, 256, sharp=30.0, noise=1.0)
     pages = [Trace.from_arrays(small, words(256)).save_html(folder / "foci, 256 x 256 x 4.html")]
     for name, view in bertviz_views().items():
@@ -74,7 +74,7 @@ def bertviz_views() -> dict[str, Callable[..., Any]]:
 
 
 def seconds_to_draw(playwright: Any, chromium: str, page_file: Path, libraries: Path | None) -> float:
-    """How long one page takes in a browser that has just been started."""
+    """Return how long one page takes in a browser that has just been started."""
     browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
     try:
         page = browser.new_page(viewport={"width": 1280, "height": 800})

@@ -54,12 +54,12 @@ PEERS = {
 
 
 def folder() -> Path:
-    """Where the environment is: ``FOCI_BENCH_ENV``, or ``benchmarks/.venv``."""
+    """Return where the environment is: ``FOCI_BENCH_ENV``, or ``benchmarks/.venv``."""
     return Path(os.environ.get("FOCI_BENCH_ENV", FOLDER / ".venv"))
 
 
 def python() -> str:
-    """The environment's interpreter."""
+    """Return the environment's interpreter."""
     scripts = ("Scripts", "python.exe") if sys.platform == "win32" else ("bin", "python")
     return str(folder().joinpath(*scripts))
 

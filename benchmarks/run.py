@@ -64,7 +64,7 @@ class Options:
         return 60.0 if self.quick else 240.0
 
     def threads_of(self, group: str) -> int:
-        """How many threads both sides of a group's cases may use."""
+        """Return how many threads both sides of a group's cases may use."""
         return groups.threads(group) if self.threads is None else self.threads
 
 
@@ -185,7 +185,7 @@ def jobs(
 def _run_peer(
     options: Options, peer: str, wanted: Sequence[str], threads: int, deadline: float | None, show: Progress
 ) -> tuple[dict[str, str], list[Record]]:
-    """The versions and cases of one peer. A worker that dies is started anew after the case it died in."""
+    """Return the versions and cases of one peer. A worker that dies is started anew after the case it died in."""
     versions: dict[str, str] = {}
     cases: list[Record] = []
     skip, count = 0, 1
@@ -235,7 +235,7 @@ def _weigh(options: Options, cases: list[Record], deadline: float | None, show: 
 
 
 def _limits(options: Options, threads: int, show: Progress) -> Record:
-    """What the machine can do, and what a call compared with itself gives."""
+    """Return what the machine can do, and what a call compared with itself gives."""
     asked = ["--limits", "--seconds", str(options.seconds)]
     return {
         key: value for record in _listen(options, asked, threads, show, name="limits") for key, value in record.items()
@@ -287,7 +287,7 @@ def _log(options: Options, name: str) -> Path:
 
 
 def _own_version() -> str:
-    """The commit, and whether the checkout has changes."""
+    """Return the commit, and whether the checkout has changes."""
     asked = ["git", "describe", "--always", "--dirty=, with changes", "--abbrev=9"]
     try:
         return subprocess.run(asked, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
@@ -351,7 +351,7 @@ class Progress:
 
 
 def in_one_line(record: Record, idle: Mapping[str, float]) -> str:
-    """A finished case: the ratio and its interval (above 1: foci is faster), or why there is none."""
+    """Return a finished case: the ratio and its interval (above 1: foci is faster), or why there is none."""
     against = f" vs {record['against']}" if record["against"] else ""
     head = f"{record['group']}: {record['name']}{against}, {record['measure']}"
     if "failed" in record:

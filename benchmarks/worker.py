@@ -105,7 +105,7 @@ def _run(
     seconds: float,
     too_slow: dict[tuple[str, str, str, str], int],
 ) -> dict[str, object]:
-    """The measurements of a case, or why there are none."""
+    """Return the measurements of a case, or why there are none."""
     torch.manual_seed(0)
     curves = {side: (group, case.series or "", case.measure, side) for side in ("ours", "theirs")}
     followed = case.series is None or case.goal is not None

@@ -24,14 +24,14 @@ SHOWN = ("dot", "additive", "sparsemax", "hard", "local_m", "local_p")
 
 
 def readme(text: str) -> str:
-    """The README with its table made anew."""
+    """Return the README with its table made anew."""
     before, _, rest = text.partition(START)
     _, _, after = rest.partition(END)
     return f"{before}{START}\n{catalog.markdown()}\n{END}{after}"
 
 
 def mechanisms() -> str:
-    """The page of all mechanisms."""
+    """Return the page of all mechanisms."""
     aliases: dict[str, list[str]] = {name: [] for name in catalog.MECHANISMS}
     for alias, name in catalog.ALIASES.items():
         aliases[name].append(f"`{alias}`")
@@ -58,7 +58,7 @@ def mechanisms() -> str:
 
 
 def settings() -> str:
-    """The page of all settings and options."""
+    """Return the page of all settings and options."""
     parts = [SETTINGS_HEAD]
     for name, row in TASKS.items():
         kind = find(name)

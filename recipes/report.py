@@ -45,7 +45,7 @@ def write(recipes: Mapping[str, Recipe]) -> Path:
 
 
 def _commands(rows: list[Row]) -> str:
-    """What was typed, when and where, and how busy the machine was."""
+    """Return what was typed, when and where, and how busy the machine was."""
     loads: dict[str, list[float]] = {}
     for row in rows:
         loads.setdefault(f"`{row['command']}`, {row['date']}, {row['machine']}", []).append(row["load"])
@@ -53,6 +53,6 @@ def _commands(rows: list[Row]) -> str:
 
 
 def rows_of(recipe: str) -> list[Row]:
-    """What is kept of a recipe."""
+    """Return what is kept of a recipe."""
     path = RESULTS / f"{recipe}.jsonl"
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []

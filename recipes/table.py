@@ -56,7 +56,7 @@ def _memory(problem: str, kind: str) -> Variant:
 
 
 def _begun(name: str, summary: Summary) -> bool:
-    """Whether it is half way from guessing to knowing; the bits of n-grams can be known in part only.
+    """Return whether it is half way from guessing to knowing; the bits of n-grams can be known in part only.
 
     An LSTM learns slowly, whatever its seed.
     """

@@ -28,10 +28,10 @@ TWO_THREADS = ("decode",)
 
 
 def threads(name: str) -> int:
-    """How many threads both sides of a group use unless the command says otherwise."""
+    """Return how many threads both sides of a group use unless the command says otherwise."""
     return min(2, os.cpu_count() or 1) if name in TWO_THREADS else 1
 
 
 def load(name: str) -> ModuleType:
-    """The module of a group."""
+    """Return the module of a group."""
     return importlib.import_module(f"benchmarks.groups.{name}")

@@ -50,7 +50,7 @@ def cases(peer: str, quick: bool) -> Iterator[Case]:
 
 
 def broadcast(query: Tensor, key: Tensor, vector: Tensor) -> Tensor:
-    """Every sum in one tensor (batch, queries, keys, hidden)."""
+    """Return every sum in one tensor (batch, queries, keys, hidden)."""
     return torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3)) @ vector
 
 

@@ -86,7 +86,7 @@ def _case(peer: str, preset: str, batch: int, width: int, measure: str) -> Case:
 
 
 def _result(tokens: Sequence[Sequence[int]], scores: Sequence[float], measure: str) -> Tensor:
-    """What both sides have to agree on."""
+    """Return what both sides have to agree on."""
     if measure != FLOAT:
         return torch.tensor([len(row) for row in tokens])
     return torch.tensor(scores) if scores else torch.tensor(tokens)

@@ -75,7 +75,7 @@ class Copier(nn.Module):
         self.answer = nn.Linear(100 + 20, BITS)
 
     def forward(self, vectors: Tensor, step: Step) -> Tensor:
-        """The loss of a batch ``(length, batch, BITS)``."""
+        """Return the loss of a batch ``(length, batch, BITS)``."""
         length, batch, _ = vectors.shape
         inputs = vectors.new_zeros(2 * length + 1, batch, BITS + 1)
         inputs[:length, :, :BITS] = vectors

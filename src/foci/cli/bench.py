@@ -47,7 +47,7 @@ def bench(
 
 
 def _checkout() -> Path:
-    """The folder that holds benchmarks/: where foci was installed from, or where we stand."""
+    """Return the folder that holds benchmarks/: where foci was installed from, or where we stand."""
     for root in (Path(foci.__file__).parents[2], Path.cwd()):
         if (root / "benchmarks" / "__main__.py").exists():
             return root

@@ -29,7 +29,7 @@ _TRIED, _SHOWN = 20, 3
 
 
 def __getattr__(name: str) -> Callable[..., None]:
-    """The demo of a task, made when it is first needed: only then is torch imported."""
+    """Return the demo of a task, made when it is first needed: only then is torch imported."""
     if name not in TASKS:
         raise AttributeError(name)
     from foci.cli.train import task_flags
@@ -113,7 +113,7 @@ def _show(predictor: Predictor, records: Any, out: Path) -> list[Path]:
 
 
 def _spread(prediction: Prediction) -> float:
-    """How evenly the attention is spread, from 0 to 1: where it is not, there is something to see."""
+    """Return how evenly the attention is spread, from 0 to 1: where it is not, there is something to see."""
     from foci.metrics.attention import entropy
 
     if prediction.trace is None or not prediction.trace.attentions:

@@ -72,6 +72,6 @@ def short_reference(paper: str) -> str:
 
 
 def in_columns(rows: list[tuple[str, ...]]) -> str:
-    """The rows with their cells one below the other, two spaces apart."""
+    """Return the rows with their cells one below the other, two spaces apart."""
     widths = [max(map(len, column)) for column in zip(*rows)]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)

@@ -92,7 +92,7 @@ def _head(given: Given) -> int | None:
 
 
 def _traces(what: tuple[str, ...], given: Given) -> tuple[Iterable[Trace], bool]:
-    """The traces, and whether they are of several inputs."""
+    """Return the traces, and whether they are of several inputs."""
     from foci import huggingface
     from foci.errors import CheckpointError, ConfigError
     from foci.training.run_folder import read_config

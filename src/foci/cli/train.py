@@ -29,7 +29,7 @@ _PRINT = Flag("print-config", "Print a TOML file with every setting, its value a
 
 
 def __getattr__(name: str) -> Callable[..., None]:
-    """The command of a task, made when it is first needed: only then is torch imported."""
+    """Return the command of a task, made when it is first needed: only then is torch imported."""
     if name not in TASKS:
         raise AttributeError(name)
     from foci.tasks.task import find

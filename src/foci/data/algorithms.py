@@ -92,7 +92,7 @@ class Problem(ABC):
         return Episodes(torch.from_numpy(inputs), torch.from_numpy(targets), torch.from_numpy(scored).repeat(rows, 1))
 
     def eased(self, share: float) -> Problem:
-        """The same with its ranges cut short, ``share`` of the way from the shortest sequences to all of them.
+        """Return the same with its ranges cut short, ``share`` of the way from the shortest sequences to all of them.
 
         Ranges grow one after the other: copying is learned before copying often.
         """
@@ -114,7 +114,7 @@ class Problem(ABC):
         return self.draw(np.random.default_rng([_SPLITS[split], seed, length or 0, part]), rows, length)
 
     def optimal_bits(self, episodes: Episodes) -> Float[Tensor, " B"] | None:
-        """What the best possible prediction costs, where that is more than nothing."""
+        """Return what the best possible prediction costs, where that is more than nothing."""
         return None
 
     @abstractmethod
@@ -407,7 +407,7 @@ class EpisodeBatches:
         return Episodes(*(part[self.rank :: self.world_size] for part in batch))
 
     def state_dict(self) -> dict[str, Any]:
-        """The position after the last batch that was given out, and what stream it belongs to."""
+        """Return the position after the last batch that was given out, and what stream it belongs to."""
         return {"position": self._position, **self._identity()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -432,7 +432,7 @@ def cost_bits(logits: Float[Tensor, "B T O"], episodes: Episodes) -> Float[Tenso
 
 
 def wrong_bits(logits: Float[Tensor, "B T O"], episodes: Episodes) -> Float[Tensor, " B"]:
-    """How many bits of the scored steps are on the wrong side of ½."""
+    """Return how many bits of the scored steps are on the wrong side of ½."""
     check_shape("wrong_bits", "logits", logits, *episodes.targets.shape, fix="That is the targets' shape.")
     wrong = ((logits > 0) != (episodes.targets > 0.5)).sum(dim=-1)
     return (wrong * episodes.scored).sum(dim=1).float()

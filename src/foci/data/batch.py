@@ -216,7 +216,7 @@ class TokenBatches(Generic[Made]):
         return self.examples.batch(plan[most][self.rank :: self.world_size], widths[most].tolist())
 
     def state_dict(self) -> dict[str, int | None]:
-        """The position after the last batch that was given out, and what stream it belongs to; plain numbers."""
+        """Return the position after the last batch that was given out, and what stream it belongs to; plain numbers."""
         epoch, position = self._position
         return {"epoch": epoch, "position": position, **self._identity()}
 
@@ -316,7 +316,7 @@ class StreamBatches(Generic[Record, Made]):
         return (batch for _, batch in self._numbered(number, 0, 0))
 
     def state_dict(self) -> dict[str, int | None]:
-        """The position after the last batch that was given out, and what stream it belongs to; plain numbers."""
+        """Return the position after the last batch that was given out, and what stream it belongs to; plain numbers."""
         epoch, block, position = self._position
         return {"epoch": epoch, "block": block, "position": position, **self._identity()}
 
@@ -362,7 +362,7 @@ class StreamBatches(Generic[Record, Made]):
 
 
 def _plan(lengths: Indices, max_tokens: int, max_examples: int | None, seed: list[int]) -> list[Indices]:
-    """Which examples make each batch, in order."""
+    """Return which examples make each batch, in order."""
     chance = np.random.default_rng(seed)
     shuffled = chance.permutation(len(lengths))
     # By the longest side first, on which the cutting depends; then by each side, so that both are padded little.

@@ -273,7 +273,7 @@ def parts(documents: Iterable[Document], *, valid_share: float, test_share: floa
 
 
 def sentences_of(text: str, max_words: int | None = None) -> list[list[str]]:
-    """A document as sentences of words, in any script; a sentence of more than ``max_words`` is cut into pieces.
+    """Return a document as sentences of words, in any script; a sentence of more than ``max_words`` is cut into pieces.
 
     Words are letters, digits and marks together, and every other sign alone; where a script puts no spaces between
     words (Chinese, Japanese, Thai, …), each character is a word.
@@ -385,7 +385,7 @@ class DocumentExamples:
 
 
 def cut(document: Sequence[Sequence[str]], max_words: int) -> list[Sequence[str]]:
-    """The first ``max_words`` words of a document, in their sentences."""
+    """Return the first ``max_words`` words of a document, in their sentences."""
     kept: list[Sequence[str]] = []
     left = max_words
     for sentence in document:

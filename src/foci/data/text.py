@@ -288,7 +288,7 @@ def _no_pairs(corpus: Corpus) -> DataError:
 
 
 def looks_like_header(cells: Sequence[str]) -> bool:
-    """Whether these cells of a first line are names of columns rather than data."""
+    """Return whether these cells of a first line are names of columns rather than data."""
     names = [cell.strip().lower() for cell in cells]
     return len(set(names)) == len(names) and all(name in _HEADERS for name in names)
 
@@ -349,12 +349,12 @@ def _too_long(path: Path, number: int, max_characters: int) -> Fault:
 
 
 def ragged(cells: int, width: int) -> str:
-    """What is wrong with a row of a table that has another number of cells than the first one."""
+    """Return what is wrong with a row of a table that has another number of cells than the first one."""
     return f"the row has {cells} cells, but the first line has {width}. Quote or remove separators inside a cell."
 
 
 def _open(path: Path) -> BufferedIOBase:
-    """The bytes of a file; what it begins with, not its name, says how it is compressed."""
+    """Return the bytes of a file; what it begins with, not its name, says how it is compressed."""
     try:
         file = path.open("rb")
     except OSError as error:
@@ -390,7 +390,7 @@ def _pair(source: str | Fault, target: str | Fault, source_path: Path, target_pa
 
 
 def _field(record: dict[str, Any], field: str) -> tuple[Any, Iterable[str] | None]:
-    """The value, and None; or nothing, and the names that there are where the path breaks off."""
+    """Return the value, and None; or nothing, and the names that there are where the path breaks off."""
     if field in record:
         return record[field], None
     outer, _, inner = field.partition(".")

@@ -124,7 +124,7 @@ class Tokeniser:
         return b"".join(self._texts[self._known(number)] for number in ids).decode("utf-8", errors="replace")
 
     def labels(self, ids: Iterable[int]) -> list[str]:
-        """One readable label for each id, for pictures; different ids have different labels."""
+        """Return one readable label for each id, for pictures; different ids have different labels."""
         return [_label(self._pieces[self._known(number)]) for number in ids]
 
     def to_text(self) -> str:
@@ -282,7 +282,7 @@ def _train_words(texts: Iterable[str], pattern: str, size: int) -> tokenizers.To
 
 
 def _assemble(model: Any, pattern: str) -> tokenizers.Tokenizer:
-    """The trained model without the library's special tokens, which would be found inside ordinary text."""
+    """Return the trained model without the library's special tokens, which would be found inside ordinary text."""
     library = _library()
     tokenizer: tokenizers.Tokenizer = library.Tokenizer(model)
     tokenizer.pre_tokenizer = _cut(pattern)

@@ -60,7 +60,7 @@ class Vocabulary:
         buckets: int = 1000,
         lowercase: bool = True,
     ) -> Vocabulary:
-        """The ``size`` most frequent words that occur ``min_count`` times at least; ties go by their letters."""
+        """Return the ``size`` most frequent words that occur ``min_count`` times at least; ties go by their letters."""
         check_positive("Vocabulary", size=size, min_count=min_count)
         counts: Counter[str] = Counter()
         for document in documents:
@@ -70,7 +70,7 @@ class Vocabulary:
         return cls(tuple(word for _, word in sorted(frequent)[:size]), buckets, lowercase)
 
     def ids(self, words: Iterable[str]) -> list[int]:
-        """The id of each word."""
+        """Return the id of each word."""
         known: dict[str, int] = self._ids  # type: ignore[attr-defined]
         first = 1 + len(self.words)
         found = []

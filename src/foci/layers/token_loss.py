@@ -97,7 +97,7 @@ def logits_or_loss(
 
 
 def _is_plain(output: nn.Module) -> TypeGuard[nn.Linear]:
-    """Whether the layer may be replaced by its product: it computes what nn.Linear does, and has no hooks."""
+    """Return whether the layer may be replaced by its product: it computes what nn.Linear does, and has no hooks."""
     computes = isinstance(output, nn.Linear) and type(output).forward is nn.Linear.forward
     return computes and not has_forward_hooks(output)
 

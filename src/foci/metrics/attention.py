@@ -54,7 +54,7 @@ def coverage(weights: Array) -> Float[ndarray, "... S"]:
 
 
 def monotonicity(weights: Array) -> Float[ndarray, "..."]:
-    """The share of steps at which the expected place ``p_i = Σ_j j w_ij / Σ_j w_ij`` does not go back.
+    """Return the share of steps at which the expected place ``p_i = Σ_j j w_ij / Σ_j w_ij`` does not go back.
 
     1 for an alignment that only moves on; rows without weight are skipped; with fewer than two others it is 1.
 
@@ -70,7 +70,7 @@ def monotonicity(weights: Array) -> Float[ndarray, "..."]:
 
 
 def distance(weights: Array) -> Float[ndarray, "... L"]:
-    """How far each row looks from its own place, in cells: ``Σ_j w_ij |j − own_i| / Σ_j w_ij``.
+    """Return how far each row looks from its own place, in cells: ``Σ_j w_ij |j − own_i| / Σ_j w_ij``.
 
     The own place of row i is ``i (S − 1) / (L − 1)``, on the diagonal; with as many rows as cells it is cell i. A row
     without weight has distance 0.
@@ -89,7 +89,7 @@ def distance(weights: Array) -> Float[ndarray, "... L"]:
 
 
 def head_agreement(weights: Array) -> Float[ndarray, "H H"]:
-    """How alike two heads ``(H, L, S)`` read: ``1 − JS(w_g, w_h) / ln 2``, the mean over rows.
+    """Return how alike two heads ``(H, L, S)`` read: ``1 − JS(w_g, w_h) / ln 2``, the mean over rows.
 
     JS is the Jensen-Shannon divergence, ``H((p + q) / 2) − (H(p) + H(q)) / 2``. 1 for equal rows, 0 for rows that have
     no cell in common. A row that reads nothing in one of the two is skipped.
@@ -155,7 +155,7 @@ class Links(NamedTuple):
 
 
 def links(weights: Array, *, threshold: float | None = None) -> Links:
-    """The alignment ``(L, S)`` as links: for each target the source it read most of, or all above a threshold.
+    """Return the alignment ``(L, S)`` as links: for each target the source it read most of, or all above a threshold.
 
     A target that read nothing has no link; of equal sources the first counts.
 
@@ -218,7 +218,7 @@ def parse_pharaoh(text: str, *, first: int = 0) -> list[Links]:
 
 
 def format_pharaoh(sentences: Iterable[Links], *, first: int = 0) -> str:
-    """The lines that `parse_pharaoh` reads, links in order."""
+    """Return the lines that `parse_pharaoh` reads, links in order."""
     lines = []
     for sentence in sentences:
         marked = [

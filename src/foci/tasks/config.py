@@ -182,7 +182,7 @@ def configure(kind: type[Config], tables: Mapping[str, Any], origin: str) -> Con
 
 
 def _checked_tables(kind: type[Any], tables: Mapping[str, Any], origin: str) -> dict[str, Any]:
-    """The tables, of which it is known that every table is one and that every name of a table is known."""
+    """Return the tables, of which it is known that every table is one and that every name of a table is known."""
     hints = _hints(kind)
     _check_names(tables, hints, origin, "")
     for name, value in tables.items():
@@ -438,12 +438,12 @@ def _parts(hint: Any) -> list[Any]:
 
 
 def is_flag(hint: Any) -> bool:
-    """Whether a setting is either true or false."""
+    """Return whether a setting is either true or false."""
     return _parts(hint) == [bool]
 
 
 def _choices(hint: Any) -> tuple[str, ...]:
-    """The values that a setting may have, where its type lists them."""
+    """Return the values that a setting may have, where its type lists them."""
     return tuple(str(value) for part in _parts(hint) if get_origin(part) is Literal for value in get_args(part))
 
 
@@ -482,7 +482,7 @@ def keyword_arguments(make: Callable[..., Any]) -> dict[str, Argument]:
 
 
 def _documented_arguments(docstring: str) -> dict[str, str]:
-    """The entries of ``Args:``; several names before one colon share its text."""
+    """Return the entries of ``Args:``; several names before one colon share its text."""
     section = re.search(r"^(?:Args|Arguments):\n((?:[ ].*\n|\n)*)", docstring + "\n", re.MULTILINE)
     docs: dict[str, str] = {}
     names: list[str] = []

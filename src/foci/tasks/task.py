@@ -271,7 +271,7 @@ def as_records(owner: str, values: Any, fields: Sequence[Field]) -> list[dict[st
 
 
 def is_empty(record: Record, fields: Sequence[Field]) -> bool:
-    """Whether a required text field of a record has nothing in it."""
+    """Return whether a required text field of a record has nothing in it."""
     texts = [record[one.name] for one in fields if one.required]
     return any(isinstance(text, str) and not text.strip() for text in texts)
 

@@ -178,7 +178,7 @@ def _train(task: Task, out: Path, resume: bool, fabric: Fabric, given_log: Log |
 
 
 def _assets(task: Task, splits: Splits, run: Path | None, fabric: Fabric, log: Log) -> Assets:
-    """The assets of the run that is resumed; or new ones, made by the first process and sent to the others."""
+    """Return the assets of the run that is resumed; or new ones, made by the first process and sent to the others."""
     if run is not None:
         return task.load_assets(asset_reader(run))
     if fabric.world_size == 1:
@@ -247,7 +247,7 @@ def _try_longest_batch(task: Task, model: nn.Module, batches: Batches, fabric: F
 
 
 def _summary(model: nn.Module, options: TrainingOptions, batches: Batches, seconds: float | None) -> str:
-    """One line about the model, the steps and the expected time."""
+    """Return one line about the model, the steps and the expected time."""
     parameters = sum(parameter.numel() for parameter in model.parameters())
     per_epoch: int | None = getattr(batches, "batches_per_epoch", None)
     steps = [options.max_steps] if options.max_steps is not None else []

@@ -532,7 +532,7 @@ def _attention_loss(learned: TokenLoss, known: Tensor) -> Tensor | float:
 def _search(
     model: nn.Module, source: Tensor, valid: Tensor, options: SearchOptions, prefix: list[int] | None
 ) -> list[list[Hypothesis]]:
-    """The hypotheses of each source, best first."""
+    """Return the hypotheses of each source, best first."""
     decoder = cast("EncoderDecoder", model)
     limits = Limits(
         max_length=options.max_length,
@@ -572,7 +572,7 @@ _QUANTISED: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
 
 
 def _quantised(model: nn.Module) -> nn.Module:
-    """The model with large linear layers in 8-bit integers, made once."""
+    """Return the model with large linear layers in 8-bit integers, made once."""
     if model not in _QUANTISED:
         _QUANTISED[model] = quantise(model).eval()
     return _QUANTISED[model]
@@ -586,7 +586,7 @@ def _padded(model: nn.Module, rows: list[list[int]], vocabulary: int) -> tuple[T
 
 
 def _trace(model: nn.Module, assets: Tokenisers, row: list[int], hypothesis: Hypothesis, text: str) -> Trace:
-    """What was attended to for each produced token: by teacher forcing, which reads what the search has read."""
+    """Return what was attended to for each produced token: by teacher forcing, which reads what the search has read."""
     source, valid = _padded(model, [row], len(assets.source))
     produced = [*hypothesis.tokens, EOS] if hypothesis.finished else hypothesis.tokens
     target = torch.tensor([[BOS, *produced[:-1]]] if produced else [[]], dtype=torch.long, device=source.device)

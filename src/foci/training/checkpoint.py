@@ -66,11 +66,11 @@ class Checkpoints:
         self.keep_last = keep_last
 
     def all(self) -> list[Path]:
-        """The folders of all checkpoints, oldest first."""
+        """Return the folders of all checkpoints, oldest first."""
         return sorted(path for path in self.folder.glob("step-*") if path.name.removeprefix("step-").isdigit())
 
     def path(self, step: int) -> Path:
-        """The folder of the checkpoint of a step."""
+        """Return the folder of the checkpoint of a step."""
         return self.folder / f"step-{step:08d}"
 
     def save(self, step: int, saved: Saved) -> Path:
@@ -85,7 +85,7 @@ class Checkpoints:
         return path
 
     def newest_good(self, log: Callable[[str], None]) -> Path | None:
-        """The newest checkpoint that is whole, None if there is none at all.
+        """Return the newest checkpoint that is whole, None if there is none at all.
 
         Damaged ones are told of and put aside as ``….damaged``; if all are damaged, the newest one's error is raised.
         """
@@ -110,7 +110,7 @@ class Checkpoints:
         return good
 
     def best(self) -> Path:
-        """The checkpoint with the best validation; the newest one in a run that has not validated yet."""
+        """Return the checkpoint with the best validation; the newest one in a run that has not validated yet."""
         checkpoints = self.all()
         if not checkpoints:
             raise CheckpointError(f"{self.folder}: no checkpoint here. Train the run first.")
@@ -187,7 +187,7 @@ def verify(path: Path) -> dict[str, Any]:
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """The state of a checkpoint, checked against its own digest."""
+    """Return the state of a checkpoint, checked against its own digest."""
     file = path / STATE
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
@@ -228,7 +228,7 @@ def check_fits(module: nn.Module, path: Path) -> None:
 
 
 def average(paths: Sequence[Path]) -> dict[str, Tensor]:
-    """The mean of the weights of several checkpoints, summed in float64; whole numbers are the last one's."""
+    """Return the mean of the weights of several checkpoints, summed in float64; whole numbers are the last one's."""
     if not paths:
         raise ConfigError("average: no checkpoint given, expected at least one path.")
     with _opened(paths[-1] / MODEL) as last:
@@ -284,7 +284,7 @@ def _digest_of(content: Mapping[str, Any]) -> str:
 
 
 def _as_json(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """The content as it will be read back: the digest is of that."""
+    """Return the content as it will be read back: the digest is of that."""
     try:
         plain: dict[str, Any] = json.loads(json.dumps(content))
         return plain

@@ -100,7 +100,7 @@ def _fabric(options: TrainingOptions, **given: Any) -> Fabric:
 
 
 def distribute(fabric: Fabric, module: nn.Module) -> nn.Module:
-    """The module on its device, as the strategy runs it: itself, a DDP wrapper around it, or itself in shards.
+    """Return the module on its device, as the strategy runs it: itself, a DDP wrapper around it, or itself in shards.
 
     Fabric's own `setup_module` would walk through everything the model returns and copy each dataclass in it, the
     handles on attention weights among them; the strategy alone does not.
@@ -157,7 +157,7 @@ def synchronised(model: nn.Module, now: bool) -> AbstractContextManager[None]:
 
 
 def is_sharded(module: nn.Module) -> bool:
-    """Whether `shard` has been here."""
+    """Return whether `shard` has been here."""
     return isinstance(module, FSDPModule)
 
 

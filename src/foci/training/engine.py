@@ -223,7 +223,7 @@ class _Trainer:
     def reduce_over_processes(
         self, sums: dict[str, float], asked: bool, due: bool, seconds: float
     ) -> tuple[dict[str, float], bool, bool, float]:
-        """The sums over all processes, each flag if any process has set it, and the first one's clock.
+        """Return the sums over all processes, each flag if any process has set it, and the first one's clock.
 
         Each process has its own clock and its own signals, and all must come to the same decisions.
         """
@@ -375,7 +375,7 @@ def _reason(train_state: TrainState, options: TrainingOptions, *, interrupted: b
 
 
 def _ahead(train_state: TrainState, options: TrainingOptions) -> tuple[float, float | None]:
-    """The share of the training that is done, and the seconds left; None where only the data knows."""
+    """Return the share of the training that is done, and the seconds left; None where only the data knows."""
     shares = [
         done / limit
         for done, limit in ((train_state.step, options.max_steps), (train_state.seconds, options.time_limit))
@@ -388,7 +388,7 @@ def _ahead(train_state: TrainState, options: TrainingOptions) -> tuple[float, fl
 
 
 def _line(train_state: TrainState, learning_rate: float, norm: float) -> dict[str, Any]:
-    """A line of the metrics about the steps of the window."""
+    """Return a line of the metrics about the steps of the window."""
     window = dict(train_state.window)
     total, count, seconds = window.pop("total"), window.pop("count"), window.pop("seconds")
     window.pop("steps")

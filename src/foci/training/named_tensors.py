@@ -17,7 +17,7 @@ from foci.errors import CheckpointError
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """The tensor on the CPU, put together from its shards if it has any; dense, as files want it.
+    """Return the tensor on the CPU, put together from its shards if it has any; dense, as files want it.
 
     A tensor that is so already comes as it is, not as a copy.
     """
@@ -40,7 +40,7 @@ def like(value: Tensor, model: Tensor) -> Tensor:
 
 
 def _is_sharded(tensor: Tensor) -> bool:
-    """Whether it is a DTensor, whose module takes a second to import that a run on one device need not spend."""
+    """Return whether it is a DTensor, whose module takes a second to import that a run on one device need not spend."""
     return hasattr(tensor, "full_tensor")
 
 
@@ -104,7 +104,7 @@ def put_weights(module: nn.Module, values: Mapping[str, Tensor], origin: Path) -
 
 
 def _names_by_tensor(own: Mapping[str, Tensor]) -> list[list[str]]:
-    """The names of each tensor, which are several where weights are tied."""
+    """Return the names of each tensor, which are several where weights are tied."""
     names: dict[int, list[str]] = {}
     for name, tensor in own.items():
         names.setdefault(id(tensor), []).append(name)
@@ -112,7 +112,7 @@ def _names_by_tensor(own: Mapping[str, Tensor]) -> list[list[str]]:
 
 
 def optimiser_tensors(module: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimiser's state, each tensor named ``what/parameter``."""
+    """Return the optimiser's state, each tensor named ``what/parameter``."""
     names = {parameter: name for name, parameter in module.named_parameters()}
     return {
         f"{what}/{names[parameter]}": whole(value)

@@ -24,7 +24,7 @@ from foci.training.options import TrainingOptions
 
 
 def rate(step: int, options: TrainingOptions) -> float:
-    """The learning rate of a step, counted from 1.
+    """Return the learning rate of a step, counted from 1.
 
     Example:
         >>> options = TrainingOptions(max_steps=10, learning_rate=1.0, schedule="linear", warmup=2)

@@ -80,7 +80,7 @@ def _inside(path: Path) -> set[str]:
 
 
 def _launch_id() -> str | None:
-    """What all attempts of one torchrun have in common: its id, and which process the agent is since when."""
+    """Return what all attempts of one torchrun have in common: its id, and which process the agent is since when."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return None
     try:
@@ -244,7 +244,7 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The configuration of a run."""
+    """Return the configuration of a run."""
     if not (path / "config.json").exists():
         raise CheckpointError(f"{path}: is no run (no config.json). Name the folder that training wrote.")
     config = _read_json(path / "config.json")
@@ -279,7 +279,7 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit of the checkout foci runs from, if it runs from one."""
+    """Return the commit of the checkout foci runs from, if it runs from one."""
     folder = Path(__file__).parents[3]
     if not (folder / ".git").exists():
         return None

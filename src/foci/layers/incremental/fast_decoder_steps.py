@@ -81,7 +81,7 @@ class FastDecoderSteps:
         self._places: Tensor | None = None  # (positions, D)
 
     def can_run(self, cache: TreeCache) -> bool:
-        """Whether the next step can be taken here; the first one is left to the modules."""
+        """Return whether the next step can be taken here; the first one is left to the modules."""
         if cache.steps == 0 or cache.rows == 0 or self._embedding.training:
             return False
         if torch.is_grad_enabled() or is_traced():
@@ -186,7 +186,7 @@ class _Layer:
         return self._after(self.cross_norm, x, found), query
 
     def feed_forward(self, x: Tensor) -> Tensor:
-        """The feed-forward network."""
+        """Return the feed-forward network."""
         found = self.outer(self.activation(self.inner(self._before(self.feed_forward_norm, x))))
         return self._after(self.feed_forward_norm, x, found)
 

@@ -67,7 +67,7 @@ class QuantisedLinear(nn.Module):
         return dynamic_quantised_linear(x, self._packed)
 
     def extra_repr(self) -> str:
-        """The sizes, for printing."""
+        """Return the sizes, for printing."""
         return f"in_features={self.in_features}, out_features={self.out_features}"
 
 

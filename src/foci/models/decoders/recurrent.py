@@ -309,7 +309,7 @@ class RecurrentDecoder(nn.Module):
     def _each_step(
         self, embedded: Tensor, memory: RecurrentMemory, state: RecurrentState
     ) -> tuple[Tensor, Weights | None]:
-        """One step after the other: each needs what the last one read."""
+        """Return one step after the other: each needs what the last one read."""
         readouts, weights = [], []
         for word in embedded.unbind(dim=1):
             readout, read, state = self._advance(word, memory, state)
@@ -320,7 +320,7 @@ class RecurrentDecoder(nn.Module):
     def _all_steps(
         self, embedded: Tensor, memory: RecurrentMemory, state: RecurrentState
     ) -> tuple[Tensor, Weights | None]:
-        """All steps at once, where none needs what the last one read."""
+        """Return all steps at once, where none needs what the last one read."""
         if memory.summary is not None:
             summary = memory.summary.unsqueeze(1).expand(-1, embedded.shape[1], -1)
             hidden, _ = self.recurrence(torch.cat([embedded, summary], dim=-1), state.recurrent)
