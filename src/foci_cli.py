@@ -18,11 +18,11 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 COMMANDS = {
     "tasks": ("foci.cli.tasks:show_tasks", "List what can be trained: translate, classify, …"),
-    "demo": ("foci.cli.demo:app", "See a task work on built-in data, in a few minutes."),
+    "demo": ("foci.cli.demo:app", "Train and try a task on built-in data, in a few minutes."),
     "train": ("foci.cli.train:app", "Train a model on your data."),
-    "evaluate": ("foci.cli.evaluate:main", "Measure how well a run does on data it has not seen."),
+    "evaluate": ("foci.cli.evaluate:main", "Compute the figures of a run on data it was not trained on."),
     "predict": ("foci.cli.predict:main", "Predict with a run: translate, classify, …"),
-    "show": ("foci.cli.show:main", "Show what a prediction looked at: in the terminal, as a page or as a picture."),
+    "show": ("foci.cli.show:main", "Show what a prediction attended to: in the terminal, as a page or as a picture."),
     "list": ("foci.cli.listing:show_list", "List every mechanism, or those of one family."),
     "explain": ("foci.cli.explain:explain", "Explain one mechanism: equation, paper, symbols, cost, code and numbers."),
     "gallery": ("foci.cli.gallery:gallery", "Draw a picture of every mechanism at work."),

@@ -126,7 +126,7 @@ def test_kill_9_loses_nothing_but_the_last_steps(tmp_path):
 
 def test_killed_worker_is_restarted_by_elastic(tmp_path, alone):
     said = train(tmp_path / "two", "--die-at", 12, processes=2, restarts=2)
-    assert "going on from" in said
+    assert "resuming from" in said
     assert "step-00000010, step 10" in said
     assert_same_curve(alone, tmp_path / "two")
 
