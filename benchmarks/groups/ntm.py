@@ -66,7 +66,7 @@ def _step(measure: str, batch: int, heads: int, goal: float, slots: int = 128, s
 
 
 class Copier(nn.Module):
-    """An LSTM cell and a memory: reads vectors and a mark, then has to say the vectors again."""
+    """An LSTM cell and a memory: reads vectors and a delimiter, then has to output the vectors."""
 
     def __init__(self) -> None:
         super().__init__()
