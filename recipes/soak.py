@@ -77,7 +77,7 @@ def soak(problem: str, sequences: int, seed: int, out: Path) -> Row:
 
 def table(rows: list[Row]) -> str:
     """Return a Markdown table."""
-    head = ["problem", "seed", "sequences", "finite", "first loss", "last loss", "longest gradient"]
+    head = ["problem", "seed", "sequences", "finite", "first loss", "last loss", "largest gradient norm"]
     figures = ("first_loss", "last_loss", "longest_gradient")
     return markdown(
         head,
