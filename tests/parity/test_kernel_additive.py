@@ -205,7 +205,7 @@ def test_scores_and_gradients_do_not_depend_on_the_threads(threads):
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
-            for _ in range(5):  # on a busy machine the threads do not always meet
+            for _ in range(5):  # on a busy machine the threads do not always overlap
                 together = values_and_gradients(additive, inputs, grad)
                 assert all(torch.equal(one, other) for one, other in zip(alone, together))
         finally:

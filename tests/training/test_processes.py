@@ -81,7 +81,7 @@ def test_every_process_draws_random_numbers_of_its_own(tmp_path):
 
 @pytest.mark.parametrize(("before", "after"), [("ddp", "fsdp"), ("fsdp", None)])
 def test_resuming_with_other_processes(tmp_path, alone, before, after):
-    """Checkpoints do not know how many processes wrote them."""
+    """Checkpoints do not depend on the number of processes."""
     run = tmp_path / "run"
     train(run, "--strategy", before, "--steps", 10, processes=2, result="max_steps 10")
     if after is None:
