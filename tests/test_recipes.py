@@ -1,4 +1,4 @@
-"""The recipes: every row is stored and shown, a run that does not learn is repeated with another seed, soaks find NaN."""
+"""The recipes: every row is stored and shown, a run that does not learn gets another seed, soaks detect NaN."""
 
 import json
 import math

@@ -46,16 +46,16 @@ def additive(
     query: Float[Tensor, "... L A"],
     key: Float[Tensor, "... S A"],
     vector: Float[Tensor, " A"],
-    prepared: Float[Tensor, "..."] | None = None,
+    key_exp: Float[Tensor, "..."] | None = None,
 ) -> Float[Tensor, "... L S"]:
     """Return ``vᵀ tanh(q_i + k_j)``, query and key already projected to A (Bahdanau 2015, appendix A.1.2).
 
-    Nothing of size L·S·A is built. ``prepared`` is what `foci.functional.kernels.prepare_key` made of this key, for a
-    decoder that reads it many times.
+    Nothing of size L·S·A is built. ``key_exp`` is the result of `foci.functional.kernels.additive.prepare_key` for this
+    key, for a decoder that attends to it many times.
     """
     _check_same_size("additive", query, key)
     check_shape("additive", "vector", vector, query.shape[-1])
-    return kernels.additive(query, key, vector, prepared)
+    return kernels.additive.additive_scores(query, key, vector, key_exp)
 
 
 def concat(

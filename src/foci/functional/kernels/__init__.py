@@ -7,8 +7,7 @@ of dot products. `status` returns which C++ kernels are active, and why (not). `
 plain torch, for programs that run without foci.
 """
 
-from foci.functional.kernels import crf, ntm, softmax_rows, window
-from foci.functional.kernels.additive import additive, prepare_key
+from foci.functional.kernels import additive, crf, ntm, softmax_rows, window
 from foci.functional.kernels.build import KernelStatus, status
 from foci.functional.kernels.decomposition_table import decompositions
 
@@ -18,7 +17,6 @@ __all__ = [
     "crf",
     "decompositions",
     "ntm",
-    "prepare_key",
     "softmax_rows",
     "status",
     "window",

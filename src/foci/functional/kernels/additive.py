@@ -53,7 +53,7 @@ _LARGEST = 40.0
 _Sizes = tuple[int, int, int, int]
 
 
-def additive(
+def additive_scores(
     query: Float[Tensor, "... L A"],
     key: Float[Tensor, "... S A"],
     vector: Float[Tensor, " A"],
@@ -80,7 +80,7 @@ def additive(
 
 
 def prepare_key(key: Float[Tensor, "... S A"]) -> Float[Tensor, "... S W"] | None:
-    """Return the keys' exponentials for `additive`, or None where its path does not need them.
+    """Return the keys' exponentials for `additive_scores`, or None where its path does not need them.
 
     An opaque float32 tensor with the key's leading axes and rows, so it can be indexed and reordered along with
     the key. It takes no part in autograd.

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from foci.errors import ConfigError, check_shape
-from foci.functional.kernels import prepare_key
+from foci.functional.kernels.additive import prepare_key
 from foci.functional.scores import additive, scaled_dot
 
 
