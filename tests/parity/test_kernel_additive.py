@@ -334,7 +334,9 @@ def test_whoever_watches_sees_the_same_scores():
     query, key, vector = (tensor.detach() for tensor in problem(3, 5, 7, 11))
     wanted = plain(query, key, vector)
     with only("compiled"):
-        assert torch.allclose(torch.func.vmap(lambda q, k: additive_scores(q, k, vector))(query, key), wanted, atol=1e-5)
+        assert torch.allclose(
+            torch.func.vmap(lambda q, k: additive_scores(q, k, vector))(query, key), wanted, atol=1e-5
+        )
         slope = torch.func.grad(lambda q: additive_scores(q, key, vector).sum())(query)
         _, tangent = torch.func.jvp(lambda q: additive_scores(q, key, vector), (query,), (torch.ones_like(query),))
         assert torch.allclose(tangent.sum(-1), slope.sum(-1), atol=1e-4)

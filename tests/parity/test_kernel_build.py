@@ -519,7 +519,7 @@ def test_a_changed_header_is_compiled_anew(compiler, monkeypatch, tmp_path):
 WRONG = {
     "additive": ("sum_v - 2.0 * s[c]", "sum_v - 2.1 * s[c]"),
     "crf": ("log_total + shifts", "log_total + shifts + 1"),
-    "ntm": ("const Vector<Real> power = all(gamma)", "const Vector<Real> power = all(gamma + 1)"),
+    "ntm": ("const VectorOf<Real> power = all(gamma)", "const VectorOf<Real> power = all(gamma + 1)"),
     "softmax_rows": ("- sums.below / sums.z", "+ sums.below / sums.z"),
     "window": ("to[w] *= scale;", "to[w] *= scale + 1;"),
 }

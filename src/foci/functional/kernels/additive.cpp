@@ -29,27 +29,6 @@ constexpr int64_t ROWS = 128;         // queries prepared at a time
 constexpr int64_t SLICE = 512;        // entries of a, at most, that one task of the backward takes
 constexpr int64_t KEYS = 64;          // keys prepared at a time: they stay in the second-level cache
 
-void store(float* to, Vector x) { std::memcpy(to, &x, sizeof x); }
-
-Vector load_some(const float* from, int64_t count) {  // the lanes past `count` are 0
-    if (count >= LANES) return load(from);
-    Vector x{};
-    std::memcpy(&x, from, count * sizeof(float));
-    return x;
-}
-
-void store_some(float* to, Vector x, int64_t count) {
-    if (count >= LANES) return store(to, x);
-    std::memcpy(to, &x, count * sizeof(float));
-}
-
-float sum_lanes(Vector x) {
-    float sums[LANES];
-    store(sums, x);
-    for (int64_t width = LANES / 2; width; width /= 2)
-        for (int64_t l = 0; l < width; l++) sums[l] += sums[l + width];
-    return sums[0];
-}
 
 // 1 / (1 + e^{2(a+b)}) of the sum itself, for wild rows; NaN stays NaN.
 Vector exact_reciprocal(Vector a, Vector b) {
@@ -66,7 +45,7 @@ Vector denominator(Vector x, Vector y) {
     return (Vector)(d < most ? d : most);
 }
 
-int64_t padded(int64_t A) { return (A + CELL - 1) / CELL * CELL; }
+int64_t padded(int64_t A) { return round_up<CELL>(A); }
 int64_t row_width(int64_t A) { return padded(A) + CELL; }  // the last cell marks wild rows
 
 // e^{2x} for `count` entries, then zeros; returns whether an entry is wild.
@@ -114,7 +93,7 @@ void score_tile(const float* x, const float* y, int64_t width, const float* v, i
     for (; a < A; a += LANES)
         for (int j = 0; j < count; j++)
             total[j] += load(v + a) / denominator(load(x + a), load(y + j * width + a));
-    for (int j = 0; j < count; j++) sums[j] = sum_lanes(total[j]);
+    for (int j = 0; j < count; j++) sums[j] = sum_lanes<float>(total[j]);
 }
 
 void score_keys(const float* x, const float* y, int64_t count, int64_t width, const float* v, int64_t A, float* sums) {
@@ -128,7 +107,7 @@ float exact_score(const float* q, const float* k, const float* v, int64_t A) {
     Vector total{};
     for (int64_t a = 0; a < A; a += LANES)
         total += load(v + a) * exact_reciprocal(load_some(q + a, A - a), load_some(k + a, A - a));
-    return sum_lanes(total);
+    return sum_lanes<float>(total);
 }
 
 bool any_wild(const float* prepared, int64_t rows, int64_t A) {
