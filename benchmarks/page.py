@@ -42,7 +42,8 @@ def near_diagonal(heads: int, size: int, sharp: float, noise: float) -> np.ndarr
     distance = np.abs(np.arange(size)[:, None] - np.arange(size)) / size
     scores = [noise * random.normal(size=(size, size)) - sharp * (1 + head) * distance for head in range(heads)]
     raised = np.exp(np.stack(scores))
-    return (raised / raised.sum(-1, keepdims=True)).astype(np.float32)
+    weights: np.ndarray = (raised / raised.sum(-1, keepdims=True)).astype(np.float32)
+    return weights
 
 
 def words(count: int) -> list[str]:
