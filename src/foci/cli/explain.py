@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 import sys
 import textwrap
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
-from foci import catalog
-from foci.scenes import worked_example
+if TYPE_CHECKING:
+    from foci.family import Family
 
 NOTHING = Text()
 
-CALLS: dict[catalog.Family, str] = {
+CALLS: dict[Family, str] = {
     "attend": """\
 attention(query, key, value=None, mask=None, state=None) -> Attended(output, weights, state)
     query (B, L, Dq), key (B, S, Dk), value (B, S, V) or the key, mask (B, L, S)
@@ -44,6 +45,9 @@ def explain(name: str, /) -> None:
     name
         A name that `foci list` shows, or a common other one: bahdanau, luong, transformer, han, …
     """
+    from foci import catalog
+    from foci.scenes import worked_example
+
     card = catalog.card(name)
     (name,) = (key for key, row in catalog.MECHANISMS.items() if row is card)
     aliases = sorted(alias for alias, key in catalog.ALIASES.items() if key == name)

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from foci.catalog import Card, Family, as_code
+from foci.catalog import Card, as_code
+from foci.family import Family
 
 _CODE: dict[Family, str] = {
     "attend": """\
