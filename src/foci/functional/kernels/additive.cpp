@@ -4,13 +4,13 @@
 //
 // The exponentials are taken once per query and once per key ("prepared" rows, see foci_additive_prepare);
 // a cell then costs a multiply-add and a division, and the forward shares one division among four cells.
-// A row with an entry beyond ±LIMIT (or NaN) is "wild": its exponential would leave float32. Its cells take
+// A row with an entry beyond ±LIMIT (or NaN) is "wild": its exponential would overflow float32. Its cells use
 // the exponential of the sum q + k instead, so that large terms of opposite sign cancel exactly.
 //
-// Plain C interface, float32, strides in elements. The compiler's vector types serve AVX2, AVX-512 and NEON
-// alike. No -ffast-math: NaN must come out as NaN. Every number is summed in an order that does not depend on
-// the number of threads. (Gradients at wild rows may still differ in the last bits: the number of threads decides
-// which of their entries share a task, and a whole task is either fast or exact.)
+// Plain C interface, float32, strides in elements. The compiler's vector types cover AVX2, AVX-512 and NEON.
+// No -ffast-math: NaN must stay NaN. Every number is summed in an order that does not depend on the number of
+// threads. (Gradients at wild rows may still differ in the last bits: the number of threads decides which of
+// their entries share a task, and a whole task is either fast or exact.)
 
 #include <algorithm>
 #include <cstdint>
@@ -67,7 +67,7 @@ Vector denominator(Vector x, Vector y) {
 }
 
 int64_t padded(int64_t A) { return (A + CELL - 1) / CELL * CELL; }
-int64_t row_width(int64_t A) { return padded(A) + CELL; }  // the last cell tells whether the row is wild
+int64_t row_width(int64_t A) { return padded(A) + CELL; }  // the last cell marks wild rows
 
 // e^{2x} for `count` entries, then zeros; returns whether an entry is wild.
 bool prepare(const float* from, int64_t count, float* to, int64_t width) {
@@ -178,7 +178,7 @@ bool any_gradient(const float* g, int64_t S) {
     return any;
 }
 
-// Tiles without a gradient, as a mask leaves them, are passed over.
+// Tiles without a gradient, for example masked ones, are skipped.
 template <int queries, bool exact>
 void gradient_keys(const float* g, int64_t count, int64_t S, const float* x, const float* y, int64_t y_row,
                    int64_t width, int64_t A, float* dq, float* dk, float* dv) {
@@ -273,7 +273,7 @@ void foci_additive_forward(const float* query, int64_t query_batch, int64_t quer
     double sum_v = 0;
     for (int64_t a = 0; a < A; a++) sum_v += vector[a];
 
-    // Enough tasks for every thread, but not so many that the keys are prepared over and over.
+    // Enough tasks for every thread, but not so many that keys are prepared many times.
     const int64_t share = (B * L + 4 * threads - 1) / (4 * threads);
     const int64_t block = std::min(ROWS, std::max(ROWS / 8, share));
     const int64_t blocks = (L + block - 1) / block;
@@ -333,7 +333,7 @@ void foci_additive_backward(const float* grad, const float* query, int64_t query
         float* dv_b = dvs + b * A + a;
         std::fill_n(dv_b, entries, 0.0f);
 
-        // Parts of ROWS queries and KEYS keys are summed by themselves first: long sums lose less to rounding.
+        // Parts of ROWS queries and KEYS keys are summed separately first: long sums then lose less to rounding.
         for (int64_t i = 0; i < L; i += ROWS) {
             const Rows q{query + b * query_batch + i * query_row + a, query_row, std::min(ROWS, L - i), entries};
             const bool wild_queries = q.prepare_into(x, width);
