@@ -1,4 +1,4 @@
-"""Scenes of the normalisers: the same scores, shared out in other ways than by a softmax."""
+"""Scenes of the normalisers: the same scores with normalisers other than the softmax."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def hard() -> Scene:
     """Samples, and the best cell."""
     return _sampled(
         "hard",
-        "In training each query reads one cell, sampled by the probabilities of the first panel; REINFORCE learns from "
-        "the log-probability of the sample. In eval() it reads the best cell.",
+        "In training each query attends to one cell, sampled by the probabilities of the first panel; REINFORCE uses "
+        "the log-probability of the sample. In eval() it attends to the best cell.",
     )
 
 
@@ -24,19 +24,19 @@ def gumbel() -> Scene:
     """The same samples with a gradient."""
     return _sampled(
         "gumbel",
-        "Forwards these are one-hot samples like those of `hard`. Backwards the gradient is that of a softmax of the "
+        "In the forward pass these are one-hot samples like those of `hard`. The gradient is that of a softmax of the "
         "same noisy scores, so no REINFORCE is needed.",
     )
 
 
 def sparsemax() -> Scene:
     """Exact zeros."""
-    return _compared("sparsemax", "Cells that fit badly get exactly 0: most rows read one to three cells only.")
+    return _compared("sparsemax", "Cells with low scores get exactly 0: most rows attend to one to three cells only.")
 
 
 def entmax() -> Scene:
     """Between softmax and sparsemax."""
-    return _compared("entmax", "Half-way between softmax and sparsemax: exact zeros too, but fewer of them.")
+    return _compared("entmax", "Between softmax and sparsemax: exact zeros too, but fewer of them.")
 
 
 def _sampled(name: str, caption: str) -> Scene:

@@ -1,9 +1,10 @@
-// Additive scores, vᵀ tanh(q_i + k_j), without the B×L×S×A tensor: forward and backward. additive_cells.h has the cells.
+// Additive scores, vᵀ tanh(q_i + k_j), without the B×L×S×A tensor: forward and backward.
+// additive_cells.h has the cells.
 //
-// Plain C interface, float32, strides in elements. The compiler's vector types serve AVX2, AVX-512 and NEON
-// alike. No -ffast-math: NaN must come out as NaN. Every number is summed in an order that does not depend on
-// the number of threads. (Gradients at wild rows may still differ in the last bits: the number of threads decides
-// which of their entries share a task, and a whole task is either fast or exact.)
+// Plain C interface, float32, strides in elements. The compiler's vector types cover AVX2, AVX-512 and NEON.
+// No -ffast-math: NaN must stay NaN. Every number is summed in an order that does not depend on the number of
+// threads. (Gradients at wild rows may still differ in the last bits: the number of threads decides which of
+// their entries share a task, and a whole task is either fast or exact.)
 
 #include <algorithm>
 #include <cstdint>
@@ -13,9 +14,9 @@
 
 namespace {
 
-constexpr int64_t ROWS = 128;   // queries prepared at a time
+constexpr int64_t ROWS = 128;  // queries prepared at a time
 constexpr int64_t SLICE = 512;  // entries of a, at most, that one task of the backward takes
-constexpr int64_t KEYS = 64;    // keys prepared at a time: they stay in the second-level cache
+constexpr int64_t KEYS = 64;  // keys prepared at a time: they stay in the second-level cache
 
 // Rows of q or k, and the first `entries` of each.
 struct Rows {
@@ -89,7 +90,7 @@ void foci_additive_forward(const float* query, int64_t query_batch, int64_t quer
     double sum_v = 0;
     for (int64_t a = 0; a < A; a++) sum_v += vector[a];
 
-    // Enough tasks for every thread, but not so many that the keys are prepared over and over.
+    // Enough tasks for every thread, but not so many that keys are prepared many times.
     const int64_t share = (B * L + 4 * threads - 1) / (4 * threads);
     const int64_t block = std::min(ROWS, std::max(ROWS / 8, share));
     const int64_t blocks = (L + block - 1) / block;
@@ -149,7 +150,7 @@ void foci_additive_backward(const float* grad, const float* query, int64_t query
         float* dv_b = dvs + b * A + a;
         std::fill_n(dv_b, entries, 0.0f);
 
-        // Parts of ROWS queries and KEYS keys are summed by themselves first: long sums lose less to rounding.
+        // Parts of ROWS queries and KEYS keys are summed separately first: long sums then lose less to rounding.
         for (int64_t i = 0; i < L; i += ROWS) {
             const Rows q{query + b * query_batch + i * query_row + a, query_row, std::min(ROWS, L - i), entries};
             const bool wild_queries = q.prepare_into(x, width);

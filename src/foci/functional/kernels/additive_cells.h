@@ -2,10 +2,10 @@
 //
 //     tanh(a + b) = 1 − 2r,    r = 1 / (1 + e^{2a}·e^{2b}),    tanh' = 1 − tanh² = 4 (r − r²)
 //
-// The exponentials are taken once per query and once per key ("prepared" rows); a cell then costs a multiply-add and a
-// division, and the forward shares one division among four cells. A row with an entry beyond ±LIMIT (or NaN) is
-// "wild": its exponential would leave float32. Its cells take the exponential of the sum q + k instead, so that large
-// terms of opposite sign cancel exactly.
+// The exponentials are taken once per query and once per key ("prepared" rows);
+// a cell then costs a multiply-add and a division, and the forward shares one division among four cells.
+// A row with an entry beyond ±LIMIT (or NaN) is "wild": its exponential would overflow float32. Its cells use
+// the exponential of the sum q + k instead, so that large terms of opposite sign cancel exactly.
 
 #pragma once
 
@@ -60,7 +60,7 @@ Vector denominator(Vector x, Vector y) {
 }
 
 int64_t padded(int64_t A) { return (A + CELL - 1) / CELL * CELL; }
-int64_t row_width(int64_t A) { return padded(A) + CELL; }  // the last cell tells whether the row is wild
+int64_t row_width(int64_t A) { return padded(A) + CELL; }  // the last cell marks wild rows
 
 // e^{2x} for `count` entries, then zeros; returns whether an entry is wild.
 bool prepare(const float* from, int64_t count, float* to, int64_t width) {
@@ -171,7 +171,7 @@ bool any_gradient(const float* g, int64_t S) {
     return any;
 }
 
-// Tiles without a gradient, as a mask leaves them, are passed over.
+// Tiles without a gradient, for example masked ones, are skipped.
 template <int queries, bool exact>
 void gradient_keys(const float* g, int64_t count, int64_t S, const float* x, const float* y, int64_t y_row,
                    int64_t width, int64_t A, float* dq, float* dk, float* dv) {
