@@ -6,7 +6,8 @@
 
 `over_steps` runs one of them over all positions. In eager mode it is a Python loop; ``word_by_word`` has a kernel for
 all steps at once. `torch.compile` sees one operator for every number of steps, so that other lengths need no
-recompilation; it runs the same, and its backward computes the steps again. `torch.export` sees torch's own `scan`, which runs without foci.
+recompilation; it runs the same, and its backward computes the steps again. `torch.export` sees torch's own `scan`,
+which runs without foci.
 (`torch.compile` must not see `scan`: in torch 2.13 its default backend gives wrong gradients of what the steps share.)
 """
 

@@ -14,9 +14,9 @@
 
 namespace {
 
-constexpr int64_t ROWS = 128;  // queries prepared at a time
+constexpr int64_t ROWS = 128;   // queries prepared at a time
 constexpr int64_t SLICE = 512;  // entries of a, at most, that one task of the backward takes
-constexpr int64_t KEYS = 64;  // keys prepared at a time: they stay in the second-level cache
+constexpr int64_t KEYS = 64;    // keys prepared at a time: they stay in the second-level cache
 
 // Rows of q or k, and the first `entries` of each.
 struct Rows {

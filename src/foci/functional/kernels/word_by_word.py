@@ -40,6 +40,7 @@ def word_by_word(
     vector: Float[Tensor, " D"],
     to_score: Float[Tensor, "D D"],
     carry: Float[Tensor, "D D"],
+    *,
     plain: Plain,
 ) -> tuple[Float[Tensor, "B 1 D"], Float[Tensor, "B R S"]]:
     """Return the memory after the last step and the weights of all steps.
@@ -189,9 +190,9 @@ class _WordByWord(torch.autograd.Function):
         return memories[:, -1:].clone(), weights
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Any, ...]:
-        arguments, kept = ctx.saved_tensors[:9], ctx.saved_tensors[9:]
-        if all(grad is None for grad in grads):
+    def backward(ctx: Any, memory_grad: Tensor | None, weights_grad: Tensor | None) -> tuple[Any, ...]:
+        arguments, kept, grads = ctx.saved_tensors[:9], ctx.saved_tensors[9:], (memory_grad, weights_grad)
+        if memory_grad is None and weights_grad is None:
             return (None,) * 11
         if torch.is_grad_enabled():  # create_graph=True: someone wants the gradients' own gradients
             return None, None, *differentiate(ctx.plain, arguments, grads, create_graph=True)
