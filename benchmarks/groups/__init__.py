@@ -15,6 +15,7 @@ PEERS = {
     "alibi": ("torch", "x-transformers"),
     "crf": ("pytorch-crf",),
     "ntm": ("torch",),
+    "word_by_word": ("torch",),
     "decode": ("transformers", "ctranslate2"),
     "curves": ("torch",),
 }

@@ -514,7 +514,7 @@ KERNEL_MUTANTS = {
         "tests/parity/test_kernel_crf.py::test_what_was_dropped_must_be_negligible",
     ),
     "additive: tanh cut off too soon": Mutant(
-        "functional/kernels/additive.cpp",
+        "functional/kernels/additive_cells.h",
         "x > all(15.0f) ? all(15.0f)",
         "x > all(6.0f) ? all(6.0f)",
         "tests/parity/test_kernel_additive.py",

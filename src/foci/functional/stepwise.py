@@ -4,9 +4,10 @@
     median_window    α_t = normalise(e_t) within reach of the median of α_{t−1}
     word_by_word     α_t = softmax(vᵀ tanh(q_t + k + W r_{t−1})),   r_t = α_t · value + tanh(C r_{t−1})
 
-`over_steps` runs one of them over all positions. In eager mode it is a Python loop. `torch.compile` sees one operator
-for every number of steps, so that other lengths need no recompilation; it runs the same loop, and its backward
-computes the steps again. `torch.export` sees torch's own `scan`, which runs without foci.
+`over_steps` runs one of them over all positions. In eager mode it is a Python loop; ``word_by_word`` has a kernel for
+all steps at once. `torch.compile` sees one operator for every number of steps, so that other lengths need no
+recompilation; it runs the same, and its backward computes the steps again. `torch.export` sees torch's own `scan`,
+which runs without foci.
 (`torch.compile` must not see `scan`: in torch 2.13 its default backend gives wrong gradients of what the steps share.)
 """
 
@@ -20,6 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foci.functional.attend import NORMALISERS, Normaliser
+from foci.functional.kernels import word_by_word as word_by_word_kernel
 from foci.functional.kernels.decomposition_table import decompose
 from foci.functional.sample import best
 from foci.functional.scores import additive
@@ -128,11 +130,17 @@ def _weigh(scores: Tensor, previous: Tensor, given: Sequence[Tensor], options: S
 def _run(
     name: str, carry: Tensor, inputs: Sequence[Tensor], shared: Sequence[Tensor], options: StepOptions
 ) -> tuple[Tensor, Tensors]:
-    return run_steps(
-        lambda carry, at: STEPS[name](carry, at, tuple(shared), options),
-        carry,
-        tuple(inputs),
+    if name == "word_by_word":
+        memory, weights = word_by_word_kernel.word_by_word(carry, *inputs, *shared, plain=_plain_word_by_word)
+        return memory, (weights,)
+    return run_steps(lambda carry, at: STEPS[name](carry, at, tuple(shared), options), carry, tuple(inputs))
+
+
+def _plain_word_by_word(memory: Tensor, query: Tensor, exists: Tensor, *shared: Tensor) -> tuple[Tensor, Tensor]:
+    memory, (weights,) = run_steps(
+        lambda memory, at: word_by_word(memory, at, shared, _SOFTMAX), memory, (query, exists)
     )
+    return memory, weights
 
 
 # --- the operator that torch.compile sees
