@@ -139,12 +139,13 @@ def test_one_batch_is_learned_by_heart(encoder, output):
     best = crf.viterbi(*found[:4], words > 0).tags[:, 0]
     assert best[words > 0].tolist() == tags[words > 0].tolist()
     assert found.intents.argmax(-1).tolist() == intents.tolist()
-    assert math.isfinite(float(loss))
+    assert math.isfinite(loss.item())
 
 
 def test_recording_sees_its_attentions():
-    with foci.record() as tape:
-        make(encoder="attention")(*batch())
+    model = make(encoder="attention")
+    with foci.record(model) as tape:
+        model(*batch())
     assert any("self_attention" in path for path in tape.paths)
     assert "pool" in tape.paths
 

@@ -123,6 +123,6 @@ def test_tags_that_are_none():
     one = torch.tensor([1])
     with pytest.raises(ShapeError, match="last lies outside of 0 to 2, expected numbers of tags"):
         span_distribution(emissions, torch.zeros(3, 3), zeros, zeros, None, SpanTags(one, one, one, one + 2, one))
+    two = torch.tensor([1, 2])
     with pytest.raises(ShapeError, match=r"first has shape \(2,\).*expected one whole number for each of the 1 labels"):
-        two = torch.tensor([1, 2])
         span_distribution(emissions, torch.zeros(3, 3), zeros, zeros, None, SpanTags(one, two, one, one, one))

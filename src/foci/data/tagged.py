@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -374,7 +374,7 @@ def from_record(record: Any) -> TaggedSentence:
     if not words:
         raise DataError("the text has no words.")
     spans = sorted(_given_span(one, text) for one in record["spans"])
-    for before, after in zip(spans, spans[1:]):
+    for before, after in pairwise(spans):
         if after.start < before.end:
             raise DataError(
                 f"the spans {tuple(before)} and {tuple(after)} overlap, expected spans that do not: each word has one "

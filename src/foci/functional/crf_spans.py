@@ -30,7 +30,7 @@ _SAFE = 700.0
 
 
 class SpanTags(NamedTuple):
-    """The tags of N labels, each ``(N,)``: of a span of one step, and of the first, inner and last step of a longer one.
+    """The tags of N labels, each ``(N,)``: of a span of one step; of the first, inner and last step of a longer one.
 
     ``continuing`` is the tag that must not follow a span, because it would continue it; -1 where there is none.
     """

@@ -7,9 +7,9 @@
     p(y) ∝ exp(b[y_1] + Σ_t P[t, y_t] + Σ_t A[y_t, y_t+1] + e[y_T])  (CRF);   Π_t softmax(P_t)[y_t]  (softmax)
     intent: softmax(W_i [h_T→; h_1←; Σ_t α_t h_t]),  α_t = softmax_t(u · tanh(W_a h_t + b_a))
 
-Paper: Neural Architectures for Named Entity Recognition (Lample et al., 2016), sections 2 and 4; letters by convolution:
-    End-to-end Sequence Labeling via Bi-directional LSTM-CNNs-CRF (Ma, Hovy, 2016), section 2.1; self-attention that
-    knows directions: TENER (Yan et al., 2019), section 3.2
+Paper: Neural Architectures for Named Entity Recognition (Lample et al., 2016), sections 2 and 4; letters by
+    convolution: End-to-end Sequence Labeling via Bi-directional LSTM-CNNs-CRF (Ma, Hovy, 2016), section 2.1;
+    self-attention that knows directions: TENER (Yan et al., 2019), section 3.2
 Names: E = embedding, V = vectors, E_c and W_c = spelling, h = encoder, P = output, A and b and e = crf,
     α = attentions["intent"]
 Complexity: O(T · D²) and T steps one after another (BiLSTM), O(T² · D + T · D²) (self-attention); CRF O(T · K²)

@@ -235,8 +235,9 @@ class Tag(Task):
             found = found._replace(test=self._read(data.test, log))
         train, valid, test = (list(split) for split in found)
         if not valid or not train:
+            use = "train on" if valid else "validate"
             raise DataError(
-                f"{data.path}, line 1: of {len(sentences)} sentences none is left to {'train on' if valid else 'validate'}"
+                f"{data.path}, line 1: of {len(sentences)} sentences none is left to {use}"
                 f". Give more of them, change data.valid_share = {data.valid_share}, or name data.valid."
             )
         short = [sentence for sentence in train if len(sentence.words) <= data.max_words]
