@@ -148,11 +148,11 @@ RECIPES = {
     ),
     "snips": Recipe(
         task="tag",
-        minutes=10,
+        minutes=40,
         title="Snips: slots and intents",
         note="700 test sentences, looked at once, after the settings were chosen by the validation sentences. "
-        "Published (span F1 / intent): Stack-Propagation 94.2 / 98.0, the best without pre-training; BLSTM-CRF with word "
-        "vectors 96.3. One configuration for all rows but for the rate and the layers of self-attention; ± is the "
+        "Published (span F1 / intent): Stack-Propagation 94.2 / 98.0, the best without pre-training; BLSTM-CRF with "
+        "word vectors 96.3. One configuration for all rows but for the rate and the layers of self-attention; ± is the "
         "standard deviation over seeds.",
         variants=_SNIPS,
         seeds=3,
@@ -162,10 +162,10 @@ RECIPES = {
     ),
     "wnut17": Recipe(
         task="tag",
-        minutes=15,
+        minutes=40,
         title="WNUT17: emerging and rare entities",
-        note="1,287 test sentences (the annotated file of the shared task), looked at once. One set of vectors (GloVe 6B, "
-        "size 50); the published 40.3 needed three. Only 24 of 1,079 test entities occur in training.",
+        note="1,287 test sentences (the annotated file of the shared task), looked at once. One set of vectors (GloVe "
+        "6B, size 50); the published 40.3 needed three. Only 24 of 1,079 test entities occur in training.",
         variants={"BiLSTM, CRF, GloVe-50": Variant()},
         prepare=data.write_glove,
         measure=tables.measure_tagger,
@@ -173,7 +173,7 @@ RECIPES = {
     ),
     "ewt": Recipe(
         task="tag",
-        minutes=20,
+        minutes=40,
         title="Universal Dependencies English-EWT: parts of speech",
         note="2,077 test sentences, looked at once; UPOS, from scratch, without vectors of other texts. Each word is a "
         "span, so that F1 is the token accuracy. Published: RDRPOSTagger 92.9, RoBERTa 96.9.",

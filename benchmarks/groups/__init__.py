@@ -14,13 +14,14 @@ PEERS = {
     "window": ("torch", "local-attention", "transformers"),
     "alibi": ("torch", "x-transformers"),
     "crf": ("pytorch-crf",),
+    "tag": ("pytorch-crf", "flair"),
     "ntm": ("torch",),
     "decode": ("transformers", "ctranslate2"),
     "curves": ("torch",),
 }
 """The groups in the order of the report, and whom each compares with."""
 
-FULL_RUN_ONLY = ("transformers", "ctranslate2", "espnet", "eole")
+FULL_RUN_ONLY = ("transformers", "ctranslate2", "espnet", "eole", "flair")
 """Peers that a quick run leaves out: importing them takes long, and others compute alike."""
 
 TWO_THREADS = ("decode",)

@@ -65,7 +65,7 @@ def test_calibration_by_hand():
     shares = [0.05, 0.1, 0.100001, 0.95, 1.0, 0.0]
     right = [False, True, True, True, False, False]
     bins = calibration(shares, right)
-    assert [one.count for one in bins] == [3, 1, 0, 0, 0, 0, 0, 0, 0, 2]
+    assert [one.size for one in bins] == [3, 1, 0, 0, 0, 0, 0, 0, 0, 2]
     assert bins[0].confidence == pytest.approx(0.05)
     assert bins[0].accuracy == pytest.approx(1 / 3)
     assert (bins[4].confidence, bins[4].accuracy) == (None, None)

@@ -21,7 +21,7 @@ def bench(
     Parameters
     ----------
     groups
-        additive, heads, weights, window, alibi, crf, ntm, decode or curves; all of them unless given.
+        additive, heads, weights, window, alibi, crf, tag, ntm, decode or curves; all of them unless given.
     quick
         Fewer and smaller cases, in two minutes; the report is written beside the results, in benchmarks/results/quick.
     threads

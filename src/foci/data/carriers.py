@@ -192,5 +192,10 @@ def _sentences(locale: Locale, chance: random.Random) -> Iterator[TaggedSentence
 
 def _names(known: object, length: int) -> list[str]:
     """The names that CLDR has for codes of this length: territories like DE, languages like de, currencies like EUR."""
-    names = {str(name) for code, name in dict(known).items() if len(code) == length and code.isalpha()}  # type: ignore[call-overload]
+    made_up = ("XA", "XB", "ZZ")
+    names = {
+        str(name)
+        for code, name in dict(known).items()  # type: ignore[call-overload]
+        if len(code) == length and code.isalpha() and code not in made_up
+    }
     return sorted(names) or ["–"]

@@ -226,11 +226,12 @@ def _laid_out(sentence: _Written) -> tuple[tuple[Offsets, ...], str]:
 def _aligned(words: Path, tags: Path, intents: Path | None) -> Iterator[_Written | Fault]:
     paths = [words, tags, *([] if intents is None else [intents])]
     for number, lines in enumerate(zip_longest(*(read_lines(path) for path in paths)), start=1):
-        fault = next((line for line in lines if isinstance(line, Fault)), None)
-        if fault is not None:
-            yield fault
+        faults = [line for line in lines if isinstance(line, Fault)]
+        texts = [line for line in lines if isinstance(line, str)]
+        if faults:
+            yield faults[0]
             continue
-        if None in lines:
+        if len(texts) < len(paths):
             missing = paths[lines.index(None)]
             yield Fault(
                 next(path for path, line in zip(paths, lines) if line is not None),
@@ -239,16 +240,16 @@ def _aligned(words: Path, tags: Path, intents: Path | None) -> Iterator[_Written
                 f"no such line in {missing}. Line n of each file must be of the same sentence.",
             )
             return
-        found, labels = lines[0].split(), lines[1].split()
+        found, labels = texts[0].split(), texts[1].split()
         if not found:
             yield Fault(words, number, "empty sentence", "the line is empty, expected words.")
         elif len(found) != len(labels):
             reason = f"has {len(labels)} tags for {len(found)} words, expected as many of each."
             yield Fault(tags, number, "other number of tags", reason)
-        elif intents is not None and not lines[2].strip():
+        elif intents is not None and not texts[2].strip():
             yield Fault(intents, number, "empty intent", "the line is empty, expected the label of the sentence.")
         else:
-            yield _Written(number, found, labels, [False] * len(found), lines[2].strip() if intents else "")
+            yield _Written(number, found, labels, [False] * len(found), texts[2].strip() if intents else "")
 
 
 def _columns(path: Path, word_column: int, column: int) -> Iterator[_Written | Fault]:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from foci.errors import ShapeError, check_positive
 from foci.functional.crf import checked_chain
-from foci.functional.crf_plain import Filled, fill, messages
+from foci.functional.crf_plain import Chain, Filled, fill, messages
 
 _SAFE = 700.0
 """exp of less than minus this is 0 in float64."""
@@ -127,7 +127,8 @@ def span_distribution(
     """
     chain, _ = checked_chain("span_distribution", emissions, transitions, start, end, mask)
     _check_tags(tags, chain.emissions.shape[-1])
-    filled = fill(type(chain)(*(None if part is None else _wide(part) for part in chain)))
+    wide = (part.detach().double() for part in chain[:4])
+    filled = fill(Chain(*wide, chain.mask))
     scores, moves, exists = filled.emissions, filled.transitions, filled.mask
     before, after = _both_messages(filled)
     onward = _gather_next(scores + after, exists)
@@ -198,10 +199,6 @@ def _log_partition(joined: Tensor, exists: Tensor) -> Tensor:
     first = exists.long().argmax(dim=1)
     totals = joined[torch.arange(len(joined), device=joined.device), first].logsumexp(dim=-1)
     return totals.masked_fill(~exists.any(dim=1), 0.0)
-
-
-def _wide(part: Tensor) -> Tensor:
-    return part if part.dtype == torch.bool else part.detach().double()
 
 
 def _times(count: Tensor, value: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ class Bin(NamedTuple):
 
     low: float
     high: float
-    count: int
+    size: int
     confidence: float | None
     """Mean probability: the expected share of right ones. None in an empty bin."""
     accuracy: float | None
@@ -61,9 +61,9 @@ def expected_calibration_error(bins: Sequence[Bin]) -> float:
         >>> round(expected_calibration_error(calibration([0.9] * 4, [True, True, True, False])), 6)
         0.15
     """
-    total = sum(one.count for one in bins)
+    total = sum(one.size for one in bins)
     distances = [
-        one.count * abs(one.accuracy - one.confidence)
+        one.size * abs(one.accuracy - one.confidence)
         for one in bins
         if one.accuracy is not None and one.confidence is not None
     ]

@@ -220,7 +220,8 @@ class _Spelling(nn.Module):
             read: Tensor = last[:, -1]
             return read
         if self.conv is None or letters.shape[1] == 0:
-            return embedded.new_zeros(len(letters), 0 if self.conv is None else self.conv.out_channels)
+            nothing: Tensor = embedded.new_zeros(len(letters), 0 if self.conv is None else self.conv.out_channels)
+            return nothing
         found: Tensor = self.conv(embedded.mT)[..., : letters.shape[1]]
         highest = found.masked_fill(~valid.unsqueeze(1), -torch.inf).amax(dim=-1)
         return torch.tanh(highest.masked_fill(~valid.any(dim=1, keepdim=True), 0.0))

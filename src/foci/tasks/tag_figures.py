@@ -77,5 +77,5 @@ def labels_table(counts: Mapping[str, Counts]) -> Table:
 
 def calibration_table(bins: Sequence[Bin]) -> Table:
     """Return how many spans have each probability, and which share of them is right."""
-    rows = tuple((f"{one.low:.2f}–{one.high:.2f}", one.count, one.confidence, one.accuracy) for one in bins)
+    rows = tuple((f"{one.low:.2f}–{one.high:.2f}", one.size, one.confidence, one.accuracy) for one in bins)
     return Table(("probability", "spans", "expected", "observed"), rows)

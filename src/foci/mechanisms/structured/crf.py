@@ -174,7 +174,7 @@ class CRF(nn.Module):
         return crf.marginals(*self._chain("emissions", emissions, mask))
 
     def scores(self) -> tuple[Float[Tensor, "K K"], Float[Tensor, " K"], Float[Tensor, " K"]]:
-        """Return transitions, start and end as `foci.functional.crf` takes them: ``-inf`` where they are not allowed."""
+        """Return transitions, start and end as `foci.functional.crf` takes them, ``-inf`` where not allowed."""
         return (
             _forbid(self.transitions, self.allowed_transitions),
             _forbid(self.start, self.allowed_start),
