@@ -148,7 +148,7 @@ def carriers(locale: str = "en", *, split: str = "train", size: int = 4000, seed
     Example:
         >>> sentence = carriers("en", size=1, seed=2)[0]
         >>> sentence.intent, [(sentence.text[start:end], label) for start, end, label in sentence.spans][:1]
-        ('report', [('April 12', 'date')])
+        ('buy', [('86 hours per week or 29 grams per liter', 'list')])
     """
     if split not in SPLITS:
         raise unknown_name("split", split, SPLITS)

@@ -127,8 +127,8 @@ def span_distribution(
     """
     chain, _ = checked_chain("span_distribution", emissions, transitions, start, end, mask)
     _check_tags(tags, chain.emissions.shape[-1])
-    wide = (part.detach().double() for part in chain[:4])
-    filled = fill(Chain(*wide, chain.mask))
+    emissions, transitions, start, end = (part.detach().double() for part in chain[:4])
+    filled = fill(Chain(emissions, transitions, start, end, chain.mask))
     scores, moves, exists = filled.emissions, filled.transitions, filled.mask
     before, after = _both_messages(filled)
     onward = _gather_next(scores + after, exists)
