@@ -39,7 +39,7 @@ _LENGTHS = {
 """Where each problem is evaluated; the paper's training ends at 20 (copy), 10 (repeat_copy), 6 (recall)."""
 
 _GLOVE = {"vocabulary.vectors": "$FOCI_RUNS/glove.6B.50d.txt", "vocabulary.vector_words": 400_000}
-_ATTENTION = {"model.encoder": "attention", "model.num_layers": 2, "training.learning_rate": 1e-3}
+_ATTENTION = {"model.encoder": "attention", "model.num_layers": 2, "training.learning_rate": 1.5e-3}
 _SNIPS = {
     "BiLSTM, CRF": Variant(),
     "BiLSTM, softmax": Variant({"model.output": "softmax"}),
