@@ -50,6 +50,16 @@ PEERS = {
     "espnet": Peer(("espnet==202511",), alone=True, needs=("packaging", "scipy")),
     "ctranslate2": Peer(("ctranslate2==4.8.4",)),
     "eole": Peer(("eole==0.6.4",), alone=True),
+    "flair": Peer(
+        ("flair==0.15.1",),
+        alone=True,
+        needs=(
+            *("boto3", "conllu<5", "deprecated", "ftfy", "gdown", "langdetect", "lxml", "more-itertools", "mpld3"),
+            *("pptree", "pytorch-revgrad", "regex", "scikit-learn", "segtok", "sqlitedict", "tabulate", "tqdm"),
+            *("wikipedia-api", "bioc", "python-dateutil"),
+        ),
+        note="beside transformers 5, of which it uses nothing here; an empty module stands for one that is not used",
+    ),
 }
 
 

@@ -34,8 +34,8 @@ _FLAGS = [
     Flag("head", "Which head, from 0 on; the mean of all unless given."),
     Flag(
         "view",
-        "Of a picture: heatmap, heads, image, spectrogram, document, memory or marginals. In the terminal: heat, "
-        "ranked or document. Chosen by the trace unless given.",
+        "Of a picture: heatmap, heads, image, spectrogram, document, memory, marginals or tags. In the terminal: heat, "
+        "ranked, document or tags. Chosen by the trace unless given.",
     ),
     Flag("checkpoint", "Of a run: auto (averaged, else best), best, last, averaged, or the name of one."),
 ]

@@ -36,6 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foci.files import whole
+from foci.viz.page_tags import tagged_html
 from foci.viz.trace import Cells, TopWeights, Trace, TracedAttention
 
 _SCRIPTS = ("languages", "common", "numbers", "side", "words", "scrolled", "heat", "links", "heads", "page")
@@ -94,6 +95,7 @@ def _page(trace: Trace) -> str:
         "policy": policy,
         "title": _plain(trace.text or " · ".join(trace.attentions) or "foci"),
         "style": style,
+        "tagged": tagged_html(trace),
         "trace": json.dumps(payload, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
         "blocks": "\n".join(
             f'<script type="application/octet-stream" id="block-{number}">{block}</script>'

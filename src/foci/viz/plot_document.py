@@ -13,6 +13,7 @@ import numpy as np
 from foci.errors import ConfigError
 from foci.viz import canvas
 from foci.viz.document_attention import over_words, shares_of_sentences
+from foci.viz.text_layout import word_widths
 from foci.viz.trace import Trace
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def document(
     lengths = cells.sentences or (len(cells),)
     shares = shares_of_sentences(trace, attention, weights, lengths, sentences, row)
     words = [spell(label) for label in cells.labels]
-    widths = _widths(words)
+    widths = word_widths(words, _SIZE)
     lines = _broken(widths, lengths)
     height = _LINE * (max((line for line, _ in lines), default=0) + 1) + 2 * _MARGIN
     figure = Figure(figsize=(_WIDTH + _MARK + 3 * _MARGIN, height + 0.4))
@@ -96,22 +97,6 @@ class _Box:
         ink = "white" if share > 0.7 else "black"
         middle = self.left + self.width / 2, top + height / 2
         axes.text(*middle, text, ha="center", va="center", fontsize=_SIZE, color=ink)
-
-
-def _widths(words: list[str]) -> list[float]:
-    """How wide each word is drawn, in inches."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(dpi=100)
-    renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
-    widths: dict[str, float] = {}
-    for word in words:
-        if word not in widths:
-            text = figure.text(0, 0, word, fontsize=_SIZE)
-            widths[word] = text.get_window_extent(renderer).width / 100
-            text.remove()
-    return [widths[word] for word in words]
 
 
 def _broken(widths: list[float], lengths: tuple[int, ...]) -> list[tuple[int, float]]:
