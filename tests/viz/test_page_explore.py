@@ -159,7 +159,9 @@ def test_the_heat_map_opens_fitted(rows, columns, open_page):
     one = open_page(Trace.from_arrays(weights, labels(columns, "s"), labels(rows, "t")))
     one.ready("attention/0/words")
     one.show("heat")
-    extent = "(scroller) => [scroller.scrollHeight - scroller.clientHeight, scroller.scrollWidth - scroller.clientWidth]"
+    extent = (
+        "(scroller) => [scroller.scrollHeight - scroller.clientHeight, scroller.scrollWidth - scroller.clientWidth]"
+    )
     assert one.page.locator(".scroller").evaluate(extent) == [0, 0]
     lowest, at = one.darkest()
     bottom = lowest.max()
@@ -286,6 +288,12 @@ def test_characters_that_cannot_be_seen_are_marked_as_in_figures(open_page):
 # ---- screen readers, address
 
 
+NAMELESS = """() => [...document.querySelectorAll("button, input, select, [role=application], [role=listbox]")]
+  .filter((one) => one.checkVisibility())
+  .filter((one) => !(one.getAttribute("aria-label") || one.textContent.trim() || one.labels?.length))
+  .map((one) => one.outerHTML)"""
+
+
 def test_heads_and_layers_are_announced_and_everything_has_a_name(open_page):
     one = open_page(translation())
     one.ready("cross/-1/words")
@@ -297,11 +305,7 @@ def test_heads_and_layers_are_announced_and_everything_has_a_name(open_page):
     assert "head 1" in one.page.inner_text("#live")
     for view in ("words", "heat", "links", "layers", "heads"):
         one.show(view)
-        nameless = one.page.evaluate(
-            """() => [...document.querySelectorAll("button, input, select, [role=application], [role=listbox]")]
-              .filter((one) => one.checkVisibility() && !(one.getAttribute("aria-label") || one.textContent.trim() || one.labels?.length))
-              .map((one) => one.outerHTML)"""
-        )
+        nameless = one.page.evaluate(NAMELESS)
         assert nameless == []
 
 
@@ -457,8 +461,11 @@ def test_several_heads_are_shown_at_once_in_colours(open_page):
         one.page.get_by_label(f"Show {name} together with others").check()
         one.settle()
     one.word(0, 0).hover()
-    levels = one.page.locator(".panel").nth(1).locator(".cell").evaluate_all(
-        "(words) => words.map((word) => word.style.getPropertyValue('--heads'))"
+    levels = (
+        one.page.locator(".panel")
+        .nth(1)
+        .locator(".cell")
+        .evaluate_all("(words) => words.map((word) => word.style.getPropertyValue('--heads'))")
     )
     shares = [[float(level) for level in json.loads(text).split()] if text else [0, 0] for text in levels]
     np.testing.assert_allclose(np.array(shares).T, [[70, 20, 10, 0], [11, 11, 11, 78]], atol=1.1)

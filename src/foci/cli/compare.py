@@ -23,7 +23,9 @@ foci compare RUN RUN "a text" "another" --html …     two inputs
 _FLAGS = [
     Flag("html", "The page to write; it needs no network.", Path),
     Flag("titles", "What the two are called, with a comma between them."),
-    Flag("checkpoints", "Of runs: the checkpoint of each (auto, best, last, averaged, or a name), with a comma between."),
+    Flag(
+        "checkpoints", "Of runs: the checkpoint of each (auto, best, last, averaged, or a name), with a comma between."
+    ),
 ]
 _FIRST = argument("first", "A saved trace, or a run's folder.", Path)
 _SECOND = argument("second", "Another one, of the same kind.", Path)
@@ -52,7 +54,8 @@ def compare(first: Path, second: Path, inputs: tuple[str, ...], given: Given) ->
     checkpoints = _two(given, "checkpoints") or ("auto", "auto")
     paths = (first, second)
     traces = [
-        _trace(path, checkpoint, inputs, place, given) for place, (path, checkpoint) in enumerate(zip(paths, checkpoints))
+        _trace(path, checkpoint, inputs, place, given)
+        for place, (path, checkpoint) in enumerate(zip(paths, checkpoints))
     ]
     titles = _two(given, "titles") or _titles(paths, checkpoints, inputs)
     print(printable(put_together(traces[0], traces[1], titles).save_html(given["html"])))

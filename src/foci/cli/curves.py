@@ -42,6 +42,7 @@ def curves(
 
     if not runs:
         raise ConfigError("name at least one run: foci curves RUN.")
+    runs = tuple(dict.fromkeys(runs))
     pictures = [path for path in (png, svg, pdf) if path is not None]
     lines = read_curves(runs, figures)
     page = html or (None if pictures else Path("curves.html"))
@@ -81,7 +82,9 @@ def read_curves(runs: tuple[Path, ...], figures: list[str] | None) -> dict[str, 
         if figure not in known:
             raise unknown_name("figure", figure, known)
     return {
-        f"{figure} ({_KINDS.get(kind, kind)})": lines for kind, by_name in found.items() for figure, lines in by_name.items()
+        f"{figure} ({_KINDS.get(kind, kind)})": lines
+        for kind, by_name in found.items()
+        for figure, lines in by_name.items()
     }
 
 

@@ -1,6 +1,6 @@
 """Two traces side by side: two checkpoints, two models, two sentences.
 
-    compare(before, after, ("epoch 1", "epoch 9")).save_html("change.html")
+compare(before, after, ("epoch 1", "epoch 9")).save_html("change.html")
 """
 
 from __future__ import annotations

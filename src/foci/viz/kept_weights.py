@@ -154,8 +154,8 @@ class TracedAttention:
         places = [place for place, number in enumerate(self.head_numbers) if number in heads]
         weights = self.weights
         if isinstance(weights, TopWeights):
-            *parts, size = weights
-            weights = TopWeights(*(part[places] for part in parts), size)
+            values, indices, rest, entropy, size = weights
+            weights = TopWeights(values[places], indices[places], rest[places], entropy[places], size)
         else:
             weights = weights[places]
         return replace(self, weights=weights, selected=tuple(self.head_numbers[place] for place in places))

@@ -262,7 +262,7 @@ def _rest(attention: TracedAttention, head: int | None) -> NDArray[np.float32]:
 
 
 def _entropy(attention: TracedAttention, head: int | None) -> NDArray[np.float32]:
-    """The entropy of each row ``(L)`` of a head, or of the mean; NaN where it cannot be known, or there is no weight."""
+    """Return the entropy of each row ``(L)`` of a head or the mean; NaN where it is unknown or there is no weight."""
     _, rows, columns = attention.shape
     if isinstance(attention.weights, TopWeights):
         if head is None:

@@ -81,8 +81,8 @@ def plot_run_curves(curves: Curves, path: str | os.PathLike[str] | None = None) 
         for axes in list(panels):
             axes.set_visible(False)
         if len(runs) > 1 and curves:
-            handles = {line.get_label(): line for axes in figure.axes for line in axes.lines}
-            figure.legend(handles.values(), handles.keys(), loc="outside lower center", frameon=False, ncols=4)
+            drawn = {str(line.get_label()): line for axes in figure.axes for line in axes.lines}
+            figure.legend(list(drawn.values()), list(drawn), loc="outside lower center", frameon=False, ncols=4)
         if target is not None:
             canvas.save(figure, target)
     return figure

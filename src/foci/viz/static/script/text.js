@@ -30,6 +30,10 @@ function gaps(labels) {
 }
 
 const AROUND = 120; // pixels above and below what is seen
+const PIECE = 80; // words
+
+/** The sizes of the pieces of a text: one, or of a long one many. */
+const pieces = (count) => (count <= LONG ? [count] : Array.from({ length: Math.ceil(count / PIECE) }, (_, k) => Math.min(PIECE, count - k * PIECE)));
 
 class TextPanel {
   constructor(side) {
@@ -44,14 +48,20 @@ class TextPanel {
     const spaced = (from, to) => this.words.slice(from, to).flatMap((word, k) => (between[from + k] && k ? [between[from + k], word] : [word]));
     const many = cells.labels.length > LONG ? " many" : "";
     this.list = make("div", { class: `words${many}`, role: "listbox", "aria-label": titleOf(side), dir: cells.rightToLeft ? "rtl" : "ltr" });
-    if (cells.sentences) {
-      let start = 0;
-      this.list.append(...cells.sentences.map((size, place) => {
+    // A long text is laid out and drawn piece by piece, as far as it is seen.
+    const long = cells.labels.length > LONG;
+    let start = 0;
+    this.pieces = (cells.sentences ?? pieces(cells.labels.length)).map((size, place) => {
+      const words = make("div", { class: long ? "piece" : "" }, ...spaced(start, start + size));
+      const piece = { element: words, start, end: (start += size) };
+      if (!cells.sentences) this.list.append(words);
+      else {
         const mass = make("span", { class: "mass", "aria-hidden": "true" });
-        this.masses.push({ mass, start, end: (start += size) });
-        return make("div", { class: "sentence", role: "group", "aria-label": String(place + 1) }, mass, make("div", {}, ...spaced(start - size, start)));
-      }));
-    } else this.list.append(...spaced(0, this.words.length));
+        this.masses.push({ mass, start: piece.start, end: piece.end });
+        this.list.append(make("div", { class: "sentence", role: "group", "aria-label": String(place + 1) }, mass, words));
+      }
+      return piece;
+    });
     this.element = make("section", { class: "panel" }, panelHeading(side), this.list);
     const indexOf = (event) => Number(event.target.closest?.(".cell")?.dataset.index ?? NaN);
     const at = (how) => (event) => {
@@ -123,37 +133,29 @@ class TextPanel {
     }
   }
 
-  /** The words that are seen, and some around them: the others are styled when they are scrolled to. */
+  /** The pieces of the text that are seen, or nearly: the others are styled when they are scrolled to. */
   get seen() {
-    const all = [0, this.words.length];
-    if (this.words.length <= LONG || this.complete) return all;
-    const [list, frame] = [this.list.getBoundingClientRect(), this.element.getBoundingClientRect()];
-    this.tops ??= Float32Array.from(this.words, (word) => word.getBoundingClientRect().top - list.top);
-    const first = (height) => {
-      let [low, high] = all;
-      while (low < high) {
-        const middle = (low + high) >> 1;
-        if (this.tops[middle] < height) low = middle + 1;
-        else high = middle;
-      }
-      return low;
-    };
-    return [first(frame.top - list.top - AROUND), first(frame.bottom - list.top + AROUND)];
+    if (this.pieces.length < 2 || this.complete) return this.pieces;
+    const frame = this.element.getBoundingClientRect();
+    return this.pieces.filter(({ element }) => {
+      const box = element.getBoundingClientRect();
+      return box.bottom > frame.top - AROUND && box.top < frame.bottom + AROUND;
+    });
   }
 
   paint(styleOf) {
     this.styleOf = styleOf;
-    const [from, to] = this.seen;
-    for (let index = from; index < to; index++) {
-      const wanted = styleOf(index);
-      if (wanted === this.styles[index]) continue;
-      this.styles[index] = wanted;
-      this.words[index].style.cssText = wanted;
+    for (const { start, end } of this.seen) {
+      for (let index = start; index < end; index++) {
+        const wanted = styleOf(index);
+        if (wanted === this.styles[index]) continue;
+        this.styles[index] = wanted;
+        this.words[index].style.cssText = wanted;
+      }
     }
   }
 
   draw() {
-    this.tops = null;
     if (this.styleOf) this.paint(this.styleOf);
   }
 
