@@ -1,10 +1,10 @@
 """Location score: the query alone says which positions to read; what stands there plays no part.
 
-    scores = W q,  one row of W a position
+    scores = W q,  one row of W per position
 
 Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015),
-    eq. 8 "location"
-Names: h_t = query, W_a = weight
+    eq. 8 "location", arXiv:1508.04025
+Names: q = query (h_t in the paper), W = weight (W_a)
 Complexity: O(L · S · Dq)
 Differs: sources shorter than W has rows use its first rows; a source longer than that is an error.
 """
