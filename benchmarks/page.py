@@ -1,4 +1,4 @@
-"""The interactive page beside bertviz's: size of the file, and time until it is drawn in a headless browser.
+"""The interactive page compared with bertviz's: size of the file, and time until it is drawn in a headless browser.
 
     python -m benchmarks.page                           256 tokens × 4 heads, and 2,000 × 8 of foci alone
     python -m benchmarks.page --libraries FOLDER        for bertviz without a network, see below
@@ -6,11 +6,11 @@
 It needs playwright and Chromium (`pip install playwright`; Debian: `apt-get install chromium`). bertviz is measured if
 it can be imported, on the same arrays and labels. Its pages load three scripts from the network; with ``--libraries``
 they come from a folder that holds ``require.min.js`` (2.3.6), ``d3.min.js`` (5.7.0) and ``jquery.min.js`` (2.1.1), and
-the network's time is not counted.
+the network's time is not measured.
 
-The pages are opened in turns, each time in a fresh browser. The time runs from navigation to the second frame after the
-picture is there: for foci when the page says so, for bertviz when the first of its lines is in the document. Told is
-the smallest of all rounds.
+The pages are opened alternately, each time in a fresh browser. The time runs from navigation to the second frame after
+the picture is drawn: for foci when the page sets its attribute, for bertviz when the first of its lines is in the
+document. The smallest time of all rounds is reported.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ UNTIL_DRAWN = """(selector) => new Promise((done) => {
 
 
 def near_diagonal(heads: int, size: int, sharp: float, noise: float) -> np.ndarray:
-    """Random weights ``(heads, size, size)``: the sharper, the nearer to the diagonal; each head more so."""
+    """Return random weights ``(heads, size, size)``, concentrated near the diagonal, more so in later heads."""
     random = np.random.default_rng(0)
     distance = np.abs(np.arange(size)[:, None] - np.arange(size)) / size
     scores = [noise * random.normal(size=(size, size)) - sharp * (1 + head) * distance for head in range(heads)]
@@ -50,7 +50,7 @@ def words(count: int) -> list[str]:
 
 
 def write_pages(folder: Path) -> list[Path]:
-    """The pages to be measured; the first word of a name tells whose it is."""
+    """Return the pages to be measured; the first word of a name is the package."""
     small = near_diagonal(4, 256, sharp=30.0, noise=1.0)
     pages = [Trace.from_arrays(small, words(256)).save_html(folder / "foci, 256 x 256 x 4.html")]
     for name, view in bertviz_views().items():
@@ -74,7 +74,7 @@ def bertviz_views() -> dict[str, Callable[..., Any]]:
 
 
 def seconds_to_draw(playwright: Any, chromium: str, page_file: Path, libraries: Path | None) -> float:
-    """How long one page takes in a browser that has just been started."""
+    """Return the time of one page in a browser that has just been started."""
     browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
     try:
         page = browser.new_page(viewport={"width": 1280, "height": 800})
@@ -90,8 +90,8 @@ def seconds_to_draw(playwright: Any, chromium: str, page_file: Path, libraries: 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=2, help="how often each page is opened")
-    parser.add_argument("--libraries", type=Path, help="where bertviz's scripts lie")
+    parser.add_argument("--rounds", type=int, default=2, help="number of times each page is opened")
+    parser.add_argument("--libraries", type=Path, help="the folder of bertviz's scripts")
     options = parser.parse_args()
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     try:

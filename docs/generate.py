@@ -1,4 +1,4 @@
-"""Writes what the docs take from the code: the READMEs' tables and picture, docs/mechanisms.md and docs/settings.md.
+"""Writes the generated docs: the READMEs' tables and picture, docs/mechanisms.md and docs/settings.md.
 
 Run it with `make docs`; a test fails when the texts are out of date.
 """
@@ -21,11 +21,11 @@ from foci.viz import heatmap
 ROOT = Path(__file__).parent.parent
 START, END = "<!-- mechanisms: start -->\n", "<!-- mechanisms: end -->\n"
 SHOWN = ("dot", "additive", "sparsemax", "hard", "local_m", "local_p")
-"""The mechanisms of the README's picture; all of them read the same sentence."""
+"""The mechanisms of the README's picture, all on the same sentence."""
 
 
 def readme(text: str) -> str:
-    """The README with its table made anew."""
+    """Return the README with a new table."""
     before, _, rest = text.partition(START)
     _, _, after = rest.partition(END)
     return f"{before}{START}\n{catalog.markdown()}\n{END}{after}"
@@ -42,7 +42,7 @@ def chinese_readme(text: str) -> str:
 
 
 def mechanisms() -> str:
-    """The page of all mechanisms."""
+    """Return the page of all mechanisms."""
     aliases: dict[str, list[str]] = {name: [] for name in catalog.MECHANISMS}
     for alias, name in catalog.ALIASES.items():
         aliases[name].append(f"`{alias}`")
@@ -69,7 +69,7 @@ def mechanisms() -> str:
 
 
 def settings() -> str:
-    """The page of all settings and options."""
+    """Return the page of all settings and options."""
     parts = [SETTINGS_HEAD]
     for name, row in TASKS.items():
         kind = find(name)
@@ -90,7 +90,7 @@ def _settings_table(found: Iterable[configs.Setting]) -> str:
 
 
 def picture(path: Path) -> None:
-    """Several mechanisms on one sentence."""
+    """Draw several mechanisms on one sentence."""
     torch.manual_seed(0)
     scenes = [SCENES[name]() for name in SHOWN]
     # Of a scene with several panels the last is the mechanism itself.

@@ -1,4 +1,4 @@
-"""The bench's own logic: agreement, statistics, memory, the plan of processes and the report. Nothing is timed here."""
+"""The logic of the benchmarks: agreement, statistics, memory, the plan of processes and the report, without timing."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The gallery: a picture for every mechanism, and captions that say the truth about it."""
+"""The gallery: a picture for every mechanism, and captions that are true."""
 
 import re
 

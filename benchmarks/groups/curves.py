@@ -34,7 +34,7 @@ SIZES: Mapping[str, int | tuple[int, int]] = {
     "radius": 10,
     "reach": (32, 32),
 }
-"""What the catalogue's example sizes become here; sizes not named stay as the example has them."""
+"""Replacements of the catalogue's example sizes; all others are those of the example."""
 
 
 def cases(peer: str, quick: bool) -> Iterator[Case]:

@@ -36,7 +36,7 @@ def cases(peer: str, quick: bool) -> Iterator[Case]:
     }
     for shape in QUICK if quick else SHAPES:
         for against, rival, goal in rivals[peer]:
-            # Training with weights is measured beside torch's own module alone: it takes long, and no fused kernel.
+            # Training with weights is compared with torch's own module only: it takes long, and no fused kernel has it.
             weighted = {_bare: (), _torch: (WEIGHTS, TRAIN_WEIGHTS)}.get(rival, (WEIGHTS,))
             for measure in (FORWARD, TRAIN, *weighted):
                 yield _case(shape, measure, against, rival, goal)
@@ -149,7 +149,7 @@ def _transformers(attention: MultiHeadAttention, x: Tensor, weights: bool) -> Ri
     from transformers.models.bart.modeling_bart import BartAttention
 
     config = BartConfig(d_model=attention.model_dim, encoder_attention_heads=attention.num_heads)
-    config._attn_implementation = "eager" if weights else "sdpa"  # only eager shows its weights
+    config._attn_implementation = "eager" if weights else "sdpa"  # only eager returns its weights
     peer = BartAttention(attention.model_dim, attention.num_heads, config=config)
     copy_projections(attention, peer, ("q_proj", "k_proj", "v_proj", "out_proj"))
 
@@ -161,7 +161,7 @@ def _transformers(attention: MultiHeadAttention, x: Tensor, weights: bool) -> Ri
 
 
 def copy_projections(attention: MultiHeadAttention, peer: nn.Module, names: Sequence[str]) -> None:
-    """Give a peer our parameters; the names are its query, key, value and output layers."""
+    """Copy our parameters to a peer; the names are its query, key, value and output layers."""
     ours = (attention.query_layer, attention.key_layer, attention.value_layer, attention.output_layer)
     for layer, name in zip(ours, names):
         getattr(peer, name).load_state_dict(layer.state_dict())

@@ -31,7 +31,7 @@ class Card:
     """One mechanism: how it is built, how it is called, and where its paper is written down.
 
     ``example`` holds keyword arguments of small distinct primes that build it. ``doc`` names the module, or the
-    function ``module:function``, whose docstring is the paper; the properties below read it, so they cannot drift.
+    function ``module:function``, whose docstring describes the paper; the properties below are parsed from it.
     ``variants`` are its options by short names: keyword arguments that are added to those of the example, or replace
     them. The docs list them, and the contract tests run over all of them.
     """
@@ -54,7 +54,7 @@ class Card:
 
     @property
     def docstring(self) -> str:
-        """The paper, as the source has it."""
+        """The docstring that describes the paper."""
         module, _, function = self.doc.partition(":")
         source = importlib.import_module(module)
         return inspect.getdoc(getattr(source, function) if function else source) or ""
@@ -76,7 +76,7 @@ class Card:
 
     @property
     def citation(self) -> str:
-        """Authors and year: what stands in the paper's first brackets."""
+        """Authors and year, as in the first brackets of `paper`."""
         found = re.search(r"\(([^()]*\d{4})\)", self.paper)
         return found.group(1) if found else ""
 
@@ -108,7 +108,7 @@ class Card:
         return self.section("Differs")
 
     def section(self, title: str) -> str:
-        """A section of the docstring as one line; a continuation is indented."""
+        """Return a section of the docstring as one line; a continuation is indented."""
         found = re.search(rf"^{title}: *(.*(?:\n +.*)*)", self.docstring, re.MULTILINE)
         return re.sub(r"\s*\n\s*", " ", found.group(1)).strip() if found else ""
 
@@ -331,7 +331,7 @@ ALIASES = {
 
 
 def card(name: str) -> Card:
-    """The row of this name or alias; an unknown name is an error that lists the near ones."""
+    """Return the row of this name or alias; an unknown name is an error that lists the near ones."""
     key = name.lower().replace("-", "_")
     key = ALIASES.get(key, key)
     if key not in MECHANISMS:
@@ -372,12 +372,12 @@ def as_code(arguments: Mapping[str, object]) -> str:
 
 
 def catalogue() -> dict[str, Card]:
-    """All mechanisms by name."""
+    """Return all mechanisms by name."""
     return dict(MECHANISMS)
 
 
 def markdown() -> str:
-    """The table of mechanisms for the docs."""
+    """Return the table of mechanisms for the docs."""
     rows = ["| name | family | what it does | paper |", "|---|---|---|---|"]
     for name, row in MECHANISMS.items():
         rows.append(f"| `{name}` | {row.family} | {row.summary} | [{row.citation}]({row.link}) |")

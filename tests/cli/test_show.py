@@ -24,7 +24,7 @@ TEXT = "one red tree"
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A transformer of two layers that has seen a few sentences."""
+    """A transformer of two layers, trained on a few sentences."""
     folder = tmp_path_factory.mktemp("show")
     for name, lines in (("a.en", SOURCES * 9), ("a.de", TARGETS * 9)):
         (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -54,7 +54,7 @@ def printed(trace, *names, **options):
 
 
 def failed(capsys, *arguments, code=2):
-    """What a wrong command says; it must say it in one line, and print nothing else."""
+    """The message of a wrong command, which must be one line, with no other output."""
     assert main(["show", *map(str, arguments)]) == code
     out, err = capsys.readouterr()
     assert out == ""
@@ -112,7 +112,7 @@ def test_files_are_what_their_names_say(run, tmp_path, capsys):
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The figures that were drawn, by what they say."""
+    """The figures that were drawn, by their texts."""
     figures = []
     plot = Trace.plot
 

@@ -17,10 +17,11 @@ from foci.functional.kernels import build, library_cache, status
 
 SCORE = """
 import torch
-from foci.functional.kernels import additive, status
+from foci.functional.kernels import status
+from foci.functional.kernels.additive import additive_scores
 query, key, vector = torch.randn(2, 30, 19), torch.randn(2, 40, 19), torch.randn(19)
 wanted = torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3)) @ vector
-assert torch.allclose(additive(query, key, vector), wanted, atol=1e-5)
+assert torch.allclose(additive_scores(query, key, vector), wanted, atol=1e-5)
 found = next(kernel for kernel in status() if kernel.name == "additive")
 print(found.active, found.reason)
 """

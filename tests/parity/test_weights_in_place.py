@@ -38,7 +38,7 @@ def test_masked_in_place(shape, content):
     mask = torch.rand(shape) < 0.5
     mask[0] = False  # rows that may read nothing
     scores = torch.randn(B, H, L, S)
-    scores[~mask.any(dim=-1, keepdim=True).expand_as(scores)] += content  # what such a query holds does not matter
+    scores[~mask.any(dim=-1, keepdim=True).expand_as(scores)] += content  # the contents of such a query have no effect
     expected = masked_softmax(scores.nan_to_num(0.0, 0.0), mask)
     found = masked_softmax_(scores, mask)
     assert found is scores

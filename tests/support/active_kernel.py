@@ -1,4 +1,4 @@
-"""Tests of a C++ kernel run where it does, and fail where it should."""
+"""Tests of a C++ kernel run where it is active, and fail where it should be."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from foci.functional.kernels import build
 
 
 def skip_unless_active(kernel):
-    """Skip where the kernels are switched off or cannot be built; fail where this kernel was built and is not trusted.
+    """Skip where the kernels are switched off or cannot be built; fail where this kernel was built and fails its check.
 
     Args:
         kernel: a module of `foci.functional.kernels` with a ``_KERNEL``.

@@ -1,4 +1,4 @@
-"""Classification as a user has it: train from files, resume, load, predict with a trace, evaluate; every mistake."""
+"""Classification as a user runs it: train from files, resume, load, predict with a trace, evaluate; every mistake."""
 
 import json
 from pathlib import Path

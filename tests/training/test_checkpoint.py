@@ -118,7 +118,7 @@ def test_damage_is_found_and_the_one_before_taken(tmp_path, name, damage):
     assert store.newest_good(said.append) == store.path(2)
     assert len(said) == 1
     assert name in said[0]
-    assert "Going on from" in said[0]
+    assert "Resuming from" in said[0]
     assert [path.name for path in store.all()] == ["step-00000001", "step-00000002"]
     assert (tmp_path / "step-00000003.damaged").is_dir()
 

@@ -1,4 +1,4 @@
-"""`foci bench`: foci and its peers side by side, on this machine. The bench itself is benchmarks/ in the checkout."""
+"""`foci bench`: a benchmark of foci against its peers on this machine, implemented in benchmarks/ of the checkout."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def bench(
     Parameters
     ----------
     groups
-        additive, heads, weights, window, alibi, crf, ntm, decode or curves; all of them unless given.
+        additive, heads, weights, window, alibi, crf, ntm, word_by_word, decode or curves; all of them unless given.
     quick
         Fewer and smaller cases, in two minutes; the report is written beside the results, in benchmarks/results/quick.
     threads
-        How many threads both sides may use: 1 unless given, 2 in the group decode.
+        Number of threads of both sides: 1 unless given, 2 in the group decode.
     report_only
         Rebuild the report from the results that are kept, without measuring.
     reinstall
@@ -43,11 +43,11 @@ def bench(
         options += ["--threads", str(threads)]
     ended = subprocess.run([sys.executable, "-m", "benchmarks", *groups, *options], cwd=root, check=False)
     if ended.returncode:
-        raise FociError(f"the bench ended with exit code {ended.returncode}; its last lines say why.")
+        raise FociError(f"the bench ended with exit code {ended.returncode}; see its last lines.")
 
 
 def _checkout() -> Path:
-    """The folder that holds benchmarks/: where foci was installed from, or where we stand."""
+    """Return the folder that holds benchmarks/: the checkout that foci is installed from, or the current folder."""
     for root in (Path(foci.__file__).parents[2], Path.cwd()):
         if (root / "benchmarks" / "__main__.py").exists():
             return root

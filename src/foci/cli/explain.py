@@ -1,4 +1,4 @@
-"""`foci explain`: a mechanism's paper, as its docstring has it, and a small example computed on the spot."""
+"""`foci explain`: the description of a mechanism from its docstring, and a small worked example."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def explain(name: str, /) -> None:
     if card.variants:
         page.pairs("Variants", [(variant, catalog.as_code(options)) for variant, options in card.variants.items()])
     page.block("Code", worked_example.code(name, card).rstrip())
-    page.heading("What this code computes", "with parameters as they are drawn, before any training")
+    page.heading("What this code computes", "with initial parameters, before training")
     for expression, tensor in worked_example.numbers(name, card):
         shape = f"({', '.join(map(str, tensor.shape))})"
         page.block(f"{expression}  {shape}", "\n".join(worked_example.lines(tensor)))
@@ -62,7 +62,7 @@ class _Page:
         self.block(title, "\n".join(f"{left.ljust(width)}  {right}" for left, right in pairs))
 
     def block(self, title: str, lines: str) -> None:
-        """A title, and indented lines that are not wrapped: equations, code, numbers."""
+        """Print a title, and indented lines that are not wrapped: equations, code, numbers."""
         self._line(Text(title, style="bold"))
         self._line(Text(textwrap.indent(lines, "  ")))
         self._line()

@@ -52,7 +52,7 @@ def draw(name: str, scene: Scene, folder: Path) -> Path:
 
 
 def index(scenes: dict[str, Scene]) -> str:
-    """The page: each picture with its equation and what to see in it. It loads nothing but the pictures beside it."""
+    """Return the page: each picture with its equation and caption. It loads only the pictures beside it."""
     sections = []
     for name, scene in scenes.items():
         card = MECHANISMS[name]

@@ -1,4 +1,4 @@
-"""`foci show`: what a prediction looked at, in the terminal, as a page or as a picture."""
+"""`foci show`: what a prediction attended to, in the terminal, as a page or as a picture."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from foci.printable import printable
 if TYPE_CHECKING:
     from foci.viz.trace import Trace
 
-_DOC = """Show what a prediction looked at: in the terminal, or as files of the kinds that are named.
+_DOC = """Show what a prediction attended to: in the terminal, or as files of the given kinds.
 
 foci show RUN "a text" …       predict with a trained run
 
-foci show trace.json           what Trace.save has written
+foci show trace.json           a trace written by Trace.save
 
 foci show --hf DIR "a text" …  a Hugging Face model on this machine
 
@@ -25,7 +25,7 @@ Of several inputs each has files of its own: out-1.png, out-2.png.
 """
 _FLAGS = [
     Flag("hf", "The folder of a Hugging Face model with its tokeniser; nothing is downloaded.", Path),
-    Flag("html", "Write a page to explore everything with; it needs no network.", Path),
+    Flag("html", "Write an interactive page with all attentions; it needs no network.", Path),
     Flag("png", "Write a picture.", Path),
     Flag("svg", "Write a picture.", Path),
     Flag("pdf", "Write a picture.", Path),
@@ -35,7 +35,7 @@ _FLAGS = [
     Flag(
         "view",
         "Of a picture: heatmap, heads, image, spectrogram, document, memory or marginals. In the terminal: heat, "
-        "ranked or document. What fits unless given.",
+        "ranked or document. Chosen by the trace unless given.",
     ),
     Flag("width", "Of a picture: its width in inches, such as 3.3 for a column of a paper."),
     Flag("scale", "Of a picture: all (the largest weight of all is the darkest) or row (the largest of each row is)."),
@@ -113,7 +113,7 @@ def _head(given: Given) -> int | None:
 
 
 def _traces(what: tuple[str, ...], given: Given) -> tuple[Iterable[Trace], bool]:
-    """The traces, and whether they are of several inputs."""
+    """Return the traces, and whether they are of several inputs."""
     from foci import huggingface
     from foci.errors import CheckpointError, ConfigError
     from foci.training.run_folder import read_config
@@ -175,7 +175,7 @@ def _predicted(path: Path, inputs: tuple[str, ...], given: Given) -> list[Trace]
 
 def _print(trace: Trace, name: str | None, head: int | None, style: str | None, *, apart: bool) -> None:
     chosen = trace.crossing()[0] if name is None else trace.attention(name)
-    chosen.dense(head)  # a wrong name or head is told before anything is printed
+    chosen.dense(head)  # a wrong name or head is reported before anything is printed
     if apart:
         print()
     if trace.text:

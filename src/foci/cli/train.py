@@ -24,12 +24,12 @@ for _name, _row in TASKS.items():
 
 _OUT = Flag("out", "The folder of the run, new or empty.", Path)
 _SET = Flag("set", "Any setting, such as training.max_steps=5000; may be given several times.", list)
-_RESUME = Flag("resume", "Go on with the run in --out; limits, learning rate and validation may change.", bool)
+_RESUME = Flag("resume", "Continue the run in --out; limits, learning rate and validation may change.", bool)
 _PRINT = Flag("print-config", "Print a TOML file with every setting, its value and its meaning, and stop.", bool)
 
 
 def __getattr__(name: str) -> Callable[..., None]:
-    """The command of a task, made when it is first needed: only then is torch imported."""
+    """Return the command of a task, created on first use, so that torch is imported only then."""
     if name not in TASKS:
         raise AttributeError(name)
     from foci.tasks.task import find
@@ -57,7 +57,7 @@ def task_flags(kind: type[Task]) -> list[Flag]:
 
 
 def tables_from(kind: type[Task], tables: dict[str, Any], given: Given) -> dict[str, Any]:
-    """Return the tables with what was typed: the flags of the task, then --set."""
+    """Return the tables with the given flags of the task, then --set."""
     from foci.tasks import config as configs
 
     typed = {
@@ -94,5 +94,5 @@ def train(kind: type[Task], config: Path | None, given: Given) -> None:
 
 
 def example_inputs(kind: type[Task]) -> str:
-    """Return what a user types as inputs of a prediction."""
+    """Return placeholders for the inputs of a prediction, for hints."""
     return " ".join("20" if field.kind == "number" else f'"{field.name}"' for field in kind.inputs)

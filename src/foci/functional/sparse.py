@@ -1,4 +1,4 @@
-"""Sparse normalisers: softmax's relatives that give exactly 0 to cells that fit badly.
+"""Sparse normalisers: variants of the softmax that give weight exactly 0 to cells with low scores.
 
     sparsemax   argmin_p |p − s|² over the simplex:          p_j = max(s_j − τ, 0)
     entmax15    argmax_p p·s + H_1.5(p) over the simplex:    p_j = max(s_j / 2 − τ, 0)²
@@ -70,7 +70,7 @@ def _within_mask(
     # the largest moved to 0 and the rest cut off at −3, no infinity enters the sums, nor their gradients.
     peak = scores.detach().amax(dim=-1, keepdim=True)
     shifted = (scores - peak.clamp_min(torch.finfo(peak.dtype).min)).clamp_min(-3.0)
-    # torch.func and forward mode cannot see into the Function; torch.compile can.
+    # torch.func and forward mode do not support the Function; torch.compile does.
     plain = not torch.compiler.is_compiling() and is_watched(shifted)
     weights: Tensor = solve(shifted) if plain else _Simplex.apply(shifted, solve, slope)  # type: ignore[no-untyped-call]
     weights = weights.to(dtype)
@@ -92,7 +92,7 @@ def _entmax15(scores: Tensor) -> Tensor:
     mean_square = ordered.square().cumsum(dim=-1) / ranks
     spread = (1.0 / ranks - (mean_square - mean.square())).clamp_min(0.0)
     last = _count(mean - spread.sqrt() <= ordered) - 1
-    # The root of the support's spread alone, which is above 0: the derivative of others could be infinite.
+    # Only the root over the support, which is above 0: the derivative of the others could be infinite.
     threshold = mean.gather(-1, last) - spread.gather(-1, last).sqrt()
     return (halved - threshold).relu().square()
 

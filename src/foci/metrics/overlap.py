@@ -1,4 +1,4 @@
-"""How much produced texts overlap with references: BLEU and chrF by sacrebleu, and exact matches."""
+"""The overlap of generated texts with references: BLEU and chrF by sacrebleu, and exact matches."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def exact_matches(produced: Sequence[str], references: Sequence[str]) -> float:
 
 
 def tokeniser_for(texts: Sequence[str]) -> str:
-    """Return sacrebleu's tokeniser for the script of the texts: words are not set apart in Chinese, Japanese, Thai.
+    """Return sacrebleu's tokeniser for the script of the texts; Chinese, Japanese and Thai do not separate words.
 
     Example:
         >>> tokeniser_for(["ein Haus"]), tokeniser_for(["你好"]), tokeniser_for(["こんにちは"])

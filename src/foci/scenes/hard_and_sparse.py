@@ -1,4 +1,4 @@
-"""Scenes of the normalisers: the same scores, shared out in other ways than by a softmax."""
+"""Scenes of the normalisers: the same scores with normalisers other than the softmax."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def hard() -> Scene:
     return _panels(
         weights,
         ["probabilities (softmax)", "a sample", "another sample", "eval(): the best cell"],
-        "In training each query reads one cell, sampled by the probabilities of the first panel; REINFORCE learns from "
-        "the log-probability of the sample. In eval() it reads the best cell.",
+        "In training each query attends to one cell, sampled by the probabilities of the first panel; REINFORCE uses "
+        "the log-probability of the sample. In eval() it attends to the best cell.",
     )
 
 
 def gumbel() -> Scene:
-    """A sample, and where its gradient goes."""
+    """A sample, and its gradient with respect to the scores."""
     softmax, sampler = (_scoring(mechanism, STRENGTH) for mechanism in ("general", "gumbel"))
     sampler.train()
     query, key = german(), english()
@@ -45,9 +45,9 @@ def gumbel() -> Scene:
     return _panels(
         [softmax(query, key).weights.dense(), sample, reached.abs()],
         ["probabilities (softmax)", "forward: a sample", "backward: gradient of the sampled cell's weight"],
-        "Forwards each query reads one sampled cell, as with `hard`. Backwards the gradient is that of a softmax of "
-        "the same noisy scores: it reaches the scores of all cells that might have been sampled (last panel, without "
-        "its sign), so no REINFORCE is needed.",
+        "In the forward pass each query attends to one sampled cell, as with `hard`. The gradient is that of a softmax "
+        "of the same noisy scores: it is not 0 for any cell that could have been sampled (last panel, absolute "
+        "values), so no REINFORCE is needed.",
         scale=["weight", "weight", "gradient"],
         across=3,
     )
@@ -55,12 +55,12 @@ def gumbel() -> Scene:
 
 def sparsemax() -> Scene:
     """Exact zeros."""
-    return _compared("sparsemax", "Cells that fit badly get exactly 0: most rows read one to three cells only.")
+    return _compared("sparsemax", "Cells with low scores get exactly 0: most rows attend to one to three cells only.")
 
 
 def entmax() -> Scene:
     """Between softmax and sparsemax."""
-    return _compared("entmax", "Half-way between softmax and sparsemax: exact zeros too, but fewer of them.")
+    return _compared("entmax", "Between softmax and sparsemax: exact zeros too, but fewer of them.")
 
 
 def _compared(name: str, caption: str) -> Scene:

@@ -1,8 +1,8 @@
 """A worked example of any mechanism: code to paste, and the numbers it computes.
 
-The numbers come from running the very code that is shown, so the two cannot disagree. Which code it is depends on the
-family, except for mechanisms that are called in another way than the rest of their family; the sizes are the
-catalogue's, so that a new row has its example at once.
+The numbers are computed by the code that is shown. The code depends on the family, except for mechanisms that are
+called differently from the rest of their family; the sizes are those of the catalogue, so that a new row has an example
+without further work.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def call(name: str, card: Card) -> str:
 
 
 def code(name: str, card: Card) -> str:
-    """Python that builds the mechanism and calls it."""
+    """Return Python code that builds the mechanism and calls it."""
     sizes = card.example
     build = f"{name!r}, {as_code(sizes)}"
     return _CODE[name if name in _CODE else card.family].format(
@@ -182,7 +182,7 @@ def code(name: str, card: Card) -> str:
 
 
 def numbers(name: str, card: Card) -> Iterator[tuple[str, Tensor]]:
-    """What the code computes: expressions in its variables, and their values."""
+    """Yield the results of the code: expressions in its variables, and their values."""
     variables: dict[str, Any] = {}
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         exec(code(name, card), variables)
@@ -193,7 +193,7 @@ def numbers(name: str, card: Card) -> Iterator[tuple[str, Tensor]]:
 
 
 def lines(tensor: Tensor) -> Iterator[str]:
-    """The numbers of a tensor in rows, axes of size 1 left out; of more than two axes, the first matrices."""
+    """Yield the numbers of a tensor in rows, without axes of size 1; of more than two axes, the first matrices."""
     squeezed = tensor.squeeze()
     if squeezed.dim() < 2:
         squeezed = squeezed.reshape(1, -1)

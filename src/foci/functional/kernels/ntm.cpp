@@ -4,13 +4,13 @@
 //     w(i)  = softmax_i(γ log u(i))            over the cells with u > 0; the others stay empty
 //     M'(i) = M(i) Π_h (1 − w_h(i) e_h) + Σ_h w_h(i) a_h,    r_h = Σ_i w_h(i) M'(i)
 //
-// Writing heads look for content in M, reading heads in M'. A row of `commands` holds, before tanh, softmax, softplus
-// and sigmoid, what the linear layer gave: for each writing head, then each reading head, key (M numbers), kernel (S),
+// Writing heads address the content of M, reading heads that of M'. A row of `commands` is the output of the linear
+// layer, before tanh, softmax, softplus and sigmoid: for each writing head, then each reading head, key (M), kernel (S),
 // strength, gate and gamma; then for each writing head erase and add (M each).
 //
-// A row of the batch is one task. Its memory is turned to M×P, P the slots padded to whole vectors, so that every loop
-// runs along the slots; the padding is zero. The backward keeps nothing of the forward but its results: weights are
-// given, and what led to them is computed again. Plain C interface, float32 and float64; all tensors contiguous.
+// A row of the batch is one task. Its memory is transposed to M×P, P the slots padded to whole vectors, so that every
+// loop runs along the slots; the padding is zero. The backward uses only the results of the forward: weights are
+// given, and intermediate values are computed again. Plain C interface, float32 and float64; all tensors contiguous.
 
 #include <algorithm>
 #include <cmath>
@@ -225,11 +225,11 @@ struct Sizes {
 
 template <typename Real>
 int64_t padded(int64_t N) {
-    // An odd number of vectors: rows a power of two apart would meet in the same places of the cache.
+    // An odd number of vectors: rows a power of two apart would map to the same lines of the cache.
     return ((N + LANES<Real> - 1) / LANES<Real> | 1) * LANES<Real>;
 }
 
-// What one head wants, after its bounds.
+// The commands of one head, after tanh, softmax, softplus and sigmoid.
 template <typename Real>
 struct Head {
     const Real* raw;
@@ -238,13 +238,13 @@ struct Head {
     Real inverse, slope;  // of the key's length; see `measure`
 };
 
-// All that a thread needs, in one piece.
+// The scratch memory of one thread, in one allocation.
 template <typename Real>
 struct Scratch {
     int64_t P;
     Real *before, *after, *gradient;        // M×P: both memories, and a memory's gradient
     Real *inverse, *slope, *turned;         // of a memory's slots; see `measure`
-    Real *cosine, *content, *previous, *moved, *logs;  // P: a head's way to its weights
+    Real *cosine, *content, *previous, *moved, *logs;  // P: intermediate values of a head's weights
     Real* mixed;                            // 2P: the head's mixed weights twice in a row, to be read in a circle
     Real *circle, *grad, *spare, *kept;     // 2P, P, P, P: for gradients
     Real *write_weights, *write_grads, *ahead;  // W×P
@@ -366,7 +366,7 @@ void find(const Head<Real>& head, const Real* memory, const Real* previous, cons
 
 template <typename Real>
 void sharpen(Real gamma, const Scratch<Real>& s, int64_t N, Real* weights) {
-    if (!(largest(s.moved, s.P) > 0)) {  // no cell to share among
+    if (!(largest(s.moved, s.P) > 0)) {  // all cells are empty
         std::fill_n(weights, s.P, Real(0));
         return;
     }
@@ -378,7 +378,7 @@ void sharpen(Real gamma, const Scratch<Real>& s, int64_t N, Real* weights) {
 }
 
 // Sets the gradients of a head's commands and previous weights, and adds to s.gradient, the memory's, and to s.turned,
-// which waits for `spread_turns`. s.grad holds the gradient of the head's weights; what `find` found is at hand.
+// which `spread_turns` uses. s.grad holds the gradient of the head's weights; the results of `find` are in s.
 template <typename Real>
 void find_backward(const Head<Real>& head, const Real* memory, const Real* weights, const Sizes& sizes,
                    const Scratch<Real>& s, Real* commands_grad, Real* previous_grad) {
@@ -435,7 +435,7 @@ void find_backward(const Head<Real>& head, const Real* memory, const Real* weigh
     commands_grad[M + S + 2] = sum_lanes<Real>(gamma_sums) * sigmoid(head.raw[M + S + 2]);
 }
 
-// What the heads' cosines owe to the length of the slots, for all heads of a memory at once.
+// The part of the cosines' gradient through the length of the slots, for all heads of a memory at once.
 template <typename Real>
 void spread_turns(const Real* memory, int64_t M, const Scratch<Real>& s) {
     for (int64_t i = 0; i < s.P; i += LANES<Real>) {
@@ -482,7 +482,7 @@ void write_backward(const Sizes& sizes, const Scratch<Real>& s, Real* raw_grad) 
     for (int64_t m = 0; m < M; m++) {
         const Real* before = s.before + m * P;
         Real* gradient = s.gradient + m * P;
-        // What all other heads leave is the product of those ahead and those behind: a quotient might be 0 / 0.
+        // The product over all other heads is that of those ahead and those behind: a quotient might be 0 / 0.
         for (int64_t i = 0; i < P; i += L) store<Real>(s.kept + i, one);
         for (int64_t h = 0; h < W - 1; h++) {
             const Vector<Real> erase = all(s.erase[h * M + m]);
@@ -550,7 +550,7 @@ void step(const Real* commands, State<const Real> old, State<Real> fresh, Real* 
     }
 }
 
-// A gradient that is null is zero where it comes in, and not wanted where it goes out.
+// A gradient that is null is zero as an input, and not computed as an output.
 template <typename Real>
 void step_backward(const Real* commands, State<const Real> old, State<const Real> fresh, State<const Real> fresh_grad,
                    const Real* reads_grad, Real* commands_grad, State<Real> old_grad, const Sizes& sizes,

@@ -1,9 +1,9 @@
-// What is asked most of rows of scores, in one reading of each row: the largest weights, and the entropy.
+// The k largest weights and the entropy of rows of scores, in one pass over each row.
 //
 //     w_j = e^{s_j − m} / z,    m = max s,  z = Σ_j e^{s_j − m}
-//     entropy = −Σ_j w_j log w_j = log z − Σ_j w_j (s_j − m),    two terms of one sign: nothing cancels
+//     entropy = −Σ_j w_j log w_j = log z − Σ_j w_j (s_j − m),    two terms of the same sign, without cancellation
 //
-// A score of −inf is a cell that may not be read. A row of them alone has weights 0 and entropy 0; a row with a NaN
+// A score of −inf is a masked cell. A row of masked cells only has weights 0 and entropy 0; a row with a NaN
 // has NaN for both.
 
 #include <algorithm>
@@ -47,7 +47,7 @@ struct Sums {
     double z, below;  // Σ e^{s − m}, Σ e^{s − m} (s − m)
 };
 
-// `with_below` is a constant: only the entropy asks for it.
+// `with_below` is a constant: only the entropy needs it.
 template <bool with_below>
 Sums sums_of(const float* row, int64_t cells, float m) {
     Vector z[2] = {}, below[2] = {};
@@ -88,7 +88,7 @@ constexpr int64_t DEPTH = 16;             // cells of a group: one lane of so ma
 constexpr int64_t BLOCK = DEPTH * LANES;  // LANES groups side by side
 constexpr int64_t BLOCKS = 64;            // whose maxima are held at a time
 
-// A group whose maximum is below what k cells are known to reach holds none of the k best: most are not looked into.
+// A group whose maximum is below the k-th best score so far holds none of the k best: most groups are skipped.
 void find_best(const float* row, int64_t cells, Best best) {
     for (int64_t i = 0; i < best.k; i++) {
         best.scores[i] = NEVER;
@@ -118,7 +118,7 @@ void find_best(const float* row, int64_t cells, Best best) {
                 for (int64_t i = at; i < std::min(cells, at + BLOCK); i += LANES) best.offer(row[i], i);
             }
     }
-    // Cells of score −inf fill the places that are left, each once.
+    // Cells of score −inf fill the remaining places, each once.
     int64_t filled = 0;
     while (filled < best.k && best.scores[filled] > NEVER) filled++;
     for (int64_t cell = 0; filled < best.k; cell++)

@@ -1,13 +1,13 @@
-// Local attention by dot products: each query reads the W = 2D+1 cells around its centre; forward and backward.
+// Local attention by dot products: each query attends to the W = 2D+1 cells around its centre; forward and backward.
 //
 //     p_w = softmax(scale · q · k_w),    a_w = p_w · e^{−(s_w − c)² / 2σ²},    output = Σ_w a_w · v_w
 //
 //     h_w = a_w · (∂output · v_w + ∂a_w),    ∂s_w = h_w − p_w Σ h,    ∂c = Σ_w h_w (s_w − c) / σ²
 //     ∂q = scale Σ_w ∂s_w k_w,    ∂k_w += scale ∂s_w q,    ∂v_w += a_w ∂output
 //
-// Cells are read where they lie, nothing is gathered. The backward computes the weights again; it passes twice, first
+// Cells are read in place, nothing is gathered. The backward computes the weights again, in two passes: first
 // over queries and then over keys, so that every number is summed in an order that does not depend on the number of
-// threads. Plain C interface; strides in elements, the entries of a row side by side. NaN comes out as NaN.
+// threads. Plain C interface; strides in elements, the entries of a row contiguous. NaN stays NaN.
 
 #include <algorithm>
 #include <cmath>
@@ -257,7 +257,7 @@ struct Problem {
         blend(d_scores, key(b, cell), key.row, count, D, scale, dq);
     }
 
-    // Adds what query n says to ∂k and ∂v of the keys from..to-1.
+    // Adds the contribution of query n to ∂k and ∂v of the keys from..to-1.
     void add_to_keys(int64_t n, int64_t from, int64_t to, const Real* d_output, const Real* d_scores, const Real* a,
                      Real* dk, Real* dv) const {
         if (start[n] >= to || start[n] <= from - W) return;

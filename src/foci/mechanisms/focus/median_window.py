@@ -1,4 +1,4 @@
-"""Windowing: read only around the median of what the previous step read.
+"""Windowing: attention is limited to a window around the median of the previous step's weights.
 
     p_i = median of α_{i−1},   the window is [p_i − left, p_i + right]
 
@@ -18,7 +18,7 @@ from foci.functional.stepwise import near_median
 
 
 class MedianWindow(nn.Module):
-    """Keep a recurrent reader near where it was; for scores whose state is the previous weights.
+    """A window around the median of the previous weights, for scores whose state they are.
 
     Example:
         >>> import torch
@@ -33,9 +33,9 @@ class MedianWindow(nn.Module):
         self.right = right
 
     def mask(self, previous: Float[Tensor, "#B S"]) -> Bool[Tensor, "#B 1 S"]:
-        """The cells within reach of the median; all of them where nothing was read before."""
+        """Return the cells within reach of the median; all of them where there are no previous weights."""
         return near_median(previous, self.left, self.right)
 
     def extra_repr(self) -> str:
-        """The reach, for printing."""
+        """Return the reach, for printing."""
         return f"left={self.left}, right={self.right}"

@@ -1,4 +1,4 @@
-"""Additive score: a small network with one hidden layer compares query and key.
+"""Additive score: a network with one hidden layer scores query and key.
 
     score(s, h) = vᵀ tanh(W s + U h)
 
@@ -39,11 +39,11 @@ class Additive(TanhScore):
         self.key_layer = nn.Linear(key_dim, hidden_dim, bias=bias)
 
     def project_query(self, query: Float[Tensor, "#B L Dq"]) -> Float[Tensor, "#B L A"]:
-        """``W s``."""
+        """Return ``W s``."""
         projected: Tensor = self.query_layer(query)
         return projected
 
     def project_key(self, key: Float[Tensor, "#B S Dk"]) -> Float[Tensor, "#B S A"]:
-        """``U h``."""
+        """Return ``U h``."""
         projected: Tensor = self.key_layer(key)
         return projected

@@ -1,4 +1,4 @@
-"""Concat score: the network of the additive score over query and key set end to end.
+"""Concat score: the network of the additive score over the concatenation of query and key.
 
     score(q, k) = vᵀ tanh(W [q; k])
 
@@ -39,9 +39,9 @@ class Concat(TanhScore):
         nn.init.xavier_uniform_(self.weight)
 
     def project_query(self, query: Float[Tensor, "#B L Dq"]) -> Float[Tensor, "#B L A"]:
-        """``W_q q``, the left columns of W."""
+        """Return ``W_q q``, with the left columns of W."""
         return query @ self.weight[:, : query.shape[-1]].mT
 
     def project_key(self, key: Float[Tensor, "#B S Dk"]) -> Float[Tensor, "#B S A"]:
-        """``W_k k``, the right columns of W."""
+        """Return ``W_k k``, with the right columns of W."""
         return key @ self.weight[:, -key.shape[-1] :].mT

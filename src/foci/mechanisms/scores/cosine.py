@@ -1,4 +1,4 @@
-"""Cosine score: the angle between query and key, whatever their lengths, times a learned strength.
+"""Cosine score: the cosine of query and key times a learned strength.
 
     score(q, k) = β · q · k / (|q| |k|)
 
@@ -42,9 +42,9 @@ class Cosine(Score):
         self.log_strength = nn.Parameter(torch.tensor(math.log(strength)))
 
     def project_query(self, query: Float[Tensor, "#B L D"]) -> Float[Tensor, "#B L D"]:
-        """``β q / |q|``."""
+        """Return ``β q / |q|``."""
         return self.log_strength.exp() * unit(query)
 
     def project_key(self, key: Float[Tensor, "#B S D"]) -> Float[Tensor, "#B S D"]:
-        """``k / |k|``."""
+        """Return ``k / |k|``."""
         return unit(key)

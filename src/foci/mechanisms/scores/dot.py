@@ -1,4 +1,4 @@
-"""Dot-product score: a key fits as well as it points the query's way.
+"""Dot-product score: the score of a key is its dot product with the query.
 
     score(q, k) = q · k
 

@@ -1,4 +1,4 @@
-"""General (bilinear) score: a learned matrix compares query and key of any two sizes.
+"""General (bilinear) score: a learned matrix between query and key, which may differ in size.
 
     score(q, k) = qᵀ W k
 
@@ -37,5 +37,5 @@ class General(Score):
         nn.init.xavier_uniform_(self.weight)
 
     def project_key(self, key: Float[Tensor, "#B S Dk"]) -> Float[Tensor, "#B S Dq"]:
-        """``W k``."""
+        """Return ``W k``."""
         return key @ self.weight.mT

@@ -1,4 +1,4 @@
-"""Scaled dot product: the dot product, kept at unit variance whatever the size.
+"""Scaled dot product: the dot product divided by the square root of the size, for unit variance at any size.
 
     score(q, k) = q · k / sqrt(D)
 
@@ -35,5 +35,5 @@ class ScaledDot(Score):
         super().__init__(size, size)
 
     def project_query(self, query: Float[Tensor, "#B L D"]) -> Float[Tensor, "#B L D"]:
-        """The query, scaled here so that its size need not be known beforehand."""
+        """Return the scaled query; scaling it here needs no size in advance."""
         return query * default_scale(query)
