@@ -49,7 +49,7 @@ def test_a_notebook_runs_and_shows_figures_and_a_page(name, run):
     assert len(pages) == 1
     assert shown(pages[0]) == [{"text/plain", "image/png", "text/html"}]
     (html,) = [output.data["text/html"] for output in pages[0] if output.output_type == "execute_result"]
-    assert html.startswith('<iframe sandbox="allow-scripts" srcdoc="&lt;!doctype html&gt;')
+    assert html.startswith('<iframe sandbox="allow-scripts allow-downloads" srcdoc="&lt;!doctype html&gt;')
 
 
 def test_there_are_three_without_outputs():

@@ -1,7 +1,7 @@
 """A trace in a notebook: its page in a frame, and a picture and text for where no frame is shown.
 
-The frame is sandboxed: it may run the page's own script and nothing else. It has no access to the notebook, cannot
-navigate, open windows or send forms, and the page's policy keeps it from the network.
+The frame is sandboxed: it may run the page's own script and save what a person exports. It has no access to the
+notebook, cannot navigate, open windows or send forms, and the page's policy blocks the network.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _frame(trace: Trace) -> str:
             '<code>trace.save_html("trace.html")</code></p>'
         )
     return (
-        f'<iframe sandbox="allow-scripts" srcdoc="{html.escape(document)}" title="foci trace" '
+        f'<iframe sandbox="allow-scripts allow-downloads" srcdoc="{html.escape(document)}" title="foci trace" '
         f'style="width: 100%; height: {HEIGHT}px; border: 1px solid #cccccc; border-radius: 6px"></iframe>'
     )
 
