@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from foci.viz.trace import Attention, Cells, Trace
+from foci.viz.trace import Cells, Trace, TracedAttention
 
 IMAGES = Path(__file__).parent / "images"
 GERMAN = ["Der", "Ausschuss", "hat", "nach", "langer", "Debatte", "die", "neuen", "Regeln", "beschlossen", "."]
@@ -44,7 +44,7 @@ def translation() -> Trace:
         scores = random.normal(size=(4, len(ENGLISH), len(GERMAN)))
         scores[:, range(len(ENGLISH)), READ] += np.array([1.0, 2.0, 3.0, 4.0])[:, None] + 1.5 * layer
         name = f"decoder.{layer}.cross"
-        attentions[name] = Attention(name, "source", "target", softmax(scores))
+        attentions[name] = TracedAttention(name, "source", "target", softmax(scores))
     return Trace(cells, attentions, " ".join(ENGLISH))
 
 

@@ -69,6 +69,11 @@ class Vocabulary:
         frequent = [(-count, word) for word, count in counts.items() if count >= min_count]
         return cls(tuple(word for _, word in sorted(frequent)[:size]), buckets, lowercase)
 
+    def __contains__(self, word: str) -> bool:
+        """Whether the word has an id of its own."""
+        known: dict[str, int] = self._ids  # type: ignore[attr-defined]
+        return (word.lower() if self.lowercase else word) in known
+
     def ids(self, words: Iterable[str]) -> list[int]:
         """Return the id of each word."""
         known: dict[str, int] = self._ids  # type: ignore[attr-defined]

@@ -6,11 +6,12 @@
     β_t-1(i)   = Σ_j exp(A[i, j] + P[t, j]) β_t(j),            β_T = exp(e)
     p(y_t = j) = α_t(j) exp(P[t, j]) β_t(j) / Z
 
-Paper: Conditional Random Fields (Lafferty, McCallum, Pereira, 2001), section 3; scores from a network: Neural
-    Architectures for Named Entity Recognition (Lample et al., 2016), section 2.2; marginals as attention: Structured
-    Attention Networks (Kim et al., 2017); the k best: List Viterbi Decoding Algorithms with Applications
+Paper: Conditional Random Fields (Lafferty, McCallum, Pereira, 2001), section 3, doi:10.5555/645530.655813; scores
+    from a network: Neural Architectures for Named Entity Recognition (Lample et al., 2016), section 2.2,
+    arXiv:1603.01360; marginals as attention: Structured Attention Networks (Kim et al., 2017), arXiv:1702.00887; the
+    k best: List Viterbi Decoding Algorithms with Applications
     (Seshadri, Sundberg, 1994)
-Names: P = value (emissions), A = transitions, b = start, e = end, p(y_t) = weights, y = tags
+Names: P = value (emissions), A = transitions, b = start, e = end, p = weights, y = tags
 Complexity: O(T·K²) time in T sequential steps; O(T·K²) memory while training, O(T·K) otherwise.
     The k best sequences take O(k·T·K²) time, O(k·T·K) memory.
 Differs: as attention, the weights (B, T, K) of each step are the probabilities of its K tags, and the output
