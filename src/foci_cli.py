@@ -61,7 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             module, _, name = COMMANDS[given[0]][0].partition(":")
             getattr(import_module(module), name)(given[1:])
         else:
-            app(given, exit_on_error=False)
+            from foci.cli.commands import usage_error
+
+            app(given, exit_on_error=False, error_formatter=usage_error)
     except CycloptsError:  # it has printed what is wrong
         return 2
     except KeyboardInterrupt:

@@ -103,7 +103,7 @@ class Vocabulary:
                 raise ValueError("its words are not all texts")
             return cls(tuple(words), int(fields["buckets"]), bool(fields["lowercase"]))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise DataError(f"{origin}: is no vocabulary ({error}).") from error
+            raise DataError(f"{origin}: is not a vocabulary that foci wrote ({error}). Restore the file.") from error
 
 
 class Vectors(NamedTuple):
