@@ -106,10 +106,14 @@ def screenshot(trace: Trace, picture: Path) -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         file = trace.save_html(Path(folder) / "page.html")
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 900, "height": 560})
+        page = browser.new_page(viewport={"width": 1100, "height": 640})
         page.goto(file.as_uri())
         page.wait_for_selector("html[data-ready]")
         page.click("[data-view=links]")
+        page.focus("#view .scroller, #view [tabindex='0']")
+        for _ in range(ENGLISH.index("committee")):
+            page.keyboard.press("ArrowDown")
+        page.evaluate("document.activeElement.blur()")  # no mark of the keyboard around the view
         page.wait_for_timeout(300)
         page.screenshot(path=picture)
         browser.close()
