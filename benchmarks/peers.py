@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +53,18 @@ PEERS = {
 }
 
 
+VIEWERS = {
+    "bertviz": Peer(
+        ("bertviz==1.4.1", "mpld3==0.5.12", "nbclassic==1.3.3"),
+        alone=True,
+        needs=("tqdm", "regex", "requests", "IPython", "boto3", "sentencepiece"),
+        note="its pages load scripts from the network; here d3 comes from mpld3, jQuery and RequireJS from nbclassic",
+    ),
+    "circuitsvis": Peer(("circuitsvis==1.43.3",), alone=True, needs=("importlib-metadata",)),
+}
+"""Packages whose pages `benchmarks.page` compares with."""
+
+
 def folder() -> Path:
     """Where the environment is: ``FOCI_BENCH_ENV``, or ``benchmarks/.venv``."""
     return Path(os.environ.get("FOCI_BENCH_ENV", FOLDER / ".venv"))
@@ -64,14 +76,20 @@ def python() -> str:
     return str(folder().joinpath(*scripts))
 
 
-def install(say: Callable[[str], None], *, again: bool = False) -> dict[str, str]:
+def install(
+    say: Callable[[str], None],
+    *,
+    again: bool = False,
+    peers: Mapping[str, Peer] = PEERS,
+    stamp_name: str = "peers.json",
+) -> dict[str, str]:
     """Make the environment if it is not there, and each peer in it; what failed, by peer, with the last line of why.
 
     What failed once is not tried on every run, only when asked to ``again``.
     """
-    stamp = folder() / "peers.json"
+    stamp = folder() / stamp_name
     wanted = hashlib.sha256(
-        repr([sys.version, TORCH, OURS, [(peer.packages, peer.alone, peer.needs) for peer in PEERS.values()]]).encode()
+        repr([sys.version, TORCH, OURS, [(peer.packages, peer.alone, peer.needs) for peer in peers.values()]]).encode()
     ).hexdigest()
     if stamp.exists() and not again:
         known = json.loads(stamp.read_text())
@@ -89,7 +107,7 @@ def install(say: Callable[[str], None], *, again: bool = False) -> dict[str, str
     constraints.write_text(f"torch=={held.stdout.strip()}\n")
     _pip("-c", str(constraints), *OURS)
     failed = {}
-    for name, peer in PEERS.items():
+    for name, peer in peers.items():
         if not peer.packages:
             continue
         say(f"  {name}")
