@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,6 +63,18 @@ PEERS = {
 }
 
 
+VIEWERS = {
+    "bertviz": Peer(
+        ("bertviz==1.4.1", "mpld3==0.5.12", "nbclassic==1.3.3"),
+        alone=True,
+        needs=("tqdm", "regex", "requests", "IPython", "boto3", "sentencepiece"),
+        note="its pages load scripts from the network; here d3 comes from mpld3, jQuery and RequireJS from nbclassic",
+    ),
+    "circuitsvis": Peer(("circuitsvis==1.43.3",), alone=True, needs=("importlib-metadata",)),
+}
+"""Packages whose pages `benchmarks.page` compares with."""
+
+
 def folder() -> Path:
     """Return the folder of the environment: ``FOCI_BENCH_ENV``, or ``benchmarks/.venv``."""
     return Path(os.environ.get("FOCI_BENCH_ENV", FOLDER / ".venv"))
@@ -74,14 +86,20 @@ def python() -> str:
     return str(folder().joinpath(*scripts))
 
 
-def install(log: Callable[[str], None], *, again: bool = False) -> dict[str, str]:
+def install(
+    log: Callable[[str], None],
+    *,
+    again: bool = False,
+    peers: Mapping[str, Peer] = PEERS,
+    stamp_name: str = "peers.json",
+) -> dict[str, str]:
     """Create the environment and install each peer; return the failed peers with the last line of the error.
 
     A peer that failed is tried again only with ``again``.
     """
-    stamp = folder() / "peers.json"
+    stamp = folder() / stamp_name
     wanted = hashlib.sha256(
-        repr([sys.version, TORCH, OURS, [(peer.packages, peer.alone, peer.needs) for peer in PEERS.values()]]).encode()
+        repr([sys.version, TORCH, OURS, [(peer.packages, peer.alone, peer.needs) for peer in peers.values()]]).encode()
     ).hexdigest()
     if stamp.exists() and not again:
         known = json.loads(stamp.read_text())
@@ -99,7 +117,7 @@ def install(log: Callable[[str], None], *, again: bool = False) -> dict[str, str
     constraints.write_text(f"torch=={held.stdout.strip()}\n")
     _pip("-c", str(constraints), *OURS)
     failed = {}
-    for name, peer in PEERS.items():
+    for name, peer in peers.items():
         if not peer.packages:
             continue
         log(f"  {name}")

@@ -185,10 +185,14 @@ class Trace:
         Several calls of one module are the steps of one attention: their rows follow each other. A cell that was not
         there yet at a step (a decoder reading its own growing output) has weight 0. A memory's ``path:read`` and
         ``path:write`` have one row a step.
+
+        Where the tape has gradients (``foci.record(model, gradients=True)``, and `backward` was called), each attention
+        gets a further map, "gradient": attention × gradient.
         """
-        return cls.from_handles(
-            {path: _joined(path, tape.calls(path)) for path in tape.paths}, cells, between, **options
-        )
+        from foci.viz.gradients import with_gradients
+
+        handles = {path: _joined(path, tape.calls(path)) for path in tape.paths}
+        return with_gradients(cls.from_handles(handles, cells, between, **options), tape, options.get("row", 0))
 
     def attention(self, name: str) -> TracedAttention:
         """One attention by its name; an unknown name lists the near ones."""
