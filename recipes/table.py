@@ -157,9 +157,9 @@ RECIPES = {
         title="Snips: slots and intents",
         note="700 test sentences. Settings were chosen by the validation sentences; these are the second that the test "
         "sentences were looked at with: the first, with a lower rate and fewer steps, had 92.1 % F1 and 96.7 % of the "
-        "intents. Published (span F1 / intent): Stack-Propagation 94.2 / 98.0, the best without pre-training; BLSTM-CRF "
-        "with word vectors 96.3. One configuration for all rows but for the rate, layers and heads of self-attention; "
-        "± is the standard deviation over seeds.",
+        "intents. Published (span F1 / intent): Stack-Propagation 94.2 / 98.0, the best without pre-training; BLSTM-CRF"
+        " with word vectors 96.3. One configuration for all rows but for the rate, layers and heads of self-attention;"
+        " ± is the standard deviation over seeds.",
         variants=_SNIPS,
         seeds=3,
         prepare=data.write_glove,
