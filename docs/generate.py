@@ -1,4 +1,4 @@
-"""Writes what is generated: the README's table and picture, docs/mechanisms.md, docs/settings.md, the flags of tasks.
+"""Writes what is generated: the READMEs' tables and picture, docs/mechanisms.md, docs/settings.md, the flags of tasks.
 
 Run it with `make docs`; a test fails when the texts are out of date.
 """
@@ -6,6 +6,7 @@ Run it with `make docs`; a test fails when the texts are out of date.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -31,6 +32,16 @@ def readme(text: str) -> str:
     before, _, rest = text.partition(START)
     _, _, after = rest.partition(END)
     return f"{before}{START}\n{catalog.markdown()}\n{END}{after}"
+
+
+def chinese_readme(text: str) -> str:
+    """The Chinese README with the papers of its table made anew; what a mechanism does is written there by hand."""
+
+    def with_paper(row: re.Match[str]) -> str:
+        card = catalog.MECHANISMS[row[1]]
+        return f"| `{row[1]}` | {card.family} | {row[2]} | [{card.citation}]({card.link}) |"
+
+    return re.sub(r"^\| `(\w+)` \| \w+ \| ([^|]+) \|(?: [^|]* \|)?$", with_paper, text, flags=re.MULTILINE)
 
 
 def mechanisms() -> str:
@@ -124,8 +135,9 @@ Python as `foci.train(TASK, {"model": {"num_heads": 8}}, out=…)`; options of a
 
 def main() -> None:
     """Write everything."""
-    page = ROOT / "README.md"
-    page.write_text(readme(page.read_text(encoding="utf-8")), encoding="utf-8")
+    for name, make in (("README.md", readme), ("README.zh-CN.md", chinese_readme)):
+        page = ROOT / name
+        page.write_text(make(page.read_text(encoding="utf-8")), encoding="utf-8")
     (ROOT / "docs" / "mechanisms.md").write_text(mechanisms(), encoding="utf-8")
     (ROOT / "docs" / "settings.md").write_text(settings(), encoding="utf-8")
     FLAGS.write_text(flags(), encoding="utf-8")

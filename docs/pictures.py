@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from foci.viz.trace import Attention, Cells, Trace
+from foci.viz.trace import Cells, Trace, TracedAttention
 
 IMAGES = Path(__file__).parent / "images"
 GERMAN = ["Der", "Ausschuss", "hat", "nach", "langer", "Debatte", "die", "neuen", "Regeln", "beschlossen", "."]
@@ -44,7 +44,7 @@ def translation() -> Trace:
         scores = random.normal(size=(4, len(ENGLISH), len(GERMAN)))
         scores[:, range(len(ENGLISH)), READ] += np.array([1.0, 2.0, 3.0, 4.0])[:, None] + 1.5 * layer
         name = f"decoder.{layer}.cross"
-        attentions[name] = Attention(name, "source", "target", softmax(scores))
+        attentions[name] = TracedAttention(name, "source", "target", softmax(scores))
     return Trace(cells, attentions, " ".join(ENGLISH))
 
 
@@ -106,10 +106,14 @@ def screenshot(trace: Trace, picture: Path) -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         file = trace.save_html(Path(folder) / "page.html")
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 900, "height": 560})
+        page = browser.new_page(viewport={"width": 1100, "height": 640})
         page.goto(file.as_uri())
         page.wait_for_selector("html[data-ready]")
         page.click("[data-view=links]")
+        page.focus("#view .scroller, #view [tabindex='0']")
+        for _ in range(ENGLISH.index("committee")):
+            page.keyboard.press("ArrowDown")
+        page.evaluate("document.activeElement.blur()")  # no mark of the keyboard around the view
         page.wait_for_timeout(300)
         page.screenshot(path=picture)
         browser.close()

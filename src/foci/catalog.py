@@ -22,6 +22,8 @@ from foci.mechanisms.pool import AttentionPool, HierarchicalPool
 from foci.mechanisms.structured import CRF
 from foci.mechanisms.visual import CBAM, EfficientChannel, SpatialAttention, SqueezeExcitation
 
+_ARCHIVES = {"arXiv": "https://arxiv.org/abs/", "ACL": "https://aclanthology.org/", "doi": "https://doi.org/"}
+
 
 @dataclass(frozen=True)
 class Card:
@@ -78,9 +80,21 @@ class Card:
         return found.group(1) if found else ""
 
     @property
+    def link(self) -> str:
+        """The address of the paper: that of the first arXiv, ACL or DOI number in its entry."""
+        found = re.search(r"\b(arXiv|ACL|doi):(\S*[\w])", self.paper)
+        return f"{_ARCHIVES[found.group(1)]}{found.group(2)}" if found else ""
+
+    @property
     def names(self) -> str:
         """The paper's symbols and ours."""
         return self.section("Names")
+
+    @property
+    def symbols(self) -> list[tuple[str, str]]:
+        """The symbols of the equation, each with what it is called in the code."""
+        pairs = (pair.split(" = ", 1) for pair in re.split(r", (?=[^,]* = )", self.names.rstrip(".")))
+        return [(symbol, meaning) for symbol, meaning in pairs]
 
     @property
     def complexity(self) -> str:
@@ -365,5 +379,5 @@ def markdown() -> str:
     """Return the table of mechanisms for the docs."""
     rows = ["| name | family | what it does | paper |", "|---|---|---|---|"]
     for name, row in MECHANISMS.items():
-        rows.append(f"| `{name}` | {row.family} | {row.summary} | {row.citation} |")
+        rows.append(f"| `{name}` | {row.family} | {row.summary} | [{row.citation}]({row.link}) |")
     return "\n".join(rows) + "\n"

@@ -151,7 +151,9 @@ def test_what_is_left_out_is_counted_and_vectors_are_begun_with(tmp_path):
     assert not {document.text for document in kept.test} & {document.text for document in kept.train}
     assert classifier.held_out() == [document._asdict() for document in kept.test]
     (prediction,) = classifier.predict(["Word " * 33])
-    assert prediction.details["notes"] == ["only the first 20 of 33 words were read (data.max_words)"]
+    cut, unknown = prediction.details["notes"]
+    assert cut == "only the first 20 of 33 words were read (data.max_words)"
+    assert unknown.startswith(f"20 of 20 words are unknown to this run: 'Word'. It was trained on {path} and knows ")
 
 
 @pytest.mark.parametrize(

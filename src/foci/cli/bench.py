@@ -18,7 +18,7 @@ def bench(
     Parameters
     ----------
     groups
-        additive, heads, weights, window, alibi, crf, ntm, word_by_word, decode or curves; all of them unless given.
+        additive, heads, weights, window, alibi, crf, tag, ntm, word_by_word, decode or curves; all unless given.
     quick
         Fewer and smaller cases, in two minutes; the report is written beside the results, in benchmarks/results/quick.
     threads

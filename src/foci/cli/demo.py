@@ -100,7 +100,7 @@ def _show(predictor: Predictor, records: Any, out: Path) -> list[Path]:
     for number in order:
         record, prediction = some[number], predictions[number]
         given = ", ".join(printable(value) for value in prediction.inputs.values())
-        expected = ", ".join(printable(record[field.name]) for field in predictor.task.targets)
+        expected = printable(predictor.task.expected(record))
         verdict = (
             "" if not expected else "   (right)" if expected == printable(prediction.output) else f"   (not {expected})"
         )

@@ -56,8 +56,7 @@ def predict(path: Path, inputs: Sequence[str], given: Given) -> None:
     while some := list(islice(records, 1 if one_by_one else _TOGETHER)):
         for prediction in predictor.predict(some, options=options, trace="show" in given):
             number += 1
-            for note in prediction.details.get("notes", []):
-                print(f"foci: input {number}: {printable(note)}", file=sys.stderr)
+            print_notes(prediction, number)
             print_prediction(type(predictor.task), prediction, given)
 
 
@@ -72,6 +71,12 @@ def read_inputs(predictor: Predictor, inputs: Sequence[str], files: Sequence[Pat
     if inputs:
         return sources.from_arguments(fields, inputs)
     return sources.from_files(fields, files) if files else sources.from_standard_input(fields)
+
+
+def print_notes(prediction: Prediction, number: int) -> None:
+    """Print what is to be said of the prediction of this input, beside the answer itself."""
+    for note in prediction.details.get("notes", []):
+        print(f"foci: input {number}: {printable(note)}", file=sys.stderr)
 
 
 def print_prediction(kind: type[Task], prediction: Prediction, given: Given) -> None:

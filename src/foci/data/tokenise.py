@@ -107,6 +107,11 @@ class Tokeniser:
     def __len__(self) -> int:
         return len(self._pieces)
 
+    @property
+    def pieces(self) -> list[str]:
+        """The pieces of the vocabulary without symbols and bytes; words and characters come by their frequency."""
+        return [piece for piece in self._pieces[len(SYMBOLS) :] if not _is_byte(piece)]
+
     def encode(self, text: str) -> Encoding:
         """Return ids, pieces and character offsets of one text, without BOS and EOS."""
         encoded = self._tokenizer.encode(_encodable(text), add_special_tokens=False)

@@ -39,8 +39,9 @@ def categorical(
     The gradient of the reward reaches the scores through the log-probability (see `reinforce`).
     A row that may read nothing gets zeros, and log-probability 0.
 
-    Paper: Show, Attend and Tell (Xu et al., 2015), section 4.1
-    Names: s_t = one-hot sample, α = softmax weights, b = baseline, λ_e = entropy_weight
+    Paper: Show, Attend and Tell (Xu et al., 2015), section 4.1, arXiv:1502.03044
+    Names: s_t = one-hot sample, p = softmax of the scores (α in the paper), b = baseline, λ = entropy_weight (λ_e),
+        H = entropy of p
     Complexity: O(S) per row
     Differs: several samples are drawn by repeating the batch; an untrained `eval()` module reads the best cell.
     """
@@ -82,8 +83,8 @@ def gumbel(
 
         y = softmax((s + g) / τ),  g ~ Gumbel(0, 1);  forward: one-hot(argmax y);  backward: ∂y
 
-    Paper: Categorical Reparameterization with Gumbel-Softmax (Jang, Gu, Poole, 2017), section 2
-    Names: π = softmax of the scores, g = noise, τ = temperature
+    Paper: Categorical Reparameterization with Gumbel-Softmax (Jang, Gu, Poole, 2017), section 2, arXiv:1611.01144
+    Names: s = scores (log π in the paper), g = noise, τ = temperature, y = soft sample
     Complexity: O(S) per row
     Differs: nothing; masked cells are never sampled.
     """

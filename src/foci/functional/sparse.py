@@ -7,7 +7,7 @@
 
 Paper: From Softmax to Sparsemax (Martins, Astudillo, 2016), eq. 2 and algorithm 1; Sparse
     Sequence-to-Sequence Models (Peters, Niculae, Martins, 2019), section 3.
-Names: z = scores, p = weights, τ = threshold
+Names: s = scores (z in the papers), p = weights, τ = threshold
 Complexity: O(S log S) per row, for the sort.
 Differs: nothing; masked cells are left out of the simplex.
 """
@@ -30,8 +30,8 @@ def sparsemax(scores: Float[Tensor, "... L S"], mask: Bool[Tensor, "..."] | None
 
         p_j = max(s_j − τ, 0),  τ such that Σ p = 1
 
-    Paper: From Softmax to Sparsemax (Martins, Astudillo, 2016), eq. 2 and algorithm 1
-    Names: z = scores, p = weights, τ = threshold
+    Paper: From Softmax to Sparsemax (Martins, Astudillo, 2016), eq. 2 and algorithm 1, arXiv:1602.02068
+    Names: s = scores (z in the paper), p = weights, τ = threshold
     Complexity: O(S log S) per row, for the sort
     Differs: nothing; masked cells are left out of the simplex.
     """
@@ -43,8 +43,8 @@ def entmax15(scores: Float[Tensor, "... L S"], mask: Bool[Tensor, "..."] | None 
 
         p_j = max(s_j / 2 − τ, 0)²,  τ such that Σ p = 1
 
-    Paper: Sparse Sequence-to-Sequence Models (Peters, Niculae, Martins, 2019), section 3
-    Names: z = scores, p = weights, α = 1.5, τ = threshold
+    Paper: Sparse Sequence-to-Sequence Models (Peters, Niculae, Martins, 2019), section 3, arXiv:1905.05702
+    Names: s = scores (z in the paper), p = weights, τ = threshold
     Complexity: O(S log S) per row, for the sort
     Differs: nothing; masked cells are left out of the simplex.
     """

@@ -58,7 +58,7 @@ def cbam() -> Scene:
     return Scene(
         weights=torch.cat([features[0], attention(features).weights.dense()[0]]),
         panels=[*CHANNELS, *(f"weights of {name}" for name in CHANNELS)],
-        scale="feature or weight",
+        scale=["feature"] * len(CHANNELS) + ["weight"] * len(CHANNELS),
         across=len(CHANNELS),
         caption="Four channels of a feature map (above), and the weights each was multiplied by (below): a number per "
         "channel times a map of locations. Fitted in 100 steps to keep the object in the channels that show it.",
@@ -73,10 +73,10 @@ def spatial() -> Scene:
     fit(attention, lambda: binary_cross_entropy(attention(features).weights.dense()[0], _object()))
     output, weights, _ = attention(features)
     return Scene(
-        weights=torch.stack([features[0].mean(dim=0), weights.dense()[0, 0], output[0].mean(dim=0)]),
-        panels=["mean of the channels", "weights", "mean of the output"],
-        scale="feature or weight",
-        across=3,
+        weights=torch.stack([features[0].mean(dim=0), output[0].mean(dim=0), weights.dense()[0, 0]]),
+        panels=["mean of the channels", "mean of the output", "weights"],
+        scale=["feature", "feature", "weight"],
+        across=2,
         caption="One map of weights for all channels, from the mean and the maximum over the channels around each "
         "location. The features are those of the picture for `squeeze_excitation`; fitted in 100 steps to find the "
         "object.",

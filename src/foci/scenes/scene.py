@@ -27,7 +27,7 @@ class Scene:
     texts: Sequence[Sequence[str]] | None = None
     row_axis: str = ""
     column_axis: str = ""
-    scale: str = "weight"
+    scale: str | Sequence[str] = "weight"
     across: int | None = None
 
 

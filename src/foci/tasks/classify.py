@@ -50,6 +50,7 @@ from foci.tasks.task import (
     Task,
     by_length,
 )
+from foci.tasks.unknown import unknown_note
 from foci.training import Batches, Loss, TrainingOptions
 from foci.viz.trace import Cells, Trace
 
@@ -382,13 +383,25 @@ class Classify(Task):
                 traced = _trace(classified, row, documents[i], assets.labels, probabilities[row]) if trace else None
                 details: dict[str, Any] = {"probabilities": _by_label(assets.labels, probabilities[row])}
                 total = sum(map(len, whole[i]))
-                if total > most:
-                    details["notes"] = [f"only the first {most} of {total} words were read (data.max_words)"]
+                notes = [f"only the first {most} of {total} words were read (data.max_words)"] if total > most else []
+                notes += self._unknown(assets.vocabulary, documents[i])
+                if notes:
+                    details["notes"] = notes
                 best = int(probabilities[row].argmax())
                 score = float(probabilities[row][best])
                 found[i] = Prediction(records[i], assets.labels[best], score, details, traced)
             progress(len(indices))
         return [found[i] for i in range(len(records))]
+
+    def _unknown(self, vocabulary: Vocabulary, document: Sequence[Sequence[str]]) -> list[str]:
+        """A note where most words of a document have no vector of their own: the answer then means little."""
+        data = self.config.data
+        words = [word for sentence in document for word in sentence]
+        unknown = [word for word in words if word not in vocabulary]
+        if 2 * len(unknown) <= len(words):
+            return []
+        built_in = "IMDB's reviews" if data.movie_reviews else "made-up documents (data.planted)"
+        return [unknown_note("words", unknown, len(words), vocabulary.words, data.path or built_in)]
 
     def evaluate(
         self,

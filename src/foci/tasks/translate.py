@@ -13,7 +13,19 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
-from foci.data import BOS, EOS, PAD, Pair, PairExamples, Sequences, StreamBatches, TokenBatches, Tokeniser, open_corpus
+from foci.data import (
+    BOS,
+    EOS,
+    PAD,
+    UNK,
+    Pair,
+    PairExamples,
+    Sequences,
+    StreamBatches,
+    TokenBatches,
+    Tokeniser,
+    open_corpus,
+)
 from foci.data.batch import Batch
 from foci.data.text import Corpus, check, read_pairs
 from foci.decoding import Hypothesis, Limits, beam, greedy, sample, start_from_source
@@ -37,6 +49,7 @@ from foci.tasks.task import (
     Task,
     by_length,
 )
+from foci.tasks.unknown import unknown_note
 from foci.training import Batches, Loss, TrainingOptions
 from foci.viz.trace import Cells, Trace
 
@@ -424,10 +437,23 @@ class Translate(Task):
     ) -> Prediction:
         text = assets.target.decode(hypothesis.tokens)
         details: dict[str, Any] = {"log_prob": hypothesis.log_prob, "finished": hypothesis.finished}
-        if not hypothesis.finished:
-            details["notes"] = ["the translation was cut at its greatest length (max_length)"]
+        notes = [] if hypothesis.finished else ["the translation was cut at its greatest length (max_length)"]
+        if UNK in row:
+            notes.append(self._unknown(assets.source, record["source"]))
+        if notes:
+            details["notes"] = notes
         traced = _trace(model, assets, row, hypothesis, text) if trace else None
         return Prediction(record, text, hypothesis.score, details, traced)
+
+    def _unknown(self, tokeniser: Tokeniser, text: str) -> str:
+        """The note on a text with tokens that the run does not know."""
+        data = self.config.data
+        encoding = tokeniser.encode(text)
+        unknown = [
+            text[slice(*where)].strip() for number, where in zip(encoding.ids, encoding.offsets) if number == UNK
+        ]
+        built_in = f"built-in phrases ({data.phrasebook or BUILT_IN}: dates, amounts, units and lists)"
+        return unknown_note("tokens", unknown, len(encoding.ids), tokeniser.pieces, data.source or built_in)
 
     def evaluate(
         self,

@@ -3,7 +3,7 @@
     p_t = t,   the window is [p_t − D, p_t + D], cut at the ends of the sentence
 
 Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015),
-    section 3.2 "local-m"
+    section 3.2 "local-m", arXiv:1508.04025
 Names: p_t = centre, D = radius, t = state
 Complexity: O(L · (2D+1) · Dk): only the window is computed, no L×S tensor is built
 Differs: cells are counted from 0.

@@ -3,7 +3,7 @@
     p_t = S · sigmoid(v_pᵀ tanh(W_p h_t)),   weights = align(h_t, h̄_s) · exp(−(s − p_t)² / 2σ²),   σ = D/2
 
 Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015),
-    eqs. 9-10 "local-p"
+    eqs. 9-10 "local-p", arXiv:1508.04025
 Names: h_t = query, p_t = centre, D = radius, W_p = layer, v_p = vector, S = lengths
 Complexity: O(L · (2D+1) · Dk): only the window is computed, no L×S tensor is built
 Differs: cells are counted from 0. As in the paper the Gaussian comes after the softmax, so weights sum to less than 1.

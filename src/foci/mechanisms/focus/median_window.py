@@ -3,7 +3,7 @@
     p_i = median of α_{i−1},   the window is [p_i − left, p_i + right]
 
 Paper: Attention-Based Models for Speech Recognition (Chorowski et al., 2015), section 2.3 "windowing"
-Names: α_{i-1} = previous, p_i = median, w = left and right
+Names: α_{i−1} = previous, p_i = median, left and right = reach (w in the paper)
 Complexity: O(S) per step
 Differs: the two sides may differ; before the first step there is no median and the window is the whole source.
 """

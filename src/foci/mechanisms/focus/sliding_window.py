@@ -2,8 +2,9 @@
 
     query i reads the keys j with  −left ≤ j − i ≤ right
 
-Paper: Longformer: The Long-Document Transformer (Beltagy, Peters, Cohan, 2020), section 3.1 "sliding window"
-Names: w = left + right, i = query, j = key
+Paper: Longformer: The Long-Document Transformer (Beltagy, Peters, Cohan, 2020), section 3.1 "sliding window",
+    arXiv:2004.05150
+Names: i = query, j = key, left and right = reach (half of w in the paper)
 Complexity: O(L · (left + right + 1) · D) by cells
 Differs: the two sides may differ; with fewer queries than keys the last query's own key is the last key.
 """

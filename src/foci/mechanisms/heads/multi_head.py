@@ -1,13 +1,13 @@
 """Multi-head attention: several attentions in parallel, each with its own projections.
 
-    head_h = softmax(Q_h K_hᵀ / sqrt(K)) V_h,   Q_h = query W_hᵠ,  K_h = key W_hᴷ,  V_h = value W_hⱽ
-    output = [head_1; …; head_H] Wᴼ
+    head_h = softmax(Q_h K_hᵀ / sqrt(K)) V_h,   Q_h = query W_h^Q,  K_h = key W_h^K,  V_h = value W_h^V
+    output = [head_1; …; head_H] W^O
 
-Paper: Attention Is All You Need (Vaswani et al., 2017), section 3.2.2; grouped heads: GQA (Ainslie et al., 2023),
-    section 2.2; rotary: RoFormer (Su et al., 2021), eq. 34; ALiBi: Train Short, Test Long (Press et al., 2022),
-    section 3
-Names: d_model = model_dim, h = num_heads, d_k = K, W^Q = query_layer, W^K = key_layer, W^V = value_layer,
-    W^O = output_layer
+Paper: Attention Is All You Need (Vaswani et al., 2017), section 3.2.2, arXiv:1706.03762; grouped heads: GQA (Ainslie et
+    al., 2023), section 2.2, arXiv:2305.13245; rotary: RoFormer (Su et al., 2021), eq. 34, arXiv:2104.09864; ALiBi:
+    Train Short, Test Long (Press et al., 2022), section 3, arXiv:2108.12409
+Names: H = num_heads, K = model_dim / num_heads (d_k in the paper), W_h^Q = query_layer, W_h^K = key_layer,
+    W_h^V = value_layer, W^O = output_layer
 Complexity: O(L · S · D) and four projections O((L + S) · D²)
 Differs: projections have a bias unless bias=False, as in torch; the paper writes none.
 """

@@ -2,8 +2,8 @@
 
     d_i = W h_i + b + g_i,   a_ij = softmax_j(d_i · z_j),   c_i = Σ_j a_ij (z_j + e_j)
 
-Paper: Convolutional Sequence to Sequence Learning (Gehring et al., 2017), eqs. 1-2
-Names: h_i = query, g_i = target, z_j = key, e_j = value, W_d = layer, c_i = output
+Paper: Convolutional Sequence to Sequence Learning (Gehring et al., 2017), eqs. 1-2, arXiv:1705.03122
+Names: h_i = query, g_i = target, z_j = key, e_j = value, W = layer (W_d in the paper), c_i = output
 Complexity: O(L · Dq · D + L · S · D) per layer
 Differs: nothing; the rescaling by m · sqrt(1/m) of section 3.5 is an option, scale_by_length.
 """

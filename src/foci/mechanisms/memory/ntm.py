@@ -7,7 +7,7 @@
     M_t(i) = M_{t-1}(i) Π_h (1 - w_t^h(i) e_t^h) + Σ_h w_t^h(i) a_t^h
     r_t    = Σ_i w_t(i) M_t(i)
 
-Paper: Neural Turing Machines (Graves, Wayne, Danihelka, 2014), eqs. 2-9
+Paper: Neural Turing Machines (Graves, Wayne, Danihelka, 2014), eqs. 2-9, arXiv:1410.5401
 Names: M = memory, N = num_slots, w = read_weights and write_weights, r = reads, k = key, β = strength, g = gate,
     s = kernel, γ = gamma, e = erase, a = add.
 Complexity: O(B N (slot_dim + shift_width)) time per head and step; training keeps O(B N slot_dim) numbers per step.

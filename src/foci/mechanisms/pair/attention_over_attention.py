@@ -6,8 +6,8 @@
     β       = 1/|D| Σ_i β(i)
     s       = αᵀ β                       the attended document attention
 
-Paper: Attention-over-Attention Neural Networks for Reading Comprehension (Cui et al., 2017), section 3; the sum over
-    the occurrences of a word is `foci.functional.pointer.sum_occurrences`
+Paper: Attention-over-Attention Neural Networks for Reading Comprehension (Cui et al., 2017), section 3,
+    arXiv:1607.04423; the sum over the occurrences of a word is `foci.functional.pointer.sum_occurrences`
 Names: h_doc = left, h_query = right, M = scores, α = weights, β = matched.right, s = matched.left
 Complexity: O(S·R·D) time, O(S·R) memory.
 Differs: output, the mean of the document by s, is added; the paper only points with s. The mean β runs over the

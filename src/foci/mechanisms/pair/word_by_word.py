@@ -5,7 +5,7 @@
     r_t = Y α_tᵀ + tanh(W^t r_{t−1})
     h*  = tanh(W^p r_N + W^x h_N)
 
-Paper: Reasoning about Entailment with Neural Attention (Rocktäschel et al., 2016), section 2.4
+Paper: Reasoning about Entailment with Neural Attention (Rocktäschel et al., 2016), section 2.4, arXiv:1509.06664
 Names: Y = left, h = right, W^y = score_left, W^h = score_right, W^r = score_memory, w = vector, α = weights,
     r = memory, W^t = carry, W^p = from_memory, W^x = from_right, h* = output
 Complexity: O(R·S·D) time in R sequential steps, and (R + S)·D² for the projections.

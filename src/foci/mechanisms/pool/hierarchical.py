@@ -4,7 +4,7 @@
     h_i = encode(s_1 … s_N)_i
     v   = Σ_i α_i h_i          α_i  = softmax_i(u_s · tanh(W_s h_i + b_s))
 
-Paper: Hierarchical Attention Networks for Document Classification (Yang et al., 2016), eqs. 5-10
+Paper: Hierarchical Attention Networks for Document Classification (Yang et al., 2016), eqs. 5-10, ACL:N16-1174
 Names: h_it = value, W_w and b_w and u_w = word_pool, encode = sentence_encoder,
     W_s and b_s and u_s = sentence_pool, α_it = weights.words, α_i = weights.sentences, v = output
 Complexity: O(N·T·D·A) time, O(N·T·A) memory, without the sentence encoder.

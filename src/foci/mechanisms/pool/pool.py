@@ -4,8 +4,8 @@
     α_t = exp(u_t · u_w) / Σ_j exp(u_j · u_w)
     s   = Σ_t α_t h_t
 
-Paper: Hierarchical Attention Networks for Document Classification (Yang et al., 2016), eqs. 5-7; eqs. 8-10 are
-    the same for sentences
+Paper: Hierarchical Attention Networks for Document Classification (Yang et al., 2016), eqs. 5-7, ACL:N16-1174;
+    eqs. 8-10 are the same for sentences
 Names: h = value, W and b = project, u_w = context, α = weights, s = output
 Complexity: O(S·D·A) time, O(S·A) memory.
 Differs: nothing.

@@ -3,8 +3,8 @@
     score(s, h) = vᵀ tanh(W s + U h)
 
 Paper: Neural Machine Translation by Jointly Learning to Align and Translate (Bahdanau, Cho, Bengio, 2015),
-    appendix A.1.2
-Names: s_{i-1} = query, h_j = key, W_a = query_layer, U_a = key_layer, v_a = vector
+    appendix A.1.2, arXiv:1409.0473
+Names: s = query (s_{i-1} in the paper), h = key (h_j), W = query_layer (W_a), U = key_layer (U_a), v = vector (v_a)
 Complexity: O(S · Dk · A) once per source, then O(L · Dq · A + L · S · A)
 Differs: a bias may be added inside the tanh (bias=True); the paper has none.
 """

@@ -3,8 +3,8 @@
     score(q, k) = vᵀ tanh(W [q; k])
 
 Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015),
-    section 3.1 "concat"
-Names: h_t = query, h̄_s = key, W_a = weight, v_a = vector
+    section 3.1 "concat", arXiv:1508.04025
+Names: q = query (h_t in the paper), k = key (h̄_s), W = weight (W_a), v = vector (v_a)
 Complexity: O(S · Dk · A) once per source, then O(L · Dq · A + L · S · A)
 Differs: nothing; W [q; k] is computed as W_q q + W_k k, which is the same and never builds the pairs.
 """

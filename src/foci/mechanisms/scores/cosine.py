@@ -2,8 +2,8 @@
 
     score(q, k) = β · q · k / (|q| |k|)
 
-Paper: Neural Turing Machines (Graves, Wayne, Danihelka, 2014), eqs. 5-6
-Names: k_t = query, M_t(i) = key, β_t = strength, K[·, ·] = cosine
+Paper: Neural Turing Machines (Graves, Wayne, Danihelka, 2014), eqs. 5-6, arXiv:1410.5401
+Names: q = query (k_t in the paper), k = key (M_t(i)), β = strength (β_t)
 Complexity: O(L · S · D)
 Differs: β is a learned parameter, kept positive by exp; the paper's controller emits one at each step (see `ntm`).
 """

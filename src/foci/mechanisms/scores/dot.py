@@ -3,8 +3,8 @@
     score(q, k) = q · k
 
 Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015),
-    section 3.1 "dot"
-Names: h_t = query, h̄_s = key
+    section 3.1 "dot", arXiv:1508.04025
+Names: q = query (h_t in the paper), k = key (h̄_s)
 Complexity: O(L · S · D)
 Differs: nothing.
 """

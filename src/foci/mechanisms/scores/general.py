@@ -3,8 +3,8 @@
     score(q, k) = qᵀ W k
 
 Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015),
-    section 3.1 "general"
-Names: h_t = query, h̄_s = key, W_a = weight
+    section 3.1 "general", arXiv:1508.04025
+Names: q = query (h_t in the paper), k = key (h̄_s), W = weight (W_a)
 Complexity: O(S · Dq · Dk) once per source, then O(L · S · Dq)
 Differs: nothing; W is applied to the keys, so that a decoder does it once.
 """

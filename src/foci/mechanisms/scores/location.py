@@ -1,10 +1,10 @@
 """Location score: the query alone determines the scores of the positions; the content of the keys is not used.
 
-    scores = W q,  one row of W a position
+    scores = W q,  one row of W per position
 
 Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015),
-    eq. 8 "location"
-Names: h_t = query, W_a = weight
+    eq. 8 "location", arXiv:1508.04025
+Names: q = query (h_t in the paper), W = weight (W_a)
 Complexity: O(L · S · Dq)
 Differs: a source with fewer cells than W has rows uses the first rows; a longer one is an error.
 """

@@ -4,8 +4,8 @@
     e_ij = wᵀ tanh(W s_{i−1} + V h_j + U f_ij + b)
     α_ij = exp(β e_ij) / Σ exp(β e_ij)      (sharpening; smoothing puts σ in the place of exp)
 
-Paper: Attention-Based Models for Speech Recognition (Chorowski et al., 2015), sections 2.2 and 2.3
-Names: s_{i-1} = query, h_j = key, α_{i-1} = state, W = query_layer, V = key_layer,
+Paper: Attention-Based Models for Speech Recognition (Chorowski et al., 2015), sections 2.2 and 2.3, arXiv:1506.07503
+Names: s_{i−1} = query, h_j = key, α_{i−1} = state, W = query_layer, V = key_layer,
     F = filters, U = filter_layer, w = vector, β = sharpening
 Complexity: O(S · Dk · A) once per source, then O(S · (width · filters + filters · A + A)) per step
 Differs: before the first step there is no alignment: f is 0, and a window around its median is the whole source.

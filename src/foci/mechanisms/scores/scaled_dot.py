@@ -2,8 +2,8 @@
 
     score(q, k) = q · k / sqrt(D)
 
-Paper: Attention Is All You Need (Vaswani et al., 2017), eq. 1
-Names: Q = query, K = key, d_k = D
+Paper: Attention Is All You Need (Vaswani et al., 2017), eq. 1, arXiv:1706.03762
+Names: q = query (Q in the paper), k = key (K), D = size of both (d_k)
 Complexity: O(L · S · D)
 Differs: nothing.
 """

@@ -6,11 +6,12 @@
     β_t-1(i)   = Σ_j exp(A[i, j] + P[t, j]) β_t(j),            β_T = exp(e)
     p(y_t = j) = α_t(j) exp(P[t, j]) β_t(j) / Z
 
-Paper: Conditional Random Fields (Lafferty, McCallum, Pereira, 2001), section 3; scores from a network: Neural
-    Architectures for Named Entity Recognition (Lample et al., 2016), section 2.2; marginals as attention: Structured
-    Attention Networks (Kim et al., 2017); the k best: List Viterbi Decoding Algorithms with Applications
+Paper: Conditional Random Fields (Lafferty, McCallum, Pereira, 2001), section 3, doi:10.5555/645530.655813; scores
+    from a network: Neural Architectures for Named Entity Recognition (Lample et al., 2016), section 2.2,
+    arXiv:1603.01360; marginals as attention: Structured Attention Networks (Kim et al., 2017), arXiv:1702.00887; the
+    k best: List Viterbi Decoding Algorithms with Applications
     (Seshadri, Sundberg, 1994)
-Names: P = value (emissions), A = transitions, b = start, e = end, p(y_t) = weights, y = tags
+Names: P = value (emissions), A = transitions, b = start, e = end, p = weights, y = tags
 Complexity: O(T·K²) time in T sequential steps; O(T·K²) memory while training, O(T·K) otherwise.
     The k best sequences take O(k·T·K²) time, O(k·T·K) memory.
 Differs: as attention, the weights (B, T, K) of each step are the probabilities of its K tags, and the output
@@ -173,6 +174,14 @@ class CRF(nn.Module):
         """Return the probability of each tag at each step, 0 at masked ones."""
         return crf.marginals(*self._chain("emissions", emissions, mask))
 
+    def scores(self) -> tuple[Float[Tensor, "K K"], Float[Tensor, " K"], Float[Tensor, " K"]]:
+        """Return transitions, start and end as `foci.functional.crf` takes them, ``-inf`` where not allowed."""
+        return (
+            _forbid(self.transitions, self.allowed_transitions),
+            _forbid(self.start, self.allowed_start),
+            _forbid(self.end, self.allowed_end),
+        )
+
     def _chain(
         self, name: str, emissions: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
@@ -182,13 +191,7 @@ class CRF(nn.Module):
         if mask is not None:
             check_valid("CRF", "mask", mask, emissions.shape[0], emissions.shape[1], emissions.device)
             emissions = clear_unreadable(emissions, mask.unsqueeze(1))
-        return (
-            emissions,
-            _forbid(self.transitions, self.allowed_transitions),
-            _forbid(self.start, self.allowed_start),
-            _forbid(self.end, self.allowed_end),
-            mask,
-        )
+        return emissions, *self.scores(), mask
 
 
 def constraints(tags: Sequence[str], scheme: str = "BIO") -> Constraints:

@@ -5,8 +5,9 @@
     F'      = M_c(F) F
     F''     = M_s(F') F'
 
-Paper: CBAM: Convolutional Block Attention Module (Woo, Park, Lee, Kweon, 2018), eqs. 1-3
-Names: F = features, M_c = channel, M_s = spatial, F'' = output, r = reduction, W_0 and W_1 = channel.excite.
+Paper: CBAM: Convolutional Block Attention Module (Woo, Park, Lee, Kweon, 2018), eqs. 1-3, arXiv:1807.06521
+Names: F = features, M_c = channel, M_s = spatial, F'' = output, W_0 and W_1 = channel.excite
+    (reduction in the size of its hidden layer).
 Complexity: O(B C (H W + C / reduction) + B H W kernel_size²) time; the two maps take O(B (C + H W)).
 Differs: nothing. No layer has a bias, as in the equations; at least one hidden unit is kept. The weights are
     the product of both maps, by which the features are multiplied.

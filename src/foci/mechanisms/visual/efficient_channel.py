@@ -5,7 +5,8 @@
     x_c = s_c u_c
     k   = the odd number nearest to log_2(C) / γ + b / γ,  γ = 2, b = 1
 
-Paper: ECA-Net: Efficient Channel Attention for Deep Convolutional Neural Networks (Wang et al., 2020), section 3
+Paper: ECA-Net: Efficient Channel Attention for Deep Convolutional Neural Networks (Wang et al., 2020), section 3,
+    arXiv:1910.03151
 Names: u = features, s = weights, x = output, k = kernel_size, C = channels.
 Complexity: O(B C (H W + kernel_size)) time; the weights take O(B C).
 Differs: nothing. Where k lies half way between two odd numbers the larger is taken; beyond the first and last channel

@@ -3,8 +3,8 @@
     M(i, j) = sigmoid(conv2d_7x7([mean_c F_c; max_c F_c])(i, j))
     F'_c    = M F_c
 
-Paper: CBAM: Convolutional Block Attention Module (Woo, Park, Lee, Kweon, 2018), eq. 3
-Names: F = features, M = weights, F' = output, 7 = kernel_size.
+Paper: CBAM: Convolutional Block Attention Module (Woo, Park, Lee, Kweon, 2018), eq. 3, arXiv:1807.06521
+Names: F = features, M = weights, F' = output, conv2d_7x7 = convolve (of kernel_size 7).
 Complexity: O(B H W (C + kernel_size²)) time; the weights take O(B H W).
 Differs: nothing. The authors' program also normalises the batch between convolution and sigmoid; the equation does not,
     and neither does this.

@@ -4,8 +4,8 @@
     s   = sigmoid(W_2 relu(W_1 z))
     x_c = s_c u_c
 
-Paper: Squeeze-and-Excitation Networks (Hu, Shen, Sun, 2018), eqs. 2-4
-Names: u = features, s = weights, x = output, r = reduction, W_1 and W_2 = excite.
+Paper: Squeeze-and-Excitation Networks (Hu, Shen, Sun, 2018), eqs. 2-4, arXiv:1709.01507
+Names: u = features, s = weights, x = output, W_1 and W_2 = excite (reduction in the size of its hidden layer).
 Complexity: O(B C (H W + C / reduction)) time; the weights take O(B C).
 Differs: nothing. The two layers have no bias, as in the equation; at least one hidden unit is kept.
 """
