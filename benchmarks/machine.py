@@ -95,11 +95,12 @@ def same(seconds: float) -> dict[str, list[float]]:
 
     left, product = torch.randn(256, 256), torch.empty(256, 256)
     source, target = torch.ones(1 << 23), torch.zeros(1 << 23)
+    works: dict[str, Callable[[], object]] = {
+        "product": lambda: torch.mm(left, left, out=product),
+        "copy": lambda: target.copy_(source),
+    }
     found = {}
-    for name, work in (
-        ("product", lambda: torch.mm(left, left, out=product)),
-        ("copy", lambda: target.copy_(source)),
-    ):
+    for name, work in works.items():
         work()
         rounds = in_turns(work, work, seconds=seconds, estimates=(seconds_of(work),) * 2, goal=1.0).ratios()
         found[name] = [statistics.median(rounds), *interval(rounds)]

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,7 +50,29 @@ PEERS = {
     "espnet": Peer(("espnet==202511",), alone=True, needs=("packaging", "scipy")),
     "ctranslate2": Peer(("ctranslate2==4.8.4",)),
     "eole": Peer(("eole==0.6.4",), alone=True),
+    "flair": Peer(
+        ("flair==0.15.1",),
+        alone=True,
+        needs=(
+            *("boto3", "conllu<5", "deprecated", "ftfy", "gdown", "langdetect", "lxml", "more-itertools", "mpld3"),
+            *("pptree", "pytorch-revgrad", "regex", "scikit-learn", "segtok", "sqlitedict", "tabulate", "tqdm"),
+            *("wikipedia-api", "bioc", "python-dateutil"),
+        ),
+        note="beside transformers 5, of which it uses nothing here; an empty module stands for one that is not used",
+    ),
 }
+
+
+VIEWERS = {
+    "bertviz": Peer(
+        ("bertviz==1.4.1", "mpld3==0.5.12", "nbclassic==1.3.3"),
+        alone=True,
+        needs=("tqdm", "regex", "requests", "IPython", "boto3", "sentencepiece"),
+        note="its pages load scripts from the network; here d3 comes from mpld3, jQuery and RequireJS from nbclassic",
+    ),
+    "circuitsvis": Peer(("circuitsvis==1.43.3",), alone=True, needs=("importlib-metadata",)),
+}
+"""Packages whose pages `benchmarks.page` compares with."""
 
 
 def folder() -> Path:
@@ -64,14 +86,20 @@ def python() -> str:
     return str(folder().joinpath(*scripts))
 
 
-def install(log: Callable[[str], None], *, again: bool = False) -> dict[str, str]:
+def install(
+    log: Callable[[str], None],
+    *,
+    again: bool = False,
+    peers: Mapping[str, Peer] = PEERS,
+    stamp_name: str = "peers.json",
+) -> dict[str, str]:
     """Create the environment and install each peer; return the failed peers with the last line of the error.
 
     A peer that failed is tried again only with ``again``.
     """
-    stamp = folder() / "peers.json"
+    stamp = folder() / stamp_name
     wanted = hashlib.sha256(
-        repr([sys.version, TORCH, OURS, [(peer.packages, peer.alone, peer.needs) for peer in PEERS.values()]]).encode()
+        repr([sys.version, TORCH, OURS, [(peer.packages, peer.alone, peer.needs) for peer in peers.values()]]).encode()
     ).hexdigest()
     if stamp.exists() and not again:
         known = json.loads(stamp.read_text())
@@ -89,7 +117,7 @@ def install(log: Callable[[str], None], *, again: bool = False) -> dict[str, str
     constraints.write_text(f"torch=={held.stdout.strip()}\n")
     _pip("-c", str(constraints), *OURS)
     failed = {}
-    for name, peer in PEERS.items():
+    for name, peer in peers.items():
         if not peer.packages:
             continue
         log(f"  {name}")

@@ -13,6 +13,7 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 Record = dict[str, Any]
@@ -48,7 +49,7 @@ def draw(runs: Runs, folder: Path) -> dict[str, str]:
     return drawn
 
 
-def _ratios(runs: Runs) -> plt.Figure | None:
+def _ratios(runs: Runs) -> Figure | None:
     """Draw every comparison as a dot: right of the line foci is faster."""
     rows = [
         (name, [case for case in cases if "ratio_median" in case])
@@ -81,7 +82,7 @@ def _ratios(runs: Runs) -> plt.Figure | None:
     return figure
 
 
-def _window(runs: Runs) -> plt.Figure | None:
+def _window(runs: Runs) -> Figure | None:
     """Draw the cost of a sliding window against length, ours and theirs."""
     if "window" not in runs:
         return None
@@ -123,7 +124,7 @@ def _window(runs: Runs) -> plt.Figure | None:
     return figure
 
 
-def _curves(runs: Runs) -> plt.Figure | None:
+def _curves(runs: Runs) -> Figure | None:
     """Draw a small panel per mechanism, with scaled_dot in grey."""
     if "curves" not in runs:
         return None

@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command=_command(asked),
     )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the worker ends too
-    show = Progress()
+    show = Display()
     failed = peers.install(show.line, again=asked.reinstall)
     if not asked.report_only:
         results.mkdir(parents=True, exist_ok=True)
@@ -108,7 +108,7 @@ def _command(asked: argparse.Namespace) -> str:
     return " ".join([*words, *([f"--threads {asked.threads}"] if asked.threads is not None else [])])
 
 
-def _measure(options: Options, failed: dict[str, str], show: Progress) -> None:
+def _measure(options: Options, failed: dict[str, str], show: Display) -> None:
     began = time.time()
     deadline = began + QUICK_SECONDS if options.quick else None
     idle = show.idle = machine.idle()._asdict()
@@ -183,7 +183,7 @@ def jobs(
 
 
 def _run_peer(
-    options: Options, peer: str, wanted: Sequence[str], threads: int, deadline: float | None, show: Progress
+    options: Options, peer: str, wanted: Sequence[str], threads: int, deadline: float | None, show: Display
 ) -> tuple[dict[str, str], list[Record]]:
     """Return the versions and cases of one peer. A worker that dies is restarted after the case it died in."""
     versions: dict[str, str] = {}
@@ -214,7 +214,7 @@ def _run_peer(
     return versions, cases
 
 
-def _weigh(options: Options, cases: list[Record], deadline: float | None, show: Progress) -> None:
+def _weigh(options: Options, cases: list[Record], deadline: float | None, show: Display) -> None:
     """Add the memory of both sides to the cases that ask for it, each side in a fresh process."""
     aimed = [case for case in cases if case["memory_goal"] is not None or case["memory_limit"] is not None]
     wanted = [(case, side) for case in aimed for side in ("ours", "theirs") if side in case]
@@ -234,7 +234,7 @@ def _weigh(options: Options, cases: list[Record], deadline: float | None, show: 
         list(pool.map(lambda pair: weigh(*pair), wanted))
 
 
-def _limits(options: Options, threads: int, show: Progress) -> Record:
+def _limits(options: Options, threads: int, show: Display) -> Record:
     """Return the limits of the machine, and the comparison of a call with itself."""
     asked = ["--limits", "--seconds", str(options.seconds)]
     return {
@@ -242,7 +242,7 @@ def _limits(options: Options, threads: int, show: Progress) -> Record:
     }
 
 
-def _listen(options: Options, asked: Sequence[str], threads: int, show: Progress, name: str) -> Iterator[Record]:
+def _listen(options: Options, asked: Sequence[str], threads: int, show: Display, name: str) -> Iterator[Record]:
     """Start a worker in the peers' environment and yield its records, until it ends or hangs."""
     environment = {
         **os.environ,
@@ -301,7 +301,7 @@ def _report(options: Options) -> int:
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 
 
-class Progress:
+class Display:
     """Displays progress: with a bar on a terminal that has rich, in plain lines elsewhere."""
 
     def __init__(self) -> None:

@@ -11,7 +11,6 @@ import faulthandler
 import importlib
 import json
 import os
-import sys
 import time
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -165,7 +164,7 @@ def _in_short(error: Exception) -> str:
 
 def _versions(peer: str) -> dict[str, str]:
     importlib.import_module("foci")
-    found = {"torch": torch.__version__}
+    found: dict[str, str] = {"torch": torch.__version__}
     for name in (package.partition("==")[0] for package in PEERS[peer].packages):
         try:
             found[name] = version(name)
@@ -175,4 +174,4 @@ def _versions(peer: str) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

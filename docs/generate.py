@@ -1,10 +1,11 @@
-"""Writes the generated docs: the READMEs' tables and picture, docs/mechanisms.md and docs/settings.md.
+"""Writes what is generated: the READMEs' tables and picture, docs/mechanisms.md, docs/settings.md, the flags of tasks.
 
 Run it with `make docs`; a test fails when the texts are out of date.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import torch
 
 from foci import catalog
+from foci.cli.train import derive_flags
 from foci.scenes import SCENES
 from foci.tasks import TASKS
 from foci.tasks import config as configs
@@ -19,6 +21,7 @@ from foci.tasks.task import find
 from foci.viz import heatmap
 
 ROOT = Path(__file__).parent.parent
+FLAGS = ROOT / "src" / "foci" / "cli" / "task_flags.json"
 START, END = "<!-- mechanisms: start -->\n", "<!-- mechanisms: end -->\n"
 SHOWN = ("dot", "additive", "sparsemax", "hard", "local_m", "local_p")
 """The mechanisms of the README's picture, all on the same sentence."""
@@ -89,6 +92,11 @@ def _settings_table(found: Iterable[configs.Setting]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def flags() -> str:
+    """Return the flags of `foci train` and `foci demo`, which the command line reads without importing torch."""
+    return json.dumps({name: derive_flags(name) for name in TASKS}, indent=1, ensure_ascii=False) + "\n"
+
+
 def picture(path: Path) -> None:
     """Draw several mechanisms on one sentence."""
     torch.manual_seed(0)
@@ -132,6 +140,7 @@ def main() -> None:
         page.write_text(make(page.read_text(encoding="utf-8")), encoding="utf-8")
     (ROOT / "docs" / "mechanisms.md").write_text(mechanisms(), encoding="utf-8")
     (ROOT / "docs" / "settings.md").write_text(settings(), encoding="utf-8")
+    FLAGS.write_text(flags(), encoding="utf-8")
     picture(ROOT / "docs" / "images" / "mechanisms.png")
 
 

@@ -130,6 +130,44 @@ def _with_deviation(values: list[float]) -> str:
     return f"{fmean(values):.2f} %" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
 
 
+# ---- tags
+
+
+def measure_tagger(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
+    """Return the figures of the validation sentences, which chose the checkpoint, and the speed of tagging."""
+    sentences = [record["text"] for record in run.held_out()]
+    words = evaluation.figures["words"]
+    started = time.perf_counter()
+    run.predict(sentences)
+    seconds = time.perf_counter() - started
+    splits = run.task.read(lambda text: None)
+    valid = run.evaluate([sentence.to_record() for sentence in splits.valid])
+    chosen = {
+        f"valid_{name}": valid.figures[name] for name in ("f1", "accuracy", "intent_accuracy") if name in valid.figures
+    }
+    return {**chosen, "words_per_second_tagged": words / seconds}
+
+
+def spans_table(rows: list[Row]) -> str:
+    """Return the mean over the seeds of each model, and their standard deviation."""
+    by_name: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_name[row["name"]].append(row)
+    intents = any("intent_accuracy" in row for row in rows)
+    head = ["model", "span F1", "macro F1", "token accuracy", *(["intent", "sentence"] if intents else []), "ECE",
+            "validation F1", "sentences/s trained", "words/s tagged", "minutes each", "seeds"]  # fmt: skip
+    names = ["f1", "macro_f1", "accuracy", *(["intent_accuracy", "exact"] if intents else []), "ece", "valid_f1"]
+    lines = []
+    for name, some in by_name.items():
+        figures = [_with_deviation([100 * row[figure] for row in some]) for figure in names]
+        speeds = [
+            f"{fmean(_trained_per_second(row) for row in some):,.0f}",
+            f"{fmean(row['words_per_second_tagged'] for row in some):,.0f}",
+        ]
+        lines.append([name, *figures, *speeds, f"{fmean(row['minutes'] for row in some):.1f}", str(len(some))])
+    return markdown(head, lines)
+
+
 # ---- memory
 
 

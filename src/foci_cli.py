@@ -23,6 +23,8 @@ COMMANDS = {
     "evaluate": ("foci.cli.evaluate:main", "Compute the figures of a run on data it was not trained on."),
     "predict": ("foci.cli.predict:main", "Predict with a run: translate, classify, …"),
     "show": ("foci.cli.show:main", "Show what a prediction attended to: in the terminal, as a page or as a picture."),
+    "compare": ("foci.cli.compare:main", "Put two traces side by side on one page, with their difference."),
+    "curves": ("foci.cli.curves:curves", "Draw the training curves of one or more runs."),
     "list": ("foci.cli.listing:show_list", "List every mechanism, or those of one family."),
     "explain": ("foci.cli.explain:explain", "Explain one mechanism: equation, paper, symbols, cost, code and numbers."),
     "gallery": ("foci.cli.gallery:gallery", "Draw a picture of every mechanism at work."),
@@ -32,7 +34,7 @@ COMMANDS = {
 }
 """name -> (function, the line that help shows)"""
 
-OF_A_RUN = ("evaluate", "predict", "show")
+OF_A_RUN = ("evaluate", "predict", "show", "compare")
 """Commands whose options depend on the run that is named: they parse their own arguments."""
 
 HELP = """Attention for PyTorch: every mechanism of the literature, exact, mask-safe and open to inspection.
@@ -59,7 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             module, _, name = COMMANDS[given[0]][0].partition(":")
             getattr(import_module(module), name)(given[1:])
         else:
-            app(given, exit_on_error=False)
+            from foci.cli.commands import usage_error
+
+            app(given, exit_on_error=False, error_formatter=usage_error)
     except CycloptsError:  # it has printed what is wrong
         return 2
     except KeyboardInterrupt:

@@ -8,12 +8,13 @@ import os
 from types import ModuleType
 
 PEERS = {
-    "additive": ("torch", "keras", "speechbrain", "espnet", "eole"),
+    "additive": ("torch", "keras", "speechbrain", "espnet", "eole", "flair"),
     "heads": ("torch", "keras", "x-transformers", "transformers"),
     "weights": ("torch",),
     "window": ("torch", "local-attention", "transformers"),
     "alibi": ("torch", "x-transformers"),
     "crf": ("pytorch-crf",),
+    "tag": ("pytorch-crf", "flair"),
     "ntm": ("torch",),
     "word_by_word": ("torch",),
     "decode": ("transformers", "ctranslate2"),
@@ -21,7 +22,7 @@ PEERS = {
 }
 """The groups in the order of the report, and the peers of each."""
 
-FULL_RUN_ONLY = ("transformers", "ctranslate2", "espnet", "eole")
+FULL_RUN_ONLY = ("transformers", "ctranslate2", "espnet", "eole", "flair")
 """Peers that a quick run leaves out: importing them takes long, and others compute the same."""
 
 TWO_THREADS = ("decode",)

@@ -115,7 +115,7 @@ def _transformers(model: Transformer, source: Tensor, width: int, measure: str) 
         forced_eos_token_id=None,
         max_position_embeddings=256,
     )
-    peer = MarianMTModel(config).eval()
+    peer: Any = MarianMTModel(config).eval()  # type: ignore[no-untyped-call]
     with torch.no_grad():
         peer.model.shared.weight.copy_(model.decoder.output.weight)
         for stack in (peer.model.encoder, peer.model.decoder):

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import foci
 from benchmarks.harness import FORWARD, TRAIN, Call, Case, Side, call, leaf
 from foci.mechanisms.heads import MultiHeadAttention
 
@@ -48,13 +47,7 @@ def _case(shape: Shape, measure: str, against: str, rival: Any, goal: float) -> 
     called = TRAIN if measure == TRAIN_WEIGHTS else measure
 
     def inputs() -> tuple[MultiHeadAttention, Tensor]:
-        attention = foci.build(
-            "multi_head",
-            model_dim=size,
-            num_heads=heads,
-            bias=rival is not _x_transformers,
-            keep_weights=weighted,
-        )
+        attention = MultiHeadAttention(size, heads, bias=rival is not _x_transformers, keep_weights=weighted)
         return attention, leaf(batch, length, size)
 
     def ours(attention: MultiHeadAttention, x: Tensor) -> Call:
@@ -92,7 +85,8 @@ def _bare(attention: MultiHeadAttention, x: Tensor, weights: bool) -> Rival:
     def forward() -> Tensor:
         query, key, value = (layer(x).unflatten(-1, (attention.num_heads, -1)).transpose(1, 2) for layer in layers)
         read = F.scaled_dot_product_attention(query, key, value)
-        return attention.output_layer(read.transpose(1, 2).flatten(2))
+        output: Tensor = attention.output_layer(read.transpose(1, 2).flatten(2))
+        return output
 
     return forward, list(attention.parameters())
 

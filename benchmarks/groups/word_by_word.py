@@ -1,7 +1,7 @@
 """Word-by-word attention
 
 A premise and a hypothesis, sizes (batch, premise, hypothesis, model). No package has this mechanism, so the kernel of
-all steps is measured beside the loop over the steps, whose scores are the additive kernel's. The goal in training is
+all steps is compared with the loop over the steps, whose scores are the additive kernel's. The goal in training is
 ten times the loop's speed.
 """
 
@@ -12,9 +12,9 @@ from unittest import mock
 
 from torch import Tensor
 
-import foci
 from benchmarks.harness import FORWARD, TRAIN, Call, Case, call, leaf
 from foci.functional import stepwise
+from foci.functional.kernels import word_by_word as kernel
 from foci.mechanisms.pair import WordByWord
 
 SHAPES = ((32, 20, 20, 100), (32, 100, 100, 100))
@@ -32,7 +32,7 @@ def _case(measure: str, shape: tuple[int, int, int, int]) -> Case:
     batch, premise, hypothesis, size = shape
 
     def inputs() -> tuple[WordByWord, Tensor, Tensor]:
-        return foci.build("word_by_word", model_dim=size), leaf(batch, premise, size), leaf(batch, hypothesis, size)
+        return WordByWord(size), leaf(batch, premise, size), leaf(batch, hypothesis, size)
 
     def ours(match: WordByWord, left: Tensor, right: Tensor) -> Call:
         return call(measure, lambda: match(left, right).output, (left, right), list(match.parameters()))
@@ -42,8 +42,9 @@ def _case(measure: str, shape: tuple[int, int, int, int]) -> Case:
             def plain(*arguments: Tensor, plain: object) -> tuple[Tensor, Tensor]:
                 return stepwise._plain_word_by_word(*arguments)
 
-            with mock.patch.object(stepwise.word_by_word_kernel, "word_by_word", plain):
-                return match(left, right).output
+            with mock.patch.object(kernel, "word_by_word", plain):
+                output: Tensor = match(left, right).output
+                return output
 
         return call(measure, loop, (left, right), list(match.parameters()))
 

@@ -8,11 +8,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from torch import nn
 
 from foci.errors import ConfigError, unknown_name
+from foci.family import Family
 from foci.mechanisms.attention import Attention
 from foci.mechanisms.heads import MultiHeadAttention, MultiStepAttention
 from foci.mechanisms.memory import NeuralTuringMemory
@@ -20,8 +21,6 @@ from foci.mechanisms.pair import AttentionOverAttention, WordByWord
 from foci.mechanisms.pool import AttentionPool, HierarchicalPool
 from foci.mechanisms.structured import CRF
 from foci.mechanisms.visual import CBAM, EfficientChannel, SpatialAttention, SqueezeExcitation
-
-Family = Literal["attend", "pool", "pair", "memory", "map"]
 
 _ARCHIVES = {"arXiv": "https://arxiv.org/abs/", "ACL": "https://aclanthology.org/", "doi": "https://doi.org/"}
 

@@ -123,6 +123,22 @@ FUNCTIONS: dict[Callable[..., Any], Callable[..., Weights]] = {
 """How to read a call of each function that attends: ``FUNCTIONS[function](masks, *args, **kwargs)``."""
 
 
+def flow_of_dot_products(
+    function: Callable[..., Any], output: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[Tensor, Tensor] | None:
+    """Return output and values of a call of `scaled_dot_product_attention` that a gradient can reach, or None.
+
+    None too if weights were dropped out: the output is then not the weights times the values.
+    """
+    if function is not F.scaled_dot_product_attention or not isinstance(output, Tensor):
+        return None
+    value = args[2] if len(args) > 2 else kwargs["value"]
+    dropout = args[4] if len(args) > 4 else kwargs.get("dropout_p", 0.0)
+    if not output.requires_grad or output.is_nested or output.dim() != 4 or dropout > 0:
+        return None
+    return output, _keep(value).detach()
+
+
 def _multi_head(masks: Copies, query: Tensor, key: Tensor, call: Mapping[str, Any]) -> DotSoftmax:
     """Return the source for ``query (B, L, D)`` and ``key (B, S, D)``; ``call`` has torch's arguments by name."""
     batch, size, heads = query.shape[0], key.shape[1], call["num_heads"]

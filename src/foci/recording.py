@@ -43,6 +43,7 @@ from torch.utils._pytree import tree_map_only
 from foci import record_torch, torch_private
 from foci.errors import ConfigError, UnknownNameError, unknown_name
 from foci.results import Attended, Matched, Weights, independent
+from foci.weight_sources import Dense
 
 ROOT = "."
 """The path of the model itself: no module inside it can have this name."""
@@ -54,7 +55,7 @@ _NOTHING = (
 
 
 @contextmanager
-def record(model: nn.Module, *, detach: bool = False) -> Iterator[Tape]:
+def record(model: nn.Module, *, detach: bool = False, gradients: bool = False) -> Iterator[Tape]:
     """Record every attention that runs inside ``model`` during the with-block; the `Tape` stays usable after it.
 
     Args:
@@ -63,6 +64,8 @@ def record(model: nn.Module, *, detach: bool = False) -> Iterator[Tape]:
             made from.
         detach: detach the weights from the graph. Otherwise weights recorded with gradients on are part of it: a
             penalty on their entropy can be added to the loss, but the graph is kept as long as the tape.
+        gradients: keep what `Tape.gradient` needs of calls that are part of a graph: those of mechanisms of foci that
+            compute their weights, and of `scaled_dot_product_attention`.
 
     Only this thread is recorded. Blocks may be nested or overlap, on one model or several; each has its own tape.
     What activation checkpointing computes a second time, in the backward pass, is not recorded a second time.
@@ -81,7 +84,7 @@ def record(model: nn.Module, *, detach: bool = False) -> Iterator[Tape]:
     """
     if not isinstance(model, nn.Module):
         raise ConfigError(f"record: model is a {type(model).__name__}, expected a torch.nn.Module.")
-    recording = _Recording(Tape(), _paths(model), detach)
+    recording = _Recording(Tape(), _paths(model), detach, gradients)
     watcher = _thread.watcher
     watcher.recordings.append(recording)
     try:
@@ -119,6 +122,27 @@ class Tape(Mapping[str, Weights]):
         if calls is None:
             raise self._unknown(path)
         return list(calls)
+
+    def gradient(self, path: str, call: int = 0) -> Tensor | None:
+        """Return the gradient of what was called backward on, with respect to the weights of a call: ``(B, H, L, S)``.
+
+        A fused call has no weights of its own: its output is ``weights · values``, so the gradient is that of the
+        output times the values. None if the block was opened without ``gradients``, if `backward` has not reached the
+        call, or if a fused call has dropped weights out.
+        """
+        entries = [entry for entry in self._entries if entry.path == _spelled(path)]
+        if not entries:
+            raise self._unknown(path)
+        flow = entries[call].flow
+        if flow is None or flow[0].grad is None:
+            return None
+        (output, value), reached = flow, flow[0].grad
+        if value is None:
+            return reached
+        if value.shape[-3] != output.shape[-3]:  # some heads share their values
+            value = value.repeat_interleave(output.shape[-3] // value.shape[-3], dim=-3)
+        gradient: Tensor = reached @ value.transpose(-2, -1)
+        return gradient
 
     def __getitem__(self, key: str | tuple[str, int]) -> Weights:
         path, number = key if isinstance(key, tuple) else _split(key)
@@ -169,10 +193,15 @@ class Tape(Mapping[str, Weights]):
         self._calls = None
 
 
+_Flow = tuple[Tensor, Tensor | None]
+"""The output of a fused call and its values; or the weights themselves. The first keeps its gradient."""
+
+
 @dataclass(eq=False)
 class _Entry:
     path: str
     weights: Weights
+    flow: _Flow | None = None  # for `Tape.gradient`
 
 
 @dataclass(eq=False)
@@ -182,11 +211,17 @@ class _Recording:
     tape: Tape
     paths: dict[nn.Module, str]
     detach: bool
+    gradients: bool = False
 
-    def add(self, module: nn.Module, suffix: str, weights: Weights) -> _Entry:
+    def add(self, module: nn.Module, suffix: str, weights: Weights, flow: _Flow | None = None) -> _Entry:
+        if not self.gradients:
+            flow = None
+        elif flow is None and isinstance(weights.source, Dense) and weights.source.weights.requires_grad:
+            flow = weights.source.weights, None
+            flow[0].retain_grad()
         if self.detach:
             weights = tree_map_only(Tensor, Tensor.detach, weights)
-        entry = _Entry(self.paths[module] + suffix, weights)
+        entry = _Entry(self.paths[module] + suffix, weights, flow)
         self.tape._add(entry)
         return entry
 
@@ -223,7 +258,7 @@ class _Watcher(TorchFunctionMode):
         output = func(*args, **kwargs)
         # The weights of a fusible module are computed when it returns.
         if func in record_torch.FUNCTIONS and self.frames and not self.frames[-1].fusible:
-            self._saw(record_torch.FUNCTIONS[func](self.masks, *args, **kwargs))
+            self._saw(record_torch.FUNCTIONS[func](self.masks, *args, **kwargs), self._flow(func, output, args, kwargs))
         return output
 
     def enter(self, module: nn.Module, args: tuple[Any, ...] = (), *, reading: bool = False) -> None:
@@ -252,10 +287,11 @@ class _Watcher(TorchFunctionMode):
         answers = {suffix: independent(weights, (args, kwargs)) for suffix, weights in _answers(output).items()}
         if answers:
             # The weights that a module returns replace those of the functions that it called.
+            flows = [entry.flow for _, entry in frame.seen if entry.flow is not None]
             for tape, entry in frame.seen:
                 tape._drop(entry)
             if not frame.answered:
-                self._add(module, answers)
+                self._add(module, answers, flows[0] if len(flows) == len(answers) == 1 else None)
             if frame.reading and len(depths) > 1:
                 self.frames[depths[-2]].answered = True
         elif frame.fusible and isinstance(module, nn.MultiheadAttention):
@@ -284,19 +320,28 @@ class _Watcher(TorchFunctionMode):
             self.__exit__(None, None, None)
             self.watching = False
 
-    def _saw(self, weights: Weights) -> None:
+    def _flow(self, func: Callable[..., Any], output: Any, args: Any, kwargs: Any) -> _Flow | None:
+        """What the gradient of the weights is computed from, if anyone has asked for it and it can be told."""
+        if not any(recording.gradients for recording in self.recordings):
+            return None
+        flow = record_torch.flow_of_dot_products(func, output, args, kwargs)
+        if flow is not None:
+            flow[0].retain_grad()
+        return flow
+
+    def _saw(self, weights: Weights, flow: _Flow | None) -> None:
         """Record a function of torch for the innermost module of each model."""
         for recording in self._active():
             frames = [frame for frame in self.frames if frame.module in recording.paths]
             if frames:
-                frames[-1].seen.append((recording.tape, recording.add(frames[-1].module, "", weights)))
+                frames[-1].seen.append((recording.tape, recording.add(frames[-1].module, "", weights, flow)))
 
-    def _add(self, module: nn.Module, answers: Mapping[str, Weights]) -> None:
+    def _add(self, module: nn.Module, answers: Mapping[str, Weights], flow: _Flow | None = None) -> None:
         """Record what a module attended to."""
         for recording in self._active():
             if module in recording.paths:
                 for suffix, weights in answers.items():
-                    recording.add(module, suffix, weights)
+                    recording.add(module, suffix, weights, flow)
 
     def _active(self) -> list[_Recording]:
         # In the backward pass activation checkpointing runs modules again, which are on the tape already. Their

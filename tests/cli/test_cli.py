@@ -17,6 +17,13 @@ from foci.scenes import worked_example
 from foci.tasks import TASKS
 from foci_cli import COMMANDS, main
 
+HELPED = [
+    [],
+    *([command] for command in COMMANDS),
+    *([command, task] for command in ("train", "demo") for task in TASKS),
+]
+"""Everything that has a help page."""
+
 
 def run(*arguments: str, **options) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, **options)
@@ -188,8 +195,7 @@ def test_help_shows_every_command(capsys):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["--version"], ["tasks"], ["train", "--help"], ["demo", "--help"], ["predict", "--help"],
-     ["evaluate", "--help"], ["show", "--help"]],
+    [["--version"], ["tasks"], *([*command, "--help"] for command in HELPED)],
     ids=" ".join,
 )  # fmt: skip
 def test_help_and_version_do_not_wait_for_torch(arguments):

@@ -268,8 +268,11 @@ def test_a_damaged_library_is_not_loaded_but_made_anew(number, fresh, damage):
 
 
 def test_a_whole_library_is_kept(number, fresh):
-    made = build.build(fresh).stat()
-    assert build.build(fresh).stat() == made
+    def written():
+        found = build.build(fresh).stat()
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+    assert written() == written()
 
 
 def test_contents_reach_the_disk_before_their_names(number, fresh, monkeypatch):
@@ -519,7 +522,7 @@ def test_a_changed_header_is_compiled_anew(compiler, monkeypatch, tmp_path):
 WRONG = {
     "additive": ("sum_v - 2.0 * s[c]", "sum_v - 2.1 * s[c]"),
     "crf": ("log_total + shifts", "log_total + shifts + 1"),
-    "ntm": ("const Vector<Real> power = all(gamma)", "const Vector<Real> power = all(gamma + 1)"),
+    "ntm": ("const VectorOf<Real> power = all(gamma)", "const VectorOf<Real> power = all(gamma + 1)"),
     "softmax_rows": ("- sums.below / sums.z", "+ sums.below / sums.z"),
     "window": ("to[w] *= scale;", "to[w] *= scale + 1;"),
 }

@@ -184,8 +184,11 @@ def test_bad_data_is_told_before_a_folder_is_made(tmp_path, monkeypatch):
         assert not out.exists()
         return str(caught.value)
 
-    assert "all 3 documents are of the class 'x'" in error(
+    assert "all 3 different documents are of the class 'x'" in error(
         DataError, [("a", "x"), ("b", "x"), ("c", "x")], valid=write_corpus(tmp_path), test_share=0.0
+    )
+    assert "all 2 different documents are of the class 'x'" in error(
+        DataError, [("a", "x"), ("a", "y"), ("b", "x")], valid=write_corpus(tmp_path), test_share=0.0
     )
     two = [("a", "x"), ("b", "y")]
     assert "none is left to validate" in error(DataError, two, valid_share=0.0, test_share=0.0)

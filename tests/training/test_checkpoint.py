@@ -191,7 +191,7 @@ def test_other_model(tmp_path):
 
 
 def test_state_that_json_cannot_say(tmp_path):
-    with pytest.raises(CheckpointError, match="state_dict.* of the batches must be made of numbers"):
+    with pytest.raises(CheckpointError, match="state_dict.* of the batches must consist of numbers"):
         Checkpoints(tmp_path).save(1, Saved({}, {}, {}, {}, {"best": None, "data": torch.ones(1)}))
 
 

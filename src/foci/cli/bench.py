@@ -6,9 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import foci
-from foci.errors import FociError, check_positive, unknown_name
-
 
 def bench(
     *groups: str, quick: bool = False, threads: int | None = None, report_only: bool = False, reinstall: bool = False
@@ -21,7 +18,7 @@ def bench(
     Parameters
     ----------
     groups
-        additive, heads, weights, window, alibi, crf, ntm, word_by_word, decode or curves; all of them unless given.
+        additive, heads, weights, window, alibi, crf, tag, ntm, word_by_word, decode or curves; all unless given.
     quick
         Fewer and smaller cases, in two minutes; the report is written beside the results, in benchmarks/results/quick.
     threads
@@ -31,6 +28,8 @@ def bench(
     reinstall
         Try again to install the peers.
     """
+    from foci.errors import FociError, check_positive, unknown_name
+
     root = _checkout()
     known = [path.stem for path in (root / "benchmarks" / "groups").glob("[a-z]*.py")]
     for group in groups:
@@ -48,6 +47,9 @@ def bench(
 
 def _checkout() -> Path:
     """Return the folder that holds benchmarks/: the checkout that foci is installed from, or the current folder."""
+    import foci
+    from foci.errors import FociError
+
     for root in (Path(foci.__file__).parents[2], Path.cwd()):
         if (root / "benchmarks" / "__main__.py").exists():
             return root

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import App, Parameter
+from cyclopts import App, CycloptsError, CycloptsPanel, Parameter
+
+from foci.printable import printable
 
 if TYPE_CHECKING:
     from foci.tasks.task import Task
@@ -69,7 +71,12 @@ def run(name: str, command: Callable[..., None], tokens: Sequence[str], epilogue
     """Parse the tokens, and call the command."""
     app = App(name=f"foci {name}", version_flags=[], help_epilogue=epilogue, result_action="return_value")
     app.default(command)
-    app(list(tokens), exit_on_error=False)
+    app(list(tokens), exit_on_error=False, error_formatter=usage_error)
+
+
+def usage_error(error: CycloptsError) -> Any:
+    """Return a mistake in the arguments as it is shown: what a terminal would interpret is made visible."""
+    return CycloptsPanel(printable(error, lines=True))
 
 
 def option_flags(options: type[Any]) -> list[Flag]:

@@ -29,13 +29,16 @@ _TRIED, _SHOWN = 20, 3
 
 
 def __getattr__(name: str) -> Callable[..., None]:
-    """Return the demo of a task, created on first use, so that torch is imported only then."""
+    """Return the demo of a task."""
     if name not in TASKS:
         raise AttributeError(name)
     from foci.cli.train import task_flags
-    from foci.tasks.task import find
 
-    kind = find(name)
+    def command(given: Given) -> None:
+        from foci.tasks.task import find
+
+        demo(find(name), given)
+
     flags = [
         Flag(
             "out",
@@ -43,10 +46,10 @@ def __getattr__(name: str) -> Callable[..., None]:
             Path,
         ),
         Flag("steps", "How long to train."),
-        *task_flags(kind),
+        *task_flags(name),
         Flag("set", "Any other setting, as in foci train; may be given several times.", list),
     ]
-    return make_command(lambda given: demo(kind, given), f"{TASKS[name].summary} On built-in data.", [], flags)
+    return make_command(command, f"{TASKS[name].summary} On built-in data.", [], flags)
 
 
 def demo(kind: type[Task], given: Given) -> None:
@@ -97,7 +100,7 @@ def _show(predictor: Predictor, records: Any, out: Path) -> list[Path]:
     for number in order:
         record, prediction = some[number], predictions[number]
         given = ", ".join(printable(value) for value in prediction.inputs.values())
-        expected = ", ".join(printable(record[field.name]) for field in predictor.task.targets)
+        expected = printable(predictor.task.expected(record))
         verdict = (
             "" if not expected else "   (right)" if expected == printable(prediction.output) else f"   (not {expected})"
         )

@@ -6,11 +6,6 @@ import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
-import torch
-
-from foci.errors import FociError
-from foci.functional.kernels import status
-
 _TORCH_PATHS = {
     "fused attention": "torch's scaled_dot_product_attention, for dot-product scores with a softmax",
     "banded attention": "torch operations on blocks, for sliding windows in long sequences",
@@ -20,9 +15,14 @@ _TORCH_PATHS = {
 
 def doctor() -> None:
     """Show versions, threads, and which fast paths are active on this machine and why."""
+    import torch
+
+    from foci.functional.kernels import status
+
+    device = f"GPU {torch.cuda.get_device_name()}" if torch.cuda.is_available() else "CPU only"
     print(f"foci      {version('foci')}")
     print(f"python    {platform.python_version()} on {platform.platform()}")
-    print(f"torch     {torch.__version__}, {torch.get_num_threads()} threads, {_device()}")
+    print(f"torch     {torch.__version__}, {torch.get_num_threads()} threads, {device}")
     print(f"waiting   OMP_WAIT_POLICY={os.environ.get('OMP_WAIT_POLICY', 'not set: threads may spin')}")
     for extra, package in (("cli", "cyclopts"), ("viz", "matplotlib")):
         print(f"{extra:<9} {package} {_installed(package)}")
@@ -36,6 +36,9 @@ def doctor() -> None:
 
 def build_kernels() -> None:
     """Build the C++ kernels now rather than on first use. Without a compiler foci uses slower torch operations."""
+    from foci.errors import FociError
+    from foci.functional.kernels import status
+
     inactive = []
     for kernel in status():
         print(f"{kernel.name}: {kernel.reason}")
@@ -43,10 +46,6 @@ def build_kernels() -> None:
             inactive.append(kernel.name)
     if inactive:
         raise FociError(f"not active: {', '.join(inactive)}. The torch paths are used instead.")
-
-
-def _device() -> str:
-    return f"GPU {torch.cuda.get_device_name()}" if torch.cuda.is_available() else "CPU only"
 
 
 def _installed(package: str) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
-from foci import catalog
-from foci.scenes import worked_example
+if TYPE_CHECKING:
+    pass
 
 NOTHING = Text()
 
@@ -22,6 +23,9 @@ def explain(name: str, /) -> None:
     name
         A name that `foci list` shows, or a common other one: bahdanau, luong, transformer, han, …
     """
+    from foci import catalog
+    from foci.scenes import worked_example
+
     card = catalog.card(name)
     (name,) = (key for key, row in catalog.MECHANISMS.items() if row is card)
     aliases = sorted(alias for alias, key in catalog.ALIASES.items() if key == name)

@@ -6,12 +6,10 @@ import os
 import re
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-
-from foci.catalog import MECHANISMS
-from foci.scenes import SCENES, Scene
-from foci.viz import heatmap
+if TYPE_CHECKING:
+    from foci.scenes import Scene
 
 
 def gallery(*, out: Path = Path("gallery")) -> None:
@@ -22,6 +20,11 @@ def gallery(*, out: Path = Path("gallery")) -> None:
     out
         The folder for the pictures (NAME.png) and the page (index.html). Pictures of the same name are replaced.
     """
+    import torch
+
+    from foci.catalog import MECHANISMS
+    from foci.scenes import SCENES
+
     scenes = {}
     with torch.random.fork_rng(devices=[]):
         for name in MECHANISMS:
@@ -36,6 +39,8 @@ def gallery(*, out: Path = Path("gallery")) -> None:
 
 def draw(name: str, scene: Scene, folder: Path) -> Path:
     """Save one scene as ``folder/name.png``."""
+    from foci.viz import heatmap
+
     return heatmap(
         scene.weights.detach(),
         folder / f"{name}.png",
@@ -53,6 +58,8 @@ def draw(name: str, scene: Scene, folder: Path) -> Path:
 
 def index(scenes: dict[str, Scene]) -> str:
     """Return the page: each picture with its equation and caption. It loads only the pictures beside it."""
+    from foci.catalog import MECHANISMS
+
     sections = []
     for name, scene in scenes.items():
         card = MECHANISMS[name]

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from foci.catalog import MECHANISMS, Family
+from foci.family import Family
 
 _NARROW = 84
 """Columns of a terminal; with fewer, too few would be left for the column of summaries."""
@@ -28,6 +28,8 @@ def show_list(*, family: Family | None = None) -> None:
         Only one family, by its inputs. attend: query, key and value. pool: one sequence. pair: two sequences.
         memory: input and state. map: feature maps of images.
     """
+    from foci.catalog import MECHANISMS
+
     rows = [
         (name, row.family, row.summary, short_reference(row.paper))
         for name, row in MECHANISMS.items()

@@ -30,12 +30,14 @@ _FLAGS = [
     Flag("svg", "Write a picture.", Path),
     Flag("pdf", "Write a picture.", Path),
     Flag("save", "Write the trace itself (.json, with a .safetensors beside it), to show it again later.", Path),
+    Flag("layers", "Keep these layers alone, such as 0,2-4: files of large models become smaller."),
+    Flag("heads", "Keep these heads alone, such as 0,2-4."),
     Flag("attention", "Which attention, by its name; that between source and target in the last layer unless given."),
     Flag("head", "Which head, from 0 on; the mean of all unless given."),
     Flag(
         "view",
-        "Of a picture: heatmap, heads, image, spectrogram, document, memory or marginals. In the terminal: heat, "
-        "ranked or document. Chosen by the trace unless given.",
+        "Of a picture: heatmap, heads, image, spectrogram, document, memory, marginals or tags. In the terminal: heat, "
+        "ranked, document or tags. Chosen by the trace unless given.",
     ),
     Flag("width", "Of a picture: its width in inches, such as 3.3 for a column of a paper."),
     Flag("scale", "Of a picture: all (the largest weight of all is the darkest) or row (the largest of each row is)."),
@@ -113,7 +115,29 @@ def _head(given: Given) -> int | None:
 
 
 def _traces(what: tuple[str, ...], given: Given) -> tuple[Iterable[Trace], bool]:
-    """Return the traces, and whether they are of several inputs."""
+    """Return the traces, with the layers and heads that were asked for, and whether they are of several inputs."""
+    layers, heads = _numbers(given, "layers"), _numbers(given, "heads")
+    traces, several = _all_traces(what, given)
+    return (trace.select(layers=layers, heads=heads) for trace in traces), several
+
+
+def _numbers(given: Given, name: str) -> list[int] | None:
+    """Return "0,2-4" as [0, 2, 3, 4]."""
+    from foci.errors import ConfigError
+
+    if name not in given:
+        return None
+    numbers: list[int] = []
+    for part in given[name].split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise ConfigError(f"--{name} is {given[name]!r}, expected numbers from 0 on, such as 0,2-4.")
+        numbers += range(int(first), int(last if dash else first) + 1)
+    return numbers
+
+
+def _all_traces(what: tuple[str, ...], given: Given) -> tuple[Iterable[Trace], bool]:
+    """Return the traces as they are, and whether they are of several inputs."""
     from foci import huggingface
     from foci.errors import CheckpointError, ConfigError
     from foci.training.run_folder import read_config

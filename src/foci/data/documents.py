@@ -282,7 +282,7 @@ def sentences_of(text: str, max_words: int | None = None) -> list[list[str]]:
         >>> sentences_of("Dr. No isn't bad. 真好！再看一次。")
         [['Dr', '.', 'No', "isn't", 'bad', '.'], ['真', '好', '！'], ['再', '看', '一', '次', '。']]
     """
-    pattern = _words()
+    pattern = word_pattern()
     sentences = [pattern.findall(piece) for piece in _pieces(text)]
     if max_words is not None:
         check_positive("sentences_of", max_words=max_words)
@@ -313,7 +313,8 @@ def _is_end(text: str, end: re.Match[str]) -> bool:
 
 
 @cache
-def _words() -> re.Pattern[str]:
+def word_pattern() -> re.Pattern[str]:
+    """Return a pattern that finds the words of a text; see `sentences_of`."""
     # Python's \w leaves out the marks that Hindi, Arabic and others write their vowels with; and joiners belong inside.
     codes = [code for code in range(0x300, 0x1F000) if unicodedata.category(chr(code)).startswith("M")]
     runs = [list(run) for _, run in groupby(enumerate(codes), key=lambda placed: placed[1] - placed[0])]

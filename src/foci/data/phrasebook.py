@@ -80,20 +80,21 @@ def phrasebook(
     if split not in SPLITS:
         raise unknown_name("split", split, SPLITS)
     check_positive("phrasebook", size=size)
-    source, target = _locale(source_locale), _locale(target_locale)
+    source, target = find_locale(source_locale), find_locale(target_locale)
     if source == target:
         raise ConfigError(f"phrasebook: source and target locale are both {source_locale!r}, expected two.")
     pairs: dict[str, Pair] = {}
     for phrase in _phrases(random.Random(f"{seed}/{split}")):
-        sentence = _say(phrase, source)
-        if _split_of(sentence) == split and sentence not in pairs:
-            pairs[sentence] = Pair(sentence, _say(phrase, target))
+        sentence = say(phrase, source)
+        if split_of(sentence) == split and sentence not in pairs:
+            pairs[sentence] = Pair(sentence, say(phrase, target))
             if len(pairs) == size:
                 break
     return list(pairs.values())
 
 
-def _locale(name: str) -> Locale:
+def find_locale(name: str) -> Locale:
+    """Return Babel's locale of this name; an unknown one suggests the nearest."""
     try:
         from babel import Locale, UnknownLocaleError
         from babel.localedata import locale_identifiers
@@ -115,11 +116,13 @@ def _locale(name: str) -> Locale:
         ) from error
 
 
-def _say(phrase: Phrase, locale: Locale) -> str:
+def say(phrase: Phrase, locale: Locale) -> str:
+    """Return a meaning in words, with plain spaces and without marks of direction."""
     return phrase(locale).translate(_PLAIN)
 
 
-def _split_of(sentence: str) -> str:
+def split_of(sentence: str) -> str:
+    """Return which split a sentence belongs to: the same one whatever the seed and the size."""
     bucket = hashlib.blake2b(sentence.encode(), digest_size=8).digest()[0] % 16
     return "test" if bucket == 0 else "valid" if bucket == 1 else "train"
 
@@ -273,3 +276,16 @@ _SENTENCES = (
     *(_date, _part_of_date, _months, _time, _moment, _relative, _duration, _measure, _rate, _amount, _price),
     *(_list, _list, _dated, _dated, _told, _told),
 )
+
+MEANINGS: dict[str, tuple[Callable[[random.Random], Phrase], ...]] = {
+    "date": (_date, _part_of_date, _months),
+    "time": (_time,),
+    "relative": (_relative,),
+    "duration": (_duration,),
+    "amount": (_amount,),
+    "price": (_price,),
+    "measure": (_measure,),
+    "rate": (_rate,),
+    "list": (_list,),
+}
+"""What draws a meaning of each kind."""

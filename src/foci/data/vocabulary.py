@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -103,7 +103,7 @@ class Vocabulary:
                 raise ValueError("its words are not all texts")
             return cls(tuple(words), int(fields["buckets"]), bool(fields["lowercase"]))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise DataError(f"{origin}: is no vocabulary ({error}).") from error
+            raise DataError(f"{origin}: is not a vocabulary that foci wrote ({error}). Restore the file.") from error
 
 
 class Vectors(NamedTuple):
@@ -168,3 +168,30 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def words_with_vectors(path: str | Path, most: int, wanted: Container[str]) -> tuple[list[str], int]:
+    """Return words of a file of vectors, in its order, and the size of its vectors.
+
+    Args:
+        path: a text file of GloVe or fastText.
+        most: how many of its first words are returned.
+        wanted: words that are returned wherever they stand.
+    """
+    path = Path(path)
+    words: dict[str, None] = {}
+    dim = 0
+    for line, entry in enumerate(read_lines(path, 100_000), start=1):
+        if isinstance(entry, Fault):
+            raise DataError(str(entry))
+        parts = entry.rstrip(" ").split(" ")
+        if line == 1 and len(parts) == 2 and all(part.isdecimal() for part in parts):
+            dim = int(parts[1])
+            continue
+        dim = dim or len(parts) - 1
+        word = " ".join(parts[: len(parts) - dim])
+        if len(words) < most or word in wanted:
+            words[word] = None
+    if dim < 1 or not words:
+        raise DataError(f"{path}, line 1: holds no vectors, expected a word and its numbers on each line.")
+    return list(words), dim

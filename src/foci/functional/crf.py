@@ -54,7 +54,7 @@ def log_partition(
         >>> log_partition(emissions, torch.zeros(2, 2), nothing, nothing).exp()  # 2 tags, 3 steps
         tensor([8.])
     """
-    chain, dtype = _prepare("log_partition", emissions, transitions, start, end, mask)
+    chain, dtype = checked_chain("log_partition", emissions, transitions, start, end, mask)
     return kernels.crf.total(chain, None).to(dtype)
 
 
@@ -70,7 +70,7 @@ def log_likelihood(
 
     Tags at masked steps are ignored and may have any value, such as -100. The training loss is minus its mean.
     """
-    chain, dtype = _prepare("log_likelihood", emissions, transitions, start, end, mask)
+    chain, dtype = checked_chain("log_likelihood", emissions, transitions, start, end, mask)
     _check_tags(tags, chain)
     return kernels.crf.total(chain, tags.long()).to(dtype)
 
@@ -88,7 +88,7 @@ def viterbi(
     The scores are differentiable: their gradient is 1 at the tags and transitions of each sequence.
     """
     check_positive("viterbi", k=k)
-    chain, dtype = _prepare("viterbi", emissions, transitions, start, end, mask)
+    chain, dtype = checked_chain("viterbi", emissions, transitions, start, end, mask)
     tags, scores = kernels.crf.best(chain, k)
     return Decoded(tags, scores.to(dtype))
 
@@ -101,11 +101,11 @@ def marginals(
     mask: Bool[Tensor, "B T"] | None = None,
 ) -> Float[Tensor, "B T K"]:
     """Return ``p(y_t = tag)`` over all sequences: it sums to 1 at every step that exists, and is 0 at masked ones."""
-    chain, dtype = _prepare("marginals", emissions, transitions, start, end, mask)
+    chain, dtype = checked_chain("marginals", emissions, transitions, start, end, mask)
     return kernels.crf.marginals(chain).to(dtype)
 
 
-def _prepare(
+def checked_chain(
     owner: str, emissions: Tensor, transitions: Tensor, start: Tensor, end: Tensor, mask: Tensor | None
 ) -> tuple[Chain, torch.dtype]:
     """Return the checked chain in at least float32, and the dtype of the result."""

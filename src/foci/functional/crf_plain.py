@@ -28,7 +28,7 @@ class Chain(NamedTuple):
     mask: Tensor | None
 
 
-class _Filled(NamedTuple):
+class Filled(NamedTuple):
     """A chain with a mask; masked steps hold zeros."""
 
     emissions: Tensor
@@ -40,7 +40,7 @@ class _Filled(NamedTuple):
 
 def total(chain: Chain, tags: Tensor | None) -> Tensor:
     """Return ``log Z (B,)``, or ``log p(tags)`` of ``tags (B, T)``, whose values at masked steps are ignored."""
-    filled = _fill(chain)
+    filled = fill(chain)
     if tags is None:
         return _log_partition(filled)
     known = tags.masked_fill(~filled.mask, 0)
@@ -65,10 +65,10 @@ def unknown_tags(num_tags: int) -> DataError:
 
 def marginals(chain: Chain) -> Tensor:
     """Return ``p(y_t = tag)``, ``(B, T, K)``; 0 at masked steps and in rows without any allowed sequence."""
-    filled = _fill(chain)
-    before = _messages(filled.emissions, filled.transitions, filled.start, filled.mask)
+    filled = fill(chain)
+    before = messages(filled.emissions, filled.transitions, filled.start, filled.mask)
     # The same chain in reverse.
-    backwards = _messages(filled.emissions.flip(1), filled.transitions.mT, filled.end, filled.mask.flip(1))
+    backwards = messages(filled.emissions.flip(1), filled.transitions.mT, filled.end, filled.mask.flip(1))
     scores = before + filled.emissions + backwards.flip(1)
     allowed = (scores > -torch.inf) & filled.mask.unsqueeze(-1)
     return masked_softmax(scores, allowed)
@@ -76,7 +76,7 @@ def marginals(chain: Chain) -> Tensor:
 
 def best(chain: Chain, k: int) -> tuple[Tensor, Tensor]:
     """Return tags ``(B, k, T)`` and scores ``(B, k)`` of the k best sequences; -1 and ``-inf`` if there are fewer."""
-    filled = _fill(chain)
+    filled = fill(chain)
     batch, steps, _ = filled.emissions.shape
     only_the_empty_one = pad(filled.emissions.new_zeros(1), (0, k - 1), value=-torch.inf)
     if known_true(steps == 0):
@@ -89,16 +89,17 @@ def best(chain: Chain, k: int) -> tuple[Tensor, Tensor]:
     return tags.masked_fill((scores == -torch.inf).unsqueeze(-1), -1), scores
 
 
-def _fill(chain: Chain) -> _Filled:
+def fill(chain: Chain) -> Filled:
+    """Return the chain with a mask; masked steps hold zeros."""
     emissions, transitions, start, end, mask = chain
     if mask is None:
         mask = torch.ones(emissions.shape[:2], dtype=torch.bool, device=emissions.device)
     else:
         emissions = emissions.masked_fill(~mask.unsqueeze(-1), 0.0)
-    return _Filled(emissions, transitions, start, end, mask)
+    return Filled(emissions, transitions, start, end, mask)
 
 
-def _messages(emissions: Tensor, transitions: Tensor, start: Tensor, mask: Tensor) -> Tensor:
+def messages(emissions: Tensor, transitions: Tensor, start: Tensor, mask: Tensor) -> Tensor:
     """Return ``(B, T, K)``: the log-sum over all prefixes that lead to each tag of each step, without its emission."""
     if known_true(emissions.shape[1] == 0):
         return emissions
@@ -108,17 +109,17 @@ def _messages(emissions: Tensor, transitions: Tensor, start: Tensor, mask: Tenso
         onward = _logsumexp((before + emission).mT + transitions, dim=1).unsqueeze(1)
         return torch.where(here.unsqueeze(-1), onward, before), (before,)
 
-    _, (messages,) = run_steps(step, start.repeat(emissions.shape[0], 1, 1), (emissions, mask))
-    return messages
+    _, (found,) = run_steps(step, start.repeat(emissions.shape[0], 1, 1), (emissions, mask))
+    return found
 
 
-def _log_partition(chain: _Filled) -> Tensor:
-    before = _messages(chain.emissions, chain.transitions, chain.start, chain.mask)
+def _log_partition(chain: Filled) -> Tensor:
+    before = messages(chain.emissions, chain.transitions, chain.start, chain.mask)
     at_last = torch.where(_last(chain.mask).unsqueeze(-1), before + chain.emissions, 0.0).sum(dim=1)
     return _logsumexp(at_last + chain.end, dim=-1).masked_fill(~chain.mask.any(dim=1), 0.0)
 
 
-def _sequence_scores(chain: _Filled, tags: Tensor) -> Tensor:
+def _sequence_scores(chain: Filled, tags: Tensor) -> Tensor:
     """Return ``s(y)`` of one sequence per row, ``(B,)``; masked steps have tag 0."""
     steps = torch.arange(tags.shape[1], device=tags.device)
     last_so_far = torch.where(chain.mask, steps, -1).cummax(dim=1).values
@@ -133,7 +134,7 @@ def _sequence_scores(chain: _Filled, tags: Tensor) -> Tensor:
     return torch.stack(pieces).sum(dim=(0, 2))
 
 
-def _best_lists(chain: _Filled, k: int) -> tuple[Tensor, Tensor]:
+def _best_lists(chain: Filled, k: int) -> tuple[Tensor, Tensor]:
     """Run list Viterbi: return the k best scores that end in each tag, ``(B, K, k)``, and the back-pointers per step.
 
     A cell (tag, rank) is numbered ``tag * k + rank``; ``sources (B, T, K * k)`` holds for each cell of a step the cell

@@ -20,12 +20,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from numpy import ndarray
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from foci.errors import ConfigError, DataError, ShapeError
+from foci.weight_reductions import entropy_of_weights
 
 Array = ArrayLike | Tensor
 
@@ -313,7 +315,7 @@ def _as_weights(owner: str, weights: Array) -> ndarray:
 
 def row_entropy(weights: ndarray) -> ndarray:
     """Return the entropy of each row of an array that is known to hold weights; see `entropy`."""
-    total: ndarray = (weights * -np.log(np.maximum(weights, np.finfo(weights.dtype).tiny))).sum(axis=-1)
+    total: ndarray = entropy_of_weights(torch.from_numpy(np.require(weights, requirements="W"))).squeeze(-1).numpy()
     return total.clip(min=0.0)  # a weight that rounding left above 1 has a logarithm above 0
 
 

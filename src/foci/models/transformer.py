@@ -67,6 +67,9 @@ class Transformer(EncoderDecoder):
         (torch.Size([1, 2, 13]), torch.Size([1, 2, 2, 3]))
     """
 
+    encoder: TransformerTextEncoder
+    decoder: TransformerDecoder
+
     def __init__(
         self,
         source_vocabulary: int,

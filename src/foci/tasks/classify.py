@@ -246,8 +246,8 @@ class Classify(Task):
         labels = sorted({document.label for document in found.train})
         if len(labels) < 2:
             raise DataError(
-                f"{data.path}, line 1: all {len(documents)} documents are of the class {labels[0]!r}, expected at "
-                "least two classes."
+                f"{data.path}, line 1: all {len(documents) - found.duplicates} different documents are of the class "
+                f"{labels[0]!r}, expected at least two classes."
             )
         if not found.valid:
             raise DataError(

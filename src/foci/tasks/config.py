@@ -107,8 +107,8 @@ class ModelChoice(OpenTable):
         """The preset's options and those that were given."""
         return {**self.models[self.kind][1][self.preset], **self.options}
 
-    def build(self, *sizes: int) -> nn.Module:
-        """Build the model for these sizes: of vocabularies, or of inputs and outputs."""
+    def build(self, *sizes: Any) -> nn.Module:
+        """Build the model for what its data decides: sizes of vocabularies, or of inputs and outputs."""
         return self.models[self.kind][0](*sizes, **self.resolved)
 
 

@@ -205,6 +205,10 @@ class Task(ABC):
     ) -> Evaluation:
         """Return the figures of records that have targets."""
 
+    def expected(self, record: Record) -> str:
+        """Return what the output of a prediction should be, given the targets of a record."""
+        return ", ".join(str(record[one.name]) for one in self.targets)
+
     def draw(self, evaluation: Evaluation, path: Path) -> None:
         """Draw an evaluation to a .png, .svg or .pdf file, if the task has a picture for it."""
         raise ConfigError(f"an evaluation of {self.name} has nothing to draw. `foci show` draws what was attended to.")

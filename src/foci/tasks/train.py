@@ -255,9 +255,9 @@ def _summary(model: nn.Module, options: TrainingOptions, batches: Batches, secon
         steps.append(max(1, options.max_epochs * per_epoch // options.accumulate))
     parts = [f"{type(model).__name__} with {parameters:,} parameters"]
     if steps:
-        parts.append(f"at most {min(steps):,} steps")
+        parts.append(f"at most {min(steps):,} step{'s' * (min(steps) > 1)}")
     if per_epoch is not None:
-        parts.append(f"{per_epoch:,} batches per epoch")
+        parts.append(f"{per_epoch:,} batch{'es' * (per_epoch > 1)} per epoch")
     expected = [] if seconds is None or not steps else [min(steps) * seconds * options.accumulate]
     expected += [] if options.time_limit is None else [options.time_limit]
     if expected:

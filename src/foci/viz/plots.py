@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foci.errors import ConfigError, unknown_name
-from foci.viz import canvas, plot_document, plot_media
+from foci.viz import canvas, plot_document, plot_media, plot_tags
 from foci.viz.canvas import Look
 from foci.viz.heatmap import Labels, draw
 from foci.viz.measured_text import LINE, wrapped
@@ -41,7 +41,8 @@ def plot(
         path: where the picture goes; the file appears whole or not at all.
         view: "heatmap" (name, head), "heads" (name: small maps of layers × heads), "image" (name, head, words),
             "spectrogram" (name, head), "document" (name, head, row, sentences), "memory" (slots over steps, each
-            attention and head a panel) or "marginals" (name: tags of words); what fits the source unless given.
+            attention and head a panel), "marginals" (name: tags of words) or "tags" (name: words with their labels);
+            what fits the source unless given.
         title: above everything; what was predicted unless given.
         width: of the figure in inches, for example 3.3 for a column of a paper: it is drawn at that size, with
             letters of 7 points at least. What suits the content unless given.
@@ -194,6 +195,7 @@ VIEWS: dict[str, Callable[..., Figure]] = {
     "document": plot_document.document,
     "memory": _memory,
     "marginals": _marginals,
+    "tags": plot_tags.tags,
 }
 
 
@@ -201,6 +203,8 @@ def _fitting(trace: Trace, name: str | None) -> str:
     """The view for what is read."""
     attention = trace.attention(name) if name is not None else trace.crossing()[0]
     source = trace.cells[attention.source]
+    if source.kind == "tags" and trace.cells[attention.target].marks is not None:
+        return "tags"
     if source.kind == "regions" and source.image is not None:
         return "image"
     if source.kind == "frames" and source.spectrogram is not None:

@@ -23,10 +23,12 @@ from foci.viz.colours import HATCH, ink, rgb
 from foci.viz.document_attention import over_words, shares_of_sentences
 from foci.viz.labels import cut, shown, widest, width
 from foci.viz.stream import Stream
+from foci.viz.tagged_words import tagged_attention
+from foci.viz.terminal_tags import tagged_lines
 from foci.viz.trace import Cells, Trace
 from foci.viz.zeros import zeros_on_purpose
 
-STYLES = ("heat", "ranked", "document")
+STYLES = ("heat", "ranked", "document", "tags")
 BLOCKS = "·░▒▓█"
 PLAIN = ".:+*#"
 """For terminals whose encoding has no blocks."""
@@ -99,7 +101,8 @@ def render(
         trace: what to show.
         name: which attention; those between two sides in the last layer unless given.
         head: which head; their mean unless given.
-        style: "heat", "ranked", or "document": a text with its words shaded. Whichever fits unless given.
+        style: "heat", "ranked", "document" (a text with its words shaded) or "tags" (words with their labels).
+            Whichever fits unless given.
         top: of how many cells each row tells when ranked.
         most_rows: how many rows are shown; None shows all.
         screen: what the terminal can show; 80 columns without colours unless given.
@@ -114,6 +117,8 @@ def render(
     screen = screen or Screen()
     if style == "document":
         name = over_words(trace, name).name
+    elif style == "tags":
+        name = tagged_attention(trace, name).name
     if style is not None and style not in STYLES:
         raise unknown_name("style", style, STYLES)
     if top < 1:
@@ -134,6 +139,8 @@ def render(
     lines = [cut(heading, screen.columns)]
     if weights.size == 0:
         return "\n".join([*lines, "(no cells)"])
+    if style == "tags" or (style is None and source.kind == "tags" and target.marks is not None):
+        return "\n".join([*lines, *tagged_lines(target, source, weights, screen.columns, screen.colours)])
     names = [cut(shown(label), min(_LABEL, screen.columns // 3)) for label in target.labels[:rows]]
     page = _Page(weights[:rows], names, source, screen)
     if as_document:

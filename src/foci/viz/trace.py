@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -185,10 +185,14 @@ class Trace:
         Several calls of one module are the steps of one attention: their rows follow each other. A cell that was not
         there yet at a step (a decoder reading its own growing output) has weight 0. A memory's ``path:read`` and
         ``path:write`` have one row a step.
+
+        Where the tape has gradients (``foci.record(model, gradients=True)``, and `backward` was called), each attention
+        gets a further map, "gradient": attention × gradient.
         """
-        return cls.from_handles(
-            {path: _joined(path, tape.calls(path)) for path in tape.paths}, cells, between, **options
-        )
+        from foci.viz.gradients import with_gradients
+
+        handles = {path: _joined(path, tape.calls(path)) for path in tape.paths}
+        return with_gradients(cls.from_handles(handles, cells, between, **options), tape, options.get("row", 0))
 
     def attention(self, name: str) -> TracedAttention:
         """One attention by its name; an unknown name lists the near ones."""
@@ -263,11 +267,49 @@ class Trace:
 
         terminal.show(self, name, file=file, **options)
 
-    def save_html(self, path: str | os.PathLike[str]) -> Path:
-        """Write one self-contained page to explore it with; it needs no network."""
+    def select(self, *, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None) -> Trace:
+        """Return the trace with some layers and heads alone, to write less of a large one.
+
+        Args:
+            layers: numbers of layers; attentions without a number stay.
+            heads: numbers of heads; attentions with one head stay as they are.
+
+        Raises:
+            ConfigError: nothing is left, or an attention has none of the heads.
+
+        Example:
+            >>> trace = Trace.from_arrays(np.full((3, 4, 2, 2), 0.5), ["a", "b"])
+            >>> trace.select(layers=[2], heads=[1, 3])
+            Trace of 1 attention
+              attention.2  2 heads  source (2 tokens) reads source (2 tokens)
+        """
+        kept = {}
+        for name, attention in self.attentions.items():
+            if layers is not None and attention.layer is not None and attention.layer not in layers:
+                continue
+            if heads is not None and attention.heads > 1:
+                if not set(heads) & set(attention.head_numbers):
+                    raise ConfigError(
+                        f"Trace.select: heads is {list(heads)}, but {name!r} has {attention.heads} (from 0 on)."
+                    )
+                attention = attention.of_heads(heads)
+            kept[name] = attention
+        if self.attentions and not kept:
+            known = sorted({attention.layer for attention in self.attentions.values() if attention.layer is not None})
+            raise ConfigError(f"Trace.select: layers is {list(layers or ())}, but there are only {known}.")
+        return replace(self, attentions=kept)
+
+    def save_html(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+    ) -> Path:
+        """Write one self-contained page to explore it with; it needs no network. Options as in `select`."""
         from foci.viz import page
 
-        return page.save_html(self, path)
+        return page.save_html(self, path, layers=layers, heads=heads)
 
 
 def _depth(attention: TracedAttention) -> int:

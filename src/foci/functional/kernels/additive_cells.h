@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 
 #include "floats.h"
 
@@ -21,28 +20,6 @@ constexpr int64_t CELL = 16;          // prepared rows are padded to whole cache
 constexpr float LIMIT = 40.0f;        // e^{2·40} = 5.5e34 and its inverse are normal float32 numbers
 constexpr float SATURATED = 0x1p30f;  // beyond it tanh is 1 in float32; four of them multiply without overflow
 constexpr int64_t TILE = 8;           // keys that one query is scored against at a time
-
-void store(float* to, Vector x) { std::memcpy(to, &x, sizeof x); }
-
-Vector load_some(const float* from, int64_t count) {  // the lanes past `count` are 0
-    if (count >= LANES) return load(from);
-    Vector x{};
-    std::memcpy(&x, from, count * sizeof(float));
-    return x;
-}
-
-void store_some(float* to, Vector x, int64_t count) {
-    if (count >= LANES) return store(to, x);
-    std::memcpy(to, &x, count * sizeof(float));
-}
-
-float sum_lanes(Vector x) {
-    float sums[LANES];
-    store(sums, x);
-    for (int64_t width = LANES / 2; width; width /= 2)
-        for (int64_t l = 0; l < width; l++) sums[l] += sums[l + width];
-    return sums[0];
-}
 
 // 1 / (1 + e^{2(a+b)}) of the sum itself, for wild rows; NaN stays NaN.
 Vector exact_reciprocal(Vector a, Vector b) {
@@ -59,7 +36,7 @@ Vector denominator(Vector x, Vector y) {
     return (Vector)(d < most ? d : most);
 }
 
-int64_t padded(int64_t A) { return (A + CELL - 1) / CELL * CELL; }
+int64_t padded(int64_t A) { return round_up<CELL>(A); }
 int64_t row_width(int64_t A) { return padded(A) + CELL; }  // the last cell marks wild rows
 
 // e^{2x} for `count` entries, then zeros; returns whether an entry is wild.
@@ -107,7 +84,7 @@ void score_tile(const float* x, const float* y, int64_t width, const float* v, i
     for (; a < A; a += LANES)
         for (int j = 0; j < count; j++)
             total[j] += load(v + a) / denominator(load(x + a), load(y + j * width + a));
-    for (int j = 0; j < count; j++) sums[j] = sum_lanes(total[j]);
+    for (int j = 0; j < count; j++) sums[j] = sum_lanes<float>(total[j]);
 }
 
 void score_keys(const float* x, const float* y, int64_t count, int64_t width, const float* v, int64_t A, float* sums) {
@@ -121,7 +98,7 @@ float exact_score(const float* q, const float* k, const float* v, int64_t A) {
     Vector total{};
     for (int64_t a = 0; a < A; a += LANES)
         total += load(v + a) * exact_reciprocal(load_some(q + a, A - a), load_some(k + a, A - a));
-    return sum_lanes(total);
+    return sum_lanes<float>(total);
 }
 
 bool any_wild(const float* prepared, int64_t rows, int64_t A) {

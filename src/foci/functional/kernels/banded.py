@@ -47,7 +47,7 @@ _ARGUMENTS = "Tensor query, Tensor key, Tensor value, Tensor? valid, int left, i
 def _forward(
     query: Tensor, key: Tensor, value: Tensor, valid: Tensor | None, left: int, right: int, scale: float
 ) -> Tensor:
-    blocks = _Blocks(query, key, value, valid, left, right, scale)
+    blocks = _QueryBlocks(query, key, value, valid, left, right, scale)
     output = blocks.new_queries(value.shape[-1])
     for at, some in blocks.chunks():
         torch.bmm(blocks.weights(at, some), blocks.values(at, some), out=output[at][some])
@@ -75,7 +75,7 @@ def _backward(
     right: int,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    blocks = _Blocks(query, key, value, valid, left, right, scale)
+    blocks = _QueryBlocks(query, key, value, valid, left, right, scale)
     grads, means = blocks.in_blocks(grad), blocks.in_blocks((grad * output).sum(dim=-1, keepdim=True))
     to_query = blocks.new_queries(query.shape[-1])
     to_key, to_value = torch.zeros_like(blocks.key), torch.zeros_like(blocks.value)
@@ -108,7 +108,7 @@ def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 _forward.register_autograd(_differentiate, setup_context=_setup_context)
 
 
-class _Blocks:
+class _QueryBlocks:
     """Queries cut into blocks, keys and values padded so that each block's slice of them is a view."""
 
     def __init__(

@@ -21,14 +21,16 @@
 #include <limits>
 #include <type_traits>
 
+#define VECTOR_BYTES 32
 #include "threads.h"
+#include "vectors.h"
 
 namespace {
 
-constexpr int64_t LANES = 4;
-typedef double Vector __attribute__((vector_size(LANES * sizeof(double))));
-typedef int64_t Integers __attribute__((vector_size(LANES * sizeof(double))));
-typedef uint64_t Bits __attribute__((vector_size(LANES * sizeof(double))));
+constexpr int64_t LANES = LANES_OF<double>;
+using Vector = VectorOf<double>;
+using Integers = VectorOf<int64_t>;
+using Bits = VectorOf<uint64_t>;
 
 constexpr double NEVER = -std::numeric_limits<double>::infinity();
 constexpr double DEPTH = 200;        // three factors of e^-200 are still a normal double
@@ -39,16 +41,6 @@ constexpr int64_t GROUPS = 32;       // parts, at most, in which the rows' trans
 constexpr int64_t COUNTS = 1 << 22;  // doubles, roughly, that these parts may take
 
 enum Way : uint8_t { NO_GRADIENT = 0, BY_WEIGHTS = 1, BY_SCORES = 2 };
-
-Vector all(double x) { return x - Vector{}; }
-
-Vector load(const double* from) {
-    Vector x;
-    std::memcpy(&x, from, sizeof x);
-    return x;
-}
-
-void store(double* to, Vector x) { std::memcpy(to, &x, sizeof x); }
 
 typedef float Narrow __attribute__((vector_size(LANES * sizeof(float))));
 
@@ -77,7 +69,6 @@ Vector largest_lane(Vector x) {  // in every lane
     x = larger(x, Vector{x[2], x[3], x[0], x[1]});
     return larger(x, Vector{x[1], x[0], x[3], x[2]});
 }
-double sum_lanes(Vector x) { return (x[0] + x[2]) + (x[1] + x[3]); }
 bool any_lane(Integers x) { return (x[0] | x[1] | x[2] | x[3]) != 0; }
 
 Vector largest(const double* x, int64_t W) {
@@ -104,7 +95,7 @@ Vector tame_exponential(Vector x) {
 }
 
 // The same for any x up to 700: 0 below -700, and for -inf.
-Vector exponential(Vector x) { return x < all(-700) ? Vector{} : tame_exponential(x); }
+Vector exponential(Vector x) { return x < all(-700.0) ? Vector{} : tame_exponential(x); }
 
 double exponential(double x) { return exponential(all(x))[0]; }
 
@@ -115,7 +106,7 @@ Vector scale_of(Vector x, Integers& exponents) {
     return (Vector)((Integers)all(0x1p1023) - exponent);
 }
 
-int64_t padded(int64_t K) { return (K + LANES - 1) / LANES * LANES; }
+int64_t padded(int64_t K) { return round_up<LANES>(K); }
 
 // Calls block(count, first) for as many vectors of W at a time as the registers hold; count is a constant.
 template <typename Block>
@@ -188,7 +179,7 @@ double log_sum(const double* x, const double* y, int64_t W) {  // log Σ_j e^{x[
     double top = NEVER, sum = 0;
     for (int64_t j = 0; j < W; j++) top = std::max(top, x[j] + y[j]);
     if (top == NEVER) top = 0;
-    for (int64_t j = 0; j < W; j += LANES) sum += sum_lanes(exponential(load(x + j) + load(y + j) - all(top)));
+    for (int64_t j = 0; j < W; j += LANES) sum += sum_lanes<double>(exponential(load(x + j) + load(y + j) - all(top)));
     return top + std::log(sum);
 }
 
@@ -371,7 +362,7 @@ double total_by_weights(const Chain<Real>& chain, const Model& model, int64_t b,
     }
     Vector sum{};
     for (int64_t j = 0; j < W; j += LANES) sum += load(a + j) * load(model.end + j);
-    const double total = sum_lanes(sum);
+    const double total = sum_lanes<double>(sum);
     if (!(total > 0) || any_lane(tiny)) return UNKNOWN;
     const double log_total = std::log(total) + (exponents[0] - 1023 * steps) * 0.69314718055994530942;
     const double lost = steps * std::log(static_cast<double>(K)) + largest_lane(nearest)[0];
@@ -432,7 +423,7 @@ double share(const double* a, double* b, int64_t W, double* marginals) {
         store(marginals + j, here * after);
         sum += here * after;
     }
-    const double total = sum_lanes(sum);
+    const double total = sum_lanes<double>(sum);
     const Vector part = all(1 / total);
     for (int64_t j = 0; j < W; j += LANES) store(marginals + j, load(marginals + j) * part);
     return total;

@@ -111,7 +111,7 @@ _SIGNATURES = {
 }
 
 
-class _Call:
+class _ChainCall:
     """One call of the library on a chain."""
 
     def __init__(self, library: ctypes.CDLL, chain: Chain, k: int = 0) -> None:
@@ -178,7 +178,7 @@ def _room_to_keep(chain: Chain, keep: bool) -> tuple[Tensor, Tensor]:
 def _compiled_total(
     library: ctypes.CDLL, chain: Chain, tags: Tensor | None, keep: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    call = _Call(library, chain)
+    call = _ChainCall(library, chain)
     totals, ways, kept = _total_like(*chain, tags, keep)
     tags = None if tags is None else tags.contiguous()
     if tags is not None and (tags.shape != chain.emissions.shape[:2] or tags.dtype != torch.int64):
@@ -192,13 +192,13 @@ def _compiled_total(
 
 def _compiled_marginals(library: ctypes.CDLL, chain: Chain) -> tuple[Tensor, Tensor, Tensor]:
     totals, ways, kept = _compiled_total(library, chain, None, keep=True)
-    call, shares = _Call(library, chain), chain.emissions.new_empty(chain.emissions.shape)
+    call, shares = _ChainCall(library, chain), chain.emissions.new_empty(chain.emissions.shape)
     call("gradients", None, torch.ones_like(totals), ways, kept, call.scratch, shares, None, None, None)
     return shares, ways, kept
 
 
 def _compiled_best(library: ctypes.CDLL, chain: Chain, k: int) -> tuple[Tensor, Tensor]:
-    call = _Call(library, chain, k)
+    call = _ChainCall(library, chain, k)
     scores, tags = _best_like(*chain, k)
     call("decode", k, call.scratch, scores, tags)
     return scores, tags
@@ -243,7 +243,7 @@ def _agrees(library: ctypes.CDLL, dtype: torch.dtype, spread: float, tolerance: 
         return bool(((have.double().flatten() - wanted).abs() <= room).all())
 
     totals, ways, kept = _compiled_total(library, chain, None, keep=True)
-    gradients = _Call(library, chain).gradients("gradients", None, torch.ones_like(totals), ways, kept)
+    gradients = _ChainCall(library, chain).gradients("gradients", None, torch.ones_like(totals), ways, kept)
     scores, tags = _compiled_best(library, chain, 2)
     return (
         close(totals, [log_z], tolerance * spread)
@@ -286,7 +286,7 @@ def _total_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
     library = _library_for(chain)
     if library is None:
         return _plain_total_gradients(grad, *arguments)
-    return _Call(library, chain).gradients("gradients", tags, grad, ways, kept)
+    return _ChainCall(library, chain).gradients("gradients", tags, grad, ways, kept)
 
 
 def _plain_total_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
@@ -311,7 +311,7 @@ def _marginals_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
     library = _library_for(chain)
     if library is None:
         return _plain_marginals_gradients(grad, *arguments)
-    return _Call(library, chain).gradients("marginal_gradients", grad, ways, kept)
+    return _ChainCall(library, chain).gradients("marginal_gradients", grad, ways, kept)
 
 
 def _plain_marginals_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
@@ -337,7 +337,7 @@ def _best_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
     library = _library_for(chain)
     if library is None:
         return _plain_best_gradients(grad, *arguments)
-    return _Call(library, chain).gradients("sequence_gradients", tags.shape[1], tags, grad)
+    return _ChainCall(library, chain).gradients("sequence_gradients", tags.shape[1], tags, grad)
 
 
 def _plain_best_gradients(grad: Tensor, *arguments: Any) -> _Gradients:

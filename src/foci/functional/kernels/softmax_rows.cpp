@@ -19,14 +19,7 @@ namespace {
 constexpr float NEVER = -std::numeric_limits<float>::infinity();
 constexpr float FAR = -87.0f;  // e^x of less is below the normal float32 numbers, and counts as 0
 
-Vector load_some(const float* from, int64_t count) {  // the lanes past `count` are −inf
-    if (count >= LANES) return load(from);
-    Vector x = all(NEVER);
-    std::memcpy(&x, from, count * sizeof(float));
-    return x;
-}
-
-double sum_lanes(Vector x) {
+double sum_in_double(Vector x) {
     double sum = 0;
     for (int64_t l = 0; l < LANES; l++) sum += x[l];
     return sum;
@@ -35,7 +28,7 @@ double sum_lanes(Vector x) {
 float largest(const float* row, int64_t cells) {
     Vector top = all(NEVER);
     for (int64_t j = 0; j < cells; j += LANES) {
-        const Vector s = load_some(row + j, cells - j);
+        const Vector s = load_some(row + j, cells - j, NEVER);
         top = s > top ? s : top;
     }
     float best = NEVER;
@@ -52,14 +45,14 @@ template <bool with_below>
 Sums sums_of(const float* row, int64_t cells, float m) {
     Vector z[2] = {}, below[2] = {};
     for (int64_t j = 0, turn = 0; j < cells; j += LANES, turn ^= 1) {  // two sums each: fewer additions wait
-        const Vector d = load_some(row + j, cells - j) - all(m);
+        const Vector d = load_some(row + j, cells - j, NEVER) - all(m);
         const Integers near = d >= all(FAR);
         const Integers counts = near | (d != d);  // a NaN must not be lost
         const Vector e = (Vector)((Integers)exponential(near ? d : Vector{}) & near);
         z[turn] += e + (Vector)((Integers)d & counts & ~near);
         if (with_below) below[turn] += e * (near ? d : Vector{});
     }
-    return {sum_lanes(z[0] + z[1]), sum_lanes(below[0] + below[1])};
+    return {sum_in_double(z[0] + z[1]), sum_in_double(below[0] + below[1])};
 }
 
 // The k best scores so far, best first; of equal ones the first cell.
@@ -101,7 +94,7 @@ void find_best(const float* row, int64_t cells, Best best) {
         for (int64_t at = first; at < cells && blocks < BLOCKS; at += BLOCK, blocks++) {
             Vector top = all(NEVER);
             for (int64_t v = 0; v < std::min(BLOCK, cells - at); v += LANES) {
-                const Vector x = load_some(row + at + v, cells - at - v);
+                const Vector x = load_some(row + at + v, cells - at - v, NEVER);
                 top = x > top ? x : top;
             }
             maxima[blocks] = top;

@@ -102,7 +102,7 @@ class _Arguments(ctypes.Structure):
     )  # fmt: skip
 
 
-class _Call:
+class _WindowCall:
     """One call of the library."""
 
     def __init__(self, library: ctypes.CDLL, arguments: tuple[Any, ...]) -> None:
@@ -174,7 +174,7 @@ def _self_check(library: ctypes.CDLL) -> bool:
         for sigma in (None, 0.5):
             exact = (query, key, value, centre, start, mask, 1, sigma, 0.5)
             wanted = [*_plain(exact), *_plain_gradients((value[:, :2], key[:, :2, :3]), exact)]
-            call = _Call(library, (*(one.to(dtype) for one in exact[:4]), *exact[4:]))
+            call = _WindowCall(library, (*(one.to(dtype) for one in exact[:4]), *exact[4:]))
             got = [*call.forward(), *call.backward((value[:, :2].to(dtype), key[:, :2, :3].to(dtype)))]
             if not all(bool(((one - other).abs() < tolerance).all()) for one, other in zip(got, wanted)):
                 return False
@@ -192,7 +192,7 @@ _KERNEL = Kernel("window", _self_check)
 def _read(*arguments: Any) -> tuple[Tensor, Tensor]:
     library = _KERNEL.library
     if library is not None:
-        return _Call(library, arguments).forward()
+        return _WindowCall(library, arguments).forward()
     output, weights = _plain(arguments)
     return output.contiguous(), weights.contiguous()
 
@@ -200,7 +200,7 @@ def _read(*arguments: Any) -> tuple[Tensor, Tensor]:
 def _gradients(grad_output: Tensor | None, grad_weights: Tensor | None, *arguments: Any) -> _Gradients:
     library = _KERNEL.library
     if library is not None:
-        return _Call(library, arguments).backward((grad_output, grad_weights))
+        return _WindowCall(library, arguments).backward((grad_output, grad_weights))
     return _plain_gradients((grad_output, grad_weights), arguments)
 
 

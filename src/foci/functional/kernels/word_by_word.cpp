@@ -24,7 +24,7 @@ struct Sizes {
     int64_t P() const { return padded(D); }
     int64_t row() const { return row_width(D); }
     // Cells as whole vectors.
-    int64_t cells() const { return (S + CELL - 1) / CELL * CELL; }
+    int64_t cells() const { return round_up<CELL>(S); }
 };
 
 // Copies rows of D numbers to rows of P, the rest of each filled with zeros.

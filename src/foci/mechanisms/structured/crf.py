@@ -174,6 +174,14 @@ class CRF(nn.Module):
         """Return the probability of each tag at each step, 0 at masked ones."""
         return crf.marginals(*self._chain("emissions", emissions, mask))
 
+    def scores(self) -> tuple[Float[Tensor, "K K"], Float[Tensor, " K"], Float[Tensor, " K"]]:
+        """Return transitions, start and end as `foci.functional.crf` takes them, ``-inf`` where not allowed."""
+        return (
+            _forbid(self.transitions, self.allowed_transitions),
+            _forbid(self.start, self.allowed_start),
+            _forbid(self.end, self.allowed_end),
+        )
+
     def _chain(
         self, name: str, emissions: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
@@ -183,13 +191,7 @@ class CRF(nn.Module):
         if mask is not None:
             check_valid("CRF", "mask", mask, emissions.shape[0], emissions.shape[1], emissions.device)
             emissions = clear_unreadable(emissions, mask.unsqueeze(1))
-        return (
-            emissions,
-            _forbid(self.transitions, self.allowed_transitions),
-            _forbid(self.start, self.allowed_start),
-            _forbid(self.end, self.allowed_end),
-            mask,
-        )
+        return emissions, *self.scores(), mask
 
 
 def constraints(tags: Sequence[str], scheme: str = "BIO") -> Constraints:
