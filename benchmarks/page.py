@@ -76,12 +76,13 @@ POINT = """([selector, event, place]) => new Promise((done) => {
 
 
 def near_diagonal(heads: int, size: int, sharp: float, noise: float) -> np.ndarray:
-    """Random weights ``(heads, size, size)``: the sharper, the nearer to the diagonal; each head more so."""
+    """Return random weights ``(heads, size, size)``, concentrated near the diagonal, more so in later heads."""
     random = np.random.default_rng(0)
     distance = np.abs(np.arange(size)[:, None] - np.arange(size)) / size
     scores = [noise * random.normal(size=(size, size)) - sharp * (1 + head) * distance for head in range(heads)]
     raised = np.exp(np.stack(scores))
-    return (raised / raised.sum(-1, keepdims=True)).astype(np.float32)
+    weights: np.ndarray = (raised / raised.sum(-1, keepdims=True)).astype(np.float32)
+    return weights
 
 
 def words(count: int) -> list[str]:

@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from importlib.resources import files
 
 
-def offline_page(name: str, scripts: Sequence[str], title: str, payload: object, blocks: Sequence[str] = ()) -> str:
+def offline_page(
+    name: str, scripts: Sequence[str], title: str, payload: object, blocks: Sequence[str] = (), body: str = ""
+) -> str:
     """Return the HTML of a page.
 
     Args:
@@ -23,6 +25,7 @@ def offline_page(name: str, scripts: Sequence[str], title: str, payload: object,
         title: of the document.
         payload: what the script reads, as JSON, from the element ``trace``.
         blocks: base64, each in an element of its own: ``block-0``, ``block-1``, ….
+        body: HTML above the views, in which all text is escaped.
     """
     style = _static("page.css")
     script = '"use strict";\n(() => {\n' + "\n".join(_static(f"script/{part}.js") for part in scripts) + "})();\n"
@@ -34,6 +37,7 @@ def offline_page(name: str, scripts: Sequence[str], title: str, payload: object,
         "policy": policy,
         "title": _plain(title),
         "style": style,
+        "body": body,
         "trace": json.dumps(payload, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
         "blocks": "\n".join(
             f'<script type="application/octet-stream" id="block-{number}">{block}</script>'

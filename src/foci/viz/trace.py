@@ -134,7 +134,7 @@ class Trace:
     def from_handles(
         cls,
         attentions: Mapping[str, Weights],
-        cells: Mapping[str, Cells],
+        cells: Mapping[str, Cells | Sequence[str]],
         between: Mapping[str, tuple[str, str]] | None = None,
         *,
         row: int = 0,
@@ -146,8 +146,8 @@ class Trace:
 
         Args:
             attentions: handles ``(B, L, S)``, ``(B, H, L, S)`` or, of a pool, ``(B, S)``, by name.
-            cells: the labelled sides. Where a handle has more rows or columns than there are labels, the rest is
-                padding and is left out; that no weight falls on it is checked.
+            cells: the labelled sides, each as `Cells` or as a list of labels. Where a handle has more rows or columns
+                than there are labels, the rest is padding and is left out; that no weight falls on it is checked.
             between: for an attention by its name, the keys ``(target, source)``. Otherwise the name tells: one with
                 "cross" in it (or what torch and Hugging Face call it) lets "target" read "source", in an "encoder" it
                 is "source" among itself, in a "decoder" "target"; any other goes by the number of labels.
@@ -156,6 +156,7 @@ class Trace:
             facts: anything worth saying of it.
             budget: how many numbers are kept of each attention.
         """
+        sides = {key: _as_cells(side, key) for key, side in cells.items()}
         between = between or {}
         for name in between:
             if name not in attentions:
@@ -163,19 +164,19 @@ class Trace:
         found = {}
         for name, handle in attentions.items():
             one = entry(name, handle, row)
-            target, source = between[name] if name in between else _sides(name, one.shape, cells)
+            target, source = between[name] if name in between else _sides(name, one.shape, sides)
             for key in (target, source):
-                if key not in cells:
-                    raise unknown_name(f"cells that {name!r} lies between", key, cells)
-            kept = compact(name, one, (target, len(cells[target])), (source, len(cells[source])), budget)
+                if key not in sides:
+                    raise unknown_name(f"cells that {name!r} lies between", key, sides)
+            kept = compact(name, one, (target, len(sides[target])), (source, len(sides[source])), budget)
             found[name] = TracedAttention(name, source, target, kept)
-        return cls(dict(cells), found, text, dict(facts or {}))
+        return cls(sides, found, text, dict(facts or {}))
 
     @classmethod
     def from_tape(
         cls,
         tape: Tape,
-        cells: Mapping[str, Cells],
+        cells: Mapping[str, Cells | Sequence[str]],
         between: Mapping[str, tuple[str, str]] | None = None,
         **options: Any,
     ) -> Trace:
@@ -200,19 +201,34 @@ class Trace:
         return self.attentions[name]
 
     def crossing(self) -> list[TracedAttention]:
-        """The attentions between two sides, of the last layer that has any; or else the only attention there is."""
+        """Return the attentions between two sides, of the last layer that has any.
+
+        Where none lies between two sides (a model that reads one text), it is the last layer of all; of several
+        without a layer, the last one.
+        """
+        if not self.attentions:
+            raise ConfigError("Trace: there is no attention in it.")
         across = [attention for attention in self.attentions.values() if attention.source != attention.target]
         across = [attention for attention in across if attention.kind == "cross"] or across
         if not across:
-            if len(self.attentions) == 1:
-                return list(self.attentions.values())
-            raise ConfigError(
-                f"Trace: none of the {len(self.attentions)} attentions lies between two sides; name one of "
-                f"{', '.join(sorted(self.attentions))}."
-            )
-        last = max(across, key=lambda attention: -1 if attention.layer is None else attention.layer)
+            return [max(reversed(self.attentions.values()), key=_depth)]
+        last = max(across, key=_depth)
         same = (last.layer, last.source, last.target)
         return [attention for attention in across if (attention.layer, attention.source, attention.target) == same]
+
+    @property
+    def remark_on_default(self) -> str:
+        """What is to be said where one of several attentions is shown because none was named; or nothing."""
+        shown = self.crossing()[0]
+        alone = shown.source == shown.target  # then attentions of any kind were to choose from
+        others = [
+            one
+            for one in self.attentions.values()
+            if (one.source, one.target) == (shown.source, shown.target) and (alone or one.kind == shown.kind)
+        ]
+        if len(others) < 2:
+            return ""
+        return f"the last of {len(others)} {'attentions' if shown.layer is None else 'layers'}"
 
     def alignment(self, name: str | None = None) -> NDArray[np.float32]:
         """``(L, S)``: the mean over heads of one attention, or of those between two sides in the last layer."""
@@ -238,6 +254,12 @@ class Trace:
         from foci.viz import plots
 
         return plots.plot(self, path, view, **options)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        """Show itself in a notebook: as the page, with a picture and text where that cannot be shown."""
+        from foci.viz import notebook
+
+        return notebook.mimebundle(self, include, exclude)
 
     def print(self, name: str | None = None, *, file: Stream | None = None, **options: Any) -> None:
         """Show it in the terminal; options: `foci.viz.terminal.render`."""
@@ -288,6 +310,10 @@ class Trace:
         from foci.viz import page
 
         return page.save_html(self, path, layers=layers, heads=heads)
+
+
+def _depth(attention: TracedAttention) -> int:
+    return -1 if attention.layer is None else attention.layer
 
 
 def _as_cells(labels: Sequence[str] | Cells, title: str) -> Cells:

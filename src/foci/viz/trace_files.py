@@ -24,7 +24,7 @@ from foci.viz.trace import Cells, TopWeights, Trace, TracedAttention
 
 FORMAT = "foci.trace"
 VERSION = 1
-_PLAIN = ("kind", "labels", "title", "grid", "seconds", "sentences")
+_PLAIN = ("kind", "labels", "title", "grid", "seconds", "sentences", "marks")
 _PICTURES = ("image", "spectrogram")
 _PARTS = ("values", "indices", "rest", "entropy")
 
