@@ -1,4 +1,4 @@
-"""Where the real data sets are, and those that must be unpacked or split first."""
+"""The locations of the real data sets, and the preparation of those that must be unpacked or split."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def folder(name: str) -> Path:
 
 
 def split_tatoeba(out: Path) -> None:
-    """Write cmn.txt as three TSV files; the English sentence alone decides which split a pair is in."""
+    """Write cmn.txt as three TSV files; the split of a pair depends on its English sentence only."""
     paths = {split: out / f"tatoeba.{split}.tsv" for split in ("train", "valid", "test")}
     if all(path.exists() for path in paths.values()):
         return

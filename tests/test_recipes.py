@@ -1,4 +1,4 @@
-"""The recipes: every row is kept and shown, a run that does not learn gives way to another seed, soaks notice NaN."""
+"""The recipes: every row is stored and shown, a run that does not learn gets another seed, soaks detect NaN."""
 
 import json
 import math
@@ -38,7 +38,7 @@ SMALL = {"data.valid_sequences": 3, "model.preset": "tiny", "training.max_steps"
 
 @pytest.fixture
 def quick(recipes, monkeypatch):
-    """The problems of memory in no time."""
+    """The problems of memory with a few steps."""
     program, *_ = recipes
     from recipes.recipe import Variant
 
@@ -76,7 +76,7 @@ def test_a_row_for_each_model_and_every_length(quick, monkeypatch, tmp_path, cap
 
 
 def stub(program, monkeypatch, rows):
-    """A recipe whose trainings take no time."""
+    """A recipe whose trainings have a few steps."""
     from recipes.recipe import Recipe, Variant
 
     variants = dict.fromkeys(rows, Variant())

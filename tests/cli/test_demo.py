@@ -1,4 +1,4 @@
-"""The demos: they run to their end and leave what they say; here with a few steps, so their answers are poor."""
+"""The demos: they complete and write the files they name; here with a few steps, so their predictions are poor."""
 
 import pytest
 

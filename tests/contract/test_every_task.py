@@ -1,4 +1,4 @@
-"""What every application must do, for every row of TASKS, on its smallest built-in data."""
+"""The contract of all applications, for every row of TASKS, on its smallest built-in data."""
 
 import copy
 import json
@@ -22,7 +22,7 @@ from foci.tasks.task import find
 from foci.training import read_metrics
 
 ESCAPE = "\x1b[31mred\x1b[0m [bold]markup[/bold] \x9b2J"
-"""What a terminal, or rich, would act on."""
+"""Characters that a terminal, or rich, would interpret."""
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""The phrasebook: true translations, learnable, reordered, with splits that never meet."""
+"""The phrasebook: correct translations, learnable, reordered, with disjoint splits."""
 
 import datetime
 import random

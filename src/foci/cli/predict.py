@@ -1,4 +1,4 @@
-"""`foci predict`: what a run makes of inputs, for every task."""
+"""`foci predict`: the predictions of a run, for every task."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from foci.tasks.task import Prediction, Task
 
 _TOGETHER = 256
-"""Inputs of a file that are predicted before the first is printed."""
-_DOC = "Predict: print a run's answer for the inputs given, for those of files, or for standard input."
+"""Inputs of a file per batch; their predictions are printed together."""
+_DOC = "Print a run's predictions for the given inputs, for those of files, or for standard input."
 _FLAGS = [
     Flag("file", "A file of inputs: .jsonl, .tsv, one sentence per line, or one document; several times.", list),
     Flag("checkpoint", "auto (averaged, else best), best, last, averaged, or the name of one."),
-    Flag("show", "Print what was attended to under each answer.", bool),
+    Flag("show", "Print what was attended to below each prediction.", bool),
     Flag("json", "Print one JSON object for each input, with all details.", bool),
 ]
 _RUN = argument("run", "The folder that training wrote.", Path)
@@ -56,8 +56,7 @@ def predict(path: Path, inputs: Sequence[str], given: Given) -> None:
     while some := list(islice(records, 1 if one_by_one else _TOGETHER)):
         for prediction in predictor.predict(some, options=options, trace="show" in given):
             number += 1
-            for note in prediction.details.get("notes", []):
-                print(f"foci: input {number}: {printable(note)}", file=sys.stderr)
+            print_notes(prediction, number)
             print_prediction(type(predictor.task), prediction, given)
 
 
@@ -74,8 +73,14 @@ def read_inputs(predictor: Predictor, inputs: Sequence[str], files: Sequence[Pat
     return sources.from_files(fields, files) if files else sources.from_standard_input(fields)
 
 
+def print_notes(prediction: Prediction, number: int) -> None:
+    """Print what is to be said of the prediction of this input, beside the answer itself."""
+    for note in prediction.details.get("notes", []):
+        print(f"foci: input {number}: {printable(note)}", file=sys.stderr)
+
+
 def print_prediction(kind: type[Task], prediction: Prediction, given: Given) -> None:
-    """Print one answer and its alternatives."""
+    """Print one prediction and its alternatives."""
     if "json" in given:
         print(to_json(prediction.to_json()), flush=True)
         return

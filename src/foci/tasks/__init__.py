@@ -1,4 +1,4 @@
-"""Applications: one file each, joined to one frame by the table below.
+"""Applications: one file each, registered in the table below.
 
 The table holds strings, so that the command line lists the tasks without importing torch. From a row come every
 command, `foci.train`, `foci.load`, the demo and the contract tests (tests/contract/test_every_task.py).
