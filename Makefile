@@ -30,7 +30,7 @@ check: setup lint types imports quick-tests ## the quick loop for developers: no
 bench: setup ## measure foci against its peers on this machine, and write docs/benchmarks.md
 	$(BIN)/foci bench
 
-docs: setup ## write the generated parts of README.md and docs/ anew
+docs: setup ## write what is generated: parts of README.md and docs/, flags of the tasks
 	$(BIN)/python docs/generate.py
 
 format: setup ## format the code
