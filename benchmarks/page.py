@@ -51,7 +51,7 @@ class Viewer(NamedTuple):
 VIEWERS = {
     "foci": Viewer("html[data-ready]", ".panel:first-child .cell", "pointerover"),
     "bertviz": Viewer("svg line", "svg g > g > g:has(> text)", "mouseover"),
-    "circuitsvis": Viewer("canvas, img, svg", "span[style*='background']", "mouseover"),
+    "circuitsvis": Viewer(".tokens button", ".tokens button", "mouseover"),
 }
 SCRIPTS = {
     "d3.min.js": ("mpld3", "js/d3.v5.min.js"),
@@ -117,9 +117,9 @@ def _bertviz(weights: np.ndarray, labels: list[str]) -> str:
 
 
 def _circuitsvis(weights: np.ndarray, labels: list[str]) -> str:
-    from circuitsvis.attention import attention_heads
+    from circuitsvis.attention import attention_patterns  # the view of it that has words to point at
 
-    return str(attention_heads(weights, labels).local_src)
+    return str(attention_patterns(labels, weights).local_src)
 
 
 class Measured(NamedTuple):

@@ -37,25 +37,28 @@ def every_span(names, scheme, emissions, transitions, start, end, valid):
     """P of each span (first step, last step, label) of one row, from all sequences."""
     steps = [step for step in range(T) if valid[step]]
     emissions, transitions, start, end = (part.tolist() for part in (emissions, transitions, start, end))
-    totals, total = {}, 0.0
+    scored = []
     for choice in itertools.product(range(len(names)), repeat=len(steps)):
         score = sum(emissions[step][tag] for step, tag in zip(steps, choice))
         score += sum(transitions[one][other] for one, other in itertools.pairwise(choice))
-        if choice:
-            score += start[choice[0]] + end[choice[-1]]
-        weight = math.exp(score)
+        score += start[choice[0]] + end[choice[-1]] if choice else 0.0
+        scored.append((score, strict_spans([names[tag] for tag in choice], scheme)))
+    highest = max(score for score, _ in scored)
+    totals, total = {}, 0.0
+    for score, spans in scored:
+        weight = math.exp(score - highest)
         total += weight
-        for first, last, label in strict_spans([names[tag] for tag in choice], scheme):
+        for first, last, label in spans:
             key = Span(steps[first], steps[last], label)
             totals[key] = totals.get(key, 0.0) + weight
-    return {span: weight / total for span, weight in totals.items()} if total else {}
+    return {span: weight / total for span, weight in totals.items()}
 
 
 @pytest.mark.parametrize("scheme", ["BIO", "BIOES"])
 @pytest.mark.parametrize("kind", ["free", "constrained", "forbidden emission", "far apart"])
 def test_every_span_against_all_sequences(scheme, kind):
     names = tag_names(LABELS, scheme)
-    emissions, transitions, start, end = chain(names, seed=3, scale=90.0 if kind == "far apart" else 1.0)
+    emissions, transitions, start, end = chain(names, seed=3, scale=2000.0 if kind == "far apart" else 1.0)
     if kind in ("constrained", "far apart"):
         allowed = constraints(names, scheme)
         transitions = transitions.masked_fill(~allowed.allowed_transitions, -math.inf)
@@ -73,7 +76,7 @@ def test_every_span_against_all_sequences(scheme, kind):
         for first, longer, label in itertools.product(range(T), range(T), range(len(LABELS))):
             span = Span(first, first + longer, LABELS[label])
             have = float(everything[row, first, longer, label])
-            assert have == pytest.approx(wanted.get(span, 0.0), abs=1e-12), (row, span)
+            assert have == pytest.approx(wanted.get(span, 0.0), abs=1e-10), (row, span)
         seen += len(wanted)
     assert seen > 40
 

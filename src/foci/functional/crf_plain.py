@@ -66,9 +66,9 @@ def unknown_tags(num_tags: int) -> DataError:
 def marginals(chain: Chain) -> Tensor:
     """Return ``p(y_t = tag)``, ``(B, T, K)``; 0 at masked steps and in rows without any allowed sequence."""
     filled = fill(chain)
-    before = messages(filled.emissions, filled.transitions, filled.start, filled.mask)
+    before = _messages(filled.emissions, filled.transitions, filled.start, filled.mask)
     # The same chain in reverse.
-    backwards = messages(filled.emissions.flip(1), filled.transitions.mT, filled.end, filled.mask.flip(1))
+    backwards = _messages(filled.emissions.flip(1), filled.transitions.mT, filled.end, filled.mask.flip(1))
     scores = before + filled.emissions + backwards.flip(1)
     allowed = (scores > -torch.inf) & filled.mask.unsqueeze(-1)
     return masked_softmax(scores, allowed)
@@ -99,7 +99,7 @@ def fill(chain: Chain) -> Filled:
     return Filled(emissions, transitions, start, end, mask)
 
 
-def messages(emissions: Tensor, transitions: Tensor, start: Tensor, mask: Tensor) -> Tensor:
+def _messages(emissions: Tensor, transitions: Tensor, start: Tensor, mask: Tensor) -> Tensor:
     """Return ``(B, T, K)``: the log-sum over all prefixes that lead to each tag of each step, without its emission."""
     if known_true(emissions.shape[1] == 0):
         return emissions
@@ -109,12 +109,12 @@ def messages(emissions: Tensor, transitions: Tensor, start: Tensor, mask: Tensor
         onward = _logsumexp((before + emission).mT + transitions, dim=1).unsqueeze(1)
         return torch.where(here.unsqueeze(-1), onward, before), (before,)
 
-    _, (found,) = run_steps(step, start.repeat(emissions.shape[0], 1, 1), (emissions, mask))
-    return found
+    _, (messages,) = run_steps(step, start.repeat(emissions.shape[0], 1, 1), (emissions, mask))
+    return messages
 
 
 def _log_partition(chain: Filled) -> Tensor:
-    before = messages(chain.emissions, chain.transitions, chain.start, chain.mask)
+    before = _messages(chain.emissions, chain.transitions, chain.start, chain.mask)
     at_last = torch.where(_last(chain.mask).unsqueeze(-1), before + chain.emissions, 0.0).sum(dim=1)
     return _logsumexp(at_last + chain.end, dim=-1).masked_fill(~chain.mask.any(dim=1), 0.0)
 

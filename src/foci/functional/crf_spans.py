@@ -14,6 +14,7 @@ Complexity: O(T·K²) for the messages, O(T·N·K) for γ of N labels, then O(1)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,10 +24,12 @@ from torch import Tensor
 
 from foci.errors import ShapeError, check_positive
 from foci.functional.crf import checked_chain
-from foci.functional.crf_plain import Chain, Filled, fill, messages
+from foci.functional.crf_plain import Chain, Filled, fill
 
 _SAFE = 700.0
 """exp of less than minus this is 0 in float64."""
+
+_Combine = Callable[[Tensor, Tensor], Tensor]
 
 
 class SpanTags(NamedTuple):
@@ -130,7 +133,8 @@ def span_distribution(
     emissions, transitions, start, end = (part.detach().double() for part in chain[:4])
     filled = fill(Chain(emissions, transitions, start, end, chain.mask))
     scores, moves, exists = filled.emissions, filled.transitions, filled.mask
-    before, after = _both_messages(filled)
+    combine = _log_matmul if _range(*filled[:4]) < _SAFE else _log_sum
+    before, after = _both_messages(filled, combine)
     onward = _gather_next(scores + after, exists)
     has_next = exists & (exists.flip(1).cumsum(dim=1).flip(1) > 1)
 
@@ -139,7 +143,7 @@ def span_distribution(
         allowed = moves[tag].clone()  # (N, K)
         continued = tags.continuing >= 0
         allowed[continued.nonzero().squeeze(1), tags.continuing[continued]] = -torch.inf
-        return torch.where(has_next.unsqueeze(-1), _log_matmul(onward, allowed), filled.end[tag])
+        return torch.where(has_next.unsqueeze(-1), combine(onward, allowed), filled.end[tag])
 
     inner = scores[..., tags.inner]
     forbidden = inner == -torch.inf
@@ -167,29 +171,28 @@ def span_distribution(
     )
 
 
-def _both_messages(chain: Filled) -> tuple[Tensor, Tensor]:
+def _both_messages(chain: Filled, combine: _Combine) -> tuple[Tensor, Tensor]:
     """Return the log-sums over all that comes before each tag of each step, and over all that comes after it."""
     emissions, transitions, start, end, exists = chain
-    send = _scaled_messages if _range(*chain[:4]) < _SAFE else messages
-    before = send(emissions, transitions, start, exists)
-    after = send(emissions.flip(1), transitions.mT, end, exists.flip(1)).flip(1)
+    before = _messages(emissions, transitions.mT, start, exists, combine)
+    after = _messages(emissions.flip(1), transitions, end, exists.flip(1), combine).flip(1)
     return before, after
+
+
+def _messages(emissions: Tensor, moves: Tensor, start: Tensor, exists: Tensor, combine: _Combine) -> Tensor:
+    """``(B, T, K)``: the log-sum over all that may come before each tag of each step, without its emission."""
+    message, found = start.expand(len(emissions), -1), []
+    for step in range(emissions.shape[1]):
+        found.append(message)
+        onward = combine(message + emissions[:, step], moves)
+        message = torch.where(exists[:, step : step + 1], onward, message)
+    return torch.stack(found, dim=1) if found else emissions
 
 
 def _range(*scores: Tensor) -> float:
     """How far finite scores can put two tags of one step apart, beside each other and through their neighbours."""
     finite = [part[part.isfinite()] for part in scores]
     return 2 * sum(float(part.max() - part.min()) for part in finite if part.numel())
-
-
-def _scaled_messages(emissions: Tensor, transitions: Tensor, start: Tensor, exists: Tensor) -> Tensor:
-    """As `messages`, with one product of matrices per step in place of K² exponentials per row."""
-    message, found = start.expand(len(emissions), -1), []
-    for step in range(emissions.shape[1]):
-        found.append(message)
-        onward = _log_matmul(message + emissions[:, step], transitions.mT)
-        message = torch.where(exists[:, step : step + 1], onward, message)
-    return torch.stack(found, dim=1) if found else emissions
 
 
 def _log_partition(joined: Tensor, exists: Tensor) -> Tensor:
@@ -216,10 +219,18 @@ def _gather_next(scores: Tensor, exists: Tensor) -> Tensor:
 
 
 def _log_matmul(scores: Tensor, moves: Tensor) -> Tensor:
-    """``log Σ_k exp(scores[…, k] + moves[n, k])``, ``(…, n)``; what is far below the largest terms is lost."""
+    """``log Σ_k exp(scores[…, k] + moves[n, k])``, ``(…, n)``, by a product of matrices instead of n exponentials each.
+
+    Terms that lie `_SAFE` below the largest scores and moves are lost.
+    """
     of_scores, of_moves = (part.amax(dim=-1, keepdim=True).nan_to_num(neginf=0.0) for part in (scores, moves))
     summed = (scores - of_scores).exp() @ (moves - of_moves).exp().mT
     return summed.log() + of_scores + of_moves.squeeze(-1)
+
+
+def _log_sum(scores: Tensor, moves: Tensor) -> Tensor:
+    """The same for scores of any size."""
+    return (scores.unsqueeze(-2) + moves).logsumexp(dim=-1)
 
 
 def _check_tags(tags: SpanTags, num_tags: int) -> None:
