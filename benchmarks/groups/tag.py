@@ -132,7 +132,8 @@ def _torchcrf(
         field.end_transitions.copy_(model.crf.end)
     spelling: Any = model.spelling
     words, letters = model.embedding, spelling.table
-    of_letters, of_words = spelling.recurrent.recurrence.layers, model.encoder.recurrence.layers
+    encoder: Any = model.encoder
+    of_letters, of_words = spelling.recurrent.recurrence.layers, encoder.recurrence.layers
 
     def scores(batch: TagBatch) -> tuple[Tensor, Tensor]:
         valid = batch.words > 0
@@ -192,7 +193,7 @@ def _flair(
         word_dropout=0.0,
         locked_dropout=0.0,
     )
-    names = tag_names(LABELS, "BIO")
+    tags = tag_names(LABELS, "BIO")
 
     def tagged() -> list[Any]:
         made = []
@@ -200,7 +201,7 @@ def _flair(
             for row, tokens in zip(batch.tags.tolist(), sentences[start : start + TOGETHER]):
                 sentence = Sentence(tokens, use_tokenizer=False)
                 for token, number in zip(sentence, row):
-                    prefix, _, label = names[number].partition("-")
+                    prefix, _, label = tags[number].partition("-")
                     if prefix == "B":
                         sentence[token.idx - 1 : token.idx].add_label("ner", label)
                 made.append(sentence)
@@ -231,9 +232,10 @@ def _flair(
 
 
 def _import_flair() -> Any:
-    """Flair wants transformers 4, the bench has 5: names that are gone, and not used here, are put in place."""
-    import transformers
+    """Import Flair, which needs transformers 4: names that version 5 lacks, and that are not used here, are added."""
+    import transformers as installed
 
+    transformers: Any = installed
     if not hasattr(transformers, "LayoutLMv2FeatureExtractor"):
         transformers.LayoutLMv2FeatureExtractor = object
     stub: Any = ModuleType("transformer_smaller_training_vocab")
