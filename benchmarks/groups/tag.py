@@ -131,8 +131,9 @@ def _torchcrf(
         field.start_transitions.copy_(model.crf.start)
         field.end_transitions.copy_(model.crf.end)
     spelling: Any = model.spelling
+    encoder: Any = model.encoder
     words, letters = model.embedding, spelling.table
-    of_letters, of_words = spelling.recurrent.recurrence.layers, model.encoder.recurrence.layers
+    of_letters, of_words = spelling.recurrent.recurrence.layers, encoder.recurrence.layers
 
     def scores(batch: TagBatch) -> tuple[Tensor, Tensor]:
         valid = batch.words > 0
@@ -173,8 +174,8 @@ def _flair(
 
     flair.device = torch.device("cpu")
     words, letters, labels = Dictionary(add_unk=True), Dictionary(add_unk=True), Dictionary(add_unk=False)
-    for dictionary, names in ((words, lexicon.vocabulary.words), (letters, lexicon.letters.known), (labels, LABELS)):
-        for name in names:
+    for dictionary, known in ((words, lexicon.vocabulary.words), (letters, lexicon.letters.known), (labels, LABELS)):
+        for name in known:
             dictionary.add_item(name)
     labels.span_labels = True
     tagger = SequenceTagger(
@@ -235,7 +236,7 @@ def _import_flair() -> Any:
     import transformers
 
     if not hasattr(transformers, "LayoutLMv2FeatureExtractor"):
-        transformers.LayoutLMv2FeatureExtractor = object
+        setattr(transformers, "LayoutLMv2FeatureExtractor", object)  # noqa: B010 (it has no such attribute)
     stub: Any = ModuleType("transformer_smaller_training_vocab")
     stub.reduce_train_vocab = None
     sys.modules.setdefault(stub.__name__, stub)
