@@ -16,6 +16,7 @@ PEERS = {
     "crf": ("pytorch-crf",),
     "ntm": ("torch",),
     "decode": ("transformers", "ctranslate2"),
+    "language": ("torch", "transformers"),
     "curves": ("torch",),
 }
 """The groups in the order of the report, and whom each compares with."""

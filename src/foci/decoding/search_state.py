@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -52,7 +52,8 @@ class SearchState:
         self.tokens = torch.empty(start.rows, 0, dtype=torch.long, device=start.device)
         self.log_probs: Tensor | None = None  # (N,) of each hypothesis; None before the first step: all 0
         self.attention: Weights | None = None
-        self._last = torch.full((start.rows,), limits.bos, dtype=torch.long, device=start.device)
+        bos = torch.full((start.rows,), limits.bos, dtype=torch.long, device=start.device)
+        self._last = bos if start.last is None else start.last
         self._memory, self._state = start.memory, start.state
 
     @property
@@ -112,19 +113,55 @@ class SearchState:
             self.log_probs = self.log_probs.index_select(0, rows)
 
 
-Choose = Callable[[Tensor], Tensor]
-"""From log-probabilities ``(N, V)`` to one token per row."""
+Choose = Callable[[Tensor, Tensor, Sequence[int]], Tensor]
+"""From log-probabilities ``(N, V)``, the tokens so far ``(N, t)`` and the numbers of the sources to a token per row."""
+Ends = Callable[[Tensor, Sequence[int]], Tensor]
+"""From the tokens so far ``(N, t)`` and the numbers of the sources to whether each row ends here, ``(N,)``."""
 
 
-@torch.no_grad()
 def follow(
     decoder: StepDecoder,
     start: SearchStart,
     limits: Limits,
     choose: Choose,
     width: int = 1,
+    ends_here: Ends | None = None,
 ) -> list[list[Hypothesis]]:
-    """Choose token after token for ``width`` hypotheses per source; drop a source when all of its are finished."""
+    """Take all steps of `following`; return the hypotheses of each source."""
+    steps = following(decoder, start, limits, choose, width, ends_here)
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        found: list[list[Hypothesis]] = end.value
+        return found
+
+
+@torch.no_grad()
+def following(
+    decoder: StepDecoder,
+    start: SearchStart,
+    limits: Limits,
+    choose: Choose,
+    width: int = 1,
+    ends_here: Ends | None = None,
+) -> Generator[SearchState, None, list[list[Hypothesis]]]:
+    """Choose token after token for ``width`` hypotheses per source; drop a source when all of its are finished.
+
+    Args:
+        decoder: in ``eval()``.
+        start: the decoder's memory and first state.
+        limits: allowed lengths and tokens.
+        choose: the next token of each row.
+        width: the number of hypotheses per source.
+        ends_here: ends further rows, as EOS does, after the token they have just got.
+
+    Yields:
+        The state of the search after each token, the new one included.
+
+    Returns:
+        The hypotheses of each source.
+    """
     search = SearchState(decoder, start, limits)
     if width > 1:
         search.repeat(width)
@@ -134,7 +171,8 @@ def follow(
     while search.sources:
         logs = search.next()
         stuck = logs.amax(dim=-1) == -torch.inf  # no token is allowed: the hypothesis ends here, unfinished
-        tokens = choose(logs.masked_fill_(stuck.unsqueeze(1), 0.0) if bool(stuck.any()) else logs)
+        allowed = logs.masked_fill_(stuck.unsqueeze(1), 0.0) if bool(stuck.any()) else logs
+        tokens = choose(allowed, search.tokens, search.sources)
         gained = logs.gather(1, tokens.unsqueeze(1)).squeeze(1)
         sums = gained if search.log_probs is None else search.log_probs + gained
         ends = (tokens == limits.eos) | stuck
@@ -147,6 +185,15 @@ def follow(
             closed[search.sources[row // width]][row % width] = one
         ended = ended | ends
         search.extend(None, tokens, sums)
+        yield search
+        if ends_here is not None:
+            stops = ends_here(search.tokens, search.sources) & ~ended
+            for row in stops.nonzero().squeeze(1).tolist():
+                total = float(sums[row])
+                one = Hypothesis(search.tokens[row].tolist(), total, total, True)
+                closed[search.sources[row // width]][row % width] = one
+                new.append(row)
+            ended = ended | stops
         late = [search.max_steps[number] <= search.steps for number in search.sources]
         if not (new or any(late)):
             continue

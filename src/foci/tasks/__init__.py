@@ -19,6 +19,7 @@ class Row(NamedTuple):
 TASKS = {
     "translate": Row("foci.tasks.translate:Translate", "Translate sentences; trained on sentence pairs."),
     "classify": Row("foci.tasks.classify:Classify", "Classify documents; trained on documents with labels."),
+    "generate": Row("foci.tasks.generate:Generate", "Generate text; trained on plain text."),
     "memorise": Row("foci.tasks.memorise:Memorise", "Solve problems that need a memory; made as they are needed."),
 }
 """Name -> row."""

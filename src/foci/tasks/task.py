@@ -7,7 +7,7 @@ examples, model, loss, figures, predictions. Everything else (commands, training
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -148,6 +148,8 @@ class Task(ABC):
     """What the loss counts: tokens, documents, …"""
     figures: ClassVar[Mapping[str, Literal["lower", "higher"]]]
     """What `validate` gives, and which values are better; one of them decides which checkpoint is the best."""
+    lines: ClassVar[bool] = False
+    """Whether answers are texts of several lines, which are printed as such."""
     resumable: ClassVar[tuple[str, ...]] = ()
     """Settings of this task that may change when a run is resumed, beside `foci.tasks.train.RESUMABLE`."""
 
@@ -204,6 +206,16 @@ class Task(ABC):
         self, model: nn.Module, assets: Any, records: Sequence[Record], options: Any, progress: Progress
     ) -> Evaluation:
         """Return the figures of records that have targets."""
+
+    def stream(
+        self, model: nn.Module, assets: Any, record: Record, options: Any
+    ) -> Generator[str, None, Prediction] | None:
+        """Return the pieces of an answer as they are made, and at last the prediction; None where it comes at once."""
+        return None
+
+    def examples(self, records: Sequence[Record], count: int) -> list[Record]:
+        """Return at most ``count`` inputs that show what a run does, from held-out records."""
+        return [{field.name: record[field.name] for field in self.inputs} for record in records[:count]]
 
     def draw(self, evaluation: Evaluation, path: Path) -> None:
         """Draw an evaluation to a .png, .svg or .pdf file, if the task has a picture for it."""
