@@ -101,7 +101,7 @@ def test_no_position_sees_what_comes_later(name):
 
 
 @pytest.mark.parametrize("rows", [1, 5, 17])
-@pytest.mark.parametrize("name", ["transformer", "transformer pre learned", "transformer window"])
+@pytest.mark.parametrize("name", [name for name in DECODERS if name.startswith("transformer") and "sparse" not in name])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @torch.no_grad()
 def test_fast_steps_are_those_of_the_modules(name, rows, dtype):

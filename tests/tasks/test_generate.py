@@ -18,7 +18,7 @@ from foci.tasks.run import load
 from foci.tasks.train import train
 
 SILENT = {"log": lambda text: None}
-RHYME = "the cat sat on the mat\nand the rat sat on the cat\n"
+RHYME = "the cat sat on a mat\nand no dog bit its toe\n"
 """Repeated, it is learned in no time."""
 
 
@@ -54,8 +54,8 @@ def test_a_text_is_learned_and_continued(run):
     assert evaluation.figures["nats"] < 0.35
     assert evaluation.figures["perplexity"] == pytest.approx(math.exp(evaluation.figures["nats"]))
     assert evaluation.figures["bits_per_byte"] == pytest.approx(evaluation.figures["nats"] / math.log(2))
-    (one,) = predictor.predict(["the cat sat on the mat\nand the rat"], options={"temperature": 0, "max_tokens": 40})
-    assert one.output == " sat on the cat\nthe cat sat on the mat\nand"[: len(one.output)]
+    (one,) = predictor.predict(["the cat sat on a mat\nand no"], options={"temperature": 0, "max_tokens": 40})
+    assert one.output == " dog bit its toe\nthe cat sat on a mat\nand no"[: len(one.output)]
     assert len(one.output) == 40  # longer than the context, so the window has slid
     assert one.details["ended_by"] == "max_tokens"
     assert "only the end is read" in one.details["notes"][0]
@@ -63,7 +63,7 @@ def test_a_text_is_learned_and_continued(run):
 
 def test_the_log_probability_of_what_is_produced_is_that_of_scoring_it(run):
     predictor = load(run)
-    for prompt in ("the ", "", "the cat sat on the mat\nand the"):
+    for prompt in ("the ", "", "the cat sat on a mat\nand no dog"):
         (one,) = predictor.predict([prompt], options={"max_tokens": 33, "temperature": 1.0, "seed": 5})
         (scored,) = predictor.predict([prompt + one.output], options={"score": True})
         logs = [log for _, log in scored.details["tokens"]]
@@ -94,7 +94,7 @@ def test_scores_are_those_of_one_pass_per_token(run):
         {},
         {"temperature": 1.3, "top_k": 4, "seed": 3},
         {"temperature": 1.0, "top_p": 0.8, "min_p": 0.05, "repetition_penalty": 1.2},
-        {"stop": ("\nand", "rat s")},
+        {"stop": ("\nand", "dog b")},
         {"temperature": 2.0, "stop": ("a",), "seed": 9},
     ],
 )
@@ -119,7 +119,7 @@ def test_pieces_join_to_the_prediction(run, options):
 def test_stop_strings_end_the_text_before_them(run):
     predictor = load(run)
     (one,) = predictor.predict(["the cat sat"], options={"temperature": 0, "stop": ["mat\nand", "xyz"]})
-    assert one.output == " on the "
+    assert one.output == " on a "
     assert one.details["ended_by"] == "stop"
 
 
@@ -322,10 +322,10 @@ def test_the_prompt_comes_from_an_argument_a_file_or_standard_input(run, tmp_pat
 
 
 def test_lines_are_printed_as_lines_and_notes_on_standard_error(run, capsys):
-    options = ["--max-tokens", "30", "--temperature", "0", "--stop", "rat"]
+    options = ["--max-tokens", "30", "--temperature", "0", "--stop", "toe"]
     assert foci_cli.main(["predict", str(run), "the cat sat on the ☃ mat", *options]) == 0
     out, err = capsys.readouterr()
-    assert "rat" not in out
+    assert "toe" not in out
     assert "not seen in training" in err
     assert foci_cli.main(["predict", str(run), "the cat", "--score"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 7

@@ -333,6 +333,15 @@ def _sdpa(
         query, key, value = (_flatten(t, leading, flat) for t in (query, key, value))
         allowed = None if allowed is None else _flatten(allowed, leading, flat)
     grouped = key.shape[1] != query.shape[1]
+    if _trains_in_half(query, key, value):
+        # On a CPU the fused kernel takes 2.5 times as long in bfloat16 as in float32 (length 128, one thread).
+        with torch.autocast("cpu", enabled=False):
+            wide = (tensor.float() for tensor in (query, key, value))
+            bias = allowed if allowed is None or allowed.dtype == torch.bool else allowed.float()
+            output = F.scaled_dot_product_attention(
+                *wide, attn_mask=bias, dropout_p=dropout, is_causal=causal, scale=scale, enable_gqa=grouped
+            ).to(query.dtype)
+        return output if len(leading) == 2 else output.reshape(*leading, *output.shape[-2:])
     output = F.scaled_dot_product_attention(
         query,
         key,
@@ -344,6 +353,14 @@ def _sdpa(
         enable_gqa=grouped,
     )
     return output if len(leading) == 2 else output.reshape(*leading, *output.shape[-2:])
+
+
+def _trains_in_half(*tensors: Tensor) -> bool:
+    """Whether gradients in half precision are wanted on a CPU."""
+    if tensors[0].device.type != "cpu" or not torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return False
+    half = tensors[0].dtype in (torch.bfloat16, torch.float16)
+    return half and any(tensor.requires_grad for tensor in tensors)
 
 
 def _sdpa_by_distance(

@@ -17,12 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from foci.errors import check_shape, unknown_name
+from foci.functional.mean_square import squared_relu
 from foci.layers.dropout import Dropout
-
-
-def squared_relu(x: Tensor) -> Tensor:
-    """Return max(0, x)²."""
-    return F.relu(x).square()
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "relu2": squared_relu}

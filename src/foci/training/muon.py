@@ -10,7 +10,7 @@ Paper: Muon: An optimizer for hidden layers in neural networks (Jordan et al., 2
     (Liu et al., 2025), section 2.2
 Names: μ = momentum, η = lr, λ = weight_decay, M = momentum_buffer
 Complexity: O(steps · rows² · columns) per matrix, rows ≤ columns
-Differs: matrices of one shape are orthogonalised together, in the precision of the weights.
+Differs: matrices of one shape are orthogonalised together.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class Muon(torch.optim.Optimizer):
         lr: the learning rate.
         momentum: μ.
         betas, eps: of Adam.
+        precision: in which updates are orthogonalised; that of the weights unless given. bfloat16 is enough.
     """
 
     def __init__(
@@ -47,8 +48,10 @@ class Muon(torch.optim.Optimizer):
         momentum: float = 0.95,
         betas: tuple[float, float] = (0.9, 0.98),
         eps: float = 1e-9,
+        precision: torch.dtype | None = None,
     ) -> None:
         groups = list(groups)
+        self._precision = precision
         super().__init__(groups, {"lr": lr, "momentum": momentum, "betas": betas, "eps": eps})
         for group in self.param_groups:
             wrong = [tuple(one.shape) for one in group["params"] if one.dim() != 2]
@@ -101,7 +104,8 @@ class Muon(torch.optim.Optimizer):
             torch._foreach_mul_(buffers, group["momentum"])
             torch._foreach_add_(buffers, gradients)
             ahead = torch._foreach_add(gradients, buffers, alpha=group["momentum"])
-            updates = orthogonalised(torch.stack(list(ahead))).unbind()
+            stacked = torch.stack(list(ahead))
+            updates = orthogonalised(stacked.to(self._precision or stacked.dtype)).to(stacked.dtype).unbind()
             torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
             torch._foreach_add_(parameters, list(updates), alpha=-group["lr"] * 0.2 * max(shape) ** 0.5)
 

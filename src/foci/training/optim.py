@@ -69,7 +69,12 @@ def make_optimiser(model: nn.Module, options: TrainingOptions) -> torch.optim.Op
     ]
     if options.optimiser == "muon":
         return Muon(
-            made, lr=options.learning_rate, momentum=options.momentum, betas=options.betas, eps=options.epsilon
+            made,
+            lr=options.learning_rate,
+            momentum=options.momentum,
+            betas=options.betas,
+            eps=options.epsilon,
+            precision=torch.bfloat16 if options.precision == "bfloat16" else None,
         )
     make = torch.optim.AdamW if options.optimiser == "adamw" else torch.optim.Adam
     return make(

@@ -22,7 +22,6 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from foci.errors import (
     ConfigError,
@@ -34,6 +33,7 @@ from foci.errors import (
     check_together,
 )
 from foci.functional.attend import Window, attend, attend_dots, causal_window, combine, reads_own_key
+from foci.functional.mean_square import unit_mean_square
 from foci.functional.positions import alibi_bias, alibi_slopes, rotary
 from foci.masks import clear_source
 from foci.results import Attended
@@ -56,11 +56,6 @@ class ProjectedMemory(NamedTuple):
     key: Tensor
     value: Tensor
     mask: Tensor | None
-
-
-def unit_mean_square(vectors: Float[Tensor, "... K"]) -> Float[Tensor, "... K"]:
-    """Return the vectors divided by the root of the mean of their squares."""
-    return F.rms_norm(vectors, vectors.shape[-1:])
 
 
 class MultiHeadAttention(nn.Module):
