@@ -231,7 +231,7 @@ class Generate(Task):
         "training": {"max_steps": 1200, "warmup": 50, "valid_every": 400},
     }
     smallest: ClassVar[Mapping[str, Any]] = {
-        "data": {"max_characters": 200, "context": 12, "batch_size": 4},
+        "data": {"max_characters": 200, "context": 19, "batch_size": 4},
         "model": {"model_dim": 16, "num_heads": 2, "hidden_dim": 24, "num_layers": 2},
         "training": {"max_steps": 8, "valid_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
     }

@@ -267,7 +267,8 @@ def as_records(owner: str, values: Any, fields: Sequence[Field]) -> list[dict[st
                     f"{owner}: entry {number} is a {type(value).__name__}, expected a mapping with {', '.join(names)}."
                 )
             value = {names[0]: value}
-        value = {**{one.name: "" for one in fields if not one.required}, **value}
+        if any(name in value for name in names):  # what may be empty may be left out, but not everything
+            value = {**{one.name: "" for one in fields if not one.required}, **value}
         for one in fields:
             if one.name not in value:
                 raise ConfigError(
