@@ -23,6 +23,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from recipes import data, report
+from recipes.recipe import CONFIGS
 
 import foci
 from benchmarks.plain_gpt import PlainGPT, Sizes, optimiser, rate_at, train_step
@@ -31,8 +33,6 @@ from foci.tasks import config as configs
 from foci.tasks.generate import Generate
 from foci.tasks.task import Shard
 from foci.training.optim import make_optimiser
-from recipes import data, report
-from recipes.recipe import CONFIGS
 
 STEPS, BATCH = 2000, 12
 PLAIN = "GPT-2 in plain PyTorch, nanoGPT's settings"
@@ -78,7 +78,8 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(1)
     data.set_variables(asked.out)
-    text = lzma.open(data.folder("tinyshakespeare") / "input.txt.xz", "rt", encoding="utf-8").read()
+    with lzma.open(data.folder("tinyshakespeare") / "input.txt.xz", "rt", encoding="utf-8") as file:
+        text = file.read()
     command = "python -m benchmarks.shakespeare"
     budget = asked.seconds
     if budget is None:
@@ -148,9 +149,7 @@ def ours(name: str, changes: Mapping[str, Any], budget: float, seed: int, out: P
     tables = configs.put(tables, changes)
     steps = max(20, int(budget / seconds_per_step(tables)))
     warmup = min(int(tables["training"].get("warmup", 0)), steps // 4)
-    tables = configs.put(
-        tables, {"training.max_steps": steps, "training.warmup": warmup, "training.valid_every": None}
-    )
+    tables = configs.put(tables, {"training.max_steps": steps, "training.warmup": warmup, "training.valid_every": None})
     folder = out / name.replace(" ", "-").replace(":", "").replace("²", "2").lower()
     shutil.rmtree(folder, ignore_errors=True)
     began = time.process_time()

@@ -169,7 +169,9 @@ def test_a_soak_notices_what_is_not_a_number(quick, monkeypatch, tmp_path):
 
 def test_every_recipe_is_a_configuration_of_its_task(recipes):
     program, *_ = recipes
-    assert {"multi30k", "compare", "tatoeba", "reviews", "bbc", "planted", "memorise", "shakespeare"} == {*program.RECIPES}
+    assert {"multi30k", "compare", "tatoeba", "reviews", "bbc", "planted", "memorise", "shakespeare"} == {
+        *program.RECIPES
+    }
     for name, recipe in program.RECIPES.items():
         assert recipe.task in TASKS
         assert recipe.title

@@ -1,10 +1,11 @@
 """Language models
 
-A decoder-only Transformer with the blocks of GPT-2 and the same weights on both sides. Training: one update of nanoGPT's
-configuration for a CPU (4 layers, 4 heads, 128 features, 12 windows of 64 characters): forward, backward, clipping and
-AdamW, against the plain PyTorch of `benchmarks/plain_gpt.py`; both sides must have the same loss. Generation: 128 tokens
-after a prompt of 16, greedy, with the cache of keys and values on both sides, for one prompt and for 16 at once; both
-must give the same tokens.
+A decoder-only Transformer with the blocks of GPT-2 and the same weights on both sides. Training: one update of
+nanoGPT's configuration for a CPU (4 layers, 4 heads, 128 features, 12 windows of 64 characters): forward, backward,
+clipping and AdamW, against the plain PyTorch of `benchmarks/plain_gpt.py`; both sides must have the same loss. In the
+rows with bfloat16 both sides run their forward pass under autocast. Generation: 128 tokens after a prompt of 16,
+greedy, with the cache of keys and values on both sides, for one prompt and for 16 at once; both must give the same
+tokens.
 """
 
 from __future__ import annotations

@@ -405,8 +405,15 @@ def test_wrong_limits(options: dict[str, Any], said: str) -> None:
         Limits(**options)
 
 
-@pytest.mark.parametrize(("options", "said"), [({"top_p": 1.5}, "top_p is 1.5"), ({"top_k": 0}, "top_k is 0"), ({"min_p": 2.0}, "min_p is 2.0"),
-     ({"repetition_penalty": 0.0}, "repetition_penalty is 0.0")])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"top_p": 1.5}, "top_p is 1.5"),
+        ({"top_k": 0}, "top_k is 0"),
+        ({"min_p": 2.0}, "min_p is 2.0"),
+        ({"repetition_penalty": 0.0}, "repetition_penalty is 0.0"),
+    ],
+)
 def test_wrong_options_of_sample(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         sample(TableModel(7), SOURCE, VALID, **options)

@@ -45,7 +45,7 @@ DECODERS = {
         bias=False,
     ),
     "history": lambda: HistoryDecoder(VOCABULARY, embedding_dim=5, hidden_dim=6, span=4),
-    "history of two parts": lambda: HistoryDecoder(VOCABULARY, embedding_dim=5, hidden_dim=6, span=2, split=2),
+    "history of two parts": lambda: HistoryDecoder(VOCABULARY, embedding_dim=5, hidden_dim=12, span=2, split=2),
     "gru": lambda: RecurrentDecoder(VOCABULARY, embedding_dim=5, hidden_dim=6),
     "lstm": lambda: RecurrentDecoder(VOCABULARY, embedding_dim=5, hidden_dim=6, cell="lstm", num_layers=2),
     "lstm tied": lambda: RecurrentDecoder(VOCABULARY, embedding_dim=5, hidden_dim=6, cell="lstm", tie_output=True),

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from streams import drained
 
 import foci
 import foci_cli
@@ -102,12 +103,9 @@ def test_pieces_join_to_the_prediction(run, options):
     predictor = load(run)
     options = {"max_tokens": 50, **options}
     (whole,) = predictor.predict(["the c"], options=options)
-    pieces, stream = [], predictor.stream("the c", options=options)
-    with pytest.raises(StopIteration) as end:
-        while True:
-            pieces.append(next(stream))
+    pieces, prediction = drained(predictor.stream("the c", options=options))
     assert "".join(pieces) == whole.output
-    assert end.value.value.to_json() == whole.to_json()
+    assert prediction.to_json() == whole.to_json()
     assert all(pieces)
     for stop in options.get("stop", ()):
         assert stop not in whole.output

@@ -229,6 +229,27 @@ def python_reference(max_characters: int | None = None) -> list[Text]:
     return [Text(topics[name][:max_characters]) for name in sorted(topics)]
 
 
-def joined(texts: Iterable[Text]) -> str:
-    """Return the texts one after the other."""
-    return "".join(one.text for one in texts)
+class Before:
+    """The pieces of a text up to a character; can be iterated again and again."""
+
+    def __init__(self, pieces: Iterable[Piece], cut: int) -> None:
+        self.pieces, self.cut = pieces, cut
+
+    def __iter__(self) -> Iterator[Piece]:
+        left = self.cut
+        for piece in self.pieces:
+            if left <= 0:
+                return
+            yield piece._replace(text=piece.text[:left])
+            left -= len(piece.text)
+
+
+def after(pieces: Iterable[Piece], cut: int) -> list[Text]:
+    """Return the documents from a character on."""
+    parts: dict[int, list[str]] = {}
+    left = cut
+    for piece in pieces:
+        if len(piece.text) > left:
+            parts.setdefault(piece.document, []).append(piece.text[max(left, 0) :])
+        left -= len(piece.text)
+    return [Text("".join(texts)) for texts in parts.values()]

@@ -1,4 +1,4 @@
-"""Text to token ids and back, in any script: byte pairs, unigrams, bytes, characters or words, trained on one's own text.
+"""Text to token ids and back, in any script: byte pairs, unigrams, bytes, characters or words, learned from any text.
 
 The first four ids of every vocabulary are the symbols ``<pad> <bos> <eos> <unk>``. They stand for no text: a sentence
 in which somebody wrote ``<pad>`` is cut at the brackets and comes back as it was.
@@ -89,9 +89,7 @@ class Tokeniser:
         if kind not in KINDS:
             raise unknown_name("kind of tokeniser", kind, KINDS)
         fixed = SYMBOLS + BYTES if kind in ("bpe", "unigram") else SYMBOLS
-        if kind == "bytes":
-            return cls(_bytes())
-        if size <= len(fixed):
+        if size <= len(fixed) and kind != "bytes":
             bytes_too = " and 256 bytes, with which unseen characters are spelled" if len(fixed) > 4 else ""
             raise ConfigError(
                 f"Tokeniser.train: size is {size}, expected at least {len(fixed) + 1} for {kind!r}: the vocabulary "
@@ -101,6 +99,8 @@ class Tokeniser:
         counts = _count_characters(texts)
         if not counts:
             raise DataError("Tokeniser.train: the corpus holds no text. Is the right file or field being read?")
+        if kind == "bytes":
+            return cls(_bytes())
         if kind == "bpe":
             return cls(_train_bpe(_without_rare(texts, counts, size - len(fixed)), size))
         if kind == "unigram":

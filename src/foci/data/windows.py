@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foci.data.batch import Indices, check_same_stream, saved_number
-from foci.data.plain_text import Text
+from foci.data.plain_text import Piece, Text
 from foci.data.tokenise import BOS, EOS, PAD, Tokeniser
 from foci.errors import ConfigError, DataError, check_positive
 
@@ -121,8 +121,8 @@ class WindowBatches:
             raise ConfigError(f"WindowBatches: rank is {rank}, expected 0 to {world_size - 1}.")
         if len(ids) < context:
             raise DataError(
-                f"the text to train on has {len(ids)} tokens, expected at least one window of data.context = {context}. "
-                "Use more text, or lower data.context."
+                f"the text to train on has {len(ids)} tokens, expected at least one window of data.context = "
+                f"{context}. Use more text, or lower data.context."
             )
         self.ids, self.context, self.batch_size, self.seed = ids, context, batch_size, seed
         self.rank, self.world_size = rank, world_size
@@ -179,3 +179,21 @@ class WindowBatches:
 
     def _batch(self, starts: NDArray[np.int64]) -> TextBatch:
         return _windows(self.ids, starts[self.rank :: self.world_size], self.context)
+
+
+class PieceEncoder:
+    """Pieces of documents to windows, for `foci.data.StreamBatches`."""
+
+    def __init__(self, tokeniser: Tokeniser, context: int) -> None:
+        self.tokeniser, self.context = tokeniser, context
+
+    def __call__(self, pieces: Sequence[Piece]) -> WindowExamples:
+        """Return the windows of these pieces in a row, with EOS between documents."""
+        rows: list[Sequence[int]] = []
+        encoded = self.tokeniser.encode_many(piece.text for piece in pieces)
+        for number, (piece, ids) in enumerate(zip(pieces, encoded)):
+            if number and piece.document != pieces[number - 1].document:
+                rows.append([EOS])
+            rows.append(ids)
+        flat = np.concatenate([np.array(row, dtype=np.int64) for row in rows]) if rows else np.zeros(0, np.int64)
+        return WindowExamples(flat, self.context)

@@ -57,9 +57,7 @@ class Sampler:
         if not 0.0 <= self.min_p <= 1.0:
             raise ConfigError(f"sample: min_p is {self.min_p}, expected from 0 to 1.")
 
-    def chooser(
-        self, generator: torch.Generator | None = None, prompts: Int[Tensor, "B P"] | None = None
-    ) -> Choose:
+    def chooser(self, generator: torch.Generator | None = None, prompts: Int[Tensor, "B P"] | None = None) -> Choose:
         """Return the function that draws the next token of each row.
 
         Args:
@@ -121,9 +119,7 @@ def sample(
     return follow(decoder, start, limits or Limits(), sampler.chooser(generator), samples, ends_here)
 
 
-def truncate(
-    logs: Float[Tensor, "N V"], top_k: int | None, top_p: float, min_p: float = 0.0
-) -> Float[Tensor, "N V"]:
+def truncate(logs: Float[Tensor, "N V"], top_k: int | None, top_p: float, min_p: float = 0.0) -> Float[Tensor, "N V"]:
     """Write −∞ over all but the ``top_k`` likeliest, the nucleus ``top_p`` of those, and what ``min_p`` leaves of it.
 
     Ties are kept.
@@ -142,9 +138,7 @@ def truncate(
     return logs
 
 
-def penalise(
-    logs: Float[Tensor, "N V"], tokens: Int[Tensor, "N t"], penalty: float
-) -> Float[Tensor, "N V"]:
+def penalise(logs: Float[Tensor, "N V"], tokens: Int[Tensor, "N t"], penalty: float) -> Float[Tensor, "N V"]:
     """Return the log-probabilities, those of the tokens that occur in each row multiplied by ``penalty``."""
     if tokens.shape[1] == 0:
         return logs

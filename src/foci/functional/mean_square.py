@@ -52,7 +52,7 @@ class _UnitMeanSquare(torch.autograd.Function):
         wide = torch.promote_types(x.dtype, torch.float32)
         scale = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=wide)
         scale = scale.square_().div_(x.shape[-1]).add_(EPSILON).rsqrt_().to(x.dtype)
-        unit = x * scale
+        unit: Tensor = x * scale
         ctx.save_for_backward(unit, scale)
         return unit
 
@@ -61,7 +61,8 @@ class _UnitMeanSquare(torch.autograd.Function):
         unit, scale = ctx.saved_tensors
         (gradient,) = gradients
         along = (gradient * unit).mean(dim=-1, keepdim=True)
-        return torch.addcmul(gradient, unit, along, value=-1) * scale
+        across: Tensor = torch.addcmul(gradient, unit, along, value=-1) * scale
+        return across
 
 
 class _SquaredReLU(torch.autograd.Function):
@@ -69,9 +70,11 @@ class _SquaredReLU(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor) -> Tensor:
         positive = F.relu(x)
         ctx.save_for_backward(positive)
-        return positive * positive
+        squared: Tensor = positive * positive
+        return squared
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         (positive,) = ctx.saved_tensors
-        return 2 * (gradients[0] * positive)
+        slope: Tensor = 2 * (gradients[0] * positive)
+        return slope

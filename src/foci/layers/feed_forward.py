@@ -20,7 +20,6 @@ from foci.errors import check_shape, unknown_name
 from foci.functional.mean_square import squared_relu
 from foci.layers.dropout import Dropout
 
-
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "relu2": squared_relu}
 
 

@@ -279,9 +279,9 @@ class DecoderLayer(nn.Module):
         kept: list[KeyValueCache] = []
 
         def attend_to_past(x: Tensor) -> Tensor:
-            output, _, cells = self.self_attention(x, x, state=self.self_attention.empty_cache(x.shape[0]))
-            kept.append(cells)
-            return output
+            attended: Attended = self.self_attention(x, x, state=self.self_attention.empty_cache(x.shape[0]))
+            kept.append(attended.state)
+            return attended.output
 
         x = self.around_self(x, attend_to_past)
         x, _ = self._finish(x, None)

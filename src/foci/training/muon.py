@@ -100,7 +100,7 @@ class Muon(torch.optim.Optimizer):
                 if not state:
                     state["momentum_buffer"] = torch.zeros_like(parameter)
                 buffers.append(state["momentum_buffer"])
-            gradients = [parameter.grad for parameter in parameters]
+            gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
             torch._foreach_mul_(buffers, group["momentum"])
             torch._foreach_add_(buffers, gradients)
             ahead = torch._foreach_add(gradients, buffers, alpha=group["momentum"])

@@ -149,9 +149,7 @@ class HistoryDecoder(nn.Module):
         key, value, predict = self._parts(hidden)
         read, _, _ = self.attention(key, state.keys, state.values, masks.keys(state.valid))
         logits = self.output(self._joined(read, predict).squeeze(1))
-        keys, values = (
-            torch.cat([old[:, 1:], new], dim=1) for old, new in ((state.keys, key), (state.values, value))
-        )
+        keys, values = (torch.cat([old[:, 1:], new], dim=1) for old, new in ((state.keys, key), (state.values, value)))
         valid = torch.cat([state.valid[:, 1:], state.valid.new_ones(token.shape[0], 1)], dim=1)
         return DecoderStep(logits, HistoryState(recurrent, keys, values, valid), None)
 
