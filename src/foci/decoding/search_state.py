@@ -166,41 +166,44 @@ def following(
     if width > 1:
         search.repeat(width)
     found: list[list[Hypothesis]] = [[] for _ in search.sources]
-    ended = torch.zeros(start.rows * width, dtype=torch.bool, device=start.device)
+    ended = [False] * (start.rows * width)
     closed: list[list[Hypothesis | None]] = [[None] * width for _ in search.sources]
     while search.sources:
         logs = search.next()
-        stuck = logs.amax(dim=-1) == -torch.inf  # no token is allowed: the hypothesis ends here, unfinished
-        allowed = logs.masked_fill_(stuck.unsqueeze(1), 0.0) if bool(stuck.any()) else logs
-        tokens = choose(allowed, search.tokens, search.sources)
+        stuck: set[int] = set()  # rows for which no token is allowed: the hypothesis ends here, unfinished
+        if limits.may_allow_nothing(logs.shape[1]):
+            none = logs.amax(dim=-1) == -torch.inf
+            stuck = set(none.nonzero().squeeze(1).tolist())
+            logs = logs.masked_fill_(none.unsqueeze(1), 0.0) if stuck else logs
+        tokens = choose(logs, search.tokens, search.sources)
         gained = logs.gather(1, tokens.unsqueeze(1)).squeeze(1)
         sums = gained if search.log_probs is None else search.log_probs + gained
-        ends = (tokens == limits.eos) | stuck
-        new = (ends & ~ended).nonzero().squeeze(1).tolist()
+        new = [
+            row for row, token in enumerate(tokens.tolist()) if not ended[row] and (token == limits.eos or row in stuck)
+        ]
         for row in new:
-            finished = not bool(stuck[row])
+            finished = row not in stuck
             before = 0.0 if search.log_probs is None else float(search.log_probs[row])
             log_prob = float(sums[row]) if finished else before
             one = Hypothesis(search.tokens[row].tolist(), log_prob, log_prob, finished)
             closed[search.sources[row // width]][row % width] = one
-        ended = ended | ends
+            ended[row] = True
         search.extend(None, tokens, sums)
         yield search
         if ends_here is not None:
-            stops = ends_here(search.tokens, search.sources) & ~ended
-            for row in stops.nonzero().squeeze(1).tolist():
-                total = float(sums[row])
-                one = Hypothesis(search.tokens[row].tolist(), total, total, True)
-                closed[search.sources[row // width]][row % width] = one
-                new.append(row)
-            ended = ended | stops
+            for row in ends_here(search.tokens, search.sources).nonzero().squeeze(1).tolist():
+                if not ended[row]:
+                    total = float(sums[row])
+                    one = Hypothesis(search.tokens[row].tolist(), total, total, True)
+                    closed[search.sources[row // width]][row % width] = one
+                    ended[row] = True
+                    new.append(row)
         late = [search.max_steps[number] <= search.steps for number in search.sources]
         if not (new or any(late)):
             continue
-        over_all = ended.view(-1, width).all(dim=1).tolist()
         places = []
         for place, number in enumerate(search.sources):
-            if not (late[place] or over_all[place]):
+            if not (late[place] or all(ended[place * width : (place + 1) * width])):
                 places.append(place)
                 continue
             for row, done in enumerate(closed[number], start=place * width):
@@ -208,5 +211,5 @@ def following(
                 found[number].append(done or Hypothesis(search.tokens[row].tolist(), total, total, False))
         rows = search.keep(places)
         if rows is not None:
-            ended = ended.index_select(0, rows)
+            ended = [ended[row] for row in rows.tolist()]
     return found

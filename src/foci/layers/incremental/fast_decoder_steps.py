@@ -151,7 +151,9 @@ class FastDecoderSteps:
         if positions is None:
             return looked_up.mul_(self._embedding.scale)
         if isinstance(positions, LearnedPositions):
-            embedded: Tensor = self._embedding(token.unsqueeze(1), start=position)
+            if position < positions.table.shape[0]:
+                return looked_up.mul_(self._embedding.scale).add_(positions.table[position])
+            embedded: Tensor = self._embedding(token.unsqueeze(1), start=position)  # says what is wrong
             return embedded.squeeze(1)
         if self._places is None or position >= self._places.shape[0]:
             self._places = positions(looked_up.new_zeros(1, position + _POSITIONS, looked_up.shape[1]))[0]
