@@ -103,10 +103,11 @@ def rate_at(step: int, steps: int, *, highest: float = 1e-3, lowest: float = 1e-
     return lowest + 0.5 * (1 + math.cos(math.pi * min(done, 1.0))) * (highest - lowest)
 
 
-def train_step(model: PlainGPT, adam: torch.optim.AdamW, inputs: Tensor, targets: Tensor) -> Tensor:
-    """One update; returns the loss per token."""
-    logits = model(inputs)
-    loss = F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
+def train_step(model: PlainGPT, adam: torch.optim.AdamW, inputs: Tensor, targets: Tensor, half: bool = False) -> Tensor:
+    """One update, the forward pass in bfloat16 where asked for; returns the loss per token."""
+    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+        logits = model(inputs)
+        loss = F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
     loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     adam.step()

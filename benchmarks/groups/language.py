@@ -35,16 +35,18 @@ STEP = "training step"
 def cases(peer: str, quick: bool) -> Iterator[Case]:
     """The cases against one peer."""
     if peer == "torch":
-        yield _training(12, 64)
-        yield _training(16, 128)
+        for precision in ("float32", "bfloat16"):
+            yield _training(12, 64, precision)
+            yield _training(16, 128, precision)
         return
     for name in list(SIZES)[:1] if quick else SIZES:
         for batch in (1, 16):
             yield _generation(name, batch)
 
 
-def _training(batch: int, context: int) -> Case:
+def _training(batch: int, context: int, precision: str) -> Case:
     sizes = Sizes(65, context=context)
+    half = precision == "bfloat16"
 
     def inputs() -> tuple[PlainGPT, Tensor]:
         return PlainGPT(sizes), torch.randint(4, sizes.vocabulary, (batch, context + 1))
@@ -60,7 +62,8 @@ def _training(batch: int, context: int) -> Case:
         def step() -> Tensor:
             """What `foci.training.engine` does for a batch."""
             adam.zero_grad(set_to_none=True)
-            loss = model(given, wanted).loss
+            with torch.autocast("cpu", torch.bfloat16, enabled=half):
+                loss = model(given, wanted).loss
             loss.backward()
             gradients = [one.grad for one in model.parameters() if one.grad is not None]
             count = batch * context
@@ -75,12 +78,13 @@ def _training(batch: int, context: int) -> Case:
         model = PlainGPT(sizes)
         model.load_state_dict(plain.state_dict())
         adam = optimiser(model)
-        return lambda: train_step(model, adam, tokens[:, :-1], tokens[:, 1:])
+        return lambda: train_step(model, adam, tokens[:, :-1], tokens[:, 1:], half)
 
     return Case(
         name=f"4 layers of 128, {batch} windows of {context}",
         against="GPT-2's blocks in plain PyTorch",
-        measure=STEP,
+        measure=f"{STEP}, {precision}",
+        tolerance=1e-2 if half else 1e-4,
         inputs=inputs,
         ours=ours,
         theirs=theirs,

@@ -101,7 +101,7 @@ class GenerateConfig:
         default_factory=lambda: TrainingOptions(
             max_steps=2000,
             optimiser="muon",
-            learning_rate=4e-3,
+            learning_rate=0.01,
             betas=(0.9, 0.98),
             schedule="linear",
             warmup=50,
@@ -161,7 +161,8 @@ class Generate(Task):
         "preset": "model.preset",
     }
     demo: ClassVar[Mapping[str, Any]] = {
-        "training": {"max_steps": 1200, "warmup": 50, "valid_every": 400},
+        "data": {"context": 64},
+        "training": {"max_steps": 1000, "learning_rate": 0.015, "valid_every": 500},
     }
     smallest: ClassVar[Mapping[str, Any]] = {
         "data": {"max_characters": 200, "context": 19, "batch_size": 4},
