@@ -4,9 +4,9 @@ PYTHON ?= python3
 OUT ?= demo
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-CODE := src tests docs/generate.py docs/pictures.py $(wildcard benchmarks recipes)
+CODE := src tests docs/generate.py docs/pictures.py docs/subset_font.py $(wildcard benchmarks recipes)
 
-# torch's threads spin while they wait: one a process, and passive, or they starve one another.
+# torch's threads spin while they wait: one per process, and passive, or they take processor time from one another.
 export OMP_NUM_THREADS := 1
 export OMP_WAIT_POLICY := passive
 

@@ -1,1 +1,1 @@
-"""The bench: foci and its real peers side by side, on the same inputs, in the same run. See README.md."""
+"""Benchmarks of foci against real peers, on the same inputs, in the same run. See README.md."""

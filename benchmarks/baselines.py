@@ -1,7 +1,6 @@
-"""A baseline written here because no maintained package has it: one step of a Neural Turing Machine, by the book.
+"""A baseline that no maintained package has: one step of a Neural Turing Machine by the paper's equations.
 
-It follows the paper's equations one head and one row of the batch at a time, in plain torch, with the commands that
-our own module's layer gives.
+It computes one head and one row of the batch at a time, in plain torch, with the commands of foci's own layer.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from foci.mechanisms.memory.ntm import MemoryState, NeuralTuringMemory
 
 
 def ntm_step(module: NeuralTuringMemory, input: Tensor, state: MemoryState) -> tuple[Tensor, MemoryState]:
-    """Write and read: what ``module(input, state)`` computes, row by row and head by head."""
+    """Compute ``module(input, state)``, row by row and head by head."""
     size, width = module.slot_dim, module.shift_width
     writers, readers = module.num_write_heads, module.num_read_heads
     place = size + width + 3

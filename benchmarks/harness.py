@@ -1,14 +1,14 @@
-"""How one comparison is made: check that both sides agree, time them in turns, weigh their memory.
+"""One comparison: check that both sides agree, time them alternately, measure their memory.
 
-A case names its inputs and two sides. A side is a function of the inputs that gets everything ready (modules, masks,
-a prepared memory) and gives back the call to be measured, which takes nothing and returns tensors.
+A case has inputs and two sides. A side is a function of the inputs that prepares everything (modules, masks,
+a prepared memory) and returns the call to be measured, which takes no arguments and returns tensors.
 
     check    both calls run once; where their results differ the case is refused, and no time is reported
-    time     rounds of both calls, in alternating order, so that whatever else the machine is doing meets them alike;
+    time     rounds of both calls, in alternating order, so that other work on the machine affects both;
              reported are the median ratio of the rounds with its 95 % interval, and the ratio of the minima. Rounds end
              when the interval is narrow enough: 1 % to either side near the goal, 5 % far from it. One thread is timed
              by the processor time it used, which leaves out the time it waited; several by the clock
-    memory   in a fresh process, of one side only: what getting ready keeps, plus the peak of one call above that
+    memory   in a fresh process, of one side only: what the preparation keeps, plus the peak of one call above that
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ SAMPLE_SECONDS = 0.003
 """A sample lasts at least this long; faster calls are repeated, or the clock and the interpreter would be measured."""
 
 LEAST_SECONDS = 0.3
-"""A case is measured at least this long, so that `benchmarks.interference` can tell who else used the machine."""
+"""A case is measured at least this long, so that `benchmarks.interference` can detect other processes."""
 
 NEAR = 0.1
-"""A ratio whose interval comes so near to its goal, relative to the goal, is measured precisely, any other roughly."""
+"""A ratio whose interval is within this distance of its goal, relative to the goal, is measured more precisely."""
 
 PRECISE, ROUGH = 0.01, 0.05
 """Half the width of the interval, relative to the median, at which rounds end: near the goal, and elsewhere."""
@@ -64,20 +64,20 @@ def clock() -> float:
 class Case:
     """One comparison.
 
-    Arguments:
-        name: what is computed, with its sizes.
-        against: what the other side is; it is reported beside the name of the peer.
-        measure: `FORWARD`, `TRAIN`, or other words for what the call does.
-        inputs: makes what both sides share.
+    Args:
+        name: the computation, with its sizes.
+        against: a description of the other side, reported with the name of the peer.
+        measure: `FORWARD`, `TRAIN`, or another description of the call.
+        inputs: makes the inputs that both sides share.
         ours: from the inputs to our call.
-        theirs: from the inputs to the other call, None where only our cost is wanted.
+        theirs: from the inputs to the other call, None where only our cost is measured.
         alike: turns our result into the form of theirs, for the check only.
         tolerance: how far the results may differ, relative to the largest number of theirs.
-        goal: the ratio of times (theirs / ours) we want to reach.
-        memory_goal: the ratio of memory we want to reach; memory is measured where this or the limit is given.
-        memory_limit: how many MB ours may take.
-        work: ``(limit, amount)``: how much of a machine's limit ("gemm": operations, "cell": cells) ours does.
-        series: points of one curve share a series; ``length`` is where the point stands on it.
+        goal: the ratio of times (theirs / ours) to reach.
+        memory_goal: the ratio of memory to reach; memory is measured where this or the limit is given.
+        memory_limit: the number of MB that ours may take.
+        work: ``(limit, amount)``: the work of ours in units of a machine's limit ("gemm": operations, "cell": cells).
+        series: points of one curve share a series; ``length`` is the position of the point.
     """
 
     name: str
@@ -97,7 +97,7 @@ class Case:
 
 
 def call(measure: str, forward: Call, inputs: Sequence[Tensor] = (), parameters: Sequence[Tensor] = ()) -> Call:
-    """The call for this measure: without autograd, or with the gradients of all inputs and parameters.
+    """Return the call for this measure: without autograd, or with the gradients of all inputs and parameters.
 
     The gradients of the inputs are returned and compared; those of the parameters are computed only, because peers
     keep theirs in other shapes.
@@ -118,7 +118,7 @@ def call(measure: str, forward: Call, inputs: Sequence[Tensor] = (), parameters:
             raise TypeError("a call that is trained returns one tensor")
         if not directions:  # not ones: the weights of a softmax would have no gradient along them
             directions.append(torch.linspace(-1, 1, output.numel()).reshape(output.shape))
-        # What an output does not depend on has gradient 0, as the query of a hard choice.
+        # An input that the output does not depend on has gradient 0, such as the query of hard attention.
         gradients = torch.autograd.grad(output, leaves, directions[0], materialize_grads=True)
         return output.detach(), *gradients[: len(inputs)]
 
@@ -126,7 +126,7 @@ def call(measure: str, forward: Call, inputs: Sequence[Tensor] = (), parameters:
 
 
 def leaf(*shape: int, scale: float = 1.0) -> Tensor:
-    """Normal numbers with a gradient."""
+    """Return normal random numbers that require a gradient."""
     return (torch.randn(*shape) * scale).requires_grad_()
 
 
@@ -134,7 +134,7 @@ def leaf(*shape: int, scale: float = 1.0) -> Tensor:
 
 
 def tensors(result: object) -> Iterator[Tensor]:
-    """Every tensor of a result; lists of whole numbers count as one."""
+    """Return every tensor of a result; a list of whole numbers becomes one tensor."""
     if isinstance(result, Tensor):
         yield result.detach()
     elif isinstance(result, list) and result and isinstance(result[0], int):
@@ -145,7 +145,7 @@ def tensors(result: object) -> Iterator[Tensor]:
 
 
 def disagreement(ours: object, theirs: object, tolerance: float) -> str | None:
-    """What is wrong with our result, or None. Theirs may have fewer parts than ours: the first are compared."""
+    """Return a description of the difference, or None. Theirs may have fewer parts: the first are compared."""
     mine, others = list(tensors(ours)), list(tensors(theirs))
     if not others or len(others) > len(mine):
         return f"ours has {len(mine)} results, theirs {len(others)}"
@@ -166,14 +166,14 @@ def disagreement(ours: object, theirs: object, tolerance: float) -> str | None:
 
 @dataclass
 class Timing:
-    """The samples of a case: seconds per call, of both sides in turns, and what other work took meanwhile."""
+    """The samples of a case: seconds per call of both sides, alternately, and the interference of other work."""
 
     ours: list[float] = field(default_factory=list)
     theirs: list[float] = field(default_factory=list)
     interference: Interference = QUIET
 
     def summary(self) -> dict[str, object]:
-        """The numbers to keep."""
+        """Return the numbers to keep."""
         kept: dict[str, object] = {
             "ours": {"min": min(self.ours), "median": statistics.median(self.ours)},
             "rounds": len(self.ours),
@@ -188,18 +188,18 @@ class Timing:
         return kept
 
     def ratios(self) -> list[float]:
-        """theirs / ours of each round: neighbours in time, which a slow drift of the machine meets alike."""
+        """theirs / ours of each round: measured close in time, so that a slow drift of the machine cancels."""
         return [b / a for a, b in zip(self.ours, self.theirs)]
 
     def is_near(self, goal: float | None) -> bool:
-        """Whether the ratio is so near to its goal that only a precise one says if it was reached."""
+        """Return whether the ratio is so near to its goal that it must be measured precisely."""
         if goal is None or not self.theirs:
             return False
         low, high = interval(self.ratios())
         return low <= goal * (1 + NEAR) and high >= goal * (1 - NEAR)
 
     def is_precise(self, near: bool) -> bool:
-        """Whether the interval is narrow enough."""
+        """Return whether the interval is narrow enough."""
         values = self.ratios() if self.theirs else self.ours
         low, high = interval(values)
         return (high - low) / 2 <= (PRECISE if near else ROUGH) * statistics.median(values)
@@ -209,7 +209,7 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     """Return the 95 % interval of the median, which needs no assumption on how the values are distributed.
 
     The median lies below the k-th smallest of n values with the probability that fewer than k of n fair coins show
-    heads. Of fewer than 6 values the whole range is less than 95 %: 75 % of 3.
+    heads. Of fewer than 6 values the whole range has less than 95 %: 75 % of 3.
     """
     ordered = sorted(values)
     outside = _outside(len(ordered))
@@ -218,7 +218,7 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 @lru_cache
 def _outside(count: int) -> int:
-    """How many values on either side of the interval."""
+    """Return the number of values on either side of the interval."""
     outside, tail = 0, 2.0**-count
     while (tail := tail + math.comb(count, outside + 1) * 2.0**-count) <= 0.025:
         outside += 1
@@ -234,15 +234,15 @@ def in_turns(
     goal: float | None = None,
     least_seconds: float = LEAST_SECONDS,
 ) -> Timing:
-    """Time the calls in turns until the ratio is precise, for at most about ``seconds``.
+    """Time the calls alternately until the ratio is precise, for at most about ``seconds``.
 
     Args:
         ours: our call.
-        theirs: the other call, None where only our cost is wanted.
-        seconds: no round is begun after this, except for the least number of them.
-        estimates: the durations of one call of each, from which follows how often a sample repeats it.
+        theirs: the other call, None where only our cost is measured.
+        seconds: no round starts after this, except for the minimum number of them.
+        estimates: the durations of one call of each, which determine how often a sample repeats it.
         goal: the ratio to reach; near it more rounds are measured.
-        least_seconds: rounds go on for this long even if the ratio is precise.
+        least_seconds: rounds continue for this long even if the ratio is precise.
     """
     sides = [(ours, 0)] if theirs is None else [(ours, 0), (theirs, 1)]
     repeats = [max(1, math.ceil(SAMPLE_SECONDS / max(duration, 1e-6))) for duration in estimates]
@@ -271,7 +271,7 @@ def in_turns(
 
 
 def seconds_of(work: Call, repeats: int = 1) -> float:
-    """How long so many calls take."""
+    """Return the duration of this many calls."""
     start = clock()
     for _ in range(repeats):
         work()
@@ -282,7 +282,7 @@ def seconds_of(work: Call, repeats: int = 1) -> float:
 
 
 def peak_of(case: Case, side: str) -> float:
-    """The memory one side takes beyond the inputs, in MB. To be asked once, in a fresh process."""
+    """Return the memory of one side beyond the inputs, in MB. To be called once, in a fresh process."""
     prepare = case.ours if side == "ours" else case.theirs
     if prepare is None:
         raise ValueError(f"{case.name} has no side {side!r}")
@@ -290,10 +290,10 @@ def peak_of(case: Case, side: str) -> float:
     before = _resident()
     work = prepare(*inputs)
     ready = _resident()
-    if not _reset_peak():  # no /proc: the first call counts, with all that it loads
+    if not _reset_peak():  # no /proc: the first call is measured, with all that it loads
         work()
         return (_peak() - before) / 1e6
-    work()  # loads libraries, builds kernels, compiles: paid once, so it is not the memory of a call
+    work()  # loads libraries, builds kernels, compiles: needed once, so it is not the memory of a call
     warm = _resident()
     _reset_peak()
     work()
@@ -329,7 +329,7 @@ def _peak() -> int:
 
 
 def limit_memory(share: float = 0.5) -> None:
-    """Let this process take at most this share of the free memory: a case too large fails alone."""
+    """Limit this process to this share of the free memory, so that a case that is too large fails alone."""
     try:
         with open("/proc/meminfo") as meminfo:
             (line,) = (line for line in meminfo if line.startswith("MemAvailable"))

@@ -1,6 +1,6 @@
-"""What other work on the machine took while a case was measured, read from the kernel's own counters.
+"""The interference of other work on the machine while a case was measured, from the kernel's own counters.
 
-A timed loop cannot tell other work from a clock that jitters, as that of a virtual machine does: its median lies above
+A timed loop cannot distinguish other work from a jittering clock, as that of a virtual machine: its median lies above
 its minimum on an idle machine, and hardly moves when another process is busy (tests/test_bench.py has recordings of
 both). The counters can: they are sums of processor time, and do not depend on the clock of one loop.
 
@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 _TICK = 0.01
-"""Seconds: what /proc/stat counts in. Its sums of idle and stolen time are cut off to whole ticks."""
+"""The unit of /proc/stat in seconds. Its sums of idle and stolen time are truncated to whole ticks."""
 
 
 class Counters(NamedTuple):
-    """What was used until one moment, in seconds. None where the system has no such counter."""
+    """The counters at one moment, in seconds. None where the system has no such counter."""
 
     wall: float
     own: float
@@ -36,7 +36,7 @@ class Counters(NamedTuple):
 
 
 class Interference(NamedTuple):
-    """What other work took; each is a share, 0 on an idle machine."""
+    """The shares taken by other work, 0 on an idle machine."""
 
     others: float
     waited: float
@@ -44,15 +44,14 @@ class Interference(NamedTuple):
 
 
 QUIET = Interference(0.0, 0.0, 0.0)
-"""No other work at all."""
+"""No other work."""
 
 MARGIN = Interference(others=0.10, waited=0.03, stolen=0.03)
-"""How far above its idle value a share may lie. A second process that is always busy has a share of 1.0 of one free
-processor, so it is noticed where it runs a tenth of the time."""
+"""How far above its idle value a share may be. A second process that is always busy has a share of 1.0 of one free
+processor, so it is detected where it runs a tenth of the time."""
 
 MOST = Interference(others=0.25, waited=0.06, stolen=0.06)
-"""A share that disturbs whatever was measured before the run: a machine that is busy all the time cannot be called
-idle."""
+"""A share that counts as disturbance for any idle value: a machine that is always busy is not idle."""
 
 _WORDS = (
     "other processes used {:.0%} of the free processors",
@@ -62,7 +61,7 @@ _WORDS = (
 
 
 def counters() -> Counters:
-    """Return what this process, its threads and the machine have used so far."""
+    """Return the current counters of this process, its threads and the machine."""
     waited = idle = stolen = None
     try:
         # The second number: nanoseconds in which the thread was ready and did not run.
@@ -98,12 +97,12 @@ def limits(idle: Interference) -> Interference:
 
 
 def disturbance(found: Mapping[str, float], idle: Mapping[str, float]) -> str:
-    """Return what disturbed a case, in words; nothing where it was not disturbed.
+    """Return a description of what disturbed a case; an empty text where it was not disturbed.
 
     Args:
         found: the shares of `Interference` while the case was measured, by name.
         idle: the same before the run.
     """
     allowed = limits(Interference(**idle))
-    said = zip(Interference(**found), allowed, _WORDS)
-    return ", ".join(words.format(share) for share, most, words in said if share > most)
+    shares = zip(Interference(**found), allowed, _WORDS)
+    return ", ".join(words.format(share) for share, most, words in shares if share > most)

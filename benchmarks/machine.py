@@ -1,4 +1,4 @@
-"""What this machine can do at most, measured in the same run as the comparisons, and what kind of machine it is."""
+"""The limits of this machine, measured in the same run as the comparisons, and its description."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 
 from benchmarks.interference import Interference, between, counters
 
-# v / (1 + a b) summed over a row: the cell of additive attention (its exponentials are paid once a row, not once a
-# cell), on rows that stay in the first-level cache. This is the loop itself and nothing around it.
+# v / (1 + a b) summed over a row: the cell of additive attention (its exponentials are computed once per row, not once
+# per cell), on rows that stay in the first-level cache. This is the inner loop only.
 _CELL = """
 #include <chrono>
 #include <cstdio>
@@ -68,7 +68,7 @@ int main(int, char** arguments) {
 
 
 def limits(threads: int) -> dict[str, float]:
-    """Operations a second of a large matrix product, bytes a second through memory, additive cells a second."""
+    """Return operations per second of a large matrix product, bytes per second of memory, additive cells per second."""
     import torch
 
     left, right = torch.randn(1024, 1024), torch.randn(1024, 1024)
@@ -85,9 +85,9 @@ def limits(threads: int) -> dict[str, float]:
 
 
 def same(seconds: float) -> dict[str, list[float]]:
-    """Two calls, each compared with itself as any two sides are: the median ratio, and its interval.
+    """Compare two calls with themselves, as any two sides are compared; return median ratio and interval of each.
 
-    What differs from 1 is the noise of the machine and of the method, for work in the cache and for work in memory.
+    A difference from 1 is the noise of the machine and of the method, for work in the cache and for work in memory.
     """
     import torch
 
@@ -95,11 +95,12 @@ def same(seconds: float) -> dict[str, list[float]]:
 
     left, product = torch.randn(256, 256), torch.empty(256, 256)
     source, target = torch.ones(1 << 23), torch.zeros(1 << 23)
+    works: dict[str, Callable[[], object]] = {
+        "product": lambda: torch.mm(left, left, out=product),
+        "copy": lambda: target.copy_(source),
+    }
     found = {}
-    for name, work in (
-        ("product", lambda: torch.mm(left, left, out=product)),
-        ("copy", lambda: target.copy_(source)),
-    ):
+    for name, work in works.items():
         work()
         rounds = in_turns(work, work, seconds=seconds, estimates=(seconds_of(work),) * 2, goal=1.0).ratios()
         found[name] = [statistics.median(rounds), *interval(rounds)]
@@ -114,7 +115,7 @@ def _best(work: Callable[[], object], rounds: int) -> float:
 
 
 def _cell_rate(threads: int) -> float | None:
-    """None where no C++ compiler is found."""
+    """Return the additive cells per second; None where no C++ compiler is found."""
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++") or shutil.which("c++")
     if compiler is None:
         return None
@@ -124,14 +125,14 @@ def _cell_rate(threads: int) -> float | None:
         flags = ["-O3", "-march=native", "-ffast-math", "-std=c++17", "-pthread"]
         try:
             subprocess.run([compiler, *flags, str(source), "-o", str(program)], check=True, capture_output=True)
-            said = subprocess.run([str(program), str(threads)], check=True, capture_output=True, text=True)
+            output = subprocess.run([str(program), str(threads)], check=True, capture_output=True, text=True)
         except (OSError, subprocess.CalledProcessError):
             return None
-    return float(said.stdout)
+    return float(output.stdout)
 
 
 def description() -> dict[str, object]:
-    """The machine in words."""
+    """Return a description of the machine."""
     return {
         "processor": _processor(),
         "cores": os.cpu_count(),
@@ -151,7 +152,7 @@ def _processor() -> str:
 
 
 def idle(seconds: float = 2.0) -> Interference:
-    """Return what other work takes while this process, and nothing else of the bench, keeps one processor busy."""
+    """Return the interference while only this process of the benchmark keeps one processor busy."""
     before = counters()
     while (now := counters()).wall - before.wall < seconds:
         pass

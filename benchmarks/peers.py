@@ -1,7 +1,7 @@
-"""The peers and their environment: a virtual environment of its own, so that no peer's pins touch the project's.
+"""The peers and their separate virtual environment, so that no peer's pins affect the project's.
 
-torch comes first, at the version all figures are for, and is held there by a constraints file; then each peer by its
-name. A peer that cannot be installed is left out, and the report says so. This file needs the standard library only.
+torch is installed first, at the version all figures are for, and kept by a constraints file; then each peer by its
+name. A peer that cannot be installed is left out, which the report notes. This file needs the standard library only.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,7 @@ FOLDER = Path(__file__).parent
 TORCH = "torch==2.13.0"
 
 OURS = ("numpy", "jaxtyping", "matplotlib", "rich")
-"""What foci and the report need."""
+"""The dependencies of foci and of the report."""
 
 
 @dataclass(frozen=True)
@@ -50,35 +50,63 @@ PEERS = {
     "espnet": Peer(("espnet==202511",), alone=True, needs=("packaging", "scipy")),
     "ctranslate2": Peer(("ctranslate2==4.8.4",)),
     "eole": Peer(("eole==0.6.4",), alone=True),
+    "flair": Peer(
+        ("flair==0.15.1",),
+        alone=True,
+        needs=(
+            *("boto3", "conllu<5", "deprecated", "ftfy", "gdown", "langdetect", "lxml", "more-itertools", "mpld3"),
+            *("pptree", "pytorch-revgrad", "regex", "scikit-learn", "segtok", "sqlitedict", "tabulate", "tqdm"),
+            *("wikipedia-api", "bioc", "python-dateutil"),
+        ),
+        note="beside transformers 5, of which it uses nothing here; an empty module stands for one that is not used",
+    ),
 }
 
 
+VIEWERS = {
+    "bertviz": Peer(
+        ("bertviz==1.4.1", "mpld3==0.5.12", "nbclassic==1.3.3"),
+        alone=True,
+        needs=("tqdm", "regex", "requests", "IPython", "boto3", "sentencepiece"),
+        note="its pages load scripts from the network; here d3 comes from mpld3, jQuery and RequireJS from nbclassic",
+    ),
+    "circuitsvis": Peer(("circuitsvis==1.43.3",), alone=True, needs=("importlib-metadata",)),
+}
+"""Packages whose pages `benchmarks.page` compares with."""
+
+
 def folder() -> Path:
-    """Where the environment is: ``FOCI_BENCH_ENV``, or ``benchmarks/.venv``."""
+    """Return the folder of the environment: ``FOCI_BENCH_ENV``, or ``benchmarks/.venv``."""
     return Path(os.environ.get("FOCI_BENCH_ENV", FOLDER / ".venv"))
 
 
 def python() -> str:
-    """The environment's interpreter."""
+    """Return the environment's interpreter."""
     scripts = ("Scripts", "python.exe") if sys.platform == "win32" else ("bin", "python")
     return str(folder().joinpath(*scripts))
 
 
-def install(say: Callable[[str], None], *, again: bool = False) -> dict[str, str]:
-    """Make the environment if it is not there, and each peer in it; what failed, by peer, with the last line of why.
+def install(
+    log: Callable[[str], None],
+    *,
+    again: bool = False,
+    peers: Mapping[str, Peer] = PEERS,
+    stamp_name: str = "peers.json",
+) -> dict[str, str]:
+    """Create the environment and install each peer; return the failed peers with the last line of the error.
 
-    What failed once is not tried on every run, only when asked to ``again``.
+    A peer that failed is tried again only with ``again``.
     """
-    stamp = folder() / "peers.json"
+    stamp = folder() / stamp_name
     wanted = hashlib.sha256(
-        repr([sys.version, TORCH, OURS, [(peer.packages, peer.alone, peer.needs) for peer in PEERS.values()]]).encode()
+        repr([sys.version, TORCH, OURS, [(peer.packages, peer.alone, peer.needs) for peer in peers.values()]]).encode()
     ).hexdigest()
     if stamp.exists() and not again:
         known = json.loads(stamp.read_text())
         if known["wanted"] == wanted:
             failures: dict[str, str] = known["failed"]
             return failures
-    say(f"installing the peers into {folder()} (once; some minutes)")
+    log(f"installing the peers into {folder()} (once; some minutes)")
     if not Path(python()).exists():
         venv.create(folder(), with_pip=True)
     _pip(TORCH)
@@ -89,17 +117,17 @@ def install(say: Callable[[str], None], *, again: bool = False) -> dict[str, str
     constraints.write_text(f"torch=={held.stdout.strip()}\n")
     _pip("-c", str(constraints), *OURS)
     failed = {}
-    for name, peer in PEERS.items():
+    for name, peer in peers.items():
         if not peer.packages:
             continue
-        say(f"  {name}")
+        log(f"  {name}")
         try:
             if peer.needs:
                 _pip("-c", str(constraints), *peer.needs)
             _pip("-c", str(constraints), *(["--no-deps"] if peer.alone else []), *peer.packages)
         except subprocess.CalledProcessError as error:
             failed[name] = (error.stderr or "pip failed").strip().splitlines()[-1]
-            say(f"    could not be installed: {failed[name]}")
+            log(f"    could not be installed: {failed[name]}")
     stamp.write_text(json.dumps({"wanted": wanted, "failed": failed}))
     return failed
 

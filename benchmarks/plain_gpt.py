@@ -44,7 +44,8 @@ class Attention(nn.Module):
             for part in self.project(x).split(dim, dim=2)
         )
         read = F.scaled_dot_product_attention(query, key, value, is_causal=True)
-        return self.join(read.transpose(1, 2).contiguous().view(batch, length, dim))
+        joined: Tensor = self.join(read.transpose(1, 2).contiguous().view(batch, length, dim))
+        return joined
 
 
 class Block(nn.Module):
@@ -58,7 +59,8 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.attention_norm(x))
-        return x + self.outer(F.gelu(self.inner(self.feed_forward_norm(x))))
+        added: Tensor = x + self.outer(F.gelu(self.inner(self.feed_forward_norm(x))))
+        return added
 
 
 class PlainGPT(nn.Module):
@@ -84,7 +86,8 @@ class PlainGPT(nn.Module):
         x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
         for block in self.blocks:
             x = block(x)
-        return self.output(self.norm(x))
+        logits: Tensor = self.output(self.norm(x))
+        return logits
 
 
 def optimiser(model: nn.Module, rate: float = 1e-3) -> torch.optim.AdamW:

@@ -1,4 +1,4 @@
-"""The plots of the report: cost against length, and all ratios at a glance. Costs are relative, never seconds."""
+"""The plots of the report: cost against length, and all ratios. Costs are relative, never seconds."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 Record = dict[str, Any]
@@ -37,7 +38,7 @@ plt.rcParams.update(
 
 
 def draw(runs: Runs, folder: Path) -> dict[str, str]:
-    """Draw what the runs have figures for; file names by what they show."""
+    """Draw the plots that the runs have figures for; return file names by subject."""
     drawn = {}
     for name, plot in (("ratios", _ratios), ("window", _window), ("curves", _curves)):
         figure = plot(runs)
@@ -48,8 +49,8 @@ def draw(runs: Runs, folder: Path) -> dict[str, str]:
     return drawn
 
 
-def _ratios(runs: Runs) -> plt.Figure | None:
-    """Every comparison as a dot: right of the line foci is faster."""
+def _ratios(runs: Runs) -> Figure | None:
+    """Draw every comparison as a dot: right of the line foci is faster."""
     rows = [
         (name, [case for case in cases if "ratio_median" in case])
         for name, (_, cases) in runs.items()
@@ -60,7 +61,7 @@ def _ratios(runs: Runs) -> plt.Figure | None:
     figure, axes = plt.subplots(figsize=(7.5, 0.6 + 0.5 * len(rows)))
     for height, (_, cases) in enumerate(reversed(rows)):
         ratios = sorted(case["ratio_median"] for case in cases)
-        # Dots of one group are spread a little, so that equal ones can be told apart.
+        # Dots of one group are displaced a little, so that equal ones are visible.
         heights = [height + (0, 0.22, -0.22, 0.11, -0.11)[rank % 5] for rank in range(len(ratios))]
         colours = [OURS if ratio >= 1 else THEIRS for ratio in ratios]
         axes.scatter(ratios, heights, s=26, c=colours, alpha=0.85, linewidths=0.5, edgecolors="white", zorder=3)
@@ -81,8 +82,8 @@ def _ratios(runs: Runs) -> plt.Figure | None:
     return figure
 
 
-def _window(runs: Runs) -> plt.Figure | None:
-    """The cost of a sliding window against length, ours and theirs."""
+def _window(runs: Runs) -> Figure | None:
+    """Draw the cost of a sliding window against length, ours and theirs."""
     if "window" not in runs:
         return None
     cases = [case for case in runs["window"][1] if case["series"] and "ours" in case]
@@ -93,7 +94,7 @@ def _window(runs: Runs) -> plt.Figure | None:
     colours = {"dense mask": THEIRS, "LocalAttention": OTHER, "LongformerSelfAttention": "#5c8a3a"}
     for axes, measure in zip(panels[0], measures):
         chosen = [case for case in cases if case["measure"] == measure]
-        # Ours is measured beside every peer; the line takes the best of each length.
+        # Ours is measured with every peer; the line has the best of each length.
         ours: dict[int, float] = {}
         theirs: dict[str, dict[int, float]] = defaultdict(dict)
         for case in chosen:
@@ -123,8 +124,8 @@ def _window(runs: Runs) -> plt.Figure | None:
     return figure
 
 
-def _curves(runs: Runs) -> plt.Figure | None:
-    """A small panel for each mechanism, scaled_dot in grey behind it."""
+def _curves(runs: Runs) -> Figure | None:
+    """Draw a small panel per mechanism, with scaled_dot in grey."""
     if "curves" not in runs:
         return None
     cases = [case for case in runs["curves"][1] if "ours" in case]
@@ -177,7 +178,7 @@ def _length_axis(axes: Axes, lengths: list[int], room: float = 1.15) -> None:
 
 
 def _label_ends(axes: Axes, ends: list[tuple[str, int, float, str]]) -> None:
-    """Names at the ends of the lines, moved apart where they would meet (the axis is logarithmic)."""
+    """Write names at the ends of the lines, moved apart where they would overlap (the axis is logarithmic)."""
     below = 0.0
     for name, length, cost, colour in sorted(ends, key=lambda end: end[2]):
         height = max(cost, below * 1.45)

@@ -1,8 +1,8 @@
-"""From kept results to a page in Markdown, with plots.
+"""From stored results to a page in Markdown, with plots.
 
     python -m benchmarks.report RESULTS PAGE
 
-All that is said of speed is a ratio, theirs / ours: above 1 foci is faster. The only absolute figures are the limits of
+Speeds are reported as ratios, theirs / ours: above 1 foci is faster. The only absolute figures are the limits of
 the machine, and memory.
 """
 
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def load(results: Path) -> dict[str, tuple[Record, list[Record]]]:
-    """By group, in the order of the report: the run, and its cases."""
+    """Return the run and its cases by group, in the order of the report."""
     found = {}
     for name in groups.PEERS:
         kept = results / f"{name}.jsonl"
@@ -62,7 +62,7 @@ def load(results: Path) -> dict[str, tuple[Record, list[Record]]]:
 
 
 def markdown(runs: dict[str, tuple[Record, list[Record]]], images: dict[str, str]) -> str:
-    """The page. ``images`` are file names beside it, by what they show: a group, or "ratios"."""
+    """Return the page. ``images`` are file names beside it, by their subject: a group, or "ratios"."""
     text = [
         "# Benchmarks",
         "foci and its peers side by side: the same inputs, the same parameters, in the same process, in turns. Before "
@@ -88,7 +88,7 @@ def markdown(runs: dict[str, tuple[Record, list[Record]]], images: dict[str, str
 
 
 def trust(runs: dict[str, tuple[Record, list[Record]]]) -> str:
-    """A sentence that says that the machine was too busy, or nothing."""
+    """Return a warning that the machine was too busy, or an empty text."""
     timed = [
         disturbance(case["interference"], run["idle"])
         for run, cases in runs.values()
@@ -130,7 +130,7 @@ def _machine(runs: dict[str, tuple[Record, list[Record]]]) -> list[str]:
 
 
 def _noise(run: Record) -> list[str]:
-    """What the method gives for two calls that are the same, and what else the machine was doing."""
+    """Return the results for two identical calls, and the interference before the run."""
     text = []
     if run["same"]:
         found = (
@@ -162,7 +162,7 @@ def _section(name: str, run: Record, cases: list[Record], image: str | None) -> 
 
 
 def _not_measured(cases: list[Record]) -> list[str]:
-    """What is missing, and why; cases with one reason share a line."""
+    """Return the missing cases and why; cases with the same reason share a line."""
     by_reason: dict[str, list[str]] = {}
     for case in cases:
         reason = case.get("failed") or case.get("remark")
@@ -194,13 +194,13 @@ def _table(cases: list[Record], run: Record) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; the first row is the head."""
+    """Return a Markdown table; the first row is the head."""
     head, *body = ("| " + " | ".join(row) + " |" for row in rows)
     return "\n".join([head, "|" + "---|" * len(rows[0]), *body])
 
 
 def times(ratio: float) -> str:
-    """A ratio with as many digits as mean something."""
+    """Return a ratio with its significant digits."""
     return f"{ratio:.2f}×" if ratio < 10 else f"{ratio:.0f}×"
 
 

@@ -1,9 +1,9 @@
-"""Runs the bench: peers one after the other, each in a process of its own, then memory, then the report.
+"""Runs the benchmark: peers one after the other, each in its own process, then memory, then the report.
 
     python -m benchmarks [GROUP …] [--quick] [--threads N] [--report-only] [--reinstall] [--output FILE]
 
-Needs the standard library only; whatever needs torch runs in the peers' environment (`benchmarks.peers`). Results are
-kept as JSON lines, one file a group, so that one group can be measured again and the report rebuilt without measuring.
+Needs the standard library only; code that needs torch runs in the peers' environment (`benchmarks.peers`). Results are
+stored as JSON lines, one file per group, so that a group can be measured again and the report rebuilt from results.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ RESULTS = Path(__file__).parent / "results"
 Record = dict[str, Any]
 
 QUICK_SECONDS = 100.0
-"""No case is begun after this in a quick run: what is left of two minutes is for the last case and the report."""
+"""No case starts after this in a quick run: the rest of two minutes is for the last case and the report."""
 
 TIME_OVER = "left out: the time was over"
 
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}
 """The state that glibc's allocator reaches by itself in a process that has freed a block of 32 MB: smaller blocks are
 kept, larger ones come from the system at each call. Before that it depends on where blocks happen to lie whether a call
-pays for fresh pages: the same call took 57 ms, or 57 ms and 18 ms more for 6112 page faults."""
+needs fresh pages: the same call took 57 ms, or 57 ms and 18 ms more for 6112 page faults."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for."""
+    """The options of a run."""
 
     groups: tuple[str, ...]
     quick: bool
@@ -55,26 +55,26 @@ class Options:
 
     @property
     def seconds(self) -> float:
-        """For the rounds of one case."""
+        """Seconds for the rounds of one case."""
         return 0.2 if self.quick else 2.0
 
     @property
     def silence(self) -> float:
-        """Seconds without a word after which a worker is taken to hang."""
+        """Seconds without output after which a worker is considered hung."""
         return 60.0 if self.quick else 240.0
 
     def threads_of(self, group: str) -> int:
-        """How many threads both sides of a group's cases may use."""
+        """Return the number of threads of both sides of a group's cases."""
         return groups.threads(group) if self.threads is None else self.threads
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the arguments ask for; gives the exit code."""
+    """Run the benchmark by the arguments; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
     known = ", ".join(groups.PEERS)
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"one of {known}; all unless given")
     parser.add_argument("--quick", action="store_true", help="fewer and smaller cases, in two minutes")
-    parser.add_argument("--threads", type=int, help="how many threads both sides may use; 1, and 2 for decode")
+    parser.add_argument("--threads", type=int, help="number of threads of both sides; 1, and 2 for decode")
     parser.add_argument("--report-only", action="store_true", help="rebuild the report from kept results")
     parser.add_argument("--reinstall", action="store_true", help="install the peers anew")
     parser.add_argument("--output", type=Path, help="the report; docs/benchmarks.md, or beside the quick results")
@@ -93,8 +93,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results=results,
         command=_command(asked),
     )
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the worker is ended too
-    show = Progress()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the worker ends too
+    show = Display()
     failed = peers.install(show.line, again=asked.reinstall)
     if not asked.report_only:
         results.mkdir(parents=True, exist_ok=True)
@@ -108,14 +108,14 @@ def _command(asked: argparse.Namespace) -> str:
     return " ".join([*words, *([f"--threads {asked.threads}"] if asked.threads is not None else [])])
 
 
-def _measure(options: Options, failed: dict[str, str], show: Progress) -> None:
+def _measure(options: Options, failed: dict[str, str], show: Display) -> None:
     began = time.time()
     deadline = began + QUICK_SECONDS if options.quick else None
     idle = show.idle = machine.idle()._asdict()
     show.line(f"{options.command}: {', '.join(options.groups)}")
     busy = disturbance(idle, QUIET._asdict())
     if busy:
-        show.line(f"the machine is not idle, and the report will say so: {busy}")
+        show.line(f"the machine is not idle, which the report will note: {busy}")
     threads = options.threads or 1
     limits = _limits(options, threads, show)
     versions: dict[str, str] = {}
@@ -136,7 +136,7 @@ def _measure(options: Options, failed: dict[str, str], show: Progress) -> None:
     }
     waiting = [job for job in jobs(options.groups, options.quick, options.threads_of) if job[0] not in failed]
     while waiting:
-        # A quick run gives each process a share of the time that is left; the curves are many.
+        # A quick run gives each process a share of the remaining time; there are many curves.
         weights = [4 if "curves" in wanted else 1 + len(wanted) for _, wanted, _ in waiting]
         peer, wanted, threads = waiting.pop(0)
         until = None if deadline is None else time.time() + (deadline - time.time()) * weights[0] / sum(weights)
@@ -146,14 +146,14 @@ def _measure(options: Options, failed: dict[str, str], show: Progress) -> None:
             show.line(f"  {late} cases {TIME_OVER}")
         versions |= found
         cases += heard
-        _keep(options, run | {"took": round(time.time() - began)}, cases)  # a run that is stopped keeps what it has
+        _keep(options, run | {"took": round(time.time() - began)}, cases)  # a run that is stopped keeps its results
     if deadline is None or time.time() < deadline:
         _weigh(options, cases, deadline, show)
     _keep(options, run | {"took": round(time.time() - began)}, cases)
 
 
 def _keep(options: Options, run: Record, cases: list[Record]) -> None:
-    """Write the results, one file a group; a group without cases keeps its older ones."""
+    """Write the results, one file per group; a group without cases keeps its older ones."""
     for group in options.groups:
         measured = [case for case in cases if case["group"] == group]
         if measured:
@@ -165,11 +165,11 @@ def _keep(options: Options, run: Record, cases: list[Record]) -> None:
 def jobs(
     wanted: Sequence[str], quick: bool, threads_of: Callable[[str], int] = groups.threads
 ) -> Iterator[tuple[str, tuple[str, ...], int]]:
-    """The processes to start: every peer with all groups that need it and have one number of threads.
+    """Return the processes to start: every peer with all groups that need it and have the same number of threads.
 
     The curves, which have no peer, come last.
     """
-    # Whoever asks for nothing but groups whose peers a quick run leaves out means just these peers.
+    # If all given groups have only peers that a quick run leaves out, these peers are measured.
     left_out = groups.FULL_RUN_ONLY if quick else ()
     if all(peer in left_out for group in wanted for peer in groups.PEERS[group]):
         left_out = ()
@@ -183,9 +183,9 @@ def jobs(
 
 
 def _run_peer(
-    options: Options, peer: str, wanted: Sequence[str], threads: int, deadline: float | None, show: Progress
+    options: Options, peer: str, wanted: Sequence[str], threads: int, deadline: float | None, show: Display
 ) -> tuple[dict[str, str], list[Record]]:
-    """The versions and cases of one peer. A worker that dies is started anew after the case it died in."""
+    """Return the versions and cases of one peer. A worker that dies is restarted after the case it died in."""
     versions: dict[str, str] = {}
     cases: list[Record] = []
     skip, count = 0, 1
@@ -214,7 +214,7 @@ def _run_peer(
     return versions, cases
 
 
-def _weigh(options: Options, cases: list[Record], deadline: float | None, show: Progress) -> None:
+def _weigh(options: Options, cases: list[Record], deadline: float | None, show: Display) -> None:
     """Add the memory of both sides to the cases that ask for it, each side in a fresh process."""
     aimed = [case for case in cases if case["memory_goal"] is not None or case["memory_limit"] is not None]
     wanted = [(case, side) for case in aimed for side in ("ours", "theirs") if side in case]
@@ -234,24 +234,24 @@ def _weigh(options: Options, cases: list[Record], deadline: float | None, show: 
         list(pool.map(lambda pair: weigh(*pair), wanted))
 
 
-def _limits(options: Options, threads: int, show: Progress) -> Record:
-    """What the machine can do, and what a call compared with itself gives."""
+def _limits(options: Options, threads: int, show: Display) -> Record:
+    """Return the limits of the machine, and the comparison of a call with itself."""
     asked = ["--limits", "--seconds", str(options.seconds)]
     return {
         key: value for record in _listen(options, asked, threads, show, name="limits") for key, value in record.items()
     }
 
 
-def _listen(options: Options, asked: Sequence[str], threads: int, show: Progress, name: str) -> Iterator[Record]:
-    """Start a worker in the peers' environment and hear what it says, until it ends or falls silent for too long."""
+def _listen(options: Options, asked: Sequence[str], threads: int, show: Display, name: str) -> Iterator[Record]:
+    """Start a worker in the peers' environment and yield its records, until it ends or hangs."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
         "OMP_NUM_THREADS": str(threads),
-        "OMP_WAIT_POLICY": "passive",  # torch's threads spin while they wait, and starve one another
+        "OMP_WAIT_POLICY": "passive",  # otherwise waiting threads of torch spin
         "KERAS_BACKEND": "torch",
         "HF_HUB_OFFLINE": "1",
-        # To measure memory, what is freed goes back to the system at once.
+        # To measure memory, freed memory is returned to the system at once.
         **({"MALLOC_MMAP_THRESHOLD_": "65536"} if "--memory" in asked else ALLOCATOR),
     }
     command = [peers.python(), "-m", "benchmarks.worker", "--threads", str(threads), *asked]
@@ -287,7 +287,7 @@ def _log(options: Options, name: str) -> Path:
 
 
 def _own_version() -> str:
-    """The commit, and whether the checkout has changes."""
+    """Return the commit, and whether the checkout has changes."""
     asked = ["git", "describe", "--always", "--dirty=, with changes", "--abbrev=9"]
     try:
         return subprocess.run(asked, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
@@ -301,8 +301,8 @@ def _report(options: Options) -> int:
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 
 
-class Progress:
-    """Says what goes on: with a bar on a terminal that has rich, in plain lines elsewhere."""
+class Display:
+    """Displays progress: with a bar on a terminal that has rich, in plain lines elsewhere."""
 
     def __init__(self) -> None:
         self.idle = QUIET._asdict()
@@ -319,31 +319,31 @@ class Progress:
             self._bar.start()
 
     def line(self, text: str) -> None:
-        """One line."""
+        """Print one line."""
         if self._bar is not None:
             self._bar.console.print(text, markup=False, highlight=False)
         else:
             print(text, file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """Nothing more to say."""
+        """Close the display."""
         if self._bar is not None:
             self._bar.stop()
 
     def peer(self, name: str, count: int, done: int) -> None:
-        """A peer's process has begun."""
+        """Display the start of a peer's process."""
         if self._bar is not None:
             self._bar.reset(self._task, total=count, completed=done, description=name)
         elif count:
             self.line(f"{name}: {count} cases")
 
     def case(self, record: Record) -> None:
-        """A case has begun."""
+        """Display the start of a case."""
         if self._bar is not None:
             self._bar.update(self._task, description=f"{record['peer']} · {record['group']} · {record['name']}")
 
     def done(self, record: Record) -> None:
-        """A case has ended."""
+        """Display the end of a case."""
         if self._bar is not None:
             self._bar.advance(self._task)
         if "ratio_min" in record or record.get("failed") not in (None, TIME_OVER):
@@ -351,7 +351,7 @@ class Progress:
 
 
 def in_one_line(record: Record, idle: Mapping[str, float]) -> str:
-    """A finished case: the ratio and its interval (above 1: foci is faster), or why there is none."""
+    """Format a finished case: the ratio and its interval (above 1: foci is faster), or why there is none."""
     against = f" vs {record['against']}" if record["against"] else ""
     head = f"{record['group']}: {record['name']}{against}, {record['measure']}"
     if "failed" in record:

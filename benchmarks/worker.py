@@ -1,7 +1,7 @@
-"""One process of the bench, in the peers' environment: all cases of one peer, or the memory of one side of one case.
+"""One process of the benchmark in the peers' environment: all cases of one peer, or the memory of one side of a case.
 
-It speaks in JSON lines on its standard output; whatever the peers print goes to standard error. `benchmarks.run`
-starts it, listens, and starts it anew after the last case heard of, should it die.
+It writes JSON lines to standard output; the output of the peers goes to standard error. `benchmarks.run`
+starts it, reads its output, and restarts it after the last case if it dies.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import faulthandler
 import importlib
 import json
 import os
-import sys
 import time
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -25,14 +24,14 @@ from benchmarks.run import TIME_OVER
 from foci.functional import kernels
 
 SLOW = 1.0
-"""Seconds of a first call from which on it is not called again before the rounds."""
+"""Duration of a first call in seconds above which there is no second warm-up call."""
 
 TOO_SLOW = 1.0
-"""Seconds of a call after which a curve is not followed to greater lengths, except for points that have a goal."""
+"""Duration of a call in seconds above which a curve ends, except for points that have a goal."""
 
 
 def main() -> None:
-    """Run what the arguments ask for."""
+    """Run the cases by the arguments."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--peer", default="torch")
     parser.add_argument("--groups", default="")
@@ -42,7 +41,7 @@ def main() -> None:
     parser.add_argument("--skip", type=int, default=0)
     parser.add_argument("--deadline", type=float, help="time.time() after which no case is begun")
     parser.add_argument("--limits", action="store_true")
-    parser.add_argument("--memory", nargs=3, help="name, measure and rival of the case to weigh, with --side")
+    parser.add_argument("--memory", nargs=3, help="name, measure and rival of the case to measure, with --side")
     parser.add_argument("--side", default="ours")
     asked = parser.parse_args()
 
@@ -50,14 +49,14 @@ def main() -> None:
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
-    def say(**record: object) -> None:
+    def write(**record: object) -> None:
         channel.write(json.dumps(record) + "\n")
         channel.flush()
 
     torch.set_num_threads(asked.threads)
     limit_memory()
     if asked.limits:
-        say(**machine.limits(asked.threads), same=machine.same(asked.seconds))
+        write(**machine.limits(asked.threads), same=machine.same(asked.seconds))
         return
     cases = [
         (group, case)
@@ -68,10 +67,10 @@ def main() -> None:
     if asked.memory is not None:
         (wanted,) = (case for _, case in cases if [case.name, case.measure, case.against] == asked.memory)
         torch.manual_seed(0)
-        say(kind="memory", megabytes=peak_of(wanted, asked.side))
+        write(kind="memory", megabytes=peak_of(wanted, asked.side))
         return
     kernels.status()  # builds them, so that no case's first call does
-    say(kind="plan", count=len(cases), versions=_versions(asked.peer), peer=asked.peer)
+    write(kind="plan", count=len(cases), versions=_versions(asked.peer), peer=asked.peer)
     too_slow: dict[tuple[str, str, str, str], int] = {}
     for number, (group, case) in enumerate(cases):
         if number < asked.skip:
@@ -91,12 +90,12 @@ def main() -> None:
             "length": case.length,
         }
         if asked.deadline is not None and time.time() > asked.deadline:
-            say(kind="case", **about, failed=TIME_OVER)
+            write(kind="case", **about, failed=TIME_OVER)
             continue
-        say(kind="start", **about)
+        write(kind="start", **about)
         began = time.perf_counter()
         found = _run(group, case, asked.seconds, too_slow)
-        say(kind="case", **about, **found, took=time.perf_counter() - began)
+        write(kind="case", **about, **found, took=time.perf_counter() - began)
 
 
 def _run(
@@ -105,7 +104,7 @@ def _run(
     seconds: float,
     too_slow: dict[tuple[str, str, str, str], int],
 ) -> dict[str, object]:
-    """The measurements of a case, or why there are none."""
+    """Return the measurements of a case, or why there are none."""
     torch.manual_seed(0)
     curves = {side: (group, case.series or "", case.measure, side) for side in ("ours", "theirs")}
     followed = case.series is None or case.goal is not None
@@ -141,31 +140,31 @@ def _run(
 
 
 def _first(prepare: Side, inputs: Sequence[object]) -> tuple[Call | None, object, float, str]:
-    """Get a side ready, call it, and time it: the call, its result, its duration; on failure None and why."""
+    """Prepare a side, call it, and time it: the call, its result, its duration; on failure None and the reason."""
     try:
         work = prepare(*inputs)
         start = clock()
         result = work()
         taken = clock() - start
-        if taken < SLOW:  # it may have filled caches; of a slow call that is a small part
+        if taken < SLOW:  # the first call may have filled caches, which is a small part of a slow one
             taken = seconds_of(work)
         if taken < 0.01:
             taken = min(taken, seconds_of(work))
-    except Exception as error:  # noqa: BLE001 whatever a peer or a kernel raises, the bench goes on and says so
+    except Exception as error:  # noqa: BLE001 any error of a peer or a kernel is reported, and the benchmark continues
         return None, None, 0.0, _in_short(error)
     return work, result, taken, ""
 
 
 def _in_short(error: Exception) -> str:
-    said = str(error).strip().splitlines() or [""]
+    lines = str(error).strip().splitlines() or [""]
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
         return "out of memory"
-    return f"{type(error).__name__}: {said[-1][:200]}"
+    return f"{type(error).__name__}: {lines[-1][:200]}"
 
 
 def _versions(peer: str) -> dict[str, str]:
     importlib.import_module("foci")
-    found = {"torch": torch.__version__}
+    found: dict[str, str] = {"torch": torch.__version__}
     for name in (package.partition("==")[0] for package in PEERS[peer].packages):
         try:
             found[name] = version(name)
@@ -175,4 +174,4 @@ def _versions(peer: str) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

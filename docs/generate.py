@@ -1,16 +1,19 @@
-"""Writes what the docs take from the code: the README's table and picture, docs/mechanisms.md and docs/settings.md.
+"""Writes what is generated: the READMEs' tables and picture, docs/mechanisms.md, docs/settings.md, the flags of tasks.
 
 Run it with `make docs`; a test fails when the texts are out of date.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 
 from foci import catalog
+from foci.cli.train import derive_flags
 from foci.scenes import SCENES
 from foci.tasks import TASKS
 from foci.tasks import config as configs
@@ -18,20 +21,31 @@ from foci.tasks.task import find
 from foci.viz import heatmap
 
 ROOT = Path(__file__).parent.parent
+FLAGS = ROOT / "src" / "foci" / "cli" / "task_flags.json"
 START, END = "<!-- mechanisms: start -->\n", "<!-- mechanisms: end -->\n"
 SHOWN = ("dot", "additive", "sparsemax", "hard", "local_m", "local_p")
-"""The mechanisms of the README's picture; all of them read the same sentence."""
+"""The mechanisms of the README's picture, all on the same sentence."""
 
 
 def readme(text: str) -> str:
-    """The README with its table made anew."""
+    """Return the README with a new table."""
     before, _, rest = text.partition(START)
     _, _, after = rest.partition(END)
     return f"{before}{START}\n{catalog.markdown()}\n{END}{after}"
 
 
+def chinese_readme(text: str) -> str:
+    """The Chinese README with the papers of its table made anew; what a mechanism does is written there by hand."""
+
+    def with_paper(row: re.Match[str]) -> str:
+        card = catalog.MECHANISMS[row[1]]
+        return f"| `{row[1]}` | {card.family} | {row[2]} | [{card.citation}]({card.link}) |"
+
+    return re.sub(r"^\| `(\w+)` \| \w+ \| ([^|]+) \|(?: [^|]* \|)?$", with_paper, text, flags=re.MULTILINE)
+
+
 def mechanisms() -> str:
-    """The page of all mechanisms."""
+    """Return the page of all mechanisms."""
     aliases: dict[str, list[str]] = {name: [] for name in catalog.MECHANISMS}
     for alias, name in catalog.ALIASES.items():
         aliases[name].append(f"`{alias}`")
@@ -58,7 +72,7 @@ def mechanisms() -> str:
 
 
 def settings() -> str:
-    """The page of all settings and options."""
+    """Return the page of all settings and options."""
     parts = [SETTINGS_HEAD]
     for name, row in TASKS.items():
         kind = find(name)
@@ -78,8 +92,13 @@ def _settings_table(found: Iterable[configs.Setting]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def flags() -> str:
+    """Return the flags of `foci train` and `foci demo`, which the command line reads without importing torch."""
+    return json.dumps({name: derive_flags(name) for name in TASKS}, indent=1, ensure_ascii=False) + "\n"
+
+
 def picture(path: Path) -> None:
-    """Several mechanisms on one sentence."""
+    """Draw several mechanisms on one sentence."""
     torch.manual_seed(0)
     scenes = [SCENES[name]() for name in SHOWN]
     # Of a scene with several panels the last is the mechanism itself.
@@ -116,10 +135,12 @@ Python as `foci.train(TASK, {"model": {"num_heads": 8}}, out=…)`; options of a
 
 def main() -> None:
     """Write everything."""
-    page = ROOT / "README.md"
-    page.write_text(readme(page.read_text(encoding="utf-8")), encoding="utf-8")
+    for name, make in (("README.md", readme), ("README.zh-CN.md", chinese_readme)):
+        page = ROOT / name
+        page.write_text(make(page.read_text(encoding="utf-8")), encoding="utf-8")
     (ROOT / "docs" / "mechanisms.md").write_text(mechanisms(), encoding="utf-8")
     (ROOT / "docs" / "settings.md").write_text(settings(), encoding="utf-8")
+    FLAGS.write_text(flags(), encoding="utf-8")
     picture(ROOT / "docs" / "images" / "mechanisms.png")
 
 

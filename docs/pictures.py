@@ -1,6 +1,6 @@
 """Draws the pictures of docs/views.md: `python docs/pictures.py`. The one of the page needs playwright and Chromium.
 
-The weights are made up: they show what the views look like, not what a model does.
+The weights are made up: they show the views, not a model.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from foci.viz.trace import Attention, Cells, Trace
+from foci.viz.trace import Cells, Trace, TracedAttention
 
 IMAGES = Path(__file__).parent / "images"
 GERMAN = ["Der", "Ausschuss", "hat", "nach", "langer", "Debatte", "die", "neuen", "Regeln", "beschlossen", "."]
@@ -30,13 +30,13 @@ TELLING = {"rude": 6.0, "slow": 5.0, "not": 5.5, "excellent": 4.0, "clean": 3.0,
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:
-    """Over the last axis."""
+    """Compute the softmax over the last axis."""
     raised = np.exp(scores - scores.max(-1, keepdims=True))
     return (raised / raised.sum(-1, keepdims=True)).astype(np.float32)
 
 
 def translation() -> Trace:
-    """Two layers of four heads; the later ones have learned more."""
+    """Return two layers of four heads; the later ones are sharper."""
     random = np.random.default_rng(2)
     cells = {"source": Cells.of_tokens(GERMAN, "source"), "target": Cells.of_tokens(ENGLISH, "target")}
     attentions = {}
@@ -44,18 +44,18 @@ def translation() -> Trace:
         scores = random.normal(size=(4, len(ENGLISH), len(GERMAN)))
         scores[:, range(len(ENGLISH)), READ] += np.array([1.0, 2.0, 3.0, 4.0])[:, None] + 1.5 * layer
         name = f"decoder.{layer}.cross"
-        attentions[name] = Attention(name, "source", "target", softmax(scores))
+        attentions[name] = TracedAttention(name, "source", "target", softmax(scores))
     return Trace(cells, attentions, " ".join(ENGLISH))
 
 
 def review() -> Trace:
-    """One row: what a class was read from."""
+    """Return one row: the attention of a class over words."""
     scores = [[TELLING.get(word, 0.0) for sentence in REVIEW for word in sentence]]
     return Trace.from_arrays(softmax(np.array(scores)), Cells.of_document(REVIEW), ["negative"], title="negative")
 
 
 def caption() -> Trace:
-    """Words over the regions of a picture of a ball and a box."""
+    """Return words over the regions of a picture of a ball and a box."""
     y, x = np.mgrid[:150, :200]
     image = np.stack([90 + 0 * x, 110 + y // 3, 150 - x // 5], -1).astype(np.uint8)
     image[(x - 65) ** 2 + (y - 80) ** 2 < 30**2] = (240, 200, 60)
@@ -69,7 +69,7 @@ def caption() -> Trace:
 
 
 def recording() -> Trace:
-    """Letters over the frames of a made-up sound."""
+    """Return letters over the frames of a made-up sound."""
     letters, frames = list("good day"), 48
     time, bins = np.arange(4 * frames)[:, None], np.arange(40)
     sound = np.abs(np.sin(time / 9 + bins / 6)) * np.exp(-bins / 20)
@@ -81,7 +81,7 @@ def recording() -> Trace:
 
 
 def tape() -> Trace:
-    """A memory that is written slot by slot, then read in the same order."""
+    """Return a memory that is written slot by slot, then read in the same order."""
     steps, slots = np.arange(20)[:, None], np.arange(10)
     weights = softmax(-3.0 * np.abs(slots - steps % 10))
     return Trace.from_arrays(
@@ -90,7 +90,7 @@ def tape() -> Trace:
 
 
 def tagging() -> Trace:
-    """Probabilities of tags."""
+    """Return probabilities of tags."""
     words = ["Ada", "Lovelace", "lived", "in", "London", "."]
     tags = ("B-PER", "I-PER", "B-LOC", "I-LOC", "O")
     scores = np.random.default_rng(4).normal(size=(len(words), len(tags)))
@@ -99,24 +99,28 @@ def tagging() -> Trace:
 
 
 def screenshot(trace: Trace, picture: Path) -> None:
-    """The page as a browser shows it: the links, and the first word chosen."""
+    """Take a screenshot of the page: the links, with the first word selected."""
     from playwright.sync_api import sync_playwright
 
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         file = trace.save_html(Path(folder) / "page.html")
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 900, "height": 560})
+        page = browser.new_page(viewport={"width": 1100, "height": 640})
         page.goto(file.as_uri())
         page.wait_for_selector("html[data-ready]")
         page.click("[data-view=links]")
+        page.focus("#view .scroller, #view [tabindex='0']")
+        for _ in range(ENGLISH.index("committee")):
+            page.keyboard.press("ArrowDown")
+        page.evaluate("document.activeElement.blur()")  # no mark of the keyboard around the view
         page.wait_for_timeout(300)
         page.screenshot(path=picture)
         browser.close()
 
 
 def smaller(picture: Path) -> None:
-    """The picture with 256 colours: a third of the bytes, and no difference to be seen."""
+    """Reduce the picture to 256 colours: a third of the bytes without a visible difference."""
     with Image.open(picture) as image:
         reduced = image.convert("RGB").quantize(256)
     reduced.save(picture, optimize=True)

@@ -1,1 +1,1 @@
-"""Recipes: trainings on real data, and the table of what they reached (docs/results.md)."""
+"""Recipes: trainings on real data, and the table of their results (docs/results.md)."""

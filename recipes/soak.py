@@ -1,8 +1,8 @@
-"""`python -m recipes.soak [--sequences N] [--seeds S] [--problem P …]`: does a long training stay finite?
+"""`python -m recipes.soak [--sequences N] [--seeds S] [--problem P …]`: check that long trainings stay finite.
 
 Trains on every problem of memorise with several seeds. The training stops at the first loss or gradient that is not
-finite; here every line of the metrics is looked at too, and the weights that are left. All lengths are drawn from the
-start. Rows are kept in recipes/results/soak.jsonl. What was stopped goes on when the same command is given again.
+finite; here every line of the metrics is checked too, and the final weights. There is no curriculum. Rows are stored in
+recipes/results/soak.jsonl. The same command resumes a run that was stopped.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def soak(problem: str, sequences: int, seed: int, out: Path) -> Row:
-    """Train once; gives what the losses and gradients were, and whether all of them were numbers."""
+    """Train once; return figures of the losses and gradients, and whether all of them were finite."""
     folder = out / f"soak-{problem}-{seed}"
     tables: dict[str, Any] = {
         "data": {"problem": problem, "batch_size": BATCH, "curriculum": 0, "valid_sequences": 20},
@@ -55,7 +55,7 @@ def soak(problem: str, sequences: int, seed: int, out: Path) -> Row:
     try:
         resume = (folder / "config.json").exists()
         if train("memorise", tables, out=folder, resume=resume, origin="soak").reason == "interrupted":
-            sys.exit(130)  # a user who stops one training does not ask for the next, nor for a row about half of it
+            sys.exit(130)  # an interrupted training ends the program, without a row
     except TrainingError as error:
         stopped = str(error)
     lines = [line for line in read_metrics(folder / "metrics.jsonl") if line["kind"] == "train"]
@@ -76,8 +76,8 @@ def soak(problem: str, sequences: int, seed: int, out: Path) -> Row:
 
 
 def table(rows: list[Row]) -> str:
-    """Markdown."""
-    head = ["problem", "seed", "sequences", "finite", "first loss", "last loss", "longest gradient"]
+    """Return a Markdown table."""
+    head = ["problem", "seed", "sequences", "finite", "first loss", "last loss", "largest gradient norm"]
     figures = ("first_loss", "last_loss", "longest_gradient")
     return markdown(
         head,

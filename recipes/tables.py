@@ -28,7 +28,7 @@ POOLING_NAMES = {
 }
 MODEL_NAMES = {"ntm": "Neural Turing Machine", "lstm": "LSTM"}
 SHOWN = 60
-"""Length of the copied sequence whose tape is drawn."""
+"""Length of the copied sequence whose memory is drawn."""
 
 
 def markdown(head: list[str], lines: list[list[str]]) -> str:
@@ -64,7 +64,7 @@ def measure_translator(run: Predictor, evaluation: Evaluation, records: list[Row
 
 
 def alignment_entropy(predictions: list[Prediction]) -> float | None:
-    """Return the mean entropy, in nats, of what a produced token reads of the source; None without attention."""
+    """Return the mean entropy, in nats, of a generated token's attention over the source; None without attention."""
     rows = [one.trace.alignment() for one in predictions if one.trace is not None and one.trace.attentions]
     return float(np.concatenate([entropy(row) for row in rows]).mean()) if rows else None
 
@@ -110,13 +110,13 @@ def labels_table(rows: list[Row]) -> str:
     for pooling in [name for name in POOLINGS if name in by_pooling]:
         some = by_pooling[pooling]
         figures = [_with_deviation([100 * row[name] for row in some]) for name in ("accuracy", "macro_f1")]
-        told = [f"{some[0]['documents']:.0f}", f"{fmean(row['minutes'] for row in some):.1f}", str(len(some))]
-        lines.append([POOLING_NAMES[pooling], *figures, *told])
+        further = [f"{some[0]['documents']:.0f}", f"{fmean(row['minutes'] for row in some):.1f}", str(len(some))]
+        lines.append([POOLING_NAMES[pooling], *figures, *further])
     return markdown(head, lines)
 
 
 def evidence_table(rows: list[Row]) -> str:
-    """Return how much of the attention lies on what decides."""
+    """Return the table of the attention on the deciding sentence and word."""
     head = ["model", "accuracy", "attention on the sentence", "on the word", "minutes", "seed"]
     lines = []
     for row in rows:
@@ -128,6 +128,44 @@ def evidence_table(rows: list[Row]) -> str:
 
 def _with_deviation(values: list[float]) -> str:
     return f"{fmean(values):.2f} %" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
+
+
+# ---- tags
+
+
+def measure_tagger(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
+    """Return the figures of the validation sentences, which chose the checkpoint, and the speed of tagging."""
+    sentences = [record["text"] for record in run.held_out()]
+    words = evaluation.figures["words"]
+    started = time.perf_counter()
+    run.predict(sentences)
+    seconds = time.perf_counter() - started
+    splits = run.task.read(lambda text: None)
+    valid = run.evaluate([sentence.to_record() for sentence in splits.valid])
+    chosen = {
+        f"valid_{name}": valid.figures[name] for name in ("f1", "accuracy", "intent_accuracy") if name in valid.figures
+    }
+    return {**chosen, "words_per_second_tagged": words / seconds}
+
+
+def spans_table(rows: list[Row]) -> str:
+    """Return the mean over the seeds of each model, and their standard deviation."""
+    by_name: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_name[row["name"]].append(row)
+    intents = any("intent_accuracy" in row for row in rows)
+    head = ["model", "span F1", "macro F1", "token accuracy", *(["intent", "sentence"] if intents else []), "ECE",
+            "validation F1", "sentences/s trained", "words/s tagged", "minutes each", "seeds"]  # fmt: skip
+    names = ["f1", "macro_f1", "accuracy", *(["intent_accuracy", "exact"] if intents else []), "ece", "valid_f1"]
+    lines = []
+    for name, some in by_name.items():
+        figures = [_with_deviation([100 * row[figure] for row in some]) for figure in names]
+        speeds = [
+            f"{fmean(_trained_per_second(row) for row in some):,.0f}",
+            f"{fmean(row['words_per_second_tagged'] for row in some):,.0f}",
+        ]
+        lines.append([name, *figures, *speeds, f"{fmean(row['minutes'] for row in some):.1f}", str(len(some))])
+    return markdown(head, lines)
 
 
 # ---- memory
@@ -158,19 +196,19 @@ def memory_table(rows: list[Row]) -> str:
             best = "0" if at["optimal_bits"] is None else f"{at['optimal_bits']:.1f}"
             figures = [f"{at['wrong_bits']:.2f}", f"{at['of_bits']:.0f}", f"{at['bits']:.2f}", best]
             seed = row["seed"] + row["seeds_tried"] - 1
-            told = [
+            further = [
                 f"{row['minutes']:.1f}",
                 f"{row.get('batch_size', 16) * row['steps']:,}",
                 str(seed),
                 str(row["seeds_tried"]),
             ]
             name = [row["problem"], MODEL_NAMES[row["model"]]] if number == 0 else ["", ""]
-            lines.append([*name, length, *figures, f"{at['perfect']:.0%}", *(told if number == 0 else [""] * 4)])
+            lines.append([*name, length, *figures, f"{at['perfect']:.0%}", *(further if number == 0 else [""] * 4)])
     return markdown(head, lines)
 
 
 def draw_memory(rows: list[Row]) -> None:
-    """Draw error against length of all models that copy, and the tape of the first machine among them."""
+    """Draw error against length of all models on copy, and the memory of the first Neural Turing Machine."""
     images = report.ROOT / "docs" / "images"
     copying = [row for row in rows if row["problem"] == "copy"]
     curves = {
@@ -178,7 +216,7 @@ def draw_memory(rows: list[Row]) -> None:
         for row in copying
     }
     plot_curves(curves, images / "memory-lengths.png", across="length", up="wrong bits per sequence", title="copy")
-    # Runs of other machines have left only their rows.
+    # Of runs on other machines only the rows exist.
     runs = [row["run"] for row in copying if row["model"] == "ntm" and Path(row["run"]).exists()]
     if runs:
         (prediction,) = foci.load(runs[0]).predict([SHOWN], trace=True)

@@ -1,7 +1,7 @@
 """The program `foci`: the table of its commands, and how their errors are shown.
 
-Nothing is imported before a command runs, and torch only by commands that need it: help and version answer at once, and
-torch finds its settings in the environment when it is imported.
+Nothing is imported before a command runs, and torch only by commands that need it, so that help and version are fast
+and the environment variables that torch reads on import are set first.
 """
 
 from __future__ import annotations
@@ -13,26 +13,28 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TextIO
 
-# For torch, which reads it when it is loaded: otherwise its threads spin while they wait, and starve one another.
+# torch reads it on import: without it, waiting threads spin and take processor time from one another.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 COMMANDS = {
     "tasks": ("foci.cli.tasks:show_tasks", "List what can be trained: translate, classify, …"),
-    "demo": ("foci.cli.demo:app", "See a task work on built-in data, in a few minutes."),
+    "demo": ("foci.cli.demo:app", "Train and try a task on built-in data, in a few minutes."),
     "train": ("foci.cli.train:app", "Train a model on your data."),
-    "evaluate": ("foci.cli.evaluate:main", "Measure how well a run does on data it has not seen."),
+    "evaluate": ("foci.cli.evaluate:main", "Compute the figures of a run on data it was not trained on."),
     "predict": ("foci.cli.predict:main", "Predict with a run: translate, classify, …"),
-    "show": ("foci.cli.show:main", "Show what a prediction looked at: in the terminal, as a page or as a picture."),
+    "show": ("foci.cli.show:main", "Show what a prediction attended to: in the terminal, as a page or as a picture."),
+    "compare": ("foci.cli.compare:main", "Put two traces side by side on one page, with their difference."),
+    "curves": ("foci.cli.curves:curves", "Draw the training curves of one or more runs."),
     "list": ("foci.cli.listing:show_list", "List every mechanism, or those of one family."),
     "explain": ("foci.cli.explain:explain", "Explain one mechanism: equation, paper, symbols, cost, code and numbers."),
     "gallery": ("foci.cli.gallery:gallery", "Draw a picture of every mechanism at work."),
-    "doctor": ("foci.cli.doctor:doctor", "Tell which fast paths this machine uses, and why."),
+    "doctor": ("foci.cli.doctor:doctor", "Show which fast paths this machine uses, and why."),
     "build-kernels": ("foci.cli.doctor:build_kernels", "Build the C++ kernels now rather than on first use."),
     "bench": ("foci.cli.bench:bench", "Measure foci against its peers; needs the source checkout."),
 }
 """name -> (function, the line that help shows)"""
 
-OF_A_RUN = ("evaluate", "predict", "show")
+OF_A_RUN = ("evaluate", "predict", "show", "compare")
 """Commands whose options depend on the run that is named: they parse their own arguments."""
 
 HELP = """Attention for PyTorch: every mechanism of the literature, exact, mask-safe and open to inspection.
@@ -42,7 +44,7 @@ Start with `foci demo translate` or `foci tasks`; for mechanisms, with `foci lis
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; gives the exit code: 0, 1 when it failed, 2 when it was asked for wrongly."""
+    """Run one command and return the exit code: 0, 1 if it failed, 2 if its arguments are wrong."""
     try:
         from cyclopts import App, CycloptsError
     except ImportError:
@@ -59,7 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             module, _, name = COMMANDS[given[0]][0].partition(":")
             getattr(import_module(module), name)(given[1:])
         else:
-            app(given, exit_on_error=False)
+            from foci.cli.commands import usage_error
+
+            app(given, exit_on_error=False, error_formatter=usage_error)
     except CycloptsError:  # it has printed what is wrong
         return 2
     except KeyboardInterrupt:
@@ -69,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         if not isinstance(error, FociError | OSError):
             raise
-        if isinstance(error, BrokenPipeError) and _is_gone(sys.stdout):  # the reader, such as `head`, has seen enough
+        if isinstance(error, BrokenPipeError) and _is_gone(sys.stdout):  # the reader, such as `head`, is gone
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
             return 0
         return _fail(str(error), 2 if isinstance(error, ConfigError) else 1)
@@ -77,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _is_gone(stream: TextIO) -> bool:
-    """Whether nobody reads any more what is written there."""
+    """Return whether the reading end of the pipe was closed."""
     try:
         stream.write(" ")
         stream.flush()

@@ -2,7 +2,7 @@
 
 import os
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before torch: its threads spin and starve each other
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # before torch is imported: its waiting threads otherwise spin
 
 import pytest
 import torch

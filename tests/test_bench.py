@@ -1,4 +1,4 @@
-"""The bench's own logic: agreement, statistics, memory, the plan of processes and the report. Nothing is timed here."""
+"""The logic of the benchmarks: agreement, statistics, memory, the plan of processes and the report, without timing."""
 
 import json
 import os
@@ -390,7 +390,7 @@ def test_a_process_that_dies_is_started_anew_after_the_case_it_died_in(
             yield about
 
     monkeypatch.setattr(run, "_listen", listen)
-    versions, cases = run._run_peer(options, "pytorch-crf", ["crf"], 1, None, run.Progress())
+    versions, cases = run._run_peer(options, "pytorch-crf", ["crf"], 1, None, run.Display())
     assert started == ["pytorch-crf from 0, threads 1", "pytorch-crf from 2, threads 1"]
     assert versions == {"torch": "2.13.0"}
     assert [case.get("failed") for case in cases] == [None, "the process died or hung", None]

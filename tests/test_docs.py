@@ -52,12 +52,14 @@ def test_the_pages_with_code_are_found():
 
 def test_the_generated_parts_are_up_to_date(generate):
     assert read("README.md") == generate.readme(read("README.md")), "run make docs"
+    assert read("README.zh-CN.md") == generate.chinese_readme(read("README.zh-CN.md")), "run make docs"
     assert read("docs/mechanisms.md") == generate.mechanisms(), "run make docs"
     assert read("docs/settings.md") == generate.settings(), "run make docs"
+    assert generate.FLAGS.read_text(encoding="utf-8") == generate.flags(), "run make docs"
 
 
 def test_the_chinese_table_has_the_same_mechanisms():
-    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.+) \|$", table_of("README.zh-CN.md"), re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([^|]+) \| [^|]+ \|$", table_of("README.zh-CN.md"), re.MULTILINE)
     assert {name: family for name, family, _ in rows} == {name: card.family for name, card in MECHANISMS.items()}
     assert len(rows) == len(MECHANISMS)
 
@@ -67,6 +69,38 @@ def test_both_readmes_run_the_same_code():
         return [re.sub(r" *#.*", "", block) for block in blocks(page)]
 
     assert without_comments("README.md") == without_comments("README.zh-CN.md")
+
+
+@pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
+def test_a_newcomer_sees_the_page_first_and_the_long_table_folded(page):
+    text = read(page)
+    assert re.search(r"!\[[^]]+\]\(([^)]+)\)", text)[1] == "docs/images/view-page.png"
+    assert text.index("view-page.png") < text.index("```python") < text.index("39.4") < text.index("<details>")
+    assert text.index("<details>") < text.index("<!-- mechanisms: start -->")
+    assert text.index("<!-- mechanisms: end -->") < text.index("</details>")
+    first = blocks(page)[0].split("\n\n")[-1]  # from the model to its page
+    assert len([line for line in first.splitlines() if not line.startswith("trace.print")]) <= 5
+    assert "save_html" in first
+
+
+def test_the_results_of_the_readmes_are_those_of_the_recipes():
+    results = read("docs/results.md")
+    assert "| Transformer tiny | 39.06 | 39.42 |" in results
+    assert "41.02 BLEU" in results
+    assert "| hierarchical attention (HAN) | 89.26 % |" in results
+    assert "|  |  | 20 | 0.00 | 160 | 0.00 |" in results
+    assert "|  |  | 20 | 33.03 | 160 |" in results
+    for page in ("README.md", "README.zh-CN.md"):
+        assert all(figure in read(page) for figure in ("39.4", "41.0", "89.3 %", "160", "33"))
+
+
+def test_every_paper_has_a_link():
+    for name, card in MECHANISMS.items():
+        assert re.fullmatch(
+            r"https://(arxiv.org/abs/\d{4}\.\d{4,5}|aclanthology.org/[\w-]+|doi.org/10\.\S+)", card.link
+        ), name
+        for page in ("README.md", "README.zh-CN.md"):
+            assert f"[{card.citation}]({card.link})" in table_of(page), name
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -1,4 +1,4 @@
-"""The gallery: a picture for every mechanism, and captions that say the truth about it."""
+"""The gallery: a picture for every mechanism, and captions that are true."""
 
 import re
 
@@ -83,12 +83,15 @@ def test_what_the_captions_say_of_scores(scenes):
 
 
 def test_what_the_captions_say_of_normalisers_and_foci(scenes):
-    for name in ("hard", "gumbel"):
-        _, first, second, best = scenes[name].weights
-        for sample in (first, second, best):
-            assert ((sample == 0) | (sample == 1)).all()
-            assert (sample.sum(dim=-1) == 1).all()
-        assert not torch.equal(first, second)
+    _, first, second, best = scenes["hard"].weights
+    _, sampled, reached = scenes["gumbel"].weights
+    for sample in (first, second, best, sampled):
+        assert ((sample == 0) | (sample == 1)).all()
+        assert (sample.sum(dim=-1) == 1).all()
+    assert not torch.equal(first, second)
+    # The gradient of the sampled weight: y_c (1 - y_c) at the sampled cell, as much as at all others together.
+    torch.testing.assert_close(2 * (reached * sampled).sum(dim=-1), reached.sum(dim=-1))
+    assert (reached > 0).all()
     zeros = {name: (scenes[name].weights[-1] == 0).float().mean() for name in ("sparsemax", "entmax")}
     assert zeros["sparsemax"] > zeros["entmax"] > 0.2
     assert ((scenes["sparsemax"].weights[-1] > 0).sum(dim=-1) <= 3).all()
@@ -127,7 +130,7 @@ def test_what_the_captions_say_of_memory_maps_and_tags(scenes):
     by_channel = scenes["efficient_channel"].weights
     assert min(by_channel[5], by_channel[6]) > 0.9
     assert by_channel[11] < 0.6
-    for scene, weights in (("cbam", 4), ("spatial", 1)):
+    for scene, weights in (("cbam", 4), ("spatial", 2)):
         assert scenes[scene].weights[weights, 7, 12] > 0.9  # in the object
         assert scenes[scene].weights[weights, 14, 2] < 0.1  # beside it
     assert at(scenes["crf"], "New", "I-LOC", panel=0) > at(scenes["crf"], "New", "B-LOC", panel=0)
@@ -160,6 +163,25 @@ def test_the_page_shows_all_pictures_and_loads_nothing_else(scenes):
     assert page.count("<section") == page.count("</section>") == len(MECHANISMS)
 
 
+def test_names_are_set_as_code(scenes):
+    page = index(scenes)
+    assert "`" not in page
+    assert "<code>der</code> and <code>die</code>" in page
+
+
+def test_hard_and_gumbel_show_different_things(scenes):
+    assert scenes["hard"].panels[1:] != scenes["gumbel"].panels[1:]
+    assert scenes["hard"].weights.shape != scenes["gumbel"].weights.shape
+
+
+def test_features_and_weights_have_their_own_scales(scenes):
+    for name in ("cbam", "spatial"):
+        assert set(scenes[name].scale) == {"feature", "weight"}
+        shown = {panel for panel, scale in zip(scenes[name].panels, scenes[name].scale) if scale == "weight"}
+        assert shown
+        assert all("weight" in panel for panel in shown)
+
+
 def test_the_page_escapes_its_texts(scenes):
     scene = Scene(weights=torch.ones(1, 1), caption='<script>alert("a & b")</script>')
     page = index(scenes | {"dot": scene})
@@ -171,4 +193,4 @@ def test_a_scene_holds_what_heatmap_takes():
     import inspect
 
     fields = set(Scene.__dataclass_fields__)
-    assert fields - {"caption"} == set(inspect.signature(heatmap).parameters) - {"path", "title"}
+    assert fields - {"caption"} == set(inspect.signature(heatmap).parameters) - {"path", "title", "width", "gamma"}

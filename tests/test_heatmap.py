@@ -8,11 +8,12 @@ import pytest
 import torch
 from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
-from matplotlib import colormaps, font_manager
+from fontTools.ttLib import TTFont
+from matplotlib import font_manager
 from matplotlib.figure import Figure
 
 from foci.errors import ConfigError, DataError, MissingPackageError, ShapeError
-from foci.viz import fonts, heatmap
+from foci.viz import colours, fonts, heatmap
 
 WEIGHTS = np.array([[0.7, 0.2, 0.1], [0.0, 0.5, 0.5]])
 
@@ -24,6 +25,13 @@ def colours_of(path) -> set[tuple[int, int, int]]:
     return {tuple(colour) for colour in found[counts > 100].tolist()}
 
 
+def hatched(path) -> bool:
+    """Whether there are lines in the colour of hatching."""
+    pixels = (matplotlib.image.imread(path)[..., :3] * 255).round().astype(int)
+    line = tuple(bytes.fromhex(colours.HATCH[1:]))
+    return bool((np.abs(pixels - line).max(axis=-1) <= 12).sum() > 200)
+
+
 @pytest.mark.parametrize(
     ("kind", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF"), ("PNG", b"\x89PNG")]
 )
@@ -33,13 +41,23 @@ def test_writes_the_kind_its_name_ends_in(kind, start, tmp_path):
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-def test_colours_are_the_weights_and_exact_zeros_are_grey(tmp_path):
-    colours = colours_of(heatmap([[1.0, 0.5], [1e-9, 0.0]], tmp_path / "weights.png"))
+def test_colours_are_the_weights_and_exact_zeros_are_hatched(tmp_path):
+    found = colours_of(heatmap([[1.0, 0.5], [1e-9, 0.0]], tmp_path / "weights.png"))
     for share in (0.0, 0.5, 1.0):
-        expected = tuple(255 * part for part in colormaps["viridis"](share)[:3])
-        assert any(np.allclose(colour, expected, atol=1.5) for colour in colours)
-    assert (0xE6, 0xE6, 0xE6) in colours
-    assert (0xE6, 0xE6, 0xE6) not in colours_of(heatmap([[1.0, 0.5], [0.25, 0.1]], tmp_path / "full.png"))
+        assert any(np.allclose(colour, colours.rgb(share), atol=1.5) for colour in found)
+    assert hatched(tmp_path / "weights.png")
+    assert not hatched(heatmap([[1.0, 0.5], [0.25, 0.1]], tmp_path / "full.png"))
+
+
+def test_in_grey_print_exactly_0_and_weight_1_differ(tmp_path):
+    """Both were light in viridis with grey for 0: 0.90 and 0.89."""
+    grey = {}
+    for name, weights in (("one", [[1.0, 1.0]]), ("zero", [[0.0, 0.0]])):
+        pixels = matplotlib.image.imread(heatmap(weights, tmp_path / f"{name}.png"))[..., :3]
+        middle = pixels[20:40, 20:60]  # within the cells
+        grey[name] = float((middle @ np.array([0.299, 0.587, 0.114])).mean())
+    assert grey["one"] < 0.2
+    assert 0.75 < grey["zero"] < 1.0
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 3), (5, 2, 3), (7, 1, 1), (1, 1), (1, 200, 300)])
@@ -48,7 +66,7 @@ def test_draws_any_of_its_shapes(shape, tmp_path):
 
 
 def test_all_weights_zero_can_be_drawn(tmp_path):
-    assert (0xE6, 0xE6, 0xE6) in colours_of(heatmap(np.zeros((2, 2)), tmp_path / "weights.png"))
+    assert hatched(heatmap(np.zeros((2, 2)), tmp_path / "weights.png"))
 
 
 def test_the_same_weights_give_the_same_file(tmp_path):
@@ -58,7 +76,7 @@ def test_the_same_weights_give_the_same_file(tmp_path):
 
 
 def test_labels_are_drawn_as_they_are(tmp_path, monkeypatch):
-    """Two $ are no formula; long labels are cut; of many only some are shown."""
+    """Two $ are no formula; long labels are cut; of many numbers some are shown."""
     figures = []
     save = Figure.savefig
     monkeypatch.setattr(Figure, "savefig", lambda figure, *a, **k: (figures.append(figure), save(figure, *a, **k)))
@@ -68,7 +86,7 @@ def test_labels_are_drawn_as_they_are(tmp_path, monkeypatch):
     assert shown == ["$5 to $6", "x" * 27 + "…", "$\\frac{$"]
     heatmap(np.ones((1, 130)), tmp_path / "b.svg", columns=[str(n) for n in range(130)])
     shown = [text.get_text() for text in figures[1].axes[0].get_xticklabels()]
-    assert shown == [str(number) for number in range(0, 130, 3)]
+    assert shown == [str(number) for number in range(0, 130, 5)]
 
 
 @pytest.mark.parametrize(
@@ -143,8 +161,8 @@ def only_ships_with_matplotlib(monkeypatch):
 
 
 def test_without_a_font_it_says_what_to_install(only_ships_with_matplotlib, tmp_path):
-    with pytest.warns(UserWarning, match="no installed font has 中, 文, 的: .*fonts-noto-cjk") as caught:
-        heatmap(WEIGHTS, tmp_path / "weights.png", columns=["中", "文", "的"])
+    with pytest.warns(UserWarning, match="no font has 靐, 齉, 龘: .*fonts-noto-cjk") as caught:
+        heatmap(WEIGHTS, tmp_path / "weights.png", columns=["龘", "靐", "齉"])
     assert len(caught) == 1
     assert (tmp_path / "weights.png").exists()
 
@@ -164,3 +182,70 @@ def test_a_font_installed_after_matplotlib_made_its_list_is_found(only_ships_wit
     new = font_with("中文", "Just Installed", tmp_path / "new.ttf")
     monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [new])
     assert fonts.choose("中") == (["DejaVu Sans", "Just Installed"], set())
+
+
+def test_without_any_chinese_font_the_commonest_characters_are_drawn(only_ships_with_matplotlib, tmp_path):
+    """As on a machine that has just been set up: the first picture of `make demo` is in Chinese."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        families, missing = fonts.choose("2024年5月3日，每千克12.50美元")
+        heatmap(WEIGHTS, tmp_path / "weights.png", columns=["年", "月", "日"])
+    assert families == ["DejaVu Sans", "Foci Sans SC Subset"]
+    assert missing == set()
+
+
+def test_the_last_resort_has_level_1_of_gb_2312_and_its_licence():
+    level_1 = [bytes([0xA0 + row, 0xA0 + cell]) for row in range(16, 56) for cell in range(1, 95)]
+    characters = {code.decode("gb2312") for code in level_1 if code.decode("gb2312", errors="ignore")}
+    assert len(characters) == 3755
+    font = TTFont(fonts.LAST_RESORT)
+    assert characters <= set(map(chr, font.getBestCmap()))
+    assert fonts.LAST_RESORT.stat().st_size < 1_500_000
+    names = {record.nameID: record.toUnicode() for record in font["name"].names}
+    assert "Source" not in names[1] + names[4] + names[6]  # the reserved name
+    assert "Noto" not in names[1] + names[4] + names[6]
+    licence = (fonts.LAST_RESORT.parent / "OFL.txt").read_text(encoding="utf-8")
+    assert "SIL OPEN FONT LICENSE Version 1.1" in licence
+    assert "Reserved Font Name 'Source'" in licence
+
+
+def test_an_installed_font_and_the_package_come_before_the_last_resort(
+    only_ships_with_matplotlib, tmp_path, monkeypatch
+):
+    packaged = font_with("中文", "Of The Package", tmp_path / "packaged.otf")
+    monkeypatch.setattr(fonts, "_FURTHER", (fonts._installed, lambda: [packaged], fonts._own))
+    assert fonts.choose("中") == (["DejaVu Sans", "Of The Package"], set())
+    font_manager.fontManager.addfont(font_with("中文", "Noto Sans CJK SC", tmp_path / "installed.ttf"))
+    assert fonts.choose("中") == (["DejaVu Sans", "Noto Sans CJK SC"], set())
+    assert fonts.choose("中年") == (["DejaVu Sans", "Noto Sans CJK SC", "Foci Sans SC Subset"], set())
+
+
+def test_the_package_is_found_by_its_files(tmp_path, monkeypatch):
+    folder = tmp_path / "noto_cjk_sans_otc-0.0.1.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: noto-cjk-sans-otc\nVersion: 0.0.1\n")
+    (folder / "RECORD").write_text("noto_cjk_sans_otc/NotoSansCJK-Regular.ttc,,\nnoto_cjk_sans_otc/__init__.py,,\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert fonts._of_package() == [str(tmp_path / "noto_cjk_sans_otc" / "NotoSansCJK-Regular.ttc")]
+
+
+def test_a_given_width_is_the_width_of_the_file(tmp_path):
+    for width in (3.3, 7.0):
+        path = heatmap(WEIGHTS, tmp_path / "weights.png", rows=["a", "b"], columns=["x", "y", "z"], width=width)
+        assert matplotlib.image.imread(path).shape[1] == pytest.approx(150 * width, abs=1)
+    with pytest.raises(ConfigError, match="width is 0.5, expected at least 1.5"):
+        heatmap(WEIGHTS, tmp_path / "weights.png", width=0.5)
+
+
+def test_panels_of_another_scale_have_their_own_colours(monkeypatch, tmp_path):
+    figures = []
+    save = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *a, **k: (figures.append(figure), save(figure, *a, **k)))
+    stack = np.stack([WEIGHTS, 10 * WEIGHTS, WEIGHTS])
+    heatmap(stack, tmp_path / "a.png", scale=["weight", "feature", "weight"])
+    images = [axes.images[0] for axes in figures[0].axes if axes.images and axes.get_subplotspec() is not None]
+    assert [image.norm.vmax for image in images[:3]] == [0.7, 7.0, 0.7]
+    names = {(axes.get_ylabel() + axes.get_xlabel()).replace("\n", " ") for axes in figures[0].axes} - {""}
+    assert names == {"weight  (hatched: exactly 0)", "feature  (hatched: exactly 0)"}
+    with pytest.raises(ShapeError, match="scale has 2 names, expected one or 3"):
+        heatmap(stack, tmp_path / "a.png", scale=["weight", "feature"])

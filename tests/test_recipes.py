@@ -1,4 +1,4 @@
-"""The recipes: every row is kept and shown, a run that does not learn gives way to another seed, soaks notice NaN."""
+"""The recipes: every row is stored and shown, a run that does not learn gets another seed, soaks detect NaN."""
 
 import json
 import math
@@ -38,7 +38,7 @@ SMALL = {"data.valid_sequences": 3, "model.preset": "tiny", "training.max_steps"
 
 @pytest.fixture
 def quick(recipes, monkeypatch):
-    """The problems of memory in no time."""
+    """The problems of memory with a few steps."""
     program, *_ = recipes
     from recipes.recipe import Variant
 
@@ -76,7 +76,7 @@ def test_a_row_for_each_model_and_every_length(quick, monkeypatch, tmp_path, cap
 
 
 def stub(program, monkeypatch, rows):
-    """A recipe whose trainings take no time."""
+    """A recipe whose trainings have a few steps."""
     from recipes.recipe import Recipe, Variant
 
     variants = dict.fromkeys(rows, Variant())
@@ -169,9 +169,8 @@ def test_a_soak_notices_what_is_not_a_number(quick, monkeypatch, tmp_path):
 
 def test_every_recipe_is_a_configuration_of_its_task(recipes):
     program, *_ = recipes
-    assert {"multi30k", "compare", "tatoeba", "reviews", "bbc", "planted", "memorise", "shakespeare"} == {
-        *program.RECIPES
-    }
+    known = {"multi30k", "compare", "tatoeba", "reviews", "bbc", "planted", "snips", "wnut17", "ewt", "memorise"}
+    assert known | {"shakespeare"} <= {*program.RECIPES}
     for name, recipe in program.RECIPES.items():
         assert recipe.task in TASKS
         assert recipe.title

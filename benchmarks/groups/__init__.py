@@ -1,6 +1,6 @@
-"""The groups of comparisons: one file a group, each a generator of cases.
+"""The groups of comparisons: one file per group, each a generator of cases.
 
-A group's docstring is its text in the report, title first; ``cases(peer, quick)`` gives what is measured against one.
+A group's docstring is its text in the report, title first; ``cases(peer, quick)`` yields the cases against one peer.
 """
 
 import importlib
@@ -8,31 +8,33 @@ import os
 from types import ModuleType
 
 PEERS = {
-    "additive": ("torch", "keras", "speechbrain", "espnet", "eole"),
+    "additive": ("torch", "keras", "speechbrain", "espnet", "eole", "flair"),
     "heads": ("torch", "keras", "x-transformers", "transformers"),
     "weights": ("torch",),
     "window": ("torch", "local-attention", "transformers"),
     "alibi": ("torch", "x-transformers"),
     "crf": ("pytorch-crf",),
+    "tag": ("pytorch-crf", "flair"),
     "ntm": ("torch",),
+    "word_by_word": ("torch",),
     "decode": ("transformers", "ctranslate2"),
     "language": ("torch", "transformers"),
     "curves": ("torch",),
 }
-"""The groups in the order of the report, and whom each compares with."""
+"""The groups in the order of the report, and the peers of each."""
 
-FULL_RUN_ONLY = ("transformers", "ctranslate2", "espnet", "eole")
-"""Peers that a quick run leaves out: importing them takes long, and others compute alike."""
+FULL_RUN_ONLY = ("transformers", "ctranslate2", "espnet", "eole", "flair")
+"""Peers that a quick run leaves out: importing them takes long, and others compute the same."""
 
 TWO_THREADS = ("decode",)
 """Groups that are measured with two threads, on which their goals were set; all others with one."""
 
 
 def threads(name: str) -> int:
-    """How many threads both sides of a group use unless the command says otherwise."""
+    """Return the default number of threads of both sides of a group."""
     return min(2, os.cpu_count() or 1) if name in TWO_THREADS else 1
 
 
 def load(name: str) -> ModuleType:
-    """The module of a group."""
+    """Return the module of a group."""
     return importlib.import_module(f"benchmarks.groups.{name}")

@@ -50,7 +50,7 @@ def cases(peer: str, quick: bool) -> Iterator[Case]:
 
 
 def broadcast(query: Tensor, key: Tensor, vector: Tensor) -> Tensor:
-    """Every sum in one tensor (batch, queries, keys, hidden)."""
+    """Compute the scores with one tensor (batch, queries, keys, hidden) of all sums."""
     return torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3)) @ vector
 
 
@@ -97,7 +97,7 @@ def _eole_scores(measure: str, shape: Shape) -> Case:
         peer = GlobalAttention(hidden, attn_type="mlp")
         with torch.no_grad():
             peer.linear_query.weight.copy_(score.query_layer.weight)
-            peer.linear_query.bias.copy_(score.key_layer.bias)  # one bias inside the tanh: whose it is does not matter
+            peer.linear_query.bias.copy_(score.key_layer.bias)  # the one bias inside the tanh
             peer.linear_context.weight.copy_(score.key_layer.weight)
             peer.v.weight.copy_(score.vector.unsqueeze(0))
         parameters = [*peer.linear_query.parameters(), *peer.linear_context.parameters(), *peer.v.parameters()]

@@ -47,7 +47,8 @@ def _case(peer: str, measure: str, shape: tuple[int, int, int, int]) -> Case:
         def forward() -> Tensor:
             query, key, value = (layer(x).unflatten(-1, (heads, -1)).transpose(1, 2) for layer in layers)
             read = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
-            return attention.output_layer(read.transpose(1, 2).flatten(2))
+            output: Tensor = attention.output_layer(read.transpose(1, 2).flatten(2))
+            return output
 
         return call(measure, forward, (x,), list(attention.parameters()))
 

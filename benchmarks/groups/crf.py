@@ -73,5 +73,5 @@ def _case(measure: str, shape: tuple[int, int, int]) -> Case:
 
 
 def _without_padding(tags: Tensor) -> list[Tensor]:
-    """The best sequence of each row, as pytorch-crf gives it."""
+    """Return the best sequence of each row, as pytorch-crf gives it."""
     return [row[row >= 0] for row in tags[:, 0]]

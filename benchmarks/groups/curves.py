@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import isqrt
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +35,7 @@ SIZES: Mapping[str, int | tuple[int, int]] = {
     "radius": 10,
     "reach": (32, 32),
 }
-"""What the catalogue's example sizes become here; sizes not named stay as the example has them."""
+"""Replacements of the catalogue's example sizes; all others are those of the example."""
 
 
 def cases(peer: str, quick: bool) -> Iterator[Case]:
@@ -60,7 +61,7 @@ def _case(measure: str, name: str, card: Card, length: int) -> Case:
     return Case(name=f"{name}, {length}", measure=measure, inputs=inputs, ours=ours, series=name, length=length)
 
 
-def _inputs(card: Card, sizes: Mapping[str, object], length: int) -> tuple[Tensor, ...]:
+def _inputs(card: Card, sizes: Mapping[str, Any], length: int) -> tuple[Tensor, ...]:
     def cells(*names: str) -> Tensor:
         size = next(sizes[name] for name in names if name in sizes)
         return torch.randn(1, length, size)

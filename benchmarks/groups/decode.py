@@ -86,7 +86,7 @@ def _case(peer: str, preset: str, batch: int, width: int, measure: str) -> Case:
 
 
 def _result(tokens: Sequence[Sequence[int]], scores: Sequence[float], measure: str) -> Tensor:
-    """What both sides have to agree on."""
+    """Return the part of the results that both sides have to agree on."""
     if measure != FLOAT:
         return torch.tensor([len(row) for row in tokens])
     return torch.tensor(scores) if scores else torch.tensor(tokens)
@@ -115,11 +115,11 @@ def _transformers(model: Transformer, source: Tensor, width: int, measure: str) 
         forced_eos_token_id=None,
         max_position_embeddings=256,
     )
-    peer = MarianMTModel(config).eval()
+    peer: Any = MarianMTModel(config).eval()  # type: ignore[no-untyped-call]
     with torch.no_grad():
         peer.model.shared.weight.copy_(model.decoder.output.weight)
         for stack in (peer.model.encoder, peer.model.decoder):
-            stack.embed_positions.weight.copy_(sinusoid(256, size))  # Marian's own stand in another order
+            stack.embed_positions.weight.copy_(sinusoid(256, size))  # Marian's own have another order
     names = ("q_proj", "k_proj", "v_proj", "out_proj")
     for our, their in zip(
         [*model.encoder.layers, *model.decoder.layers], [*peer.model.encoder.layers, *peer.model.decoder.layers]

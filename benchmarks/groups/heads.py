@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import foci
 from benchmarks.harness import FORWARD, TRAIN, Call, Case, Side, call, leaf
 from foci.mechanisms.heads import MultiHeadAttention
 
@@ -36,7 +35,7 @@ def cases(peer: str, quick: bool) -> Iterator[Case]:
     }
     for shape in QUICK if quick else SHAPES:
         for against, rival, goal in rivals[peer]:
-            # Training with weights is measured beside torch's own module alone: it takes long, and no fused kernel.
+            # Training with weights is compared with torch's own module only: it takes long, and no fused kernel has it.
             weighted = {_bare: (), _torch: (WEIGHTS, TRAIN_WEIGHTS)}.get(rival, (WEIGHTS,))
             for measure in (FORWARD, TRAIN, *weighted):
                 yield _case(shape, measure, against, rival, goal)
@@ -48,13 +47,7 @@ def _case(shape: Shape, measure: str, against: str, rival: Any, goal: float) -> 
     called = TRAIN if measure == TRAIN_WEIGHTS else measure
 
     def inputs() -> tuple[MultiHeadAttention, Tensor]:
-        attention = foci.build(
-            "multi_head",
-            model_dim=size,
-            num_heads=heads,
-            bias=rival is not _x_transformers,
-            keep_weights=weighted,
-        )
+        attention = MultiHeadAttention(size, heads, bias=rival is not _x_transformers, keep_weights=weighted)
         return attention, leaf(batch, length, size)
 
     def ours(attention: MultiHeadAttention, x: Tensor) -> Call:
@@ -92,7 +85,8 @@ def _bare(attention: MultiHeadAttention, x: Tensor, weights: bool) -> Rival:
     def forward() -> Tensor:
         query, key, value = (layer(x).unflatten(-1, (attention.num_heads, -1)).transpose(1, 2) for layer in layers)
         read = F.scaled_dot_product_attention(query, key, value)
-        return attention.output_layer(read.transpose(1, 2).flatten(2))
+        output: Tensor = attention.output_layer(read.transpose(1, 2).flatten(2))
+        return output
 
     return forward, list(attention.parameters())
 
@@ -149,7 +143,7 @@ def _transformers(attention: MultiHeadAttention, x: Tensor, weights: bool) -> Ri
     from transformers.models.bart.modeling_bart import BartAttention
 
     config = BartConfig(d_model=attention.model_dim, encoder_attention_heads=attention.num_heads)
-    config._attn_implementation = "eager" if weights else "sdpa"  # only eager shows its weights
+    config._attn_implementation = "eager" if weights else "sdpa"  # only eager returns its weights
     peer = BartAttention(attention.model_dim, attention.num_heads, config=config)
     copy_projections(attention, peer, ("q_proj", "k_proj", "v_proj", "out_proj"))
 
@@ -161,7 +155,7 @@ def _transformers(attention: MultiHeadAttention, x: Tensor, weights: bool) -> Ri
 
 
 def copy_projections(attention: MultiHeadAttention, peer: nn.Module, names: Sequence[str]) -> None:
-    """Give a peer our parameters; the names are its query, key, value and output layers."""
+    """Copy our parameters to a peer; the names are its query, key, value and output layers."""
     ours = (attention.query_layer, attention.key_layer, attention.value_layer, attention.output_layer)
     for layer, name in zip(ours, names):
         getattr(peer, name).load_state_dict(layer.state_dict())

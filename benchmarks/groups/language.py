@@ -11,9 +11,10 @@ tokens.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from benchmarks.harness import FORWARD, Call, Case, call
 from benchmarks.plain_gpt import PlainGPT, Sizes, optimiser, train_step
@@ -70,7 +71,8 @@ def _training(batch: int, context: int, precision: str) -> Case:
             norm = float(torch.nn.utils.get_total_norm(gradients)) / count
             torch._foreach_mul_(gradients, min(1.0, 1.0 / (norm + 1e-6)) / count)
             adam.step()
-            return loss.detach() / count
+            per_token: Tensor = loss.detach() / count
+            return per_token
 
         return step
 
@@ -122,7 +124,8 @@ def _generation(name: str, batch: int) -> Case:
                 max_new_tokens=PRODUCED,
                 use_cache=True,
             )
-            return produced[:, PROMPT:]
+            new: Tensor = produced[:, PROMPT:]
+            return new
 
         return call(FORWARD, generate)
 
@@ -142,11 +145,12 @@ def _same(plain: PlainGPT, options: dict[str, int]) -> TransformerLanguageModel:
     """Our model with the weights of the plain one."""
     sizes = plain.sizes
     model = TransformerLanguageModel(sizes.vocabulary, sizes.context, **{**PRESETS["gpt2"], **options})
-    decoder = model.decoder
+    decoder: Any = model.decoder
     decoder.embedding.table.weight.copy_(plain.tokens.weight)
     decoder.embedding.positions.table.copy_(plain.positions.weight)
     decoder.norm.load_state_dict(plain.norm.state_dict())
-    for our, their in zip(decoder.layers, plain.blocks):
+    blocks: Any = plain.blocks
+    for our, their in zip(decoder.layers, blocks):
         itself = our.self_attention
         for part, weight, bias in zip(
             (itself.query_layer, itself.key_layer, itself.value_layer),
@@ -164,7 +168,7 @@ def _same(plain: PlainGPT, options: dict[str, int]) -> TransformerLanguageModel:
 
 
 @torch.no_grad()
-def _gpt2(plain: PlainGPT) -> nn.Module:
+def _gpt2(plain: PlainGPT) -> Any:
     """The same as a model of transformers; its layers keep their weights transposed."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -180,11 +184,13 @@ def _gpt2(plain: PlainGPT) -> nn.Module:
         eos_token_id=2,
         pad_token_id=0,
     )
-    peer = GPT2LMHeadModel(config).eval()
+    make: Any = GPT2LMHeadModel
+    peer = make(config).eval()
+    blocks: Any = plain.blocks
     peer.transformer.wte.weight.copy_(plain.tokens.weight)
     peer.transformer.wpe.weight.copy_(plain.positions.weight)
     peer.transformer.ln_f.load_state_dict(plain.norm.state_dict())
-    for our, their in zip(plain.blocks, peer.transformer.h):
+    for our, their in zip(blocks, peer.transformer.h):
         their.ln_1.load_state_dict(our.attention_norm.state_dict())
         their.ln_2.load_state_dict(our.feed_forward_norm.state_dict())
         for source, target in (

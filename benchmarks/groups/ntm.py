@@ -66,7 +66,7 @@ def _step(measure: str, batch: int, heads: int, goal: float, slots: int = 128, s
 
 
 class Copier(nn.Module):
-    """An LSTM cell and a memory: reads vectors and a mark, then has to say the vectors again."""
+    """An LSTM cell and a memory: reads vectors and a delimiter, then has to output the vectors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Copier(nn.Module):
         self.answer = nn.Linear(100 + 20, BITS)
 
     def forward(self, vectors: Tensor, step: Step) -> Tensor:
-        """The loss of a batch ``(length, batch, BITS)``."""
+        """Return the loss of a batch ``(length, batch, BITS)``."""
         length, batch, _ = vectors.shape
         inputs = vectors.new_zeros(2 * length + 1, batch, BITS + 1)
         inputs[:length, :, :BITS] = vectors

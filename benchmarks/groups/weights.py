@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,7 +26,8 @@ MEASURE = "output, topk(8), entropy"
 def cases(peer: str, quick: bool) -> Iterator[Case]:
     """The two comparisons."""
     shape = QUICK if quick else SHAPE
-    common = {"measure": MEASURE, "inputs": partial(_inputs, shape), "ours": _ours, "name": f"attention {shape}"}
+    name = f"attention {shape}"
+    common: dict[str, Any] = {"name": name, "measure": MEASURE, "inputs": partial(_inputs, shape), "ours": _ours}
     yield Case(**common, against="fused kernel, no weights", theirs=_fused, goal=None if quick else 0.4)
     yield Case(**common, against="whole weights in memory", theirs=_whole, goal=1.0, memory_limit=64.0)
 

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 import foci
 from benchmarks.groups.heads import copy_projections
-from benchmarks.harness import FORWARD, TRAIN, Call, Case, call, leaf
+from benchmarks.harness import FORWARD, TRAIN, Call, Case, Side, call, leaf
 from foci import masks
 from foci.mechanisms.heads import MultiHeadAttention
 
@@ -53,9 +53,10 @@ def _sliding(measure: str, length: int, peer: str) -> Case:
     def ours(*inputs: Tensor) -> Call:
         return call(measure, lambda: foci.attend(*inputs, window=CAUSAL).output, inputs)
 
-    def dense(*inputs: Tensor) -> Call:
+    def dense(query: Tensor, key: Tensor, value: Tensor) -> Call:
         mask = masks.window(length, length, *CAUSAL)[0]  # two axes: with three, torch takes its slow path
-        return call(measure, lambda: F.scaled_dot_product_attention(*inputs, attn_mask=mask), inputs)
+        read = partial(F.scaled_dot_product_attention, query, key, value, attn_mask=mask)
+        return call(measure, read, (query, key, value))
 
     def local_attention(*inputs: Tensor) -> Call:
         from local_attention import LocalAttention
@@ -64,14 +65,14 @@ def _sliding(measure: str, length: int, peer: str) -> Case:
         return call(measure, lambda: attention(*inputs), inputs)
 
     goals = {(FORWARD, 16384): 25.0, (TRAIN, 16384): 8.0}
-    theirs = {"torch": dense, "local-attention": local_attention}[peer]
+    sides: dict[str, Side] = {"torch": dense, "local-attention": local_attention}
     return Case(
         name=f"causal window 256, length {length}",
         against={"torch": "dense mask", "local-attention": "LocalAttention"}[peer],
         measure=measure,
         inputs=inputs,
         ours=ours,
-        theirs=None if theirs is dense and length > LONGEST_DENSE else theirs,
+        theirs=None if peer == "torch" and length > LONGEST_DENSE else sides[peer],
         goal=goals.get((measure, length)) if peer == "torch" else 1.0,
         memory_goal=10.0 if peer == "torch" and length == 16384 else None,
         series="causal window 256",
@@ -97,7 +98,7 @@ def _longformer(measure: str, length: int) -> Case:
             attention_window=[256],
             attention_probs_dropout_prob=0.0,
         )
-        peer = LongformerSelfAttention(config, 0)
+        peer = LongformerSelfAttention(config, 0)  # type: ignore[no-untyped-call]
         copy_projections(attention, peer, ("query", "key", "value"))
         nothing = torch.zeros(1, length)
         read = partial(

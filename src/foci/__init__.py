@@ -8,8 +8,8 @@
     foci.train("translate", {"data": {"source": "a.en", "target": "a.de"}}, out="runs/x")
     foci.load("runs/x").predict(["A man rides a bike."])
 
-Every name below stays stable; docs/design.md says how they fit together. Each is imported when it is first used, so
-that `import foci`, and with it the help of the command line, does not wait for torch.
+Every name below is stable; docs/design.md describes how they fit together. Each is imported on first use, so that
+`import foci` and the help of the command line do not load torch.
 """
 
 from importlib import import_module

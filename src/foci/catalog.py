@@ -8,11 +8,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from torch import nn
 
 from foci.errors import ConfigError, unknown_name
+from foci.family import Family
 from foci.mechanisms.attention import Attention
 from foci.mechanisms.heads import MultiHeadAttention, MultiStepAttention
 from foci.mechanisms.memory import NeuralTuringMemory
@@ -21,7 +22,7 @@ from foci.mechanisms.pool import AttentionPool, HierarchicalPool
 from foci.mechanisms.structured import CRF
 from foci.mechanisms.visual import CBAM, EfficientChannel, SpatialAttention, SqueezeExcitation
 
-Family = Literal["attend", "pool", "pair", "memory", "map"]
+_ARCHIVES = {"arXiv": "https://arxiv.org/abs/", "ACL": "https://aclanthology.org/", "doi": "https://doi.org/"}
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Card:
     """One mechanism: how it is built, how it is called, and where its paper is written down.
 
     ``example`` holds keyword arguments of small distinct primes that build it. ``doc`` names the module, or the
-    function ``module:function``, whose docstring is the paper; the properties below read it, so they cannot drift.
+    function ``module:function``, whose docstring describes the paper; the properties below are parsed from it.
     ``variants`` are its options by short names: keyword arguments that are added to those of the example, or replace
     them. The docs list them, and the contract tests run over all of them.
     """
@@ -52,7 +53,7 @@ class Card:
 
     @property
     def docstring(self) -> str:
-        """The paper, as the source has it."""
+        """The docstring that describes the paper."""
         module, _, function = self.doc.partition(":")
         source = importlib.import_module(module)
         return inspect.getdoc(getattr(source, function) if function else source) or ""
@@ -74,14 +75,26 @@ class Card:
 
     @property
     def citation(self) -> str:
-        """Authors and year: what stands in the paper's first brackets."""
+        """Authors and year, as in the first brackets of `paper`."""
         found = re.search(r"\(([^()]*\d{4})\)", self.paper)
         return found.group(1) if found else ""
+
+    @property
+    def link(self) -> str:
+        """The address of the paper: that of the first arXiv, ACL or DOI number in its entry."""
+        found = re.search(r"\b(arXiv|ACL|doi):(\S*[\w])", self.paper)
+        return f"{_ARCHIVES[found.group(1)]}{found.group(2)}" if found else ""
 
     @property
     def names(self) -> str:
         """The paper's symbols and ours."""
         return self.section("Names")
+
+    @property
+    def symbols(self) -> list[tuple[str, str]]:
+        """The symbols of the equation, each with what it is called in the code."""
+        pairs = (pair.split(" = ", 1) for pair in re.split(r", (?=[^,]* = )", self.names.rstrip(".")))
+        return [(symbol, meaning) for symbol, meaning in pairs]
 
     @property
     def complexity(self) -> str:
@@ -94,7 +107,7 @@ class Card:
         return self.section("Differs")
 
     def section(self, title: str) -> str:
-        """A section of the docstring as one line; a continuation is indented."""
+        """Return a section of the docstring as one line; a continuation is indented."""
         found = re.search(rf"^{title}: *(.*(?:\n +.*)*)", self.docstring, re.MULTILINE)
         return re.sub(r"\s*\n\s*", " ", found.group(1)).strip() if found else ""
 
@@ -317,7 +330,7 @@ ALIASES = {
 
 
 def card(name: str) -> Card:
-    """The row of this name or alias; an unknown name is an error that lists the near ones."""
+    """Return the row of this name or alias; an unknown name is an error that lists the near ones."""
     key = name.lower().replace("-", "_")
     key = ALIASES.get(key, key)
     if key not in MECHANISMS:
@@ -358,13 +371,13 @@ def as_code(arguments: Mapping[str, object]) -> str:
 
 
 def catalogue() -> dict[str, Card]:
-    """All mechanisms by name."""
+    """Return all mechanisms by name."""
     return dict(MECHANISMS)
 
 
 def markdown() -> str:
-    """The table of mechanisms for the docs."""
+    """Return the table of mechanisms for the docs."""
     rows = ["| name | family | what it does | paper |", "|---|---|---|---|"]
     for name, row in MECHANISMS.items():
-        rows.append(f"| `{name}` | {row.family} | {row.summary} | {row.citation} |")
+        rows.append(f"| `{name}` | {row.family} | {row.summary} | [{row.citation}]({row.link}) |")
     return "\n".join(rows) + "\n"

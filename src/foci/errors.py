@@ -1,6 +1,6 @@
-"""The errors foci raises, and the only judge of shapes.
+"""The errors that foci raises, and the checks of shapes, dtypes and options.
 
-Every message says what came, what was expected and how to mend it. No message shows what a tensor holds.
+Every message says what was passed, what was expected and how to fix it. No message shows the contents of a tensor.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 class FociError(Exception):
-    """Whatever foci raises on purpose; catch this to catch them all."""
+    """The base class of all errors that foci raises."""
 
 
 class ShapeError(FociError, ValueError):
@@ -21,7 +21,7 @@ class ShapeError(FociError, ValueError):
 
 
 class ConfigError(FociError, ValueError):
-    """Options that do not fit together, or lie outside their range."""
+    """Options that contradict each other or are out of range."""
 
 
 class UnknownNameError(ConfigError, KeyError):
@@ -31,11 +31,11 @@ class UnknownNameError(ConfigError, KeyError):
 
 
 class StaleWeightsError(FociError, RuntimeError):
-    """Weights asked for after a tensor they are computed from was changed in place."""
+    """Weights were requested after a tensor that they are computed from was changed in place."""
 
 
 class DataError(FociError, ValueError):
-    """User data that cannot be read as what it should be."""
+    """User data that cannot be read in the expected format."""
 
 
 class CheckpointError(FociError, RuntimeError):
@@ -43,20 +43,20 @@ class CheckpointError(FociError, RuntimeError):
 
 
 class TrainingError(FociError, RuntimeError):
-    """Training that cannot go on, such as a loss that is no longer a number."""
+    """Training that cannot continue, for example because the loss is not finite."""
 
 
 class MissingPackageError(FociError, ImportError):
-    """An optional package that this needs is not installed."""
+    """A required optional package is not installed."""
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
-    """An error that lists the names nearest to ``name``, or all of them when none is near."""
+    """Return an error that suggests the known names most similar to ``name``, or lists all of them."""
     return UnknownNameError(f"unknown {kind} {name!r}. {near_names(name, known)}")
 
 
 def near_names(name: object, known: Iterable[str]) -> str:
-    """A sentence that offers what ``name`` may have meant."""
+    """Return a sentence that suggests the known names most similar to ``name``, or lists all of them."""
     names = sorted(known)
     by_lower = {known_name.lower(): known_name for known_name in names}
     near = [by_lower[n] for n in difflib.get_close_matches(str(name).lower(), by_lower, n=3, cutoff=0.5)]
@@ -114,7 +114,7 @@ def check_shape(owner: str, name: str, tensor: Tensor, *expected: str | int, fix
 
 
 def check_together(owner: str, **tensors: Tensor | None) -> None:
-    """Raise unless all tensors lie on one device and, outside autocast, share one dtype."""
+    """Raise unless all tensors are on one device and, outside autocast, have one dtype."""
     first: Tensor | None = None
     for name, tensor in tensors.items():
         if tensor is None:
@@ -135,7 +135,7 @@ def check_together(owner: str, **tensors: Tensor | None) -> None:
 
 
 def check_batch(owner: str, query: Tensor, key: Tensor) -> int:
-    """Return the batch size of query and key, where a batch of 1 counts for all; raise if they differ otherwise."""
+    """Return the batch size of query and key, where a batch of 1 broadcasts; raise if they differ otherwise."""
     rows, cells = query.shape[0], key.shape[0]
     if rows != cells and 1 not in (rows, cells):
         raise ShapeError(
@@ -146,10 +146,10 @@ def check_batch(owner: str, query: Tensor, key: Tensor) -> int:
 
 
 def check_mask(owner: str, mask: Tensor, scores_shape: torch.Size, device: torch.device) -> Tensor:
-    """Return ``mask`` with the rank of the scores, or raise what is wrong with it.
+    """Return ``mask`` with the rank of the scores, or raise an error that says what is wrong with it.
 
-    The mask rule (see `foci.masks`) decides: boolean, the scores' rank, each axis of the scores' size
-    or 1. Scores with heads ``(B, H, L, S)`` also take a mask ``(B, L, S)``: it counts for every head.
+    The mask rule (see `foci.masks`) requires: boolean, the scores' rank, each axis of the scores' size
+    or 1. Scores with heads ``(B, H, L, S)`` also take a mask ``(B, L, S)``, which applies to every head.
     """
     check_boolean(owner, "mask", mask, device)
     rank = len(scores_shape)
@@ -160,7 +160,7 @@ def check_mask(owner: str, mask: Tensor, scores_shape: torch.Size, device: torch
     sizes = tuple(scores_shape) if rank != 4 else (scores_shape[0], *scores_shape[2:])
     raise ShapeError(
         f"{owner}: mask has shape {tuple(mask.shape)}, expected {expected} = {sizes}, where an axis of size 1 "
-        f"counts for all. {_mask_helper(mask, rank)}"
+        f"broadcasts. {_mask_helper(mask, rank)}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Atomic writes: a file is either the complete new one or the old one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a name beside ``path`` to write to; it replaces ``path`` when the block succeeds, and is removed otherwise.
 
-    Missing folders are made.
+    Missing folders are created.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

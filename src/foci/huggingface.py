@@ -1,8 +1,8 @@
 """Traces of models in the format of Hugging Face: a folder on this machine, its own tokeniser, and `foci.record`.
 
-    encoder alone, decoder alone    the text is read once: each token reads the text, or what stands before it
-    encoder and decoder             the text is answered by the model's own search, then read once more together with
-                                    the answer, which reads what the search has read
+    encoder only, decoder only    one pass over the text: each token attends to the text, or to the tokens before it
+    encoder and decoder           the model's own search generates the target; then one pass over text and target
+                                  records what the search attended to
 
 Attentions are named as in foci: ``encoder.0.self``, ``decoder.0.self``, ``decoder.0.cross``. Nothing is downloaded, and
 no code from the folder runs.
@@ -35,7 +35,7 @@ _SIDES = {
     "decoder.{}.self": ("target", "input"),
     "decoder.{}.cross": ("target", "source"),
 }
-"""An attention by the number of its layer -> who reads what."""
+"""An attention's name, with a place for the layer's number -> which cells attend to which."""
 
 
 def read(folder: Path, texts: Sequence[str]) -> Iterator[Trace]:
@@ -110,7 +110,7 @@ def _seen(tape: Tape) -> Tape:
 
 
 def _stack(model: Any) -> str:
-    """What foci calls the layers of a model that has only one side."""
+    """Return what foci calls the layers of a model that has only one side."""
     causal = getattr(model.config, "is_decoder", False) or any(
         getattr(module, "is_causal", False) for module in model.modules()
     )
@@ -122,12 +122,12 @@ def _prefix(model: Any, part: Any) -> str:
 
 
 def _longest(config: Any, tokeniser: Any) -> int:
-    """The most tokens that the model reads."""
+    """Return the model's maximum number of tokens."""
     return int(min(getattr(config, "max_position_embeddings", None) or sys.maxsize, tokeniser.model_max_length))
 
 
 def _longest_answer(model: Any, inputs: dict[str, Tensor]) -> int:
-    """Twice the source and 20 more, as foci's own search has it, if the decoder has so many positions."""
+    """Return the length limit of foci's own search, twice the source plus 20, within the decoder's positions."""
     positions = getattr(model.config, "max_position_embeddings", None) or sys.maxsize
     return int(min(2 * inputs["input_ids"].shape[1] + 20, positions - 1))
 
@@ -143,7 +143,7 @@ def _encoded(tokeniser: Any, text: str, longest: int) -> dict[str, Tensor]:
 
 
 def _labels(tokeniser: Any, ids: Tensor) -> list[str]:
-    """The tokens of one row as a reader knows them: bytes turned into letters, and ▁ where a word begins."""
+    """Return the tokens of one row as readable text: bytes decoded to letters, and ▁ at the start of a word."""
     labels = []
     for piece in tokeniser.convert_ids_to_tokens(ids[0].tolist()):
         if piece in tokeniser.all_special_tokens:

@@ -1,13 +1,13 @@
 """The mask rule, and the helpers that make masks.
 
     A mask is boolean. True means: may be read. ``valid (batch, position)`` says which positions exist;
-    ``mask (batch, query, key)`` says who may read what, and an axis of size 1 counts for all.
+    ``mask (batch, query, key)`` says which query may attend to which key, and an axis of size 1 broadcasts.
     ``masks.keys(valid)`` turns the first into the second. Numbers added to scores are a ``bias``, never a
     mask. A query that may read nothing gets weights 0 and output 0, and every gradient stays finite.
 
-Combine masks with ``&`` and ``|``. What a cell holds that no query may read does not matter: numbers of any size,
+Combine masks with ``&`` and ``|``. The contents of a cell that no query may read have no effect: numbers of any size,
 infinities and NaN change no output, no weight and no gradient. A cell that some queries may read must hold finite
-numbers, for the other queries too: their scores with it are computed before they are masked.
+numbers: the other queries' scores with it are also computed, before they are masked.
 
 Example:
     >>> import torch
@@ -39,7 +39,7 @@ def lengths(lengths: Int[Tensor, " B"] | Sequence[int], size: int) -> Bool[Tenso
             f"masks.lengths: lengths has shape {tuple(counts.shape)} and dtype {counts.dtype}, expected whole "
             "numbers of shape (batch,). For a boolean valid (batch, position) use it as it is."
         )
-    # On another device the question would wait for it, and inside a trace there are no numbers to ask.
+    # On another device the check would synchronise with it, and inside a trace there are no values to check.
     if counts.device.type == "cpu" and not is_traced() and not is_watched(counts):
         outside = int(((counts < 0) | (counts > size)).sum())
         if outside:
@@ -51,7 +51,7 @@ def lengths(lengths: Int[Tensor, " B"] | Sequence[int], size: int) -> Bool[Tenso
 
 
 def keys(valid: Bool[Tensor, "B S"] | Bool[Tensor, "B 1 S"]) -> Bool[Tensor, "B 1 S"]:
-    """The mask that lets every query read the valid keys. A mask ``(B, 1, S)`` comes back unchanged."""
+    """Return the mask that lets every query read the valid keys. A mask ``(B, 1, S)`` comes back unchanged."""
     check_boolean("masks.keys", "valid", valid, valid.device)
     if valid.dim() == 3 and valid.shape[1] == 1:
         return valid
@@ -64,14 +64,14 @@ def keys(valid: Bool[Tensor, "B S"] | Bool[Tensor, "B 1 S"]) -> Bool[Tensor, "B 
 
 
 def causal(L: int, S: int | None = None, *, device: torch.device | str | None = None) -> Bool[Tensor, "1 L S"]:
-    """Each query reads the keys up to its own. Lower-right aligned: the last query sees every key."""
+    """Return a mask by which each query attends to the keys up to its own, aligned so that the last one has all."""
     return window(L, L if S is None else S, None, 0, device=device)
 
 
 def window(
     L: int, S: int, left: int | None, right: int | None, *, device: torch.device | str | None = None
 ) -> Bool[Tensor, "1 L S"]:
-    """Each query reads from ``left`` keys before its own to ``right`` after it; ``None`` sets no bound.
+    """Return a mask from ``left`` keys before a query's own key to ``right`` after it; ``None`` sets no bound.
 
     Aligned like `causal`: the last query's own key is the last key.
     """
@@ -80,7 +80,7 @@ def window(
 
 
 def within(rows: Int[Tensor, " L"], S: int, left: int | None, right: int | None, *, offset: int) -> Bool[Tensor, "L S"]:
-    """The rows of a window mask for the queries numbered ``rows``; query 0's own key is ``offset``."""
+    """Return the rows of a window mask for the queries numbered ``rows``; query 0's own key is ``offset``."""
     own = (rows + offset).unsqueeze(-1)
     columns = torch.arange(S, device=rows.device)
     mask = torch.ones(rows.shape[0], S, dtype=torch.bool, device=rows.device)
@@ -92,7 +92,7 @@ def within(rows: Int[Tensor, " L"], S: int, left: int | None, right: int | None,
 
 
 def segments(ids: Int[Tensor, "B L"], key_ids: Int[Tensor, "B S"] | None = None) -> Bool[Tensor, "B L S"]:
-    """Positions of one segment read each other: for several texts packed into one row."""
+    """Return a mask by which positions attend to their own segment, for several texts packed into one row."""
     other = ids if key_ids is None else key_ids
     if ids.dim() != 2 or other.dim() != 2:
         raise ShapeError(f"masks.segments: ids has shape {tuple(ids.shape)}, expected (batch, position).")
@@ -100,17 +100,17 @@ def segments(ids: Int[Tensor, "B L"], key_ids: Int[Tensor, "B S"] | None = None)
 
 
 def from_torch_padding(key_padding_mask: Bool[Tensor, "B S"]) -> Bool[Tensor, "B 1 S"]:
-    """The mask of torch's ``key_padding_mask``, where True means the opposite: ignore."""
+    """Return the mask of torch's ``key_padding_mask``, where True means the opposite: ignore."""
     check_boolean("masks.from_torch_padding", "key_padding_mask", key_padding_mask, key_padding_mask.device)
     return keys(~key_padding_mask)
 
 
 def to_torch(mask: Bool[Tensor, "B L S"], *, num_heads: int = 1) -> Bool[Tensor, "..."]:
-    """The same mask as `torch.nn.MultiheadAttention` takes it, where True means: ignore.
+    """Convert the mask to the form of `torch.nn.MultiheadAttention`, where True means: ignore.
 
-    A mask of keys alone ``(B, 1, S)`` becomes a ``key_padding_mask (B, S)``; one for every row of the batch
+    A mask over keys only ``(B, 1, S)`` becomes a ``key_padding_mask (B, S)``; one for every row of the batch
     ``(1, L, S)`` an ``attn_mask (L, S)``; any other an ``attn_mask (B * num_heads, L, S)``.
-    `torch.nn.functional.scaled_dot_product_attention` needs no change: it uses our polarity.
+    `torch.nn.functional.scaled_dot_product_attention` needs no conversion: it has the same polarity as foci.
     """
     check_boolean("masks.to_torch", "mask", mask, mask.device)
     if mask.dim() != 3:
@@ -124,10 +124,10 @@ def to_torch(mask: Bool[Tensor, "B L S"], *, num_heads: int = 1) -> Bool[Tensor,
 
 
 def clear_unreadable(cells: Float[Tensor, "... S D"], mask: Bool[Tensor, "..."] | None) -> Float[Tensor, "... S D"]:
-    """Return the cells with zeros where no query may read, so that padding enters no sum, also not multiplied by 0.
+    """Return the cells with zeros where no query may read, so that no NaN or infinity of the padding enters a sum.
 
-    ``mask (…, L, S)`` has the rank of the scores. Cells that serve several of its rows or heads are cleared where none
-    of them may read. With a key/value cache the mask covers more cells than these, which are the last.
+    ``mask (…, L, S)`` has the rank of the scores. Cells shared by several of its rows or heads are cleared where none
+    of them may read. With a key/value cache the mask covers more cells; these are the last ones.
 
     Example:
         >>> import torch
@@ -145,7 +145,7 @@ def clear_unreadable(cells: Float[Tensor, "... S D"], mask: Bool[Tensor, "..."] 
     if readable.shape[-1] not in (1, cells.shape[-2]):
         readable = readable[..., readable.shape[-1] - cells.shape[-2] :]
     for axis, size in enumerate(cells.shape[:-2]):
-        if readable.shape[axis] not in (1, size):  # these cells serve several rows of the mask
+        if readable.shape[axis] not in (1, size):  # these cells are shared by several rows of the mask
             readable = readable.any(dim=axis, keepdim=True)
     return cells.masked_fill(~readable.unsqueeze(-1), 0.0)
 
@@ -155,7 +155,7 @@ def clear_source(
 ) -> tuple[Tensor, Tensor]:
     """Return key and value with zeros where no query may read; one tensor for both stays one.
 
-    A mask that does not fit is left to the mechanism's `read`, which knows the queries and reports it.
+    A mask of a wrong shape is passed on: the mechanism's `read`, which has the queries, reports it.
     """
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.device != key.device:
         return key, value
@@ -172,13 +172,13 @@ def masked_softmax(scores: Float[Tensor, "... S"], mask: Bool[Tensor, "..."] | N
         return torch.softmax(scores, dim=-1)
     mask = check_mask("softmax", mask, scores.shape, scores.device)
     dead = ~mask.any(dim=-1, keepdim=True)
-    # A row of -inf alone would give NaN, in the gradient too: dead rows are softmaxed over zeros, then cleared.
+    # A row of -inf only would give NaN, also in the gradient: such rows take the softmax of zeros and are then cleared.
     filled = scores.masked_fill(~mask, -torch.inf).masked_fill(dead, 0.0)
     return torch.softmax(filled, dim=-1).masked_fill(~mask, 0.0)
 
 
 def masked_softmax_(scores: Float[Tensor, "... S"], mask: Bool[Tensor, "..."] | None = None) -> Float[Tensor, "... S"]:
-    """`masked_softmax` that overwrites the scores, and reads and writes them less often. It has no gradient."""
+    """Compute `masked_softmax` in place of the scores, with fewer passes over memory. It has no gradient."""
     if mask is None:
         return torch.softmax(scores, dim=-1, out=scores)
     mask = check_mask("softmax", mask, scores.shape, scores.device)

@@ -1,4 +1,4 @@
-"""Text made safe to print: what a terminal would take for a command is made visible instead."""
+"""Text made safe to print: characters that a terminal would interpret are replaced by visible ones."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def printable(text: object, *, lines: bool = False) -> str:
 
 
 def to_json(content: Any) -> str:
-    """Return one line of JSON that reads back the same and holds no character a terminal would act on.
+    """Return one line of JSON that parses to the same value and has no character that a terminal would interpret.
 
-    Numbers that are not finite, which JSON cannot say, become null.
+    Numbers that are not finite, which JSON has no notation for, become null.
 
     Example:
         >>> to_json({"text": "\\x9b1m é"})
@@ -61,5 +61,5 @@ def _visible(character: str) -> str:
     number = ord(character)
     if number < 0x20 or number == 0x7F:
         return "^" + chr(number ^ 0x40)
-    # Joiners and other marks of format are part of words in many scripts.
+    # Joiners and other format characters are part of words in many scripts.
     return character if unicodedata.category(character) in ("Cf", "Zs") else "\ufffd"

@@ -3,8 +3,8 @@
     scaled_dot_product_attention   multi_head_attention_forward   MultiheadAttention   a fused TransformerEncoderLayer
 
 `foci.record` calls these functions right after the call itself. They keep queries and keys (those of a multi-head
-attention after its projections), so no weight is computed before it is asked for. Buffers are copied: whatever the
-model writes into its cache of keys or its mask later, a handle stays right. A query that may read nothing has weights
+attention after its projections), so no weight is computed before it is requested. Buffers are copied, so that a handle
+stays valid when the model later writes into its cache of keys or its mask. A query that may read nothing has weights
 0, even where torch gives NaN.
 """
 
@@ -24,22 +24,22 @@ from foci.weight_sources import DotSoftmax
 
 
 class Copies:
-    """Copies of masks. Layers mostly share one, so one copy serves them all until the mask is written to."""
+    """Copies of masks. Layers mostly share one mask, so one copy is used for all of them until it is written to."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int, bool], tuple[Tensor, Tensor]] = {}
 
     def of(self, mask: Tensor, *, invert: bool = False) -> Tensor:
-        """A copy of the mask, or of its opposite; an axis along which it was expanded comes back with size 1."""
+        """Return a copy of the mask, or of its opposite; an axis along which it was expanded comes back with size 1."""
         if mask.is_inference():  # torch counts no writes to these
             return _copy(mask, invert)
         key = (id(mask), mask._version, invert)
         if key not in self._known:
-            self._known[key] = (mask, _copy(mask, invert))  # the mask as well: its id must not be given away
+            self._known[key] = (mask, _copy(mask, invert))  # keeping the mask alive keeps its id unique
         return self._known[key][1]
 
     def forget(self) -> None:
-        """Let go of the masks; the copies live on in the handles."""
+        """Drop the references to the masks; the handles keep their copies."""
         self._known.clear()
 
 
@@ -54,7 +54,7 @@ def of_dot_products(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Weights:
-    """The weights of this call of `scaled_dot_product_attention`, before dropout."""
+    """Return the weights of this call of `scaled_dot_product_attention`, before dropout."""
     scale = query.size(-1) ** -0.5 if scale is None else scale  # a nested tensor has no .shape
     if query.is_nested:
         return _of_nested_dot_products(query, key, scale, is_causal)
@@ -76,7 +76,7 @@ def of_dot_products(
 
 
 def of_multi_head_function(masks: Copies, *args: Any, **kwargs: Any) -> Weights:
-    """The weights ``(B, H, L, S)`` of this call of `multi_head_attention_forward`, which has the batch second."""
+    """Return the weights ``(B, H, L, S)`` of this call of `multi_head_attention_forward`, whose batch axis is 1."""
     call = _bind(F.multi_head_attention_forward, *args, **kwargs)
     query, key = call["query"], call["key"]
     if query.dim() == 2:
@@ -87,7 +87,7 @@ def of_multi_head_function(masks: Copies, *args: Any, **kwargs: Any) -> Weights:
 def of_multi_head_module(
     masks: Copies, module: nn.MultiheadAttention, length: int, *args: Any, **kwargs: Any
 ) -> Weights:
-    """The weights ``(B, H, L, S)`` of this call of the module; a nested tensor is padded to ``length`` at least."""
+    """Return the weights ``(B, H, L, S)`` of a call of the module; a nested tensor is padded to ``length`` or more."""
     call = _bind(nn.MultiheadAttention.forward, module, *args, **kwargs)
     for name in ("num_heads", "in_proj_weight", "in_proj_bias", "q_proj_weight", "k_proj_weight"):
         call[name] = getattr(module, name)
@@ -109,7 +109,7 @@ def of_multi_head_module(
 def of_encoder_layer(
     masks: Copies, layer: nn.TransformerEncoderLayer, length: int, *args: Any, **kwargs: Any
 ) -> Weights:
-    """The weights of the self-attention within this call of the layer, when it took its fused path."""
+    """Return the weights of the self-attention within this call of the layer, when it took its fused path."""
     call = _bind(nn.TransformerEncoderLayer.forward, layer, *args, **kwargs)
     source = layer.norm1.forward(call["src"]) if layer.norm_first else call["src"]
     padding, mask = call["src_key_padding_mask"], call["src_mask"]
@@ -123,8 +123,24 @@ FUNCTIONS: dict[Callable[..., Any], Callable[..., Weights]] = {
 """How to read a call of each function that attends: ``FUNCTIONS[function](masks, *args, **kwargs)``."""
 
 
+def flow_of_dot_products(
+    function: Callable[..., Any], output: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[Tensor, Tensor] | None:
+    """Return output and values of a call of `scaled_dot_product_attention` that a gradient can reach, or None.
+
+    None too if weights were dropped out: the output is then not the weights times the values.
+    """
+    if function is not F.scaled_dot_product_attention or not isinstance(output, Tensor):
+        return None
+    value = args[2] if len(args) > 2 else kwargs["value"]
+    dropout = args[4] if len(args) > 4 else kwargs.get("dropout_p", 0.0)
+    if not output.requires_grad or output.is_nested or output.dim() != 4 or dropout > 0:
+        return None
+    return output, _keep(value).detach()
+
+
 def _multi_head(masks: Copies, query: Tensor, key: Tensor, call: Mapping[str, Any]) -> DotSoftmax:
-    """The source for ``query (B, L, D)`` and ``key (B, S, D)``; ``call`` has parameters and masks by torch's names."""
+    """Return the source for ``query (B, L, D)`` and ``key (B, S, D)``; ``call`` has torch's arguments by name."""
     batch, size, heads = query.shape[0], key.shape[1], call["num_heads"]
     query_bias, key_bias = (None, None) if call["in_proj_bias"] is None else call["in_proj_bias"].chunk(3)[:2]
     if call["use_separate_proj_weight"]:
@@ -171,7 +187,7 @@ def _multi_head(masks: Copies, query: Tensor, key: Tensor, call: Mapping[str, An
 
 
 def _of_nested_dot_products(query: Tensor, key: Tensor, scale: float, causal: bool) -> Weights:
-    """The weights of nested tensors ``(B, …, L, D)`` with an L of its own in each row, padded."""
+    """Return the weights of nested tensors ``(B, …, L, D)`` with an L of its own in each row, padded."""
     (query, query_valid), (key, key_valid) = _pad(query), _pad(key)
     valid = query_valid.unsqueeze(-1) & key_valid.unsqueeze(-2)
     mask = valid.reshape(valid.shape[0], *(1,) * (query.dim() - 3), *valid.shape[1:])
@@ -179,7 +195,7 @@ def _of_nested_dot_products(query: Tensor, key: Tensor, scale: float, causal: bo
 
 
 def _pad(nested: Tensor, length: int = 0) -> tuple[Tensor, Tensor]:
-    """A nested tensor padded to its longest row, or to ``length``, and which positions ``(B, L)`` are real."""
+    """Return a nested tensor padded to its longest row, or to ``length``, and which positions ``(B, L)`` are real."""
     rows = nested.unbind()
     counts = torch.tensor([row.shape[-2] for row in rows], device=nested.device)
     size = max(length, *(row.shape[-2] for row in rows))
@@ -187,7 +203,7 @@ def _pad(nested: Tensor, length: int = 0) -> tuple[Tensor, Tensor]:
 
 
 def _fit(query: Tensor, key: Tensor, grouped: bool) -> tuple[Tensor, Tensor]:
-    """Query and key with the same leading axes; a key with fewer heads keeps them where a source can have that."""
+    """Return query and key with the same leading axes; a key with fewer heads keeps them where a source allows it."""
     if grouped and key.shape[-3] not in (1, query.shape[-3]):
         if query.dim() == key.dim() == 4:
             batch = torch.broadcast_shapes(query.shape[:1], key.shape[:1])
@@ -198,7 +214,7 @@ def _fit(query: Tensor, key: Tensor, grouped: bool) -> tuple[Tensor, Tensor]:
 
 
 def _keep(tensor: Tensor) -> Tensor:
-    """A query or key that stays as it is now, in the dtype the kernel sees."""
+    """Return the query or key in the kernel's dtype, copied where it may be written to later."""
     device = tensor.device.type
     if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device) and tensor.dtype != torch.float64:
         tensor = tensor.to(torch.get_autocast_dtype(device))
@@ -216,7 +232,7 @@ def _copy(mask: Tensor, invert: bool) -> Tensor:
 
 
 def _bind(function: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
-    """The arguments of a call by name, defaults included."""
+    """Return the arguments of a call by name, defaults included."""
     bound = inspect.signature(function).bind(*args, **kwargs)
     bound.apply_defaults()
     return bound.arguments

@@ -4,22 +4,22 @@
         model(inputs)
     tape["encoder.layers.0.self_attn"].dense()      # (B, H, L, S)
 
-Seen are the mechanisms of foci, `torch.nn.MultiheadAttention`, and every call of
-`torch.nn.functional.scaled_dot_product_attention` or `multi_head_attention_forward`: so also the models of Hugging
-Face with their default attention. What is recorded are handles (`foci.results.Weights`): queries, keys and masks are
-kept, weights are computed when asked for. They are the weights before dropout.
+Recorded are the mechanisms of foci, `torch.nn.MultiheadAttention`, and every call of
+`torch.nn.functional.scaled_dot_product_attention` or `multi_head_attention_forward`, hence also the models of Hugging
+Face with their default attention. The tape holds handles (`foci.results.Weights`): queries, keys and masks are
+kept, weights are computed on request. They are the weights before dropout.
 
-Not seen is attention of another make: a softmax over products written out by hand, flex_attention, the kernels of
-packages such as flash-attn, and whatever runs inside TorchScript or an exported program. Weights from within
-`torch.func.vmap` cannot be read once it is over.
+Not recorded is attention of other kinds: a softmax over products in the model's own code, flex_attention, the kernels
+of packages such as flash-attn, and anything inside TorchScript or an exported program. Weights from within
+`torch.func.vmap` cannot be read after it has returned.
 
-Results stay the same bit for bit, torch's fused inference paths included. Only what `torch.compile` made runs eagerly
-meanwhile: there they are equal to rounding.
+The model's results are unchanged bit for bit, torch's fused inference paths included. Only modules compiled by
+`torch.compile` run eagerly in the block: their results are equal to rounding.
 
-How: while a module of the model runs, a `TorchFunctionMode` sees each function of torch that is called, under
-whichever name it was imported, and hooks for all modules tell whose call it is. Nothing is hung on the model itself,
-so it can be copied or saved meanwhile. A mode closes torch's fused paths; therefore it is set aside in the modules
-that have one, and their weights are worked out from their inputs.
+How: while a module of the model runs, a `TorchFunctionMode` intercepts each function of torch that is called, under
+whichever name it was imported, and global module hooks identify the calling module. The model itself is not modified,
+so it can be copied or saved in the block. A mode disables torch's fused paths; therefore it is switched off in the
+modules that have one, and their weights are computed from their inputs.
 """
 
 from __future__ import annotations
@@ -43,26 +43,29 @@ from torch.utils._pytree import tree_map_only
 from foci import record_torch, torch_private
 from foci.errors import ConfigError, UnknownNameError, unknown_name
 from foci.results import Attended, Matched, Weights, independent
+from foci.weight_sources import Dense
 
 ROOT = "."
 """The path of the model itself: no module inside it can have this name."""
 
 _NOTHING = (
     "No attention was recorded: either the model was not called in the with-block, or it attends in a way that cannot "
-    "be seen, such as a softmax written out by hand (Hugging Face: choose attn_implementation='sdpa')."
+    "be recorded, such as a softmax in its own code (Hugging Face: choose attn_implementation='sdpa')."
 )
 
 
 @contextmanager
-def record(model: nn.Module, *, detach: bool = False) -> Iterator[Tape]:
+def record(model: nn.Module, *, detach: bool = False, gradients: bool = False) -> Iterator[Tape]:
     """Record every attention that runs inside ``model`` during the with-block; the `Tape` stays usable after it.
 
     Args:
-        model: any module, in training or evaluation, on any device. Use it as always, but call modules as modules:
-            ``model.forward(x)`` would pass by the hooks. A compiled model runs eagerly in the block, and has the paths
-            of the model it was made from.
-        detach: let go of the graph. Otherwise weights recorded with gradients on are part of it: a penalty on their
-            entropy can be added to the loss, but the graph lives as long as the tape.
+        model: any module, in training or evaluation, on any device. Call modules as modules: ``model.forward(x)``
+            bypasses the hooks. A compiled model runs eagerly in the block, and has the paths of the model it was
+            made from.
+        detach: detach the weights from the graph. Otherwise weights recorded with gradients on are part of it: a
+            penalty on their entropy can be added to the loss, but the graph is kept as long as the tape.
+        gradients: keep what `Tape.gradient` needs of calls that are part of a graph: those of mechanisms of foci that
+            compute their weights, and of `scaled_dot_product_attention`.
 
     Only this thread is recorded. Blocks may be nested or overlap, on one model or several; each has its own tape.
     What activation checkpointing computes a second time, in the backward pass, is not recorded a second time.
@@ -81,7 +84,7 @@ def record(model: nn.Module, *, detach: bool = False) -> Iterator[Tape]:
     """
     if not isinstance(model, nn.Module):
         raise ConfigError(f"record: model is a {type(model).__name__}, expected a torch.nn.Module.")
-    recording = _Recording(Tape(), _paths(model), detach)
+    recording = _Recording(Tape(), _paths(model), detach, gradients)
     watcher = _thread.watcher
     watcher.recordings.append(recording)
     try:
@@ -99,9 +102,9 @@ class Tape(Mapping[str, Weights]):
 
     The first call of the module ``encoder.attention`` has the key ``"encoder.attention"``, the next
     ``"encoder.attention#1"``, and so on; ``tape["encoder.attention", 1]`` is the same, and
-    ``tape.calls("encoder.attention")`` lists them all. The model itself is ``"."``. A module that stands in several
-    places goes by the first. Further weights of a mechanism follow a colon: ``"path:read"`` and ``"path:write"`` of a
-    memory, ``"path:left"`` and ``"path:right"`` of a pair.
+    ``tape.calls("encoder.attention")`` lists them all. The model itself is ``"."``. A module registered
+    under several names has the first. Further weights of a mechanism have a suffix after a colon: ``"path:read"`` and
+    ``"path:write"`` of a memory, ``"path:left"`` and ``"path:right"`` of a pair.
     """
 
     def __init__(self) -> None:
@@ -114,11 +117,32 @@ class Tape(Mapping[str, Weights]):
         return list(self._by_path())
 
     def calls(self, path: str) -> list[Weights]:
-        """The weights of every call of this path."""
+        """Return the weights of every call of this path."""
         calls = self._by_path().get(_spelled(path))
         if calls is None:
             raise self._unknown(path)
         return list(calls)
+
+    def gradient(self, path: str, call: int = 0) -> Tensor | None:
+        """Return the gradient of what was called backward on, with respect to the weights of a call: ``(B, H, L, S)``.
+
+        A fused call has no weights of its own: its output is ``weights · values``, so the gradient is that of the
+        output times the values. None if the block was opened without ``gradients``, if `backward` has not reached the
+        call, or if a fused call has dropped weights out.
+        """
+        entries = [entry for entry in self._entries if entry.path == _spelled(path)]
+        if not entries:
+            raise self._unknown(path)
+        flow = entries[call].flow
+        if flow is None or flow[0].grad is None:
+            return None
+        (output, value), reached = flow, flow[0].grad
+        if value is None:
+            return reached
+        if value.shape[-3] != output.shape[-3]:  # some heads share their values
+            value = value.repeat_interleave(output.shape[-3] // value.shape[-3], dim=-3)
+        gradient: Tensor = reached @ value.transpose(-2, -1)
+        return gradient
 
     def __getitem__(self, key: str | tuple[str, int]) -> Weights:
         path, number = key if isinstance(key, tuple) else _split(key)
@@ -169,10 +193,15 @@ class Tape(Mapping[str, Weights]):
         self._calls = None
 
 
+_Flow = tuple[Tensor, Tensor | None]
+"""The output of a fused call and its values; or the weights themselves. The first keeps its gradient."""
+
+
 @dataclass(eq=False)
 class _Entry:
     path: str
     weights: Weights
+    flow: _Flow | None = None  # for `Tape.gradient`
 
 
 @dataclass(eq=False)
@@ -182,11 +211,17 @@ class _Recording:
     tape: Tape
     paths: dict[nn.Module, str]
     detach: bool
+    gradients: bool = False
 
-    def add(self, module: nn.Module, suffix: str, weights: Weights) -> _Entry:
+    def add(self, module: nn.Module, suffix: str, weights: Weights, flow: _Flow | None = None) -> _Entry:
+        if not self.gradients:
+            flow = None
+        elif flow is None and isinstance(weights.source, Dense) and weights.source.weights.requires_grad:
+            flow = weights.source.weights, None
+            flow[0].retain_grad()
         if self.detach:
             weights = tree_map_only(Tensor, Tensor.detach, weights)
-        entry = _Entry(self.paths[module] + suffix, weights)
+        entry = _Entry(self.paths[module] + suffix, weights, flow)
         self.tape._add(entry)
         return entry
 
@@ -197,12 +232,12 @@ class _Frame:
 
     module: nn.Module
     reading: bool
-    fusible: bool  # it may take a fused path of torch, which is open only while no mode is on
+    fusible: bool  # it may take a fused path of torch, which is enabled only while no mode is on
     was_watching: bool  # whether the mode was on when the module was called
     length: int = 0  # of the source of an nn.TransformerEncoder, padding included
     called: list[nn.Module] = field(default_factory=list)
     seen: list[tuple[Tape, _Entry]] = field(default_factory=list)  # functions of torch that it called itself
-    answered: bool = False  # its `read` is recorded, so its `forward` need not be
+    answered: bool = False  # its `read` was recorded, so its `forward` need not be
 
 
 class _Watcher(TorchFunctionMode):
@@ -221,14 +256,14 @@ class _Watcher(TorchFunctionMode):
         """Call the function and, when it attends, record it."""
         kwargs = kwargs or {}
         output = func(*args, **kwargs)
-        # The weights of a fusible module are worked out when it returns.
+        # The weights of a fusible module are computed when it returns.
         if func in record_torch.FUNCTIONS and self.frames and not self.frames[-1].fusible:
-            self._saw(record_torch.FUNCTIONS[func](self.masks, *args, **kwargs))
+            self._saw(record_torch.FUNCTIONS[func](self.masks, *args, **kwargs), self._flow(func, output, args, kwargs))
         return output
 
     def enter(self, module: nn.Module, args: tuple[Any, ...] = (), *, reading: bool = False) -> None:
-        """A module is called."""
-        # A fused layer never calls its attention: whoever records only that must hear of the layer.
+        """Push a frame for a module that is called."""
+        # A fused layer never calls its attention, so a recording of the attention alone needs the layer's call.
         if not self.knows(module) and not (_is_encoder_layer(module) and self.knows(module.self_attn)):
             return
         if self.frames:
@@ -240,7 +275,7 @@ class _Watcher(TorchFunctionMode):
         self._watch(not frame.fusible)
 
     def leave(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> None:
-        """It returns; without an output it has failed."""
+        """Pop the frame of a module that returned, or that raised where there is no output."""
         depths = [depth for depth, frame in enumerate(self.frames) if frame.module is module]
         if not depths:
             return
@@ -251,11 +286,12 @@ class _Watcher(TorchFunctionMode):
             return
         answers = {suffix: independent(weights, (args, kwargs)) for suffix, weights in _answers(output).items()}
         if answers:
-            # A module that says what it attended to speaks for the functions it called on the way.
+            # The weights that a module returns replace those of the functions that it called.
+            flows = [entry.flow for _, entry in frame.seen if entry.flow is not None]
             for tape, entry in frame.seen:
                 tape._drop(entry)
             if not frame.answered:
-                self._add(module, answers)
+                self._add(module, answers, flows[0] if len(flows) == len(answers) == 1 else None)
             if frame.reading and len(depths) > 1:
                 self.frames[depths[-2]].answered = True
         elif frame.fusible and isinstance(module, nn.MultiheadAttention):
@@ -265,18 +301,18 @@ class _Watcher(TorchFunctionMode):
             self._add(module.self_attn, {"": weights})
 
     def unwind(self, depth: int) -> None:
-        """Forget the frames from ``depth`` on: several, when a KeyboardInterrupt kept torch from calling the hook."""
+        """Drop the frames from ``depth`` on: several after a KeyboardInterrupt, when torch did not call the hook."""
         while len(self.frames) > depth:
             self._watch(self.frames.pop().was_watching)
         if not self.frames:
             self.masks.forget()
 
     def knows(self, module: nn.Module) -> bool:
-        """Whether the module belongs to a model that is recorded."""
+        """Return whether the module belongs to a model that is recorded."""
         return any(module in recording.paths for recording in self.recordings)
 
     def _watch(self, on: bool) -> None:
-        """Turn the mode on or off. Below a mode of the user's it stays on: that one closes the fused paths anyway."""
+        """Turn the mode on or off. Below a mode of the user it stays on: that one disables the fused paths anyway."""
         if on and not self.watching:
             self.__enter__()  # type: ignore[no-untyped-call]
             self.watching = True
@@ -284,28 +320,37 @@ class _Watcher(TorchFunctionMode):
             self.__exit__(None, None, None)
             self.watching = False
 
-    def _saw(self, weights: Weights) -> None:
+    def _flow(self, func: Callable[..., Any], output: Any, args: Any, kwargs: Any) -> _Flow | None:
+        """What the gradient of the weights is computed from, if anyone has asked for it and it can be told."""
+        if not any(recording.gradients for recording in self.recordings):
+            return None
+        flow = record_torch.flow_of_dot_products(func, output, args, kwargs)
+        if flow is not None:
+            flow[0].retain_grad()
+        return flow
+
+    def _saw(self, weights: Weights, flow: _Flow | None) -> None:
         """Record a function of torch for the innermost module of each model."""
         for recording in self._active():
             frames = [frame for frame in self.frames if frame.module in recording.paths]
             if frames:
-                frames[-1].seen.append((recording.tape, recording.add(frames[-1].module, "", weights)))
+                frames[-1].seen.append((recording.tape, recording.add(frames[-1].module, "", weights, flow)))
 
-    def _add(self, module: nn.Module, answers: Mapping[str, Weights]) -> None:
+    def _add(self, module: nn.Module, answers: Mapping[str, Weights], flow: _Flow | None = None) -> None:
         """Record what a module attended to."""
         for recording in self._active():
             if module in recording.paths:
                 for suffix, weights in answers.items():
-                    recording.add(module, suffix, weights)
+                    recording.add(module, suffix, weights, flow)
 
     def _active(self) -> list[_Recording]:
-        # In the backward pass activation checkpointing runs modules again: those are on the tape already. Their
-        # weights are worked out all the same, for a second run must do what the first did.
+        # In the backward pass activation checkpointing runs modules again, which are on the tape already. Their
+        # weights are still computed, since checkpointing requires the second run to do what the first did.
         return [] if torch_private.is_backward_running() else self.recordings
 
 
 class _Thread(threading.local):
-    """Torch keeps a stack of modes for each thread, and so do we."""
+    """The recordings of each thread, as torch keeps one stack of modes per thread."""
 
     def __init__(self) -> None:
         self.watcher = _Watcher()
@@ -343,15 +388,15 @@ class _Process:
 
     def _run_eagerly(self) -> None:
         if "torch._dynamo" not in sys.modules:
-            return  # nothing has been compiled yet, and loading it takes seconds
+            return  # nothing has been compiled yet, and importing the compiler takes seconds
         stance = torch.compiler.set_stance("force_eager")
         self.undo.append(lambda: stance.__exit__(None, None, None))
-        # Compiled modules warn that hooks fire twice. Ours do not: the wrapper of a compiled module has no path.
+        # Compiled modules warn that hooks run twice. These do not: the wrapper of a compiled module has no path.
         warnings.filterwarnings("ignore", message=r"Using `torch.compile\(module\)` when there are global hooks")
         self.undo.append(functools.partial(_unfilter, warnings.filters[0]))
 
     def _wrap_read(self, module: nn.Module) -> None:
-        """Watch `read`, which decoders call themselves at each step: in the class, so a copy of the module is clean."""
+        """Wrap `read`, which decoders call at each step: in the class, so that copies of the module are unmodified."""
         owner = next((cls for cls in type(module).__mro__ if "read" in vars(cls)), None)
         if owner is None or not callable(getattr(module, "prepare", None)):
             return
@@ -403,7 +448,7 @@ def _watched(read: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _paths(model: nn.Module) -> dict[nn.Module, str]:
-    """The path of each module; what `torch.compile` wraps goes by the path of its wrapper."""
+    """Return the path of each module; what `torch.compile` wraps goes by the path of its wrapper."""
     paths = {}
     for name, module in model.named_modules():
         if "_orig_mod" not in module._modules:
@@ -416,7 +461,7 @@ def _is_encoder_layer(module: nn.Module) -> TypeGuard[nn.TransformerEncoderLayer
 
 
 def _is_fusible(module: nn.Module) -> bool:
-    """Whether the module has a fused path, for inference, which calls none of the functions we know."""
+    """Return whether the module has a fused inference path, which calls none of the recorded functions."""
     if module.training:
         return False
     if isinstance(module, nn.MultiheadAttention):
@@ -425,7 +470,7 @@ def _is_fusible(module: nn.Module) -> bool:
 
 
 def _answers(output: Any) -> dict[str, Weights]:
-    """The weights that a mechanism of foci returned, by what is to follow its path."""
+    """Return the weights that a mechanism of foci returned, by the suffix of their path."""
     answers: dict[str, Weights | None] = {}
     if isinstance(output, Attended):
         answers = {"": output.weights}
@@ -438,7 +483,7 @@ def _answers(output: Any) -> dict[str, Weights]:
 
 
 def _spelled(path: str) -> str:
-    """The path as the tape writes it: the model itself may be "" too, as in `named_modules`."""
+    """Return the path as the tape writes it: the model itself may be "" too, as in `named_modules`."""
     return ROOT + path if path[:1] in ("", ":") else path
 
 

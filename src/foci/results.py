@@ -1,8 +1,8 @@
 """What every mechanism returns: `Attended`, `Matched`, and `Weights`, the handle on exact weights.
 
-A fused kernel never shows its weights, and L×S numbers are mostly too many to keep. So a mechanism returns
+A fused kernel does not return its weights, and L×S numbers are mostly too many to keep. So a mechanism returns
 a handle that holds what the weights are computed from (projected query and key, mask, bias), and computes
-them when asked, exactly, and only as many rows at a time as fit a small budget of memory.
+them on request, exactly, a few rows at a time, within a fixed budget of memory.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _CHUNK = 1 << 19
 @exportable
 @dataclass(eq=False)
 class Weights:
-    """A handle on exact attention weights; nothing of size L×S is computed until it is asked for.
+    """A handle on exact attention weights; nothing of size L×S is computed before it is requested.
 
-    Arguments:
+    Args:
         source: what the weights are computed from.
         log_prob: for sampled (hard) attention, the log-probability of what was sampled, ``(…, L)``.
 
@@ -49,7 +49,7 @@ class Weights:
 
     @staticmethod
     def of(weights: Tensor, log_prob: Tensor | None = None) -> Weights:
-        """A handle on weights that are there already."""
+        """Return a handle on weights that were already computed."""
         return Weights(Dense(weights), log_prob)
 
     @property
@@ -61,7 +61,7 @@ class Weights:
         return f"Weights(shape={tuple(self.shape)}, from={type(self.source).__name__})"
 
     def dense(self) -> Float[Tensor, "..."]:
-        """All weights as one tensor."""
+        """Return all weights as one tensor."""
         source = self.source
         source.check_unchanged()
         if isinstance(source, Dense):
@@ -86,26 +86,26 @@ class Weights:
         return self.source.rows(numbers)
 
     def topk(self, k: int) -> tuple[Float[Tensor, "... k"], Int[Tensor, "... k"]]:
-        """The ``k`` largest weights of each row, largest first, and the cells they belong to."""
+        """Return the ``k`` largest weights of each row, largest first, and the cells they belong to."""
         if not 0 <= k <= self.shape[-1]:
             raise ConfigError(f"Weights.topk: k is {k}, expected 0 to {self.shape[-1]} (the number of cells).")
         values, indices = self._by_pieces(lambda source, piece: source.largest(piece[1], k))
         return values, indices
 
     def argmax(self) -> Int[Tensor, "..."]:
-        """The cell each row reads most of, the first of equal ones; cell 0 where nothing is read."""
+        """Return the cell with the largest weight per row, the first of equal ones; cell 0 where nothing is read."""
         if self.shape[-1] == 0:
             return torch.zeros(self.shape[:-1], dtype=torch.long, device=self.source.device)
         weights, cells = self._by_pieces(lambda source, piece: source.largest(piece[1], 1))
         return cells.masked_fill(weights == 0.0, 0).squeeze(-1)
 
     def entropy(self) -> Float[Tensor, "..."]:
-        """The entropy of each row in nats: 0 when it reads one cell only, log S when it reads all alike."""
+        """Return the entropy of each row in nats: 0 if it attends to one cell only, log S if to all cells equally."""
         (entropy,) = self._by_pieces(lambda source, piece: (source.entropy(piece[1]),))
         return entropy.squeeze(-1)
 
     def mass(self, mask: Bool[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """How much of each row's weight falls on the cells where ``mask`` (as in `foci.masks`) is True."""
+        """Return how much of each row's weight falls on the cells where ``mask`` (as in `foci.masks`) is True."""
         chosen = check_mask("Weights.mass", mask, self.shape, self.source.device)
 
         def on_chosen(source: Source, piece: Piece) -> tuple[Tensor]:
@@ -117,7 +117,7 @@ class Weights:
         return mass.squeeze(-1)
 
     def heads(self, index: int | slice | Int[Tensor, "..."]) -> Weights:
-        """The handle ``(B, L, S)`` of one head, or ``(B, n, L, S)`` of several."""
+        """Return the handle ``(B, L, S)`` of one head, or ``(B, n, L, S)`` of several."""
         self._need_heads("heads")
         self.source.check_unchanged()
         if isinstance(index, Tensor) and index.dim() == 0:
@@ -126,7 +126,7 @@ class Weights:
         return Weights(self.source.heads(index), log_prob)
 
     def mean_heads(self) -> Weights:
-        """The handle ``(B, L, S)`` of the mean over heads."""
+        """Return the handle ``(B, L, S)`` of the mean over heads."""
         self._need_heads("mean_heads")
         return Weights(MeanHeads(self.source))
 
@@ -158,14 +158,14 @@ class Weights:
             outputs: tuple[Tensor, ...] = RecomputedPieces.apply(reduce, pieces, structure, *leaves)  # type: ignore[no-untyped-call]
             return outputs
         source = self.source
-        # A product of more rows of fewer heads is the faster one.
+        # A product of more rows of fewer heads is faster.
         by_head = isinstance(source, DotSoftmax) and len(source.shape) == 4 and not source.grouped
         return reduce_pieces(source, reduce, self._pieces(by_head and source.shape.numel() > _CHUNK))
 
 
 @exportable
 class Attended(NamedTuple):
-    """What a mechanism read, the weights it read it with, and the state to pass to its next call."""
+    """The output of a mechanism, its attention weights, and the state to pass to its next call."""
 
     output: Tensor
     weights: Weights
@@ -174,10 +174,10 @@ class Attended(NamedTuple):
 
 @exportable
 class Matched(NamedTuple):
-    """What two sequences say of each other.
+    """The result of comparing two sequences.
 
-    ``output (B, D)`` is the pair as one vector; ``weights (B, R, S)`` what each right cell read of the left;
-    ``left (B, S)`` and ``right (B, R)``, where the mechanism has them, the share of each cell in the whole.
+    ``output (B, D)`` is the pair as one vector; ``weights (B, R, S)`` are the weights of the left cells per right cell;
+    ``left (B, S)`` and ``right (B, R)``, where the mechanism has them, are the weight of each cell in the output.
     """
 
     output: Tensor
@@ -189,7 +189,7 @@ class Matched(NamedTuple):
 def independent(weights: Weights, inputs: object) -> Weights:
     """Return the handle with copies of those of its tensors that share memory with a tensor in ``inputs``.
 
-    A caller may change ``inputs`` in place afterwards; the handle stays right. Copies are part of the graph.
+    The handle stays valid if the caller changes ``inputs`` in place afterwards. Copies are part of the graph.
     """
     shared = {_storage(leaf) for leaf in tree_flatten(inputs)[0] if isinstance(leaf, Tensor)} - {None}
     leaves, structure = tree_flatten(weights)
@@ -203,7 +203,7 @@ def independent(weights: Weights, inputs: object) -> Weights:
 
 
 def _storage(tensor: Tensor) -> int | None:
-    """The address of the tensor's memory; None where it has none of its own (meta, nested, other layouts)."""
+    """Return the address of the tensor's memory; None where it has none of its own (meta, nested, other layouts)."""
     if tensor.layout != torch.strided or tensor.device.type == "meta" or tensor.is_nested:
         return None
     return tensor.untyped_storage().data_ptr() or None

@@ -19,12 +19,12 @@ from torch.utils._pytree import _register_namedtuple
 
 
 def has_forward_hooks(module: nn.Module) -> bool:
-    """Whether a hook is called before or after this module's forward pass; torch has no public question for it."""
+    """Return whether a hook is called before or after this module's forward pass."""
     return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
 def has_global_forward_hooks() -> bool:
-    """Whether a hook is called before or after the forward pass of every module."""
+    """Return whether a hook is called before or after the forward pass of every module."""
     return bool(all_modules._global_forward_hooks or all_modules._global_forward_pre_hooks)
 
 
@@ -43,7 +43,7 @@ def blocked_linear(weight: Tensor, bias: Tensor | None, rows: int) -> Callable[[
 def dynamic_quantised_linear(x: Tensor, packed: Any) -> Tensor:
     """Return the product with a packed weight in 8-bit integers; the range of x is reduced to 7 bits.
 
-    The operator itself is called: torch.ops would look for fake tensors first, for as long as a small product takes.
+    The operator is called directly: torch.ops looks for fake tensors first, which takes as long as a small product.
     """
     output: Tensor = torch.ops.quantized.linear_dynamic.default._op(x, packed, True)
     return output
@@ -76,7 +76,7 @@ def has_dispatch_modes() -> bool:
 
 
 def is_transformed() -> bool:
-    """Return whether `torch.func`, forward-mode differentiation or `torch.jit.trace` is at work."""
+    """Return whether `torch.func`, forward-mode differentiation or `torch.jit.trace` is active."""
     return bool(
         torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0 or torch._C._get_tracing_state()
     )
@@ -110,5 +110,5 @@ def scan(step: Callable[..., Any], carry: Any, inputs: Any) -> Any:
 
 
 def export_namedtuple(kind: type[Any], name: str) -> None:
-    """Let exported programs take and give this NamedTuple, saved under ``name``."""
+    """Let exported programs take and return this NamedTuple, saved under ``name``."""
     _register_namedtuple(kind, serialized_type_name=name)

@@ -16,10 +16,10 @@ Tensors = tuple[Tensor, ...]
 
 
 def known_true(condition: bool) -> bool:
-    """Whether ``condition``, a comparison of sizes, holds; inside a trace, whether it holds for every size.
+    """Return whether ``condition``, a comparison of sizes, holds; inside a trace, whether it holds for every size.
 
     A branch on a symbolic size makes the traced program valid on one side of the branch only: `torch.compile` compiles
-    again for the other side, and `torch.export` refuses. Code that is right for both sides asks this instead.
+    again for the other side, and `torch.export` refuses. Code that is correct on both sides calls this instead.
     """
     if not torch.compiler.is_compiling():
         return condition
@@ -27,7 +27,7 @@ def known_true(condition: bool) -> bool:
 
 
 def is_traced() -> bool:
-    """Return whether operations are recorded or faked, so that a call outside of torch would not be seen."""
+    """Return whether operations are traced or faked, so that a call outside of torch would be lost."""
     return torch.compiler.is_compiling() or torch_private.has_dispatch_modes()
 
 
@@ -42,16 +42,16 @@ def run_steps(
 ) -> tuple[Tensor, Tensors]:
     """Run ``step(carry, inputs at t) -> (carry, outputs at t)`` over axis 1 of the inputs, one position at a time.
 
-    Axis 1 of what a step takes and gives has size 1; the outputs come back joined along it. It is a Python loop and,
-    in `torch.export`, one `scan` operator, so that the number of steps stays dynamic.
+    Axis 1 of the inputs and outputs of a step has size 1; the outputs are concatenated along it. It is a Python loop
+    and, in `torch.export`, one `scan` operator, so that the number of steps stays dynamic.
 
     Args:
-        step: what is done at each position.
-        carry: what the first step takes over.
+        step: the function to run at each position.
+        carry: the initial carry.
         inputs: tensors ``(B, L, …)``, L at least 1.
 
     Returns:
-        What the last step hands over, and the outputs of all steps.
+        The final carry, and the outputs of all steps.
     """
     if torch.compiler.is_exporting():
         return _scan(step, carry, inputs)
@@ -76,7 +76,7 @@ def _scan(
 
 
 def exportable(kind: type[Kind]) -> type[Kind]:
-    """Let `torch.export` pass a dataclass or NamedTuple of tensors through, and save it."""
+    """Let `torch.export` take, return and save a dataclass or NamedTuple of tensors."""
     name = f"foci.{kind.__name__}"
     if issubclass(kind, tuple):
         torch_private.export_namedtuple(kind, name)

@@ -1,4 +1,4 @@
-"""Reductions over all weights, piece by piece: a piece is computed, reduced and freed, so no L×S numbers are kept."""
+"""Reductions over all weights in pieces: a piece is computed, reduced and freed, so no L×S numbers are kept."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Piece = tuple[slice, slice]
 """Some heads (all of them where there is no such axis) and some rows."""
 
 Reduce = Callable[[Source, Piece], tuple[Tensor, ...]]
-"""What is kept of these rows, tensors ``(…, rows, n)``, of a source that has the piece's heads only."""
+"""Reduce these rows, of a source that has the piece's heads only, to tensors ``(…, rows, n)``."""
 
 
 def reduce_pieces(source: Source, reduce: Reduce, pieces: list[Piece]) -> tuple[Tensor, ...]:
-    """Return what ``reduce`` keeps of every piece, joined over heads and rows."""
-    # Room for the results is made first: made piece by piece, they would lie in the holes that pieces leave in memory,
-    # and every new piece would have to go to a new place.
+    """Return the results of ``reduce`` for every piece, concatenated over heads and rows."""
+    # The results are allocated first: allocated piece by piece, they would fragment the memory that pieces free,
+    # and every new piece would need new memory.
     outputs: tuple[Tensor, ...] = ()
     for heads, rows in pieces:
         whole = heads == slice(None)
@@ -36,11 +36,11 @@ def reduce_pieces(source: Source, reduce: Reduce, pieces: list[Piece]) -> tuple[
 
 
 class RecomputedPieces(torch.autograd.Function):
-    """Piece by piece, again in the backward pass: otherwise autograd would keep every piece, L×S in all."""
+    """Compute the pieces again in the backward pass: otherwise autograd would keep all of them, L×S numbers."""
 
     @staticmethod
     def forward(ctx: Any, reduce: Reduce, pieces: list[Piece], structure: TreeSpec, *leaves: Any) -> Any:
-        """Reduce, keeping the tensors of the source alone."""
+        """Reduce, keeping only the tensors of the source."""
         ctx.reduce, ctx.pieces, ctx.structure = reduce, pieces, structure
         ctx.others = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         ctx.places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]

@@ -8,7 +8,7 @@ from torch import Tensor
 from foci.masks import masked_softmax
 
 _GROUPS = 512
-"""In how many groups `largest_weights` looks at a long row."""
+"""Number of groups into which `largest_weights` divides a long row."""
 
 
 def entropy_of_weights(weights: Tensor) -> Tensor:
@@ -19,11 +19,11 @@ def entropy_of_weights(weights: Tensor) -> Tensor:
 
 
 def entropy_of_scores(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the same of a softmax's scores, with one logarithm per row.
+    """Return the entropy of the softmax of each row of scores, with one logarithm per row.
 
         −Σ w log w = −log max w − Σ w · (s − max s)
 
-    Both terms have the same sign, so that small entropies keep their digits.
+    Both terms have the same sign, so that small entropies stay precise.
     """
     weights = masked_softmax(scores, mask)
     if mask is not None:

@@ -29,23 +29,23 @@ class Source(Protocol):
     def device(self) -> torch.device: ...
 
     def rows(self, index: Rows) -> Tensor:
-        """The weights of these rows of the second last axis, ``(…, rows, S)``."""
+        """Return the weights of these rows of the second last axis, ``(…, rows, S)``."""
         ...
 
     def heads(self, index: int | slice | Tensor) -> Source:
-        """The same, for some heads only (axis 1)."""
+        """Return the source of some heads only (axis 1)."""
         ...
 
     def largest(self, index: Rows, k: int) -> tuple[Tensor, Tensor]:
-        """The k largest weights of these rows and their cells, ``(…, rows, k)``."""
+        """Return the k largest weights of these rows and their cells, ``(…, rows, k)``."""
         ...
 
     def entropy(self, index: Rows) -> Tensor:
-        """The entropy of these rows, ``(…, rows, 1)``."""
+        """Return the entropy of these rows, ``(…, rows, 1)``."""
         ...
 
     def mass(self, index: Rows, chosen: Tensor) -> Tensor:
-        """What these rows read of the cells that are ``chosen`` for them, ``(…, rows, 1)``."""
+        """Return the total weight of these rows on the cells that are ``chosen`` for them, ``(…, rows, 1)``."""
         ...
 
     def check_unchanged(self) -> None:
@@ -60,11 +60,11 @@ class Source(Protocol):
 
 @dataclass(eq=False)
 class ByWeights:
-    """What all sources share: reductions by weights, and the check that their tensors are as they were.
+    """The base of all sources: reductions by weights, and the check that their tensors are unchanged.
 
     A source refers to tensors that may belong to the caller. ``versions`` are torch's counters of in-place changes at
-    the time the source was made, one per name in ``parts``; -1 where there is no tensor or torch keeps no count. Inside
-    a trace there are no counters (None): there `attend_dots` copies what belongs to the caller.
+    the time the source was made, one per name in ``parts``; -1 where there is no tensor or torch has no counter. Inside
+    a trace there are no counters (None): there `attend_dots` copies the caller's tensors.
     """
 
     parts: ClassVar[tuple[str, ...]] = ()
@@ -75,12 +75,12 @@ class ByWeights:
             self.versions = self._versions_now()
 
     def _versions_now(self) -> tuple[int, ...]:
-        # Torch keeps no count in inference mode. A list and no function of its own: this runs at every attention.
+        # Torch has no counters in inference mode. Inlined as a list: this runs at every attention.
         tensors = [getattr(self, part) for part in self.parts]
         return tuple([-1 if tensor is None or tensor.is_inference() else tensor._version for tensor in tensors])
 
     def renew_versions(self) -> None:
-        """Take the tensors as they are now for unchanged."""
+        """Record the current state of the tensors as the unchanged one."""
         self.versions = self._versions_now()
         for source in self._inner:
             if isinstance(source, ByWeights):
@@ -125,7 +125,7 @@ class ByWeights:
 @exportable
 @dataclass(eq=False)
 class Dense(ByWeights):
-    """Weights that were computed anyway."""
+    """Weights that were already computed."""
 
     parts = ("weights",)
     weights: Tensor
@@ -150,9 +150,9 @@ class Dense(ByWeights):
 class DotSoftmax(ByWeights):
     """softmax(scale · query · keyᵀ + bias) over the cells that mask and window leave: what a fused kernel computes.
 
-    Leading axes broadcast. With grouped heads the key has fewer heads than the query, and each serves
-    several in turn. ``window`` is ``(left, right)`` as in `foci.masks.window`; query 0's own key is ``offset``,
-    by default S − L, so that the last query's own key is the last. ``slopes``, one a head, add ALiBi's
+    Leading axes broadcast. With grouped heads the key has fewer heads than the query, and consecutive heads of the
+    query share one of the key. ``window`` is ``(left, right)`` as in `foci.masks.window`; query 0's own key is
+    ``offset``, by default S − L, so that the last query's own key is the last. ``slopes``, one per head, add ALiBi's
     −slope · |distance| to the scores.
     """
 
@@ -183,10 +183,10 @@ class DotSoftmax(ByWeights):
         scores, mask = self.scores(index)
         if scores.requires_grad or is_traced() or is_watched(scores):
             return masked_softmax(scores, mask)
-        return masked_softmax_(scores, mask)  # nobody else has these scores
+        return masked_softmax_(scores, mask)  # these scores are not shared
 
     def scores(self, index: Rows) -> tuple[Tensor, Tensor | None]:
-        """What the softmax is taken of, and over which cells."""
+        """Return the scores that the softmax is taken of, and the mask of its cells."""
         whole = isinstance(index, slice) and index == slice(None)
         query, key = self.query if whole else self.query[..., index, :], self.key
         if self.grouped:
@@ -240,7 +240,7 @@ class DotSoftmax(ByWeights):
 @exportable
 @dataclass(eq=False)
 class Windowed(ByWeights):
-    """Weights of a few neighbouring cells a query: ``weights (…, L, W)`` of the cells from ``start (…, L)`` on."""
+    """Weights of a few adjacent cells per query: ``weights (…, L, W)`` of the cells from ``start (…, L)`` on."""
 
     parts = ("weights", "start")
     weights: Tensor
@@ -261,7 +261,7 @@ class Windowed(ByWeights):
         return dense.scatter_add(-1, cells, weights) if self.size else dense
 
     def largest(self, index: Rows, k: int) -> tuple[Tensor, Tensor]:
-        # A window as wide as k at least, moved until it lies inside, holds every cell with a weight.
+        # A window at least k wide, moved inside the row, holds every cell with a weight.
         weights, start = self.weights[..., index, :], self.start[..., index].unsqueeze(-1)
         width = min(max(weights.shape[-1], k), self.size)
         first = start.clamp(0, self.size - width)
@@ -282,7 +282,7 @@ class Windowed(ByWeights):
         return (weights * here).sum(dim=-1, keepdim=True)
 
     def _window(self, index: Rows) -> tuple[Tensor, Tensor]:
-        """The weights of these rows, 0 for cells beyond the ends, and the cells, moved to the ends."""
+        """Return the weights of these rows, 0 for cells outside the row, and the cells, clamped to the row."""
         weights = self.weights[..., index, :]
         cells = self.start[..., index].unsqueeze(-1) + torch.arange(weights.shape[-1], device=weights.device)
         outside = (cells < 0) | (cells >= self.size)
@@ -327,9 +327,9 @@ def scores_shape(query: Tensor, key: Tensor) -> torch.Size:
 
 
 def scaled_products(query: Tensor, key: Tensor, scale: float) -> Tensor:
-    """Return ``scale · query · keyᵀ``; where both have the same batch and heads, one product that scales as it sums."""
+    """Return ``scale · query · keyᵀ``; where both have the same batch and heads, as one product that scales."""
     if is_traced() or query.dim() != 4 or query.shape[:2] != key.shape[:2]:
-        return (query * scale) @ key.mT  # a compiler joins the two by itself
+        return (query * scale) @ key.mT  # a compiler fuses the two
     products = torch.baddbmm(query.new_empty(()), query.flatten(0, 1), key.flatten(0, 1).mT, beta=0.0, alpha=scale)
     return products.view(*query.shape[:3], key.shape[2])
 
@@ -340,12 +340,12 @@ def has_groups(query: Tensor, key: Tensor) -> bool:
 
 
 def take_rows(tensor: Tensor, index: Rows) -> Tensor:
-    """Rows of the second last axis, where size 1 counts for all."""
+    """Return rows of the second last axis, where size 1 broadcasts."""
     return tensor if tensor.shape[-2] == 1 else tensor[..., index, :]
 
 
 def take_heads(tensor: Tensor, index: int | slice | Tensor) -> Tensor:
-    """Heads of axis 1, where size 1 counts for all."""
+    """Return heads of axis 1, where size 1 broadcasts."""
     if tensor.shape[1] != 1:
         return tensor[:, index]
     return tensor[:, 0] if isinstance(index, int) else tensor

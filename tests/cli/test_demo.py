@@ -1,4 +1,4 @@
-"""The demos: they run to their end and leave what they say; here with a few steps, so their answers are poor."""
+"""The demos: they complete and write the files they name; here with a few steps, so their predictions are poor."""
 
 import pytest
 
@@ -8,6 +8,7 @@ from foci.tasks import TASKS
 SMALL = {
     "translate": ["--phrasebook", "en-de", "--set", "data.phrasebook_size=60"],
     "classify": ["--planted", "60"],
+    "tag": ["--carriers", "60"],
     "memorise": ["--set", "data.max_length=2", "--set", "data.valid_sequences=2"],
 }
 

@@ -105,3 +105,11 @@ def test_escapes_in_paths_reach_no_terminal(tmp_path, capsys):
     err = capsys.readouterr().err
     assert "\x1b" not in err
     assert "^[[31mred" in err
+
+
+@pytest.mark.parametrize("command", ["predict", "train", "list"])
+def test_escapes_in_unknown_flags_reach_no_terminal(command, capsys):
+    assert main([command, "--\x1b[31mred"]) == 2
+    out, err = capsys.readouterr()
+    assert "\x1b" not in out + err
+    assert "[31mred" in out + err

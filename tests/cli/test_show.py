@@ -24,7 +24,7 @@ TEXT = "one red tree"
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A transformer of two layers that has seen a few sentences."""
+    """A transformer of two layers, trained on a few sentences."""
     folder = tmp_path_factory.mktemp("show")
     for name, lines in (("a.en", SOURCES * 9), ("a.de", TARGETS * 9)):
         (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -54,7 +54,7 @@ def printed(trace, *names, **options):
 
 
 def failed(capsys, *arguments, code=2):
-    """What a wrong command says; it must say it in one line, and print nothing else."""
+    """The message of a wrong command, which must be one line, with no other output."""
     assert main(["show", *map(str, arguments)]) == code
     out, err = capsys.readouterr()
     assert out == ""
@@ -112,7 +112,7 @@ def test_files_are_what_their_names_say(run, tmp_path, capsys):
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The figures that were drawn, by what they say."""
+    """The figures that were drawn, by their texts."""
     figures = []
     plot = Trace.plot
 
@@ -141,6 +141,28 @@ def test_a_picture_of_one_head(saved, tmp_path, drawn):
     np.testing.assert_allclose(got, trace.attention("attention").dense(1))
 
 
+def test_unknown_words_are_reported_with_what_the_run_knows(run, capsys):
+    assert main(["show", str(run), "one purple house", "one tree"]) == 0
+    out, err = capsys.readouterr()
+    assert "<unk>" in out
+    (line,) = err.splitlines()
+    assert line.startswith("foci: input 1: 1 of 3 tokens is unknown to this run: 'purple'. It was trained on ")
+    assert "a.en and knows 8 tokens, such as " in line
+    for word in ("one", "red", "trees"):
+        assert word in line
+    assert main(["show", str(run), TEXT]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_picture_for_a_column(run, tmp_path, drawn):
+    look = ["--width", "3.3", "--scale", "row", "--gamma", "0.5"]
+    assert main(["show", str(run), TEXT, "--png", str(tmp_path / "x.png"), *look]) == 0
+    width, _ = struct.unpack(">II", (tmp_path / "x.png").read_bytes()[16:24])
+    assert width == pytest.approx(3.3 * 150, abs=1)
+    image = drawn[0].axes[0].get_images()[0]
+    assert (image.norm.vmax, image.norm.gamma) == (1.0, 0.5)
+
+
 # ---- saved traces
 
 
@@ -156,7 +178,9 @@ def test_a_trace_of_one_side_shows_its_last_layer(tmp_path, capsys):
     trace = Trace.from_arrays(weights, list("abcde"))
     trace.save(tmp_path / "among")
     assert main(["show", str(tmp_path / "among")]) == 0
-    assert capsys.readouterr().out == printed(trace, "attention.2")
+    out = capsys.readouterr().out
+    assert out == printed(trace)
+    assert out.startswith("attention.2 · the last of 3 layers · ")
     assert main(["show", str(tmp_path / "among"), "--pdf", str(tmp_path / "x.pdf")]) == 0
 
 
@@ -195,13 +219,18 @@ def test_what_is_asked_for_wrongly(run, saved, tmp_path, capsys):
     assert "Did you mean 'attention'" in failed(capsys, path, "--attention", "atention")
     assert "head is 2, but 'attention' has 2" in failed(capsys, path, "--head", "2")
     assert "Did you mean 'heads'" in failed(capsys, path, "--view", "hads", "--png", tmp_path / "x.png")
-    assert "the terminal shows heat, ranked or document, not 'heads'. Name a file" in failed(
+    assert "the terminal shows heat, ranked, document or tags, not 'heads'. Name a file" in failed(
         capsys, path, "--view", "heads"
     )
     assert "the page has all views" in failed(capsys, path, "--view", "heads", "--html", tmp_path / "x.html")
     assert "--attention and --head choose" in failed(capsys, path, "--head", "1", "--html", tmp_path / "x.html")
     wrong = failed(capsys, path, "--view", "heads", "--head", "1", "--svg", tmp_path / "x.svg")
     assert "view 'heads' has no option 'head'. It has: name." in wrong
+    picture = ("--png", tmp_path / "x.png")
+    assert "--width is 'wide', expected a number" in failed(capsys, path, *picture, "--width", "wide")
+    assert "width is 0.1, expected at least" in failed(capsys, path, *picture, "--width", "0.1")
+    assert "Did you mean 'row'" in failed(capsys, path, *picture, "--scale", "rows")
+    assert "--gamma is for pictures: name a file" in failed(capsys, path, "--gamma", "2")
     assert "has no checkpoint 'bets'" in failed(capsys, run, TEXT, "--checkpoint", "bets", code=1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept.json", "kept.safetensors"]
 
@@ -311,7 +340,8 @@ def test_models_of_one_side(kind, stack, transformers, tokeniser, tmp_path, caps
     check_layers(trace, stack + ".{}.self", eager(model)(ids, output_attentions=True).attentions)
     assert main(arguments) == 0
     out = capsys.readouterr().out
-    assert out == f"{HF_TEXT}\n" + printed(trace, f"{stack}.2.self")
+    assert out == f"{HF_TEXT}\n" + printed(trace)
+    assert f"{stack}.2.self · the last of 3 layers" in out
 
 
 @pytest.mark.slow

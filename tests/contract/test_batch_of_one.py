@@ -1,4 +1,4 @@
-"""A batch of 1 counts for all: queries, sources and masks of one row serve every row of the other side."""
+"""A batch of 1 broadcasts: queries, sources and masks of one row are used for every row of the other side."""
 
 import itertools
 

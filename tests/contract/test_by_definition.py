@@ -62,7 +62,7 @@ def test_masks_of_each_head(name, path, monkeypatch):
 
 @pytest.mark.parametrize("name", ATTEND_CASES)
 def test_in_single_precision(name):
-    """What compiled kernels compute, some of which take float32 only."""
+    """The compiled kernels, some of which support float32 only."""
     module, inputs, mask = make(name), attend_inputs(name), MASKS["keys"]()
     with torch.no_grad():
         output, weights = by_definition(name, make(name, torch.float64), *(t.double() for t in inputs), mask)

@@ -1,4 +1,4 @@
-"""In-place changes after an attention never change its weights silently: they are noticed, copied, or impossible."""
+"""In-place changes after an attention never change its weights silently: they are detected, copied, or impossible."""
 
 import pytest
 import torch

@@ -36,7 +36,7 @@ def test_the_share_of_the_weights_that_is_dropped(name, path):
     torch.manual_seed(3)
     read = module(query.requires_grad_(), key, value)  # short sequences leave the fused kernel in training only
     weights = read.weights.dense()
-    # The handle shows them undropped, and so the steps of location_aware go on from there.
+    # The handle has the weights before dropout, and the next step of location_aware uses those.
     torch.testing.assert_close(weights, make(name)(query, key, value).weights.dense(), atol=1e-6, rtol=1e-5)
     assert_dropped(read.output, weights, option(name, "dropout"))
     assert torch.equal(module.eval()(query, key, value).output, make(name)(query, key, value).output)
@@ -57,7 +57,7 @@ def test_the_share_of_the_weights_that_is_dropped(name, path):
     ],
 )
 def test_heads(options, path):
-    """Four heads whose values are the identity and whose outputs stand side by side."""
+    """Four heads whose values are the identity and whose outputs are concatenated."""
     heads, p = 4, 0.3
     module = MultiHeadAttention(heads * S, heads, value_dim=S, dropout=p, bias=False, **options).train()
     groups = module.num_key_heads

@@ -1,4 +1,4 @@
-"""What holds for every row of the catalogue and every variant, whatever its family."""
+"""Properties of every row of the catalogue and every variant, in all families."""
 
 import copy
 

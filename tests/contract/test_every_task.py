@@ -1,4 +1,4 @@
-"""What every application must do, for every row of TASKS, on its smallest built-in data."""
+"""The contract of all applications, for every row of TASKS, on its smallest built-in data."""
 
 import copy
 import json
@@ -23,7 +23,7 @@ from foci.tasks.task import find
 from foci.training import read_metrics
 
 ESCAPE = "\x1b[31mred\x1b[0m [bold]markup[/bold] \x9b2J"
-"""What a terminal, or rich, would act on."""
+"""Characters that a terminal, or rich, would interpret."""
 
 
 @pytest.fixture(autouse=True)
@@ -187,6 +187,8 @@ def test_details_are_json_and_inputs_come_back(trained):
     _, run = trained
     predictor = foci.load(run)
     inputs = inputs_of(predictor, 2)
+    for record in predictor.held_out()[:2]:
+        assert isinstance(predictor.task.expected(record), str)
     for given, prediction in zip(inputs, predictor.predict(inputs, trace=True)):
         assert dict(prediction.inputs) == given
         assert isinstance(prediction.output, str)
@@ -328,12 +330,21 @@ def test_data_with_a_mistake_is_named_and_leaves_no_folder(with_data, mistake, t
     assert not (tmp_path / "run").exists()
 
 
+def with_escape(value):
+    """The value with what a terminal would act on in each of its texts; numbers stay as they are."""
+    if isinstance(value, dict):
+        return {name: with_escape(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [with_escape(one) for one in value]
+    return f"{value} {ESCAPE}" if isinstance(value, str) else value
+
+
 def test_labels_and_texts_with_escapes_come_out_as_themselves(with_data, tmp_path, capsys):
     kind = find(with_data)
     records = records_of(kind)
     for record in records:
         for field in (*kind.inputs, *kind.targets):
-            record[field.name] = f"{record[field.name]} {ESCAPE}"
+            record[field.name] = with_escape(record[field.name])
     path = write_jsonl(tmp_path / "a.jsonl", records)
     run = tmp_path / "run"
     foci.train(with_data, own_data(kind, path), out=run)

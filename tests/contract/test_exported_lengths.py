@@ -1,4 +1,4 @@
-"""Exported once with dynamic sizes, every mechanism is right at other sizes: with more queries than keys too."""
+"""Exported once with dynamic sizes, every mechanism is correct at other sizes, also with more queries than keys."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ import foci
 
 
 class Asked(nn.Module):
-    """Everything a program outside of foci may want of a handle, as plain tensors."""
+    """The results of a handle's methods as plain tensors."""
 
     def __init__(self, module):
         super().__init__()

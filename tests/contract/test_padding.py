@@ -1,4 +1,4 @@
-"""What padding holds changes nothing: not outputs, not weights, not gradients; nor does a bias of minus infinity."""
+"""The contents of padding have no effect on outputs, weights and gradients; nor has a bias of minus infinity."""
 
 import pytest
 import torch
@@ -134,7 +134,7 @@ def test_a_bias_of_minus_infinity_is_a_mask(normalise, score, train):
 
 
 def test_mask_and_bias_close_together():
-    """The mask leaves one cell, the bias closes it: nothing is read."""
+    """The mask leaves one cell, which the bias masks: nothing is read."""
     query, key = torch.randn(1, 2, 5), torch.randn(1, S, 5)
     mask = torch.zeros(1, 2, S, dtype=torch.bool)
     mask[0, :, 0] = True

@@ -1,4 +1,4 @@
-"""The handle: every method equals the dense weights, whatever it computes them from, and in chunks."""
+"""The handle: every method equals the dense weights, for every kind of source, and in chunks."""
 
 import subprocess
 import sys
@@ -155,7 +155,7 @@ def test_nothing_of_size_L_by_S_is_kept_or_built_at_4096():
 @pytest.mark.slow
 @pytest.mark.parametrize("grad", [False, True])
 def test_memory_at_4096_stays_well_under_the_dense_matrix(grad):
-    """Peak memory of a process of its own: chunks must be let go of, not only be small."""
+    """Peak memory of a separate process: chunks must be freed, not only be small."""
     program = f"""
 import resource, torch, foci
 torch.set_num_threads(1)

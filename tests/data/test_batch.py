@@ -1,4 +1,4 @@
-"""Batches: each example once an epoch, none over the limit, resumed and shared out exactly."""
+"""Batches: each example once per epoch, none over the limit, resumed and distributed exactly."""
 
 import json
 from itertools import islice

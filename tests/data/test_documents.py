@@ -176,7 +176,7 @@ def test_vocabulary_and_its_buckets():
     cased = Vocabulary.count(documents, size=9, min_count=1, buckets=1, lowercase=False)
     assert set(cased.words) == {"a", "b", "B", "c", "rare"}
     for damaged in ("[]", "null", '{"words": [1], "buckets": 2, "lowercase": true}', "[" * 100_000):
-        with pytest.raises(DataError, match=r"v\.json: is no vocabulary"):
+        with pytest.raises(DataError, match=r"v\.json: is not a vocabulary"):
             Vocabulary.from_text(damaged, "v.json")
 
 

@@ -1,4 +1,4 @@
-"""The phrasebook: true translations, learnable, reordered, with splits that never meet."""
+"""The phrasebook: correct translations, learnable, reordered, with disjoint splits."""
 
 import datetime
 import random
@@ -10,7 +10,7 @@ import pytest
 from babel.dates import format_date, format_time, format_timedelta
 from babel.numbers import format_currency
 
-from foci.data.phrasebook import SPLITS, _beside, _locale, _per, _phrases, _say, phrasebook
+from foci.data.phrasebook import SPLITS, _beside, _per, _phrases, find_locale, phrasebook, say
 from foci.data.text import Pair
 from foci.errors import ConfigError, MissingPackageError, UnknownNameError
 
@@ -42,17 +42,17 @@ def test_a_sentence_is_in_the_same_split_for_every_seed():
 @pytest.mark.parametrize("name", ["en", "zh", "de", "ar", "ja", "fr", "ru", "th"])
 def test_a_sentence_has_one_translation(name):
     said = {}
-    other = _locale("de" if name == "en" else "en")
+    other = find_locale("de" if name == "en" else "en")
     for phrase in islice(_phrases(random.Random(7)), 300):
-        sentence = _say(phrase, _locale(name))
-        assert said.setdefault(sentence, _say(phrase, other)) == _say(phrase, other), sentence
+        sentence = say(phrase, find_locale(name))
+        assert said.setdefault(sentence, say(phrase, other)) == say(phrase, other), sentence
         assert not set("\u00a0\u202f\u200e\u200f") & set(sentence)
         assert "duration-" not in sentence
         assert "length-" not in sentence
 
 
 def test_spaces_and_marks_that_nobody_types_are_gone():
-    assert _say(lambda _: "3:05\u202fPM\u00a0\u200e3\u200f/\u061c5", _locale("en")) == "3:05 PM 3/5"
+    assert say(lambda _: "3:05\u202fPM\u00a0\u200e3\u200f/\u061c5", find_locale("en")) == "3:05 PM 3/5"
 
 
 @pytest.mark.parametrize(
@@ -75,12 +75,12 @@ def test_word_order_differs(target, expected):
             lambda locale: format_time(moment, "short", locale=locale),
         ),
     ]
-    assert [_say(phrase, _locale("en")) for phrase in phrases] == [
+    assert [say(phrase, find_locale("en")) for phrase in phrases] == [
         "3 hours ago",
         "12.50 US dollars per kilogram",
         "Friday, May 3, 2024, 3:05 PM",
     ]
-    assert [_say(phrase, _locale(target)) for phrase in phrases] == expected
+    assert [say(phrase, find_locale(target)) for phrase in phrases] == expected
 
 
 @pytest.mark.slow
@@ -91,7 +91,7 @@ def test_every_locale_can_speak_and_none_changes_another():
     before = {name: phrasebook("en", name, size=60) for name in ("ar", "ko", "ru", "fa", "zh")}
     for name in locale_identifiers():
         for phrase in islice(_phrases(random.Random(1)), 4):
-            assert _say(phrase, _locale(name)).strip()
+            assert say(phrase, find_locale(name)).strip()
     assert {name: phrasebook("en", name, size=60) for name in before} == before
 
 

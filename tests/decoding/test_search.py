@@ -34,7 +34,7 @@ def repeats(tokens: tuple[int, ...], size: int) -> bool:
 def enumerate_all(
     model: TableModel, row: int, vocabulary: int, steps: int, alpha: float, form: str, beta: float, limits: Limits
 ) -> list[Hypothesis]:
-    """Every finished hypothesis of at most so many steps, best first, by plain loops."""
+    """Every finished hypothesis of at most this many steps, best first, by plain loops."""
     source = SOURCE[row : row + 1, : int(VALID[row].sum())]
     words = [w for w in range(vocabulary) if w != EOS and w not in limits.banned]
     found = []
@@ -125,7 +125,7 @@ def test_the_early_stop_changes_nothing(seed: int, size: int, n_best: int, alpha
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("beta", [0.3, 2.0])
 def test_coverage_follows_its_hypothesis(seed: int, beta: float) -> None:
-    """Hypotheses change places and sources are dropped: what each has read must go with it."""
+    """Hypotheses are reordered and sources dropped: the coverage of each must follow."""
     model = TableModel(7, seed=seed)
     options = {"size": 3, "n_best": 3, "length_penalty": 0.5, "coverage_penalty": beta}
     found = beam(model, SOURCE, VALID, limits=Limits(max_length=9), **options)

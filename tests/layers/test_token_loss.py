@@ -54,7 +54,7 @@ def test_a_frozen_output_layer_and_a_pass_without_gradients(monkeypatch: pytest.
     (grad,) = torch.autograd.grad(loss, features)
     (wanted,) = torch.autograd.grad(by_torch(features, weight, bias, tokens, 0.0), features)
     torch.testing.assert_close(grad, wanted)
-    monkeypatch.setattr(token_loss, "_add_gradients", None)  # which nobody needs, and nobody may call
+    monkeypatch.setattr(token_loss, "_add_gradients", None)  # not needed, so it must not be called
     with torch.no_grad():
         assert cross_entropy(features, weight, bias, Targets(tokens))[0] == loss
 

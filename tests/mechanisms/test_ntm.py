@@ -279,7 +279,7 @@ def test_bfloat16_autocast_and_an_empty_batch():
 @pytest.mark.parametrize("initial_memory", ["constant", "learned", "zero"])
 def test_everything_is_made_where_the_parameters_are(initial_memory):
     module = made(initial_memory=initial_memory)
-    with torch.device("meta"):  # a tensor made without a device would land here, and meet the others in an error
+    with torch.device("meta"):  # a tensor made without a device would be here, and its use with the others an error
         start = module.initial_state(B)
         output, state = module(inputs(B, D), start)
     for part in (output, *start, *state):
@@ -290,7 +290,7 @@ def test_everything_is_made_where_the_parameters_are(initial_memory):
 @pytest.mark.slow
 @pytest.mark.parametrize("writes", [1, 2])
 def test_a_step_is_one_graph(writes):
-    """With gradients, in a backend that does without the long wait for a C++ compiler."""
+    """With gradients, in a backend that needs no C++ compiler."""
     torch.compiler.reset()
     module = made(torch.float32, num_write_heads=writes)
     compiled = torch.compile(module, fullgraph=True, backend="aot_eager")

@@ -172,7 +172,7 @@ def test_smoothing_and_windowing_are_batched():
 
 
 def test_choices_that_do_not_fit():
-    with pytest.raises(ConfigError, match="follows the previous weights"):
+    with pytest.raises(ConfigError, match="depends on the previous weights"):
         foci.Attention(3, 5, score="location_aware", focus="causal")
     with pytest.raises(ConfigError, match="odd"):
         LocationAware(3, 5, width=4)

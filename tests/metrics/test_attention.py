@@ -1,4 +1,4 @@
-"""Numbers on weights: each formula as plain loops, and cases worked by hand."""
+"""Figures of attention weights: each formula as plain loops, and cases worked by hand."""
 
 import math
 from itertools import pairwise

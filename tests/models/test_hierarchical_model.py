@@ -26,7 +26,7 @@ def make_model(pooling="hierarchical", **options):
 
 
 def padded(documents, words=None, sentences=None, filler=0):
-    """Word ids and sizes of sentences, as wide as asked for."""
+    """Word ids and sizes of sentences, padded to the given widths."""
     width = words or max(sum(map(len, document)) for document in documents)
     count = sentences or max(map(len, documents))
     rows = [[word for sentence in document for word in sentence] for document in documents]

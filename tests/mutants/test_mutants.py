@@ -45,8 +45,8 @@ MUTANTS = {
     ),
     "softmax: mask inverted": Mutant(
         "masks.py",
-        'mask = check_mask("softmax", mask,',
-        'mask = ~check_mask("softmax", mask,',
+        'mask = check_mask("softmax", mask, scores.shape, scores.device)\n    dead',
+        'mask = ~check_mask("softmax", mask, scores.shape, scores.device)\n    dead',
         f"{DEFINED}[additive-keys-fused]",
     ),
     "softmax: a row of -inf alone": Mutant("masks.py", ".masked_fill(dead, 0.0)\n", "\n", f"{DEAD}[additive-keys]"),
@@ -120,8 +120,8 @@ MUTANTS = {
     # --- paths of attend
     "fused: mask dropped": Mutant(
         "functional/attend.py",
-        "allowed = None if plainly_causal else combine(mask, window,",
-        "allowed = None if plainly_causal else combine(None, window,",
+        "        allowed = combine(mask, window,",
+        "        allowed = combine(None, window,",
         f"{DEFINED}[scaled_dot-keys-fused]",
     ),
     "fused: dead rows keep what they read": Mutant(
@@ -138,20 +138,20 @@ MUTANTS = {
     ),
     "short: dropout lost": Mutant(
         "functional/attend.py",
-        "return Attended(F.dropout(weights, dropout) @ value, Weights.of(weights))",
+        "return Attended(dropped @ value, Weights.of(weights))",
         "return Attended(weights @ value, Weights.of(weights))",
         f"{DROPPED}[short-scaled_dot/dropout]",
     ),
     "short: grouped values in the wrong order": Mutant(
         "functional/attend.py",
-        "value = value.repeat_interleave(shape[1] // value.shape[1], dim=1)",
-        "value = value.repeat(1, shape[1] // value.shape[1], 1, 1)",
+        "value = value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)",
+        "value = value.repeat(1, query.shape[1] // value.shape[1], 1, 1)",
         f"{DEFINED}[multi_head/grouped-none-short]",
     ),
     "keep_weights: grouped values in the wrong order": Mutant(
         "functional/attend.py",
-        "value = value.repeat_interleave(shape[1] // value.shape[1], dim=1)",
-        "value = value.repeat(1, shape[1] // value.shape[1], 1, 1)",
+        "value = value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)",
+        "value = value.repeat(1, query.shape[1] // value.shape[1], 1, 1)",
         f"{DEFINED}[multi_head/grouped_keep_weights-none-fused]",
     ),
     "attend_scores: dropout lost": Mutant(
@@ -241,8 +241,8 @@ MUTANTS = {
     ),
     "multi_head: mask not passed on": Mutant(
         "mechanisms/heads/multi_head.py",
-        "value,\n                mask,\n                scale=scale,",
-        "value,\n                None,\n                scale=scale,",
+        "value,\n                mask,\n                scale=self.scale,",
+        "value,\n                None,\n                scale=self.scale,",
         f"{DEFINED}[multi_head-keys-fused]",
     ),
     "multi_head: masks of heads combined by all": Mutant(
@@ -514,7 +514,7 @@ KERNEL_MUTANTS = {
         "tests/parity/test_kernel_crf.py::test_what_was_dropped_must_be_negligible",
     ),
     "additive: tanh cut off too soon": Mutant(
-        "functional/kernels/additive.cpp",
+        "functional/kernels/additive_cells.h",
         "x > all(15.0f) ? all(15.0f)",
         "x > all(6.0f) ? all(6.0f)",
         "tests/parity/test_kernel_additive.py",

@@ -199,7 +199,7 @@ def test_masked_steps_are_skipped_whatever_they_hold():
     assert spoilt.grad.isfinite().all()
     assert (spoilt.grad[~PATTERNS] == 0).all()
 
-    for row, valid in enumerate(PATTERNS):  # alone and without its holes, a row says the same
+    for row, valid in enumerate(PATTERNS):  # alone and without its holes, a row has the same result
         alone = emissions[row : row + 1, valid]
         close(crf.log_likelihood(alone, *rest, None, tags[row : row + 1, valid]), likelihood[row : row + 1])
         close(crf.marginals(alone, *rest)[0], crf.marginals(spoilt, *rest, PATTERNS)[row, valid])
@@ -265,7 +265,7 @@ def test_module_reads_like_a_pool():
 def test_learns_a_tag_sequence():
     torch.manual_seed(0)
     module = CRF(K)
-    emissions = torch.zeros(2, T, K)  # nothing but the transitions can tell the tags
+    emissions = torch.zeros(2, T, K)  # only the transitions determine the tags
     tags = torch.tensor([[0, 1, 2, 0, 1], [-100, 0, 1, 2, 0]])
     mask = tags != -100
     optimiser = torch.optim.Adam(module.parameters(), lr=0.5)

@@ -1,7 +1,6 @@
 """Additive scores without the B×L×S×A tensor: every path against the plain form in float64."""
 
 import contextlib
-import importlib
 from types import SimpleNamespace
 from unittest import mock
 
@@ -12,9 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from foci.errors import ShapeError
-from foci.functional.kernels import additive, prepare_key
+from foci.functional.kernels import additive as module
+from foci.functional.kernels.additive import additive_scores, prepare_key
 
-module = importlib.import_module("foci.functional.kernels.additive")  # the package's `additive` is the function
 PATHS = ("compiled", "chunked")
 
 
@@ -75,7 +74,7 @@ def test_every_path_equals_the_plain_form(path, sizes, leading, scale, prepared)
     grad = torch.randn(torch.broadcast_shapes(*leading) + sizes[:2])
     with only(path):
         key_exp = prepare_key(inputs[1]) if prepared else None
-        got = values_and_gradients(lambda q, k, v: additive(q, k, v, key_exp), inputs, grad)
+        got = values_and_gradients(lambda q, k, v: additive_scores(q, k, v, key_exp), inputs, grad)
     assert_close(got, exact_values_and_gradients(inputs, grad))
 
 
@@ -84,7 +83,7 @@ def test_every_path_equals_the_plain_form(path, sizes, leading, scale, prepared)
 def test_blocks_tiles_and_slices_meet(path, sizes):
     inputs, grad = problem(*sizes), torch.randn(sizes[:3])
     with only(path, chunk=5000):
-        got = values_and_gradients(additive, inputs, grad)
+        got = values_and_gradients(additive_scores, inputs, grad)
     assert_close(got, exact_values_and_gradients(inputs, grad))
 
 
@@ -94,7 +93,7 @@ def test_errors_are_those_of_float32(scale):
     wanted = exact_values_and_gradients(inputs, grad)
     rounded = values_and_gradients(plain, inputs, grad)
     with only("compiled"):
-        got = values_and_gradients(additive, inputs, grad)
+        got = values_and_gradients(additive_scores, inputs, grad)
     units = (inputs[2].abs().sum(), inputs[2].abs().max() * 30, inputs[2].abs().max() * 30, grad.abs().sum().sqrt())
     for one, other, exact, unit in zip(got, rounded, wanted, units):
         error, usual = (one - exact).abs().max(), (other - exact).abs().max()
@@ -112,13 +111,13 @@ def test_large_terms_of_opposite_sign_cancel(path, prepared):
     grad = torch.randn(2, 5, 9)
     with only(path):
         key_exp = prepare_key(key) if prepared else None
-        got = values_and_gradients(lambda q, k, v: additive(q, k, v, key_exp), (query, key, vector), grad)
+        got = values_and_gradients(lambda q, k, v: additive_scores(q, k, v, key_exp), (query, key, vector), grad)
     assert_close(got, exact_values_and_gradients((query, key, vector), grad))
     alone = problem(1, 1, 1)
     with torch.no_grad():
         alone[0].fill_(100.0), alone[1].fill_(-99.5), alone[2].fill_(1.0)
     with only(path):
-        assert additive(*alone).item() == pytest.approx(0.46211716, abs=3e-7)
+        assert additive_scores(*alone).item() == pytest.approx(0.46211716, abs=3e-7)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -130,7 +129,7 @@ def test_large_terms_that_nearly_cancel_keep_their_digits(path, sign):
     inputs = [tensor.requires_grad_() for tensor in (query, key, vector)]
     grad = torch.ones(1, len(sums), 1)
     with only(path):
-        scores, to_query, *_ = values_and_gradients(additive, inputs, grad)
+        scores, to_query, *_ = values_and_gradients(additive_scores, inputs, grad)
     wanted, wanted_to_query, *_ = exact_values_and_gradients(inputs, grad)
     torch.testing.assert_close(scores.double(), wanted, rtol=0.0, atol=3e-7)
     # 1 − tanh² is 2.5e-5 at 6 and 5e-7 at 8; it is 4 (r − r²), whose error is a few roundings of r.
@@ -145,7 +144,7 @@ def test_one_side_may_be_large_alone(path, large):
         inputs[large == "key"][0, 3, 3:9] = torch.tensor([45.0, 100.0, 1e4, -45.0, -100.0, -1e30])
     grad = torch.randn(2, 5, 9)
     with only(path):
-        got = values_and_gradients(additive, inputs, grad)
+        got = values_and_gradients(additive_scores, inputs, grad)
     assert_close(got, exact_values_and_gradients(inputs, grad))
 
 
@@ -154,7 +153,7 @@ def test_infinities_saturate_and_nan_stays_nan(path):
     query, key, vector = (tensor.detach() for tensor in problem(4, 5, 11))
     query[0, 0], query[1, 10], query[2, 5], key[3, 10] = torch.inf, -torch.inf, torch.nan, -torch.inf
     with only(path):
-        got = additive(query, key, vector)
+        got = additive_scores(query, key, vector)
     wanted = plain(query, key, vector)
     assert torch.equal(got.isnan(), wanted.isnan())
     assert wanted.isnan().any()
@@ -167,15 +166,15 @@ def test_prepared_keys_change_no_bit_and_can_be_reordered():
     with only("compiled"):
         key_exp = prepare_key(key)
         assert not key_exp.requires_grad
-        one = values_and_gradients(additive, (query, key, vector), grad)
-        other = values_and_gradients(lambda q, k, v: additive(q, k, v, key_exp), (query, key, vector), grad)
+        one = values_and_gradients(additive_scores, (query, key, vector), grad)
+        other = values_and_gradients(lambda q, k, v: additive_scores(q, k, v, key_exp), (query, key, vector), grad)
         assert all(torch.equal(a, b) for a, b in zip(one, other))
         beams = torch.tensor([2, 0, 0, 1])
-        moved = additive(query[beams], key[beams], vector, key_exp[beams])
+        moved = additive_scores(query[beams], key[beams], vector, key_exp[beams])
         assert torch.equal(moved, one[0][beams])
         for some in (slice(2, 5), slice(1, 6, 2)):
             for rows in (key_exp[:, some], prepare_key(key[:, some])):
-                assert torch.equal(additive(query, key[:, some], vector, rows), one[0][..., some])
+                assert torch.equal(additive_scores(query, key[:, some], vector, rows), one[0][..., some])
 
 
 def test_torch_prepares_the_same_rows():
@@ -201,12 +200,12 @@ def test_no_kernel_prepares_nothing():
 def test_scores_and_gradients_do_not_depend_on_the_threads(threads):
     inputs, grad = problem(6, 150, 133, 70), torch.randn(6, 150, 133)
     with only("compiled"):
-        alone = values_and_gradients(additive, inputs, grad)
+        alone = values_and_gradients(additive_scores, inputs, grad)
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
-            for _ in range(5):  # on a busy machine the threads do not always meet
-                together = values_and_gradients(additive, inputs, grad)
+            for _ in range(5):  # on a busy machine the threads do not always overlap
+                together = values_and_gradients(additive_scores, inputs, grad)
                 assert all(torch.equal(one, other) for one, other in zip(alone, together))
         finally:
             torch.set_num_threads(before)
@@ -219,9 +218,9 @@ def test_inputs_need_not_be_contiguous(path):
     vector = torch.randn(22)[::2].requires_grad_()
     grad = torch.randn(7, 5, 2).permute(2, 1, 0)
     with only(path):
-        got = values_and_gradients(additive, (query, key, vector), grad)
+        got = values_and_gradients(additive_scores, (query, key, vector), grad)
         rows = torch.randn(2, 7, 40)[..., 5:16]  # rows apart, entries side by side: taken as they are
-        assert_close([additive(query, rows, vector)], [plain(query, rows, vector)])
+        assert_close([additive_scores(query, rows, vector)], [plain(query, rows, vector)])
     assert_close(got, exact_values_and_gradients((query, key, vector), grad))
 
 
@@ -230,7 +229,7 @@ def test_inputs_need_not_be_contiguous(path):
 def test_empty_sizes(path, sizes):
     inputs = problem(*sizes)
     with only(path):
-        scores = additive(*inputs, prepare_key(inputs[1]))
+        scores = additive_scores(*inputs, prepare_key(inputs[1]))
         scores.sum().backward()
     assert scores.shape == sizes[:3]
     assert not scores.any()
@@ -244,7 +243,7 @@ def test_empty_sizes(path, sizes):
 def test_half_precision_comes_back_as_it_was(path, dtype):
     inputs, grad = problem(2, 5, 7, 19, dtype=dtype), torch.randn(2, 5, 7).to(dtype)
     with only(path):
-        got = values_and_gradients(additive, inputs, grad)
+        got = values_and_gradients(additive_scores, inputs, grad)
     assert {tensor.dtype for tensor in got} == {dtype}
     assert_close(got, exact_values_and_gradients(inputs, grad), tolerance=torch.finfo(dtype).eps)
 
@@ -253,10 +252,10 @@ def test_half_precision_comes_back_as_it_was(path, dtype):
 def test_autocast_lowers_the_scores_as_it_does_in_the_plain_form(path):
     inputs = problem(2, 5, 7, 19)
     with only(path):
-        wanted = additive(*inputs).bfloat16()
+        wanted = additive_scores(*inputs).bfloat16()
         with torch.autocast("cpu", torch.bfloat16):
             assert plain(*inputs).dtype == torch.bfloat16
-            scores = additive(*inputs)
+            scores = additive_scores(*inputs)
     assert torch.equal(scores, wanted)  # computed in float32 all the same
     scores.sum().backward()
     assert all(tensor.grad.dtype == torch.float32 for tensor in inputs)
@@ -266,9 +265,9 @@ def test_autocast_lowers_the_scores_as_it_does_in_the_plain_form(path):
 def test_gradcheck_of_the_chunked_path(sizes):
     inputs = problem(*sizes, dtype=torch.float64)
     with only("chunked", chunk=20):
-        assert torch.autograd.gradcheck(additive, inputs)
+        assert torch.autograd.gradcheck(additive_scores, inputs)
         large = (inputs[0].detach().add(50).requires_grad_(), inputs[1].detach().sub(50).requires_grad_(), inputs[2])
-        assert torch.autograd.gradcheck(additive, large)
+        assert torch.autograd.gradcheck(additive_scores, large)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -276,13 +275,13 @@ def test_the_gradient_has_a_gradient(path):
     with only(path):
         inputs = problem(2, 3, 4, 5)
         small = [tensor.detach().double().requires_grad_() for tensor in inputs]
-        assert torch.autograd.gradgradcheck(additive, small)
+        assert torch.autograd.gradgradcheck(additive_scores, small)
 
         def twice(function, tensors):
             (first,) = torch.autograd.grad(function(*tensors).square().sum(), tensors[:1], create_graph=True)
             return torch.autograd.grad(first.square().sum(), tensors)
 
-        for one, other in zip(twice(additive, inputs), twice(plain, small)):
+        for one, other in zip(twice(additive_scores, inputs), twice(plain, small)):
             assert torch.allclose(one.double(), other, rtol=1e-4, atol=1e-4)
 
 
@@ -290,7 +289,7 @@ def test_cells_without_a_gradient_are_passed_over():
     inputs, grad = problem(2, 6, 17, 19), torch.randn(2, 6, 17)
     grad[0, :, 9:], grad[1, 2:5], grad[1, :, 8:12] = 0, 0, 0
     with only("compiled"):
-        got = values_and_gradients(additive, inputs, grad)
+        got = values_and_gradients(additive_scores, inputs, grad)
     assert_close(got, exact_values_and_gradients(inputs, grad))
 
 
@@ -299,7 +298,7 @@ def test_nothing_of_the_size_of_the_cells_is_kept(path):
     inputs = problem(2, 30, 40, 50)
     kept = []
     with only(path), torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):
-        additive(*inputs)
+        additive_scores(*inputs)
     assert max(kept) == 2 * 40 * 50
 
 
@@ -316,9 +315,9 @@ def test_prepared_rows_of_the_wrong_shape_are_refused():
     query, key, vector = (tensor.detach() for tensor in problem(2, 3, 5, 7))
     with only("compiled"):
         with pytest.raises(ShapeError, match=r"key_exp has shape \(2, 4, 32\).*expected \(…, 5, 32\).*prepare_key"):
-            additive(query, key, vector, prepare_key(key[:, 1:]))
+            additive_scores(query, key, vector, prepare_key(key[:, 1:]))
         with pytest.raises(ShapeError, match=r"key_exp has shape \(2, 5, 7\)"):
-            additive(query, key, vector, key.exp())
+            additive_scores(query, key, vector, key.exp())
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -326,29 +325,31 @@ def test_sizes_that_do_not_fit_are_refused(path):
     query, key, vector = (tensor.detach() for tensor in problem(2, 3, 5, 7))
     with only(path):
         with pytest.raises(ShapeError, match=r"query \(2, 3, 7\), key \(2, 5, 7\) and vector \(6,\) do not fit"):
-            additive(query, key, vector[1:])
+            additive_scores(query, key, vector[1:])
         with pytest.raises(ShapeError, match=r"key \(2, 5, 6\)"):
-            additive(query, key[..., 1:], vector)
+            additive_scores(query, key[..., 1:], vector)
 
 
 def test_whoever_watches_sees_the_same_scores():
     query, key, vector = (tensor.detach() for tensor in problem(3, 5, 7, 11))
     wanted = plain(query, key, vector)
     with only("compiled"):
-        assert torch.allclose(torch.func.vmap(lambda q, k: additive(q, k, vector))(query, key), wanted, atol=1e-5)
-        slope = torch.func.grad(lambda q: additive(q, key, vector).sum())(query)
-        _, tangent = torch.func.jvp(lambda q: additive(q, key, vector), (query,), (torch.ones_like(query),))
+        assert torch.allclose(
+            torch.func.vmap(lambda q, k: additive_scores(q, k, vector))(query, key), wanted, atol=1e-5
+        )
+        slope = torch.func.grad(lambda q: additive_scores(q, key, vector).sum())(query)
+        _, tangent = torch.func.jvp(lambda q: additive_scores(q, key, vector), (query,), (torch.ones_like(query),))
         assert torch.allclose(tangent.sum(-1), slope.sum(-1), atol=1e-4)
         with torch.autograd.forward_ad.dual_level():
             dual = torch.autograd.forward_ad.make_dual(query, torch.ones_like(query))
-            unpacked = torch.autograd.forward_ad.unpack_dual(additive(dual, key, vector))
+            unpacked = torch.autograd.forward_ad.unpack_dual(additive_scores(dual, key, vector))
         assert torch.allclose(unpacked.tangent, tangent, atol=1e-5)
-        traced = torch.fx.experimental.proxy_tensor.make_fx(lambda q: additive(q, key, vector))(query)
+        traced = torch.fx.experimental.proxy_tensor.make_fx(lambda q: additive_scores(q, key, vector))(query)
         assert torch.allclose(traced(2 * query), plain(2 * query, key, vector), atol=1e-5)
         with torch._subclasses.FakeTensorMode() as fake:
-            assert additive(*(fake.from_tensor(t) for t in (query, key, vector))).shape == wanted.shape
+            assert additive_scores(*(fake.from_tensor(t) for t in (query, key, vector))).shape == wanted.shape
         with torch.inference_mode():
-            assert torch.allclose(additive(query, key, vector), wanted, atol=1e-5)
+            assert torch.allclose(additive_scores(query, key, vector), wanted, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -375,12 +376,12 @@ def test_compiles_whole_with_its_own_backward():
         return graph
 
     inspect = torch._dynamo.backends.common.aot_autograd(fw_compiler=keep, bw_compiler=keep)
-    compiled = torch.compile(additive, fullgraph=True, backend=inspect)
+    compiled = torch.compile(additive_scores, fullgraph=True, backend=inspect)
     assert_close(values_and_gradients(compiled, inputs, grad), wanted)
     assert "foci.additive.default" in graphs[0]
     assert "foci.additive_backward.default" in graphs[1]
 
-    step = torch.compile(lambda q, k, v: additive(q, k, v, prepare_key(k)), fullgraph=True)
+    step = torch.compile(lambda q, k, v: additive_scores(q, k, v, prepare_key(k)), fullgraph=True)
     assert_close(values_and_gradients(step, inputs, grad), wanted)
 
 
@@ -392,7 +393,7 @@ def test_exports_with_free_sizes():
             self.vector = torch.nn.Parameter(torch.randn(19))
 
         def forward(self, query, key):
-            return additive(query, key, self.vector)
+            return additive_scores(query, key, self.vector)
 
     score = Score()
     batch, rows, keys = (torch.export.Dim(name) for name in ("batch", "rows", "keys"))

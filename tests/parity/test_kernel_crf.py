@@ -1,12 +1,11 @@
 """The compiled CRF against the plain recursions in float64: values, gradients and their gradients, on any scores."""
 
-import ctypes
 import itertools
 from unittest import mock
 
 import pytest
 import torch
-from active_kernel import skip_unless_active
+from active_kernel import WrongLibrary, skip_unless_active
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -404,23 +403,14 @@ def test_a_wrong_library_is_found_out(active):
     library = kernel._KERNEL.library
     assert kernel._self_check(library)
 
-    class Wrong(ctypes.CDLL):
-        """Takes the start for the end in one of its functions."""
-
-        def __init__(self, name):  # loads nothing: what it lacks it takes from the library
-            self._name = name
-
-        def __getattr__(self, name):
-            function = getattr(library, name)
-            if name != f"foci_crf_{self._name}":
-                return function
-            return lambda e, t, start, end, *others: function(e, t, end, start, *others)
+    def wrong(name):  # takes the start for the end
+        return WrongLibrary(library, f"foci_crf_{name}", 2)
 
     with mock.patch.object(kernel, "_SIGNATURES", {}):
-        assert kernel._self_check(Wrong("nothing"))
+        assert kernel._self_check(wrong("nothing"))
         for name in ("total", "gradients", "decode"):
-            assert not kernel._self_check(Wrong(f"{name}_float32"))
-            assert not kernel._self_check(Wrong(f"{name}_float64"))
+            assert not kernel._self_check(wrong(f"{name}_float32"))
+            assert not kernel._self_check(wrong(f"{name}_float64"))
 
 
 def test_status_names_it():

@@ -1,11 +1,10 @@
 """The compiled step of the Neural Turing Machine's memory against the plain one in float64: values and gradients."""
 
-import ctypes
 from unittest import mock
 
 import pytest
 import torch
-from active_kernel import skip_unless_active
+from active_kernel import WrongLibrary, skip_unless_active
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -329,22 +328,13 @@ def test_a_wrong_library_is_found_out(active):
     library = kernel._KERNEL.library
     assert kernel._self_check(library)
 
-    class Wrong(ctypes.CDLL):
-        """Takes the reading heads' weights for the writing heads' in one of its functions."""
-
-        def __init__(self, name):  # loads nothing: what it lacks it takes from the library
-            self._name = name
-
-        def __getattr__(self, name):
-            function = getattr(library, name)
-            if name != f"foci_ntm_{self._name}":
-                return function
-            return lambda commands, memory, read, write, *others: function(commands, memory, write, read, *others)
+    def wrong(name):  # takes the reading heads' weights for the writing heads'
+        return WrongLibrary(library, f"foci_ntm_{name}", 2)
 
     with mock.patch.object(kernel, "_SIGNATURES", {}):
-        assert kernel._self_check(Wrong("nothing"))
+        assert kernel._self_check(wrong("nothing"))
         for name in ("forward_float32", "backward_float32", "forward_float64", "backward_float64"):
-            assert not kernel._self_check(Wrong(name)), name
+            assert not kernel._self_check(wrong(name)), name
 
 
 # --- tracers

@@ -1,4 +1,4 @@
-"""What tracers are told of each ``foci::`` operator is what it returns: sizes, dtypes and strides, on every layout.
+"""The fake results of each ``foci::`` operator match its real ones: sizes, dtypes and strides, on every layout.
 
 Every result of an operator is contiguous, whatever the layout of its arguments, with the C++ kernel and without it.
 A compiled graph is laid out by this promise; inductor stops where it is broken.
@@ -49,7 +49,7 @@ def split_heads(shape):
 
 
 def expanded_batch(shape):
-    """A batch of 1 that counts for all: its stride is 0."""
+    """A broadcast batch of 1: its stride is 0."""
     return torch.randn(1, *shape[1:]).expand(shape)
 
 
@@ -190,7 +190,7 @@ def memory_of(tensors):
 
 
 def tensors_of(arguments):
-    """The tensors of an operator's arguments, which may stand in lists."""
+    """The tensors of an operator's arguments, which may be in lists."""
     return [one for one in tree_leaves(arguments) if isinstance(one, torch.Tensor)]
 
 
@@ -297,7 +297,7 @@ def test_every_operator_decomposes(cases, tracing):
 
 
 def test_operators_are_not_in_the_table_of_torch():
-    """Where CI is set, inductor refuses an operator that it finds there; with symbolic sizes no fake would be asked."""
+    """Where CI is set, inductor refuses an operator that it finds there; no fake is called with symbolic sizes."""
     known = torch._decomp.decomposition_table
     assert not [operator for operator in known if str(operator).startswith("foci")]
 
@@ -306,7 +306,7 @@ def test_operators_are_not_in_the_table_of_torch():
 
 
 class Compared(CrossRefFakeMode):
-    """Runs each operator and compares its results with what tracers are told; remembers which it met."""
+    """Runs each operator and compares its results with the fake ones; records which operators ran."""
 
     def __init__(self):
         super().__init__(lambda operator: operator.namespace != "foci")
@@ -345,7 +345,7 @@ def test_modules_pass_layouts_that_keep_the_promise(path, name):
     assert mode.met == MET[name]
 
 
-@pytest.mark.parametrize("batch", [1, 2])  # a batch of 1 counts for all
+@pytest.mark.parametrize("batch", [1, 2])  # a batch of 1 broadcasts
 @pytest.mark.parametrize("key_heads", [1, 2, 4])
 def test_windows_pass_layouts_that_keep_the_promise(batch, key_heads):
     query, source = torch.randn(2, 513, 8), torch.randn(batch, 523, 8)

@@ -92,7 +92,7 @@ def test_long_sentences_and_any_number_of_threads(active, sigma):
     before = torch.get_num_threads()
     try:
         found = []
-        for threads in (1, 2, 3):  # a row a thread, then more threads than rows
+        for threads in (1, 2, 3):  # one row per thread, then more threads than rows
             torch.set_num_threads(threads)
             found.append(everything(kernel, tensors, mask, 5, sigma))
     finally:

@@ -2,14 +2,13 @@
 
 import pytest
 import torch
+from dot_options import OPTIONS, B, D, H, L, S
 
 import foci
 from foci import masks
 from foci.functional.attend import attend_dots
 from foci.masks import masked_softmax, masked_softmax_
 from foci.weight_sources import DotSoftmax, scaled_products
-
-B, H, L, S, D = 2, 3, 5, 7, 4
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +37,7 @@ def test_masked_in_place(shape, content):
     mask = torch.rand(shape) < 0.5
     mask[0] = False  # rows that may read nothing
     scores = torch.randn(B, H, L, S)
-    scores[~mask.any(dim=-1, keepdim=True).expand_as(scores)] += content  # what such a query holds does not matter
+    scores[~mask.any(dim=-1, keepdim=True).expand_as(scores)] += content  # the contents of such a query have no effect
     expected = masked_softmax(scores.nan_to_num(0.0, 0.0), mask)
     found = masked_softmax_(scores, mask)
     assert found is scores
@@ -78,29 +77,18 @@ def test_scaled_products_and_their_gradients(query, key):
         torch.testing.assert_close(ours, plain)
 
 
-def sources():
-    mask = masks.keys(masks.lengths([0, 4], S)).unsqueeze(1)
-    return {
-        "all": {},
-        "masked": {"mask": mask},
-        "causal": {"window": (None, 0)},
-        "window and bias": {"window": (2, 1), "bias": torch.linspace(-1, 1, L * S).view(1, 1, L, S)},
-        "slopes": {"slopes": torch.tensor([0.5, 0.25, 0.125])},
-    }
-
-
-@pytest.mark.parametrize("case", list(sources()))
+@pytest.mark.parametrize("case", list(OPTIONS))
 @pytest.mark.parametrize("key_heads", [H, 1])
 def test_weights_with_and_without_gradients_agree(case, key_heads):
     query, key, value = by_head(H, L), by_head(key_heads, S), by_head(key_heads, S)
     kept = [tensor.clone() for tensor in (query, key, value)]
-    plain = attend_dots(*(t.requires_grad_() for t in kept), scale=0.5, keep_weights=True, **sources()[case])
-    output, weights, _ = attend_dots(query, key, value, scale=0.5, keep_weights=True, **sources()[case])
+    plain = attend_dots(*(t.requires_grad_() for t in kept), scale=0.5, keep_weights=True, **OPTIONS[case])
+    output, weights, _ = attend_dots(query, key, value, scale=0.5, keep_weights=True, **OPTIONS[case])
     torch.testing.assert_close(output, plain.output)
     torch.testing.assert_close(weights.dense(), plain.weights.dense())
     for tensor, before in zip((query, key, value), kept):
         assert torch.equal(tensor, before)  # scores are overwritten, inputs are not
-    handle = attend_dots(query, key, value, scale=0.5, **sources()[case]).weights
+    handle = attend_dots(query, key, value, scale=0.5, **OPTIONS[case]).weights
     assert isinstance(handle.source, DotSoftmax)
     torch.testing.assert_close(handle.dense(), plain.weights.dense())
     rows = torch.tensor([3, 0, 3])

@@ -1,4 +1,4 @@
-"""Weights of `scaled_dot_product_attention`, whatever it is called with."""
+"""Weights of `scaled_dot_product_attention`, with all of its arguments."""
 
 from __future__ import annotations
 

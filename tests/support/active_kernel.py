@@ -1,4 +1,6 @@
-"""Tests of a C++ kernel run where it does, and fail where it should."""
+"""Tests of a C++ kernel run where it is active, and fail where it should be."""
+
+import ctypes
 
 import pytest
 
@@ -6,7 +8,7 @@ from foci.functional.kernels import build
 
 
 def skip_unless_active(kernel):
-    """Skip where the kernels are switched off or cannot be built; fail where this kernel was built and is not trusted.
+    """Skip where the kernels are switched off or cannot be built; fail where this kernel was built and fails its check.
 
     Args:
         kernel: a module of `foci.functional.kernels` with a ``_KERNEL``.
@@ -21,3 +23,22 @@ def skip_unless_active(kernel):
         if build._load_library()[0] is None:
             pytest.skip(str(error))
     pytest.fail(f"the kernel {found.name} is not active: {found.reason}")
+
+
+class WrongLibrary(ctypes.CDLL):
+    """A library with two arguments of one of its functions exchanged; it loads nothing.
+
+    Args:
+        library: the library that is called.
+        function: the name of the function.
+        first: the position of the first of the two arguments, which are adjacent.
+    """
+
+    def __init__(self, library, function, first):
+        self._library, self._function, self._first = library, function, first
+
+    def __getattr__(self, name):
+        function, first = getattr(self._library, name), self._first
+        if name != self._function:
+            return function
+        return lambda *args: function(*args[:first], args[first + 1], args[first], *args[first + 2 :])

@@ -1,4 +1,4 @@
-"""What the contract suite feeds each catalogue row and variant: inputs by family, sizes that are distinct primes.
+"""The inputs of the contract suite for each catalogue row and variant, by family; sizes are distinct primes.
 
 A case is a row by its name, ``additive``, or one of its variants, ``additive/causal``.
 """
@@ -59,10 +59,10 @@ ALIGNED = {
     if option(case, "focus") in ("causal", "sliding_window")
     or any(option(case, name) for name in ("causal", "window", "rotary", "alibi"))
 }
-"""Cases where the last query stands at the last key: what a query reads depends on how many keys there are."""
+"""Cases aligned at the last key: what a query attends to depends on the number of keys."""
 
 ORDERED = ALIGNED | LOCAL | {c for c in ATTEND_CASES if option(c, "score") in ("location", "location_aware")} | {"crf"}
-"""Cases that care where a cell stands: permuting the keys may change more than the order of the weights."""
+"""Cases that depend on positions: permuting the keys may change more than the order of the weights."""
 
 
 def reach(case: str, queries: int = L, keys: int = S) -> Tensor:

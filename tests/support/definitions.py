@@ -72,7 +72,7 @@ def _one_source(case: str, module: nn.Module, query: Tensor, key: Tensor, readab
 
 
 def _scores(score: nn.Module, name: str, query: Tensor, key: Tensor, previous: Tensor) -> Tensor:
-    """How well every key ``(S, Dk)`` fits one query ``(Dq,)``."""
+    """The score of every key ``(S, Dk)`` with one query ``(Dq,)``."""
     if name == "dot":
         return key @ query
     if name == "scaled_dot":
@@ -129,7 +129,7 @@ def _multi_head(
 
 
 def _turned(vectors: Tensor, start: int) -> Tensor:
-    """RoFormer, eq. 15: each pair of features turned by an angle that grows with the position."""
+    """RoFormer, eq. 15: each pair of features rotated by an angle that grows with the position."""
     turned = torch.empty_like(vectors)
     for place in range(vectors.shape[1]):
         for pair in range(0, vectors.shape[2], 2):

@@ -1,4 +1,4 @@
-"""Run pytest many times, each in a process of its own, without importing torch each time.
+"""Run pytest many times, each in a separate process, without importing torch each time.
 
 Importing torch and what the tests use of it takes longer than most tests. This process imports it once and then forks
 for every line of its standard input, a JSON object with the folder to import foci from (``folder``), further variables
@@ -24,7 +24,7 @@ SECONDS = 300
 
 
 def child(task: dict, output: int) -> None:
-    """What a fork does: never returns."""
+    """Run in a fork; does not return."""
     os.dup2(output, 1)
     os.dup2(output, 2)
     signal.alarm(SECONDS)

@@ -16,7 +16,7 @@ L, S, D = 3, 7, 5
 
 
 class Caller(nn.Module):
-    """Calls `scaled_dot_product_attention` with what it is given."""
+    """Calls `scaled_dot_product_attention` with its arguments."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         return F.scaled_dot_product_attention(*args, **kwargs)

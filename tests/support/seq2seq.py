@@ -1,4 +1,4 @@
-"""What every sequence-to-sequence model must do, for the tests of each."""
+"""The checks that every sequence-to-sequence model must pass."""
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ LENGTHS = (7, 4, 1)
 
 
 def generic(model: nn.Module) -> nn.Module:
-    """In float64 and eval, with parameters that no zero hides."""
+    """The model in float64 and eval, with no parameter at 0."""
     torch.manual_seed(3)
     model = model.double().eval()
     for parameter in model.parameters():
@@ -31,7 +31,7 @@ def example(lengths=LENGTHS, size: int = S, time: int = T) -> tuple[Tensor, Tens
 
 @torch.no_grad()
 def check_steps_equal_teacher_forcing(model: nn.Module, hypotheses: int) -> None:
-    """K targets a source, whose rows change places before every step, against one pass over all."""
+    """K targets per source, whose rows are permuted before every step, against one pass over all."""
     source, valid, _ = example()
     generator = torch.Generator().manual_seed(7)
     targets = torch.randint(3, TARGET_VOCABULARY, (B, hypotheses, T), generator=generator)
@@ -100,7 +100,7 @@ def check_gradients_with_an_empty_source(model: nn.Module, anomaly: bool = False
 
 
 def overfit(model: nn.Module, steps: int, rate: float) -> float:
-    """The share of tokens predicted right after some steps on one batch of copied sources."""
+    """The share of correct tokens after some steps on one batch of copied sources."""
     generator = torch.Generator().manual_seed(11)
     source = torch.randint(3, 17, (8, 5), generator=generator)
     valid = torch.ones_like(source, dtype=torch.bool)

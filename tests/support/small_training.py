@@ -1,4 +1,4 @@
-"""A small thing to train: tied weights, dropout, masked targets. As a script it trains under python or torchrun."""
+"""A small model to train: tied weights, dropout, masked targets. As a script it trains under python or torchrun."""
 
 import argparse
 import dataclasses
@@ -18,7 +18,7 @@ from foci.training import Loss, RunFolder, TrainingOptions, fit, launched
 
 @dataclasses.dataclass(frozen=True)
 class Handle:
-    """As a handle on attention weights: a frozen record that nobody may copy."""
+    """Like a handle on attention weights: a frozen record that must not be copied."""
 
     source: torch.Tensor
 
@@ -43,12 +43,12 @@ class Small(nn.Module):
         return self.last(hidden).squeeze(-1), Handle(hidden)
 
     def other_call(self, inputs):
-        """A call past `forward`, as step-by-step decoding is."""
+        """A method other than `forward`, as in step-by-step decoding."""
         return Small.forward(self, inputs)[0]
 
 
 class Numbers:
-    """Batches of made-up numbers; some targets do not count. With ``parts`` each batch comes in so many pieces."""
+    """Batches of made-up numbers; some targets are not scored. With ``parts`` each batch has this many pieces."""
 
     def __init__(self, rank: int = 0, world: int = 1, parts: int = 1) -> None:
         self.rank, self.world, self.parts, self.position = rank, world, parts, 0

@@ -1,4 +1,4 @@
-"""A sequence-to-sequence model for tests of decoding: its log-probabilities stand in tables."""
+"""A sequence-to-sequence model for tests of decoding: its log-probabilities are in tables."""
 
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ class TableState(NamedTuple):
 
 
 class TableModel:
-    """What follows depends on the source's first token, the last two tokens and the step; so does what is read."""
+    """The next token depends on the source's first token, the last two tokens and the step; so does the attention."""
 
     max_length = None
 

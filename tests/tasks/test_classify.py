@@ -1,4 +1,4 @@
-"""Classification as a user has it: train from files, resume, load, predict with a trace, evaluate; every mistake."""
+"""Classification as a user runs it: train from files, resume, load, predict with a trace, evaluate; every mistake."""
 
 import json
 from pathlib import Path
@@ -151,7 +151,9 @@ def test_what_is_left_out_is_counted_and_vectors_are_begun_with(tmp_path):
     assert not {document.text for document in kept.test} & {document.text for document in kept.train}
     assert classifier.held_out() == [document._asdict() for document in kept.test]
     (prediction,) = classifier.predict(["Word " * 33])
-    assert prediction.details["notes"] == ["only the first 20 of 33 words were read (data.max_words)"]
+    cut, unknown = prediction.details["notes"]
+    assert cut == "only the first 20 of 33 words were read (data.max_words)"
+    assert unknown.startswith(f"20 of 20 words are unknown to this run: 'Word'. It was trained on {path} and knows ")
 
 
 @pytest.mark.parametrize(
@@ -182,8 +184,11 @@ def test_bad_data_is_told_before_a_folder_is_made(tmp_path, monkeypatch):
         assert not out.exists()
         return str(caught.value)
 
-    assert "all 3 documents are of the class 'x'" in error(
+    assert "all 3 different documents are of the class 'x'" in error(
         DataError, [("a", "x"), ("b", "x"), ("c", "x")], valid=write_corpus(tmp_path), test_share=0.0
+    )
+    assert "all 2 different documents are of the class 'x'" in error(
+        DataError, [("a", "x"), ("a", "y"), ("b", "x")], valid=write_corpus(tmp_path), test_share=0.0
     )
     two = [("a", "x"), ("b", "y")]
     assert "none is left to validate" in error(DataError, two, valid_share=0.0, test_share=0.0)

@@ -1,4 +1,4 @@
-"""Memorising as a user has it: train, resume, load, evaluate by length, the tape as a trace; and every mistake."""
+"""Memorising as a user runs it: train, resume, load, evaluate by length, traces; and every mistake."""
 
 import json
 import math
@@ -37,7 +37,7 @@ def rows_of(run, lengths=(), **options):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Copying one vector of two bits, which is learned in no time."""
+    """Copying one vector of two bits, which is learned in a few steps."""
     folder = tmp_path_factory.mktemp("memorise") / "run"
     data = {"max_length": 1, "width": 2, "batch_size": 16}
     model = {"num_slots": 5, "slot_dim": 3, "hidden_dim": 16, "num_read_heads": 2}

@@ -154,7 +154,7 @@ def test_changed_data_is_refused_on_resuming_and_nothing_is_written(tmp_path):
 
 
 def test_the_direction_of_the_chosen_figure_is_known(tmp_path):
-    """Classification chooses by accuracy, which rises; who chooses by the loss must not get the worst checkpoint."""
+    """Classification selects by accuracy, higher is better; selection by the loss must not take the worst one."""
     chosen = configs.put(Classify.smallest, {"training.keep_best": "loss"})
     summary = train("classify", chosen, out=tmp_path / "loss", **SILENT)
     assert foci.load(tmp_path / "loss").config.training.higher_is_better is False

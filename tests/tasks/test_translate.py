@@ -1,4 +1,4 @@
-"""Translation as a user has it: train from files, resume, load, predict with a trace, evaluate; and every mistake."""
+"""Translation as a user runs it: train from files, resume, load, predict with a trace, evaluate; and every mistake."""
 
 import json
 import math

@@ -118,7 +118,7 @@ def test_damage_is_found_and_the_one_before_taken(tmp_path, name, damage):
     assert store.newest_good(said.append) == store.path(2)
     assert len(said) == 1
     assert name in said[0]
-    assert "Going on from" in said[0]
+    assert "Resuming from" in said[0]
     assert [path.name for path in store.all()] == ["step-00000001", "step-00000002"]
     assert (tmp_path / "step-00000003.damaged").is_dir()
 
@@ -191,7 +191,7 @@ def test_other_model(tmp_path):
 
 
 def test_state_that_json_cannot_say(tmp_path):
-    with pytest.raises(CheckpointError, match="state_dict.* of the batches must be made of numbers"):
+    with pytest.raises(CheckpointError, match="state_dict.* of the batches must consist of numbers"):
         Checkpoints(tmp_path).save(1, Saved({}, {}, {}, {}, {"best": None, "data": torch.ones(1)}))
 
 

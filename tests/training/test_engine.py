@@ -31,7 +31,7 @@ def train(path, *, dropout=0.0, at_loss=None, parts=1, resume=False, batches=Non
 
 
 def curve(path):
-    """The metrics without what the clock says."""
+    """The metrics without times."""
     clock = ("seconds", "count_per_second")
     lines = read_metrics(path / "metrics.jsonl")
     return [{name: value for name, value in line.items() if name not in clock} for line in lines]

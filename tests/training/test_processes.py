@@ -81,7 +81,7 @@ def test_every_process_draws_random_numbers_of_its_own(tmp_path):
 
 @pytest.mark.parametrize(("before", "after"), [("ddp", "fsdp"), ("fsdp", None)])
 def test_resuming_with_other_processes(tmp_path, alone, before, after):
-    """Checkpoints do not know how many processes wrote them."""
+    """Checkpoints do not depend on the number of processes."""
     run = tmp_path / "run"
     train(run, "--strategy", before, "--steps", 10, processes=2, result="max_steps 10")
     if after is None:
@@ -126,7 +126,7 @@ def test_kill_9_loses_nothing_but_the_last_steps(tmp_path):
 
 def test_killed_worker_is_restarted_by_elastic(tmp_path, alone):
     said = train(tmp_path / "two", "--die-at", 12, processes=2, restarts=2)
-    assert "going on from" in said
+    assert "resuming from" in said
     assert "step-00000010, step 10" in said
     assert_same_curve(alone, tmp_path / "two")
 

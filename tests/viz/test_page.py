@@ -4,7 +4,6 @@ import base64
 import hashlib
 import json
 import re
-import shutil
 import struct
 import zlib
 from html.parser import HTMLParser
@@ -222,7 +221,7 @@ def test_the_file_appears_whole_or_not_at_all(tmp_path, monkeypatch):
     trace = Trace.from_arrays(random_weights(2, 3), labels(3), labels(2))
     path = save_html(trace, tmp_path / "new" / "a.html")
     before = path.read_bytes()
-    monkeypatch.setattr("foci.viz.page._page", lambda trace: "half of it \ud800")
+    monkeypatch.setattr("foci.viz.page._page", lambda traces, titles: "half of it \ud800")
     with pytest.raises(UnicodeEncodeError):
         save_html(trace, path)
     assert path.read_bytes() == before
@@ -249,107 +248,12 @@ def test_the_page_says_everything_in_both_languages(tmp_path):
     table = re.search(r"const LANGUAGES = \{(.*?)\n\};", text, re.DOTALL)[1]
     without_texts = re.sub(r'"[^"]*"|`[^`]*`', "0", table)
     english, chinese = (set(re.findall(r"[{,]\s*(\w+): ", part)) for part in without_texts.split("\n  zh: "))
-    said = set(re.findall(r'(?:say\(|data-text=|data-label=|\? |: )"(\w+)"', text.replace(table, "")))
+    said = set(re.findall(r'(?:say\(|tell\(|data-text=|data-label=|\? |: )"(\w+)"', text.replace(table, "")))
     assert english - {"en"} <= chinese
     assert len(english & said) > 40
 
 
 # ---- what a browser makes of it
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found is None:
-        pytest.skip("Chromium is not installed (Debian: apt-get install chromium)")
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install playwright)")
-    with api.sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-PIXELS = """(canvas) => {
-  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-  let text = "";
-  for (let k = 0; k < data.length; k += 8192) text += String.fromCharCode(...data.subarray(k, k + 8192));
-  return [[canvas.height, canvas.width], btoa(text)];
-}"""
-
-
-class Opened:
-    """A page in the browser, and everything it did that it should not."""
-
-    def __init__(self, context, path):
-        self.asked, self.complaints = [], []
-        self.page = context.new_page()
-        self.page.on("request", lambda request: self.asked.append(request.url))
-        self.page.on("console", lambda message: message.type == "error" and self.complaints.append(message.text))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("dialog", lambda dialog: (self.complaints.append(dialog.message), dialog.dismiss()))
-        self.page.goto(path.as_uri())
-        self.uri = path.as_uri()
-
-    def ready(self, state):
-        self.page.wait_for_selector(f'html[data-ready="{state}"]')
-        self.settle()
-
-    def settle(self):
-        """Two frames: what was asked to be drawn is drawn."""
-        self.page.evaluate("() => new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)))")
-
-    def show(self, view):
-        self.page.click(f"[data-view={view}]")
-        self.settle()
-
-    def shades(self, panel, name="--t"):
-        """How strongly each word of a panel is shaded."""
-        script = "(words, name) => words.map((word) => Number(word.style.getPropertyValue(name)))"
-        return self.page.locator(".panel").nth(panel).locator(".cell").evaluate_all(script, name)
-
-    def picture(self, selector="#view canvas"):
-        """The drawing as numbers (height, width, 4)."""
-        size, data = self.page.locator(selector).first.evaluate(PIXELS)
-        return np.frombuffer(base64.b64decode(data), np.uint8).reshape(*size, 4)
-
-    def darkest(self):
-        """Where the heat map has its darkest colour: rows and columns of pixels, from the top."""
-        rows, columns = np.nonzero((self.picture()[..., :3] == [8, 48, 107]).all(axis=-1))
-        return rows, columns
-
-    def hover_heat(self, column, row):
-        box = self.page.locator(".scroller").bounding_box()
-        self.page.mouse.move(box["x"] + float(column), box["y"] + float(row))
-        self.settle()
-        return self.page.inner_text(".readout").split()
-
-    def word(self, panel, index):
-        return self.page.locator(".panel").nth(panel).locator(".cell").nth(index)
-
-    def side(self):
-        return self.page.inner_text("#side")
-
-
-@pytest.fixture
-def open_page(chromium, tmp_path):
-    """Save a trace, open it, and see at the end that it asked for nothing and complained of nothing."""
-    opened = []
-
-    def open_one(trace, *, width=1280, height=800, scheme="light", locale="en-GB"):
-        context = chromium.new_context(
-            viewport={"width": width, "height": height}, color_scheme=scheme, locale=locale, offline=True
-        )
-        context.set_default_timeout(10_000)
-        path = trace.save_html(tmp_path / f"{len(opened)}.html")
-        opened.append((context, Opened(context, path)))
-        return opened[-1][1]
-
-    yield open_one
-    for context, one in opened:
-        asked, complaints = one.asked, one.complaints
-        context.close()
-        assert complaints == []
-        assert asked == [one.uri]
 
 
 WEIGHTS = np.array(
@@ -476,7 +380,7 @@ def test_everything_is_reached_by_keys(open_page):
     assert one.page.inner_text(".readout") == "alte"
     one.page.focus("[data-view=links]")
     keys.press("ArrowRight")
-    assert one.page.get_attribute("[data-view=heads]", "aria-selected") == "true"
+    assert one.page.get_attribute("[data-view=layers]", "aria-selected") == "true"
 
 
 @pytest.mark.slow

@@ -227,8 +227,11 @@ def test_the_alignment_is_of_the_last_layer_that_crosses():
     assert np.allclose(trace.alignment(), several[1].weights.mean(0))
     assert np.allclose(trace.alignment("decoder.0.cross"), several[0].weights.mean(0))
     among = Trace(cells, {name: made(name, "target", "target", 5) for name in ("a", "b")})
-    with pytest.raises(ConfigError, match="none of the 2 attentions.*name one of a, b"):
-        among.alignment()
+    assert np.array_equal(among.alignment(), among.alignment("b"))
+    layers = Trace(cells, {name: made(name, "target", "target", seed) for seed, name in enumerate(("h.1", "h.0"))})
+    assert np.array_equal(layers.alignment(), layers.alignment("h.1"))
+    with pytest.raises(ConfigError, match="no attention"):
+        Trace(cells, {}).alignment()
 
 
 def test_cells_of_every_kind():

@@ -69,13 +69,28 @@ def test_cut(text, columns, expected):
         ("\x9b", "\ufffd"),
         ("\ud800", "\ufffd"),
         ("\u2028", "↵"),
-        ("a\u202eb\u2066c", "abc"),
+        ("a\u202eb\u2066c", "a⟨U+202E⟩b⟨U+2066⟩c"),
+        ("\u200b", "⟨U+200B⟩"),
+        ("\ufeffword", "⟨U+FEFF⟩word"),
+        ("\u200d", "⟨U+200D⟩"),
+        ("می\u200cخواهم", "می\u200cخواهم"),
+        ("\u00a0", "␣"),
+        ("\u3000", "␣"),
+        (" \n", "␣↵"),
+        ("\r", "^M"),
+        ("\x00", "^@"),
+        ("\u0301", "◌\u0301"),
         ("<b>&amp;", "<b>&amp;"),
         ("👨\u200d👩", "👨\u200d👩"),
     ],
 )
 def test_shown(label, expected):
     assert shown(label) == expected
+
+
+@pytest.mark.parametrize("label", ["", " ", "\u200b", "\u200d", "\u202e", "\u2060", "\ufeff", "\u0301", "\u00ad"])
+def test_no_label_is_invisible(label):
+    assert width(shown(label)) > 0
 
 
 def test_tones_of_skin_are_left_out_after_an_emoji_only():

@@ -1,16 +1,19 @@
 """Pictures of traces: cells, labels and orientation, read back from what matplotlib will draw."""
 
 import math
+import re
 import warnings
 from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
-from matplotlib import colormaps, font_manager
+from matplotlib import font_manager
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.patches import Rectangle
+from matplotlib.text import Text
 
 from foci.errors import ConfigError, ShapeError, UnknownNameError
-from foci.viz import canvas, fonts
+from foci.viz import canvas, colours, fonts
 from foci.viz.trace import Cells, Trace, TracedAttention
 
 
@@ -56,14 +59,16 @@ def test_heat_map_has_the_weights_and_their_labels():
     assert np.allclose(shown(panels(head)[0]), weights[1])
 
 
-@pytest.mark.parametrize(("budget", "grey"), [(100, "exactly 0"), (12, "0 or too small to be kept")])
-def test_the_bar_says_what_grey_means(budget, grey):
+@pytest.mark.parametrize(("budget", "hatched"), [(100, "exactly 0"), (12, "0 or too small to be kept")])
+def test_the_bar_says_what_hatching_means(budget, hatched):
     weights = weights_of(2, 3, 4)
     weights[:, 0, 0] = 0.0
     trace = Trace.from_arrays(weights, list("abcd"), list("xyz"), budget=budget)
     for view in ("heatmap", "heads"):
         bar = trace.plot(view=view).axes[-1]
-        assert bar.get_xlabel() + bar.get_ylabel() == f"weight  (grey: {grey})"
+        assert (bar.get_xlabel() + bar.get_ylabel()).replace("\n", " ").replace(
+            "weight (", "weight  ("
+        ) == f"weight  (hatched: {hatched})"
 
 
 def test_right_to_left_sources_start_at_the_right():
@@ -114,14 +119,135 @@ def test_one_layer_shows_its_heads_and_many_words_have_no_labels():
     assert not any(ticks(axes.xaxis) or ticks(axes.yaxis) for axes in panels(figure))
 
 
-def test_leaning_labels_do_not_touch():
-    tape = Trace.from_arrays(weights_of(121, 128), Cells.numbered("slots", 128), Cells.numbered("steps", 121))
-    figure = tape.plot()
+def outlines(figure, labels):
+    """The corners of each text, turned as it is drawn, in pixels."""
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    found = []
+    for label in labels:
+        width, height, _ = renderer.get_text_width_height_descent(label.get_text(), label.get_fontproperties(), False)
+        angle = math.radians(label.get_rotation())
+        end = np.array(label.get_transform().transform(label.get_position()))
+        along, up = np.array([math.cos(angle), math.sin(angle)]), np.array([-math.sin(angle), math.cos(angle)])
+        start = end - {"right": width, "center": width / 2, "left": 0.0}[label.get_ha()] * along
+        found.append((start, along, up, width, height))
+    return found
+
+
+def touch(one, other):
+    """Whether two texts of the same angle overlap."""
+    (start, along, up, width, height), (there, *_, wide, high) = one, other
+    by, over = (there - start) @ along, (there - start) @ up
+    return -wide < by < width and abs(over) < min(height, high)
+
+
+WORDS = ["Der", "Ausschuss", "hat", "nach", "langer", "Debatte", "die", "neuen", "Regeln", "beschlossen", "."]
+
+
+def tape_of(slots, steps):
+    return Trace.from_arrays(weights_of(steps, slots), Cells.numbered("slots", slots), Cells.numbered("steps", steps))
+
+
+@pytest.mark.parametrize("width", [None, 3.3, 6.5])
+@pytest.mark.parametrize(
+    ("trace", "view"),
+    [
+        (tape_of(10, 20), None),
+        (tape_of(128, 121), None),
+        (tape_of(64, 31), None),
+        (Trace.from_arrays(weights_of(2, 4, 11, 11), WORDS), "heads"),
+        (Trace.from_arrays(weights_of(11, 11), WORDS), None),
+        (Trace.from_arrays(weights_of(70, 70), [f"word{number}" for number in range(70)]), None),
+    ],
+)
+def test_labels_do_not_touch(trace, view, width):
+    figure = trace.plot(view=view, width=width)
     for axes in panels(figure):
-        here, there = axes.transData.transform([[tick, 0] for tick in axes.get_xticks()[:2]])
-        label = axes.get_xticklabels()[1]
-        apart = (there[0] - here[0]) * math.sin(math.radians(label.get_rotation()))
-        assert apart >= label.get_fontsize() * figure.dpi / 72
+        for axis in (axes.xaxis, axes.yaxis):
+            labels = [label for label in axis.get_ticklabels() if label.get_text()]
+            assert all(label.get_fontsize() >= 7 for label in labels)
+            for one, other in pairwise(outlines(figure, labels)):
+                assert not touch(one, other), [label.get_text() for label in labels]
+
+
+def test_the_heads_view_keeps_every_word():
+    figure = Trace.from_arrays(weights_of(2, 4, 11, 11), WORDS).plot(view="heads")
+    first, last = panels(figure)[0], panels(figure)[-1]
+    assert list(ticks(first.yaxis).values()) == WORDS
+    assert list(ticks(last.xaxis).values()) == WORDS
+
+
+def test_numbers_stand_upright_in_round_steps():
+    (axes,) = panels(tape_of(128, 121).plot())
+    assert {label.get_rotation() for label in axes.get_xticklabels()} == {0.0}
+    assert list(ticks(axes.xaxis).values())[:3] in (["0", "5", "10"], ["0", "10", "20"])
+
+
+@pytest.mark.parametrize("width", [2.5, 3.3, 6.9])
+@pytest.mark.parametrize("view", ["heatmap", "heads", "marginals", "spectrogram", "document", "image", "memory"])
+def test_a_given_width_is_kept_and_holds_everything(view, width, tmp_path):
+    trace = {
+        "heatmap": Trace.from_arrays(weights_of(11, 11), WORDS, title=" ".join(WORDS)),
+        "heads": Trace.from_arrays(weights_of(2, 4, 11, 11), WORDS),
+        "marginals": Trace.from_arrays(weights_of(3, 4), Cells("tags", ("B-PER", "I-PER", "B-LOC", "O")), list("abc")),
+        "spectrogram": Trace.from_arrays(
+            weights_of(3, 7), Cells.of_frames(7, seconds=0.5, spectrogram=np.ones((28, 5))), ["she", "had", "a"]
+        ),
+        "document": document(),
+        "image": Trace.from_arrays(weights_of(4, 6), Cells.of_image(IMAGE, (3, 2)), ["one", "two", "three", "four"]),
+        "memory": tape_of(10, 20),
+    }[view]
+    figure = trace.plot(tmp_path / "x.svg", view, width=width)
+    assert figure.get_figwidth() == width
+    text = (tmp_path / "x.svg").read_text(encoding="utf-8")
+    assert float(re.search(r'width="([\d.]+)pt"', text)[1]) == pytest.approx(72 * width, abs=0.1)
+    for axes in figure.axes:
+        extent = axes.get_tightbbox()
+        assert extent.x0 >= -1, view
+        assert extent.x1 <= figure.bbox.x1 + 1, view
+    sizes = [text.get_fontsize() for axes in figure.axes for text in axes.findobj(match=Text) if text.get_text()]
+    assert min(sizes) >= 7
+
+
+def test_text_stays_text_in_svg(tmp_path):
+    Trace.from_arrays([[0.9, 0.1]], ["das <b>", "grüne"], ["the"]).plot(tmp_path / "x.svg")
+    text = (tmp_path / "x.svg").read_text(encoding="utf-8")
+    assert ">das &lt;b&gt;</text>" in text
+    assert ">grüne</text>" in text
+
+
+def test_by_row_the_largest_of_each_row_is_the_darkest():
+    weights = np.array([[0.5, 0.25, 0.25], [0.125, 0.125, 0.75]], np.float32)
+    trace = Trace.from_arrays(weights, list("abc"), list("xy"))
+    figure = trace.plot(scale="row")
+    (axes,) = panels(figure)
+    assert np.allclose(shown(axes), [[1.0, 0.5, 0.5], [1 / 6, 1 / 6, 1.0]])
+    assert axes.images[0].norm.vmax == 1.0
+    bar = figure.axes[-1]
+    assert "largest in its row" in (bar.get_xlabel() + bar.get_ylabel()).replace("\n", " ")
+    with pytest.raises(UnknownNameError, match="'rows'.*'row'"):
+        trace.plot(scale="rows")
+
+
+def test_gamma_brings_out_small_weights():
+    trace = Trace.from_arrays([[0.8, 0.2]], ["a", "b"], ["x"])
+    plain, raised = (panels(trace.plot(gamma=gamma))[0].images[0] for gamma in (1.0, 0.5))
+    assert plain.norm(0.2) == pytest.approx(0.25)
+    assert raised.norm(0.2) == pytest.approx(0.5)
+    for gamma in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(ConfigError, match="gamma is .*above 0"):
+            trace.plot(gamma=gamma)
+
+
+def test_of_several_layers_of_one_text_the_last_is_shown_and_named():
+    weights = weights_of(3, 2, 4, 4)
+    figure = Trace.from_arrays(weights, list("abcd")).plot()
+    (axes,) = panels(figure)
+    assert np.allclose(shown(axes), weights[2].mean(0))
+    assert axes.get_title().replace("\n", " ") == "attention.2, the last of 3 layers, mean of 2 heads"
+    (axes,) = panels(Trace.from_arrays(weights, list("abcd")).plot(name="attention.0", head=1))
+    assert axes.get_title() == "attention.0, head 1"
+    (axes,) = panels(Trace.from_arrays(weights[0, 0], list("abcd")).plot())
+    assert axes.get_title() == ""
 
 
 def test_long_labels_have_room():
@@ -221,17 +347,21 @@ def test_a_document_shades_words_and_sentences():
     weights = trace.attention("words").dense()[0]
     assert len(words) == 46
     for box, weight in zip(words, weights):
-        assert np.allclose(box.get_facecolor(), colormaps["Blues"](0.8 * float(weight) / float(weights.max())))
-    for mark, share in zip(marks, (0.6, 0.3, 0.1)):
-        assert np.allclose(mark.get_facecolor(), colormaps["Reds"](0.8 * share / 0.6), atol=0.01)
+        expected = [part / 255 for part in colours.rgb(float(weight) / float(weights.max()))]
+        assert np.allclose(box.get_facecolor()[:3], expected, atol=0.01)
+    full = marks[0].get_width() / 0.6
+    assert [mark.get_width() / full for mark in marks] == pytest.approx([0.6, 0.3, 0.1])
     written = [text.get_text() for text in figure.axes[0].texts]
-    assert written == ["60", "30", "10", *(word for sentence in SENTENCES for word in sentence)]
+    assert written == ["60 %", "30 %", "10 %", *(word for sentence in SENTENCES for word in sentence)]
     assert runs_down(figure.axes[0])
     lines = [round(box.get_y(), 3) for box in words]
     assert len(set(lines[:4])) == 1
     assert len(set(lines[4:44])) > 1  # a long sentence is broken
     assert lines[44] > max(lines[4:44])  # a new one begins a line
-    assert marks[1].get_height() > marks[0].get_height()
+    assert marks[1].get_y() > marks[0].get_y()
+    bar = figure.axes[1]
+    assert bar.get_xlabel() == "weight of a word"
+    assert all(label.get_text().endswith(" %") for label in bar.get_xticklabels())
     for box, after in pairwise(words):  # no word lies on the next
         assert box.get_y() < after.get_y() or box.get_x() + box.get_width() <= after.get_x() + 1e-6
     assert max(box.get_x() + box.get_width() for box in words) <= figure.axes[0].get_xlim()[1]
@@ -241,7 +371,7 @@ def test_without_an_attention_over_sentences_their_words_are_added_up():
     trace = document(sentences=None)
     weights = trace.attention("words").dense()[0]
     sums = [weights[:4].sum(), weights[4:44].sum(), weights[44:].sum()]
-    assert [text.get_text() for text in trace.plot().axes[0].texts[:3]] == [f"{100 * share:.0f}" for share in sums]
+    assert [text.get_text() for text in trace.plot().axes[0].texts[:3]] == [f"{100 * share:.0f} %" for share in sums]
 
 
 def test_a_document_from_right_to_left():
@@ -269,23 +399,25 @@ def test_a_share_of_a_memory_that_was_rounded_to_zero_is_not_drawn_as_masked():
     cells = {"slots": Cells.numbered("slots", 2), "steps": Cells.numbered("steps", 2)}
     figure = Trace(cells, {"ntm:read": TracedAttention("ntm:read", "slots", "steps", weights)}).plot()
     assert not np.ma.getmaskarray(panels(figure)[0].images[0].get_array()).any()
-    assert "grey" not in " ".join(axes.get_ylabel() for axes in figure.axes)
+    assert "hatched" not in " ".join(axes.get_ylabel() for axes in figure.axes)
 
 
-def test_marginals_are_tags_over_steps_with_their_numbers():
+def test_marginals_are_tags_of_words_with_their_numbers_as_on_the_page():
     shares = np.array([[0.9, 0.1], [0.25, 0.75], [0.0, 1.0]], np.float32)
     trace = Trace.from_arrays(shares, Cells("tags", ("NOUN", "VERB"), "tag"), ["a", "b", "c"])
     (axes,) = panels(trace.plot())
-    assert np.allclose(shown(axes), shares.T)
-    assert list(ticks(axes.yaxis).values()) == ["NOUN", "VERB"]
-    assert list(ticks(axes.xaxis).values()) == ["a", "b", "c"]
-    assert [text.get_text() for text in axes.texts] == ["90", "25", "0", "10", "75", "100"]
+    assert np.allclose(shown(axes), shares)
+    assert list(ticks(axes.xaxis).values()) == ["NOUN", "VERB"]
+    assert list(ticks(axes.yaxis).values()) == ["a", "b", "c"]
+    assert [text.get_text() for text in axes.texts] == ["90 %", "10 %", "25 %", "75 %", "0 %", "100 %"]
 
 
 def test_labels_are_text_cut_and_visible():
-    labels = ["$5 to $6", "x" * 40, "\x1b[0m\n", ""]
-    (axes,) = panels(Trace.from_arrays(weights_of(1, 4), labels, ["x"]).plot())
-    assert list(ticks(axes.xaxis).values()) == ["$5 to $6", "x" * 27 + "…", "^[[0m↵", ""]
+    labels = ["$5 to $6", "x" * 40, "\x1b[0m\n", "", " ", "\u200b", "a\u202eb"]
+    (axes,) = panels(Trace.from_arrays(weights_of(1, 7), labels, ["x"]).plot())
+    assert list(ticks(axes.xaxis).values()) == [
+        "$5 to $6", "x" * 27 + "…", "^[[0m↵", "∅", "␣", "⟨U+200B⟩", "a⟨U+202E⟩b",
+    ]  # fmt: skip
     assert not axes.get_xticklabels()[0].get_parse_math()
 
 
@@ -297,16 +429,16 @@ def only_ships_with_matplotlib(monkeypatch):
 
 
 def test_characters_that_no_font_has_are_spelt_and_the_package_is_named(only_ships_with_matplotlib, tmp_path):
-    trace = Trace.from_arrays([[1.0, 0.0]], ["中a", "文"], ["x"])
-    with pytest.warns(UserWarning, match=r"no installed font has 中, 文: .*apt install fonts-noto-cjk\)") as caught:
+    trace = Trace.from_arrays([[1.0, 0.0]], ["龘a", "靐"], ["x"])
+    with pytest.warns(UserWarning, match=r"no font has 靐, 龘: .*apt install fonts-noto-cjk\)") as caught:
         figure = trace.plot(tmp_path / "x.png")
     assert len(caught) == 1
-    assert list(ticks(panels(figure)[0].xaxis).values()) == ["U+4E2Da", "U+6587"]
+    assert list(ticks(panels(figure)[0].xaxis).values()) == ["U+9F98a", "U+9750"]
 
 
 @pytest.mark.parametrize(
     ("character", "package"),
-    [("中", "fonts-noto-cjk"), ("。", "fonts-noto-cjk"), ("한", "fonts-noto-cjk"), ("ក", "fonts-noto-core"),
+    [("龘", "fonts-noto-cjk"), ("ひ", "fonts-noto-cjk"), ("한", "fonts-noto-cjk"), ("ក", "fonts-noto-core"),
      ("🦊", "fonts-symbola")],
 )  # fmt: skip
 def test_each_script_has_its_package(character, package, only_ships_with_matplotlib):
@@ -350,9 +482,9 @@ def test_refuses_rows_and_words_that_are_not_there():
         trace.plot(words=[2])
 
 
-def test_grey_is_for_zeros_on_purpose_not_for_those_of_a_softmax_that_ran_out_of_numbers():
+def test_hatching_is_for_zeros_on_purpose_not_for_those_of_a_softmax_that_ran_out_of_numbers():
     weights = np.array([[0.7, 0.3, 0.0], [1.0, 1e-38, 0.0], [0.0, 0.0, 0.0]], dtype=np.float32)
     masked = canvas.zeros_masked(weights)
     assert masked.mask.tolist() == [[False, False, True], [False] * 3, [True] * 3]
-    assert "grey" in canvas.scale_label("weight", "exactly 0", weights)
-    assert "grey" not in canvas.scale_label("weight", "exactly 0", weights[1:2])
+    assert "hatched" in canvas.scale_label("weight", "exactly 0", weights)
+    assert "hatched" not in canvas.scale_label("weight", "exactly 0", weights[1:2])

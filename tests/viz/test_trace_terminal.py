@@ -3,11 +3,13 @@
 import io
 import re
 import textwrap
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from foci.errors import ConfigError, UnknownNameError
+from foci.viz import colours
 from foci.viz.labels import width
 from foci.viz.terminal import PLAIN, Screen, render
 from foci.viz.trace import Cells, Trace, TracedAttention
@@ -129,15 +131,61 @@ def test_nothing_to_show():
     assert render(Trace.from_arrays(np.zeros((1, 2)), ["a", "b"], ["x"])).splitlines()[-1] == "(all weights are 0)"
 
 
+def painted(line):
+    """The cells of a line in 24-bit colours: (red, green, blue) behind them, and what is written there."""
+    found = re.findall(r"\x1b\[38;2;[\d;]+;48;2;(\d+);(\d+);(\d+)m([^\x1b]*)\x1b\[0m", line)
+    return [(tuple(map(int, parts[:3])), parts[3]) for parts in found]
+
+
 def test_colours_stand_for_weights():
     trace = Trace.from_arrays([[1.0, 0.5, 0.0]], ["aa", "bb", "cc"], ["x"])
-    line = render(trace, screen=Screen(80, 1 << 24)).splitlines()[2]
-    found = re.findall(r"\x1b\[38;2;(\d+);(\d+);(\d+)m(█+)\x1b\[0m", line)
-    colours = [tuple(map(int, parts[:3])) for parts in found]
-    assert colours[0] == (0xFD, 0xE7, 0x25)
-    assert np.abs(np.subtract(colours[1], (33, 145, 140))).max() < 6  # the middle of viridis
-    assert [parts[3] for parts in found] == ["██", "██"]
-    assert "\x1b[38;5;" in render(trace, screen=Screen(80, 256))
+    lines = render(trace, screen=Screen(80, 1 << 24)).splitlines()
+    gap = ((255, 255, 255), " ")
+    assert painted(lines[2]) == [
+        *(gap, (colours.rgb(1.0), "  ")),
+        *(gap, (colours.rgb(0.5), "  ")),
+        *(gap, ((255, 255, 255), "//")),  # exactly 0
+    ]
+    assert [text for _, text in painted(lines[3])] == ["  "] * 6 + ["//"]
+    assert re.sub(r"\x1b\[[0-9;]*m", "", lines[3]).split() == [
+        "0",
+        "0.2",
+        "0.4",
+        "0.6",
+        "0.8",
+        "1",
+        "//",
+        "exactly",
+        "0",
+    ]
+    assert ";48;5;" in render(trace, screen=Screen(80, 256))
+
+
+@pytest.mark.parametrize("count", [256, 1 << 24])
+def test_on_every_terminal_more_is_darker(count):
+    """On a light terminal the largest weight was the palest. The ground is painted now."""
+    shares = np.linspace(0.001, 1.0, 40, dtype=np.float32)[None]
+    trace = Trace.from_arrays(shares, [f"{number:02}" for number in range(40)], ["x"])
+    line = render(trace, style="heat", screen=Screen(200, count)).splitlines()[2]
+    codes = re.findall(r"48;(?:5;(\d+)|2;(\d+);(\d+);(\d+))m  \x1b", line)
+    assert len(codes) == 40
+    levels = (0, 95, 135, 175, 215, 255)  # of the cube of 6 × 6 × 6 colours, the same in every terminal
+    greys = []
+    for number, *parts in codes:
+        cube = divmod(int(number) - 16, 36) if number else None
+        colour = [levels[cube[0]], *(levels[place] for place in divmod(cube[1], 6))] if cube else list(map(int, parts))
+        greys.append(np.dot(colour, [0.2126, 0.7152, 0.0722]))
+    assert all(more <= less for less, more in pairwise(greys))
+    assert greys[0] > 250
+    assert greys[-1] < 45
+
+
+def test_of_several_layers_of_one_text_the_last_is_shown_and_said():
+    weights = np.random.default_rng(1).dirichlet(np.ones(3), size=(2, 4, 3))
+    trace = Trace.from_arrays(weights, list("abc"))
+    lines = render(trace).splitlines()
+    assert lines[0] == "attention.1 · the last of 2 layers · mean of 4 heads · source ← source"
+    assert lines[1:] == render(trace, "attention.1").splitlines()[1:]
 
 
 class Terminal(io.StringIO):
@@ -231,7 +279,7 @@ def test_a_document_is_broken_between_words_and_coloured_behind_them():
     bare = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
     assert bare[1:3] == ["  2 % It rains .", " 98 % What a"]
     assert bare[3].startswith("      wonderful ")
-    assert "\x1b[30;48;2;253;231;37mwonderful\x1b[0m" in lines[3]
+    assert "\x1b[38;2;255;255;255;48;2;8;30;70mwonderful\x1b[0m" in lines[3]
 
 
 def test_only_a_document_is_shown_as_one():

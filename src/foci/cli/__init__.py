@@ -1,1 +1,1 @@
-"""The commands of the program `foci`, one a file. Their table is in `foci_cli`."""
+"""The commands of the program `foci`, one per file. Their table is in `foci_cli`."""

@@ -1,13 +1,10 @@
-"""`foci bench`: foci and its peers side by side, on this machine. The bench itself is benchmarks/ in the checkout."""
+"""`foci bench`: a benchmark of foci against its peers on this machine, implemented in benchmarks/ of the checkout."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from pathlib import Path
-
-import foci
-from foci.errors import FociError, check_positive, unknown_name
 
 
 def bench(
@@ -21,16 +18,18 @@ def bench(
     Parameters
     ----------
     groups
-        additive, heads, weights, window, alibi, crf, ntm, decode or curves; all of them unless given.
+        additive, heads, weights, window, alibi, crf, tag, ntm, word_by_word, decode or curves; all unless given.
     quick
         Fewer and smaller cases, in two minutes; the report is written beside the results, in benchmarks/results/quick.
     threads
-        How many threads both sides may use: 1 unless given, 2 in the group decode.
+        Number of threads of both sides: 1 unless given, 2 in the group decode.
     report_only
         Rebuild the report from the results that are kept, without measuring.
     reinstall
         Try again to install the peers.
     """
+    from foci.errors import FociError, check_positive, unknown_name
+
     root = _checkout()
     known = [path.stem for path in (root / "benchmarks" / "groups").glob("[a-z]*.py")]
     for group in groups:
@@ -43,11 +42,14 @@ def bench(
         options += ["--threads", str(threads)]
     ended = subprocess.run([sys.executable, "-m", "benchmarks", *groups, *options], cwd=root, check=False)
     if ended.returncode:
-        raise FociError(f"the bench ended with exit code {ended.returncode}; its last lines say why.")
+        raise FociError(f"the bench ended with exit code {ended.returncode}; see its last lines.")
 
 
 def _checkout() -> Path:
-    """The folder that holds benchmarks/: where foci was installed from, or where we stand."""
+    """Return the folder that holds benchmarks/: the checkout that foci is installed from, or the current folder."""
+    import foci
+    from foci.errors import FociError
+
     for root in (Path(foci.__file__).parents[2], Path.cwd()):
         if (root / "benchmarks" / "__main__.py").exists():
             return root

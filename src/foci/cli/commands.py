@@ -1,4 +1,4 @@
-"""Commands whose flags come from dataclasses: the one description of a setting is its flag's help."""
+"""Commands whose flags come from dataclasses: the description of a setting is also its flag's help."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import App, Parameter
+from cyclopts import App, CycloptsError, CycloptsPanel, Parameter
+
+from foci.printable import printable
 
 if TYPE_CHECKING:
     from foci.tasks.task import Task
 
 Given = dict[str, Any]
-"""What was typed: the values by the names of their parameters, those that were not typed left out."""
+"""The values that were given, by the names of their parameters."""
 
 
 class Flag:
@@ -29,7 +31,7 @@ class Flag:
         self.name, self.help, self.kind = name, help, kind
 
     def parameter(self) -> inspect.Parameter:
-        """Return it as a keyword-only parameter."""
+        """Return the flag as a keyword-only parameter."""
         hints: dict[type[Any], Any] = {bool: bool, list: list[str] | None, Path: Path | None}
         note = Parameter(name=f"--{self.name}", help=self.help, negative=(), show_default=False)
         return inspect.Parameter(
@@ -43,7 +45,7 @@ class Flag:
 def make_command(
     function: Callable[..., None], doc: str, positional: Sequence[inspect.Parameter], flags: Sequence[Flag]
 ) -> Callable[..., None]:
-    """Return a command that calls ``function(*positional, given)`` with what was typed of the flags."""
+    """Return a command that calls ``function(*positional, given)`` with the given flags."""
 
     signature = inspect.Signature([*positional, *(flag.parameter() for flag in flags)])
 
@@ -69,7 +71,12 @@ def run(name: str, command: Callable[..., None], tokens: Sequence[str], epilogue
     """Parse the tokens, and call the command."""
     app = App(name=f"foci {name}", version_flags=[], help_epilogue=epilogue, result_action="return_value")
     app.default(command)
-    app(list(tokens), exit_on_error=False)
+    app(list(tokens), exit_on_error=False, error_formatter=usage_error)
+
+
+def usage_error(error: CycloptsError) -> Any:
+    """Return a mistake in the arguments as it is shown: what a terminal would interpret is made visible."""
+    return CycloptsPanel(printable(error, lines=True))
 
 
 def option_flags(options: type[Any]) -> list[Flag]:
@@ -85,7 +92,7 @@ def option_flags(options: type[Any]) -> list[Flag]:
 
 
 def options_from(options: type[Any], given: Mapping[str, Any]) -> Any:
-    """Return the options of a call from what was typed."""
+    """Return the options of a call from the given flags."""
     from foci.tasks import config as configs
 
     names = {one.path for one in configs.settings(options())}

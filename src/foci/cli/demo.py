@@ -29,13 +29,16 @@ _TRIED, _SHOWN = 20, 3
 
 
 def __getattr__(name: str) -> Callable[..., None]:
-    """The demo of a task, made when it is first needed: only then is torch imported."""
+    """Return the demo of a task."""
     if name not in TASKS:
         raise AttributeError(name)
     from foci.cli.train import task_flags
-    from foci.tasks.task import find
 
-    kind = find(name)
+    def command(given: Given) -> None:
+        from foci.tasks.task import find
+
+        demo(find(name), given)
+
     flags = [
         Flag(
             "out",
@@ -43,10 +46,10 @@ def __getattr__(name: str) -> Callable[..., None]:
             Path,
         ),
         Flag("steps", "How long to train."),
-        *task_flags(kind),
+        *task_flags(name),
         Flag("set", "Any other setting, as in foci train; may be given several times.", list),
     ]
-    return make_command(lambda given: demo(kind, given), f"{TASKS[name].summary} On built-in data.", [], flags)
+    return make_command(command, f"{TASKS[name].summary} On built-in data.", [], flags)
 
 
 def demo(kind: type[Task], given: Given) -> None:
@@ -77,7 +80,7 @@ def demo(kind: type[Task], given: Given) -> None:
     records = predictor.held_out()
     print_evaluation(predictor.evaluate(records))
 
-    print("\n3. Some of its answers, and what they were read from:")
+    print("\n3. Some of its predictions, and what they attended to:")
     try:
         shown = _show(predictor, records, out)
     except ConfigError as error:  # a model without attention, chosen by a flag
@@ -90,14 +93,14 @@ def demo(kind: type[Task], given: Given) -> None:
 
 
 def _show(predictor: Predictor, records: Any, out: Path) -> list[Path]:
-    """Print some answers with their traces; a picture and a page of the first."""
+    """Print some predictions with their traces; write a picture and a page of the first."""
     inputs = predictor.task.examples(records, _TRIED)
     predictions = predictor.predict(inputs, trace=True)
-    order = sorted(range(len(inputs)), key=lambda number: _spread(predictions[number]))[:_SHOWN]
+    order = sorted(range(len(inputs)), key=lambda number: _relative_entropy(predictions[number]))[:_SHOWN]
     for number in order:
         record, prediction = records[number % len(records)], predictions[number]
         given = ", ".join(printable(value) for value in prediction.inputs.values())
-        expected = ", ".join(printable(record[field.name]) for field in predictor.task.targets)
+        expected = printable(predictor.task.expected(record))
         verdict = (
             "" if not expected else "   (right)" if expected == printable(prediction.output) else f"   (not {expected})"
         )
@@ -112,8 +115,8 @@ def _show(predictor: Predictor, records: Any, out: Path) -> list[Path]:
     return [(out / "attention.png").resolve(), trace.save_html(out / "attention.html").resolve()]
 
 
-def _spread(prediction: Prediction) -> float:
-    """How evenly the attention is spread, from 0 to 1: where it is not, there is something to see."""
+def _relative_entropy(prediction: Prediction) -> float:
+    """Return the mean entropy of the attention, relative to the uniform one, from 0 to 1."""
     from foci.metrics.attention import entropy
 
     if prediction.trace is None or not prediction.trace.attentions:

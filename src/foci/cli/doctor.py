@@ -6,23 +6,23 @@ import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
-import torch
-
-from foci.errors import FociError
-from foci.functional.kernels import status
-
 _TORCH_PATHS = {
     "fused attention": "torch's scaled_dot_product_attention, for dot-product scores with a softmax",
     "banded attention": "torch operations on blocks, for sliding windows in long sequences",
-    "ALiBi by distance": "one row of biases a head, on CPUs and without a mask",
+    "ALiBi by distance": "one row of biases per head, on CPUs and without a mask",
 }
 
 
 def doctor() -> None:
-    """Tell what foci finds on this machine: versions, threads, and which fast paths are active and why."""
+    """Show versions, threads, and which fast paths are active on this machine and why."""
+    import torch
+
+    from foci.functional.kernels import status
+
+    device = f"GPU {torch.cuda.get_device_name()}" if torch.cuda.is_available() else "CPU only"
     print(f"foci      {version('foci')}")
     print(f"python    {platform.python_version()} on {platform.platform()}")
-    print(f"torch     {torch.__version__}, {torch.get_num_threads()} threads, {_device()}")
+    print(f"torch     {torch.__version__}, {torch.get_num_threads()} threads, {device}")
     print(f"waiting   OMP_WAIT_POLICY={os.environ.get('OMP_WAIT_POLICY', 'not set: threads may spin')}")
     for extra, package in (("cli", "cyclopts"), ("viz", "matplotlib")):
         print(f"{extra:<9} {package} {_installed(package)}")
@@ -35,18 +35,17 @@ def doctor() -> None:
 
 
 def build_kernels() -> None:
-    """Build the C++ kernels now rather than on first use. Without a compiler foci works too, more slowly."""
+    """Build the C++ kernels now rather than on first use. Without a compiler foci uses slower torch operations."""
+    from foci.errors import FociError
+    from foci.functional.kernels import status
+
     inactive = []
     for kernel in status():
         print(f"{kernel.name}: {kernel.reason}")
         if not kernel.active:
             inactive.append(kernel.name)
     if inactive:
-        raise FociError(f"not active: {', '.join(inactive)}. The torch paths take their place.")
-
-
-def _device() -> str:
-    return f"GPU {torch.cuda.get_device_name()}" if torch.cuda.is_available() else "CPU only"
+        raise FociError(f"not active: {', '.join(inactive)}. The torch paths are used instead.")
 
 
 def _installed(package: str) -> str:

@@ -14,7 +14,7 @@ from foci.printable import printable, to_json
 if TYPE_CHECKING:
     from foci.tasks.task import Evaluation
 
-_DOC = "Measure how well a run does, on data it was not trained on."
+_DOC = "Compute the figures of a run on data it was not trained on."
 _FLAGS = [
     Flag("checkpoint", "auto (averaged, else best), best, last, averaged, or the name of one."),
     Flag("plot", "Draw the figures to this .png, .svg or .pdf file, if the task has a picture for them.", Path),

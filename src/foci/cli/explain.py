@@ -1,39 +1,18 @@
-"""`foci explain`: a mechanism's paper, as its docstring has it, and a small example computed on the spot."""
+"""`foci explain`: the description of a mechanism from its docstring, and a small worked example."""
 
 from __future__ import annotations
 
-import re
 import sys
 import textwrap
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
-from foci import catalog
-from foci.scenes import worked_example
+if TYPE_CHECKING:
+    pass
 
 NOTHING = Text()
-
-CALLS: dict[catalog.Family, str] = {
-    "attend": """\
-attention(query, key, value=None, mask=None, state=None) -> Attended(output, weights, state)
-    query (B, L, Dq), key (B, S, Dk), value (B, S, V) or the key, mask (B, L, S)
-    output (B, L, V), weights (B, L, S), or (B, H, L, S) with heads""",
-    "pool": """\
-pool(value, mask=None) -> Attended(output, weights, state)
-    value (B, S, D), mask (B, S)
-    output (B, D), weights (B, S)""",
-    "pair": """\
-match(left, right, left_mask=None, right_mask=None) -> Matched(output, weights, left, right)
-    left (B, S, D), right (B, R, D), left_mask (B, S), right_mask (B, R)
-    output (B, D), weights (B, R, S)""",
-    "memory": """\
-memory(input, state=None) -> (output, state)
-    input (B, D); state holds the memory and what the heads last attended to""",
-    "map": """\
-attention(features) -> Attended(output, weights, state)
-    features (B, C, H, W), output of the same shape, weights the map that was applied""",
-}
 
 
 def explain(name: str, /) -> None:
@@ -44,6 +23,9 @@ def explain(name: str, /) -> None:
     name
         A name that `foci list` shows, or a common other one: bahdanau, luong, transformer, han, …
     """
+    from foci import catalog
+    from foci.scenes import worked_example
+
     card = catalog.card(name)
     (name,) = (key for key, row in catalog.MECHANISMS.items() if row is card)
     aliases = sorted(alias for alias, key in catalog.ALIASES.items() if key == name)
@@ -51,15 +33,15 @@ def explain(name: str, /) -> None:
     page.heading(name, f"{card.family} family" + (f"; also called {', '.join(aliases)}" if aliases else ""))
     page.text(card.summary, "In short")
     page.block("Equation", card.equation)
-    page.pairs("Symbols", [pair.split(" = ") for pair in re.split(r", (?=[^,]* = )", card.names.rstrip("."))])
+    page.pairs("Symbols", card.symbols)
     page.text(card.paper, "Paper")
     page.text(card.complexity, "Complexity")
     page.text(card.differs, "Differs from the paper")
-    page.block("Call", CALLS[card.family])
+    page.block("Call", worked_example.call(name, card))
     if card.variants:
-        page.pairs("Variants", [[variant, catalog.as_code(options)] for variant, options in card.variants.items()])
+        page.pairs("Variants", [(variant, catalog.as_code(options)) for variant, options in card.variants.items()])
     page.block("Code", worked_example.code(name, card).rstrip())
-    page.heading("What this code computes", "with parameters as they are drawn, before any training")
+    page.heading("What this code computes", "with initial parameters, before training")
     for expression, tensor in worked_example.numbers(name, card):
         shape = f"({', '.join(map(str, tensor.shape))})"
         page.block(f"{expression}  {shape}", "\n".join(worked_example.lines(tensor)))
@@ -79,12 +61,12 @@ class _Page:
     def text(self, paragraph: str, title: str) -> None:
         self.block(title, textwrap.fill(paragraph, self._width - 2))
 
-    def pairs(self, title: str, pairs: list[list[str]]) -> None:
-        width = max(len(left) for left, *_ in pairs)
-        self.block(title, "\n".join(f"{left.ljust(width)}  {' = '.join(rest)}" for left, *rest in pairs))
+    def pairs(self, title: str, pairs: list[tuple[str, str]]) -> None:
+        width = max(len(left) for left, _ in pairs)
+        self.block(title, "\n".join(f"{left.ljust(width)}  {right}" for left, right in pairs))
 
     def block(self, title: str, lines: str) -> None:
-        """A title, and indented lines that are not wrapped: equations, code, numbers."""
+        """Print a title, and indented lines that are not wrapped: equations, code, numbers."""
         self._line(Text(title, style="bold"))
         self._line(Text(textwrap.indent(lines, "  ")))
         self._line()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-
-from foci.catalog import MECHANISMS
-from foci.scenes import SCENES, Scene
-from foci.viz import heatmap
+if TYPE_CHECKING:
+    from foci.scenes import Scene
 
 
 def gallery(*, out: Path = Path("gallery")) -> None:
@@ -21,6 +20,11 @@ def gallery(*, out: Path = Path("gallery")) -> None:
     out
         The folder for the pictures (NAME.png) and the page (index.html). Pictures of the same name are replaced.
     """
+    import torch
+
+    from foci.catalog import MECHANISMS
+    from foci.scenes import SCENES
+
     scenes = {}
     with torch.random.fork_rng(devices=[]):
         for name in MECHANISMS:
@@ -35,6 +39,8 @@ def gallery(*, out: Path = Path("gallery")) -> None:
 
 def draw(name: str, scene: Scene, folder: Path) -> Path:
     """Save one scene as ``folder/name.png``."""
+    from foci.viz import heatmap
+
     return heatmap(
         scene.weights.detach(),
         folder / f"{name}.png",
@@ -51,7 +57,9 @@ def draw(name: str, scene: Scene, folder: Path) -> Path:
 
 
 def index(scenes: dict[str, Scene]) -> str:
-    """The page: each picture with its equation and what to see in it. It loads nothing but the pictures beside it."""
+    """Return the page: each picture with its equation and caption. It loads only the pictures beside it."""
+    from foci.catalog import MECHANISMS
+
     sections = []
     for name, scene in scenes.items():
         card = MECHANISMS[name]
@@ -59,14 +67,19 @@ def index(scenes: dict[str, Scene]) -> str:
             _SECTION.format(
                 name=escape(name),
                 family=escape(card.family),
-                summary=escape(card.summary),
+                summary=_prose(card.summary),
                 equation=escape(card.equation),
-                caption=escape(scene.caption),
-                paper=escape(card.paper),
+                caption=_prose(scene.caption),
+                paper=_prose(card.paper),
             )
         )
     links = " ".join(f'<a href="#{escape(name)}">{escape(name)}</a>' for name in scenes)
     return _PAGE.format(links=links, sections="".join(sections))
+
+
+def _prose(text: str) -> str:
+    """Text as HTML; names that stand between backticks are set as code."""
+    return re.sub(r"`+([^`]+)`+", r"<code>\1</code>", escape(text))
 
 
 _SECTION = """
@@ -104,7 +117,9 @@ a {{ color: var(--link); }}
 nav a {{ display: inline-block; margin-right: 0.7rem; }}
 section {{ border-top: 1px solid var(--line); margin-top: 2.5rem; padding-top: 0.5rem; }}
 h2 small {{ color: var(--soft); font-weight: normal; }}
-pre {{ background: var(--code); padding: 0.7rem 1rem; overflow-x: auto; border-radius: 6px; }}
+pre, code {{ background: var(--code); }}
+code {{ padding: 0 0.25rem; border-radius: 4px; }}
+pre {{ padding: 0.7rem 1rem; overflow-x: auto; border-radius: 6px; }}
 figure {{ margin: 1rem 0; }}
 img {{ display: block; max-width: 100%; height: auto; background: white; border-radius: 6px; }}
 figcaption {{ margin-top: 0.6rem; }}
@@ -114,7 +129,7 @@ figcaption {{ margin-top: 0.6rem; }}
 <body>
 <h1>foci: the gallery</h1>
 <p>One small worked example for each mechanism, computed by the mechanism itself.
-Colours show weights; light grey is exactly 0.</p>
+Darker is more; hatched is exactly 0.</p>
 <nav>{links}</nav>
 {sections}
 </body>

@@ -1,4 +1,4 @@
-"""What a prediction is made from: arguments, files or standard input, each as records of the task's fields."""
+"""The inputs of a prediction from arguments, files or standard input, as records of the task's fields."""
 
 from __future__ import annotations
 

@@ -11,23 +11,25 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from foci.catalog import MECHANISMS, Family
+from foci.family import Family
 
 _NARROW = 84
-"""Columns of a terminal; with fewer, the table would leave too few for what a mechanism does."""
+"""Columns of a terminal; with fewer, too few would be left for the column of summaries."""
 
 
 def show_list(*, family: Family | None = None) -> None:
-    """List every mechanism with what it does and where it comes from.
+    """List every mechanism with its summary and its paper.
 
     On a terminal this is a table, or on a narrow one a list; into a pipe or a file it is one line per mechanism.
 
     Parameters
     ----------
     family
-        Only those that are called alike. attend: query, key and value. pool: one sequence. pair: two sequences.
+        Only one family, by its inputs. attend: query, key and value. pool: one sequence. pair: two sequences.
         memory: input and state. map: feature maps of images.
     """
+    from foci.catalog import MECHANISMS
+
     rows = [
         (name, row.family, row.summary, short_reference(row.paper))
         for name, row in MECHANISMS.items()
@@ -53,12 +55,12 @@ def show_list(*, family: Family | None = None) -> None:
     table.add_column("paper", max_width=24)
     for cells in rows:
         table.add_row(*(Text(cell) for cell in cells))
-    table.caption = "foci explain NAME tells more."
+    table.caption = "For details: foci explain NAME."
     console.print(table)
 
 
 def short_reference(paper: str) -> str:
-    """Authors and year of a `Paper:` line, whose form is ``Title (authors, year), where``.
+    """Return authors and year of a `Paper:` line, whose form is ``Title (authors, year), where``.
 
     Example:
         >>> short_reference("A Title (One, Two, Three, 2015), eq. 8")
@@ -72,6 +74,6 @@ def short_reference(paper: str) -> str:
 
 
 def in_columns(rows: list[tuple[str, ...]]) -> str:
-    """The rows with their cells one below the other, two spaces apart."""
+    """Return the rows with their cells one below the other, two spaces apart."""
     widths = [max(map(len, column)) for column in zip(*rows)]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)

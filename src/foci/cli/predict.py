@@ -1,4 +1,4 @@
-"""`foci predict`: what a run makes of inputs, for every task."""
+"""`foci predict`: the predictions of a run, for every task."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from foci.tasks.task import Prediction, Task
 
 _TOGETHER = 256
-"""Inputs of a file that are predicted before the first is printed."""
-_DOC = "Predict: print a run's answer for the inputs given, for those of files, or for standard input."
+"""Inputs of a file per batch; their predictions are printed together."""
+_DOC = "Print a run's predictions for the given inputs, for those of files, or for standard input."
 _FLAGS = [
     Flag("file", "A file of inputs: .jsonl, .tsv, one sentence per line, or one document; several times.", list),
     Flag("checkpoint", "auto (averaged, else best), best, last, averaged, or the name of one."),
-    Flag("show", "Print what was attended to under each answer.", bool),
+    Flag("show", "Print what was attended to below each prediction.", bool),
     Flag("json", "Print one JSON object for each input, with all details.", bool),
 ]
 _RUN = argument("run", "The folder that training wrote.", Path)
@@ -57,11 +57,11 @@ def predict(path: Path, inputs: Sequence[str], given: Given) -> None:
     while some := list(islice(records, 1 if one_by_one or streams else _TOGETHER)):
         if streams and (pieces := predictor.stream(some[0], options=options)) is not None:
             number += 1
-            print_notes(number, print_pieces(pieces))
+            print_notes(print_pieces(pieces), number)
             continue
         for prediction in predictor.predict(some, options=options, trace="show" in given):
             number += 1
-            print_notes(number, prediction)
+            print_notes(prediction, number)
             print_prediction(type(predictor.task), prediction, given)
 
 
@@ -74,12 +74,6 @@ def print_pieces(pieces: Generator[str, None, Prediction]) -> Prediction:
             print(flush=True)
             prediction: Prediction = end.value
             return prediction
-
-
-def print_notes(number: int, prediction: Prediction) -> None:
-    """Print the messages of a prediction to standard error."""
-    for note in prediction.details.get("notes", []):
-        print(f"foci: input {number}: {printable(note)}", file=sys.stderr)
 
 
 def read_inputs(predictor: Predictor, inputs: Sequence[str], files: Sequence[Path]) -> Iterator[dict[str, Any]]:
@@ -95,8 +89,14 @@ def read_inputs(predictor: Predictor, inputs: Sequence[str], files: Sequence[Pat
     return sources.from_files(fields, files) if files else sources.from_standard_input(fields)
 
 
+def print_notes(prediction: Prediction, number: int) -> None:
+    """Print what is to be said of the prediction of this input, beside the answer itself."""
+    for note in prediction.details.get("notes", []):
+        print(f"foci: input {number}: {printable(note)}", file=sys.stderr)
+
+
 def print_prediction(kind: type[Task], prediction: Prediction, given: Given) -> None:
-    """Print one answer and its alternatives."""
+    """Print one prediction and its alternatives."""
     if "json" in given:
         print(to_json(prediction.to_json()), flush=True)
         return

@@ -1,4 +1,4 @@
-"""A bar for work whose size is known: on a terminal only, and on standard error."""
+"""A progress bar on standard error, on a terminal only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.progress import Progress
 
 @contextmanager
 def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Call what is given with the number of things that were just done."""
+    """Yield a function to call with the number of items that were just completed."""
     with Progress(console=Console(file=sys.stderr), transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task(what, total=total)
         yield lambda done: progress.advance(task, done)

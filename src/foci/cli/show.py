@@ -1,4 +1,4 @@
-"""`foci show`: what a prediction looked at, in the terminal, as a page or as a picture."""
+"""`foci show`: what a prediction attended to, in the terminal, as a page or as a picture."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from foci.printable import printable
 if TYPE_CHECKING:
     from foci.viz.trace import Trace
 
-_DOC = """Show what a prediction looked at: in the terminal, or as files of the kinds that are named.
+_DOC = """Show what a prediction attended to: in the terminal, or as files of the given kinds.
 
 foci show RUN "a text" …       predict with a trained run
 
-foci show trace.json           what Trace.save has written
+foci show trace.json           a trace written by Trace.save
 
 foci show --hf DIR "a text" …  a Hugging Face model on this machine
 
@@ -25,18 +25,23 @@ Of several inputs each has files of its own: out-1.png, out-2.png.
 """
 _FLAGS = [
     Flag("hf", "The folder of a Hugging Face model with its tokeniser; nothing is downloaded.", Path),
-    Flag("html", "Write a page to explore everything with; it needs no network.", Path),
+    Flag("html", "Write an interactive page with all attentions; it needs no network.", Path),
     Flag("png", "Write a picture.", Path),
     Flag("svg", "Write a picture.", Path),
     Flag("pdf", "Write a picture.", Path),
     Flag("save", "Write the trace itself (.json, with a .safetensors beside it), to show it again later.", Path),
+    Flag("layers", "Keep these layers alone, such as 0,2-4: files of large models become smaller."),
+    Flag("heads", "Keep these heads alone, such as 0,2-4."),
     Flag("attention", "Which attention, by its name; that between source and target in the last layer unless given."),
     Flag("head", "Which head, from 0 on; the mean of all unless given."),
     Flag(
         "view",
-        "Of a picture: heatmap, heads, image, spectrogram, document, memory or marginals. In the terminal: heat, "
-        "ranked or document. What fits unless given.",
+        "Of a picture: heatmap, heads, image, spectrogram, document, memory, marginals or tags. In the terminal: heat, "
+        "ranked, document or tags. Chosen by the trace unless given.",
     ),
+    Flag("width", "Of a picture: its width in inches, such as 3.3 for a column of a paper."),
+    Flag("scale", "Of a picture: all (the largest weight of all is the darkest) or row (the largest of each row is)."),
+    Flag("gamma", "Of a picture: the exponent of its colours; 0.5 brings out small weights."),
     Flag("checkpoint", "Of a run: auto (averaged, else best), best, last, averaged, or the name of one."),
 ]
 _WHAT = argument("what", "A run's folder and inputs; or a saved trace; or, with --hf, texts alone.", many=True)
@@ -67,19 +72,37 @@ def show(what: tuple[str, ...], given: Given) -> None:
     _check_view(view, pictures=bool(pictures), in_terminal=in_terminal)
     if not in_terminal and not pictures and (attention is not None or head is not None):
         raise ConfigError("--attention and --head choose what a picture shows; the page and the trace hold everything.")
+    look = _look(given)
+    if look and not pictures:
+        raise ConfigError(f"--{next(iter(look))} is for pictures: name a file, such as --png out.png.")
     traces, several = _traces(what, given)
     for number, trace in enumerate(traces, start=1):
-        name = attention or _shown_by_default(trace, view)
+        name = attention
         if in_terminal:
             _print(trace, name, head, view, apart=number > 1)
         choice = {key: value for key, value in (("name", name), ("head", head)) if value is not None}
         for path in (_numbered(path, number, several) for path in pictures):
-            trace.plot(path, view, **choice)
+            trace.plot(path, view, **choice, **look)
             print(printable(path))
         for path in (_numbered(path, number, several) for path in pages):
             print(printable(trace.save_html(path)))
         for path in (_numbered(path, number, several) for path in saved):
             print(printable(trace.save(path)))
+
+
+def _look(given: Given) -> dict[str, Any]:
+    """The options of a picture that were given; mistakes in them are reported before anything is predicted."""
+    from foci.errors import ConfigError
+    from foci.viz.canvas import Look
+
+    found: dict[str, Any] = {name: given[name] for name in ("width", "scale", "gamma") if name in given}
+    for name in ("width", "gamma"):
+        try:
+            found |= {name: float(found[name])} if name in found else {}
+        except ValueError as error:
+            raise ConfigError(f"--{name} is {found[name]!r}, expected a number.") from error
+    Look(**found)
+    return found
 
 
 def _head(given: Given) -> int | None:
@@ -92,7 +115,29 @@ def _head(given: Given) -> int | None:
 
 
 def _traces(what: tuple[str, ...], given: Given) -> tuple[Iterable[Trace], bool]:
-    """The traces, and whether they are of several inputs."""
+    """Return the traces, with the layers and heads that were asked for, and whether they are of several inputs."""
+    layers, heads = _numbers(given, "layers"), _numbers(given, "heads")
+    traces, several = _all_traces(what, given)
+    return (trace.select(layers=layers, heads=heads) for trace in traces), several
+
+
+def _numbers(given: Given, name: str) -> list[int] | None:
+    """Return "0,2-4" as [0, 2, 3, 4]."""
+    from foci.errors import ConfigError
+
+    if name not in given:
+        return None
+    numbers: list[int] = []
+    for part in given[name].split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise ConfigError(f"--{name} is {given[name]!r}, expected numbers from 0 on, such as 0,2-4.")
+        numbers += range(int(first), int(last if dash else first) + 1)
+    return numbers
+
+
+def _all_traces(what: tuple[str, ...], given: Given) -> tuple[Iterable[Trace], bool]:
+    """Return the traces as they are, and whether they are of several inputs."""
     from foci import huggingface
     from foci.errors import CheckpointError, ConfigError
     from foci.training.run_folder import read_config
@@ -133,6 +178,7 @@ def _saved(path: Path, texts: tuple[str, ...]) -> Trace:
 
 def _predicted(path: Path, inputs: tuple[str, ...], given: Given) -> list[Trace]:
     from foci.cli.inputs import from_arguments
+    from foci.cli.predict import print_notes
     from foci.cli.train import example_inputs
     from foci.errors import ConfigError
     from foci.tasks.run import load
@@ -141,7 +187,10 @@ def _predicted(path: Path, inputs: tuple[str, ...], given: Given) -> list[Trace]
     _given(inputs, f"{shlex.quote(str(path))} {example_inputs(type(predictor.task))}")
     options = options_from(predictor.task.Options, given)
     records = list(from_arguments(predictor.task.inputs, inputs))
-    traces = [prediction.trace for prediction in predictor.predict(records, options=options, trace=True)]
+    predictions = predictor.predict(records, options=options, trace=True)
+    for number, prediction in enumerate(predictions, start=1):
+        print_notes(prediction, number)
+    traces = [prediction.trace for prediction in predictions]
     found = [trace for trace in traces if trace is not None and trace.attentions]
     if len(found) < len(traces):
         raise ConfigError(f"{path}: there is nothing to show: an empty input, or a model without attention.")
@@ -150,20 +199,12 @@ def _predicted(path: Path, inputs: tuple[str, ...], given: Given) -> list[Trace]
 
 def _print(trace: Trace, name: str | None, head: int | None, style: str | None, *, apart: bool) -> None:
     chosen = trace.crossing()[0] if name is None else trace.attention(name)
-    chosen.dense(head)  # a wrong name or head is told before anything is printed
+    chosen.dense(head)  # a wrong name or head is reported before anything is printed
     if apart:
         print()
     if trace.text:
         print(printable(trace.text))
     trace.print(name, head=head, style=style)
-
-
-def _shown_by_default(trace: Trace, view: str | None) -> str | None:
-    """Which attention must be named: where all are of one side, the last layer; and of which kind the heads are."""
-    several = trace.attentions.values()
-    if len(several) > 1 and all(attention.source == attention.target for attention in several):
-        return max(several, key=lambda attention: attention.layer or 0).name
-    return trace.crossing()[0].name if view == "heads" else None
 
 
 def _check_view(view: str | None, *, pictures: bool, in_terminal: bool) -> None:

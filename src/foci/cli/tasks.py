@@ -10,4 +10,4 @@ def show_tasks() -> None:
     width = max(map(len, TASKS))
     for name, row in TASKS.items():
         print(f"{name:{width}}  {row.summary}")
-    print("\nfoci demo TASK trains one on built-in data; foci train TASK --help tells how to use your own.")
+    print("\nfoci demo TASK trains one on built-in data; foci train TASK --help describes how to use your own.")

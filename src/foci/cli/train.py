@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import sys
@@ -24,40 +25,51 @@ for _name, _row in TASKS.items():
 
 _OUT = Flag("out", "The folder of the run, new or empty.", Path)
 _SET = Flag("set", "Any setting, such as training.max_steps=5000; may be given several times.", list)
-_RESUME = Flag("resume", "Go on with the run in --out; limits, learning rate and validation may change.", bool)
+_RESUME = Flag("resume", "Continue the run in --out; limits, learning rate and validation may change.", bool)
 _PRINT = Flag("print-config", "Print a TOML file with every setting, its value and its meaning, and stop.", bool)
 
 
+_FLAGS = Path(__file__).with_name("task_flags.json")
+"""`derive_flags` of every task, written by `make docs`, so that `foci train TASK --help` does not import torch."""
+
+
 def __getattr__(name: str) -> Callable[..., None]:
-    """The command of a task, made when it is first needed: only then is torch imported."""
+    """Return the command of a task."""
     if name not in TASKS:
         raise AttributeError(name)
-    from foci.tasks.task import find
-
-    kind = find(name)
 
     def command(config: Path | None, given: Given) -> None:
-        train(kind, config, given)
+        from foci.tasks.task import find
+
+        train(find(name), config, given)
 
     doc = f"{TASKS[name].summary}\n\nEvery setting with its default: foci train {name} --print-config."
     config = argument("config", "A TOML file with settings; flags and --set override it.", Path, required=False)
-    return make_command(command, doc, [config], [_OUT, *task_flags(kind), _SET, _RESUME, _PRINT])
+    return make_command(command, doc, [config], [_OUT, *task_flags(name), _SET, _RESUME, _PRINT])
 
 
-def task_flags(kind: type[Task]) -> list[Flag]:
-    """Return the flags of a task's most used settings, with the settings' own descriptions."""
+def task_flags(name: str) -> list[Flag]:
+    """Return the flags of a task's most used settings."""
+    written = json.loads(_FLAGS.read_text(encoding="utf-8"))
+    rows = written[name] if name in written else derive_flags(name)
+    return [Flag(row["name"], row["help"], bool if row["switch"] else str) for row in rows]
+
+
+def derive_flags(name: str) -> list[dict[str, Any]]:
+    """Return name and help of the flags of a task, with the settings' own descriptions, and which are switches."""
     from foci.tasks import config as configs
+    from foci.tasks.task import find
 
+    kind = find(name)
     found = {one.path: one for one in configs.settings(kind.Config())}
-    flags = []
-    for name, path in kind.flags.items():
-        setting = found[path]
-        flags.append(Flag(name, f"{setting.doc} ({path})", bool if configs.is_flag(setting.hint) else str))
-    return flags
+    return [
+        {"name": flag, "help": f"{found[path].doc} ({path})", "switch": configs.is_flag(found[path].hint)}
+        for flag, path in kind.flags.items()
+    ]
 
 
 def tables_from(kind: type[Task], tables: dict[str, Any], given: Given) -> dict[str, Any]:
-    """Return the tables with what was typed: the flags of the task, then --set."""
+    """Return the tables with the given flags of the task, then --set."""
     from foci.tasks import config as configs
 
     typed = {
@@ -94,5 +106,5 @@ def train(kind: type[Task], config: Path | None, given: Given) -> None:
 
 
 def example_inputs(kind: type[Task]) -> str:
-    """Return what a user types as inputs of a prediction."""
+    """Return placeholders for the inputs of a prediction, for hints."""
     return " ".join("20" if field.kind == "number" else f'"{field.name}"' for field in kind.inputs)

@@ -1,4 +1,4 @@
-"""Five problems that need a memory, made as they are needed: without end, from a seed, without any file.
+"""Five problems that need a memory: endless streams of sequences, generated from a seed, without files.
 
     copy         8-bit vectors, a delimiter; then the same again                          length: vectors, 1-20
     repeat_copy  8-bit vectors, how often; then that many copies and an end marker        length: vectors, 1-10
@@ -10,10 +10,10 @@ Paper: Neural Turing Machines (Graves, Wayne, Danihelka, 2014), section 4 (the c
 Names: N_1, N_0 = ones and zeros seen so far after the same five bits
 Complexity: a batch of B sequences of T steps takes O(B T) time
 Differs: all sequences of a batch are of one length, so nothing is padded. The number of copies is scaled as the paper's
-    range 1-10 has it (mean 0, variance 1) whatever range is drawn from, so that a number always means the same and is
-    never 0. Items of one sequence differ, so that every question has one answer; an item's right delimiter is the left
-    one of the next, and the query's delimiters have a channel of their own. n-gram bits without a whole context are not
-    scored, since nobody can learn them. Sorting has no delimiter: its priorities end when the answer is due.
+    range 1-10 has it (mean 0, variance 1) for any range that is drawn from, so that a number always means the same and
+    is never 0. Items of one sequence differ, so that every query has one answer; an item's right delimiter is the left
+    one of the next, and the query's delimiters have their own channel. n-gram bits without a whole context are not
+    scored, since they cannot be learned. Sorting has no delimiter: its priorities end when the answer is due.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from foci.errors import ConfigError, check_positive, check_shape, unknown_name
 
 _TRAIN = 0
 _SPLITS = {"valid": 1, "test": 2}
-"""First numbers of the seeds: held-out sequences are drawn apart from training sequences."""
+"""First numbers of the seeds: held-out sequences are drawn separately from training sequences."""
 
 Bits = NDArray[np.float32]
 
 
 class Episodes(NamedTuple):
-    """Sequences of one length: inputs, targets, and the steps at which the targets count."""
+    """Sequences of one length: inputs, targets, and the steps at which the targets are scored."""
 
     inputs: Float[Tensor, "B T I"]
     targets: Float[Tensor, "B T O"]
@@ -51,7 +51,7 @@ class Episodes(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Problem(ABC):
-    """What all five share: a range of lengths, and one is drawn for each batch."""
+    """The base of all five: a range of lengths, of which one is drawn for each batch."""
 
     min_length: int
     """Shortest sequences."""
@@ -80,11 +80,11 @@ class Problem(ABC):
 
     @property
     def shortest(self) -> int:
-        """The least length that makes sense."""
+        """The smallest possible length."""
         return 1
 
     def draw(self, chance: np.random.Generator, rows: int, length: int | None = None) -> Episodes:
-        """That many sequences, of this length or of one from the range."""
+        """Return this many sequences, of this length or of one from the range."""
         if length is None:
             length = int(chance.integers(self.min_length, self.max_length + 1))
         self._check_length("length", length)
@@ -92,9 +92,9 @@ class Problem(ABC):
         return Episodes(torch.from_numpy(inputs), torch.from_numpy(targets), torch.from_numpy(scored).repeat(rows, 1))
 
     def eased(self, share: float) -> Problem:
-        """The same with its ranges cut short, ``share`` of the way from the shortest sequences to all of them.
+        """Return the problem with smaller ranges, ``share`` of the way from the shortest sequences to all of them.
 
-        Ranges grow one after the other: copying is learned before copying often.
+        Ranges grow one after the other: one copy is learned before several.
         """
         sizes = asdict(self)
         ranges = [name.removeprefix("max_") for name in sizes if name.startswith("max_")]
@@ -114,12 +114,12 @@ class Problem(ABC):
         return self.draw(np.random.default_rng([_SPLITS[split], seed, length or 0, part]), rows, length)
 
     def optimal_bits(self, episodes: Episodes) -> Float[Tensor, " B"] | None:
-        """What the best possible prediction costs, where that is more than nothing."""
+        """Return the cost of the best possible prediction, where it is not 0."""
         return None
 
     @abstractmethod
     def _make(self, chance: np.random.Generator, rows: int, length: int) -> tuple[Bits, Bits, NDArray[np.bool_]]:
-        """Inputs, targets, and the steps that count ``(T,)``."""
+        """Return inputs, targets, and which steps are scored ``(T,)``."""
 
     def _check_length(self, name: str, length: int) -> None:
         if length < self.shortest:
@@ -146,7 +146,7 @@ class _BitVectors(Problem):
 
 @dataclass(frozen=True, kw_only=True)
 class Copy(_BitVectors):
-    """Vectors of random bits, then a delimiter on a channel of its own; then, unprompted, the vectors again.
+    """Vectors of random bits, then a delimiter on its own channel; the targets are the vectors again.
 
     Example:
         >>> inputs, targets, scored = Copy(width=2).held_out(1, length=3)
@@ -173,7 +173,7 @@ class Copy(_BitVectors):
 
 @dataclass(frozen=True, kw_only=True)
 class RepeatCopy(_BitVectors):
-    """Vectors, then on a channel of its own how often to copy them; wanted are the copies, then an end marker."""
+    """Vectors, then the number of copies on its own channel; the targets are the copies, then an end marker."""
 
     min_length: int = 1
     max_length: int = 10
@@ -202,7 +202,7 @@ class RepeatCopy(_BitVectors):
 
 @dataclass(frozen=True, kw_only=True)
 class Recall(Problem):
-    """Items, each after a delimiter, then one of them between two delimiters of another kind; wanted is the next item.
+    """Items, each after a delimiter, then one of them between two delimiters of another kind; the target is the next.
 
     An item is ``item_length`` vectors of ``width`` bits.
     """
@@ -232,7 +232,7 @@ class Recall(Problem):
 
     @property
     def shortest(self) -> int:
-        """One item to ask for, and one to answer with."""
+        """One item as query, and one as answer."""
         return 2
 
     def _make(self, chance: np.random.Generator, rows: int, length: int) -> tuple[Bits, Bits, NDArray[np.bool_]]:
@@ -253,7 +253,7 @@ class Recall(Problem):
         return inputs, targets, scored
 
     def _items(self, chance: np.random.Generator, rows: int, length: int) -> Bits:
-        """Different ones in each row, ``(row, item, vector, bit)``."""
+        """Return different items in each row, ``(row, item, vector, bit)``."""
         size = self.item_length * self.width
         drawn = [chance.choice(2**size, length, replace=False) for _ in range(rows)]
         bits = (np.array(drawn, np.int64).reshape(rows, length, 1) >> np.arange(size)) & 1
@@ -268,7 +268,7 @@ class Recall(Problem):
 
 @dataclass(frozen=True, kw_only=True)
 class NGrams(Problem):
-    """Bits of a random n-gram model, one for each sequence; wanted is at each step the next bit.
+    """Bits of a random n-gram model, one per sequence; the target of each step is the next bit.
 
     The chance of a 1 after each context of ``context`` bits is drawn from Beta(½, ½).
     """
@@ -294,7 +294,7 @@ class NGrams(Problem):
         return self.context + 1
 
     def optimal_bits(self, episodes: Episodes) -> Float[Tensor, " B"]:
-        """The cost of the Bayesian estimator, which knows how tables are drawn: P(1) = (N₁ + ½) / (N₁ + N₀ + 1)."""
+        """Return the cost of the Bayesian estimator for the tables' prior: P(1) = (N₁ + ½) / (N₁ + N₀ + 1)."""
         bits = torch.cat([episodes.inputs[:, :1, 0], episodes.targets[:, :, 0]], dim=1).long()
         every = torch.arange(len(bits))
         seen = torch.zeros(len(bits), 2**self.context, 2, dtype=torch.float64)
@@ -316,16 +316,16 @@ class NGrams(Problem):
             before = bits[:, step - self.context : step] @ powers
             bits[:, step] = chance.random(rows) < ones[every, before]
         sequence = bits[:, :, None].astype(np.float32)
-        # The first input after which the context is whole is the context's last bit.
+        # The context is complete from its last bit on.
         scored = np.arange(length - 1) >= self.context - 1
         return np.ascontiguousarray(sequence[:, :-1]), np.ascontiguousarray(sequence[:, 1:]), scored
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sort(_BitVectors):
-    """Vectors, each with its priority from −1 to 1 on a channel of its own; wanted are the highest, highest first.
+    """Vectors, each with a priority from −1 to 1 on its own channel; the targets are the highest, highest first.
 
-    Of 20 vectors 16 are wanted, of others as large a share.
+    Of 20 vectors 16 are targets, of other numbers the same share.
     """
 
     min_length: int = 20
@@ -351,16 +351,16 @@ PROBLEMS: dict[str, type[Problem]] = {
     "ngrams": NGrams,
     "sort": Sort,
 }
-"""What a problem is called -> what makes it."""
+"""Name -> class of the problem."""
 
 
 class EpisodeBatches:
     """An endless stream of batches that can be saved and resumed at any batch; each is made from its own number.
 
     Args:
-        problem: what to make.
+        problem: the problem.
         batch_size: sequences in a batch, over all processes.
-        curriculum: over how many batches the problem's ranges grow from the shortest there can be; see `Problem.eased`.
+        curriculum: number of batches over which the problem's ranges grow from the smallest ones; see `Problem.eased`.
         seed: of the stream.
         rank, world_size: which rows of each batch this process gets.
 
@@ -407,11 +407,11 @@ class EpisodeBatches:
         return Episodes(*(part[self.rank :: self.world_size] for part in batch))
 
     def state_dict(self) -> dict[str, Any]:
-        """The position after the last batch that was given out, and what stream it belongs to."""
+        """Return the position after the last batch that was yielded, and the identity of the stream."""
         return {"position": self._position, **self._identity()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict` was called, with any number of ranks."""
+        """Continue from the position of `state_dict`, with any number of ranks."""
         check_same_stream("EpisodeBatches", state, self._identity())
         self._position = saved_number("EpisodeBatches", state, "position")
 
@@ -432,7 +432,7 @@ def cost_bits(logits: Float[Tensor, "B T O"], episodes: Episodes) -> Float[Tenso
 
 
 def wrong_bits(logits: Float[Tensor, "B T O"], episodes: Episodes) -> Float[Tensor, " B"]:
-    """How many bits of the scored steps are on the wrong side of ½."""
+    """Return the number of wrong bits at the scored steps, with a threshold of ½."""
     check_shape("wrong_bits", "logits", logits, *episodes.targets.shape, fix="That is the targets' shape.")
     wrong = ((logits > 0) != (episodes.targets > 0.5)).sum(dim=-1)
     return (wrong * episodes.scored).sum(dim=1).float()

@@ -1,14 +1,14 @@
-"""Batches of about equal size in tokens, in an order that depends on the seed and the epoch and on nothing else.
+"""Batches of about equal size in tokens, in an order that depends on the seed and the epoch only.
 
 An epoch is shuffled, sorted by length, cut into batches whose padded tensors hold at most ``max_tokens`` tokens each,
-and the batches are shuffled. So every example comes once an epoch, little is padding, and
+and the batches are shuffled. So every example occurs once per epoch, there is little padding, and
 
-- the position (epoch, batch) is all there is to save: `load_state_dict` goes on bit for bit;
+- the position (epoch, batch) is the whole state: `load_state_dict` continues bit for bit;
 - ``rank`` of ``world_size`` processes gets every world_size-th row of each batch, padded to the width of the whole:
   together they hold exactly the batch of one process. A batch of few rows leaves some ranks with none;
-- worker processes only do the work: the order is decided before.
+- worker processes do not influence the order.
 
-`TokenBatches` knows examples by their lengths only; what a batch is, `Examples.batch` says. `PairExamples` are sentence
+`TokenBatches` uses only the lengths of the examples; `Examples.batch` makes the batches. `PairExamples` are sentence
 pairs. `StreamBatches` does the same for files larger than memory, one buffer of records after another.
 """
 
@@ -48,22 +48,22 @@ class Batch(NamedTuple):
 
 @runtime_checkable
 class Examples(Protocol[B_co]):
-    """What can be batched."""
+    """The interface of examples that can be batched."""
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """``(example, tensor)``: how many tokens each example fills in each padded tensor of a batch."""
+        """``(example, tensor)``: the number of tokens of each example in each padded tensor of a batch."""
 
     def batch(self, indices: Indices, widths: Sequence[int]) -> B_co:
-        """These examples as one batch, each tensor padded to its width."""
+        """Return these examples as one batch, each tensor padded to its width."""
 
 
 class Sequences:
-    """Token ids of many sequences in one flat array, two bytes an id where the vocabulary allows.
+    """Token ids of many sequences in one flat array, two bytes per id where the vocabulary allows.
 
     Args:
         sequences: the ids of each.
-        vocabulary: how many ids there are.
+        vocabulary: number of ids.
 
     Example:
 
@@ -95,7 +95,7 @@ class Sequences:
         return np.diff(self.starts)
 
     def padded(self, indices: Indices, width: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """The chosen sequences as rows of ``width`` ids, the rest filled with 0, and which ids are not filling."""
+        """Return the chosen sequences as rows of ``width`` ids, padded with 0, and which ids are not padding."""
         starts, lengths = self.starts[indices], self.starts[indices + 1] - self.starts[indices]
         columns = np.arange(width)
         valid = columns < lengths[:, None]
@@ -118,7 +118,7 @@ class PairExamples:
 
     @classmethod
     def encode(cls, pairs: Iterable[Pair], source: Tokeniser, target: Tokeniser) -> PairExamples:
-        """Sentence pairs through their tokenisers. They are read twice; a generator is kept as a list for that."""
+        """Encode sentence pairs with their tokenisers. They are iterated twice; a generator is kept as a list."""
         pairs = list(pairs) if isinstance(pairs, Iterator) else pairs
         return cls(
             Sequences(source.encode_many(pair.source for pair in pairs), len(source)),
@@ -131,7 +131,7 @@ class PairExamples:
         return np.stack([self.source.lengths, self.target.lengths + 2], axis=1)
 
     def batch(self, indices: Indices, widths: Sequence[int]) -> Batch:
-        """These pairs, padded."""
+        """Return these pairs, padded."""
         source, source_valid = self.source.padded(indices, widths[0])
         inner, inner_valid = self.target.padded(indices, widths[1] - 2)
         rows = len(indices)
@@ -153,16 +153,16 @@ class _Work(NamedTuple):
 class TokenBatches(Generic[Made]):
     """An endless stream of batches, epoch after epoch, that can be saved and resumed at any batch.
 
-    Iterating goes on from where the last iteration stopped, also in a new ``for``; `load_state_dict` counts for the
-    next ``for``. `epoch` gives one epoch and leaves the position alone.
+    Iterating continues from where the last iteration stopped, also in a new ``for``; `load_state_dict` applies to the
+    next ``for``. `epoch` yields one epoch and does not change the position.
 
     Args:
-        examples: what to batch, such as `PairExamples`.
-        max_tokens: how many tokens, padding included, the largest tensor of a batch may hold.
+        examples: the examples, such as `PairExamples`.
+        max_tokens: largest number of tokens, padding included, of the largest tensor of a batch.
         seed: of the shuffling.
-        max_examples: how many examples a batch may hold; None for any number.
+        max_examples: largest number of examples per batch; None for any number.
         rank, world_size: which rows of each batch this process gets.
-        workers: processes that make batches ahead of time; 0 makes them here.
+        workers: processes that prepare batches ahead of time; 0 prepares them in this process.
 
     Example:
 
@@ -194,7 +194,7 @@ class TokenBatches(Generic[Made]):
 
     @property
     def batches_per_epoch(self) -> int:
-        """How many batches an epoch has: as many in every one."""
+        """The number of batches per epoch."""
         return len(_cut(np.sort(self._lengths.max(axis=1)), self.max_tokens, self.max_examples))
 
     def __iter__(self) -> Iterator[Made]:
@@ -203,7 +203,7 @@ class TokenBatches(Generic[Made]):
             yield batch
 
     def epoch(self, number: int) -> Iterator[Made]:
-        """The batches of one epoch."""
+        """Yield the batches of one epoch."""
         return (self._make(work)[1] for work in self._work_of(number, 0))
 
     def largest(self) -> Made:
@@ -216,12 +216,12 @@ class TokenBatches(Generic[Made]):
         return self.examples.batch(plan[most][self.rank :: self.world_size], widths[most].tolist())
 
     def state_dict(self) -> dict[str, int | None]:
-        """The position after the last batch that was given out, and what stream it belongs to; plain numbers."""
+        """Return the position after the last batch that was yielded, and the identity of the stream; plain numbers."""
         epoch, position = self._position
         return {"epoch": epoch, "position": position, **self._identity()}
 
     def load_state_dict(self, state: dict[str, int | None]) -> None:
-        """Go on where `state_dict` was called, with any number of ranks and workers."""
+        """Continue from the position of `state_dict`, with any number of ranks and workers."""
         check_same_stream("TokenBatches", state, self._identity())
         self._position = (saved_number("TokenBatches", state, "epoch"), saved_number("TokenBatches", state, "position"))
 
@@ -244,7 +244,7 @@ class TokenBatches(Generic[Made]):
         plan = _plan(self._lengths, self.max_tokens, self.max_examples, [self.seed, epoch])
         for position in range(first, len(plan)):
             widths = self._lengths[plan[position]].max(axis=0).tolist()
-            # After the last batch of an epoch the next epoch stands at its beginning.
+            # After the last batch of an epoch the position is the beginning of the next one.
             after = (epoch, position + 1) if position + 1 < len(plan) else (epoch + 1, 0)
             yield _Work(after, plan[position][self.rank :: self.world_size], widths)
 
@@ -253,15 +253,15 @@ class TokenBatches(Generic[Made]):
 
 
 class StreamBatches(Generic[Record, Made]):
-    """The same contract for records that do not fit in memory: one buffer after another is shuffled and batched.
+    """`TokenBatches` for records that do not fit in memory: one buffer after another is shuffled and batched.
 
-    Where a buffer begins in the file changes from epoch to epoch, so that other records come together. Every rank reads
-    and encodes the whole file, and resuming reads, without encoding, what had been used up of its epoch.
+    The start of a buffer in the file changes from epoch to epoch, so that its records are not always the same. Every
+    rank reads and encodes the whole file, and resuming reads, without encoding, the used part of its epoch.
 
     Args:
-        records: can be iterated again and again, such as the readers of `foci.data.text`.
+        records: can be iterated several times, such as the readers of `foci.data.text`.
         encode: makes examples of a list of records, such as ``lambda pairs: PairExamples.encode(pairs, a, b)``.
-        buffer: how many records are held.
+        buffer: number of records in memory.
         max_tokens, seed, max_examples, rank, world_size: as in `TokenBatches`.
         workers: processes that encode buffers ahead of time.
     """
@@ -291,7 +291,7 @@ class StreamBatches(Generic[Record, Made]):
     def __iter__(self) -> Iterator[Made]:
         epoch, block, first = self._position
         while True:
-            # Only when the next batch is there, or is not, is it known whether a batch was the last of its epoch.
+            # Whether a batch was the last of its epoch is known only after asking for the next one.
             held: Made | None = None
             for after, batch in self._numbered(epoch, block, first):
                 if held is not None:
@@ -305,23 +305,23 @@ class StreamBatches(Generic[Record, Made]):
                 yield held
 
     def _numbered(self, epoch: int, block: int, first: int) -> Iterator[tuple[tuple[int, int, int], Made]]:
-        """The batches of an epoch from a position on, each with the position after it."""
+        """Yield the batches of an epoch from a position on, each with the position after it."""
         for number, batches in self._blocks(epoch, block):
             skipped = first if number == block else 0
             for position, batch in enumerate(islice(batches, skipped, None), start=skipped + 1):
                 yield (epoch, number, position), batch
 
     def epoch(self, number: int) -> Iterator[Made]:
-        """The batches of one epoch."""
+        """Yield the batches of one epoch."""
         return (batch for _, batch in self._numbered(number, 0, 0))
 
     def state_dict(self) -> dict[str, int | None]:
-        """The position after the last batch that was given out, and what stream it belongs to; plain numbers."""
+        """Return the position after the last batch that was yielded, and the identity of the stream; plain numbers."""
         epoch, block, position = self._position
         return {"epoch": epoch, "block": block, "position": position, **self._identity()}
 
     def load_state_dict(self, state: dict[str, int | None]) -> None:
-        """Go on where `state_dict` was called, with any number of ranks and workers."""
+        """Continue from the position of `state_dict`, with any number of ranks and workers."""
         check_same_stream("StreamBatches", state, self._identity())
         epoch, block, position = (saved_number("StreamBatches", state, key) for key in ("epoch", "block", "position"))
         self._position = (epoch, block, position)
@@ -339,7 +339,7 @@ class StreamBatches(Generic[Record, Made]):
             yield block, self._batches(epoch, block, start, examples)
 
     def _read(self, epoch: int, first: int) -> Iterator[tuple[int, int, list[Record]]]:
-        """Blocks from number ``first`` on, and which record each begins with. The first is cut short by chance."""
+        """Yield blocks from number ``first`` on, and the first record of each. The first has a random length."""
         short = int(np.random.default_rng([self.seed, epoch]).integers(1, self.buffer + 1))
         start = 0 if first == 0 else short + (first - 1) * self.buffer
         records = islice(self.records, start, None)
@@ -362,10 +362,10 @@ class StreamBatches(Generic[Record, Made]):
 
 
 def _plan(lengths: Indices, max_tokens: int, max_examples: int | None, seed: list[int]) -> list[Indices]:
-    """Which examples make each batch, in order."""
+    """Return the indices of the examples of each batch, in order."""
     chance = np.random.default_rng(seed)
     shuffled = chance.permutation(len(lengths))
-    # By the longest side first, on which the cutting depends; then by each side, so that both are padded little.
+    # By the longest side first, which limits the batch; then by each side, so that both have little padding.
     sides = lengths[shuffled]
     order = shuffled[np.lexsort([*sides.T[::-1], sides.max(axis=1)])]
     pieces = _cut(lengths[order].max(axis=1), max_tokens, max_examples)
@@ -373,13 +373,13 @@ def _plan(lengths: Indices, max_tokens: int, max_examples: int | None, seed: lis
 
 
 def _cut(sizes: Indices, max_tokens: int, max_examples: int | None) -> list[slice]:
-    """Cut ascending sizes into batches as large as may be."""
+    """Cut ascending sizes into batches as large as allowed."""
     pieces = []
     start = 0
     while start < len(sizes):
         most = max(1, max_tokens // max(int(sizes[start]), 1))
         ahead = sizes[start : start + (most if max_examples is None else min(most, max_examples))]
-        # Rows times width grows along the sorted sizes: the batch ends before it passes the limit.
+        # Rows times width grows along the sorted sizes: the batch ends before it exceeds the limit.
         rows = int(np.searchsorted(ahead * np.arange(1, len(ahead) + 1), max_tokens, side="right"))
         pieces.append(slice(start, start + rows))
         start += rows
@@ -387,7 +387,7 @@ def _cut(sizes: Indices, max_tokens: int, max_examples: int | None) -> list[slic
 
 
 class _Mapped(Generic[Given, Made]):
-    """A function in the shape of a dataset: the key is what it is called with."""
+    """A function as a dataset: the key is its argument."""
 
     def __init__(self, function: Callable[[Given], Made]) -> None:
         self.function = function
@@ -397,7 +397,7 @@ class _Mapped(Generic[Given, Made]):
 
 
 def _ordered_map(function: Callable[[Given], Made], given: Iterable[Given], workers: int) -> Iterator[Made]:
-    """What the function makes, in the order of what it was given, whoever does the work."""
+    """Yield the function's results in the order of its arguments, with any number of workers."""
     if workers == 0:
         return map(function, given)
     loader: Any = DataLoader(
@@ -406,8 +406,8 @@ def _ordered_map(function: Callable[[Given], Made], given: Iterable[Given], work
         batch_size=None,
         num_workers=workers,
         collate_fn=_as_it_is,
-        # Of its own: otherwise the loader draws its base seed from the global generator, and dropout would depend on
-        # the number of workers.
+        # A separate generator: otherwise the loader draws its base seed from the global one, and dropout would depend
+        # on the number of workers.
         generator=torch.Generator(),
     )
     return iter(loader)

@@ -5,8 +5,8 @@
     parts(documents, …)         train, valid and test, without duplicates
     sentences_of(text)          a document as sentences of words
 
-Each class is split by itself, in the order of a hash of the texts and the seed: the order of the documents does not
-matter, a rare class is always trained on, and what was tested on was never trained on.
+Each class is split separately, in the order of a hash of the texts and the seed: the order of the documents has no
+effect, a rare class is always in the training part, and no test document is trained on.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from foci.data.vocabulary import Vocabulary
 from foci.errors import ConfigError, DataError, MissingPackageError, check_positive, near_names
 
 LONGEST_DOCUMENT = 10_000_000
-"""Characters; a longer one is hardly one document."""
+"""Maximum number of characters of a document; a longer one indicates a damaged file."""
 
-_NO_SPACES = (  # Thai, Lao, Tibetan, Burmese, Khmer, kana, Han: each character with its marks is taken for a word
+_NO_SPACES = (  # Thai, Lao, Tibetan, Burmese, Khmer, kana, Han: each character with its marks is a word
     "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff"
     "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
@@ -76,7 +76,7 @@ def read_documents(
             line of names); the fields of a JSONL file.
         log: called with a message every few seconds.
 
-    Everything is read before a DataError tells the first fault, with its file and line, and how many there are.
+    Everything is read before a DataError reports the first fault, with its file and line, and their number.
     """
     path = Path(path)
     if path.is_dir():
@@ -115,14 +115,14 @@ def _in_table(path: Path, text: int | str, label: int | str, ending: str) -> Ite
     if isinstance(text, int) != isinstance(label, int) or text == label:
         raise ConfigError(f"{path}: columns {text!r} and {label!r}, expected two different names or numbers from 0.")
     faults: list[Fault] = []
-    # A TSV file knows no quotes: one that stands in a text must not swallow the lines that follow.
+    # A TSV file has no quoting: a quote in a text must not swallow the lines that follow.
     reader = csv.reader(
         _lines(path, faults),
         delimiter="," if ending == ".csv" else "\t",
         quoting=csv.QUOTE_MINIMAL if ending == ".csv" else csv.QUOTE_NONE,
         strict=True,
     )
-    longest = csv.field_size_limit(LONGEST_DOCUMENT)  # for all readers of the process: given back at the end
+    longest = csv.field_size_limit(LONGEST_DOCUMENT)  # for all readers of the process: restored at the end
     try:
         yield from _rows(path, reader, text, label)
     except csv.Error as error:
@@ -165,7 +165,7 @@ def _rows(path: Path, reader: Iterator[list[str]], text: int | str, label: int |
 
 
 def _lines(path: Path, faults: list[Fault]) -> Iterator[str]:
-    """Lines with their ends; those that cannot be used are put aside, and an empty line keeps the count."""
+    """Yield lines with their ends; invalid ones are collected, and an empty line keeps the count."""
     for line in read_lines(path, LONGEST_DOCUMENT):
         if isinstance(line, Fault):
             faults.append(line)
@@ -229,7 +229,7 @@ def movie_reviews() -> list[Document]:
 
 
 def parts(documents: Iterable[Document], *, valid_share: float, test_share: float, seed: int = 0) -> Parts:
-    """Split the documents of each class; of documents with the same words the first counts.
+    """Split the documents of each class; of documents with the same words only the first is kept.
 
     Of a class of n documents ``round(n · test_share)`` are for testing and ``round(n · valid_share)`` for validation,
     but at least one is trained on.
@@ -273,7 +273,7 @@ def parts(documents: Iterable[Document], *, valid_share: float, test_share: floa
 
 
 def sentences_of(text: str, max_words: int | None = None) -> list[list[str]]:
-    """A document as sentences of words, in any script; a sentence of more than ``max_words`` is cut into pieces.
+    """Return a document as sentences of words, in any script; a sentence of more than ``max_words`` is cut into pieces.
 
     Words are letters, digits and marks together, and every other sign alone; where a script puts no spaces between
     words (Chinese, Japanese, Thai, …), each character is a word.
@@ -282,7 +282,7 @@ def sentences_of(text: str, max_words: int | None = None) -> list[list[str]]:
         >>> sentences_of("Dr. No isn't bad. 真好！再看一次。")
         [['Dr', '.', 'No', "isn't", 'bad', '.'], ['真', '好', '！'], ['再', '看', '一', '次', '。']]
     """
-    pattern = _words()
+    pattern = word_pattern()
     sentences = [pattern.findall(piece) for piece in _pieces(text)]
     if max_words is not None:
         check_positive("sentences_of", max_words=max_words)
@@ -302,7 +302,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _is_end(text: str, end: re.Match[str]) -> bool:
-    """A full stop ends no sentence after an initial or an abbreviation, nor does it (or ?”) before a small letter."""
+    """Return whether a sentence ends here: not after an initial or an abbreviation, nor before a small letter."""
     after = text[end.end() : end.end() + 40].lstrip()[:1]
     if end.group() != ".":
         return not (after.islower() and end.group()[-1] in _CLOSING)
@@ -313,7 +313,8 @@ def _is_end(text: str, end: re.Match[str]) -> bool:
 
 
 @cache
-def _words() -> re.Pattern[str]:
+def word_pattern() -> re.Pattern[str]:
+    """Return a pattern that finds the words of a text; see `sentences_of`."""
     # Python's \w leaves out the marks that Hindi, Arabic and others write their vowels with; and joiners belong inside.
     codes = [code for code in range(0x300, 0x1F000) if unicodedata.category(chr(code)).startswith("M")]
     runs = [list(run) for _, run in groupby(enumerate(codes), key=lambda placed: placed[1] - placed[0])]
@@ -337,10 +338,10 @@ class DocumentExamples:
     """Documents as word ids, to be batched by `foci.data.TokenBatches`.
 
     Args:
-        words: the ids of each document, sentence after sentence.
-        sentences: how many words each of its sentences has.
+        words: the ids of each document, all sentences concatenated.
+        sentences: the number of words of each of its sentences.
         labels: the number of its class.
-        truncated: how many documents lost their end.
+        truncated: the number of documents that were truncated.
     """
 
     def __init__(self, words: Sequences, sentences: Sequences, labels: Sequence[int], truncated: int = 0) -> None:
@@ -360,7 +361,7 @@ class DocumentExamples:
         vocabulary: Vocabulary,
         max_words: int,
     ) -> DocumentExamples:
-        """Documents as sentences of words through the vocabulary; what goes beyond ``max_words`` is left out."""
+        """Encode documents, given as sentences of words; words beyond ``max_words`` are left out."""
         check_positive("DocumentExamples", max_words=max_words)
         truncated = 0
         ids: list[list[int]] = []
@@ -378,14 +379,14 @@ class DocumentExamples:
         return np.stack([self.words.lengths, self.sentences.lengths], axis=1)
 
     def batch(self, indices: Indices, widths: Sequence[int]) -> DocumentBatch:
-        """These documents, padded."""
+        """Return these documents, padded."""
         words, _ = self.words.padded(indices, widths[0])
         sentences, _ = self.sentences.padded(indices, widths[1])
         return DocumentBatch(*map(torch.from_numpy, (words, sentences, self.labels[indices])))
 
 
 def cut(document: Sequence[Sequence[str]], max_words: int) -> list[Sequence[str]]:
-    """The first ``max_words`` words of a document, in their sentences."""
+    """Return the first ``max_words`` words of a document, in their sentences."""
     kept: list[Sequence[str]] = []
     left = max_words
     for sentence in document:

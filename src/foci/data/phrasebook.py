@@ -1,17 +1,17 @@
-"""A translation corpus without a download: phrases that CLDR (through Babel) knows how to say in any two locales.
+"""A translation corpus without a download: phrases that CLDR (through Babel) can express in any two locales.
 
-A phrase is drawn as a meaning (a day, an amount, a rate, a list of them) and then said in both locales by CLDR's own
-patterns, so the two sides are translations of each other whatever the languages are:
+A phrase is drawn as a meaning (a day, an amount, a rate, a list of them) and then expressed in both locales by CLDR's
+own patterns, so that the two sides are translations of each other in any two languages:
 
     $12.50, for each kilogram, three hours ago
         en  12.50 US dollars per kilogram, 3 hours ago
         zh  每千克12.50美元 3小时前
         de  12,50 US-Dollar pro Kilogramm, vor 3 Stunden
 
-Word order differs in earnest: years move to the front, "ago" goes before the number or behind the noun, and what is
-counted changes places with what it is counted by. Each meaning has one form a locale, and no sentence has two
-translations, so that a model can learn all of it. Sentences belong to a split by what they say in the source locale,
-whatever the seed and the size: training and test phrases never meet.
+Word order differs: years move to the front, "ago" goes before the number or behind the noun, and numerator and
+denominator of a rate change places. Each meaning has one form per locale, and no sentence has two translations, so
+that a model can learn all of it. The split of a sentence depends on its source side only, for any seed and size:
+training and test phrases are disjoint.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SPLITS = ("train", "valid", "test")
 
 Phrase = Callable[["Locale"], str]
-"""A meaning: say it in a locale."""
+"""A meaning: a function from a locale to its text."""
 
 _CURRENCIES = [
     *("USD", "EUR", "GBP", "JPY", "CNY", "INR", "KRW", "BRL"),
@@ -54,21 +54,21 @@ _PRICED = ["mass-kilogram", "volume-liter", "length-meter", "duration-hour", "du
 _RELATIVE = {"year": 365 * 86400, "month": 30 * 86400, "week": 7 * 86400, "day": 86400, "hour": 3600, "minute": 60}
 _FIRST_DAY, _LAST_DAY = date(1950, 1, 1).toordinal(), date(2049, 12, 31).toordinal()
 
-# Spaces that no keyboard has become plain ones, and marks of direction that nobody sees go: what a user types is then
-# what a model was trained on.
+# Special spaces become plain ones, and invisible direction marks are removed, so that a model is trained on the
+# characters that users type.
 _PLAIN = str.maketrans("\u00a0\u202f\u2009", "   ", "\u200e\u200f\u061c")
 
 
 def phrasebook(
     source_locale: str, target_locale: str, *, split: str = "train", size: int = 10_000, seed: int = 0
 ) -> list[Pair]:
-    """``size`` different sentence pairs; a larger size begins with the same ones.
+    """Return ``size`` different sentence pairs; a larger size begins with the same ones.
 
     Args:
         source_locale, target_locale: any two of Babel's locales: ``en``, ``zh``, ``zh_Hant``, ``pt-BR``, …
-        split: ``train``, ``valid`` or ``test``. Two splits share no source sentence, whatever their seeds and sizes.
-        size: how many pairs.
-        seed: which ones.
+        split: ``train``, ``valid`` or ``test``. Two splits share no source sentence, for any seeds and sizes.
+        size: number of pairs.
+        seed: of the pairs.
 
     Example:
 
@@ -80,20 +80,21 @@ def phrasebook(
     if split not in SPLITS:
         raise unknown_name("split", split, SPLITS)
     check_positive("phrasebook", size=size)
-    source, target = _locale(source_locale), _locale(target_locale)
+    source, target = find_locale(source_locale), find_locale(target_locale)
     if source == target:
         raise ConfigError(f"phrasebook: source and target locale are both {source_locale!r}, expected two.")
     pairs: dict[str, Pair] = {}
     for phrase in _phrases(random.Random(f"{seed}/{split}")):
-        sentence = _say(phrase, source)
-        if _split_of(sentence) == split and sentence not in pairs:
-            pairs[sentence] = Pair(sentence, _say(phrase, target))
+        sentence = say(phrase, source)
+        if split_of(sentence) == split and sentence not in pairs:
+            pairs[sentence] = Pair(sentence, say(phrase, target))
             if len(pairs) == size:
                 break
     return list(pairs.values())
 
 
-def _locale(name: str) -> Locale:
+def find_locale(name: str) -> Locale:
+    """Return Babel's locale of this name; an unknown one suggests the nearest."""
     try:
         from babel import Locale, UnknownLocaleError
         from babel.localedata import locale_identifiers
@@ -103,7 +104,7 @@ def _locale(name: str) -> Locale:
         return Locale.parse(name.replace("-", "_"))
     except (UnknownLocaleError, ValueError, TypeError, AttributeError) as error:
         known = locale_identifiers()
-        # People also write "german": the English names lead to the codes.
+        # English names such as "german" are accepted too.
         languages = {word.lower(): code for code, word in Locale("en").languages.items() if code in known}
         codes = {code.lower(): code for code in known}
         near = difflib.get_close_matches(str(name).lower().replace("-", "_"), [*languages, *codes], n=3, cutoff=0.6)
@@ -115,17 +116,19 @@ def _locale(name: str) -> Locale:
         ) from error
 
 
-def _say(phrase: Phrase, locale: Locale) -> str:
+def say(phrase: Phrase, locale: Locale) -> str:
+    """Return a meaning in words, with plain spaces and without marks of direction."""
     return phrase(locale).translate(_PLAIN)
 
 
-def _split_of(sentence: str) -> str:
+def split_of(sentence: str) -> str:
+    """Return which split a sentence belongs to: the same one whatever the seed and the size."""
     bucket = hashlib.blake2b(sentence.encode(), digest_size=8).digest()[0] % 16
     return "test" if bucket == 0 else "valid" if bucket == 1 else "train"
 
 
 def _phrases(chance: random.Random) -> Iterator[Phrase]:
-    """Meanings without end: single ones, and sentences made of them."""
+    """Yield meanings endlessly: single ones, and sentences made of them."""
     while True:
         yield chance.choice(_SENTENCES)(chance)
 
@@ -255,7 +258,7 @@ def _joined(parts: list[Phrase], style: str) -> Phrase:
 
 
 def _beside(first: Phrase, second: Phrase) -> Phrase:
-    """Both, put together as the locale puts a day and an hour together."""
+    """Combine both with the locale's pattern for date and time."""
     return lambda locale: str(locale.datetime_formats["long"]).format(second(locale), first(locale))
 
 
@@ -273,3 +276,16 @@ _SENTENCES = (
     *(_date, _part_of_date, _months, _time, _moment, _relative, _duration, _measure, _rate, _amount, _price),
     *(_list, _list, _dated, _dated, _told, _told),
 )
+
+MEANINGS: dict[str, tuple[Callable[[random.Random], Phrase], ...]] = {
+    "date": (_date, _part_of_date, _months),
+    "time": (_time,),
+    "relative": (_relative,),
+    "duration": (_duration,),
+    "amount": (_amount,),
+    "price": (_price,),
+    "measure": (_measure,),
+    "rate": (_rate,),
+    "list": (_list,),
+}
+"""What draws a meaning of each kind."""

@@ -1,6 +1,6 @@
-"""Made-up documents of which it is known what decides their class: one word of one sentence.
+"""Synthetic documents whose class is determined by one known word of one sentence.
 
-They show whether an attention finds what matters: how much of it lies on that sentence, and on that word.
+They measure whether attention finds it: its weight on that sentence, and on that word.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from foci.errors import ConfigError, check_positive
 _SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
 _NAMES = "abcdefgh"
 _TELLING = 3
-"""How many words tell each class."""
+"""Number of words that indicate each class."""
 
 
 class Planted(NamedTuple):
-    """A made-up document, and which word decides its class: number ``word`` of sentence ``sentence``, from 0."""
+    """A synthetic document, and which word determines its class: number ``word`` of sentence ``sentence``, from 0."""
 
     document: Document
     sentence: int
@@ -26,7 +26,7 @@ class Planted(NamedTuple):
 
 
 def planted(size: int, *, classes: int = 2, split: str = "train", seed: int = 0) -> list[Planted]:
-    """Documents of 3 to 8 sentences of 4 to 10 made-up words; one word of one sentence belongs to the class.
+    """Return documents of 3 to 8 sentences of 4 to 10 made-up words; one word of one sentence indicates the class.
 
     Example:
         >>> from foci.data.documents import sentences_of
@@ -39,7 +39,7 @@ def planted(size: int, *, classes: int = 2, split: str = "train", seed: int = 0)
         raise ConfigError(f"planted: classes is {classes}, expected at most {len(_NAMES)}.")
     chance = random.Random(f"{seed}/{split}")
     vocabulary = [first + second for first in _SYLLABLES for second in _SYLLABLES]
-    random.Random("planted").shuffle(vocabulary)  # words mean the same whatever the seed
+    random.Random("planted").shuffle(vocabulary)  # words mean the same for every seed
     telling = {name: [vocabulary.pop() for _ in range(_TELLING)] for name in _NAMES}
     made = []
     for _ in range(size):

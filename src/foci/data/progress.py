@@ -13,10 +13,10 @@ def counted(items: Iterable[Item], what: str, log: Callable[[str], None], second
     """Yield the items, and log every few seconds how many were read.
 
     Args:
-        items: what is read.
-        what: what they are called, in the plural.
+        items: the items that are read.
+        what: their name, in the plural.
         log: called with each message.
-        seconds: how long is waited between two messages.
+        seconds: time between two messages.
     """
     last = time.monotonic()
     for number, item in enumerate(items, start=1):

@@ -4,9 +4,9 @@
     TsvFile(path, source=0, target=1)   two columns, by number or by the names in the first line
     JsonlFile(path, source=…, target=…) two fields of one object per line; a dot leads into an inner object
 
-Each can be iterated again and again, and holds one line at a time. Iterating stops with a DataError at the first line
-that cannot be used; `read_pairs` and `check` read everything and then report the first such line and their number.
-Text is UTF-8. Only a line feed ends a line: other separators that Unicode knows occur inside sentences, and
+Each can be iterated several times, and holds one line at a time. Iterating stops with a DataError at the first invalid
+line; `read_pairs` and `check` read everything and then report the first such line and their number.
+Text is UTF-8. Only a line feed ends a line: Unicode's other separators occur inside sentences, and
 splitting there would misalign two files. White space around a sentence is dropped.
 """
 
@@ -62,10 +62,10 @@ _HEADERS = frozenset(
         "translation",
     ]
 )
-"""What columns of tables are commonly called, in lower case."""
+"""Common names of columns, in lower case."""
 
 LONGEST_LINE = 10_000
-"""Characters; a longer line is hardly a sentence, more often a file with the wrong line ends."""
+"""Maximum number of characters per line; a longer one usually means a file with other line ends."""
 
 
 class Pair(NamedTuple):
@@ -76,7 +76,7 @@ class Pair(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """A line that cannot be used: where it is, the kind of fault in two or three words, and the reason in full."""
+    """An invalid line: its location, the kind of fault in two or three words, and the reason in full."""
 
     path: Path
     line: int
@@ -103,7 +103,7 @@ class AlignedFiles:
         return _pairs(self.entries())
 
     def entries(self) -> Iterator[Pair | Fault]:
-        """Every line, as a pair or as what is wrong with it."""
+        """Yield every line, as a pair or as a Fault."""
         source, target = read_lines(self.source, self.max_characters), read_lines(self.target, self.max_characters)
         for number, (left, right) in enumerate(zip_longest(source, target), start=1):
             if left is None or right is None:
@@ -125,7 +125,7 @@ class TsvFile:
 
     Args:
         path: the file, plain, .gz or .xz.
-        source, target: the columns: two numbers from 0, or two names that stand in the first line.
+        source, target: the columns: two numbers from 0, or two names of the first line.
         max_characters: a longer line is a fault.
     """
 
@@ -150,7 +150,7 @@ class TsvFile:
         return _pairs(self.entries())
 
     def entries(self) -> Iterator[Pair | Fault]:
-        """Every line, as a pair or as what is wrong with it."""
+        """Yield every line, as a pair or as a Fault."""
         lines = enumerate(read_lines(self.path, self.max_characters), start=1)
         columns = self.source, self.target
         width: int | None = None
@@ -204,7 +204,7 @@ class JsonlFile:
         return _pairs(self.entries())
 
     def entries(self) -> Iterator[Pair | Fault]:
-        """Every line, as a pair or as what is wrong with it."""
+        """Yield every line, as a pair or as a Fault."""
         for number, line in enumerate(read_lines(self.path, self.max_characters), start=1):
             yield line if isinstance(line, Fault) else self._entry(line, number)
 
@@ -240,7 +240,7 @@ def open_corpus(
     fields: tuple[int | str, int | str] | None = None,
     max_characters: int = LONGEST_LINE,
 ) -> Corpus:
-    """The reader that fits: two files are aligned; one is read by its ending, .tsv, .txt, .jsonl or .json (+ .gz, .xz).
+    """Return the reader: two files are aligned; one is read by its ending, .tsv, .txt, .jsonl or .json (+ .gz, .xz).
 
     ``fields`` are the columns of a TSV file or the fields of a JSONL file.
     """
@@ -288,13 +288,13 @@ def _no_pairs(corpus: Corpus) -> DataError:
 
 
 def looks_like_header(cells: Sequence[str]) -> bool:
-    """Whether these cells of a first line are names of columns rather than data."""
+    """Return whether these cells of a first line are names of columns rather than data."""
     names = [cell.strip().lower() for cell in cells]
     return len(set(names)) == len(names) and all(name in _HEADERS for name in names)
 
 
 def usable(entries: Iterable[Entry | Fault], what: str) -> Iterator[Entry]:
-    """The good entries; at the end, a DataError with the first fault and how many of each kind there were."""
+    """Yield the valid entries; raise a DataError at the end with the first fault and the number of each kind."""
     first: Fault | None = None
     kinds: Counter[str] = Counter()
     good = 0
@@ -312,9 +312,9 @@ def usable(entries: Iterable[Entry | Fault], what: str) -> Iterator[Entry]:
 
 
 def read_lines(path: Path, max_characters: int = LONGEST_LINE) -> Iterator[str | Fault]:
-    """The lines of a UTF-8 file, plain, .gz or .xz, without their ends; never more than one is held.
+    """Yield the lines of a UTF-8 file, plain, .gz or .xz, without their ends, one at a time.
 
-    A line that cannot be used is a Fault in its place; a file that cannot be read further ends with one.
+    An invalid line is a Fault in its place; a file that cannot be read further ends with one.
     """
     limit = 4 * max_characters + 2  # no character needs more than four bytes, and two end the line
     number = 0
@@ -349,12 +349,12 @@ def _too_long(path: Path, number: int, max_characters: int) -> Fault:
 
 
 def ragged(cells: int, width: int) -> str:
-    """What is wrong with a row of a table that has another number of cells than the first one."""
+    """Return what is wrong with a row of a table that has another number of cells than the first one."""
     return f"the row has {cells} cells, but the first line has {width}. Quote or remove separators inside a cell."
 
 
 def open_bytes(path: Path) -> BufferedIOBase:
-    """The bytes of a file; what it begins with, not its name, says how it is compressed."""
+    """Return the bytes of a file; its first bytes, not its name, determine its compression."""
     try:
         file = path.open("rb")
     except OSError as error:
@@ -390,7 +390,7 @@ def _pair(source: str | Fault, target: str | Fault, source_path: Path, target_pa
 
 
 def _field(record: dict[str, Any], field: str) -> tuple[Any, Iterable[str] | None]:
-    """The value, and None; or nothing, and the names that there are where the path breaks off."""
+    """Return the value and None; or None and the names that exist where the path ends."""
     if field in record:
         return record[field], None
     outer, _, inner = field.partition(".")

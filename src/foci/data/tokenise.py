@@ -1,12 +1,12 @@
 """Text to token ids and back, in any script: byte pairs, unigrams, bytes, characters or words, learned from any text.
 
-The first four ids of every vocabulary are the symbols ``<pad> <bos> <eos> <unk>``. They stand for no text: a sentence
-in which somebody wrote ``<pad>`` is cut at the brackets and comes back as it was.
+The first four ids of every vocabulary are the symbols ``<pad> <bos> <eos> <unk>``. They never represent text: a
+sentence that contains ``<pad>`` is cut at the brackets and decodes to itself.
 
-Text is never normalised. A space belongs to the piece that follows it, so what was encoded is joined back without
-guessing, and Chinese, Japanese or Thai need no spaces at all. Byte pairs, unigrams and bytes hold the 256 bytes: a
-character that was not in the training text is spelled with them, and every text comes back exactly. Characters and
-words have no such letters to fall back on: what they never saw becomes ``<unk>``.
+Text is not normalised. A space belongs to the piece that follows it, so that decoding is exact, also for Chinese,
+Japanese or Thai, which have no spaces. Byte pairs, unigrams and bytes contain the 256 bytes: a character that was not
+in the training text is encoded as bytes, and every text decodes to itself. Characters and words have no bytes: unseen
+ones become ``<unk>``.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ SYMBOLS = ("<pad>", "<bos>", "<eos>", "<unk>")
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 KINDS = ("bpe", "unigram", "bytes", "characters", "words")
 
-# Letters, digits and other signs never share a piece. So no piece can be spelled like a symbol or a byte, and a number
-# is read digit by digit, which is what lets a model copy numbers it never saw.
+# Letters, digits and other signs never share a piece. So no piece can look like a symbol or a byte, and a number
+# is encoded digit by digit, so that a model can copy unseen numbers.
 _PIECES = r" ?[\p{L}\p{M}]+| ?\p{N}| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s"
-# Scripts that put no space between words: each character with its marks is taken for a word.
+# Scripts without spaces between words: each character with its marks is a word.
 _NO_SPACES = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
 _WORDS = (
     rf" ?[{_NO_SPACES}]\p{{M}}*| ?[\p{{L}}\p{{M}}&&[^{_NO_SPACES}]]+"
@@ -43,14 +43,14 @@ _WORDS = (
 )
 _CHARACTERS = r"[\s\S]"
 
-_COVERAGE = 0.9995  # of all characters of the training text; the rare rest is spelled in bytes
+_COVERAGE = 0.9995  # of all characters of the training text; the rare rest is encoded as bytes
 _LONGEST_PIECE = 16
-_CHUNK = 1000  # texts handed to the library at once
+_CHUNK = 1000  # texts passed to the library at once
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 class Encoding(NamedTuple):
-    """The ids of a text, the pieces they stand for, and from where to where in the text each piece was read."""
+    """The ids of a text, their pieces, and the character range of each piece."""
 
     ids: list[int]
     tokens: list[str]
@@ -58,7 +58,7 @@ class Encoding(NamedTuple):
 
 
 class Tokeniser:
-    """A vocabulary, and how text is cut into it. Made by `train` or `load`; one JSON file when saved.
+    """A vocabulary, and the rules that split text into it. Made by `train` or `load`; saved as one JSON file.
 
     Example:
 
@@ -110,20 +110,25 @@ class Tokeniser:
     def __len__(self) -> int:
         return len(self._pieces)
 
+    @property
+    def pieces(self) -> list[str]:
+        """The pieces of the vocabulary without symbols and bytes; words and characters come by their frequency."""
+        return [piece for piece in self._pieces[len(SYMBOLS) :] if not _is_byte(piece)]
+
     def encode(self, text: str) -> Encoding:
-        """Ids, pieces and character offsets of one text, without symbols around it."""
+        """Return ids, pieces and character offsets of one text, without BOS and EOS."""
         encoded = self._tokenizer.encode(_encodable(text), add_special_tokens=False)
         return Encoding(encoded.ids, encoded.tokens, encoded.offsets)
 
     def encode_many(self, texts: Iterable[str]) -> Iterator[list[int]]:
-        """The ids alone of many texts, in order: much faster than one by one."""
+        """Return only the ids of many texts, in order: much faster than one by one."""
         remaining = iter(texts)
         while chunk := [_encodable(text) for text in islice(remaining, _CHUNK)]:
             for encoded in self._tokenizer.encode_batch_fast(chunk, add_special_tokens=False):
                 yield encoded.ids
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of these ids, without ``<pad>``, ``<bos>`` and ``<eos>``; ``<unk>`` and half characters are �."""
+        """Return the text of these ids, without ``<pad>``, ``<bos>``, ``<eos>``; ``<unk>`` and partial bytes are �."""
         return b"".join(self._texts[self._known(number)] for number in ids).decode("utf-8", errors="replace")
 
     def text_stream(self) -> Callable[[int], str]:
@@ -132,17 +137,17 @@ class Tokeniser:
         return lambda number: decoder.decode(self._texts[self._known(number)])
 
     def labels(self, ids: Iterable[int]) -> list[str]:
-        """One readable label for each id, for pictures; different ids have different labels."""
+        """Return one readable label for each id, for pictures; different ids have different labels."""
         return [_label(self._pieces[self._known(number)]) for number in ids]
 
     def to_text(self) -> str:
-        """Return everything as JSON, which the tokenizers library reads as well."""
+        """Return the tokeniser as JSON, in the format of the tokenizers library."""
         text: str = self._tokenizer.to_str(pretty=True)
         return text
 
     @classmethod
     def from_text(cls, text: str, origin: str) -> Tokeniser:
-        """Read what `to_text` gave; ``origin`` is for messages."""
+        """Parse the result of `to_text`; ``origin`` is for messages."""
         library = _library()
         try:
             _check_parts(json.loads(text))
@@ -160,12 +165,12 @@ class Tokeniser:
         return cls(tokenizer)
 
     def save(self, path: str | Path) -> None:
-        """Write everything to one JSON file."""
+        """Write the tokeniser to one JSON file."""
         write_text(Path(path), self.to_text())
 
     @classmethod
     def load(cls, path: str | Path) -> Tokeniser:
-        """Read what `save` wrote."""
+        """Read a file written by `save`."""
         try:
             saved = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
@@ -179,7 +184,7 @@ class Tokeniser:
 
 
 def _check_parts(saved: Any) -> None:
-    """Raise unless the file has only the parts that foci writes: others could run any regular expression."""
+    """Raise unless the file has only the parts that foci writes: others could contain any regular expression."""
     pattern = saved["pre_tokenizer"]["pattern"]["Regex"]
     if pattern not in (_PIECES, _WORDS, _CHARACTERS):
         raise ValueError("its regular expression is not one of foci's")
@@ -212,14 +217,14 @@ def _encodable(text: str) -> str:
 
 
 class _Rare(dict[int, str]):
-    """For `str.translate`: characters of the alphabet stay, the others become a space."""
+    """A table for `str.translate`: characters of the alphabet stay, the others become a space."""
 
     def __missing__(self, number: int) -> str:
         return " "
 
 
 def _without_rare(texts: Iterable[str], counts: Counter[str], room: int) -> Iterator[str]:
-    """The texts with only the characters that shall have a place in the vocabulary, at most ``room`` of them."""
+    """Yield the texts with only the characters of the vocabulary, at most ``room`` of them."""
     wanted = _COVERAGE * counts.total()
     alphabet = _Rare()
     covered = 0
@@ -230,7 +235,7 @@ def _without_rare(texts: Iterable[str], counts: Counter[str], room: int) -> Iter
         covered += count
     if len(alphabet) == len(counts):
         return iter(texts)
-    # The space that stands in for a rare character must not cost a place of its own.
+    # The space that replaces a rare character must not take a place in the vocabulary.
     alphabet.setdefault(ord(" "), " ")
     if len(alphabet) > room:
         del alphabet[next(reversed([number for number in alphabet if number != ord(" ")]))]
@@ -274,13 +279,13 @@ def _train_unigram(texts: Iterable[str], size: int) -> tokenizers.Tokenizer:
     )
     learnt = _train(library.models.Unigram(), trainer, texts, _PIECES)["vocab"]
     # The library sums in the order of a hash table, which changes from run to run: the last digits of its scores are
-    # chance, and so is the order in which it hands small bonuses to characters it had not kept.
-    # In a vocabulary of next to nothing they are not even numbers.
+    # random, and so is the order of its small bonuses for characters that it had not kept.
+    # In a tiny vocabulary they are not even finite.
     known = [(piece, score or 0.0) for piece, score in learnt]
     floor = round(min(score for _, score in known), 6)
     bonuses = floor + 1e-4 * (len(known) + 1)
     scores = {p: floor if len(p) == 1 and score < bonuses else round(score, 6) for p, score in known}
-    # It may also learn a few more pieces than it was asked for; characters are the last to go.
+    # It may also learn a few more pieces than requested; characters are removed last.
     kept = sorted(scores, key=lambda piece: (len(piece) > 1, -scores[piece], piece))[: size - len(fixed)]
     pieces = sorted(((piece, scores[piece]) for piece in kept), key=lambda item: (-item[1], item[0]))
     model = library.models.Unigram([*((name, 0.0) for name in fixed), *pieces], UNK, True)
@@ -296,7 +301,7 @@ def _train_words(texts: Iterable[str], pattern: str, size: int) -> tokenizers.To
 
 
 def _assemble(model: Any, pattern: str) -> tokenizers.Tokenizer:
-    """The trained model without the library's special tokens, which would be found inside ordinary text."""
+    """Return the trained model without the library's special tokens, which would be found inside ordinary text."""
     library = _library()
     tokenizer: tokenizers.Tokenizer = library.Tokenizer(model)
     tokenizer.pre_tokenizer = _cut(pattern)

@@ -1,6 +1,6 @@
 """Words as ids, and vectors for them from the files of GloVe and fastText.
 
-Words not in the vocabulary share hashed buckets: the same word always has the same id, and two rare words seldom do.
+Words not in the vocabulary share hashed buckets: the same word always has the same id, and two rare words rarely do.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -24,14 +24,14 @@ from foci.errors import ConfigError, DataError, check_positive
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Words as ids: 0 is padding, then the words; words not in it share ``buckets`` ids by a hash of their letters.
+    """Words as ids: 0 is padding, then the words; unknown words share ``buckets`` ids by a hash of their letters.
 
     The rare words of the training documents are in the buckets too, so that their vectors are learned.
 
     Args:
-        words: the words with an id of their own.
-        buckets: how many ids all other words share.
-        lowercase: whether "The" is "the".
+        words: the words with their own id.
+        buckets: number of ids that all other words share.
+        lowercase: map "The" to "the".
 
     Example:
         >>> vocabulary = Vocabulary.count([[["The", "cat"], ["the", "dog"]]], size=1, min_count=1, buckets=3)
@@ -60,7 +60,7 @@ class Vocabulary:
         buckets: int = 1000,
         lowercase: bool = True,
     ) -> Vocabulary:
-        """The ``size`` most frequent words that occur ``min_count`` times at least; ties go by their letters."""
+        """Return the ``size`` most frequent words with at least ``min_count`` occurrences; ties by their letters."""
         check_positive("Vocabulary", size=size, min_count=min_count)
         counts: Counter[str] = Counter()
         for document in documents:
@@ -69,15 +69,20 @@ class Vocabulary:
         frequent = [(-count, word) for word, count in counts.items() if count >= min_count]
         return cls(tuple(word for _, word in sorted(frequent)[:size]), buckets, lowercase)
 
+    def __contains__(self, word: str) -> bool:
+        """Whether the word has an id of its own."""
+        known: dict[str, int] = self._ids  # type: ignore[attr-defined]
+        return (word.lower() if self.lowercase else word) in known
+
     def ids(self, words: Iterable[str]) -> list[int]:
-        """The id of each word."""
+        """Return the id of each word."""
         known: dict[str, int] = self._ids  # type: ignore[attr-defined]
         first = 1 + len(self.words)
         found = []
         for word in words:
             key = word.lower() if self.lowercase else word
             number = known.get(key)
-            # Not Python's hash, which is another in every process.
+            # Not Python's hash, which differs between processes.
             found.append(
                 first + zlib.crc32(key.encode("utf-8", "surrogatepass")) % self.buckets if number is None else number
             )
@@ -90,7 +95,7 @@ class Vocabulary:
 
     @classmethod
     def from_text(cls, text: str, origin: str) -> Vocabulary:
-        """Read what `to_text` gave; ``origin`` is for messages."""
+        """Parse the result of `to_text`; ``origin`` is for messages."""
         try:
             fields = json.loads(text)
             words = fields["words"]
@@ -98,7 +103,7 @@ class Vocabulary:
                 raise ValueError("its words are not all texts")
             return cls(tuple(words), int(fields["buckets"]), bool(fields["lowercase"]))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise DataError(f"{origin}: is no vocabulary ({error}).") from error
+            raise DataError(f"{origin}: is not a vocabulary that foci wrote ({error}). Restore the file.") from error
 
 
 class Vectors(NamedTuple):
@@ -109,9 +114,9 @@ class Vectors(NamedTuple):
 
 
 def read_vectors(path: str | Path, vocabulary: Vocabulary, dim: int) -> Vectors:
-    """The vectors of a text file of GloVe or fastText: a word and ``dim`` numbers a line; fastText's first line counts.
+    """Read a text file of GloVe or fastText: a word and ``dim`` numbers per line; fastText's first line has counts.
 
-    Words that the vocabulary does not hold are passed over.
+    Words that are not in the vocabulary are skipped.
     """
     path = Path(path)
     vectors, found = np.zeros((len(vocabulary), dim), np.float32), np.zeros(len(vocabulary), np.bool_)
@@ -125,7 +130,7 @@ def read_vectors(path: str | Path, vocabulary: Vocabulary, dim: int) -> Vectors:
             if have != dim:
                 raise _other_size(path, have, dim)
             continue
-        # A word that is a number, followed by as many as there should be, is a longer vector more often than a word.
+        # A word that is a number, followed by dim numbers, is more likely a longer vector.
         if len(values) < dim or (line <= 2 and " " in word and _is_number(word.rsplit(" ", 1)[1])):
             have = entry.rstrip(" ").count(" ")
             if line <= 2 and have > 1:
@@ -163,3 +168,30 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def words_with_vectors(path: str | Path, most: int, wanted: Container[str]) -> tuple[list[str], int]:
+    """Return words of a file of vectors, in its order, and the size of its vectors.
+
+    Args:
+        path: a text file of GloVe or fastText.
+        most: how many of its first words are returned.
+        wanted: words that are returned wherever they stand.
+    """
+    path = Path(path)
+    words: dict[str, None] = {}
+    dim = 0
+    for line, entry in enumerate(read_lines(path, 100_000), start=1):
+        if isinstance(entry, Fault):
+            raise DataError(str(entry))
+        parts = entry.rstrip(" ").split(" ")
+        if line == 1 and len(parts) == 2 and all(part.isdecimal() for part in parts):
+            dim = int(parts[1])
+            continue
+        dim = dim or len(parts) - 1
+        word = " ".join(parts[: len(parts) - dim])
+        if len(words) < most or word in wanted:
+            words[word] = None
+    if dim < 1 or not words:
+        raise DataError(f"{path}, line 1: holds no vectors, expected a word and its numbers on each line.")
+    return list(words), dim

@@ -1,4 +1,4 @@
-"""Beam search: the best hypotheses side by side, with penalties for length and for parts of the source left unread.
+"""Beam search over several hypotheses, with penalties for length and for unattended parts of the source.
 
     score(Y) = log P(Y | X) / lp(|Y|) + cp(X; Y),     cp = β · Σ_i log(min(Σ_j a_ij, 1))
     lp = ((5 + |Y|) / 6)^α   "gnmt"            lp = |Y|^α   "average"            |Y| counts EOS
@@ -13,7 +13,7 @@ Paper: Google's Neural Machine Translation System (Wu et al., 2016), eq. 14
 Names: α = length_penalty, β = coverage_penalty, p_ij = attention averaged over heads, X = source, Y = hypothesis
 Complexity: per step, one step of the decoder for size · B rows and O(size · V) for the choice
 Differs: penalties rank finished hypotheses only, open ones have one length and are compared by log-probability; the
-    coverage of a cell that is never read counts as 1e-10, so that its logarithm is finite.
+    coverage of a cell that is never attended to counts as 1e-10, so that its logarithm is finite.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def beam(
     stop: str = "exact",
     limits: Limits | None = None,
 ) -> list[list[Hypothesis]]:
-    """Search with the ``size`` best open hypotheses side by side.
+    """Search with the ``size`` best open hypotheses.
 
     Args:
         decoder: in ``eval()``.
@@ -152,7 +152,7 @@ def beam(
 
 
 def top(scores: Float[Tensor, "N V"], k: int) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"]]:
-    """`torch.topk` for long rows, several times faster on a CPU: the k best cells are in the k best blocks."""
+    """Compute `torch.topk` of long rows, several times faster on a CPU: the k best cells are in the k best blocks."""
     rows, size = scores.shape
     blocks = size // _BLOCK
     if blocks < 4 * k:
@@ -177,5 +177,5 @@ def _cover(coverage: Tensor | None, search: SearchState) -> Tensor:
 
 
 def _unread(coverage: Tensor, valid: Tensor) -> float:
-    """Return Σ_i log(min(coverage_i, 1)), which is 0 where all of the source was read."""
+    """Return Σ_i log(min(coverage_i, 1)), which is 0 where all of the source was attended to."""
     return float(coverage[valid].clamp(_LEAST_COVERAGE, 1.0).log().sum())

@@ -20,7 +20,7 @@ class Limits:
         max_length: the largest number of steps; a hypothesis without EOS by then is not finished. Unless given,
             `SearchStart.max_steps`. The decoder's own limit is never exceeded.
         min_length: the least number of tokens before EOS.
-        no_repeat_ngram: no n-gram of this size comes twice in a hypothesis; 0 sets no such limit.
+        no_repeat_ngram: no n-gram of this size occurs twice in a hypothesis; 0 sets no such limit.
         prefix: for each source, the tokens every hypothesis of it begins with; they count for its log-probability.
         bos: the token before the first.
         eos: the token that ends a hypothesis.
@@ -57,7 +57,7 @@ class Limits:
     ) -> Float[Tensor, "N V"]:
         """Write −∞ over the log-probabilities of the tokens that may not follow ``tokens``.
 
-        ``sources`` are the numbers of the sources, each with equally many hypotheses in neighbouring rows.
+        ``sources`` are the indices of the sources, each with equally many hypotheses in adjacent rows.
         """
         length = tokens.shape[1]
         forced = list(self._forced(logs, length, sources))

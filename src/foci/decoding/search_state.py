@@ -1,4 +1,4 @@
-"""What all searches share: the open hypotheses of a batch, and how they take a step."""
+"""The state of every search: the open hypotheses of a batch, and how they are extended."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class SearchState:
         self.log_probs = log_probs
 
     def keep(self, places: Sequence[int]) -> Int[Tensor, " N"] | None:
-        """Drop every source but those at these places; return the rows that stay, None when all do."""
+        """Keep only the sources with these indices; return the rows that stay, None when all do."""
         if len(places) == len(self.sources):
             return None
         width = self.width

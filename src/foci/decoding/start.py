@@ -1,4 +1,4 @@
-"""Where a search starts. Searches know the decoder's memory and state, and nothing of the source behind them."""
+"""The start of a search: the decoder's memory and state. Searches do not depend on the kind of source."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class SearchStart(NamedTuple):
         memory: the decoder's memory, B rows; whatever its ``start`` returned.
         state: the decoder's first state, B rows.
         rows: B, the number of sources, or of hypotheses to start without a source.
-        device: where tokens are made.
-        max_steps: the largest number of steps, one for all rows or one per row; `Limits.max_length` counts instead
+        device: the device of the tokens.
+        max_steps: the largest number of steps, one for all rows or one per row; `Limits.max_length` replaces it
             where it is given.
         valid: which cells of each source exist, ``(B, S)``; the coverage penalty of a beam search needs it.
         last: the token before the first, ``(B,)``; `Limits.bos` unless given.
@@ -48,7 +48,7 @@ class SearchStart(NamedTuple):
         """Return the largest number of steps of each row.
 
         Args:
-            max_length: counts instead of ``max_steps`` where it is given.
+            max_length: replaces ``max_steps`` where it is given.
             longest: the decoder's own limit, which is never exceeded.
         """
         steps = self.max_steps if max_length is None else max_length

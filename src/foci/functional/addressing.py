@@ -8,8 +8,8 @@
     write        M'(i) = M(i) (1 - w(i) e) + w(i) a               eq. 3, 4
     step         all of them for all heads, from a linear layer's output
 
-``memory (…, N, M)`` is N cells of M numbers, ``weights (…, N)`` one share a cell. A vector as long as a cell is
-``(…, M)``; a number for the head (strength, gate, gamma) has the leading axes ``(…)`` alone. Leading axes
+``memory (…, N, M)`` is N cells of M numbers, ``weights (…, N)`` one weight per cell. A vector of a cell's length is
+``(…, M)``; a number per head (strength, gate, gamma) has only the leading axes ``(…)``. Leading axes
 broadcast: several heads read one memory as ``memory.unsqueeze(1)``.
 """
 
@@ -27,18 +27,18 @@ from foci.errors import ShapeError, check_shape
 from foci.masks import masked_softmax
 
 _SHORTEST = 1e-2
-"""The length that `content` takes a shorter key or cell to have."""
+"""The lower bound that `content` puts on the length of a key or cell."""
 
 _MOST_ROLLS = 5
-"""Up to this width `shift` adds whole rolled rows; wider kernels are laid on all windows of cells at once."""
+"""Up to this width `shift` adds whole rolled rows; wider kernels multiply all windows of cells at once."""
 
 
 def content(
     key: Float[Tensor, "... M"], memory: Float[Tensor, "... N M"], strength: Float[Tensor, "..."]
 ) -> Float[Tensor, "... N"]:
-    """Attention by likeness: softmax over the cells of ``strength · cosine(key, cell)``.
+    """Return the softmax over the cells of ``strength · cosine(key, cell)``.
 
-    A key or cell of zeros is equally unlike everything: it scores 0.
+    A key or cell of zeros scores 0 with everything.
     """
     check_shape("content", "key", key, "…", "size")
     check_shape("content", "memory", memory, "…", "cells", key.shape[-1], fix="A cell is as long as the key.")
@@ -53,9 +53,9 @@ def content(
 def interpolate(
     content: Float[Tensor, "... N"], previous: Float[Tensor, "... N"], gate: Float[Tensor, "..."]
 ) -> Float[Tensor, "... N"]:
-    """``gate · content + (1 - gate) · previous``: at gate 0 the head stays where it was."""
+    """Return ``gate · content + (1 - gate) · previous``: at gate 0 the head keeps its weights."""
     check_shape("interpolate", "content", content, "…", "cells")
-    check_shape("interpolate", "previous", previous, "…", content.shape[-1], fix="Both have one share a cell.")
+    check_shape("interpolate", "previous", previous, "…", content.shape[-1], fix="Both have one weight per cell.")
     check_shape("interpolate", "gate", gate, "…")
     _check_leading("interpolate", gate=(gate, 0), content=(content, 1), previous=(previous, 1))
     gate = gate.unsqueeze(-1)
@@ -63,7 +63,7 @@ def interpolate(
 
 
 def shift(weights: Float[Tensor, "... N"], kernel: Float[Tensor, "... W"]) -> Float[Tensor, "... N"]:
-    """Circular convolution: ``kernel[..., c + j]``, c the centre, is the share that moves by +j cells.
+    """Return the circular convolution: ``kernel[..., c + j]``, c the centre, is the share that moves by +j cells.
 
     The kernel's width is odd, and may be more than the number of cells.
     """
@@ -76,7 +76,7 @@ def shift(weights: Float[Tensor, "... N"], kernel: Float[Tensor, "... W"]) -> Fl
             f"centre to stand for staying: use width {width + 1}."
         )
     _check_leading("shift", kernel=(kernel, 1), weights=(weights, 1))
-    # Both ways only add products: an FFT, faster still at width 127, rounds empty cells to small negative weights.
+    # Both ways only add products: an FFT, faster at width 127, would round empty cells to small negative weights.
     if width <= _MOST_ROLLS:
         moves = range(-(width // 2), width // 2 + 1)
         shares = kernel.split(1, dim=-1)
@@ -88,11 +88,11 @@ def shift(weights: Float[Tensor, "... N"], kernel: Float[Tensor, "... W"]) -> Fl
 
 
 def sharpen(weights: Float[Tensor, "... N"], gamma: Float[Tensor, "..."]) -> Float[Tensor, "... N"]:
-    """``weights^gamma`` with sum 1 again, gamma ≥ 1. A weight of 0 stays 0, also where all are 0."""
+    """Return ``weights^gamma``, normalised to sum 1, gamma ≥ 1. A weight of 0 stays 0, also where all are 0."""
     check_shape("sharpen", "weights", weights, "…", "cells")
     check_shape("sharpen", "gamma", gamma, "…")
     _check_leading("sharpen", gamma=(gamma, 0), weights=(weights, 1))
-    # The softmax of gamma · log w, because the power itself soon underflows, all of it at once. Empty cells are
+    # The softmax of gamma · log w, because the power itself underflows, for all cells at once. Empty cells are
     # masked: neither the logarithm nor its gradient is finite there.
     filled = weights > 0
     logs = weights.masked_fill(~filled, 1.0).log()
@@ -100,7 +100,7 @@ def sharpen(weights: Float[Tensor, "... N"], gamma: Float[Tensor, "..."]) -> Flo
 
 
 def read(memory: Float[Tensor, "... N M"], weights: Float[Tensor, "... N"]) -> Float[Tensor, "... M"]:
-    """The sum of the cells, each by its weight."""
+    """Return the weighted sum of the cells."""
     _check_cells("read", memory, weights)
     _check_leading("read", weights=(weights, 1), memory=(memory, 2))
     return torch.einsum("...n,...nm->...m", weights, memory)
@@ -112,7 +112,7 @@ def write(
     erase: Float[Tensor, "... M"],
     add: Float[Tensor, "... M"],
 ) -> Float[Tensor, "... N M"]:
-    """A new memory: one head has erased and then added, in each cell by its weight."""
+    """Return the memory after one head has erased and then added, in each cell by its weight."""
     _check_cells("write", memory, weights)
     check_shape("write", "erase", erase, "…", memory.shape[-1], fix="It is as long as a cell.")
     check_shape("write", "add", add, "…", memory.shape[-1], fix="It is as long as a cell.")
@@ -128,9 +128,9 @@ def step(
     write_weights: Float[Tensor, "B W N"],
     shift_width: int,
 ) -> tuple[Float[Tensor, "B N M"], Float[Tensor, "B R N"], Float[Tensor, "B W N"], Float[Tensor, "B R M"]]:
-    """One step of all heads, which write and then read: the new memory and weights of both, and what was read.
+    """Run one step of all heads, which write and then read; return the new memory, both weights, and the reads.
 
-    ``commands`` holds numbers without bounds, in this order: for each writing head, then each reading head, key,
+    ``commands`` holds unbounded numbers in this order: for each writing head, then each reading head, key,
     kernel, strength, gate and gamma; then for each writing head erase and add.
     """
     readers, writers, size = read_weights.shape[1], write_weights.shape[1], memory.shape[-1]
@@ -145,7 +145,7 @@ def step(
 
 
 def _address(memory: Tensor, previous: Tensor, commands: Tensor, shift_width: int) -> Tensor:
-    """Where the heads attend to now, ``(B, H, N)``."""
+    """Return the new weights of the heads, ``(B, H, N)``."""
     size = memory.shape[-1]
     commands = commands.unflatten(-1, (previous.shape[1], size + shift_width + 3))
     key, kernel, numbers = commands.split([size, shift_width, 3], dim=-1)
@@ -157,32 +157,32 @@ def _address(memory: Tensor, previous: Tensor, commands: Tensor, shift_width: in
 
 
 def _write_all(memory: Tensor, weights: Tensor, commands: Tensor) -> Tensor:
-    """`write` for several heads at once: all erase, then all add."""
+    """Do the `write` of several heads at once: all erase, then all add."""
     writers = weights.shape[1]
     erase, add = commands.unflatten(-1, (writers, 2, memory.shape[-1])).unbind(dim=2)
     kept = 1 - weights.unsqueeze(-1) * torch.sigmoid(erase).unsqueeze(-2)
-    # A product over one head is that head; going by way of prod would make the backward pass much slower.
+    # The product over a single head is that head itself; prod would make the backward pass much slower.
     kept_by_all = kept.squeeze(1) if writers == 1 else kept.prod(dim=1)
     return memory * kept_by_all + weights.mT @ torch.tanh(add)
 
 
 def _inverse_length(vectors: Tensor) -> Tensor:
-    # The cosine's gradient grows like 1 / length, past all bounds at an empty cell. The floor keeps it below
+    # The cosine's gradient grows like 1 / length, without bound at an empty cell. The floor keeps it below
     # 1 / _SHORTEST; unlike an eps that is added to the length, it leaves the cosine of longer vectors exact.
     return vectors.square().sum(dim=-1).clamp_min(_SHORTEST**2).rsqrt()
 
 
 def _check_cells(owner: str, memory: Tensor, weights: Tensor) -> None:
     check_shape(owner, "memory", memory, "…", "cells", "size")
-    check_shape(owner, "weights", weights, "…", memory.shape[-2], fix="It has one share for each cell.")
+    check_shape(owner, "weights", weights, "…", memory.shape[-2], fix="It has one weight per cell.")
 
 
 def _check_leading(owner: str, **tensors: tuple[Tensor, int]) -> None:
-    """Raise unless the axes that precede each tensor's own, the last so many, broadcast with one another."""
+    """Raise unless the leading axes of the tensors, those before each one's given number of last axes, broadcast."""
     leading = {name: tuple(tensor.shape[: tensor.dim() - own]) for name, (tensor, own) in tensors.items()}
     rank = max(len(leading[name]) for name, (_, own) in tensors.items() if own > 0)
     for name, axes in leading.items():
-        if len(axes) > rank:  # a number with an axis of its own, which would broadcast into one that nobody meant
+        if len(axes) > rank:  # a number per head with an extra axis, which would broadcast by accident
             raise ShapeError(
                 f"{owner}: {name} has shape {axes}, expected no more than the {rank} leading axes of "
                 f"{_shapes(tensors, but=name)}. Drop a last axis of size 1 with {name}.squeeze(-1)."

@@ -32,7 +32,7 @@ from foci.tracing import known_true
 from foci.weight_sources import scores_shape
 
 Window = tuple[int | None, int | None]
-"""``(left, right)``: how far a query reads before and after its own key; None sets no bound."""
+"""``(left, right)``: how many keys before and after its own a query attends to; None sets no bound."""
 
 Normaliser = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor | None]]
 """``(scores, mask) -> (weights, log-probability of what was sampled, or None)``."""
@@ -55,7 +55,7 @@ _SHORT_ALONE = 16 * 16
 """The same with one thread: by 1.3 at length 16, level from 32 on."""
 
 _SMALL_MASK = 1 << 14
-"""Cells of a mask that are copied into the handle: decoders open the cells of one mask step by step."""
+"""Size up to which a mask is copied into the handle: decoders change one mask in place at every step."""
 
 _BY_DISTANCE = 512 * 512
 """Cells from which ALiBi's biases by distance are faster than all of them (measured: benchmarks/alibi)."""
@@ -76,17 +76,17 @@ def attend(
     window: Window | None = None,
     dropout: float = 0.0,
 ) -> Attended:
-    """Read ``value`` with the weights that ``query`` gives to ``key``. Leading axes broadcast.
+    """Return the mean of ``value`` by the weights of ``query`` over ``key``. Leading axes broadcast.
 
-    Arguments:
-        mask: who may read what (see `foci.masks`).
+    Args:
+        mask: which query may attend to which key (see `foci.masks`).
         bias: numbers added to the scores, of their rank, each axis of their size or 1.
-        causal: each query reads the keys up to its own; the last query's own key is the last key.
+        causal: each query attends to the keys up to its own; the last query's own key is the last key.
         score: "dot", "scaled_dot", "cosine", or a function ``(query, key) -> (…, L, S)``.
         normalise: "softmax", "sigmoid", "sparsemax", "entmax15", "hard", "sample" or "gumbel", or a function
             ``(scores, mask) -> (weights, log_prob or None)``.
-        window: read at most ``(left, right)`` keys before and after one's own.
-        dropout: the share of weights dropped; pass 0 outside of training. The handle shows them undropped.
+        window: attend to at most ``(left, right)`` keys before and after a query's own.
+        dropout: the share of weights dropped; pass 0 outside of training. The handle has the weights before dropout.
 
     Example:
         >>> import torch
@@ -117,7 +117,7 @@ def attend_scores(
     normalise: str | Normaliser = "softmax",
     dropout: float = 0.0,
 ) -> Attended:
-    """The plain path: normalise these scores and read."""
+    """Normalise these scores and read, without a fused kernel."""
     mask, bias = mask_and_bias(mask, bias, scores.shape, scores.device)
     if bias is not None:
         scores = scores + bias
@@ -141,11 +141,11 @@ def attend_dots(
     keep_weights: bool = False,
     own: bool = False,
 ) -> Attended:
-    """The fused path: softmax over ``scale · q · k``. Grouped heads: key and value may have fewer of them.
+    """Read by the fused path, a softmax over ``scale · q · k``. Grouped heads: key and value may have fewer of them.
 
-    ``slopes``, one per head, add ALiBi's −slope · |distance|; they do not go with a bias. ``keep_weights`` computes all
+    ``slopes``, one per head, add ALiBi's −slope · |distance|; they exclude a bias. ``keep_weights`` computes all
     weights and reads with them, which is less work than the fused kernel and all weights afterwards. ``own`` says that
-    the calling mechanism made query and key itself, so that nobody else can change them in place.
+    the calling mechanism made query and key itself, so that the caller cannot change them in place.
     """
     if mask is not None or bias is not None:
         mask, bias = mask_and_bias(mask, bias, scores_shape(query, key), query.device)
@@ -180,16 +180,16 @@ def attend_dots(
         L, S = shape[-2:]
         plainly_causal = mask is None and bias is None and known_true(L == S)
         if known_true(L == 1) and known_true(S > 0):
-            window = None  # the last query reads every key
+            window = None  # the last query attends to every key
     allowed = None
     if not plainly_causal and (mask is not None or window is not None):
         allowed = combine(mask, window, shape, query.device)
     alive = None
     if allowed is not None:
         alive = allowed.any(dim=-1, keepdim=True)
-        allowed = allowed | ~alive  # a row without any cell would be NaN in some kernels: it reads all, and is cleared
+        allowed = allowed | ~alive  # a row without cells would be NaN in some kernels: it gets all, and is cleared
         if mask is not None and mask.shape[-2] != 1 and alive.dim() == query.dim():
-            # What such a query holds must not overflow in its scores: 0 · NaN would reach every gradient.
+            # The scores of such a query must not overflow: 0 · NaN would reach every gradient.
             unread = ~(alive if alive.shape[1] in (1, query.shape[1]) else alive.any(dim=1, keepdim=True))
             query = query.masked_fill(unread, 0.0)
     if bias is not None:
@@ -208,7 +208,7 @@ def causal_window(window: Window | None) -> Window:
 
 
 def reads_own_key(window: Window, L: int, S: int) -> bool:
-    """Return whether every query has a key of its own within the window, so that none reads nothing."""
+    """Return whether every query has its own key within the window, so that no row is empty."""
     left, right = window
     return (left is None or left >= 0) and (right is None or right >= 0) and known_true(L <= S)
 
@@ -226,7 +226,7 @@ def mask_and_bias(
 
 
 def combine(mask: Tensor | None, window: Window | None, shape: torch.Size, device: torch.device) -> Tensor | None:
-    """Mask and window as one mask with the rank of the scores, or None when all may be read."""
+    """Return mask and window as one mask with the rank of the scores, or None when all may be read."""
     if mask is not None:
         mask = check_mask("attend", mask, shape, device)
     if window is None or window == (None, None):
@@ -237,7 +237,7 @@ def combine(mask: Tensor | None, window: Window | None, shape: torch.Size, devic
 
 
 def normaliser(name: str | Normaliser) -> Normaliser:
-    """The normaliser of this name; a function is taken as it is."""
+    """Return the normaliser of this name; a function is returned as it is."""
     if callable(name):
         return name
     if name not in NORMALISERS:
@@ -246,21 +246,21 @@ def normaliser(name: str | Normaliser) -> Normaliser:
 
 
 def check_bias(bias: Tensor, shape: torch.Size) -> Tensor:
-    """The bias, or the error that says what is wrong with it."""
+    """Return the bias, or raise an error that says what is wrong with it."""
     if bias.dtype == torch.bool:
-        raise ShapeError("attend: bias has dtype torch.bool, expected numbers. Pass who may read what as mask=…")
+        raise ShapeError("attend: bias has dtype torch.bool, expected numbers. Pass a boolean mask as mask=…")
     if bias.dim() != len(shape) or any(have not in (1, want) for have, want in zip(bias.shape, shape)):
         raise ShapeError(
-            f"attend: bias has shape {tuple(bias.shape)}, expected {tuple(shape)}, where an axis of size 1 counts for "
-            "all. Add the missing axes with bias.unsqueeze(…)."
+            f"attend: bias has shape {tuple(bias.shape)}, expected {tuple(shape)}, where an axis of size 1 "
+            "broadcasts. Add the missing axes with bias.unsqueeze(…)."
         )
     return bias
 
 
 def _lasting(tensor: Tensor, copy_up_to: int = 0) -> Tensor:
-    """Return the tensor, or a copy where an in-place change by the caller could not be noticed or need not matter.
+    """Return the tensor, or a copy where an in-place change by the caller could not be detected or is to be allowed.
 
-    A change is noticed by torch's version counters (`foci.results.ByWeights`), which neither a trace nor inference
+    A change is detected by torch's version counters (`foci.results.ByWeights`), which neither a trace nor inference
     mode has.
     """
     if torch.compiler.is_compiling() or tensor.is_inference() or tensor.numel() <= copy_up_to:
@@ -269,8 +269,8 @@ def _lasting(tensor: Tensor, copy_up_to: int = 0) -> Tensor:
 
 
 def _plain_is_faster(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether to train on sequences so short that the fused kernel's backward gains nothing over plain products."""
-    # What is asked first decides most calls: inference, and long sequences.
+    """Return whether this is training on sequences for which plain products are faster than the fused kernel."""
+    # The first checks decide most calls: inference, and long sequences.
     if not (query.requires_grad or key.requires_grad or value.requires_grad) or torch.compiler.is_compiling():
         return False
     cells = query.shape[-2] * key.shape[-2]
@@ -278,21 +278,21 @@ def _plain_is_faster(query: Tensor, key: Tensor, value: Tensor) -> bool:
         return False
     if cells > _SHORT_ALONE and torch.get_num_threads() == 1:
         return False
-    # In half precision the fused kernel keeps more digits.
+    # In half precision the fused kernel is more precise.
     return query.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
 
 
 def _worth_a_band(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, window: Window, shape: torch.Size
 ) -> bool:
-    """Whether the banded kernel can do it, and is faster than masking all cells (measured: benchmarks/window)."""
+    """Return whether the banded kernel applies and is faster than masking all cells (measured: benchmarks/window)."""
     if window[0] is None or window[1] is None or len(shape) not in (3, 4):
         return False
     if mask is not None and any(size != 1 for size in mask.shape[1:-1]):
         return False
     if not query.dtype == key.dtype == value.dtype:
         return False
-    # A compiled or exported program must not depend on how long its inputs are: the band is right at every length.
+    # A compiled or exported program must not depend on the length of its inputs: the band is correct at every length.
     return torch.compiler.is_compiling() or shape[-1] >= max(512, 2 * (window[0] + window[1] + 64))
 
 
@@ -328,7 +328,7 @@ def _sdpa(
         with torch.autocast("cpu", enabled=False):
             output = _sdpa(query.float(), key.float(), value.float(), bias, causal, scale, dropout, shape)
         return output.to(query.dtype)
-    # The fast CPU kernels want exactly four axes: (batch, head, position, feature).
+    # The fast CPU kernels need exactly four axes: (batch, head, position, feature).
     leading = shape[:-2]
     if len(leading) == 2:
         if key.shape[0] != query.shape[0]:
@@ -370,10 +370,10 @@ def _sdpa_by_distance(
     dropout: float,
     shape: torch.Size,
 ) -> Tensor:
-    """ALiBi and window depend on the distance alone: one row of biases a head serves every query.
+    """Read with one row of biases per head, shared by all queries: ALiBi and window depend on the distance alone.
 
-    With the queries in reverse, the bias of query i and key j stands at place i + j of that row, so the L×S biases are
-    a view of L + S − 1 numbers that stay in the cache.
+    With the queries reversed, the bias of query i and key j is entry i + j of that row, so the L×S biases are
+    a strided view of L + S − 1 numbers that stay in the cache.
     """
     L, S = shape[-2:]
     distance = torch.arange(L + S - 1, device=query.device) - (S - 1)
@@ -395,7 +395,7 @@ def _flatten(tensor: Tensor, leading: torch.Size, flat: tuple[int, int]) -> Tens
 def _as_dots(
     score: str | Callable[[Tensor, Tensor], Tensor], query: Tensor, key: Tensor
 ) -> tuple[Tensor, Tensor, float] | None:
-    """Query, key and scale whose dot products are the scores, where the score is of that kind."""
+    """Return query, key and scale whose dot products are the scores; None for scores of another kind."""
     if callable(score):
         return None
     if score == "scaled_dot":
@@ -415,7 +415,7 @@ def _as_dots(
 def _check_inputs(query: Tensor, key: Tensor, value: Tensor) -> None:
     check_shape("attend", "query", query, "…", "query", "feature")
     check_shape("attend", "key", key, "…", "key", "feature")
-    check_shape("attend", "value", value, "…", key.shape[-2], "feature", fix="Key and value have one entry a cell.")
+    check_shape("attend", "value", value, "…", key.shape[-2], "feature", fix="Key and value have one entry per cell.")
     check_together("attend", query=query, key=key, value=value)
     if query.dim() == key.dim() > 2:
         check_batch("attend", query, key)

@@ -5,16 +5,16 @@
 
 Every function takes ``emissions (B, T, K)``, ``transitions (K, K)`` from row to column, ``start (K,)``,
 ``end (K,)`` and ``mask (B, T)`` (True = the step exists; see `foci.masks`). The mask may have any pattern: a
-masked step is skipped wherever it stands, so that its neighbours become adjacent, and what it holds does not
-matter at all. A row without a step has one sequence, the empty one, of score 0.
+masked step is skipped at any position, so that its neighbours become adjacent, and its contents have no
+effect. A row without steps has one sequence, the empty one, of score 0.
 
-What is forbidden scores ``-inf`` in transitions, start, end or emissions. A row in which every sequence is
-forbidden has ``log Z = -inf`` and marginals 0. No NaN comes of it, neither in values nor in gradients.
+Forbidden tags and transitions score ``-inf`` in transitions, start, end or emissions. A row in which every sequence is
+forbidden has ``log Z = -inf`` and marginals 0, and no NaN in values or gradients.
 
-Half precision is computed in float32 and rounded at the end. A row takes O(T·K²), T steps one after another, and
-training keeps O(T·K) of it where `foci.functional.kernels.crf` is active; elsewhere the plain recursions of
+Half precision is computed in float32 and rounded at the end. A row takes O(T·K²) time in T sequential steps, and
+training keeps O(T·K) numbers where `foci.functional.kernels.crf` is active; elsewhere the plain recursions of
 `foci.functional.crf_plain` run, in log space, and training keeps O(T·K²). ``torch.compile`` and ``torch.export`` see
-one operator, whatever the batch and the number of steps.
+one operator for every batch size and number of steps.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def log_partition(
     end: Float[Tensor, " K"],
     mask: Bool[Tensor, "B T"] | None = None,
 ) -> Float[Tensor, " B"]:
-    """``log Z``: the log of the summed exponential scores of all tag sequences, 0 for an empty row.
+    """Return ``log Z``, the logsumexp of the scores of all tag sequences; 0 for an empty row.
 
     Example:
         >>> emissions, nothing = torch.zeros(1, 3, 2), torch.zeros(2)
         >>> log_partition(emissions, torch.zeros(2, 2), nothing, nothing).exp()  # 2 tags, 3 steps
         tensor([8.])
     """
-    chain, dtype = _prepare("log_partition", emissions, transitions, start, end, mask)
+    chain, dtype = checked_chain("log_partition", emissions, transitions, start, end, mask)
     return kernels.crf.total(chain, None).to(dtype)
 
 
@@ -66,11 +66,11 @@ def log_likelihood(
     mask: Bool[Tensor, "B T"] | None,
     tags: Int[Tensor, "B T"],
 ) -> Float[Tensor, " B"]:
-    """``log p(tags)``; 0 for an empty row, ``-inf`` and without a gradient where the tags are forbidden.
+    """Return ``log p(tags)``; 0 for an empty row, ``-inf`` without a gradient where the tags are forbidden.
 
-    Tags at masked steps are ignored, whatever they are (-100, say). Minus its mean is the loss to train with.
+    Tags at masked steps are ignored and may have any value, such as -100. The training loss is minus its mean.
     """
-    chain, dtype = _prepare("log_likelihood", emissions, transitions, start, end, mask)
+    chain, dtype = checked_chain("log_likelihood", emissions, transitions, start, end, mask)
     _check_tags(tags, chain)
     return kernels.crf.total(chain, tags.long()).to(dtype)
 
@@ -83,12 +83,12 @@ def viterbi(
     mask: Bool[Tensor, "B T"] | None = None,
     k: int = 1,
 ) -> Decoded:
-    """The ``k`` best tag sequences, exactly and best first, in O(k·T·K²).
+    """Return the exact ``k`` best tag sequences, best first, in O(k·T·K²).
 
-    The scores are differentiable: their gradient marks what each sequence went through.
+    The scores are differentiable: their gradient is 1 at the tags and transitions of each sequence.
     """
     check_positive("viterbi", k=k)
-    chain, dtype = _prepare("viterbi", emissions, transitions, start, end, mask)
+    chain, dtype = checked_chain("viterbi", emissions, transitions, start, end, mask)
     tags, scores = kernels.crf.best(chain, k)
     return Decoded(tags, scores.to(dtype))
 
@@ -100,15 +100,15 @@ def marginals(
     end: Float[Tensor, " K"],
     mask: Bool[Tensor, "B T"] | None = None,
 ) -> Float[Tensor, "B T K"]:
-    """``p(y_t = tag)`` over all sequences: sums to 1 at every step that exists, 0 at masked ones."""
-    chain, dtype = _prepare("marginals", emissions, transitions, start, end, mask)
+    """Return ``p(y_t = tag)`` over all sequences: it sums to 1 at every step that exists, and is 0 at masked ones."""
+    chain, dtype = checked_chain("marginals", emissions, transitions, start, end, mask)
     return kernels.crf.marginals(chain).to(dtype)
 
 
-def _prepare(
+def checked_chain(
     owner: str, emissions: Tensor, transitions: Tensor, start: Tensor, end: Tensor, mask: Tensor | None
 ) -> tuple[Chain, torch.dtype]:
-    """The checked chain in at least float32, and the dtype to answer in."""
+    """Return the checked chain in at least float32, and the dtype of the result."""
     check_shape(owner, "emissions", emissions, "batch", "step", "tag")
     batch, steps, num_tags = emissions.shape
     if num_tags == 0:
@@ -126,7 +126,7 @@ def _prepare(
 
 
 def _check_tags(tags: Tensor, chain: Chain) -> None:
-    """Raise what is wrong with the tags, other than their numbers."""
+    """Raise if type, shape or device of the tags is wrong; their values are checked later."""
     batch, steps, num_tags = chain.emissions.shape
     if not isinstance(tags, Tensor) or tags.is_floating_point() or tags.dtype == torch.bool:
         kind = tags.dtype if isinstance(tags, Tensor) else type(tags).__name__
@@ -134,7 +134,7 @@ def _check_tags(tags: Tensor, chain: Chain) -> None:
     if tags.shape != (batch, steps):
         raise ShapeError(
             f"log_likelihood: tags has shape {tuple(tags.shape)}, expected (batch, step) = "
-            f"({batch}, {steps}). Give every step a tag; at masked steps any number will do."
+            f"({batch}, {steps}). Give every step a tag; masked steps may have any number."
         )
     if tags.device != chain.emissions.device:
         raise ShapeError(

@@ -1,8 +1,8 @@
-"""The recursions of the linear-chain CRF in plain torch; `foci.functional.crf` says what they compute.
+"""The recursions of the linear-chain CRF in plain torch; `foci.functional.crf` documents what they compute.
 
-They run on every device and in every precision, and all of torch's transforms see through them; in `torch.export`
-each is a `scan`, so that the number of steps stays dynamic. Where
-`foci.functional.kernels.crf` is active it computes the same, faster; where it is not, these are what runs.
+They run on every device and in every precision and support all of torch's transforms; in `torch.export` each is a
+`scan`, so that the number of steps stays dynamic. Where `foci.functional.kernels.crf` is active it computes the same
+faster; elsewhere these functions run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Chain(NamedTuple):
     mask: Tensor | None
 
 
-class _Filled(NamedTuple):
+class Filled(NamedTuple):
     """A chain with a mask; masked steps hold zeros."""
 
     emissions: Tensor
@@ -39,35 +39,35 @@ class _Filled(NamedTuple):
 
 
 def total(chain: Chain, tags: Tensor | None) -> Tensor:
-    """``log Z (B,)``, or ``log p(tags)`` of ``tags (B, T)``, whose numbers at masked steps do not matter."""
-    filled = _fill(chain)
+    """Return ``log Z (B,)``, or ``log p(tags)`` of ``tags (B, T)``, whose values at masked steps are ignored."""
+    filled = fill(chain)
     if tags is None:
         return _log_partition(filled)
     known = tags.masked_fill(~filled.mask, 0)
     num_tags = filled.emissions.shape[-1]
-    # What a tensor holds cannot be asked while a graph is being traced.
+    # The values of a tensor are unknown while a graph is being traced.
     if not is_traced() and bool(((known < 0) | (known >= num_tags)).any()):
         raise unknown_tags(num_tags)
     scores = _sequence_scores(filled, known)
-    # A forbidden sequence stands aside before the subtraction: -inf - -inf would be NaN.
+    # A forbidden sequence is left out before the subtraction: -inf - -inf would be NaN.
     forbidden = scores == -torch.inf
     difference = scores.masked_fill(forbidden, 0.0) - _log_partition(filled).masked_fill(forbidden, 0.0)
     return difference.masked_fill(forbidden, -torch.inf)
 
 
 def unknown_tags(num_tags: int) -> DataError:
-    """The error for tags that are none."""
+    """Return the error for tags out of range."""
     return DataError(
         f"log_likelihood: tags lie outside 0 to {num_tags - 1} at steps that exist. Mask the steps that "
-        "have no tag (mask = tags != -100, say), or score more tags."
+        "have no tag (for example with mask = tags != -100), or score more tags."
     )
 
 
 def marginals(chain: Chain) -> Tensor:
-    """``p(y_t = tag)``, ``(B, T, K)``; 0 at masked steps and in rows without any allowed sequence."""
-    filled = _fill(chain)
+    """Return ``p(y_t = tag)``, ``(B, T, K)``; 0 at masked steps and in rows without any allowed sequence."""
+    filled = fill(chain)
     before = _messages(filled.emissions, filled.transitions, filled.start, filled.mask)
-    # The same chain read from its end.
+    # The same chain in reverse.
     backwards = _messages(filled.emissions.flip(1), filled.transitions.mT, filled.end, filled.mask.flip(1))
     scores = before + filled.emissions + backwards.flip(1)
     allowed = (scores > -torch.inf) & filled.mask.unsqueeze(-1)
@@ -75,8 +75,8 @@ def marginals(chain: Chain) -> Tensor:
 
 
 def best(chain: Chain, k: int) -> tuple[Tensor, Tensor]:
-    """The tags ``(B, k, T)`` and scores ``(B, k)`` of the k best sequences; -1 and ``-inf`` where there are no more."""
-    filled = _fill(chain)
+    """Return tags ``(B, k, T)`` and scores ``(B, k)`` of the k best sequences; -1 and ``-inf`` if there are fewer."""
+    filled = fill(chain)
     batch, steps, _ = filled.emissions.shape
     only_the_empty_one = pad(filled.emissions.new_zeros(1), (0, k - 1), value=-torch.inf)
     if known_true(steps == 0):
@@ -89,17 +89,18 @@ def best(chain: Chain, k: int) -> tuple[Tensor, Tensor]:
     return tags.masked_fill((scores == -torch.inf).unsqueeze(-1), -1), scores
 
 
-def _fill(chain: Chain) -> _Filled:
+def fill(chain: Chain) -> Filled:
+    """Return the chain with a mask; masked steps hold zeros."""
     emissions, transitions, start, end, mask = chain
     if mask is None:
         mask = torch.ones(emissions.shape[:2], dtype=torch.bool, device=emissions.device)
     else:
         emissions = emissions.masked_fill(~mask.unsqueeze(-1), 0.0)
-    return _Filled(emissions, transitions, start, end, mask)
+    return Filled(emissions, transitions, start, end, mask)
 
 
 def _messages(emissions: Tensor, transitions: Tensor, start: Tensor, mask: Tensor) -> Tensor:
-    """``(B, T, K)``: the log-sum over all that may come before each tag of each step, without its emission."""
+    """Return ``(B, T, K)``: the log-sum over all prefixes that lead to each tag of each step, without its emission."""
     if known_true(emissions.shape[1] == 0):
         return emissions
 
@@ -112,14 +113,14 @@ def _messages(emissions: Tensor, transitions: Tensor, start: Tensor, mask: Tenso
     return messages
 
 
-def _log_partition(chain: _Filled) -> Tensor:
+def _log_partition(chain: Filled) -> Tensor:
     before = _messages(chain.emissions, chain.transitions, chain.start, chain.mask)
     at_last = torch.where(_last(chain.mask).unsqueeze(-1), before + chain.emissions, 0.0).sum(dim=1)
     return _logsumexp(at_last + chain.end, dim=-1).masked_fill(~chain.mask.any(dim=1), 0.0)
 
 
-def _sequence_scores(chain: _Filled, tags: Tensor) -> Tensor:
-    """``s(y)`` of one sequence a row, ``(B,)``; masked steps hold tag 0."""
+def _sequence_scores(chain: Filled, tags: Tensor) -> Tensor:
+    """Return ``s(y)`` of one sequence per row, ``(B,)``; masked steps have tag 0."""
     steps = torch.arange(tags.shape[1], device=tags.device)
     last_so_far = torch.where(chain.mask, steps, -1).cummax(dim=1).values
     neighbour = pad(last_so_far, (1, 0), value=-1)[:, : tags.shape[1]]  # the step before, holes skipped; -1: none
@@ -133,11 +134,11 @@ def _sequence_scores(chain: _Filled, tags: Tensor) -> Tensor:
     return torch.stack(pieces).sum(dim=(0, 2))
 
 
-def _best_lists(chain: _Filled, k: int) -> tuple[Tensor, Tensor]:
-    """List Viterbi: the k best scores that end in each tag, ``(B, K, k)``, and where each step's came from.
+def _best_lists(chain: Filled, k: int) -> tuple[Tensor, Tensor]:
+    """Run list Viterbi: return the k best scores that end in each tag, ``(B, K, k)``, and the back-pointers per step.
 
     A cell (tag, rank) is numbered ``tag * k + rank``; ``sources (B, T, K * k)`` holds for each cell of a step the cell
-    of the step before. At the first step of a row there is none, and the number means nothing.
+    of the step before. At the first step of a row there is none, and the number has no meaning.
     """
     batch, _, num_tags = chain.emissions.shape
     opening = pad(chain.start.unsqueeze(-1), (0, k - 1), value=-torch.inf)
@@ -157,7 +158,7 @@ def _best_lists(chain: _Filled, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _trace_back(sources: Tensor, cells: Tensor, mask: Tensor, k: int) -> Tensor:
-    """``(B, k, T)``: the tags passed on the way to the last ``cells (B, k)``, -1 at masked steps."""
+    """Return ``(B, k, T)``: the tags on the path to the last ``cells (B, k)``, -1 at masked steps."""
 
     def step(cells: Tensor, at: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         source, here = at
@@ -169,13 +170,13 @@ def _trace_back(sources: Tensor, cells: Tensor, mask: Tensor, k: int) -> Tensor:
 
 
 def _highest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k highest scores of the last axis and where they stand; for k = 1 `torch.max` is twice as fast."""
+    """Return the k highest scores of the last axis and their indices; for k = 1 `torch.max` is twice as fast."""
     best = scores.max(dim=-1, keepdim=True) if k == 1 else scores.topk(k, dim=-1)
     return best.values, best.indices
 
 
 def _logsumexp(scores: Tensor, dim: int) -> Tensor:
-    """As `torch.logsumexp`, but sums of nothing but ``-inf`` have gradient 0 instead of NaN."""
+    """Compute `torch.logsumexp`, with gradient 0 instead of NaN where all terms are ``-inf``."""
     # The maximum cancels out of the value, so that its gradient is not needed.
     highest = scores.detach().amax(dim=dim, keepdim=True)
     highest = highest.masked_fill(highest == -torch.inf, 0.0)
@@ -185,10 +186,10 @@ def _logsumexp(scores: Tensor, dim: int) -> Tensor:
 
 
 def _first(mask: Tensor) -> Tensor:
-    """Which step is the first that exists in its row; ``(B, T)``."""
+    """Return which step is the first that exists in its row; ``(B, T)``."""
     return mask & (mask.cumsum(dim=1) == 1)
 
 
 def _last(mask: Tensor) -> Tensor:
-    """Which step is the last that exists in its row; ``(B, T)``."""
+    """Return which step is the last that exists in its row; ``(B, T)``."""
     return _first(mask.flip(1)).flip(1)

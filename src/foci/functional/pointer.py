@@ -1,4 +1,4 @@
-"""Pointing: attention over positions read as an answer among words."""
+"""Pointing: attention over positions summed into a distribution over words."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from foci.errors import ShapeError, check_shape
 def sum_occurrences(
     weights: Float[Tensor, "B S"], tokens: Int[Tensor, "B S"], candidates: Int[Tensor, "B K"]
 ) -> Float[Tensor, "B K"]:
-    """The weight of each candidate: the sum over the positions at which it stands (Cui 2017, eq. 11).
+    """Return the weight of each candidate: the sum over the positions at which it occurs (Cui 2017, eq. 11).
 
     ``tokens`` holds the word id at each position, ``candidates`` the ids to choose among. A negative
-    candidate is padding and gets 0, and so does one that stands nowhere.
+    candidate is padding and gets 0, and so does one that does not occur.
 
     Example:
         >>> weights = torch.tensor([[0.5, 0.25, 0.25]])

@@ -1,4 +1,4 @@
-"""Where a cell stands: sinusoids, rotations, and linear biases.
+"""Position encodings: sinusoids, rotations, and linear biases.
 
     sinusoid   PE[p, 2i] = sin(p / 10000^(2i/D)),  PE[p, 2i+1] = cos(p / 10000^(2i/D))
     rotary     each pair (x_2i, x_2i+1) is turned by the angle p / 10000^(2i/D)
@@ -28,17 +28,17 @@ def sinusoid(
     device: torch.device | str | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Float[Tensor, "L D"]:
-    """The table ``(length, dim)`` for positions ``start, start + 1, …``; sines at even features, cosines at odd."""
+    """Return the table ``(length, dim)`` of positions from ``start`` on; sine at even features, cosine at odd ones."""
     angles = _angles(length, dim, start, 10000.0, device)
     table = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)
     return table[:, :dim].to(dtype)
 
 
 def rotary(vectors: Float[Tensor, "... L D"], *, start: int = 0, base: float = 10000.0) -> Float[Tensor, "... L D"]:
-    """The vectors turned by their position, so that dot products depend on distance only."""
+    """Return the vectors rotated by their position, so that dot products depend on distance only."""
     length, dim = vectors.shape[-2:]
     if dim % 2:
-        raise ConfigError(f"rotary: the vectors have {dim} features, expected an even number (features turn in pairs).")
+        raise ConfigError(f"rotary: the vectors have {dim} features, expected an even number (they rotate in pairs).")
     angles = _angles(length, dim, start, base, vectors.device)
     if vectors.device.type == "cpu" and not (is_traced() or is_watched(vectors)):
         return _turned(vectors, angles)
@@ -76,17 +76,17 @@ def alibi(
 
 
 def alibi_bias(slopes: Float[Tensor, " H"], L: int, S: int) -> Float[Tensor, "1 H L S"]:
-    """Return the bias of these slopes, aligned like `foci.masks.causal`: the last query stands at the last key."""
+    """Return the bias of these slopes, aligned like `foci.masks.causal`: last query and last key coincide."""
     own = torch.arange(L, device=slopes.device).unsqueeze(-1) + (S - L)
     distance = (own - torch.arange(S, device=slopes.device)).abs()
-    # Half precision has no number for most distances above 256 (bfloat16) or 2048: the product is rounded, not they.
+    # Half precision cannot represent most distances above 256 (bfloat16) or 2048, so only the product is rounded.
     wide = slopes.to(torch.promote_types(slopes.dtype, torch.float32))
     return (-wide.view(1, -1, 1, 1) * distance).to(slopes.dtype)
 
 
 def _angles(length: int, dim: int, start: int, base: float, device: torch.device | str | None) -> Tensor:
     check_positive("positions", dim=dim)
-    # Angles are taken in float64 where there is one: at position 60,000 float32 is off in the third decimal.
+    # Angles are computed in float64 where available: at position 60,000 float32 is off in the third decimal.
     dtype = torch.float32 if str(device).startswith("mps") else torch.float64
     positions = torch.arange(start, start + length, device=device, dtype=dtype)
     rates = base ** (-torch.arange(0, dim, 2, device=device, dtype=dtype) / dim)

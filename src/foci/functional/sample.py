@@ -1,4 +1,4 @@
-"""Hard attention: read one cell, chosen or sampled, and learn by REINFORCE or straight through.
+"""Hard attention: read one cell, the best or a sampled one, and train by REINFORCE or straight-through gradients.
 
 Paper: Show, Attend and Tell (Xu et al., 2015), section 4.1
 """
@@ -17,7 +17,7 @@ from foci.masks import masked_softmax
 
 
 def hard(scores: Float[Tensor, "... L S"], mask: Bool[Tensor, "..."] | None = None) -> Float[Tensor, "... L S"]:
-    """One-hot at the best cell; no gradient reaches the scores."""
+    """Return the one-hot of the best cell; no gradient reaches the scores."""
     closed = unreadable("hard", scores, mask)
     if scores.shape[-1] == 0:
         return scores
@@ -32,15 +32,16 @@ def categorical(
     *,
     generator: torch.Generator | None = None,
 ) -> tuple[Float[Tensor, "... L S"], Float[Tensor, "... L"]]:
-    """Sample one cell per row from the softmax; gives its one-hot and its log-probability.
+    """Sample one cell per row from the softmax; return its one-hot and its log-probability.
 
         s_t ~ softmax(scores),   ∇ E[reward] = E[(reward − b) ∇ log p(s_t)] + λ ∇ H
 
     The gradient of the reward reaches the scores through the log-probability (see `reinforce`).
     A row that may read nothing gets zeros, and log-probability 0.
 
-    Paper: Show, Attend and Tell (Xu et al., 2015), section 4.1
-    Names: s_t = one-hot sample, α = softmax weights, b = baseline, λ_e = entropy_weight
+    Paper: Show, Attend and Tell (Xu et al., 2015), section 4.1, arXiv:1502.03044
+    Names: s_t = one-hot sample, p = softmax of the scores (α in the paper), b = baseline, λ = entropy_weight (λ_e),
+        H = entropy of p
     Complexity: O(S) per row
     Differs: several samples are drawn by repeating the batch; an untrained `eval()` module reads the best cell.
     """
@@ -62,7 +63,7 @@ def log_probability(
     chosen: Float[Tensor, "... L S"],
     mask: Bool[Tensor, "..."] | None = None,
 ) -> Float[Tensor, "... L"]:
-    """The log-probability under the softmax of the cell that each row of the one-hot ``chosen`` marks."""
+    """Return the log-probability under the softmax of the cell that each row of the one-hot ``chosen`` marks."""
     closed = unreadable("log_probability", scores, mask)
     if closed is not None:
         dead = closed.all(dim=-1, keepdim=True)
@@ -82,8 +83,8 @@ def gumbel(
 
         y = softmax((s + g) / τ),  g ~ Gumbel(0, 1);  forward: one-hot(argmax y);  backward: ∂y
 
-    Paper: Categorical Reparameterization with Gumbel-Softmax (Jang, Gu, Poole, 2017), section 2
-    Names: π = softmax of the scores, g = noise, τ = temperature
+    Paper: Categorical Reparameterization with Gumbel-Softmax (Jang, Gu, Poole, 2017), section 2, arXiv:1611.01144
+    Names: s = scores (log π in the paper), g = noise, τ = temperature, y = soft sample
     Complexity: O(S) per row
     Differs: nothing; masked cells are never sampled.
     """
@@ -94,7 +95,7 @@ def gumbel(
 
 
 class Surrogate(NamedTuple):
-    """``loss`` to minimise, and the ``baseline`` to pass to the next call."""
+    """The ``loss`` to minimise, and the ``baseline`` to pass to the next call."""
 
     loss: Tensor
     baseline: Tensor
@@ -109,18 +110,18 @@ def reinforce(
     entropy: Float[Tensor, "B ..."] | None = None,
     entropy_weight: float = 0.0,
 ) -> Surrogate:
-    """A loss whose gradient is the REINFORCE estimate of −∇E[reward], with its variance reduced.
+    """Return a loss whose gradient is the REINFORCE estimate of −∇E[reward], with its variance reduced.
 
         loss = −mean_b[(reward − b) · Σ_t log p(s_t)] − λ · mean_b[Σ_t H_t]
         b' = decay · b + (1 − decay) · mean(reward)
 
     Args:
         log_prob: log-probabilities of what was sampled, ``(B,)`` or with an axis of steps ``(B, L)``.
-        reward: higher is better; one a row ``(B,)``, or one for every entry of ``log_prob``. No gradient passes.
+        reward: higher is better; one per row ``(B,)``, or one per entry of ``log_prob``. No gradient passes.
         baseline: the moving average so far; it comes back updated and must not depend on this batch's samples.
         decay: how much of the old baseline is kept.
         entropy: entropies of the weights, shaped like ``log_prob`` (``weights.entropy()``).
-        entropy_weight: how much a spread-out choice is encouraged.
+        entropy_weight: the weight of the entropy bonus.
     """
     if reward.dim() > log_prob.dim() or reward.shape != log_prob.shape[: reward.dim()]:
         raise ShapeError(

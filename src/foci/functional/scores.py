@@ -1,10 +1,10 @@
-"""Score functions: how well each key fits each query.
+"""Score functions of queries and keys.
 
     dot         q · k                    scaled_dot  q · k / sqrt(D)
     general     qᵀ W k                   cosine      q · k / (|q| |k|)
     additive    vᵀ tanh(q + k)           concat      vᵀ tanh(W [q; k])
 
-Every function takes ``query (…, L, D)`` and ``key (…, S, D)`` whose leading axes broadcast, and gives
+Every function takes ``query (…, L, D)`` and ``key (…, S, D)`` whose leading axes broadcast, and returns
 ``(…, L, S)``. Learned parameters are arguments; the modules in `foci.mechanisms.scores` own them.
 """
 
@@ -21,7 +21,7 @@ from foci.functional import kernels
 
 
 def dot(query: Float[Tensor, "... L D"], key: Float[Tensor, "... S D"]) -> Float[Tensor, "... L S"]:
-    """``q · k`` (Luong 2015, section 3.1)."""
+    """Return ``q · k`` (Luong 2015, section 3.1)."""
     _check_same_size("dot", query, key)
     return query @ key.mT
 
@@ -29,7 +29,7 @@ def dot(query: Float[Tensor, "... L D"], key: Float[Tensor, "... S D"]) -> Float
 def scaled_dot(
     query: Float[Tensor, "... L D"], key: Float[Tensor, "... S D"], scale: float | None = None
 ) -> Float[Tensor, "... L S"]:
-    """``scale · q · k``, with ``scale = 1 / sqrt(D)`` unless given (Vaswani 2017, eq. 1)."""
+    """Return ``scale · q · k``, with ``scale = 1 / sqrt(D)`` unless given (Vaswani 2017, eq. 1)."""
     _check_same_size("scaled_dot", query, key)
     return (query * (default_scale(query) if scale is None else scale)) @ key.mT
 
@@ -37,7 +37,7 @@ def scaled_dot(
 def general(
     query: Float[Tensor, "... L Dq"], key: Float[Tensor, "... S Dk"], weight: Float[Tensor, "Dq Dk"]
 ) -> Float[Tensor, "... L S"]:
-    """``qᵀ W k`` (Luong 2015, section 3.1)."""
+    """Return ``qᵀ W k`` (Luong 2015, section 3.1)."""
     check_shape("general", "weight", weight, query.shape[-1], key.shape[-1])
     return query @ weight @ key.mT
 
@@ -46,16 +46,16 @@ def additive(
     query: Float[Tensor, "... L A"],
     key: Float[Tensor, "... S A"],
     vector: Float[Tensor, " A"],
-    prepared: Float[Tensor, "..."] | None = None,
+    key_exp: Float[Tensor, "..."] | None = None,
 ) -> Float[Tensor, "... L S"]:
-    """``vᵀ tanh(q_i + k_j)``, query and key already projected to A (Bahdanau 2015, appendix A.1.2).
+    """Return ``vᵀ tanh(q_i + k_j)``, query and key already projected to A (Bahdanau 2015, appendix A.1.2).
 
-    Nothing of size L·S·A is built. ``prepared`` is what `foci.functional.kernels.prepare_key` made of this key, for a
-    decoder that reads it many times.
+    Nothing of size L·S·A is built. ``key_exp`` is the result of `foci.functional.kernels.additive.prepare_key` for this
+    key, for a decoder that attends to it many times.
     """
     _check_same_size("additive", query, key)
     check_shape("additive", "vector", vector, query.shape[-1])
-    return kernels.additive(query, key, vector, prepared)
+    return kernels.additive.additive_scores(query, key, vector, key_exp)
 
 
 def concat(
@@ -64,7 +64,7 @@ def concat(
     weight: Float[Tensor, "A Dq_plus_Dk"],
     vector: Float[Tensor, " A"],
 ) -> Float[Tensor, "... L S"]:
-    """``vᵀ tanh(W [q_i; k_j])``: additive, since ``W [q; k] = W_q q + W_k k`` (Luong 2015, section 3.1)."""
+    """Return ``vᵀ tanh(W [q_i; k_j])``: additive, since ``W [q; k] = W_q q + W_k k`` (Luong 2015, section 3.1)."""
     check_shape("concat", "weight", weight, "hidden", query.shape[-1] + key.shape[-1])
     for_query, for_key = weight.split([query.shape[-1], key.shape[-1]], dim=-1)
     return additive(query @ for_query.mT, key @ for_key.mT, vector)
@@ -73,16 +73,16 @@ def concat(
 def cosine(
     query: Float[Tensor, "... L D"], key: Float[Tensor, "... S D"], eps: float = 1e-8
 ) -> Float[Tensor, "... L S"]:
-    """``q · k / (|q| |k|)``; a vector of zeros scores 0, with a finite gradient (Graves 2014, eq. 6)."""
+    """Return ``q · k / (|q| |k|)``; a vector of zeros scores 0, with a finite gradient (Graves 2014, eq. 6)."""
     _check_same_size("cosine", query, key)
     return unit(query, eps) @ unit(key, eps).mT
 
 
 def unit(vectors: Float[Tensor, "... D"], eps: float = 1e-8) -> Float[Tensor, "... D"]:
-    """Each vector divided by its length; zeros stay zeros and keep a finite gradient."""
-    # The floor stands under the root: the root's own gradient is infinite at 0. It is not added, for the optimiser of
-    # ONNX programs drops what it takes for + 0. Half precision is widened, for its squares underflow, and its gradient
-    # at 0, 1/eps, must still fit.
+    """Return each vector divided by its length; zeros stay zeros and keep a finite gradient."""
+    # The floor is under the root, since the root's own gradient is infinite at 0. It is a maximum and not a sum, since
+    # the optimiser of ONNX programs drops what it takes for + 0. Half precision is widened, since its squares underflow
+    # and its gradient at 0, 1/eps, would overflow.
     eps = max(eps, 1e-4) if vectors.dtype == torch.float16 else eps
     wide = vectors.float() if vectors.dtype.itemsize < 4 else vectors
     squared = wide.square().sum(dim=-1, keepdim=True)
@@ -90,7 +90,7 @@ def unit(vectors: Float[Tensor, "... D"], eps: float = 1e-8) -> Float[Tensor, ".
 
 
 def default_scale(query: Float[Tensor, "... D"]) -> float:
-    """``1 / sqrt(D)``."""
+    """Return ``1 / sqrt(D)``."""
     return 1.0 / math.sqrt(max(query.shape[-1], 1))
 
 

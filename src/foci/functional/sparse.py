@@ -1,4 +1,4 @@
-"""Sparse normalisers: softmax's relatives that give exactly 0 to cells that fit badly.
+"""Sparse normalisers: variants of the softmax that give weight exactly 0 to cells with low scores.
 
     sparsemax   argmin_p |p − s|² over the simplex:          p_j = max(s_j − τ, 0)
     entmax15    argmax_p p·s + H_1.5(p) over the simplex:    p_j = max(s_j / 2 − τ, 0)²
@@ -7,7 +7,7 @@
 
 Paper: From Softmax to Sparsemax (Martins, Astudillo, 2016), eq. 2 and algorithm 1; Sparse
     Sequence-to-Sequence Models (Peters, Niculae, Martins, 2019), section 3.
-Names: z = scores, p = weights, τ = threshold
+Names: s = scores (z in the papers), p = weights, τ = threshold
 Complexity: O(S log S) per row, for the sort.
 Differs: nothing; masked cells are left out of the simplex.
 """
@@ -30,8 +30,8 @@ def sparsemax(scores: Float[Tensor, "... L S"], mask: Bool[Tensor, "..."] | None
 
         p_j = max(s_j − τ, 0),  τ such that Σ p = 1
 
-    Paper: From Softmax to Sparsemax (Martins, Astudillo, 2016), eq. 2 and algorithm 1
-    Names: z = scores, p = weights, τ = threshold
+    Paper: From Softmax to Sparsemax (Martins, Astudillo, 2016), eq. 2 and algorithm 1, arXiv:1602.02068
+    Names: s = scores (z in the paper), p = weights, τ = threshold
     Complexity: O(S log S) per row, for the sort
     Differs: nothing; masked cells are left out of the simplex.
     """
@@ -43,8 +43,8 @@ def entmax15(scores: Float[Tensor, "... L S"], mask: Bool[Tensor, "..."] | None 
 
         p_j = max(s_j / 2 − τ, 0)²,  τ such that Σ p = 1
 
-    Paper: Sparse Sequence-to-Sequence Models (Peters, Niculae, Martins, 2019), section 3
-    Names: z = scores, p = weights, α = 1.5, τ = threshold
+    Paper: Sparse Sequence-to-Sequence Models (Peters, Niculae, Martins, 2019), section 3, arXiv:1905.05702
+    Names: s = scores (z in the paper), p = weights, τ = threshold
     Complexity: O(S log S) per row, for the sort
     Differs: nothing; masked cells are left out of the simplex.
     """
@@ -70,7 +70,7 @@ def _within_mask(
     # the largest moved to 0 and the rest cut off at −3, no infinity enters the sums, nor their gradients.
     peak = scores.detach().amax(dim=-1, keepdim=True)
     shifted = (scores - peak.clamp_min(torch.finfo(peak.dtype).min)).clamp_min(-3.0)
-    # torch.func and forward mode cannot see into the Function; torch.compile can.
+    # torch.func and forward mode do not support the Function; torch.compile does.
     plain = not torch.compiler.is_compiling() and is_watched(shifted)
     weights: Tensor = solve(shifted) if plain else _Simplex.apply(shifted, solve, slope)  # type: ignore[no-untyped-call]
     weights = weights.to(dtype)
@@ -92,7 +92,7 @@ def _entmax15(scores: Tensor) -> Tensor:
     mean_square = ordered.square().cumsum(dim=-1) / ranks
     spread = (1.0 / ranks - (mean_square - mean.square())).clamp_min(0.0)
     last = _count(mean - spread.sqrt() <= ordered) - 1
-    # The root of the support's spread alone, which is above 0: the derivative of others could be infinite.
+    # Only the root over the support, which is above 0: the derivative of the others could be infinite.
     threshold = mean.gather(-1, last) - spread.gather(-1, last).sqrt()
     return (halved - threshold).relu().square()
 

@@ -1,12 +1,13 @@
-"""Attention that goes step by step: each step needs what the one before read.
+"""Sequential attention: each step depends on the weights or the output of the previous one.
 
     location_aware   e_t = vᵀ tanh(q_t + k + U (F ∗ α_{t−1})),   α_t = normalise(e_t)
     median_window    α_t = normalise(e_t) within reach of the median of α_{t−1}
     word_by_word     α_t = softmax(vᵀ tanh(q_t + k + W r_{t−1})),   r_t = α_t · value + tanh(C r_{t−1})
 
-`over_steps` runs one of them over all positions. In eager mode it is a Python loop. `torch.compile` sees one operator
-whatever the number of steps, so other lengths need no other compilation; it runs the same loop, and its backward
-computes the steps again. `torch.export` sees torch's own `scan`, which programs outside of foci understand.
+`over_steps` runs one of them over all positions. In eager mode it is a Python loop; ``word_by_word`` has a kernel for
+all steps at once. `torch.compile` sees one operator for every number of steps, so that other lengths need no
+recompilation; it runs the same, and its backward computes the steps again. `torch.export` sees torch's own `scan`,
+which runs without foci.
 (`torch.compile` must not see `scan`: in torch 2.13 its default backend gives wrong gradients of what the steps share.)
 """
 
@@ -20,6 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foci.functional.attend import NORMALISERS, Normaliser
+from foci.functional.kernels import word_by_word as word_by_word_kernel
 from foci.functional.kernels.decomposition_table import decompose
 from foci.functional.sample import best
 from foci.functional.scores import additive
@@ -29,9 +31,9 @@ from foci.tracing import Tensors, known_true, run_steps
 
 
 class StepOptions(NamedTuple):
-    """How a step weighs its scores.
+    """How a step turns scores into weights.
 
-    ``reach`` is how far before and after the median of the previous weights it reads; None reads everywhere.
+    ``reach`` is the number of cells before and after the median of the previous weights; None allows all cells.
     """
 
     normalise: str = "softmax"
@@ -49,14 +51,14 @@ _RANDOM = ("sample", "gumbel")
 
 
 def location_aware(previous: Tensor, at: Tensors, shared: Tensors, options: StepOptions) -> tuple[Tensor, Tensors]:
-    """Weigh ``at = (query[, mask])`` against ``shared = (key, vector, filters, filter projection[, mask])``."""
+    """Score ``at = (query[, mask])`` against ``shared = (key, vector, filters, filter projection[, mask])``."""
     key, vector, filters, projection, *mask = shared
     scores = additive(at[0], add_location(key, previous, filters, projection), vector)
     return _weigh(scores, previous, (*at[1:], *mask), options)
 
 
 def median_window(previous: Tensor, at: Tensors, shared: Tensors, options: StepOptions) -> tuple[Tensor, Tensors]:
-    """Weigh ``at = (scores[, mask])``; ``shared`` is empty or a mask."""
+    """Normalise ``at = (scores[, mask])``; ``shared`` is empty or a mask."""
     return _weigh(at[0], previous, (*at[1:], *shared), options)
 
 
@@ -83,13 +85,13 @@ def over_steps(
 
     Args:
         name: a key of `STEPS`.
-        carry: what the first step takes over.
+        carry: the initial carry.
         inputs: tensors ``(B, L, …)``, L at least 1; a step sees one position.
-        shared: tensors that every step sees whole.
-        options: how the steps weigh their scores; of no use to ``word_by_word``, which has a softmax.
+        shared: tensors that are passed whole to every step.
+        options: how the steps normalise their scores; unused by ``word_by_word``, which has a softmax.
 
     Returns:
-        What the last step hands over, and the outputs of all steps, joined along axis 1.
+        The final carry, and the outputs of all steps, concatenated along axis 1.
     """
     if known_true(inputs[0].shape[1] == 1):
         return STEPS[name](carry, inputs, shared, options)
@@ -128,11 +130,17 @@ def _weigh(scores: Tensor, previous: Tensor, given: Sequence[Tensor], options: S
 def _run(
     name: str, carry: Tensor, inputs: Sequence[Tensor], shared: Sequence[Tensor], options: StepOptions
 ) -> tuple[Tensor, Tensors]:
-    return run_steps(
-        lambda carry, at: STEPS[name](carry, at, tuple(shared), options),
-        carry,
-        tuple(inputs),
+    if name == "word_by_word":
+        memory, weights = word_by_word_kernel.word_by_word(carry, *inputs, *shared, plain=_plain_word_by_word)
+        return memory, (weights,)
+    return run_steps(lambda carry, at: STEPS[name](carry, at, tuple(shared), options), carry, tuple(inputs))
+
+
+def _plain_word_by_word(memory: Tensor, query: Tensor, exists: Tensor, *shared: Tensor) -> tuple[Tensor, Tensor]:
+    memory, (weights,) = run_steps(
+        lambda memory, at: word_by_word(memory, at, shared, _SOFTMAX), memory, (query, exists)
     )
+    return memory, weights
 
 
 # --- the operator that torch.compile sees

@@ -2,7 +2,7 @@
 
     window of query t: the cells s with  ceil(p_t − D) ≤ s ≤ p_t + D,   at most 2D+1 of them
 
-`foci.functional.windows` stands on top; `foci.functional.kernels.window` computes the same for dot products with a
+`foci.functional.windows` calls it; `foci.functional.kernels.window` computes the same for dot products with a
 softmax, and falls back to here.
 """
 
@@ -23,9 +23,9 @@ CellNormaliser = Callable[[Tensor, Tensor], tuple[Tensor, Tensor | None]]
 
 
 class LocalWindow(NamedTuple):
-    """Where each query reads: the window around ``centre (B, L)`` from cell ``start (B, L)`` on.
+    """The cells of each query: the window around ``centre (B, L)`` from cell ``start (B, L)`` on.
 
-    ``mask`` has three axes, of the sizes (B, L, S) or 1. A ``sigma`` multiplies the Gaussian onto the weights.
+    ``mask`` has three axes, of the sizes (B, L, S) or 1. With ``sigma``, weights are multiplied by a Gaussian.
     """
 
     centre: Tensor
@@ -39,17 +39,17 @@ def read(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    place: LocalWindow,
+    window: LocalWindow,
     score: CellScore,
     normalise: CellNormaliser | None = None,
     dropout: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The output ``(B, L, V)``, the weights ``(B, L, W)`` of the window's cells, and the log-probability, if any."""
-    centre, start, mask, radius, sigma = place
+    """Return the output ``(B, L, V)``, the weights ``(B, L, W)`` of the window, and the log-probability, if any."""
+    centre, start, mask, radius, sigma = window
     size = key.shape[1]
     cells = start.unsqueeze(-1) + torch.arange(2 * radius + 1, device=start.device)
     distance = cells - centre.unsqueeze(-1)
-    # A centre between two cells has 2D of them within reach, and the last of the 2D+1 gathered is too far.
+    # A centre between two cells has only 2D cells within the radius; the last of the 2D+1 gathered is outside.
     readable = (cells >= 0) & (cells < size) & (distance.detach() <= radius)
     cells = cells.clamp(0, max(size - 1, 0))
     if mask is not None and size:
@@ -67,14 +67,14 @@ def read(
     return output, weights.squeeze(2), log_prob
 
 
-def read_dots(query: Tensor, key: Tensor, value: Tensor, place: LocalWindow, scale: float) -> tuple[Tensor, Tensor]:
-    """Output and weights for a softmax over ``scale · q · k``."""
-    output, weights, _ = read(query, key, value, place, lambda query, key: (query * scale) @ key.mT)
+def read_dots(query: Tensor, key: Tensor, value: Tensor, window: LocalWindow, scale: float) -> tuple[Tensor, Tensor]:
+    """Return output and weights for a softmax over ``scale · q · k``."""
+    output, weights, _ = read(query, key, value, window, lambda query, key: (query * scale) @ key.mT)
     return output, weights
 
 
 def gather_cells(sequence: Float[Tensor, "Bs S D"], cells: Int[Tensor, "#B L W"]) -> Float[Tensor, "#B L W D"]:
-    """The cells with these numbers, for each query; a batch of 1 counts for all."""
+    """Return the cells with these indices, for each query; a batch of 1 broadcasts."""
     batch, length, width = cells.shape
     rows, size, features = sequence.shape
     if size == 0:

@@ -1,9 +1,9 @@
-"""Local attention: each query reads only the 2D+1 cells around its centre.
+"""Local attention: each query attends only to the 2D+1 cells around its centre.
 
     local-m   p_t = t
     local-p   p_t = S · sigmoid(v_pᵀ tanh(W_p h_t)),   weights = softmax(scores) · exp(−(s − p_t)² / 2σ²),  σ = D/2
 
-Only the cells of the window are looked at, so the cost grows with L · (2D+1) and L×S is never built.
+Only the cells of the window are computed, so the cost grows with L · (2D+1) and no L×S tensor is built.
 
 Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015), section 3.2
 """
@@ -35,7 +35,7 @@ def local_m(
     start: int = 0,
     score: CellScore = scaled_dot,
 ) -> Attended:
-    """Monotonic: query t reads the cells around cell ``start + t``."""
+    """Read the cells around cell ``start + t`` for query t (monotonic)."""
     steps = torch.arange(start, start + query.shape[1], device=query.device, dtype=torch.float32)
     centre = steps.expand(query.shape[0], -1)
     return local(query, key, value, centre, mask, radius=radius, score=score)
@@ -51,31 +51,31 @@ def local_p(
     radius: int,
     score: CellScore = scaled_dot,
 ) -> Attended:
-    """Predictive: query t reads the cells around ``centre``, favouring the near ones by a Gaussian.
+    """Read the cells around ``centre``, with weights multiplied by a Gaussian around it (predictive).
 
-    `predicted_centre` makes the centre of the paper; its gradient flows through the Gaussian.
+    `predicted_centre` computes the centre of the paper; its gradient flows through the Gaussian.
     """
     return local(query, key, value, centre, mask, radius=radius, sigma=radius / 2, score=score)
 
 
 def predicted_centre(logits: Float[Tensor, "#B L"], lengths: Int[Tensor, "#B 1"]) -> Float[Tensor, "#B L"]:
-    """``S · sigmoid(logits)``, with S each row's own length."""
+    """Return ``S · sigmoid(logits)``, with S each row's own length."""
     return lengths * torch.sigmoid(at_least_float32(logits))
 
 
 def at_least_float32(positions: Num[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """The same numbers with digits enough to count cells: bfloat16 cannot tell cell 257 from 258."""
+    """Return the positions precise enough to count cells: bfloat16 rounds 257 and 258 to the same number."""
     return positions.to(torch.promote_types(positions.dtype, torch.float32))
 
 
 def row_lengths(mask: Bool[Tensor, "..."] | None, key: Float[Tensor, "#B S D"]) -> Int[Tensor, "#B 1"]:
-    """How far each row's source reaches: one past its last readable cell."""
+    """Return the length of each row's source: one past its last readable cell."""
     batch, size = key.shape[:2]
     if mask is None:
         return torch.full((batch, 1), size, device=key.device)
     (batch,) = torch.broadcast_shapes((batch,), mask.shape[:1])
     last = torch.arange(1, size + 1, device=key.device) * mask.any(dim=1)
-    # The 0 put in front makes the maximum of a source without cells 0.
+    # The prepended 0 makes the maximum of a source without cells 0.
     return F.pad(last, (1, 0)).amax(dim=-1, keepdim=True).expand(batch, 1)
 
 
@@ -92,15 +92,15 @@ def local(
     normalise: CellNormaliser | None = None,
     dropout: float = 0.0,
 ) -> Attended:
-    """Read the cells s with ``|s − centre| ≤ radius``; a ``sigma`` multiplies the Gaussian onto their weights.
+    """Read the cells s with ``|s − centre| ≤ radius``; with ``sigma`` their weights are multiplied by a Gaussian.
 
-    Windows are cut at the ends of the sentence. ``score`` sees ``query (B, L, 1, D)`` and ``key (B, L, W, D)``.
+    Windows are cut at the ends of the sequence. ``score`` gets ``query (B, L, 1, D)`` and ``key (B, L, W, D)``.
     """
     if score is scaled_dot and normalise is None and dropout == 0.0:
         return local_dots(query, key, value, centre, mask, radius=radius, sigma=sigma, scale=default_scale(query))
-    place = _place(query, key, centre, mask, radius, sigma)
-    output, weights, log_prob = window_plain.read(query, key, value, place, score, normalise, dropout)
-    return Attended(output, Weights(Windowed(weights, place.start, key.shape[1]), log_prob))
+    window = _window(query, key, centre, mask, radius, sigma)
+    output, weights, log_prob = window_plain.read(query, key, value, window, score, normalise, dropout)
+    return Attended(output, Weights(Windowed(weights, window.start, key.shape[1]), log_prob))
 
 
 def local_dots(
@@ -115,16 +115,16 @@ def local_dots(
     scale: float,
     dropout: float = 0.0,
 ) -> Attended:
-    """The same for a softmax over ``scale · q · k``, which a kernel computes without gathering the cells."""
+    """Read as `local` does, for a softmax over ``scale · q · k``, by a kernel that gathers no cells."""
     if dropout != 0.0:
         score = partial(scaled_dot, scale=scale)
         return local(query, key, value, centre, mask, radius=radius, sigma=sigma, score=score, dropout=dropout)
-    place = _place(query, key, centre, mask, radius, sigma)
-    output, weights = kernels.window.read_dots(query, key, value, place, scale)
-    return Attended(output, Weights(Windowed(weights, place.start, key.shape[1])))
+    window = _window(query, key, centre, mask, radius, sigma)
+    output, weights = kernels.window.read_dots(query, key, value, window, scale)
+    return Attended(output, Weights(Windowed(weights, window.start, key.shape[1])))
 
 
-def _place(
+def _window(
     query: Tensor, key: Tensor, centre: Tensor, mask: Tensor | None, radius: int, sigma: float | None
 ) -> window_plain.LocalWindow:
     check_positive("local attention", radius=radius)

@@ -39,8 +39,8 @@ class GatedConvolution(nn.Module):
     Args:
         input_dim: channels of the inputs.
         output_dim: channels of the output.
-        kernel_size: the number of inputs that an output sees; odd unless causal.
-        causal: see the same and the earlier inputs; otherwise as many on either side.
+        kernel_size: the number of inputs that an output depends on; odd unless causal.
+        causal: depend on the same and the earlier inputs only; otherwise on as many on either side.
         dropout: share of the inputs dropped in training.
 
     Inputs that do not exist (before the first, after the last) are 0. Step by step, `step` takes the cache that the
@@ -71,7 +71,7 @@ class GatedConvolution(nn.Module):
         self.causal = causal
         self.dropout = Dropout(dropout)
         conv = nn.Conv1d(input_dim, 2 * output_dim, kernel_size)
-        # The gate halves the deviation of a signal, so the weights start with twice the usual one.
+        # The gate halves the deviation of a signal, so the weights are initialised with twice the usual one.
         self.conv = normalised(conv, 2.0 * math.sqrt((1.0 - dropout) / (input_dim * kernel_size)))
 
     def forward(self, inputs: Float[Tensor, "B T C"]) -> Float[Tensor, "B T D"]:
@@ -105,7 +105,7 @@ class GatedConvolution(nn.Module):
 
 
 def normalised(layer: nn.Module, deviation: float) -> Any:
-    """Return the layer with weight normalisation; weights start normal with this deviation, biases at 0."""
+    """Return the layer with weight normalisation; initial weights are normal with this deviation, biases 0."""
     nn.init.normal_(layer.weight, std=deviation)  # type: ignore[arg-type]
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)  # type: ignore[arg-type]

@@ -2,13 +2,13 @@
 
     y = x ∘ m / (1 − p),   m_i = 0 with probability p, else 1
 
-On a CPU torch draws one number for each element, which took a tenth of the time of training a small Transformer. Here
-one draw of 64 bits decides about four elements, 16 bits each: p is rounded to the nearest 1/65536.
+On a CPU torch draws one number per element, which took a tenth of the time of training a small Transformer. Here
+one draw of 64 bits is used for four elements, 16 bits each: p is rounded to the nearest 1/65536.
 
 Paper: Dropout: A Simple Way to Prevent Neural Networks from Overfitting (Srivastava et al., 2014), section 4
 Names: p = p
 Complexity: O(elements)
-Differs: what is kept is scaled up in training, instead of the weights down afterwards, as in torch.
+Differs: kept elements are scaled up in training, as in torch, instead of scaling the weights down afterwards.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class TokenEmbedding(nn.Module):
 
     @property
     def max_length(self) -> int | None:
-        """The number of learned positions; None for the other kinds, which have no end."""
+        """The number of learned positions; None for the other kinds, which have no limit."""
         return self.positions.table.shape[0] if isinstance(self.positions, LearnedPositions) else None
 
     def forward(self, tokens: Int[Tensor, "B L"], start: int = 0) -> Float[Tensor, "B L D"]:
@@ -83,14 +83,14 @@ class TokenEmbedding(nn.Module):
 
 
 def normal_table(vocabulary: int, dim: int, *, std: float, padding: int | None = None) -> nn.Embedding:
-    """Return new embeddings that start normal with this deviation; that of ``padding`` is 0 and stays so."""
+    """Return new embeddings, initialised normal with this deviation; that of ``padding`` is 0 and stays so."""
     table = nn.Embedding(vocabulary, dim, padding)
     nn.init.normal_(table.weight, std=std)
     return _without_padding(table)
 
 
 def uniform_table(vocabulary: int, dim: int, *, bound: float = 0.1, padding: int | None = None) -> nn.Embedding:
-    """Return new embeddings that start uniform within ± ``bound``; that of ``padding`` is 0 and stays so."""
+    """Return new embeddings, initialised uniform within ± ``bound``; that of ``padding`` is 0 and stays so."""
     table = nn.Embedding(vocabulary, dim, padding)
     nn.init.uniform_(table.weight, -bound, bound)
     return _without_padding(table)

@@ -28,7 +28,7 @@ from foci.tracing import exportable, is_traced
 
 @exportable
 class Encoded(NamedTuple):
-    """What a decoder knows of a batch of sources.
+    """A batch of sources as decoders use it.
 
     Attributes:
         values: the cells that attention reads, ``(B, S, D)``.
@@ -84,7 +84,7 @@ class Encoder(Protocol):
 
 @runtime_checkable
 class StepDecoder(Protocol):
-    """What a search needs of a decoder, or of a model that has one."""
+    """The interface between a search and a decoder, or a model that has one."""
 
     @property
     def max_length(self) -> int | None:
@@ -104,7 +104,7 @@ class Decoder(StepDecoder, Protocol):
     def __call__(
         self, encoded: Encoded | None, target: Int[Tensor, "B T"], targets: Targets | None = None
     ) -> TokenLogits | TokenLoss:
-        """Teacher forcing."""
+        """Predict by teacher forcing."""
 
     def start(self, encoded: Encoded | None, rows: int = 1) -> tuple[Any, Any]:
         """Return the memory and the first state: B rows each, or ``rows`` without a source."""
@@ -137,9 +137,9 @@ def check_encoded(owner: str, encoded: Encoded | None, source_dim: int | None) -
 
 
 def source_mask(valid: Bool[Tensor, "B S"]) -> Bool[Tensor, "B 1 S"] | None:
-    """Return the mask that opens the valid cells, or None in inference where all are valid.
+    """Return the mask of the valid cells, or None in inference where all are valid.
 
-    Attention without a mask is faster. Looking at the values costs a synchronisation and breaks a compiled graph, so
+    Attention without a mask is faster. Checking the values needs a synchronisation and breaks a compiled graph, so
     training and tracing always get a mask.
     """
     if not torch.is_grad_enabled() and not is_traced() and bool(valid.all()):

@@ -1,6 +1,6 @@
 """Positions added to embeddings: fixed sinusoids, or one learned vector per position.
 
-    x_p + PE[p],   PE the sinusoids of the paper, or a table learned with the rest
+    x_p + PE[p],   PE the sinusoids of the paper, or a learned table
 
 Paper: Attention Is All You Need (Vaswani et al., 2017), section 3.5; Convolutional Sequence to Sequence Learning
     (Gehring et al., 2017), section 3.1
@@ -45,7 +45,7 @@ class LearnedPositions(nn.Module):
     Args:
         max_length: the number of positions.
         model_dim: size of the embeddings.
-        std: the deviation the vectors start with; 1 / sqrt(model_dim) unless given.
+        std: the deviation of the initial vectors; 1 / sqrt(model_dim) unless given.
 
     Example:
         >>> import torch
@@ -65,6 +65,6 @@ class LearnedPositions(nn.Module):
         if end > self.table.shape[0]:
             raise ShapeError(
                 f"LearnedPositions: embedded reaches position {end}, expected at most {self.table.shape[0]}. "
-                f"Build it with max_length={end} or more, or use SinusoidalPositions, which has no end."
+                f"Build it with max_length={end} or more, or use SinusoidalPositions, which has no limit."
             )
         return embedded + self.table[start:end]

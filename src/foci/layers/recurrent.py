@@ -92,7 +92,7 @@ class Recurrence(nn.Module):
     def read_padded(
         self, inputs: Float[Tensor, "N T D"], padding: Bool[Tensor, "N T"]
     ) -> tuple[Float[Tensor, "N T E"], State]:
-        """Like `forward`, for rows that end in padding, which changes neither outputs before it nor the final state.
+        """Compute `forward` for padded rows; padding changes neither the outputs before it nor the final state.
 
         One more input closes the gates at a padded step, so that the state stays as it is; in the backward direction it
         stays zero until the last word. torch's packed sequences compute the same with fewer steps, but on a CPU every
@@ -130,7 +130,7 @@ class Recurrence(nn.Module):
         return isinstance(self.layers, nn.LSTM)
 
     def _wants_full_precision(self, inputs: Tensor) -> bool:
-        """Whether to leave autocast: oneDNN has no LSTM in bfloat16 for most processors, and torch does not check."""
+        """Return whether to leave autocast: oneDNN lacks a bfloat16 LSTM on most processors; torch does not check."""
         return self.is_lstm and inputs.device.type == "cpu" and torch.is_autocast_enabled("cpu")
 
     def _weights(self, layer: int) -> list[list[Tensor]]:
@@ -147,7 +147,7 @@ class Recurrence(nn.Module):
 
 
 class RecurrentEncoder(nn.Module):
-    """Encodes padded sequences: positions that are not valid are skipped, wherever they are.
+    """Encodes padded sequences: positions that are not valid are skipped, also between valid ones.
 
     Args:
         input_dim: size of the embeddings.
@@ -240,7 +240,7 @@ class Bridge(nn.Module):
         self.cell = nn.Linear(source_dim, hidden_dim) if cell == "lstm" else None
 
     def forward(self, summary: State) -> State:
-        """Return the first state; the same weights serve all layers."""
+        """Return the first state; all layers share the same weights."""
         parts = tuple(self._fit_layers(part) for part in summary)
         hidden = torch.tanh(self.hidden(parts[0]))
         return (hidden,) if self.cell is None else (hidden, self.cell(parts[-1]))

@@ -36,7 +36,7 @@ class Targets(NamedTuple):
 
     Attributes:
         tokens: ``tokens[:, t]`` follows ``target[:, : t + 1]``.
-        label_smoothing: share of the probability that is spread over all tokens.
+        label_smoothing: share of the probability that is distributed over all tokens.
         padding: the token that is left out of the loss.
     """
 
@@ -52,7 +52,7 @@ class TokenLogits(NamedTuple):
     Attributes:
         logits: ``logits[:, t]`` predict ``target[:, t + 1]``.
         attentions: the weights of every attention of the pass by name (``encoder.0.self``, ``decoder.0.self``,
-            ``decoder.0.cross``, …); they are computed when asked for.
+            ``decoder.0.cross``, …); they are computed on request.
     """
 
     logits: Float[Tensor, "B T V"]
@@ -97,7 +97,7 @@ def logits_or_loss(
 
 
 def _is_plain(output: nn.Module) -> TypeGuard[nn.Linear]:
-    """Whether the layer may be replaced by its product: it computes what nn.Linear does, and has no hooks."""
+    """Return whether the layer may be replaced by its product: it computes what nn.Linear does, and has no hooks."""
     computes = isinstance(output, nn.Linear) and type(output).forward is nn.Linear.forward
     return computes and not has_forward_hooks(output)
 
@@ -107,7 +107,7 @@ def cross_entropy(
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "B T"]]:
     """Return the loss summed over all tokens but padding, and the log-probability of each token, 0 for padding.
 
-    The log-probabilities have no gradient; they serve as figures or as a reward.
+    The log-probabilities have no gradient; they are used as figures or as a reward.
     """
     tensors = (features, weight) if bias is None else (features, weight, bias)
     if is_traced() or is_watched(*tensors):
@@ -138,7 +138,7 @@ class _CrossEntropy(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         rows, vocabulary = len(tokens), len(weight)
         given = (features, weight, bias)
-        # Summed up in single precision at least, whatever the parameters are in.
+        # Summed in single precision at least, for parameters of any dtype.
         grads = [torch.zeros_like(_at_least_single(each)) if wants and each is not None else None for each in given]
         log_probs = _at_least_single(features.new_zeros(rows))
         loss = log_probs.new_zeros(())
@@ -152,7 +152,7 @@ class _CrossEntropy(torch.autograd.Function):
             loss -= (1 - smoothing) * log_probs[here].sum()
             if smoothing:
                 loss -= smoothing * (logits.mean(dim=1, keepdim=True) - normaliser).sum()
-            if wants:  # what autograd would find: the probabilities minus the target distribution
+            if wants:  # the gradient of the logits: the probabilities minus the target distribution
                 slopes = logits.sub_(normaliser).exp_().sub_(smoothing / vocabulary)
                 slopes.scatter_add_(1, right, slopes.new_full(right.shape, smoothing - 1))
                 _add_gradients(grads, slopes, features[here], weight, here)

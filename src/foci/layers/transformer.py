@@ -45,14 +45,14 @@ class Block:
         model_dim: size of every position.
         num_heads: heads of every attention.
         hidden_dim: inner size of the feed-forward network.
-        norm: "post" (2017) or "pre", where LayerNorm stands.
+        norm: "post" (2017) or "pre", the position of LayerNorm.
         dropout: of every sublayer's output.
         attention_dropout: of the attention weights.
         feed_forward_dropout: between the two layers of the feed-forward network.
         activation: of the feed-forward network, "relu", "gelu" or "relu2".
-        score: of every attention, as `MultiHeadAttention` takes it.
+        score: of every attention, as in `MultiHeadAttention`.
         normalise: of every attention.
-        window: how many positions before and after its own one a position reads of its own side; all unless given.
+        window: number of positions before and after its own that self-attention covers; all unless given.
         relative: positions that self-attention adds itself, "rotary" or "alibi"; none unless given.
         bias: give the projections of the attentions and the layers of the feed-forward network a bias.
         rms_norm: normalise by the root mean square alone (RMSNorm) where LayerNorm would stand.
@@ -222,7 +222,7 @@ class DecoderLayer(nn.Module):
 
     Args:
         block: the options of all layers.
-        source_dim: size of the source's cells; None for a layer that reads no source.
+        source_dim: size of the source's cells; None for a layer without a source.
 
     Example:
         >>> import torch
@@ -252,14 +252,14 @@ class DecoderLayer(nn.Module):
 
         Args:
             x: the positions.
-            key: the source's cells; None in a layer that reads no source.
-            value: what is read of each cell; the key unless given.
+            key: the source's cells; None in a layer without a source.
+            value: the value of each cell; the key unless given.
             mask: which cells may be read.
 
         Returns:
             The new positions and the handles on the weights over the target and over the source.
         """
-        # All parameters are used inside of the layer's own forward pass: FSDP gathers them for no longer than that.
+        # All parameters are used inside of the layer's own forward pass: FSDP gathers them only for its duration.
         memory = None
         if self.cross_attention is not None and key is not None:
             memory = self.cross_attention.prepare(key, value, mask)
@@ -312,7 +312,7 @@ class DecoderLayer(nn.Module):
         new = attention.prepare(x)
         key = new.key
         query = attention.project_query(x)
-        # Not attention.read: its causal order is that of positions in a row, and these hypotheses form a tree.
+        # Not attention.read: it is causal over a sequence of positions, and these hypotheses form a tree.
         position = cache.steps - 1  # of all new cells
         if attention.rotary:
             query, key = (rotary(part.unsqueeze(-2), start=position).squeeze(-2) for part in (query, key))

@@ -1,1 +1,1 @@
-"""The mechanisms as `torch.nn.Module`s, one idea a file."""
+"""The mechanisms as `torch.nn.Module`s, one per file."""

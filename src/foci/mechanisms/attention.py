@@ -1,11 +1,11 @@
-"""Attention: a score, a normaliser and a focus, composed.
+"""Attention composed of a score, a normaliser and a focus.
 
     scores = score(query, key),   weights = normalise(scores, mask and focus),   output = weights · value
 
 Paper: Neural Machine Translation by Jointly Learning to Align and Translate (Bahdanau, Cho, Bengio, 2015), eqs. 5-6
 Names: c_i = output, α_ij = weights, e_ij = scores, h_j = key and value
-Complexity: that of the score, plus O(L · S · V) for the reading
-Differs: score, normaliser and focus are free to choose; the paper's own choice is additive, softmax, global.
+Complexity: that of the score, plus O(L · S · V) for the weighted sum
+Differs: score, normaliser and focus are options; the paper's choice is additive, softmax, global.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ FOCUSES = ("global", "causal", "sliding_window", "local_m", "local_p", "median_w
 
 @exportable
 class Memory(NamedTuple):
-    """A source made ready to be read many times: projected keys, values, and who may read what."""
+    """A source prepared for many reads: projected keys, values, and the mask."""
 
     key: Tensor
     value: Tensor
@@ -84,7 +84,7 @@ class Attention(nn.Module):
         hidden_dim: the hidden layer of the additive, concat and location_aware scores and of local_p.
         score: a name of `SCORES`, or a `foci.mechanisms.scores.Score`.
         normalise: "softmax", "sigmoid" (smoothing), "sparsemax", "entmax15", "hard", "sample" or "gumbel". The last
-            two choose the best cell, without chance, in ``eval()``.
+            two take the best cell, without sampling, in ``eval()``.
         focus: "global", "causal", "sliding_window" or "median_window" (both need ``reach``), "local_m" or "local_p"
             (both need ``radius``), or a module of `foci.mechanisms.focus`.
         sharpening: scores are multiplied by this before they are normalised; above 1 sharpens.
@@ -133,8 +133,8 @@ class Attention(nn.Module):
         self.dropout = dropout
         if self._stepwise and not isinstance(self.focus, MedianWindow | None):
             raise ConfigError(
-                "Attention: a score or focus that follows the previous weights goes with focus 'global' or "
-                f"'median_window', not with {type(self.focus).__name__}."
+                "Attention: a score or focus that depends on the previous weights needs focus 'global' or "
+                f"'median_window', not {type(self.focus).__name__}."
             )
 
     @property
@@ -153,7 +153,7 @@ class Attention(nn.Module):
         mask: Bool[Tensor, "..."] | None = None,
         state: Any = None,
     ) -> Attended:
-        """Read ``value`` (the key unless given) with the weights that the query gives to the key."""
+        """Return the mean of ``value`` (the key unless given) by the weights of the query over the key."""
         return self.read(query, self.prepare(key, value, mask), state)
 
     def prepare(
@@ -180,7 +180,7 @@ class Attention(nn.Module):
             "batch",
             key.shape[1],
             "feature",
-            fix="Key and value have one entry a cell.",
+            fix="Key and value have one entry per cell.",
         )
         check_together(self._owner, key=key, value=value)
         key, value = clear_source(key, value, mask)
@@ -222,7 +222,7 @@ class Attention(nn.Module):
 
     @property
     def _normaliser(self) -> str:
-        """The normaliser of this mode: outside of training the best cell is read, without chance."""
+        """The normaliser of this mode: outside of training the best cell is read, without sampling."""
         return self.normalise if self.training else _WITHOUT_CHANCE.get(self.normalise, self.normalise)
 
     def _normalise(self, scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -252,7 +252,7 @@ class Attention(nn.Module):
         return read._replace(state=state)
 
     def _read_steps(self, query: Tensor, memory: Memory, mask: Tensor | None, state: Any) -> Attended:
-        """One step after the other: each needs the weights of the one before."""
+        """Read step by step: each step needs the weights of the previous one."""
         batch, size = check_batch(self._owner, query, memory.key), memory.key.shape[1]
         previous = query.new_zeros(batch, size) if state is None else state
         check_shape(self._owner, "state", previous, batch, size, fix="Pass what the previous call returned.")
@@ -282,7 +282,7 @@ class Attention(nn.Module):
         return check_mask(self._owner, memory.mask, shape, query.device)
 
     def extra_repr(self) -> str:
-        """The choices, for printing."""
+        """Return the options, for printing."""
         return f"normalise={self.normalise!r}, sharpening={self.sharpening}, dropout={self.dropout}"
 
 
@@ -305,7 +305,7 @@ def _build_score(
         return General(query_dim, key_dim)  # type: ignore[arg-type]
     if score == "location":
         if max_length is None:
-            raise ConfigError("Attention: score 'location' has one row a position and needs max_length.")
+            raise ConfigError("Attention: score 'location' has one row per position and needs max_length.")
         return Location(query_dim, key_dim, max_length=max_length)
     return SCORES[score](query_dim, key_dim, hidden_dim)
 

@@ -1,1 +1,1 @@
-"""Figures, one file per family: attention weights, labels, text overlap."""
+"""Figures, one file per family: attention weights, labels, spans, calibration, text overlap."""

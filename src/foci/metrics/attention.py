@@ -1,6 +1,6 @@
-"""Numbers on weights: how sharp, how complete, how monotone they are, and whether they say what mattered.
+"""Figures of attention weights: entropy, coverage, monotonicity, distance, agreement, rollout, alignment, faithfulness.
 
-Weights are arrays or tensors ``(…, L, S)``: L readers (targets), S cells read (sources). Results are float64.
+Weights are arrays or tensors ``(…, L, S)``: L queries (targets), S cells (sources). Results are float64.
 
     entropy         H_i = −Σ_j w_ij ln w_ij                   coverage      c_j = Σ_i w_ij
     expected place  p_i = Σ_j j w_ij / Σ_j w_ij               monotonicity  share of i with p_i+1 ≥ p_i
@@ -20,12 +20,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from numpy import ndarray
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from foci.errors import ConfigError, DataError, ShapeError
+from foci.weight_reductions import entropy_of_weights
 
 Array = ArrayLike | Tensor
 
@@ -33,7 +35,7 @@ _LINK = re.compile(r"(\d+)([-p?])(\d+)")
 
 
 def entropy(weights: Array) -> Float[ndarray, "... L"]:
-    """``−Σ_j w_ij ln w_ij`` in nats: 0 for a row that reads one cell, ln S for one that reads all alike.
+    """Return ``−Σ_j w_ij ln w_ij`` in nats: 0 for a row with one cell of weight 1, ln S for a uniform one.
 
     Example:
         >>> entropy([[1.0, 0.0], [0.5, 0.5]]).round(3).tolist()
@@ -43,7 +45,7 @@ def entropy(weights: Array) -> Float[ndarray, "... L"]:
 
 
 def coverage(weights: Array) -> Float[ndarray, "... S"]:
-    """``c_j = Σ_i w_ij``: how much each cell was read in all: near 0, overlooked; far above 1, again and again.
+    """Return ``c_j = Σ_i w_ij``, the total weight of each cell over all rows.
 
     Example:
         >>> coverage([[0.75, 0.25, 0.0], [0.5, 0.5, 0.0]]).tolist()
@@ -54,9 +56,9 @@ def coverage(weights: Array) -> Float[ndarray, "... S"]:
 
 
 def monotonicity(weights: Array) -> Float[ndarray, "..."]:
-    """The share of steps at which the expected place ``p_i = Σ_j j w_ij / Σ_j w_ij`` does not go back.
+    """Return the share of steps at which the expected place ``p_i = Σ_j j w_ij / Σ_j w_ij`` does not go back.
 
-    1 for an alignment that only moves on; rows without weight are skipped; with fewer than two others it is 1.
+    1 for a monotonic alignment; rows without weight are skipped; with fewer than two others it is 1.
 
     Example:
         >>> float(monotonicity([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0]]))
@@ -70,10 +72,10 @@ def monotonicity(weights: Array) -> Float[ndarray, "..."]:
 
 
 def distance(weights: Array) -> Float[ndarray, "... L"]:
-    """How far each row looks from its own place, in cells: ``Σ_j w_ij |j − own_i| / Σ_j w_ij``.
+    """Return the mean distance of each row from its own position, in cells: ``Σ_j w_ij |j − own_i| / Σ_j w_ij``.
 
-    The own place of row i is ``i (S − 1) / (L − 1)``, on the diagonal; with as many rows as cells it is cell i. A row
-    without weight has distance 0.
+    The own position of row i is ``i (S − 1) / (L − 1)``, on the diagonal; with as many rows as cells it is cell i.
+    A row without weight has distance 0.
 
     Example:
         >>> distance([[1.0, 0.0, 0.0], [0.5, 0.0, 0.5], [1.0, 0.0, 0.0]]).tolist()
@@ -89,10 +91,10 @@ def distance(weights: Array) -> Float[ndarray, "... L"]:
 
 
 def head_agreement(weights: Array) -> Float[ndarray, "H H"]:
-    """How alike two heads ``(H, L, S)`` read: ``1 − JS(w_g, w_h) / ln 2``, the mean over rows.
+    """Return the agreement of each two heads ``(H, L, S)``: ``1 − JS(w_g, w_h) / ln 2``, the mean over rows.
 
     JS is the Jensen-Shannon divergence, ``H((p + q) / 2) − (H(p) + H(q)) / 2``. 1 for equal rows, 0 for rows that have
-    no cell in common. A row that reads nothing in one of the two is skipped.
+    no cell in common. A row without weight in one of the two is skipped.
 
     Example:
         >>> head_agreement([[[1.0, 0.0]], [[1.0, 0.0]], [[0.0, 1.0]]]).tolist()
@@ -114,11 +116,11 @@ def head_agreement(weights: Array) -> Float[ndarray, "H H"]:
 
 
 def rollout(layers: Array, *, residual: float = 0.5) -> Float[ndarray, "N L L"]:
-    """How much of each input reaches each position after each layer: ``R_l = A_l R_l−1``, ``A_l = r I + (1−r) W_l``.
+    """Return the share of each input in each position after each layer: ``R_l = A_l R_l−1``, ``A_l = r I + (1−r) W_l``.
 
     Args:
         layers: self-attention, first layer first, ``(N, L, L)`` or ``(N, H, L, L)``, of which heads the mean is taken.
-        residual: r, the share that goes past the attention; the paper's is 0.5.
+        residual: r, the share of the residual connection; the paper's is 0.5.
 
     Example:
         >>> rollout([[[0.0, 1.0], [0.0, 1.0]], [[1.0, 0.0], [1.0, 0.0]]])[-1].tolist()
@@ -143,7 +145,7 @@ def rollout(layers: Array, *, residual: float = 0.5) -> Float[ndarray, "N L L"]:
 
 
 class Links(NamedTuple):
-    """Which words belong together, as pairs ``(source, target)`` from 0 on. Every sure link is possible too."""
+    """Aligned words as pairs ``(source, target)`` from 0 on. Every sure link is possible too."""
 
     sure: frozenset[tuple[int, int]]
     possible: frozenset[tuple[int, int]] = frozenset()
@@ -155,9 +157,9 @@ class Links(NamedTuple):
 
 
 def links(weights: Array, *, threshold: float | None = None) -> Links:
-    """The alignment ``(L, S)`` as links: for each target the source it read most of, or all above a threshold.
+    """Return the alignment ``(L, S)`` as links: the source of largest weight per target, or all above a threshold.
 
-    A target that read nothing has no link; of equal sources the first counts.
+    A target without weight has no link; of equal sources the first is taken.
 
     Example:
         >>> format_pharaoh([links([[0.1, 0.9], [0.6, 0.4]])])
@@ -174,7 +176,7 @@ def links(weights: Array, *, threshold: float | None = None) -> Links:
 
 
 def alignment_error_rate(predicted: Iterable[Links], gold: Iterable[Links]) -> float:
-    """``1 − (|A ∩ S| + |A ∩ P|) / (|A| + |S|)`` over all sentences: A predicted, S sure and P possible gold links.
+    """Return ``1 − (|A ∩ S| + |A ∩ P|) / (|A| + |S|)`` over all sentences: A predicted, S sure, P possible links.
 
     0 is best. P contains S; without any link at all the rate is 0.
 
@@ -193,7 +195,7 @@ def alignment_error_rate(predicted: Iterable[Links], gold: Iterable[Links]) -> f
 
 
 def parse_pharaoh(text: str, *, first: int = 0) -> list[Links]:
-    """Alignments in Pharaoh format, a sentence a line: ``0-0 1-2 2p1``, source first; ``p`` or ``?`` is only possible.
+    """Parse alignments in Pharaoh format, one line per sentence: ``0-0 1-2 2p1``, source first; ``p`` is only possible.
 
     Args:
         text: the lines.
@@ -218,7 +220,7 @@ def parse_pharaoh(text: str, *, first: int = 0) -> list[Links]:
 
 
 def format_pharaoh(sentences: Iterable[Links], *, first: int = 0) -> str:
-    """The lines that `parse_pharaoh` reads, links in order."""
+    """Return the lines that `parse_pharaoh` reads, links in order."""
     lines = []
     for sentence in sentences:
         marked = [
@@ -229,14 +231,14 @@ def format_pharaoh(sentences: Iterable[Links], *, first: int = 0) -> str:
 
 
 class Faithfulness(NamedTuple):
-    """What `faithfulness` found."""
+    """The result of `faithfulness`."""
 
     attended: float
     """How much the output changes without the most attended cells."""
     random: float
-    """How much it changes on average without as many random others."""
+    """How much it changes on average without the same number of random other cells."""
     share: float
-    """The share of those that change it less; one that changes it as much counts half. 0.5 is chance, 1 is best."""
+    """The share of random sets that change it less, ties counted half. 0.5 is chance, 1 is best."""
 
 
 def faithfulness(
@@ -247,17 +249,17 @@ def faithfulness(
     trials: int = 20,
     seed: int = 0,
 ) -> Faithfulness:
-    """Does removing what was attended to most change the output more than removing something else?
+    """Measure whether removing the most attended cells changes the output more than removing random others.
 
     With o = output, T the ``remove`` most attended cells and N the random sets, of as many cells outside T each:
     ``attended = |o(T) − o(∅)|₁``, ``random = mean_N |o(N) − o(∅)|₁``, ``share = P(random < attended) + P(equal) / 2``.
 
     Args:
-        output: gives the model's output (probabilities, best of all) without the cells it is told, for example by
-            masking or by leaving out those words.
-        weights: ``(S,)``, what each cell was read; for several rows their mean.
-        remove: how many cells are taken away at once.
-        trials: how many random sets are tried; with ``remove=1`` and no more other cells than that, each one once.
+        output: returns the model's output (preferably probabilities) without the given cells, for example by masking
+            or by leaving out those words.
+        weights: ``(S,)``, the weight of each cell; for several rows their mean.
+        remove: number of cells removed at once.
+        trials: number of random sets; with ``remove=1`` and no more other cells than that, each one once.
         seed: of the random sets.
 
     Example:
@@ -313,7 +315,7 @@ def _as_weights(owner: str, weights: Array) -> ndarray:
 
 def row_entropy(weights: ndarray) -> ndarray:
     """Return the entropy of each row of an array that is known to hold weights; see `entropy`."""
-    total: ndarray = (weights * -np.log(np.maximum(weights, np.finfo(weights.dtype).tiny))).sum(axis=-1)
+    total: ndarray = entropy_of_weights(torch.from_numpy(np.require(weights, requirements="W"))).squeeze(-1).numpy()
     return total.clip(min=0.0)  # a weight that rounding left above 1 has a logarithm above 0
 
 
@@ -321,5 +323,5 @@ def _monotone_share(weights: ndarray) -> float:
     totals = weights.sum(axis=-1)
     read = totals > 0
     places = (weights[read] @ np.arange(weights.shape[-1])) / totals[read]
-    # To rounding: weights of float32 that mean the same place must not seem to go back.
+    # To rounding: equal expected positions from float32 weights must not count as going back.
     return float((np.diff(places) >= -1e-6).mean()) if len(places) > 1 else 1.0

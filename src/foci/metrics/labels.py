@@ -35,7 +35,7 @@ def confusion(targets: Sequence[int], predicted: Sequence[int], classes: int) ->
 
 
 def accuracy(counts: Confusion) -> float:
-    """Return the share of the examples that are right.
+    """Return the share of correct predictions.
 
     Example:
         >>> accuracy(np.array([[3, 1], [0, 4]]))

@@ -1,4 +1,4 @@
-"""How much produced texts overlap with references: BLEU and chrF by sacrebleu, and exact matches."""
+"""The overlap of generated texts with references: BLEU and chrF by sacrebleu, and exact matches."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 from foci.errors import DataError, MissingPackageError, unknown_name
 
 
-class Score(NamedTuple):
+class TextScore(NamedTuple):
     """A figure, and the signature that says how it was computed."""
 
     score: float
     signature: str
 
 
-def bleu(produced: Sequence[str], references: Sequence[str], *, tokenize: str, lowercase: bool = False) -> Score:
+def bleu(produced: Sequence[str], references: Sequence[str], *, tokenize: str, lowercase: bool = False) -> TextScore:
     """Return corpus BLEU.
 
     Args:
@@ -31,7 +31,7 @@ def bleu(produced: Sequence[str], references: Sequence[str], *, tokenize: str, l
     _check(produced, references)
     check_tokeniser(tokenize)
     metric = _sacrebleu().BLEU(tokenize=tokenize, lowercase=lowercase)
-    return Score(metric.corpus_score(produced, [references]).score, str(metric.get_signature()))
+    return TextScore(metric.corpus_score(produced, [references]).score, str(metric.get_signature()))
 
 
 def check_tokeniser(name: str) -> None:
@@ -41,7 +41,7 @@ def check_tokeniser(name: str) -> None:
         raise unknown_name("tokenize", name, known)
 
 
-def chrf(produced: Sequence[str], references: Sequence[str], *, lowercase: bool = False) -> Score:
+def chrf(produced: Sequence[str], references: Sequence[str], *, lowercase: bool = False) -> TextScore:
     """Return corpus chrF; arguments as in `bleu`.
 
     Example:
@@ -50,7 +50,7 @@ def chrf(produced: Sequence[str], references: Sequence[str], *, lowercase: bool 
     """
     _check(produced, references)
     metric = _sacrebleu().CHRF(lowercase=lowercase)
-    return Score(metric.corpus_score(produced, [references]).score, str(metric.get_signature()))
+    return TextScore(metric.corpus_score(produced, [references]).score, str(metric.get_signature()))
 
 
 def exact_matches(produced: Sequence[str], references: Sequence[str]) -> float:
@@ -65,7 +65,7 @@ def exact_matches(produced: Sequence[str], references: Sequence[str]) -> float:
 
 
 def tokeniser_for(texts: Sequence[str]) -> str:
-    """Return sacrebleu's tokeniser for the script of the texts: words are not set apart in Chinese, Japanese, Thai.
+    """Return sacrebleu's tokeniser for the script of the texts; Chinese, Japanese and Thai do not separate words.
 
     Example:
         >>> tokeniser_for(["ein Haus"]), tokeniser_for(["你好"]), tokeniser_for(["こんにちは"])

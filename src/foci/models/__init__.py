@@ -1,5 +1,5 @@
 """Whole networks, one per file.
 
-`encoders` give `foci.layers.interfaces.Encoded`, `decoders` read it (or nothing, as language models),
-`encoder_decoder.EncoderDecoder` joins any of both. The interfaces stand in `foci.layers.interfaces`.
+`encoders` return `foci.layers.interfaces.Encoded`, `decoders` take it (or nothing, as language models),
+`encoder_decoder.EncoderDecoder` combines any two of them. The interfaces are in `foci.layers.interfaces`.
 """

@@ -2,8 +2,8 @@
 
     memory = encoder(source, valid),   P(y_t | y_<t, source) = decoder(memory, y_<t)
 
-The encoder reads token ids, image regions, sound frames or anything else, as long as it returns
-`foci.layers.interfaces.Encoded`; the decoder knows nothing else of the source.
+The encoder takes token ids, image regions, sound frames or anything else, as long as it returns
+`foci.layers.interfaces.Encoded`; the decoder depends on nothing else of the source.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class EncoderDecoder(nn.Module):
     """An encoder and a decoder as one model, trained with `forward`, decoded with `start` and `step`.
 
     Args:
-        encoder: gives `Encoded`; its ``output_dim`` is the size of the cells.
+        encoder: returns `Encoded`; its ``output_dim`` is the size of the cells.
         decoder: reads cells of this size, its ``source_dim``.
 
     Raises:
@@ -64,7 +64,7 @@ class EncoderDecoder(nn.Module):
     def forward(
         self, source: Any, source_valid: Any, target: Int[Tensor, "B T"], targets: Targets | None = None
     ) -> TokenLogits | TokenLoss:
-        """Teacher forcing.
+        """Predict by teacher forcing.
 
         Args:
             source: what the encoder reads.

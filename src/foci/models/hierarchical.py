@@ -11,7 +11,7 @@ Names: E = embedding, h_it = output of word_encoder, W_w and b_w and u_w = word_
 Complexity: O(W · D²) for W words; the number of sequential steps is the length of the longest sentence in words plus
     that of the longest document in sentences
 Differs: torch's GRU resets after the product. Dropout, which the paper does not mention, is an option. In place of the
-    hierarchy the document can be read as one sentence and pooled by attention, by its mean or by the last states.
+    hierarchy the document can be encoded as one sentence and pooled by attention, by its mean or by the last states.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 class Classified(NamedTuple):
     """The scores of each class, and the weights of every attention of the pass by name.
 
-    ``attentions["words"] (B, S)`` is each word's share in its document, ``attentions["sentences"] (B, N)`` each
-    sentence's, which is the sum of its words'. A document read as one sentence has words only; one that is pooled
+    ``attentions["words"] (B, S)`` is each word's weight in its document, ``attentions["sentences"] (B, N)`` each
+    sentence's, which is the sum of its words'. A document encoded as one sentence has words only; one that is pooled
     without attention has neither.
     """
 
@@ -52,11 +52,11 @@ class Classified(NamedTuple):
 
 
 class HierarchicalClassifier(nn.Module):
-    """Classifies documents; the attention weights say which sentences and words were read.
+    """Classifies documents; the attention weights are those of its sentences and words.
 
     Call it with ``words (B, S)``, the documents' word ids one after the other, and ``sentences (B, N)``, how many of
-    them each sentence has: 0 where there is no sentence. Words after those of the last sentence are padding and
-    change nothing; a document without a word has the scores of an all-zero vector.
+    them each sentence has: 0 where there is no sentence. Words after those of the last sentence are padding without
+    effect; a document without a word has the scores of an all-zero vector.
 
     Args:
         vocabulary: number of word ids.

@@ -8,10 +8,10 @@ Paper: Neural Turing Machines (Graves, Wayne, Danihelka, 2014), section 3 (eqs. 
 Names: x = inputs, r = reads, h = hidden, w = read_weights and write_weights, M = memory, y = logits
 Complexity: O(T (hidden_dim² + N (slot_dim + shift_width) heads)) time; training keeps O(T N slot_dim) numbers per row
 Differs: the paper leaves the feed-forward controller's function open (tanh here), and whether the output sees h_t,
-    r_t or both (both here). The LSTM is torch's, of one layer, and starts from zeros; what the heads read before the
-    first step is slot 0. Logits come out; the paper's sigmoid belongs to the loss. The paper cuts every number of the
-    gradient to ±10, which is left to the training. Over some hundred steps it can overflow, so the gradient that a step
-    passes back to the one before it is cut here, at ±10⁴.
+    r_t or both (both here). The LSTM is torch's, of one layer, and starts from zeros; before the first step the heads
+    read slot 0. Outputs are logits; the paper's sigmoid is part of the loss. The paper clips every number of the
+    gradient to ±10, which is left to the training. Over some hundred steps it can overflow, so the gradient that a
+    step passes back to the previous one is clipped here, at ±10⁴.
 """
 
 from __future__ import annotations
@@ -84,11 +84,11 @@ class NeuralTuringMachine(nn.Module):
         input_dim: size of the inputs.
         output_dim: size of the outputs.
         hidden_dim: size of the controller.
-        controller: "lstm" or "feed_forward", which keeps no state of its own.
+        controller: "lstm" or "feed_forward", which has no state of its own.
         num_slots, slot_dim, num_read_heads, num_write_heads, shift_width, initial_memory: as in
             `foci.mechanisms.memory.NeuralTuringMemory`.
-        gradient_bound: the largest number in the gradient that a step passes back to the one before it, in training
-            mode; None leaves it as it is. A low bound slows training: up to 1,600 was measured (docs/memory.md).
+        gradient_bound: the bound on each number of the gradient that a step passes back to the previous one, in
+            training mode; None sets no bound. A low bound slows training: up to 1,600 was measured (docs/memory.md).
 
     `torch.compile` unrolls the steps: one graph for each length.
 
@@ -156,7 +156,7 @@ class NeuralTuringMachine(nn.Module):
             "read": Weights.of(_over_time(read_weights, memory.read_weights)),
             "write": Weights.of(_over_time(write_weights, memory.write_weights)),
         }
-        # The output layer sees all steps in one product.
+        # The output layer is applied to all steps in one product.
         together = torch.stack(seen, dim=1) if seen else inputs.new_zeros(len(inputs), 0, self.output.in_features)
         return NTMOutput(self.output(together), attentions, MachineState(memory, kept))
 
@@ -188,7 +188,7 @@ class NeuralTuringMachine(nn.Module):
 
 
 class _Bounded(torch.autograd.Function):
-    """Returns the same tensors; every number of their gradients is cut to ± ``bound``, and NaN stays NaN."""
+    """The identity with gradients clipped to ± ``bound`` per number; NaN stays NaN."""
 
     generate_vmap_rule = True
 

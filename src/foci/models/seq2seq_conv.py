@@ -45,12 +45,12 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 class ConvSeq2Seq(EncoderDecoder):
-    """Convolutional sequence to sequence: trains all positions at once, decodes from small caches.
+    """Convolutional sequence to sequence: trains all positions in parallel, decodes from small caches.
 
     Args:
         source_vocabulary: number of source tokens.
         target_vocabulary: number of target tokens.
-        embedding_dim: size of the embeddings, and of what attention compares and reads.
+        embedding_dim: size of the embeddings, and of the keys and values of attention.
         encoder_layers: ``(width, kernel size)`` of each encoder layer; the kernel sizes are odd.
         decoder_layers: the same of each decoder layer; any kernel size.
         max_length: the longest source or target.
@@ -58,7 +58,7 @@ class ConvSeq2Seq(EncoderDecoder):
         share_embeddings: one table for source, target and output layer; needs one vocabulary.
         padding: the id whose embedding stays 0.
 
-    Weight normalisation is part of the model while it learns; before decoding much, fold it with
+    Weight normalisation is part of the model in training; before long decoding, fold it with
     `foci.layers.conv.fold_weight_norm`.
 
     Example:

@@ -82,25 +82,26 @@ class RecurrentSeq2Seq(EncoderDecoder):
         embedding_dim: size of the embeddings.
         hidden_dim: size of the decoder's state.
         encoder_dim: size of the annotations, both directions together; the decoder's unless given.
-        readout_dim: size of what the output layer sees; the decoder's, or the embeddings' where they are shared.
+        readout_dim: size of the output layer's input; the decoder's, or the embeddings' where they are shared.
         num_layers: layers of the encoder and of the decoder.
         cell: "lstm" or "gru".
-        bidirectional: whether the encoder also reads backwards.
-        decoder: "sutskever" and "cho" (no attention), "bahdanau" (reads before its step), "luong" (reads after it).
-        input_feeding: Luong's: each step sees what the last one read. Without it (and without coverage) teacher forcing
-            runs all steps at once.
+        bidirectional: whether the encoder also runs in the backward direction.
+        decoder: "sutskever" and "cho" (no attention), "bahdanau" (attention before the recurrent step), "luong" (after
+            it).
+        input_feeding: Luong's: the attention output of a step is an input of the next one. Without it (and without
+            coverage) teacher forcing computes all steps at once.
         score, normalise, focus, sharpening, radius, reach, max_length: as in `foci.Attention`; ``attention_dim`` is its
             hidden_dim. Decoders without attention ignore them. A focus that slides with the queries ("causal",
             "sliding_window") has no meaning here.
-        num_heads: read with multi-head attention, as in `foci.models.decoders.recurrent.RecurrentDecoder`.
-        coverage: tell the attention what it has read (See 2017); `foci.layers.coverage.coverage_loss` makes the loss of
-            ``attentions["decoder.cross"]``.
+        num_heads: use multi-head attention, as in `foci.models.decoders.recurrent.RecurrentDecoder`.
+        coverage: add the sum of the previous weights to the keys (See 2017); `foci.layers.coverage.coverage_loss`
+            computes the loss of ``attentions["decoder.cross"]``.
         dropout: on embeddings, between layers, and before the output layer.
         share_embeddings: one table for source, target and output layer; needs one vocabulary.
         padding: the id whose embedding stays 0.
 
-    With ``normalise="sample"`` the attention learns by REINFORCE: in training ``attentions["decoder.cross"].log_prob
-    (B, T)`` is what `foci.functional.sample.reinforce` needs.
+    With ``normalise="sample"`` the attention is trained by REINFORCE: in training
+    ``attentions["decoder.cross"].log_prob (B, T)`` is what `foci.functional.sample.reinforce` needs.
 
     Example:
         >>> import torch

@@ -27,7 +27,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"model_dim": 128, "num_heads": 4, "hidden_dim": 256, "num_layers": 4, "dropout": 0.3},
     "base": {"model_dim": 512, "num_heads": 8, "hidden_dim": 2048, "num_layers": 6, "dropout": 0.1},
 }
-"""Sizes by name: `base` is the paper's; `tiny` suits some ten thousand sentence pairs."""
+"""Sizes by name: `base` is the paper's; `tiny` is for some ten thousand sentence pairs."""
 
 
 class Transformer(EncoderDecoder):
@@ -53,8 +53,8 @@ class Transformer(EncoderDecoder):
         tie_output: the target's table is also the matrix before the softmax.
         score: of every attention: "scaled_dot", "dot" or "cosine".
         normalise: of every attention: "softmax", "sparsemax", "entmax15", …
-        focus: what a position reads of its own side: "global", all; or "sliding_window", its neighbours.
-        radius: how many neighbours a sliding window has on each side; in the decoder only those before.
+        focus: the positions that self-attention covers: "global", all; or "sliding_window", those around each one.
+        radius: number of positions of a sliding window on each side; in the decoder only those before.
 
     `PRESETS` holds sizes by name: ``Transformer(8000, 8000, **PRESETS["tiny"])``.
 
@@ -66,6 +66,9 @@ class Transformer(EncoderDecoder):
         >>> predicted.logits.shape, predicted.attentions["decoder.1.cross"].shape
         (torch.Size([1, 2, 13]), torch.Size([1, 2, 2, 3]))
     """
+
+    encoder: TransformerTextEncoder
+    decoder: TransformerDecoder
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The gallery's scenes: for each mechanism, inputs made by hand on which its weights show what it is good for.
+"""The gallery's scenes: for each mechanism, constructed inputs on which its weights show how it works.
 
 Every scene is computed by the mechanism itself, from fixed seeds. Parameters are set by hand or fitted to the scene in
 a few steps, and the caption says which: a picture of random parameters would show nothing.

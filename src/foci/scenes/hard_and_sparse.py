@@ -1,51 +1,66 @@
-"""Scenes of the normalisers: the same scores, shared out in other ways than by a softmax."""
+"""Scenes of the normalisers: the same scores with normalisers other than the softmax."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from foci.functional import sample as samplers
+from foci.functional import scores as score_functions
 from foci.scenes.scene import Scene, build, set_parameter
 from foci.scenes.sentence import ENGLISH, GERMAN, SIZE, english, german
+
+STRENGTH = 0.35
+"""Of the scores: so weak that samples differ."""
 
 
 def hard() -> Scene:
     """Samples, and the best cell."""
-    return _sampled(
-        "hard",
-        "In training each query reads one cell, sampled by the probabilities of the first panel; REINFORCE learns from "
-        "the log-probability of the sample. In eval() it reads the best cell.",
+    torch.manual_seed(0)
+    softmax, sampler = (_scoring(mechanism, STRENGTH) for mechanism in ("general", "hard"))
+    sampler.train()
+    weights = [reader(german(), english()).weights.dense() for reader in (softmax, sampler, sampler)]
+    weights.append(sampler.eval()(german(), english()).weights.dense())
+    return _panels(
+        weights,
+        ["probabilities (softmax)", "a sample", "another sample", "eval(): the best cell"],
+        "In training each query attends to one cell, sampled by the probabilities of the first panel; REINFORCE uses "
+        "the log-probability of the sample. In eval() it attends to the best cell.",
     )
 
 
 def gumbel() -> Scene:
-    """The same samples with a gradient."""
-    return _sampled(
-        "gumbel",
-        "Forwards these are one-hot samples like those of `hard`. Backwards the gradient is that of a softmax of the "
-        "same noisy scores, so no REINFORCE is needed.",
+    """A sample, and its gradient with respect to the scores."""
+    softmax, sampler = (_scoring(mechanism, STRENGTH) for mechanism in ("general", "gumbel"))
+    sampler.train()
+    query, key = german(), english()
+    torch.manual_seed(0)
+    sample = sampler(query, key).weights.dense()
+    torch.manual_seed(0)  # the same noise once more, now with a gradient
+    scores = score_functions.general(query, key, STRENGTH * torch.eye(SIZE)).requires_grad_()
+    (reached,) = torch.autograd.grad((samplers.gumbel(scores) * sample.detach()).sum(), scores)
+    return _panels(
+        [softmax(query, key).weights.dense(), sample, reached.abs()],
+        ["probabilities (softmax)", "forward: a sample", "backward: gradient of the sampled cell's weight"],
+        "In the forward pass each query attends to one sampled cell, as with `hard`. The gradient is that of a softmax "
+        "of the same noisy scores: it is not 0 for any cell that could have been sampled (last panel, absolute "
+        "values), so no REINFORCE is needed.",
+        scale=["weight", "weight", "gradient"],
+        across=3,
     )
 
 
 def sparsemax() -> Scene:
     """Exact zeros."""
-    return _compared("sparsemax", "Cells that fit badly get exactly 0: most rows read one to three cells only.")
+    return _compared("sparsemax", "Cells with low scores get exactly 0: most rows attend to one to three cells only.")
 
 
 def entmax() -> Scene:
     """Between softmax and sparsemax."""
-    return _compared("entmax", "Half-way between softmax and sparsemax: exact zeros too, but fewer of them.")
-
-
-def _sampled(name: str, caption: str) -> Scene:
-    torch.manual_seed(0)
-    softmax, sampler = (_scoring(mechanism, 0.35) for mechanism in ("general", name))
-    sampler.train()
-    weights = [reader(german(), english()).weights.dense() for reader in (softmax, sampler, sampler)]
-    weights.append(sampler.eval()(german(), english()).weights.dense())
-    return _panels(weights, ["probabilities (softmax)", "a sample", "another sample", "eval(): the best cell"], caption)
+    return _compared("entmax", "Between softmax and sparsemax: exact zeros too, but fewer of them.")
 
 
 def _compared(name: str, caption: str) -> Scene:
@@ -60,7 +75,13 @@ def _scoring(name: str, strength: float) -> Any:
     return attention
 
 
-def _panels(weights: list[Tensor], titles: list[str], caption: str) -> Scene:
+def _panels(
+    weights: list[Tensor],
+    titles: list[str],
+    caption: str,
+    scale: str | Sequence[str] = "weight",
+    across: int | None = None,
+) -> Scene:
     return Scene(
         weights=torch.cat(weights),
         rows=GERMAN,
@@ -68,5 +89,7 @@ def _panels(weights: list[Tensor], titles: list[str], caption: str) -> Scene:
         panels=titles,
         row_axis="query",
         column_axis="key",
+        scale=scale,
+        across=across,
         caption=f"{caption} Scores are those of `general`, with a small multiple of the identity as W.",
     )

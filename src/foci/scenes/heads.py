@@ -1,4 +1,4 @@
-"""Scenes of several readers: heads side by side, and steps one after the other."""
+"""Scenes of several heads and of several steps."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def multi_head() -> Scene:
     all_to_verb = torch.zeros(size, size)
     all_to_verb[kinds.index("verb")] = 1.0
     position, kind = slice(0, size), slice(size, 2 * size)
-    heads = [  # what the query looks at, what it makes of that, what the key is compared by
+    heads = [  # features of the query, their mapping, features of the key
         (position, after.mT, position),
         (position, after, position),
         (kind, torch.eye(size), kind),
@@ -54,14 +54,14 @@ def multi_head() -> Scene:
         panels=["head 1: the word before", "head 2: the word after", "head 3: words of its kind", "head 4: the verb"],
         row_axis="query",
         column_axis="key",
-        caption="A sentence reads itself with four heads at once. Words carry their position and their kind, and the "
+        caption="Self-attention with four heads. Words have features for their position and their kind, and the "
         "projections are set by hand so that each head has a task. Before the first word and after the last there is "
-        "none: there the head reads all words alike.",
+        "none: there the head attends to all words equally.",
     )
 
 
 def multi_step() -> Scene:
-    """Each decoder layer looks again, and surer."""
+    """Each decoder layer attends again, with less entropy."""
     state, source, steps = 0.35 * german(noise=0.4), 0.7 * english(noise=0.2), []
     for _ in range(3):
         attention = build("multi_step", query_dim=SIZE, key_dim=SIZE)
@@ -78,6 +78,7 @@ def multi_step() -> Scene:
         row_axis="query",
         column_axis="key",
         across=3,
-        caption="Three decoder layers, each with its own attention. What a layer reads is added to the state, and the "
-        "next one asks with it: a vague first look becomes a surer one. W is the identity in every layer.",
+        caption="Three decoder layers, each with its own attention. The output of a layer is added to the state, which "
+        "is the query of the next one: the weights become sharper from layer to layer. W is the identity in every "
+        "layer.",
     )

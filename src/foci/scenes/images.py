@@ -1,4 +1,4 @@
-"""Scenes of feature maps: which channels count, and which places."""
+"""Scenes of feature maps: weights of channels and of locations."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def squeeze_excitation() -> Scene:
         panels=[*CHANNELS, *(f"{name} × {share:.2f}" for name, share in zip(CHANNELS, shares))],
         scale="feature",
         across=len(CHANNELS),
-        caption="Four channels of a feature map (above), and the same channels times the weight each of them got "
-        "(below). Fitted in 100 steps to keep the two that show the object.",
+        caption="Four channels of a feature map (above), and the same channels times their weights (below). Fitted in "
+        "100 steps to keep the two that show the object.",
     )
 
 
 def efficient_channel() -> Scene:
-    """A channel's weight follows its neighbours."""
+    """A channel's weight depends on its neighbours."""
     averages = torch.tensor([-1, -1, -1, -1, 0.5, 2, 2, 0.5, -1, -1, -1, 2, -1, -1, -1, -1])
     features = averages.view(1, -1, 1, 1).expand(1, -1, HEIGHT, WIDTH)
     attention = build("efficient_channel", channels=len(averages), kernel_size=3)
@@ -43,14 +43,14 @@ def efficient_channel() -> Scene:
         columns=[f"{number}: {average:g}" for number, average in enumerate(averages.tolist())],
         texts=[[f"{weight:.2f}" for weight in weights.tolist()]],
         column_axis="channel: average of its features",
-        caption="Sixteen channels and their averages. A weight comes from a channel and its two neighbours: two strong "
-        "channels side by side are kept, the single one, number 11, is doubted. The three numbers of the convolution "
-        "are set by hand.",
+        caption="Sixteen channels and their averages. A weight depends on a channel and its two neighbours: two strong "
+        "adjacent channels get a high weight, the single one, number 11, a lower one. The three numbers of the "
+        "convolution are set by hand.",
     )
 
 
 def cbam() -> Scene:
-    """First channels, then places."""
+    """First channels, then locations."""
     torch.manual_seed(0)
     features, wanted = _features(), _wanted_channels() * _object()
     attention = build("cbam", channels=len(CHANNELS), reduction=1)
@@ -58,27 +58,27 @@ def cbam() -> Scene:
     return Scene(
         weights=torch.cat([features[0], attention(features).weights.dense()[0]]),
         panels=[*CHANNELS, *(f"weights of {name}" for name in CHANNELS)],
-        scale="feature or weight",
+        scale=["feature"] * len(CHANNELS) + ["weight"] * len(CHANNELS),
         across=len(CHANNELS),
-        caption="Four channels of a feature map (above), and the weights each was multiplied by (below): a number for "
-        "the channel times a map of places. Fitted in 100 steps to keep the object in the channels that show it.",
+        caption="Four channels of a feature map (above), and the weights each was multiplied by (below): a number per "
+        "channel times a map of locations. Fitted in 100 steps to keep the object in the channels that show it.",
     )
 
 
 def spatial() -> Scene:
-    """Places are kept or dropped, in all channels alike."""
+    """Locations are kept or dropped, in all channels."""
     torch.manual_seed(0)
     features = _features()
     attention = build("spatial", kernel_size=7)
     fit(attention, lambda: binary_cross_entropy(attention(features).weights.dense()[0], _object()))
     output, weights, _ = attention(features)
     return Scene(
-        weights=torch.stack([features[0].mean(dim=0), weights.dense()[0, 0], output[0].mean(dim=0)]),
-        panels=["mean of the channels", "weights", "mean of the output"],
-        scale="feature or weight",
-        across=3,
-        caption="One map of weights for all channels, made of the mean and the maximum over the channels around each "
-        "place. The features are those of the picture for `squeeze_excitation`; fitted in 100 steps to find the "
+        weights=torch.stack([features[0].mean(dim=0), output[0].mean(dim=0), weights.dense()[0, 0]]),
+        panels=["mean of the channels", "mean of the output", "weights"],
+        scale=["feature", "feature", "weight"],
+        across=2,
+        caption="One map of weights for all channels, from the mean and the maximum over the channels around each "
+        "location. The features are those of the picture for `squeeze_excitation`; fitted in 100 steps to find the "
         "object.",
     )
 

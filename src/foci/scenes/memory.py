@@ -9,18 +9,18 @@ from foci.scenes.scene import Scene, build, set_parameter
 
 SLOTS, SIZE, ITEMS = 9, 5, 6
 SURE = 12.0
-"""Large enough that a sigmoid or a softmax of it is all or nothing."""
+"""Large enough to saturate a sigmoid or a softmax."""
 
 
 def ntm() -> Scene:
     """Six items are written, read back in order, and two are looked up."""
     items = torch.randn(ITEMS, SIZE, generator=torch.Generator().manual_seed(0)).sign()
-    steps = {f"write item {number + 1}": _orders(write=item) for number, item in enumerate(items)}
-    steps |= {f"read item {number + 1}": _orders(read=_move(1)) for number in range(ITEMS)}
-    steps |= {f"find item {number + 1}": _orders(read=_find(items[number])) for number in (3, 0)}
+    steps = {f"write item {number + 1}": _commands(write=item) for number, item in enumerate(items)}
+    steps |= {f"read item {number + 1}": _commands(read=_move(1)) for number in range(ITEMS)}
+    steps |= {f"find item {number + 1}": _commands(read=_find(items[number])) for number in (3, 0)}
 
-    memory = build("ntm", input_dim=len(_orders()), num_slots=SLOTS, slot_dim=SIZE)
-    set_parameter(memory.commands.weight, torch.eye(memory.input_dim))  # the input is the orders themselves
+    memory = build("ntm", input_dim=len(_commands()), num_slots=SLOTS, slot_dim=SIZE)
+    set_parameter(memory.commands.weight, torch.eye(memory.input_dim))  # the input is the commands themselves
     set_parameter(memory.commands.bias, 0.0)
     state, heads = None, []
     for orders in steps.values():
@@ -33,14 +33,14 @@ def ntm() -> Scene:
         panels=["writing head", "reading head"],
         row_axis="step",
         column_axis="slot",
-        caption="A controller whose orders are given by hand. The writing head moves on by one slot a step and leaves "
-        "an item there; then the reading head moves along the same slots; in the last two steps it jumps to the slot "
-        "whose content is most like what it looks for.",
+        caption="The commands are set by hand. The writing head moves by one slot per step and writes an item; then "
+        "the reading head moves along the same slots; in the last two steps it addresses the slot whose content is "
+        "most similar to its key.",
     )
 
 
-def _orders(write: Tensor | None = None, read: Tensor | None = None) -> Tensor:
-    """What the memory's ``commands`` should say: where to write and to read, then what to erase and to add."""
+def _commands(write: Tensor | None = None, read: Tensor | None = None) -> Tensor:
+    """Return the memory's ``commands``: where to write and to read, then what to erase and to add."""
     where_to_read = _move(0) if read is None else read
     if write is None:
         return torch.cat([_move(0), where_to_read, torch.full((SIZE,), -SURE), torch.zeros(SIZE)])
@@ -48,7 +48,7 @@ def _orders(write: Tensor | None = None, read: Tensor | None = None) -> Tensor:
 
 
 def _move(by: int) -> Tensor:
-    """Address the slot ``by`` slots on from the last."""
+    """Address the slot ``by`` slots after the last."""
     kernel = torch.full((3,), -SURE)
     kernel[1 + by] = SURE
     strength, gate, gamma = 0.0, -SURE, SURE
@@ -56,6 +56,6 @@ def _move(by: int) -> Tensor:
 
 
 def _find(item: Tensor) -> Tensor:
-    """Address the slot whose content is most like ``item``."""
+    """Address the slot whose content is most similar to ``item``."""
     strength, gate, gamma = SURE, SURE, SURE
     return torch.cat([SURE * item, torch.tensor([-SURE, SURE, -SURE, strength, gate, gamma])])

@@ -1,4 +1,4 @@
-"""Scenes of two texts: what they say of each other."""
+"""Scenes of attention between two texts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MEANING = {
     "John": {"John": 1.5},
     "went": {"going": 1.5},
     "go": {"going": 1.5},
-    "where": {"place": 2.0, "John": 1.0},  # it is his place that is asked for, as an encoder would know
+    "where": {"place": 2.0, "John": 1.0},  # the question asks for his place, which an encoder would represent
     "garden": {"place": 1.8, "Mary": 1.2},
     "kitchen": {"place": 1.8, "John": 1.2},
 }
@@ -31,14 +31,14 @@ def attention_over_attention() -> Scene:
         columns=document,
         row_axis="question",
         column_axis="document",
-        caption="Each word of the question reads the document (α, the upper rows). How much it counts, β, is what the "
-        "words of the document read of the question, on average. The last row is their product: it points at the "
+        caption="Each word of the question attends to the document (α, the upper rows). Its weight, β, is the mean "
+        "attention of the document's words to it. The last row is their product: its largest weight is on the "
         "answer. The word vectors are made up; there are no parameters.",
     )
 
 
 def word_by_word() -> Scene:
-    """Does the hypothesis follow from the premise?"""
+    """Whether the premise entails the hypothesis."""
     premise = ["a", "girl", "plays", "the", "violin", "on", "a", "small", "stage"]
     hypothesis, wanted = ["a", "girl", "makes", "music"], [0, 1, 2, 4]
     torch.manual_seed(0)
@@ -52,8 +52,8 @@ def word_by_word() -> Scene:
         columns=premise,
         row_axis="hypothesis",
         column_axis="premise",
-        caption="Each word of the hypothesis looks for its ground in the premise, mindful of what the words before it "
-        "have read: `makes` reads `plays`, `music` reads `violin`. Fitted to this pair in 50 steps; the word vectors "
+        caption="Each word of the hypothesis attends to the premise, given what the words before it attended to: "
+        "`makes` attends to `plays`, `music` to `violin`. Fitted to this pair in 50 steps; the word vectors "
         "are random.",
     )
 

@@ -1,4 +1,4 @@
-"""Scenes of a text as a whole: which words matter in it, and which tags its words get."""
+"""Scenes of a whole text: weights of its words, and tags of its words."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def pool() -> Scene:
         rows=["sentence 1", "sentence 2", "sentence 3"],
         texts=_padded(REVIEW),
         caption="Each row is one sentence of a review, pooled into one vector. The learned vector, here set by hand, "
-        "asks for words that judge; where there are none, the weight is spread out. Padding gets exactly 0.",
+        "scores words of judgement highly; without them the weights are nearly uniform. Padding gets exactly 0.",
     )
 
 
@@ -45,16 +45,16 @@ def hierarchical() -> Scene:
         weights=torch.stack([weights.words.dense()[0], weights.dense().view(valid.shape[1:])]),
         rows=[f"sentence {number}: {share:.2f}" for number, share in enumerate(shares, start=1)],
         texts=_padded(REVIEW),
-        panels=["share of each word in its sentence", "share of each word in the review"],
+        panels=["weight of each word in its sentence", "weight of each word in the review"],
         across=1,
-        caption="The review of the picture for `pool` as one document. Words are weighed in their sentence, sentences "
-        "in the document (the numbers at their side), and the product is each word's share in the whole. Parameters "
-        "are set by hand.",
+        caption="The review of the picture for `pool` as one document. Words have weights in their sentence, sentences "
+        "in the document (the numbers beside them), and their product is each word's weight in the document. "
+        "Parameters are set by hand.",
     )
 
 
 def crf() -> Scene:
-    """Tags that must fit their neighbours."""
+    """Tags constrained by their neighbours."""
     tags = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
     scores = {
         "Maria": [0.2, 2.5, 1.0, 0.2, 0.0],
@@ -72,12 +72,12 @@ def crf() -> Scene:
         weights=torch.cat([emissions.softmax(dim=-1), tagger(emissions).weights.dense()]),
         rows=list(scores),
         columns=tags,
-        panels=["each word for itself (softmax)", "the whole sentence (crf)"],
+        panels=["each word separately (softmax)", "the whole sentence (crf)"],
         row_axis="word",
         column_axis="tag",
         scale="probability",
         caption="Made-up scores for names of persons and places. Word by word `New` is tagged I-LOC, the inside of a "
-        "name that never began. The CRF weighs whole sequences, in which an inside tag must follow its beginning: "
+        "name without a beginning. The CRF scores whole sequences, in which an inside tag must follow its beginning: "
         "`New` becomes B-LOC.",
     )
 

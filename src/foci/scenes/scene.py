@@ -1,4 +1,4 @@
-"""What a scene is, and the few steps of training that some of them need."""
+"""The type of a scene, and the short training that some of them need."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from foci import catalog
 
 build: Callable[..., Any] = catalog.build
-"""`foci.build` for scenes that set parameters by their names, of which the type of a module knows nothing."""
+"""`foci.build` for scenes that set parameters by name, which the type of a module does not have."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """Weights, the labels to draw them with (see `foci.viz.heatmap`), and what to see in them."""
+    """Weights, the labels to draw them with (see `foci.viz.heatmap`), and a caption."""
 
     weights: Tensor
     caption: str
@@ -27,12 +27,12 @@ class Scene:
     texts: Sequence[Sequence[str]] | None = None
     row_axis: str = ""
     column_axis: str = ""
-    scale: str = "weight"
+    scale: str | Sequence[str] = "weight"
     across: int | None = None
 
 
 def fit(module: nn.Module, loss: Callable[[], Tensor], *, steps: int = 100, rate: float = 0.05) -> None:
-    """Make the loss small."""
+    """Minimise the loss."""
     optimiser = torch.optim.Adam(module.parameters(), lr=rate)
     for _ in range(steps):
         optimiser.zero_grad()

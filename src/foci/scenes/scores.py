@@ -1,4 +1,4 @@
-"""Scenes of the scores: the same sentence, compared in several ways."""
+"""Scenes of the scores: the same sentence with several score functions."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def dot() -> Scene:
     attention = build("dot", query_dim=SIZE, key_dim=SIZE)
     return _translation(
         attention(german(), english()).weights.dense(),
-        "Each German word reads the English word whose vector points its way. Content alone cannot tell equal "
-        "words apart: `der` and `die` share their weight among all three `the`. The word vectors are made up.",
+        "Each German word attends to the English words with the largest dot product. Content alone does not "
+        "distinguish equal words: `der` and `die` attend to all three `the` equally. The word vectors are made up.",
     )
 
 
@@ -25,7 +25,7 @@ def scaled_dot() -> Scene:
     return _translation(
         attention(german(), english()).weights.dense(),
         f"The vectors of the picture for `dot`. Scores are divided by the square root of the vectors' size, {SIZE}, "
-        "so the same matches win less of the weight.",
+        "so the same matches get less of the weight.",
     )
 
 
@@ -38,33 +38,33 @@ def general() -> Scene:
     set_parameter(attention.score.weight, other_space)
     return _translation(
         attention(german(), english() @ other_space).weights.dense(),
-        f"The English vectors live in a space of their own, of {size} numbers instead of {SIZE}. W, set by hand, leads "
-        "from one space to the other.",
+        f"The English vectors are in another space, of {size} numbers instead of {SIZE}. W, set by hand, maps "
+        "one space to the other.",
     )
 
 
 def additive() -> Scene:
-    """A fitted network that knows positions."""
+    """A fitted network with positions."""
     query, key = with_positions(german()), with_positions(english())
     attention = build("additive", query_dim=query.shape[-1], key_dim=key.shape[-1], hidden_dim=16)
     return _fitted(
         attention,
         query,
         key,
-        "Query and key also know their place in the sentence, as the states of a recurrent network do. So `der` and "
-        "`die` each find their own `the`. The small network was fitted to this one sentence in 100 steps.",
+        "Query and key also encode their position in the sentence, as the states of a recurrent network do. So `der` "
+        "and `die` attend to different `the`. The network was fitted to this one sentence in 100 steps.",
     )
 
 
 def concat() -> Scene:
-    """A fitted network that knows words alone."""
+    """A fitted network without positions."""
     attention = build("concat", query_dim=SIZE, key_dim=SIZE, hidden_dim=16)
     return _fitted(
         attention,
         german(noise=0.0),
         english(noise=0.0),
-        "The same network as in `additive`, written as one matrix over both vectors set end to end, but without "
-        "places: equal words share their weight, whatever is learned. Fitted to this one sentence in 100 steps.",
+        "The same network as in `additive`, written as one matrix over the concatenation of both vectors, but without "
+        "positions: equal words always have equal weights. Fitted to this one sentence in 100 steps.",
     )
 
 
@@ -78,11 +78,11 @@ def cosine() -> Scene:
         weights=torch.cat([by_length(query, key).weights.dense(), by_angle(query, key).weights.dense()]),
         rows=GERMAN,
         columns=ENGLISH,
-        panels=["dot: long keys win", "cosine: only the angle counts"],
+        panels=["dot: long keys score highest", "cosine: only the angle matters"],
         row_axis="query",
         column_axis="key",
         caption="Three of the English words (the first `the`, `man` and `his`) have vectors three times as long as the "
-        "others. The cosine does not see it. Its strength is set to 5 by hand.",
+        "others. The cosine does not depend on it. Its strength is set to 5 by hand.",
     )
 
 
@@ -94,8 +94,8 @@ def location() -> Scene:
         attention,
         query,
         key,
-        "The query knows only how far the German sentence has come, and the words of the source play no part: W "
-        "learned in 100 steps at which position to look, in sentences built just like this one.",
+        "The query encodes only the position in the German sentence, and the words of the source are not used: W "
+        "was fitted in 100 steps to attend to positions, for sentences with the word order of this one.",
     )
 
 
@@ -110,12 +110,12 @@ def location_aware() -> Scene:
         weights=torch.cat([_writer(name, query, key, wanted) for name in ("additive", "location_aware")]),
         rows=letters,
         columns=[letters[number] for number in letter_of],
-        panels=["additive: content alone", "location_aware: content, and where it read before"],
+        panels=["additive: content alone", "location_aware: content and previous weights"],
         row_axis="written letter",
         column_axis="frame of speech",
         across=1,
-        caption="Seventeen frames of speech are written down letter by letter. The two l sound the same: by content "
-        "the writer reads both at once, but when it knows where it has read before, it moves on. Both were fitted in "
+        caption="Seventeen frames of speech are transcribed letter by letter. The two l sound the same: by content "
+        "alone the weights are on both, but with the previous weights as input they move on. Both were fitted in "
         "100 steps.",
     )
 

@@ -1,4 +1,4 @@
-"""One sentence in two languages, with made-up word vectors: words that mean the same point the same way."""
+"""One sentence in two languages, with made-up word vectors: translations have the same direction."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ SIZE = len(_MEANINGS)
 
 
 def english(noise: float = 0.1) -> Tensor:
-    """The source ``(1, 12, SIZE)``: one direction for each meaning. Both `in` look alike, and all three `the`."""
+    """Return the source ``(1, 12, SIZE)``: one direction per meaning. Both `in` are equal, and all three `the`."""
     return _vectors([[word] for word in ENGLISH], noise, seed=1)
 
 
 def german(noise: float = 0.1) -> Tensor:
-    """The target ``(1, 11, SIZE)``, in the same directions; `am` means both `in` and `the`."""
+    """Return the target ``(1, 11, SIZE)``, in the same directions; `am` means both `in` and `the`."""
     meanings = [[ENGLISH[cell]] for cell in ALIGNED]
     meanings[0] = ["in", "the"]
     return _vectors(meanings, noise, seed=2)
 
 
 def with_positions(words: Tensor) -> Tensor:
-    """The words with a feature for each position set behind them, as a decoder's state knows how far it has come."""
+    """Return the words with appended features for their position, as in the states of a decoder."""
     batch, length, _ = words.shape
     return torch.cat([words, torch.eye(length).expand(batch, -1, -1)], dim=-1)
 
 
 def _vectors(meanings: list[list[str]], noise: float, seed: int) -> Tensor:
-    """Vectors of about length 2.4: a match scores 5.8 as a dot product, enough to win most of a softmax."""
+    """Return vectors of length about 2.4: the dot product of a match is 5.8, which dominates a softmax."""
     vectors = torch.zeros(len(meanings), SIZE)
     for number, parts in enumerate(meanings):
         for part in parts:

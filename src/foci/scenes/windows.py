@@ -1,4 +1,4 @@
-"""Scenes of the focus: which cells a query may read at all."""
+"""Scenes of the focus: which cells a query may attend to."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ RADIUS = 2
 
 
 def local_m() -> Scene:
-    """A window that goes straight on."""
+    """A window that moves by one cell per query."""
     attention = build("local_m", query_dim=SIZE, key_dim=SIZE, radius=RADIUS)
     set_parameter(attention.score.weight, torch.eye(SIZE))
     return _band(
         attention(german(), english()).weights.dense(),
         GERMAN,
-        f"Query t reads the cells t - {RADIUS} to t + {RADIUS} and no others. Equal words far away no longer disturb, "
-        "but `liest` cannot reach `reads`, which stands elsewhere in the sentence. W is the identity.",
+        f"Query t attends to the cells t - {RADIUS} to t + {RADIUS} only. Equal words farther away get no weight, but "
+        "neither does `reads` for `liest`, since it is outside the window. W is the identity.",
     )
 
 
 def local_p() -> Scene:
-    """A window that is put where it is needed."""
+    """A window with a predicted centre."""
     torch.manual_seed(0)
     query, key = with_positions(german()), english()
     size = query.shape[-1]
@@ -35,21 +35,21 @@ def local_p() -> Scene:
     return _band(
         attention(query, key).weights.dense(),
         GERMAN,
-        "The query predicts the middle of its window, so `liest` reaches `reads`. A Gaussian around the middle fades "
-        "what is far, which is why rows sum to less than 1. The prediction was fitted to this sentence in 100 steps; W "
-        "is set by hand.",
+        "The query predicts the centre of its window, so `liest` attends to `reads`. Weights are multiplied by a "
+        "Gaussian around the centre, so rows sum to less than 1. The prediction was fitted to this sentence in 100 "
+        "steps; W is set by hand.",
     )
 
 
 def sliding_window() -> Scene:
-    """A sentence reads itself."""
+    """Self-attention in a window."""
     words = english(noise=0.3)
     attention = build("sliding_window", query_dim=SIZE, key_dim=SIZE, reach=(2, 1))
     return _band(
         attention(words, words).weights.dense(),
         ENGLISH,
-        "A sentence reads itself: each word its own cell, the two before it and the one after it. All others have a "
-        "weight of exactly 0. There are no parameters.",
+        "Self-attention: each word attends to its own cell, the two before it and the one after it. All others have "
+        "weight exactly 0. There are no parameters.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Applications: one file each, joined to one frame by the table below.
+"""Applications: one file each, registered in the table below.
 
 The table holds strings, so that the command line lists the tasks without importing torch. From a row come every
 command, `foci.train`, `foci.load`, the demo and the contract tests (tests/contract/test_every_task.py).
@@ -19,6 +19,7 @@ class Row(NamedTuple):
 TASKS = {
     "translate": Row("foci.tasks.translate:Translate", "Translate sentences; trained on sentence pairs."),
     "classify": Row("foci.tasks.classify:Classify", "Classify documents; trained on documents with labels."),
+    "tag": Row("foci.tasks.tag:Tag", "Tag words: named entities, slots, parts of speech; trained on tagged sentences."),
     "generate": Row("foci.tasks.generate:Generate", "Generate text; trained on plain text."),
     "memorise": Row("foci.tasks.memorise:Memorise", "Solve problems that need a memory; made as they are needed."),
 }

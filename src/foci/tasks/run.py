@@ -31,12 +31,12 @@ EMPTY = "the input is empty, so nothing was predicted"
 
 
 class Predictor:
-    """A trained run. Made by `foci.load`.
+    """A trained run, returned by `foci.load`.
 
     Args:
         path: the folder of the run.
         task: the task with the run's configuration.
-        assets: what training has made from its data.
+        assets: derived from the training data.
         model: the trained model; it is put into evaluation mode.
     """
 
@@ -58,13 +58,13 @@ class Predictor:
         trace: bool = False,
         progress: Progress | None = None,
     ) -> list[Prediction]:
-        """Predict; the answers come in the order of the inputs, and do not depend on each other.
+        """Predict; the predictions have the order of the inputs, and do not depend on each other.
 
         Args:
             inputs: a list of mappings with the task's input fields; where there is one field, of its values alone.
             options: the task's ``Options``, or a mapping with some of their names; an unknown name is an error that
-                suggests the nearest one.
-            trace: keep what was attended to.
+                suggests similar ones.
+            trace: keep the attention weights.
             progress: called with the number of inputs that were just done.
         """
         fields = self.task.inputs
@@ -108,7 +108,7 @@ class Predictor:
         options: Any = None,
         progress: Progress | None = None,
     ) -> Evaluation:
-        """Measure how well the run does.
+        """Compute the figures of the run on some data.
 
         Args:
             records: a list of mappings with the task's input and target fields; without it, what training held out.
@@ -148,7 +148,7 @@ def load(path: str | Path, *, checkpoint: str = "auto") -> Predictor:
     task = task_of(path)
     assets = task.load_assets(asset_reader(path))
     chosen = find_checkpoint(path, checkpoint)
-    with torch.device("meta"):  # sizes that are not those of the weights must not cost memory
+    with torch.device("meta"):  # sizes that do not match the weights must not allocate memory
         check_fits(task.model(assets), chosen)
     model = task.model(assets)
     load_weights(model, chosen)
@@ -166,7 +166,7 @@ def task_of(path: Path) -> Task:
 
 
 def asset_reader(path: Path) -> Any:
-    """Return a function that gives the text of a file of the run by its name."""
+    """Return a function that returns the text of a file of the run by its name."""
 
     def read(name: str) -> str:
         try:

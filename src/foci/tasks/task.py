@@ -1,7 +1,7 @@
-"""What an application is: the class that a task is derived from, and what it gives and is given.
+"""The frame of an application: the base class of all tasks, and the types of its inputs and results.
 
-A task is one class, made with its configuration. Its file reads from top to bottom: settings, how data becomes
-examples, model, loss, figures, predictions. Everything else (commands, training, loading, the demo) is written once.
+A task is one class, instantiated with its configuration. Its file has this order: settings, data, model, loss,
+figures, predictions. Everything else (commands, training, loading, the demo) is written once for all tasks.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Splits(NamedTuple):
     """Examples to train on, to choose the best checkpoint by, and to evaluate on; ``test`` may be empty."""
 
     train: Iterable[Any]
-    """A sequence, or a reader that can be iterated again and again."""
+    """A sequence, or a reader that can be iterated several times."""
     valid: Sequence[Any]
     test: Sequence[Any]
 
@@ -59,7 +59,7 @@ class Shard(NamedTuple):
 
 @runtime_checkable
 class Assets(Protocol):
-    """What is made from the training data and kept in the run: tokenisers, vocabularies, labels."""
+    """Derived from the training data and kept in the run: tokenisers, vocabularies, labels."""
 
     def to_files(self) -> Mapping[str, str]:
         """Return the text of each file by its name."""
@@ -67,18 +67,18 @@ class Assets(Protocol):
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a run makes of one input."""
+    """The prediction of a run for one input."""
 
     inputs: Mapping[str, Any]
     """The input, by the names of its fields."""
     output: str
     """The answer in words."""
     score: float | None
-    """How sure the model is: a log-probability or a probability, as the task has it. None for an empty input."""
+    """A log-probability or a probability, depending on the task. None for an empty input."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """Everything else, as plain JSON. ``notes`` are messages for the user, such as that the input was cut."""
     trace: Trace | None = None
-    """What was attended to, if that was asked for."""
+    """The attention weights, if requested."""
     alternatives: tuple[Prediction, ...] = ()
     """Further answers, best first."""
 
@@ -118,9 +118,9 @@ class Evaluation:
 
 
 class Task(ABC):
-    """One application, made with its configuration.
+    """One application, instantiated with its configuration.
 
-    A class of this form and a row of `foci.tasks.TASKS` are all that a new one needs.
+    A new one needs a subclass and a row of `foci.tasks.TASKS`.
     """
 
     name: ClassVar[str]
@@ -133,9 +133,9 @@ class Task(ABC):
     EvaluateOptions: ClassVar[type[Any]]
     """The same for `evaluate`."""
     inputs: ClassVar[tuple[Field, ...]]
-    """What a prediction is made from."""
+    """The input fields of a prediction."""
     targets: ClassVar[tuple[Field, ...]]
-    """What an example has besides, to train and evaluate with."""
+    """The further fields of an example, for training and evaluation."""
     flags: ClassVar[Mapping[str, str]]
     """Settings with a flag of their own: flag -> dotted path. ``data`` is the main data file, if the task reads any."""
     demo: ClassVar[Mapping[str, Any]]
@@ -147,9 +147,9 @@ class Task(ABC):
     unit: ClassVar[str]
     """What the loss counts: tokens, documents, …"""
     figures: ClassVar[Mapping[str, Literal["lower", "higher"]]]
-    """What `validate` gives, and which values are better; one of them decides which checkpoint is the best."""
+    """The figures of `validate`, and which values are better; one of them decides which checkpoint is the best."""
     lines: ClassVar[bool] = False
-    """Whether answers are texts of several lines, which are printed as such."""
+    """Whether outputs are texts of several lines, which are printed as such."""
     resumable: ClassVar[tuple[str, ...]] = ()
     """Settings of this task that may change when a run is resumed, beside `foci.tasks.train.RESUMABLE`."""
 
@@ -162,22 +162,22 @@ class Task(ABC):
 
     @abstractmethod
     def read_records(self, paths: Sequence[str]) -> Sequence[Record]:
-        """Read examples from other files, in the form that the training data has."""
+        """Read examples from other files, in the form of the training data."""
 
     @abstractmethod
     def assets(self, splits: Splits, log: Log) -> Assets:
-        """Make what the model needs from the training data."""
+        """Make the assets from the training data."""
 
     @abstractmethod
     def load_assets(self, read: Callable[[str], str]) -> Assets:
-        """Make the same from its files; ``read`` gives the text of a file by its name."""
+        """Load the assets from their files; ``read`` returns the text of a file by its name."""
 
     @abstractmethod
     def model(self, assets: Any) -> nn.Module:
         """Build the model with fresh weights."""
 
     def initialise(self, model: nn.Module, assets: Any, log: Log) -> None:  # noqa: B027 (most tasks need none)
-        """Give the weights of a new run values to start from, such as the word vectors of a file."""
+        """Initialise weights of a new run, for example with the word vectors of a file."""
 
     @abstractmethod
     def batches(self, splits: Splits, assets: Any, shard: Shard, log: Log) -> Batches:
@@ -217,13 +217,17 @@ class Task(ABC):
         """Return at most ``count`` inputs that show what a run does, from held-out records."""
         return [{field.name: record[field.name] for field in self.inputs} for record in records[:count]]
 
+    def expected(self, record: Record) -> str:
+        """Return what the output of a prediction should be, given the targets of a record."""
+        return ", ".join(str(record[one.name]) for one in self.targets)
+
     def draw(self, evaluation: Evaluation, path: Path) -> None:
         """Draw an evaluation to a .png, .svg or .pdf file, if the task has a picture for it."""
         raise ConfigError(f"an evaluation of {self.name} has nothing to draw. `foci show` draws what was attended to.")
 
 
 def find(name: str) -> type[Task]:
-    """Return the class of a task by its name; an unknown name lists the near ones."""
+    """Return the class of a task by its name; the error for an unknown name suggests similar ones."""
     if name not in TASKS:
         raise unknown_name("task", name, TASKS)
     module, _, attribute = TASKS[name].where.partition(":")
@@ -243,10 +247,10 @@ _TYPES: dict[Kind, tuple[Any, str]] = {
 
 
 def as_records(owner: str, values: Any, fields: Sequence[Field]) -> list[dict[str, Any]]:
-    """Return what a caller gave as records with these fields.
+    """Return the values passed by a caller as records with these fields.
 
     Args:
-        owner: who was called, for messages.
+        owner: the name of the function that was called, for messages.
         values: a list of mappings or named tuples; where there is one field, of its values alone.
         fields: the fields that each record must have; further ones are kept.
 
@@ -284,7 +288,7 @@ def as_records(owner: str, values: Any, fields: Sequence[Field]) -> list[dict[st
 
 
 def is_empty(record: Record, fields: Sequence[Field]) -> bool:
-    """Whether a required text field of a record has nothing in it."""
+    """Return whether a required text field of a record has nothing in it."""
     texts = [record[one.name] for one in fields if one.required]
     return any(isinstance(text, str) and not text.strip() for text in texts)
 

@@ -57,8 +57,8 @@ def train(
         settings: tables by name, such as ``{"data": {"source": "a.en"}, "training": {"max_steps": 1000}}``; what is
             not given has a default. `foci train TASK --print-config` shows all of them.
         out: the folder of the run, new or empty.
-        resume: go on with the run in ``out``. Settings that are not given stay as they were; those that are given may
-            differ in what `RESUMABLE` lists.
+        resume: continue the run in ``out``. Settings that are not given stay unchanged; only those in `RESUMABLE` may
+            change.
         log: called with each message; standard error unless given.
         origin: where the settings come from, for error messages.
 
@@ -69,7 +69,7 @@ def train(
         ConfigError: a setting is wrong, or the folder cannot be used.
         CheckpointError: there is nothing to resume.
         DataError: the data cannot be used; the message names file and line.
-        TrainingError: the training cannot go on: too little memory, or a loss that is not finite.
+        TrainingError: the training cannot continue: too little memory, or a loss that is not finite.
 
     Example:
         >>> import foci, tempfile
@@ -115,7 +115,7 @@ def resumed_config(kind: type[Task], given: Mapping[str, Any], out: Path, origin
 
 
 def _with_direction(kind: type[Task], given: dict[str, Any]) -> dict[str, Any]:
-    """Say whether the figure that chooses the best checkpoint is to rise, where only the figure is given."""
+    """Set the direction of the figure that selects the best checkpoint, where only the figure is given."""
     training = given.get("training")
     if not isinstance(training, Mapping) or "higher_is_better" in training:
         return given
@@ -178,7 +178,7 @@ def _train(task: Task, out: Path, resume: bool, fabric: Fabric, given_log: Log |
 
 
 def _assets(task: Task, splits: Splits, run: Path | None, fabric: Fabric, log: Log) -> Assets:
-    """The assets of the run that is resumed; or new ones, made by the first process and sent to the others."""
+    """Return the assets of the run that is resumed; or new ones, made by the first process and sent to the others."""
     if run is not None:
         return task.load_assets(asset_reader(run))
     if fabric.world_size == 1:
@@ -193,7 +193,7 @@ def _check_same_data(out: Path, batches: Batches) -> None:
     checkpoints = Checkpoints(out / "checkpoints").all()
     try:
         data = read_state(checkpoints[-1])["data"] if checkpoints else None
-    except (CheckpointError, KeyError):  # damaged: `fit` looks for an older one, and says so
+    except (CheckpointError, KeyError):  # damaged: `fit` takes an older one, and reports it
         return
     if data is not None:
         beginning = batches.state_dict()
@@ -203,7 +203,7 @@ def _check_same_data(out: Path, batches: Batches) -> None:
 
 @dataclass(frozen=True)
 class _Objective:
-    """A task as the training loop sees it."""
+    """A task with the interface of the training loop."""
 
     task: Task
     held_out: Any
@@ -216,9 +216,9 @@ class _Objective:
 
 
 def _try_longest_batch(task: Task, model: nn.Module, batches: Batches, fabric: Fabric) -> float | None:
-    """Run the longest batch forward and backward; gives the seconds it took, None where no longest one is known.
+    """Run the longest batch forward and backward; return the seconds it took, None where no longest one is known.
 
-    Weights and buffers are as they were afterwards; random numbers are seeded again when the training starts.
+    Weights and buffers are unchanged afterwards; random generators are seeded again when the training starts.
     """
     largest = getattr(batches, "largest", None)
     if largest is None:
@@ -247,7 +247,7 @@ def _try_longest_batch(task: Task, model: nn.Module, batches: Batches, fabric: F
 
 
 def _summary(model: nn.Module, options: TrainingOptions, batches: Batches, seconds: float | None) -> str:
-    """One line about the model, the steps and the expected time."""
+    """Return one line about the model, the steps and the expected time."""
     parameters = sum(parameter.numel() for parameter in model.parameters())
     per_epoch: int | None = getattr(batches, "batches_per_epoch", None)
     steps = [options.max_steps] if options.max_steps is not None else []
@@ -255,9 +255,9 @@ def _summary(model: nn.Module, options: TrainingOptions, batches: Batches, secon
         steps.append(max(1, options.max_epochs * per_epoch // options.accumulate))
     parts = [f"{type(model).__name__} with {parameters:,} parameters"]
     if steps:
-        parts.append(f"at most {min(steps):,} steps")
+        parts.append(f"at most {min(steps):,} step{'s' * (min(steps) > 1)}")
     if per_epoch is not None:
-        parts.append(f"{per_epoch:,} batches per epoch")
+        parts.append(f"{per_epoch:,} batch{'es' * (per_epoch > 1)} per epoch")
     expected = [] if seconds is None or not steps else [min(steps) * seconds * options.accumulate]
     expected += [] if options.time_limit is None else [options.time_limit]
     if expected:

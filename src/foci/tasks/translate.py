@@ -1,4 +1,4 @@
-"""Translation: trained on sentence pairs; each produced word shows what it was read from."""
+"""Translation: trained on sentence pairs; each generated word has its attention weights over the source."""
 
 from __future__ import annotations
 
@@ -13,7 +13,19 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
-from foci.data import BOS, EOS, PAD, Pair, PairExamples, Sequences, StreamBatches, TokenBatches, Tokeniser, open_corpus
+from foci.data import (
+    BOS,
+    EOS,
+    PAD,
+    UNK,
+    Pair,
+    PairExamples,
+    Sequences,
+    StreamBatches,
+    TokenBatches,
+    Tokeniser,
+    open_corpus,
+)
 from foci.data.batch import Batch
 from foci.data.text import Corpus, check, read_pairs
 from foci.decoding import Hypothesis, Limits, beam, greedy, sample, start_from_source
@@ -37,11 +49,12 @@ from foci.tasks.task import (
     Task,
     by_length,
 )
+from foci.tasks.unknown import unknown_note
 from foci.training import Batches, Loss, TrainingOptions
 from foci.viz.trace import Cells, Trace
 
 BUILT_IN = "en-zh"
-"""Locales of the phrases that are trained on where no data is named."""
+"""Locales of the built-in phrases to train on without data."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +77,7 @@ class DataConfig:
     phrasebook: str | None = None
     """Two locales, such as en-zh: dates, amounts, units and lists in both languages, made by CLDR, without any file."""
     phrasebook_size: Annotated[int, Ge(2)] = 20_000
-    """How many pairs of the phrasebook are made for training."""
+    """Number of pairs of the phrasebook for training."""
     max_tokens: Annotated[int, Ge(1)] = 4096
     """Tokens per batch, padding included."""
     max_length: Annotated[int, Ge(1)] = 200
@@ -115,7 +128,7 @@ class TranslateConfig:
     tokeniser: TokeniserConfig = field(default_factory=TokeniserConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.1
-    """Share of the target probability that is spread over all words."""
+    """Share of the target probability that is distributed over all words."""
     training: TrainingOptions = field(
         default_factory=lambda: TrainingOptions(
             max_epochs=40, patience=8, learning_rate=2e-3, schedule="inverse_sqrt", warmup=1000, valid_every=500
@@ -131,11 +144,11 @@ class TranslateConfig:
 
     @classmethod
     def implied(cls, tables: Mapping[str, Any]) -> dict[str, Any]:
-        """Slow some parameters down.
+        """Return lower learning rates for some parameters.
 
-        Every product of a query's and a key's numbers is in a score of `general`, so an even step of Adam in all of W
-        moves it far; at the others' rate the softmax soon stays on one word. The same goes for the sigmoid that
-        decides where local-p looks (docs/translate.md).
+        A score of `general` contains every product of a query's and a key's numbers, so a step of Adam in all of W
+        changes it a lot; at the others' rate the softmax soon saturates on one word. The same holds for the sigmoid
+        that predicts the centre of local-p (docs/translate.md).
         """
         model = {"preset": ModelConfig.preset, **tables.get("model", {})}
         if model.get("kind") != "rnn":
@@ -153,13 +166,13 @@ class SearchOptions:
     """How translations are searched for."""
 
     beam: Annotated[int, Ge(1)] = 5
-    """Hypotheses kept side by side; 1 is greedy search."""
+    """Number of hypotheses of the beam search; 1 is greedy search."""
     n_best: Annotated[int, Ge(1)] = 1
-    """How many translations of each sentence are given, each with its score."""
+    """Number of translations per sentence, each with its score."""
     length_penalty: float = 0.6
     """Above 0 favours longer translations."""
     coverage_penalty: Annotated[float, Ge(0)] = 0.0
-    """Above 0 favours translations that have read all of the source."""
+    """Above 0 favours translations that have attended to all of the source."""
     no_repeat_ngram: Annotated[int, Ge(0)] = 0
     """No sequence of this many tokens occurs twice; 0 sets no limit."""
     min_length: Annotated[int, Ge(0)] = 0
@@ -167,7 +180,7 @@ class SearchOptions:
     max_length: Annotated[int, Ge(1)] | None = None
     """Longest translation in tokens; twice the source and 20 more unless given."""
     temperature: Annotated[float, Gt(0)] | None = None
-    """Sample instead of searching: 1 draws from the model's distribution, less prefers the likely."""
+    """Sample instead of searching: 1 draws from the model's distribution, lower values prefer likely tokens."""
     top_k: Annotated[int, Ge(1)] | None = None
     """Sample among this many likeliest tokens; needs a temperature."""
     top_p: Annotated[float, Gt(0), Le(1)] = 1.0
@@ -175,11 +188,11 @@ class SearchOptions:
     seed: Annotated[int, Ge(0)] = 0
     """Seed of the sampling."""
     prefix: str | None = None
-    """What every translation begins with."""
+    """Text that every translation begins with."""
     int8: bool = False
-    """Use 8-bit integers in large layers: faster on a CPU, a little less exact."""
+    """Use 8-bit integers in large layers: faster on a CPU, slightly less exact."""
     batch_tokens: Annotated[int, Ge(1)] = 2048
-    """Tokens that are translated at once, padding included."""
+    """Tokens per batch, padding included."""
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -424,10 +437,23 @@ class Translate(Task):
     ) -> Prediction:
         text = assets.target.decode(hypothesis.tokens)
         details: dict[str, Any] = {"log_prob": hypothesis.log_prob, "finished": hypothesis.finished}
-        if not hypothesis.finished:
-            details["notes"] = ["the translation was cut at its greatest length (max_length)"]
+        notes = [] if hypothesis.finished else ["the translation was cut at its greatest length (max_length)"]
+        if UNK in row:
+            notes.append(self._unknown(assets.source, record["source"]))
+        if notes:
+            details["notes"] = notes
         traced = _trace(model, assets, row, hypothesis, text) if trace else None
         return Prediction(record, text, hypothesis.score, details, traced)
+
+    def _unknown(self, tokeniser: Tokeniser, text: str) -> str:
+        """The note on a text with tokens that the run does not know."""
+        data = self.config.data
+        encoding = tokeniser.encode(text)
+        unknown = [
+            text[slice(*where)].strip() for number, where in zip(encoding.ids, encoding.offsets) if number == UNK
+        ]
+        built_in = f"built-in phrases ({data.phrasebook or BUILT_IN}: dates, amounts, units and lists)"
+        return unknown_note("tokens", unknown, len(encoding.ids), tokeniser.pieces, data.source or built_in)
 
     def evaluate(
         self,
@@ -451,7 +477,7 @@ class Translate(Task):
         predictions: Sequence[Prediction],
         options: TranslateEvaluateOptions,
     ) -> Evaluation:
-        """Return the figures of predictions that have been made already."""
+        """Return the figures of existing predictions."""
         produced, wanted = [one.output for one in predictions], [record["target"] for record in records]
         tokenize = options.tokenize or overlap.tokeniser_for(wanted)
         bleu = overlap.bleu(produced, wanted, tokenize=tokenize, lowercase=options.lowercase)
@@ -520,7 +546,7 @@ def _check_data(data: DataConfig) -> None:
 
 
 def _attention_loss(learned: TokenLoss, known: Tensor) -> Tensor | float:
-    """The REINFORCE term of attention that samples: choices become likelier where the words were predicted well."""
+    """Return the REINFORCE term of sampled attention, with the log-probabilities of the words as reward."""
     sampled = [weights for weights in learned.attentions.values() if weights.log_prob is not None]
     if not sampled:
         return 0.0
@@ -532,7 +558,7 @@ def _attention_loss(learned: TokenLoss, known: Tensor) -> Tensor | float:
 def _search(
     model: nn.Module, source: Tensor, valid: Tensor, options: SearchOptions, prefix: list[int] | None
 ) -> list[list[Hypothesis]]:
-    """The hypotheses of each source, best first."""
+    """Return the hypotheses of each source, best first."""
     decoder = cast("EncoderDecoder", model)
     limits = Limits(
         max_length=options.max_length,
@@ -572,7 +598,7 @@ _QUANTISED: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
 
 
 def _quantised(model: nn.Module) -> nn.Module:
-    """The model with large linear layers in 8-bit integers, made once."""
+    """Return the model with large linear layers in 8-bit integers, made once."""
     if model not in _QUANTISED:
         _QUANTISED[model] = quantise(model).eval()
     return _QUANTISED[model]
@@ -586,12 +612,12 @@ def _padded(model: nn.Module, rows: list[list[int]], vocabulary: int) -> tuple[T
 
 
 def _trace(model: nn.Module, assets: Tokenisers, row: list[int], hypothesis: Hypothesis, text: str) -> Trace:
-    """What was attended to for each produced token: by teacher forcing, which reads what the search has read."""
+    """Return the attention weights of each generated token, by teacher forcing, which equals those of the search."""
     source, valid = _padded(model, [row], len(assets.source))
     produced = [*hypothesis.tokens, EOS] if hypothesis.finished else hypothesis.tokens
     target = torch.tensor([[BOS, *produced[:-1]]] if produced else [[]], dtype=torch.long, device=source.device)
     predicted: TokenLogits = model(source, valid, target)
-    # The decoder reads its own input, which is one token behind what it produces.
+    # Self-attention covers the decoder's input, which is one token behind its output.
     read = ["<bos>", *assets.target.labels(produced[:-1])] if produced else []
     cells = {
         "source": Cells("tokens", tuple(assets.source.labels(row)), "source"),

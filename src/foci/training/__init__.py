@@ -1,11 +1,11 @@
-"""Training that survives: one loop for every task, on one device or under torchrun.
+"""Training that can be interrupted and resumed: one loop for every task, on one device or under torchrun.
 
     with launched(options) as fabric, RunFolder("runs/x", config, main=fabric.global_rank == 0) as run:
         summary = fit(model, objective, batches, options, run, fabric=fabric)
 
-An `Objective` gives the loss and the validation, `Batches` give the data; the loop knows neither text nor images.
+An `Objective` computes the loss and the validation, `Batches` yield the data; the loop is the same for all of them.
 
-Each name is imported when it is first used: whoever loads a run to predict does not wait for lightning-fabric.
+Each name is imported on first use, so that loading a run to predict does not import lightning-fabric.
 """
 
 from importlib import import_module

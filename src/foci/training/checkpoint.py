@@ -1,15 +1,15 @@
-"""Checkpoints: folders of safetensors and JSON, whole or not there at all.
+"""Checkpoints: folders of safetensors and JSON, written atomically.
 
 A checkpoint ``step-00001000`` holds
 
     model.safetensors       weights and buffers; tied weights once
     optimiser.safetensors   the optimiser's state, named ``what/parameter``
-    random.safetensors      where the random numbers of each process stand
+    random.safetensors      the state of the random generators of each process
     state.json              step, figures, position in the data, the other names of tied weights, and size and SHA-256
                             of the files above
 
 It is written into a temporary folder, flushed to the disk and renamed: a kill at any moment leaves either all of it
-or nothing. What was torn by the disk, or changed by hand, is found by its digest. Nothing is pickled.
+or nothing. Files that were damaged or changed are detected by their digest. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FORMAT = 2
 
 
 class Saved(NamedTuple):
-    """What a checkpoint consists of; ``state`` is plain JSON."""
+    """The contents of a checkpoint; ``state`` is plain JSON."""
 
     model: dict[str, Tensor]
     ties: dict[str, str]
@@ -46,11 +46,11 @@ class Saved(NamedTuple):
 
 
 class Checkpoints:
-    """The checkpoints of a run: saves them, forgets old ones, finds the newest good one and the best one.
+    """The checkpoints of a run: saves them, removes old ones, finds the newest valid one and the best one.
 
     Args:
-        folder: where they lie.
-        keep_last: how many of the newest stay; the best one stays as well.
+        folder: their folder.
+        keep_last: number of newest checkpoints to keep; the best one is kept as well.
 
     Example:
         >>> import tempfile
@@ -66,15 +66,15 @@ class Checkpoints:
         self.keep_last = keep_last
 
     def all(self) -> list[Path]:
-        """The folders of all checkpoints, oldest first."""
+        """Return the folders of all checkpoints, oldest first."""
         return sorted(path for path in self.folder.glob("step-*") if path.name.removeprefix("step-").isdigit())
 
     def path(self, step: int) -> Path:
-        """The folder of the checkpoint of a step."""
+        """Return the folder of the checkpoint of a step."""
         return self.folder / f"step-{step:08d}"
 
     def save(self, step: int, saved: Saved) -> Path:
-        """Write a checkpoint and forget those that need not be kept; ``state["best"]`` is the step that stays."""
+        """Write a checkpoint and remove those that need not be kept; ``state["best"]`` is the step to keep."""
         path = self.path(step)
         self._write(path, saved)
         best = saved.state["best"]
@@ -85,9 +85,9 @@ class Checkpoints:
         return path
 
     def newest_good(self, log: Callable[[str], None]) -> Path | None:
-        """The newest checkpoint that is whole, None if there is none at all.
+        """Return the newest checkpoint that is valid, None if there is none at all.
 
-        Damaged ones are told of and put aside as ``….damaged``; if all are damaged, the newest one's error is raised.
+        Damaged ones are reported and renamed to ``….damaged``; if all are damaged, the newest one's error is raised.
         """
         errors: list[tuple[Path, CheckpointError]] = []
         good = None
@@ -106,11 +106,11 @@ class Checkpoints:
             if aside.exists():
                 _remove(aside)
             path.rename(aside)
-            log(f"warning: {why} Going on from {good}; the damaged one is now {aside.name}.")
+            log(f"warning: {why} Resuming from {good}; the damaged one is now {aside.name}.")
         return good
 
     def best(self) -> Path:
-        """The checkpoint with the best validation; the newest one in a run that has not validated yet."""
+        """Return the checkpoint with the best validation; the newest one in a run that has not validated yet."""
         checkpoints = self.all()
         if not checkpoints:
             raise CheckpointError(f"{self.folder}: no checkpoint here. Train the run first.")
@@ -125,7 +125,7 @@ class Checkpoints:
         return path
 
     def tidy(self) -> None:
-        """Remove what a killed process left half-written or half-removed."""
+        """Remove folders that a killed process left half-written or half-removed."""
         for left in self.folder.glob(".tmp-*"):
             shutil.rmtree(left)
 
@@ -151,8 +151,8 @@ class Checkpoints:
 
 
 def _write_files(folder: Path, path: Path, saved: Saved) -> None:
-    # "format" is what the Hugging Face readers of safetensors look for. A second key would make equal runs write
-    # different bytes: the library writes its metadata in the order of a hash table.
+    # Hugging Face's readers of safetensors need "format". With a second key equal runs would write different bytes:
+    # the library writes its metadata in the order of a hash table.
     save_file(saved.model, folder / MODEL, metadata={"format": "pt"})
     save_file(saved.optimiser, folder / OPTIMISER)
     save_file(saved.random, folder / RANDOM)
@@ -172,7 +172,7 @@ def _write_files(folder: Path, path: Path, saved: Saved) -> None:
 
 
 def verify(path: Path) -> dict[str, Any]:
-    """The state of a checkpoint whose every byte is as it was written, or a CheckpointError that says which is not."""
+    """Return the state of a checkpoint after checking all digests; a CheckpointError names a damaged file."""
     state = read_state(path)
     for name, facts in state["files"].items():
         file = path / name
@@ -187,7 +187,7 @@ def verify(path: Path) -> dict[str, Any]:
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """The state of a checkpoint, checked against its own digest."""
+    """Return the state of a checkpoint, checked against its own digest."""
     file = path / STATE
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
@@ -214,7 +214,7 @@ def load(path: Path) -> Saved:
 
 
 def load_weights(module: nn.Module, path: Path) -> dict[str, Any]:
-    """Check a checkpoint, put its weights into the module, and give its state (step, figures, …)."""
+    """Check a checkpoint, load its weights into the module, and return its state (step, figures, …)."""
     state = verify(path)
     put_weights(module, _read(path / MODEL), path / MODEL)
     return state
@@ -228,7 +228,7 @@ def check_fits(module: nn.Module, path: Path) -> None:
 
 
 def average(paths: Sequence[Path]) -> dict[str, Tensor]:
-    """The mean of the weights of several checkpoints, summed in float64; whole numbers are the last one's."""
+    """Return the mean of the weights of several checkpoints, summed in float64; whole numbers are the last one's."""
     if not paths:
         raise ConfigError("average: no checkpoint given, expected at least one path.")
     with _opened(paths[-1] / MODEL) as last:
@@ -284,13 +284,13 @@ def _digest_of(content: Mapping[str, Any]) -> str:
 
 
 def _as_json(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """The content as it will be read back: the digest is of that."""
+    """Return the content as it will be read back, of which the digest is computed."""
     try:
         plain: dict[str, Any] = json.loads(json.dumps(content))
         return plain
     except TypeError as error:
         raise CheckpointError(
-            f"{path}: the state holds what JSON does not know ({error}). state_dict() of the batches must be made of "
+            f"{path}: the state cannot be written as JSON ({error}). state_dict() of the batches must consist of "
             "numbers, text, lists and dicts with text as keys."
         ) from error
 
@@ -304,7 +304,7 @@ def _flush(path: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a folder so that no half of it is ever taken for a checkpoint."""
+    """Remove a folder so that no part of it is ever taken for a checkpoint."""
     doomed = path.with_name(f".tmp-removed-{path.name}-{os.getpid()}")
     path.rename(doomed)
     shutil.rmtree(doomed)

@@ -3,8 +3,8 @@
 Under ``torchrun`` each process finds its rank by itself; without it there is one process and one device. On CPUs
 processes communicate over gloo, on GPUs over NCCL.
 
-For elastic restarts start torchrun with ``TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1``: without it the restarted workers now
-and then wait for ever on keys that the first ones left behind (pytorch issue 135712).
+For elastic restarts start torchrun with ``TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1``: without it the restarted workers
+sometimes wait forever for keys of the first ones (pytorch issue 135712).
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ def launched(options: TrainingOptions) -> Iterator[Fabric]:
 
 
 def _keep_freed_memory() -> None:
-    """Tell glibc to keep what is freed for the next step instead of giving it back to the system.
+    """Configure glibc to keep freed memory for the next step instead of returning it to the system.
 
-    It stays so for the rest of the process. Every large tensor is otherwise new memory that the system clears page by
+    It stays so for the rest of the process. Otherwise every large tensor is new memory that the system clears page by
     page, which took a third of the time of a training step of a small Transformer.
     """
     mmap_max, trim_threshold = -4, -1  # M_MMAP_MAX and M_TRIM_THRESHOLD of malloc.h
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is not None:  # another C library has no such thing
+    if mallopt is not None:  # other C libraries do not have it
         mallopt(mmap_max, 0)
         mallopt(trim_threshold, 2**31 - 1)
 
@@ -68,7 +68,7 @@ def launch(options: TrainingOptions) -> Fabric:
     """Return this process's device and rank: ``fabric.device``, ``fabric.global_rank``, ``fabric.world_size``."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return _fabric(options, devices=1)
-    # torch's elastic agent tells its workers so
+    # set by torch's elastic agent
     shares_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     if shares_store and os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0" and os.environ.get("RANK") == "0":
         print(
@@ -100,13 +100,13 @@ def _fabric(options: TrainingOptions, **given: Any) -> Fabric:
 
 
 def distribute(fabric: Fabric, module: nn.Module) -> nn.Module:
-    """The module on its device, as the strategy runs it: itself, a DDP wrapper around it, or itself in shards.
+    """Return the module on its device, as the strategy runs it: itself, a DDP wrapper around it, or itself in shards.
 
-    Fabric's own `setup_module` would walk through everything the model returns and copy each dataclass in it, the
-    handles on attention weights among them; the strategy alone does not.
+    Fabric's own `setup_module` would copy each dataclass in the model's outputs, the handles on attention weights
+    among them; the strategy alone does not.
     """
     if isinstance(fabric.strategy, ModelParallelStrategy):
-        for tensor in module.state_dict(keep_vars=True).values():  # as DDP does: the first process's weights count
+        for tensor in module.state_dict(keep_vars=True).values():  # as DDP does: take the first process's weights
             value = tensor.data.to(fabric.device)
             torch.distributed.broadcast(value, 0)
             tensor.data.copy_(value)
@@ -147,7 +147,7 @@ def _outermost_lists(module: nn.Module) -> Iterator[nn.ModuleList]:
 
 
 def synchronised(model: nn.Module, now: bool) -> AbstractContextManager[None]:
-    """Whether gradients of the backward pass inside meet those of the other processes; not before the last batch."""
+    """Return whether the backward pass inside reduces gradients over processes; only for the last batch of a step."""
     for part in model.modules():
         if isinstance(part, FSDPModule):
             part.set_requires_gradient_sync(now, recurse=False)
@@ -157,13 +157,13 @@ def synchronised(model: nn.Module, now: bool) -> AbstractContextManager[None]:
 
 
 def is_sharded(module: nn.Module) -> bool:
-    """Whether `shard` has been here."""
+    """Return whether the model was sharded by `shard`."""
     return isinstance(module, FSDPModule)
 
 
 @contextmanager
 def gathered(module: nn.Module) -> Iterator[None]:
-    """A sharded model is whole inside, so that any of its methods can be called, not its forward pass alone.
+    """Gather a sharded model inside the block, so that all of its methods can be called, not only its forward pass.
 
     All processes must run the same calls: FSDP2 learns from each one what to fetch ahead in the next backward pass.
     """

@@ -4,8 +4,8 @@ The gradient of a step is that of
 
     Σ total / Σ count
 
-over all batches of the step and all processes, whatever their sizes: two processes on half batches, or two
-accumulated half batches, learn what one process learns from whole ones.
+over all batches of the step and all processes, for any sizes: two processes on half batches, or two accumulated half
+batches, have the same gradient as one process on whole ones.
 """
 
 from __future__ import annotations
@@ -93,11 +93,11 @@ def fit(
     """Train until a limit of ``options`` is reached, starting from the run's newest checkpoint if it has one.
 
     Args:
-        model: what is trained; it ends with the last weights.
+        model: the model to train; at the end it has the last weights.
         objective: the loss and the validation.
         batches: the data, this process's share of it.
-        options: when to stop, how to step, what to keep.
-        run: where checkpoints and metrics are written.
+        options: the options of the loop.
+        run: the folder of checkpoints and metrics.
         fabric: this process's device and rank, from `launch`; one is made if none is given.
         unit: what ``count`` counts, for the progress display.
         log: called with each message; a bar or lines on standard error unless given.
@@ -155,7 +155,7 @@ def fit(
 
 
 class _Trainer:
-    """The parts of a step; all of them run on every process, since most of them talk to the others."""
+    """The parts of a step; all of them run on every process, since most of them communicate."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class _Trainer:
         if options.max_epochs is not None and "epoch" not in batches.state_dict():
             raise ConfigError(
                 "fit: max_epochs is set, but the state of the batches has no 'epoch'. Use max_steps, or let "
-                "state_dict() tell how many epochs are over."
+                "state_dict() return the number of completed epochs as 'epoch'."
             )
         seed_everything(options.seed + fabric.global_rank)
         self.module = model
@@ -200,13 +200,13 @@ class _Trainer:
         self.batches.load_state_dict(data)
         mine = f"{self.fabric.global_rank}/"
         numbers = {k.removeprefix(mine): v for k, v in saved.random.items() if k.startswith(mine)}
-        if numbers:  # none: this process had no counterpart when the checkpoint was written, and keeps its fresh seed
+        if numbers:  # none: there was no process of this rank when the checkpoint was written; it keeps its new seed
             restore_random_state(numbers)
-        self.progress.log(f"going on from {path}, step {train_state.step}")
+        self.progress.log(f"resuming from {path}, step {train_state.step}")
         return train_state
 
     def gradient(self, stream: Iterator[Any]) -> dict[str, float]:
-        """Leave the gradient of the summed totals in the parameters; gives what this process summed."""
+        """Accumulate the gradient of the summed totals in the parameters; return the sums of this process."""
         options, world = self.options, self.fabric.world_size
         sums: dict[str, float] = {"total": 0.0, "count": 0.0}
         self.optimiser.zero_grad(set_to_none=True)
@@ -223,7 +223,7 @@ class _Trainer:
     def reduce_over_processes(
         self, sums: dict[str, float], asked: bool, due: bool, seconds: float
     ) -> tuple[dict[str, float], bool, bool, float]:
-        """The sums over all processes, each flag if any process has set it, and the first one's clock.
+        """Return the sums over all processes, each flag if any process has set it, and the first one's clock.
 
         Each process has its own clock and its own signals, and all must come to the same decisions.
         """
@@ -236,7 +236,7 @@ class _Trainer:
         return dict(zip(sums, values)), asked_by > 0, due_by > 0, clock
 
     def update(self, train_state: TrainState, sums: dict[str, float], learning_rate: float) -> float:
-        """Divide the gradient by the count, shorten it, and step. Gives its length before it was shortened."""
+        """Divide the gradient by the count, clip it, and step. Return its norm before clipping."""
         total, count = sums["total"], sums["count"]
         if not math.isfinite(total):
             raise self._diverged(train_state, f"the loss is {total}")
@@ -254,7 +254,7 @@ class _Trainer:
         return norm
 
     def validate(self, train_state: TrainState) -> bool:
-        """Note the figures of the held-out set; gives whether they are the best so far."""
+        """Record the figures of the held-out set; return whether they are the best so far."""
         options = self.options
         train_state.figures, train_state.validated = self._figures(), train_state.step
         self.progress.log(f"step {train_state.step}: validation: {figures_text(train_state.figures)}")
@@ -275,7 +275,7 @@ class _Trainer:
         return better
 
     def save(self, train_state: TrainState) -> None:
-        """Write a checkpoint, unless a weight is not finite: then the last good one must stay the newest."""
+        """Write a checkpoint; raise if a weight is not finite, so that the last good one stays the newest."""
         model, ties = weights(self.module)
         broken = [name for name, value in model.items() if value.is_floating_point() and not value.isfinite().all()]
         if broken:
@@ -300,7 +300,7 @@ class _Trainer:
         self.fabric.barrier()
 
     def finish(self, train_state: TrainState, reason: str) -> Summary:
-        """Average the weights if asked to, and say how it ended."""
+        """Average the weights if configured, and return how the training ended."""
         last = self.store.path(train_state.step)
         averaged, figures = None, {}
         if reason == "interrupted":
@@ -340,7 +340,7 @@ class _Trainer:
             if self.fabric.global_rank == 0 or is_sharded(self.module):
                 self.module.eval()
                 with torch.no_grad(), undisturbed(), self._autocast():
-                    seed_everything(self.options.seed)  # every validation, and every process, draws the same
+                    seed_everything(self.options.seed)  # the same random numbers in every validation and process
                     figures = {name: float(value) for name, value in self.objective.validate(self.module).items()}
                 for part, training in modes:
                     part.training = training
@@ -375,7 +375,7 @@ def _reason(train_state: TrainState, options: TrainingOptions, *, interrupted: b
 
 
 def _ahead(train_state: TrainState, options: TrainingOptions) -> tuple[float, float | None]:
-    """The share of the training that is done, and the seconds left; None where only the data knows."""
+    """Return the completed share of the training and the seconds left; None where they depend on the data."""
     shares = [
         done / limit
         for done, limit in ((train_state.step, options.max_steps), (train_state.seconds, options.time_limit))
@@ -388,7 +388,7 @@ def _ahead(train_state: TrainState, options: TrainingOptions) -> tuple[float, fl
 
 
 def _line(train_state: TrainState, learning_rate: float, norm: float) -> dict[str, Any]:
-    """A line of the metrics about the steps of the window."""
+    """Return a line of the metrics about the steps of the window."""
     window = dict(train_state.window)
     total, count, seconds = window.pop("total"), window.pop("count"), window.pop("seconds")
     window.pop("steps")
@@ -408,7 +408,7 @@ def _line(train_state: TrainState, learning_rate: float, norm: float) -> dict[st
 
 @contextmanager
 def _compiled(module: nn.Module) -> Iterator[None]:
-    """Calls of the module are compiled inside; its names and its identity stay as they are."""
+    """Compile the calls of the module inside; its names and its identity stay unchanged."""
     module.compile()
     try:
         yield
@@ -418,7 +418,7 @@ def _compiled(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _metrics(run: RunFolder, options: TrainingOptions, step: int) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """What to call with each line of metrics: writes it to the run's file, and for TensorBoard if asked to."""
+    """Return a function that writes a line of metrics to the run's file, and to TensorBoard if configured."""
     if not run.main:
         yield lambda line: None
         return

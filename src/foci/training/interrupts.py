@@ -11,7 +11,7 @@ from typing import Any
 class Interrupts:
     """While open, the first Ctrl-C or SIGTERM only sets ``asked``; a second Ctrl-C interrupts at once.
 
-    A SIGTERM that follows is passed over: torchrun sends one to its workers after a Ctrl-C that they have had
+    A SIGTERM that follows is ignored: torchrun sends one to its workers after a Ctrl-C that they have received
     themselves. Outside the main thread Python allows no handlers, and nothing changes.
     """
 

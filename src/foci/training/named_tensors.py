@@ -1,7 +1,7 @@
 """Weights and optimiser states as plain named tensors, and back.
 
-A sharded model (FSDP2) gives and takes whole tensors here, so that a checkpoint knows nothing of how many processes
-wrote it. Gathering is collective: every process calls these functions, in the same order.
+A sharded model (FSDP2) is saved and loaded as whole tensors, so that a checkpoint does not depend on the number of
+processes. Gathering is collective: every process calls these functions, in the same order.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from foci.errors import CheckpointError
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """The tensor on the CPU, put together from its shards if it has any; dense, as files want it.
+    """Return the tensor on the CPU, dense and gathered from its shards if it has any.
 
-    A tensor that is so already comes as it is, not as a copy.
+    A tensor that is so already is returned without a copy.
     """
     if _is_sharded(tensor):
         tensor = tensor.full_tensor()  # type: ignore[attr-defined]
@@ -27,7 +27,7 @@ def whole(tensor: Tensor) -> Tensor:
 
 
 def like(value: Tensor, model: Tensor) -> Tensor:
-    """``value`` laid out as ``model`` is: this process's shard of it if that one is sharded."""
+    """Return ``value`` distributed as ``model`` is: this process's shard of it if that one is sharded."""
     if _is_sharded(model) and value.shape == model.shape:
         from torch.distributed.tensor import DTensor, distribute_tensor
 
@@ -40,12 +40,12 @@ def like(value: Tensor, model: Tensor) -> Tensor:
 
 
 def _is_sharded(tensor: Tensor) -> bool:
-    """Whether it is a DTensor, whose module takes a second to import that a run on one device need not spend."""
+    """Return whether it is a DTensor, without importing its module, which takes a second."""
     return hasattr(tensor, "full_tensor")
 
 
 def weights(module: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Parameters and buffers by name, and which further names are ties to one of them."""
+    """Return parameters and buffers by name, and which further names are tied to one of them."""
     kept: dict[str, Tensor] = {}
     ties: dict[str, str] = {}
     first: dict[int, str] = {}
@@ -61,7 +61,7 @@ def weights(module: nn.Module) -> tuple[dict[str, Tensor], dict[str, str]]:
             continue
         first[id(tensor)] = name
         value = whole(tensor)
-        # one part of another tensor, or the same memory under another shape: files hold each on its own
+        # A part of another tensor, or the same memory with another shape, is saved as a separate tensor.
         shared = value.untyped_storage().data_ptr() in places or value.untyped_storage().nbytes() > value.nbytes
         places.add(value.untyped_storage().data_ptr())
         kept[name] = value.clone() if shared else value
@@ -104,7 +104,7 @@ def put_weights(module: nn.Module, values: Mapping[str, Tensor], origin: Path) -
 
 
 def _names_by_tensor(own: Mapping[str, Tensor]) -> list[list[str]]:
-    """The names of each tensor, which are several where weights are tied."""
+    """Return the names of each tensor, which are several where weights are tied."""
     names: dict[int, list[str]] = {}
     for name, tensor in own.items():
         names.setdefault(id(tensor), []).append(name)
@@ -112,7 +112,7 @@ def _names_by_tensor(own: Mapping[str, Tensor]) -> list[list[str]]:
 
 
 def optimiser_tensors(module: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimiser's state, each tensor named ``what/parameter``."""
+    """Return the optimiser's state, each tensor named ``what/parameter``."""
     names = {parameter: name for name, parameter in module.named_parameters()}
     return {
         f"{what}/{names[parameter]}": whole(value)
@@ -125,7 +125,7 @@ def optimiser_tensors(module: nn.Module, optimiser: torch.optim.Optimizer) -> di
 def put_optimiser_tensors(
     module: nn.Module, optimiser: torch.optim.Optimizer, values: Mapping[str, Tensor], origin: Path
 ) -> None:
-    """Give the optimiser the state that `optimiser_tensors` read; rates and decays stay as they are."""
+    """Load the state from `optimiser_tensors` into the optimiser; rates and decays stay unchanged."""
     names = {parameter: name for name, parameter in module.named_parameters()}
     state: dict[str, dict[str, Tensor]] = {}
     for key, value in values.items():

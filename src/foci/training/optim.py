@@ -1,7 +1,7 @@
 """Optimisers and learning rates.
 
-A rate is a function of the step alone, so a resumed run needs nothing but its step to go on. With w the warm-up and
-s the step counted from 1, all rates rise in a straight line until s = w, and then
+A rate is a function of the step alone, so a resumed run needs only its step. With w the warm-up and
+s the step counted from 1, all rates rise linearly until s = w, and then
 
     constant        η
     inverse_sqrt    η √(w / s)
@@ -25,7 +25,7 @@ from foci.training.options import TrainingOptions
 
 
 def rate(step: int, options: TrainingOptions) -> float:
-    """The learning rate of a step, counted from 1.
+    """Return the learning rate of a step, counted from 1.
 
     Example:
         >>> options = TrainingOptions(max_steps=10, learning_rate=1.0, schedule="linear", warmup=2)
@@ -48,9 +48,9 @@ def rate(step: int, options: TrainingOptions) -> float:
 
 
 def make_optimiser(model: nn.Module, options: TrainingOptions) -> torch.optim.Optimizer:
-    """Adam, AdamW or Muon over the parameters that learn; weight decay is for matrices only.
+    """Return Adam, AdamW or Muon over the parameters that require gradients; weight decay is for matrices only.
 
-    Parameters of one kind, one decay and one share of the rate make a group, which keeps that ``share``.
+    Parameters with the same kind, decay and share of the rate form a group, which has that ``share``.
     """
     learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if not learning:
@@ -98,7 +98,7 @@ def _matrices(model: nn.Module, options: TrainingOptions) -> set[str]:
 
 
 def check_rates(model: nn.Module, options: TrainingOptions) -> None:
-    """That the parameters with a rate of their own exist; tasks ask before they make a folder."""
+    """Raise unless the parameters with their own rate exist; called before a run folder is made."""
     learning = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     for end in options.rates:
         if not any(name.endswith(end) for name in learning):
@@ -106,6 +106,6 @@ def check_rates(model: nn.Module, options: TrainingOptions) -> None:
 
 
 def set_rate(optimiser: torch.optim.Optimizer, learning_rate: float) -> None:
-    """Every group gets its share of the rate."""
+    """Set the learning rate of every group to its share."""
     for group in optimiser.param_groups:
         group["lr"] = learning_rate * group["share"]

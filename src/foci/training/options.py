@@ -27,15 +27,15 @@ class TrainingOptions:
     max_steps: int | None = None
     """Stop after this many steps (updates of the weights), counted from the start of the run."""
     max_epochs: int | None = None
-    """Stop when the data has been seen this many times."""
+    """Stop after this many epochs."""
     time_limit: float | None = None
     """Stop cleanly after this many seconds of training, counted over all sessions of the run."""
     patience: int | None = None
     """Stop after this many validations in a row that did not improve on the best one."""
 
     optimiser: Optimiser = "adam"
-    """adam adds weight decay to the gradient, adamw shrinks the weights themselves, muon orthogonalises the updates of
-    matrices and leaves embeddings, vectors and the layers of adam_layers to adamw."""
+    """adam adds weight decay to the gradient, adamw applies it to the weights directly, muon orthogonalises the
+    updates of matrices and leaves embeddings, vectors and the layers of adam_layers to adamw."""
     adam_layers: tuple[str, ...] = ("output.weight",)
     """With muon: the ends of the names of further parameters that adamw steps."""
     momentum: float = 0.95
@@ -43,26 +43,26 @@ class TrainingOptions:
     learning_rate: float = 1e-3
     """The highest rate of the schedule; for noam, the factor in front of it."""
     rates: Mapping[str, float] = field(default_factory=dict)
-    """Shares of that rate for some parameters, by the end of their names: {"score.weight": 0.1} learns those slower."""
+    """Shares of that rate for some parameters, by the end of their names, for example {"score.weight": 0.1}."""
     betas: tuple[float, float] = (0.9, 0.98)
     """Adam's decay rates of the moving averages of the gradient and of its square."""
     epsilon: float = 1e-9
     """Added to Adam's denominator."""
     weight_decay: float = 0.0
-    """Decay of matrices; vectors (biases, gains of norms) are left alone."""
+    """Weight decay of matrices; vectors (biases, gains of norms) have none."""
     schedule: Schedule = "constant"
-    """How the rate moves after the warm-up; cosine and linear need max_steps."""
+    """How the rate changes after the warm-up; cosine and linear need max_steps."""
     warmup: int = 0
-    """Steps over which the rate rises in a straight line from 0."""
+    """Steps over which the rate rises linearly from 0."""
     model_dim: int | None = None
     """Width of the model, which the noam schedule is scaled by."""
     final_rate: float = 0.0
-    """Share of the learning rate that cosine and linear end at."""
+    """Final rate of cosine and linear, as a share of the learning rate."""
 
     clip: float | None = 1.0
     """Largest L2 norm of the gradient over all weights; longer gradients are scaled down to it. None never clips."""
     accumulate: int = 1
-    """Batches whose gradients make one step."""
+    """Batches whose gradients are accumulated per step."""
     precision: Precision = "float32"
     """bfloat16 runs the forward pass under autocast; weights and optimiser stay in float32."""
     compile: bool = False
@@ -70,9 +70,9 @@ class TrainingOptions:
     device: str = "auto"
     """auto, cpu, cuda or another of Fabric's accelerators."""
     strategy: Strategy = "ddp"
-    """Under torchrun: ddp copies the model to each process, fsdp shards it, for models that outgrow a device."""
+    """Under torchrun: ddp copies the model to each process, fsdp shards it, for models too large for one device."""
     find_unused_parameters: bool = False
-    """For ddp: some parameters take no part in some steps. Costs a walk through the graph per step."""
+    """For ddp: some parameters are unused in some steps. Costs a traversal of the graph per step."""
     seed: int = 0
     """Seed of dropout and all other random numbers; each process adds its rank."""
 
@@ -81,20 +81,20 @@ class TrainingOptions:
     keep_best: str | None = "loss"
     """The figure of the validation that decides which checkpoint is the best one, and on patience."""
     higher_is_better: bool = False
-    """Whether that figure is to rise (accuracy, BLEU) instead of fall (loss); tasks know it of their figures."""
+    """Whether higher values of that figure are better (accuracy, BLEU); tasks set it for their own figures."""
     checkpoint_every: int | None = None
     """Steps between checkpoints."""
     checkpoint_seconds: float | None = 600.0
-    """Seconds between checkpoints; whichever of the two comes first. One is always written at the end."""
+    """Seconds between checkpoints, in addition to checkpoint_every. One is always written at the end."""
     keep_last: int = 1
-    """Newest checkpoints to keep, beside the best one."""
+    """Newest checkpoints to keep, in addition to the best one."""
     average_last: int = 0
     """Newest checkpoints whose weights are averaged at the end; they are kept too. Below 2: no average."""
 
     metrics_every: int = 10
-    """Steps between lines of metrics.jsonl; each line is about all steps since the one before."""
+    """Steps between lines of metrics.jsonl; each line covers all steps since the previous one."""
     log_seconds: float = 10.0
-    """Seconds between log lines where there is no terminal."""
+    """Seconds between log lines without a terminal."""
     tensorboard: bool = False
     """Write the metrics for TensorBoard too."""
 

@@ -13,29 +13,29 @@ from foci.training.options import TrainingOptions
 
 @runtime_checkable
 class Progress(Protocol):
-    """Shows how far a training has come."""
+    """Displays the progress of a training."""
 
     def show(self, step: int, share: float, loss: float, speed: float, left: float | None) -> None:
-        """One step is done; ``share`` of the whole, ``speed`` in counts per second, ``left`` in seconds."""
+        """Display a completed step; ``share`` of the whole, ``speed`` in counts per second, ``left`` in seconds."""
 
     def log(self, text: str) -> None:
-        """A line for the user."""
+        """Display a message."""
 
     def close(self) -> None:
-        """The training is over."""
+        """End the display."""
 
 
 class Silent:
     """For all processes but the first."""
 
     def show(self, step: int, share: float, loss: float, speed: float, left: float | None) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def log(self, text: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def log_to_stderr(text: str) -> None:
@@ -51,18 +51,18 @@ class Lines:
         self._last = time.monotonic()
 
     def show(self, step: int, share: float, loss: float, speed: float, left: float | None) -> None:
-        """A line, unless the last one is too recent."""
+        """Log a line, unless the last one is too recent."""
         if time.monotonic() - self._last >= self._seconds:
             self._last = time.monotonic()
             ahead = "" if left is None else f", {duration(left)} left"
             self.log(f"step {step}: loss {loss:.4f}, {speed:,.0f} {self._unit}/s{ahead}")
 
     def log(self, text: str) -> None:
-        """Hand it to the function that was given."""
+        """Call the given function."""
         self._log(text)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 class Bar:
@@ -92,11 +92,11 @@ class Bar:
         )
 
     def log(self, text: str) -> None:
-        """A line above the bar."""
+        """Print a line above the bar."""
         self._bar.console.print(printable(text, lines=True), markup=False, highlight=False)
 
     def close(self) -> None:
-        """Leave the bar as it stands."""
+        """Stop the bar and leave it visible."""
         self._bar.stop()
 
 
@@ -131,5 +131,5 @@ def duration(seconds: float) -> str:
 
 
 def figures_text(figures: Mapping[str, Any]) -> str:
-    """Figures in one line."""
+    """Format figures as one line."""
     return ", ".join(f"{name} {value:.4g}" for name, value in figures.items())

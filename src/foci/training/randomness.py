@@ -1,4 +1,4 @@
-"""Random numbers of Python, numpy and torch: seeding them all, and carrying their state as tensors."""
+"""The random generators of Python, numpy and torch: seeding them, and saving their state as tensors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def random_state() -> dict[str, Tensor]:
 
 
 def restore_random_state(state: dict[str, Tensor]) -> None:
-    """Go back to what `random_state` gave; a CUDA state is left out where there is no CUDA."""
+    """Restore a state from `random_state`; a CUDA state is ignored without CUDA."""
     torch.set_rng_state(state["torch"])
     version, *words = state["python"].tolist()
     random.setstate((version, tuple(words), *(state["python.gauss"].tolist() or [None])))
@@ -47,7 +47,7 @@ def restore_random_state(state: dict[str, Tensor]) -> None:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Restore all random generators at the end, whatever is drawn inside."""
+    """Restore the state of all random generators at the end of the block."""
     before = random_state()
     try:
         yield

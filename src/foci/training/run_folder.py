@@ -2,10 +2,10 @@
 
     config.json         the resolved configuration
     environment.json    versions, machine and command of each session
-    metrics.jsonl       one line of figures a time, training and validation
+    metrics.jsonl       figures of training and validation, one JSON object per line
     checkpoints/        see `foci.training.checkpoint`
 
-Tasks put their own files (tokenisers, vocabularies) beside these.
+Tasks add their own files (tokenisers, vocabularies).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def check_folder(path: Path | str, *, resume: bool) -> None:
     """Raise unless a training may use this folder; nothing is written.
 
     A new run needs a folder that is missing or empty, a resumed run the folder of a run. Workers that torchrun has
-    restarted resume what their own launch has begun, and nothing else.
+    restarted resume only a run that their own launch has started.
 
     Raises:
         ConfigError: the folder holds something, and ``resume`` is not set; or it cannot be a folder.
@@ -80,7 +80,7 @@ def _inside(path: Path) -> set[str]:
 
 
 def _launch_id() -> str | None:
-    """What all attempts of one torchrun have in common: its id, and which process the agent is since when."""
+    """Return an id that all attempts of one torchrun share: its run id, and the agent's process id and start time."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return None
     try:
@@ -92,7 +92,7 @@ def _launch_id() -> str | None:
 
 
 def begun_by_this_launch(path: Path) -> bool:
-    """Whether torchrun has restarted this worker, and an earlier attempt of the same launch has begun the run."""
+    """Return whether torchrun restarted this worker after an earlier attempt of the same launch started the run."""
     if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) == 0 or not (path / "environment.json").exists():
         return False
     sessions = _read_json(path / "environment.json")
@@ -107,12 +107,12 @@ class RunFolder:
     The lock is the operating system's: it ends with the process, however that ends.
 
     Args:
-        path: the folder; it is made if need be.
-        config: the resolved configuration, of what JSON can say.
-        resume: go on with the run in the folder. Without it a folder that holds anything is refused; see
+        path: the folder; it is created if necessary.
+        config: the resolved configuration, plain JSON.
+        resume: continue the run in the folder. Without it a folder that is not empty is refused; see
             `check_folder`.
         main: whether this process writes; under torchrun only the first one does.
-        resume_hint: what a user does to go on with an interrupted run.
+        resume_hint: the command that resumes an interrupted run, for messages.
         log: called with each message.
 
     Example:
@@ -161,14 +161,14 @@ class RunFolder:
         self.close()
 
     def close(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
             _held.discard(self.path.resolve())
 
     def remove_if_unused(self) -> None:
-        """Remove the folder of a run that this object has begun and that has not made a step."""
+        """Remove the folder of a run that this object started and that has not completed a step."""
         used = self.metrics.exists() and self.metrics.stat().st_size > 0
         if self.main and self.is_new and not used and not any(self.checkpoints.glob("step-*")):
             self.close()
@@ -180,7 +180,7 @@ class RunFolder:
             log(f"{self.path}: the configuration has changed: {'; '.join(_changes(before, plain))}")
         sessions = _read_json(self.path / "environment.json") if (self.path / "environment.json").exists() else []
         write_json(self.path / "environment.json", [*sessions, environment()])
-        write_json(self.path / "config.json", plain)  # last: it is what makes the folder a run
+        write_json(self.path / "config.json", plain)  # last, since it marks the folder as a run
         self.checkpoints.mkdir(exist_ok=True)
 
     def _acquire(self) -> None:
@@ -207,12 +207,12 @@ class RunFolder:
 
 
 class Metrics:
-    """metrics.jsonl, open for lines to be added. Each line reaches the system at once: a kill tears at most the last.
+    """metrics.jsonl, open for appending. Each line is flushed at once: a kill damages at most the last one.
 
     Args:
         path: the file.
-        step: lines of later steps are from a session that was cut off, and will be written again: they are removed, and
-            so is a torn last line.
+        step: lines of later steps are from a session that was killed, and will be written again: they are removed, and
+            so is an incomplete last line.
     """
 
     def __init__(self, path: Path, step: int) -> None:
@@ -230,13 +230,13 @@ class Metrics:
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a metrics file; a torn last line is left out."""
+    """Yield the lines of a metrics file; an incomplete last line is left out."""
     lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, start=1):
         try:
             content = json.loads(line)
         except ValueError as error:
-            if number == len(lines):  # not ended by a newline: empty, or torn
+            if number == len(lines):  # without a newline: empty, or incomplete
                 return
             raise CheckpointError(f"{path}:{number}: is no line of figures. Remove it, or the file.") from error
         if number < len(lines):
@@ -244,7 +244,7 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The configuration of a run."""
+    """Return the configuration of a run."""
     if not (path / "config.json").exists():
         raise CheckpointError(f"{path}: is no run (no config.json). Name the folder that training wrote.")
     config = _read_json(path / "config.json")
@@ -279,7 +279,7 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit of the checkout foci runs from, if it runs from one."""
+    """Return the commit of the checkout foci runs from, if it runs from one."""
     folder = Path(__file__).parents[3]
     if not (folder / ".git").exists():
         return None

@@ -1,8 +1,4 @@
-"""What every picture shares: style, colours, fonts for its labels, and files that appear whole.
-
-Colours are those of viridis, which stay in order for colour-blind eyes and in grey print. A weight of exactly 0
-(masked, outside of a window, cut off by a sparse normaliser) is light grey, so that it is not taken for a small one.
-"""
+"""What every picture shares: style, colours, fonts for its labels, and files that appear whole."""
 
 from __future__ import annotations
 
@@ -18,36 +14,87 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foci.errors import ConfigError, MissingPackageError
+from foci.errors import ConfigError, MissingPackageError, unknown_name
 from foci.files import whole
 from foci.viz import labels as texts
+from foci.viz.colours import HATCH, STOPS
 from foci.viz.trace import TracedAttention
+from foci.viz.zeros import zeros_on_purpose
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.colors import Colormap
+    from matplotlib.colors import Colormap, Normalize
     from matplotlib.figure import Figure
 
 FORMATS = ("png", "svg", "pdf")
-ZERO_COLOUR = "#e6e6e6"
-LETTER = 0.075
-"""How wide a letter is, in inches."""
+SCALES = ("all", "row")
+SIZE = 9.0
+"""Of the letters, in points."""
+SIZE_IN_COLUMN = 8.0
+"""The same in a figure of a given width, which is printed at that width."""
 LONGEST = 28
 """Letters of a label; longer ones are cut. A Chinese character counts as two."""
 LONGEST_TITLE = 100
+NARROWEST = 1.5
+"""The least width of a figure in inches: less has no room for labels and a scale."""
+COLUMN = 4.6
+"""A figure at most this wide has its bar of colours below: at the side it would take too much."""
 
-_LINE = 0.14
-"""How much room a label needs to stand clear of the next one, in inches."""
-_RUNNING_OUT = 1e-20
-"""A softmax in float32 that has so small a weight may have others that it could not tell from 0."""
-_MOST_LABELS = 64
 _STYLE: Any = {
-    "font.size": 9,
-    "axes.titlesize": 9,
     "text.parse_math": False,  # a label with two $ is no formula
     "pdf.fonttype": 42,
+    "svg.fonttype": "none",  # text stays text: it can be searched, copied and edited
     "svg.hashsalt": "foci",
+    "hatch.linewidth": 0.6,
 }
+
+
+@dataclass(frozen=True)
+class Look:
+    """How weights are drawn.
+
+    Args:
+        width: of the figure in inches, as a paper's column has it; what suits the content unless given.
+        scale: "all": the largest weight of all is the darkest; "row": the largest of each row is.
+        gamma: the exponent of the scale of colours; below 1 brings out small weights.
+    """
+
+    width: float | None = None
+    scale: str = "all"
+    gamma: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.width is not None and not NARROWEST <= self.width < math.inf:
+            raise ConfigError(f"plot: width is {self.width}, expected at least {NARROWEST} (inches).")
+        if self.scale not in SCALES:
+            raise unknown_name("scale", self.scale, SCALES)
+        if not 0 < self.gamma < math.inf:
+            raise ConfigError(f"plot: gamma is {self.gamma}, expected a number above 0.")
+
+    @property
+    def size(self) -> float:
+        """The size of letters in points."""
+        return SIZE if self.width is None else SIZE_IN_COLUMN
+
+    def scaled(self, weights: NDArray[Any]) -> NDArray[Any]:
+        """Return the weights, or with "row" their shares of the largest in their row (the last axis)."""
+        if self.scale == "all":
+            return weights
+        largest = weights.max(axis=-1, keepdims=True, initial=0.0)
+        shares: NDArray[Any] = weights / np.where(largest > 0, largest, 1.0)
+        return shares
+
+    def title(self, scale: str) -> str:
+        """Return what the scale of colours is called."""
+        return scale if self.scale == "all" else f"{scale} / largest in its row"
+
+    def norm(self, lowest: float, highest: float) -> Normalize:
+        """Return matplotlib's mapping from weights to shares of the scale."""
+        from matplotlib.colors import Normalize, PowerNorm
+
+        if self.gamma == 1.0:
+            return Normalize(lowest, highest)
+        return PowerNorm(self.gamma, lowest, highest)
 
 
 @dataclass(frozen=True)
@@ -59,17 +106,19 @@ class Spelling:
 
     def __call__(self, label: str, longest: int = LONGEST) -> str:
         """Show what is invisible, spell missing characters as their number (U+4E2D: better than a box), and cut."""
-        if not label:
-            return ""
+        return self.cell(label, longest) if label else ""
+
+    def cell(self, label: str, longest: int = LONGEST) -> str:
+        """Do the same with the label of a cell, which has a mark if it is empty."""
         spelt = {ord(character): f"U+{ord(character):04X}" for character in self.missing}
         return texts.cut(texts.untoned(texts.shown(label)).translate(spelt), longest)
 
 
 @contextmanager
-def drawing(labels: Iterable[str]) -> Iterator[Spelling]:
+def drawing(labels: Iterable[str], size: float = SIZE) -> Iterator[Spelling]:
     """In this block figures are drawn in the common style, with fonts that have the characters of these labels.
 
-    Every label must go through the `Spelling` that the block is given.
+    Every label must go through the `Spelling` that the block is given. ``size`` is that of the letters in points.
     """
     try:
         import matplotlib
@@ -78,7 +127,9 @@ def drawing(labels: Iterable[str]) -> Iterator[Spelling]:
     from foci.viz.fonts import choose
 
     families, missing = choose("".join(texts.untoned(texts.shown(label)) for label in labels))
-    with matplotlib.rc_context(_STYLE | {"font.family": families}), warnings.catch_warnings():
+    style = _STYLE | {"font.family": families, "font.size": size, "axes.titlesize": size, "legend.fontsize": size}
+    style |= {"axes.labelsize": size, "xtick.labelsize": size, "ytick.labelsize": size}
+    with matplotlib.rc_context(style), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # marks are looked for in the first font too
         yield Spelling(frozenset(missing))
 
@@ -91,47 +142,50 @@ def check_path(owner: str, path: str | os.PathLike[str]) -> Path:
     return path
 
 
-def save(figure: Figure, path: Path) -> None:
-    """Write the figure; equal figures give equal files."""
+def save(figure: Figure, path: Path, *, keep_width: bool = False) -> None:
+    """Write the figure; equal figures give equal files.
+
+    Args:
+        figure: what is drawn.
+        path: where it goes.
+        keep_width: cut off what is empty above and below, but not at the sides: the picture is as wide as the figure.
+    """
+    from matplotlib.transforms import Bbox
+
     kind = path.suffix[1:].lower()
     undated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+    area: Any = "tight"
+    if keep_width:
+        used = figure.get_tightbbox()
+        area = Bbox([[0.0, used.y0 - 0.03], [figure.get_figwidth(), used.y1 + 0.03]])
     with whole(path) as unfinished:
-        figure.savefig(unfinished, format=kind, dpi=150, bbox_inches="tight", metadata=undated.get(kind))
+        figure.savefig(unfinished, format=kind, dpi=150, bbox_inches=area, metadata=undated.get(kind))
 
 
 def colours() -> Colormap:
-    """Viridis, and grey for what is masked out."""
-    from matplotlib import colormaps
+    """Return the colours of weights; a masked cell is transparent, so that the hatched ground is seen."""
+    from matplotlib.colors import LinearSegmentedColormap
 
-    return colormaps["viridis"].with_extremes(bad=ZERO_COLOUR)
+    return LinearSegmentedColormap.from_list("foci", STOPS).with_extremes(bad=(1, 1, 1, 0))
 
 
-def label_axis(axis: Any, labels: list[str], cell: float, *, tilted: bool = False) -> None:
-    """Write the labels of cells that are ``cell`` inches apart, or of many only some; none without labels."""
-    axis.set_tick_params(length=0)
-    line = _LINE * math.sqrt(2) if tilted else _LINE  # lines that lean are nearer to each other than their ends
-    step = max(1, -(-len(labels) // _MOST_LABELS), round(line / max(cell, 1e-3) + 0.49))
-    turned = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if tilted else {}
-    axis.set_ticks(range(0, len(labels), step), labels[::step], **turned)
+def hatch(axes: Axes) -> None:
+    """Hatch the ground of the axes: what masked cells show."""
+    axes.patch.set(facecolor="white", edgecolor=HATCH, hatch="////", linewidth=0)
 
 
 def zeros_masked(weights: NDArray[Any]) -> Any:
-    """The weights with a mask over those that are 0 on purpose.
-
-    A softmax whose scores lie far apart runs out of numbers: its smallest weights are 0 by accident, beside others that
-    are all but 0. In such rows nothing is masked.
-    """
-    smallest = np.where(weights > 0, weights, 1.0).min(axis=-1, keepdims=True, initial=1.0)
-    return np.ma.masked_where((weights == 0) & (smallest > _RUNNING_OUT), weights)
+    """Return the weights with a mask over those that are 0 on purpose."""
+    return np.ma.masked_where(zeros_on_purpose(weights), weights)
 
 
-def scale_label(scale: str, grey: str, weights: NDArray[Any]) -> str:
-    """What the colours mean, and the grey where there is any."""
-    return f"{scale}  (grey: {grey})" if zeros_masked(weights).mask.any() else scale
+def scale_label(scale: str, hatched: str, weights: NDArray[Any]) -> str:
+    """Return what the colours mean, and what hatching means where there is any."""
+    return f"{scale}  (hatched: {hatched})" if zeros_on_purpose(weights).any() else scale
 
 
-def meaning_of_grey(attentions: Iterable[TracedAttention]) -> str:
-    """What it means that a weight reads 0."""
+def meaning_of_zero(attentions: Iterable[TracedAttention]) -> str:
+    """Return what it means that a weight reads 0."""
     return "exactly 0" if all(attention.is_exact for attention in attentions) else "0 or too small to be kept"
 
 

@@ -5,11 +5,22 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foci.errors import ConfigError, DataError, ShapeError, unknown_name
+
+
+class Mark(NamedTuple):
+    """A labelled stretch of cells, from ``first`` to ``last``, both in it, and how sure it is: from 0 to 1."""
+
+    first: int
+    last: int
+    label: str
+    share: float
+
 
 KINDS = ("tokens", "regions", "frames", "document", "slots", "steps", "tags")
 
@@ -28,6 +39,7 @@ class Cells:
         spectrogram: for frames, ``(time, bin)``; it is spread over all cells, so it may have more steps than cells.
         seconds: for frames, how long each cell is.
         sentences: for a document, how many words (cells) each sentence has.
+        marks: labelled stretches of cells, in order and without overlaps: what a tagger has found.
 
     Example:
         >>> Cells.of_document([["It", "rains", "."], ["Again", "."]]).sentences
@@ -44,11 +56,14 @@ class Cells:
     spectrogram: NDArray[np.float32] | None = None
     seconds: float | None = None
     sentences: tuple[int, ...] | None = None
+    marks: tuple[Mark, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise unknown_name("kind of cells", self.kind, KINDS)
         object.__setattr__(self, "labels", _as_labels(self.labels))
+        if self.marks is not None:
+            object.__setattr__(self, "marks", tuple(Mark(*mark) for mark in self.marks))
         for label in self.labels:
             if not isinstance(label, str):
                 raise DataError(f"Cells: a label is of type {type(label).__name__}, expected str.")
@@ -115,6 +130,14 @@ def _check_fields(cells: Cells) -> None:
         raise ConfigError(f"Cells: seconds is {cells.seconds}, expected a number above 0.")
     if cells.sentences is not None and (sum(cells.sentences) != count or min(cells.sentences, default=0) < 0):
         raise ShapeError(f"Cells: sentences has {sum(cells.sentences)} words in all, but there are {count} labels.")
+    end = -1
+    for mark in cells.marks or ():
+        if not end < mark.first <= mark.last < count or not 0 <= mark.share <= 1:
+            raise ShapeError(
+                f"Cells: the mark {tuple(mark)} does not fit {count} cells, expected first and last in order, without "
+                "overlaps, and a share from 0 to 1."
+            )
+        end = mark.last
 
 
 def _as_labels(labels: Sequence[str]) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ def plot_curves(
         shades = canvas.colours()
         for number, (name, points) in enumerate(curves.items()):
             xs, ys = zip(*sorted(points)) if points else ((), ())
-            axes.plot(xs, ys, marker="o", color=shades(0.8 * number / max(len(curves) - 1, 1)), label=spell(name))
+            axes.plot(xs, ys, marker="o", color=shades(1.0 - 0.6 * number / max(len(curves) - 1, 1)), label=spell(name))
         axes.set_xlabel(spell(across))
         axes.set_ylabel(spell(up))
         axes.set_ylim(bottom=0)

@@ -1,9 +1,17 @@
-"""Fonts for labels in any script: matplotlib falls back from family to family, glyph by glyph, if it is told which."""
+"""Fonts for labels in any script: matplotlib falls back from family to family, glyph by glyph, if it is told which.
+
+First come the fonts of the machine, then that of the package noto-cjk-sans-otc where it is installed, and last a small
+one that foci brings along: the commonest Chinese characters, for machines without any Chinese font. Its licence lies
+beside it; docs/subset_font.py makes it.
+"""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Iterable
 from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, files
+from pathlib import Path
 from unicodedata import category, name
 
 from matplotlib import font_manager
@@ -35,6 +43,10 @@ PREFERRED = (
 PLACEHOLDER = "Last Resort"
 """A font of boxes that ships with matplotlib: it has every character and shows none."""
 
+PACKAGE = "noto-cjk-sans-otc"
+"""A package of PyPI that has Noto Sans CJK, with all its characters."""
+LAST_RESORT = Path(__file__).parent / "font_files" / "FociSansSC-Subset.otf"
+
 # The packages that have a font, on Debian, Fedora and Arch.
 CHINESE_JAPANESE_KOREAN = ("fonts-noto-cjk", "google-noto-sans-cjk-fonts", "noto-fonts-cjk")
 LETTERS = ("fonts-noto-core", "google-noto-fonts-all", "noto-fonts")
@@ -48,8 +60,9 @@ def choose(text: str) -> tuple[list[str], set[str]]:
     missing = {character for character in text if _needs_a_glyph(character)}
     missing -= _characters(font_manager.findfont(BASE))
     chosen += _families(missing)
-    if missing and _take_in_new_fonts(missing):
-        chosen += _families(missing)
+    for source in _FURTHER:
+        if missing and _take_in(source(), missing):
+            chosen += _families(missing)
     if missing:
         warnings.warn(_remedy(missing), UserWarning, stacklevel=5)
     return chosen, missing
@@ -71,13 +84,34 @@ def _families(missing: set[str]) -> list[str]:
     return chosen
 
 
-def _take_in_new_fonts(missing: set[str]) -> bool:
-    """Tell matplotlib of fonts that were installed after it made its list and have some of these; whether any do."""
+def _take_in(paths: Iterable[str], missing: set[str]) -> bool:
+    """Tell matplotlib of those of these fonts that it does not know and that have some of these characters."""
     listed = {font.fname for font in font_manager.fontManager.ttflist}
-    new = [path for path in sorted(set(font_manager.findSystemFonts()) - listed) if missing & _characters(path)]
+    new = [path for path in paths if path not in listed and missing & _characters(path)]
     for path in new:
         font_manager.fontManager.addfont(path)
     return bool(new)
+
+
+def _installed() -> list[str]:
+    """Fonts of the machine; matplotlib's own list is as old as its cache."""
+    return sorted(font_manager.findSystemFonts())
+
+
+def _of_package() -> list[str]:
+    try:
+        held = files(PACKAGE) or []
+    except PackageNotFoundError:
+        return []
+    return [str(file.locate()) for file in held if file.suffix in (".ttc", ".otf", ".ttf")]
+
+
+def _own() -> list[str]:
+    return [str(LAST_RESORT)]
+
+
+_FURTHER: tuple[Callable[[], list[str]], ...] = (_installed, _of_package, _own)
+"""Where fonts are looked for beyond matplotlib's own list, in this order."""
 
 
 def _needs_a_glyph(character: str) -> bool:
@@ -89,7 +123,7 @@ def _remedy(missing: set[str]) -> str:
     wanted = {_package(character) for character in missing}
     debian, fedora, arch = (" and ".join(sorted({names[place] for names in wanted})) for place in range(3))
     return (
-        f"no installed font has {shown}: their numbers (U+…) are written instead. Install a font, on Debian and Ubuntu "
+        f"no font has {shown}: their numbers (U+…) are written instead. Install a font, on Debian and Ubuntu "
         f"{debian} (apt install {debian.replace(' and', '')}), on Fedora {fedora}, on Arch {arch}."
     )
 

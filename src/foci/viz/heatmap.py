@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from foci.errors import DataError, ShapeError
-from foci.viz import canvas
-from foci.viz.canvas import LETTER
-from foci.viz.labels import widest
+from foci.viz import canvas, measured_text
+from foci.viz.canvas import Look
+from foci.viz.colours import ink
+from foci.viz.measured_text import LINE, Fitted, measure, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,10 +26,18 @@ _CELL = 0.34
 """Height of a cell in inches; wider ones are made for long texts, smaller ones for long sequences."""
 _WIDEST = 10.0
 """How much room all panels together may take, in inches."""
+_WIDEST_CELL = 0.62
+"""How wide a cell is made to fill a given width, in inches."""
+_NARROWEST_CELL = 0.13
+"""Panels with narrower cells than this do not stand side by side."""
 _GAP = 0.4
 """Between two panels."""
 _BAR = 0.15
 """How thick the bar of colours is."""
+_BAR_ROOM = 0.75
+"""What the bar takes with its numbers and its name."""
+_NARROW_GAP = 0.12
+"""Between two panels in a figure of a given width."""
 
 
 def heatmap(
@@ -42,8 +51,10 @@ def heatmap(
     row_axis: str = "",
     column_axis: str = "",
     title: str = "",
-    scale: str = "weight",
+    scale: str | Sequence[str] = "weight",
     across: int | None = None,
+    width: float | None = None,
+    gamma: float = 1.0,
 ) -> Path:
     """Draw weights and save them as PNG, SVG or PDF, by the name's ending. The file appears whole or not at all.
 
@@ -57,8 +68,10 @@ def heatmap(
         row_axis: what the rows are.
         column_axis: what the columns are.
         title: above everything.
-        scale: what the colours mean.
+        scale: what the colours mean; or one name per panel, where panels of another name have a scale of their own.
         across: how many panels stand side by side; as many as fit unless given.
+        width: of the picture in inches; what suits the content unless given.
+        gamma: the exponent of the scale of colours; below 1 brings out small weights.
 
     Example:
         >>> import tempfile
@@ -67,9 +80,10 @@ def heatmap(
         'weights.png'
     """
     path = canvas.check_path("heatmap", path)
+    look = Look(width, gamma=gamma)
     labels = Labels(rows, columns, panels, texts, row_axis, column_axis, title, scale)
-    with canvas.drawing(labels.all) as spell:
-        canvas.save(draw(weights, labels.spelt(spell), across=across), path)
+    with canvas.drawing(labels.all, look.size) as spell:
+        canvas.save(draw(weights, labels.spelt(spell), look, across=across), path, keep_width=width is not None)
     return path
 
 
@@ -84,11 +98,13 @@ class Labels:
     row_axis: str = ""
     column_axis: str = ""
     title: str = ""
-    scale: str = "weight"
+    scale: str | Sequence[str] = "weight"
     lines: Sequence[str] | None = None
     """A name for each line of panels, in the place of the row axis's."""
-    grey: str = "exactly 0"
+    hatched: str = "exactly 0"
     """What a weight of 0 means."""
+    all_or_none: bool = False
+    """Whether labels are left out altogether where there is no room for each of them."""
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Raise unless there is one label for each panel, row, column and cell."""
@@ -98,6 +114,12 @@ class Labels:
                 raise ShapeError(f"heatmap: {name} has {len(labels)} labels, expected {size}, as weights has {name}.")
         if self.texts is not None and [len(line) for line in self.texts] != [shape[2]] * shape[1]:
             raise ShapeError(f"heatmap: texts has not one text a cell, expected {shape[1]} × {shape[2]}.")
+        if not isinstance(self.scale, str) and len(self.scale) != shape[0]:
+            raise ShapeError(f"heatmap: scale has {len(self.scale)} names, expected one or {shape[0]}, one per panel.")
+
+    def scales(self, count: int) -> list[str]:
+        """Return the name of each panel's scale."""
+        return [self.scale] * count if isinstance(self.scale, str) else list(self.scale)
 
     @property
     def in_cells(self) -> list[str]:
@@ -107,16 +129,16 @@ class Labels:
     @property
     def all(self) -> list[str]:
         """Every text there is."""
-        named = [self.row_axis, self.column_axis, self.title, self.scale]
+        named = [self.row_axis, self.column_axis, self.title, *self.scales(1), *(self.lines or ())]
         return [*(self.rows or ()), *(self.columns or ()), *(self.panels or ()), *self.in_cells, *named]
 
     def spelt(self, spell: canvas.Spelling) -> Labels:
         """The labels as they are drawn."""
         return replace(
             self,
-            rows=None if self.rows is None else [spell(label) for label in self.rows],
-            columns=None if self.columns is None else [spell(label) for label in self.columns],
-            panels=None if self.panels is None else [spell(label) for label in self.panels],
+            rows=None if self.rows is None else [spell.cell(label) for label in self.rows],
+            columns=None if self.columns is None else [spell.cell(label) for label in self.columns],
+            panels=None if self.panels is None else [spell(label, canvas.LONGEST_TITLE) for label in self.panels],
             texts=None if self.texts is None else [[spell(text) for text in line] for line in self.texts],
             row_axis=spell(self.row_axis),
             column_axis=spell(self.column_axis, canvas.LONGEST_TITLE),
@@ -132,29 +154,74 @@ class _Layout:
     down: int
     cell_height: float
     cell_width: float
-    panel_height: float
-    panel_width: float
+    bar_below: bool
+    rows: Fitted
+    columns: Fitted
+    titles: list[str]
     figure: tuple[float, float]
-    tilted: bool
-    """Whether the labels of the columns must be turned to have room."""
+    """Width and height."""
+    panel: tuple[float, float]
+    """Height and width."""
 
     @classmethod
-    def of(cls, shape: tuple[int, ...], labels: Labels, across: int | None) -> _Layout:
+    def of(cls, shape: tuple[int, ...], labels: Labels, across: int | None, look: Look) -> _Layout:
         count, rows, columns = shape
-        height = min(_CELL, (_WIDEST / (across or min(count, 2)) - _GAP) / max(rows, columns))
-        width = height if labels.texts is None else max(height, 0.1 + LETTER * widest(labels.in_cells))
-        panel_height, panel_width = rows * height, columns * width
-        if across is None:
-            fitting = max(1, int(_WIDEST // (panel_width + _GAP)))
-            across = -(-count // -(-count // fitting))  # as few lines as fit, filled evenly
+        size = look.size
+        longest_row = max(measure(labels.rows or (), size).values(), default=0.0)
+        at_side = longest_row + 0.1 + (LINE * size / 72 + 0.05) * bool(labels.row_axis or labels.lines)
+        in_cell = 0.0 if labels.texts is None else 0.1 + max(measure(labels.in_cells, size).values(), default=0.0)
+        bar_below = look.width is not None and (look.width <= canvas.COLUMN or count > 1)
+        if look.width is None:
+            height = min(_CELL, (_WIDEST / (across or min(count, 2)) - _GAP) / max(rows, columns))
+            width = max(height, in_cell)
+            across = across or _filled(count, max(1, int(_WIDEST // (columns * width + _GAP))))
+        else:
+            room = look.width - at_side - (0.0 if bar_below else _BAR_ROOM)
+            least = columns * max(_NARROWEST_CELL, in_cell) + _NARROW_GAP
+            across = across or _filled(count, max(1, int(room // least)))
+            width = max(min((room / across - _NARROW_GAP) / columns, _WIDEST_CELL), 1e-3)
+            height = min(width, _CELL) if rows <= 30 else min(width, _WIDEST / rows)
         down = -(-count // across)
-        longest_row, longest_column = widest(labels.rows or ()), widest(labels.columns or ())
-        tilted = longest_column * LETTER > width
+        fitted_rows = measured_text.beside(labels.rows or (), height, size)
+        fitted_columns = measured_text.below(labels.columns or (), width, size)
+        if labels.all_or_none:
+            fitted_rows, fitted_columns = (
+                one if one.step == 1 else _none(one) for one in (fitted_rows, fitted_columns)
+            )
+        titles = [wrapped(title, columns * width + _GAP, size) for title in labels.panels or ()]
+        line = LINE * size / 72
+        above = line * max((title.count("\n") + 1 for title in titles if title), default=0)
+        bar_below = bar_below or (look.width is None and down * rows * height < 1.2)
+        natural = across * (columns * width + _GAP) + at_side + (0.2 if bar_below else _BAR_ROOM)
         figure = (
-            across * (panel_width + _GAP) + LETTER * longest_row + 1.5,
-            down * (panel_height + _GAP + 0.4 + LETTER * longest_column * tilted) + 0.5,
+            natural if look.width is None else look.width,
+            down * (rows * height + above + 0.15)
+            + fitted_columns.room
+            + 2 * line
+            + 2 * line * bool(labels.title)
+            + (0.7 if bar_below else 0.2),
         )
-        return cls(across, down, height, width, panel_height, panel_width, figure, tilted)
+        return cls(
+            across,
+            down,
+            height,
+            width,
+            bar_below,
+            fitted_rows,
+            fitted_columns,
+            titles,
+            figure,
+            (rows * height, columns * width),
+        )
+
+
+def _filled(count: int, fitting: int) -> int:
+    """As few lines of panels as fit, filled evenly."""
+    return -(-count // -(-count // fitting))
+
+
+def _none(fitted: Fitted) -> Fitted:
+    return replace(fitted, labels=(), step=1, room=0.0)
 
 
 def _as_panels(weights: ArrayLike) -> NDArray[np.float64]:
@@ -171,81 +238,101 @@ def _as_panels(weights: ArrayLike) -> NDArray[np.float64]:
     return stack.reshape((1,) * (3 - stack.ndim) + stack.shape)
 
 
-def draw(weights: ArrayLike, labels: Labels, *, across: int | None = None, right_to_left: bool = False) -> Figure:
+def draw(
+    weights: ArrayLike,
+    labels: Labels,
+    look: Look | None = None,
+    *,
+    across: int | None = None,
+    right_to_left: bool = False,
+) -> Figure:
     """The figure that `heatmap` saves; within `canvas.drawing`, whose spelling the labels have gone through.
 
     With ``right_to_left`` the first column stands at the right, as the first word of an Arabic sentence does.
     """
-    from matplotlib.figure import Figure
+    from foci.viz.figures import NotebookFigure
 
+    look = look or Look()
     stack = _as_panels(weights)
     labels.check(stack.shape)
-    layout = _Layout.of(stack.shape, labels, across)
-    figure = Figure(figsize=layout.figure, layout="compressed")
+    layout = _Layout.of(stack.shape, labels, across, look)
+    figure = NotebookFigure(figsize=layout.figure, layout="compressed")
     grid = figure.subplots(layout.down, layout.across, squeeze=False)
-    lowest, highest = min(stack.min(), 0.0), stack.max() if stack.max() > 0 else 1.0
+    scales = labels.scales(len(stack))
+    shown: dict[str, list[AxesImage]] = {}
     for number, axes in enumerate(grid.flat):
         if number >= len(stack):
             axes.set_axis_off()
             continue
+        of_scale = stack[[name == scales[number] for name in scales]]
+        lowest, highest = min(of_scale.min(), 0.0), of_scale.max() if of_scale.max() > 0 else 1.0
+        masked = canvas.zeros_masked(stack[number])
         image = axes.imshow(
-            canvas.zeros_masked(stack[number]),
+            masked,
             cmap=canvas.colours(),
-            vmin=lowest,
-            vmax=highest,
+            norm=look.norm(lowest, highest),
             aspect=layout.cell_height / layout.cell_width,
             interpolation="nearest",
         )
-        axes.spines[:].set_visible(False)
+        if masked.mask.any():
+            canvas.hatch(axes)
+        shown.setdefault(scales[number], []).append(image)
+        axes.spines[:].set(visible=True, color="#c8c8c8", linewidth=0.5)  # white cells need an edge
         at_the_side, at_the_bottom = number % layout.across == 0, number + layout.across >= len(stack)
         if at_the_side:
             axes.set_ylabel(labels.row_axis if labels.lines is None else labels.lines[number // layout.across])
-        canvas.label_axis(axes.yaxis, list(labels.rows or ()) if at_the_side else [], layout.cell_height)
+        (layout.rows if at_the_side else _none(layout.rows)).write(axes.yaxis)
         if at_the_bottom:
             axes.set_xlabel(labels.column_axis)
-        columns = list(labels.columns or ()) if at_the_bottom else []
-        canvas.label_axis(axes.xaxis, columns, layout.cell_width, tilted=layout.tilted)
+        (layout.columns if at_the_bottom else _none(layout.columns)).write(axes.xaxis)
         if right_to_left:
             axes.invert_xaxis()
         if labels.panels is not None:
-            axes.set_title(labels.panels[number])
+            axes.set_title(layout.titles[number])
         if layout.cell_height > 0.2:
             _rule(axes, *stack.shape[1:])
         if labels.texts is not None:
             _write(axes, image, labels.texts)
-    _add_bar(figure, image, canvas.scale_label(labels.scale, labels.grey, stack), layout)
+    for name, images in shown.items():
+        of_scale = stack[[one == name for one in scales]]
+        _add_bar(
+            figure, images, canvas.scale_label(name, labels.hatched, of_scale), layout, look.size, alone=len(shown) == 1
+        )
     if labels.title:
-        figure.suptitle(labels.title, fontsize=11)
+        figure.suptitle(labels.title, fontsize=look.size + 2)
     return figure
 
 
-def _add_bar(figure: Figure, image: AxesImage, label: str, layout: _Layout) -> None:
-    """The bar of colours, at the side, or below panels that are too low for that."""
-    height, width = layout.down * layout.panel_height, layout.across * layout.panel_width
-    below = height < 1.2
+def _add_bar(
+    figure: Figure, images: Sequence[AxesImage], label: str, layout: _Layout, size: float, *, alone: bool
+) -> None:
+    """The bar of colours of some panels: at the side, or below where the side has no room."""
+    maps = [image.axes for image in images]
+    lines = -(-len(maps) // layout.across)
+    height, width = lines * layout.panel[0], min(layout.across, len(maps)) * layout.panel[1]
+    below = layout.bar_below and alone
     bar = figure.colorbar(
-        image,
-        ax=figure.axes,
+        images[0],
+        ax=figure.axes if alone else maps,
         location="bottom" if below else "right",
         fraction=_BAR / (_BAR + (height if below else width)),
-        aspect=(width if below else height) / _BAR,
+        aspect=max((width if below else height) / _BAR, 3.0),
     )
-    bar.set_label(label)
-    bar.outline.set_visible(False)
+    bar.set_label(label if below else wrapped(label, max(height + 0.3, 1.4), size))
+    bar.outline.set(edgecolor="#c8c8c8", linewidth=0.5)
 
 
 def _rule(axes: Axes, height: int, width: int) -> None:
-    """White lines between the cells."""
+    """Faint lines between the cells."""
     axes.set_xticks(np.arange(0.5, width - 1), minor=True)
     axes.set_yticks(np.arange(0.5, height - 1), minor=True)
-    axes.grid(which="minor", color="white", linewidth=1.0)
+    axes.grid(which="minor", color="#dedede", linewidth=0.5)
     axes.tick_params(which="minor", length=0)
 
 
 def _write(axes: Axes, image: AxesImage, texts: Sequence[Sequence[str]]) -> None:
     """A text in each cell, dark on light colours and light on dark ones."""
-    brightness = image.to_rgba(np.ma.asarray(image.get_array()))[..., :3] @ np.array([0.299, 0.587, 0.114])
+    shares = np.ma.filled(image.norm(np.ma.asarray(image.get_array())), 0.0)
     for row, line in enumerate(texts):
         for column, text in enumerate(line):
-            colour = "white" if brightness[row, column] < 0.5 else "black"
-            axes.text(column, row, text, ha="center", va="center", fontsize=8, color=colour)
+            axes.text(column, row, text, ha="center", va="center", fontsize=8, color=ink(float(shares[row, column])))

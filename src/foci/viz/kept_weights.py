@@ -6,7 +6,8 @@ Beyond the budget a row's other weights are kept as their sum, and its exact ent
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -54,12 +55,16 @@ class TracedAttention:
         source: the key, in `Trace.cells`, of what is read (columns).
         target: the key of who reads (rows).
         weights: all of them, ``(H, L, S)``, or the `TopWeights`.
+        selected: which heads of the model these are, if not all; see `Trace.select`.
+        extras: further maps ``(L, S)`` by name, such as "gradient" for attention × gradient.
     """
 
     name: str
     source: str
     target: str
     weights: NDArray[np.float32] | TopWeights
+    selected: tuple[int, ...] | None = None
+    extras: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         kept = self.weights.values if isinstance(self.weights, TopWeights) else self.weights
@@ -68,6 +73,16 @@ class TracedAttention:
                 f"TracedAttention: the weights of {self.name!r} have shape {kept.shape} and dtype {kept.dtype}, "
                 "expected (head, row, column) of float32."
             )
+        if self.selected is not None and len(self.selected) != self.heads:
+            raise ShapeError(
+                f"TracedAttention: selected names {len(self.selected)} heads, but {self.name!r} has {self.heads}."
+            )
+        for name, extra in self.extras.items():
+            if extra.shape != self.shape[1:] or extra.dtype != np.float32:
+                raise ShapeError(
+                    f"TracedAttention: {name!r} of {self.name!r} has shape {extra.shape} and dtype {extra.dtype}, "
+                    f"expected {self.shape[1:]} of float32."
+                )
 
     @property
     def heads(self) -> int:
@@ -88,6 +103,18 @@ class TracedAttention:
         """The first number in the name."""
         found = _NUMBER.search(self.name)
         return int(found[1]) if found else None
+
+    @property
+    def stack(self) -> str:
+        """The name with "*" for the number of the layer: the same for all layers of one stack."""
+        if self.layer is None:
+            return self.name
+        return re.sub(rf"(^|[._])0*{self.layer}(?=$|[._:#])", r"\1*", self.name, count=1)
+
+    @property
+    def head_numbers(self) -> tuple[int, ...]:
+        """What the heads are called."""
+        return tuple(range(self.heads)) if self.selected is None else self.selected
 
     @property
     def kind(self) -> str:
@@ -121,6 +148,17 @@ class TracedAttention:
             return self.weights.entropy
         entropy: NDArray[np.float32] = row_entropy(self.weights)
         return entropy
+
+    def of_heads(self, heads: Sequence[int]) -> TracedAttention:
+        """Return the attention with these heads alone, by their numbers; those that it does not have are left out."""
+        places = [place for place, number in enumerate(self.head_numbers) if number in heads]
+        weights = self.weights
+        if isinstance(weights, TopWeights):
+            values, indices, rest, entropy, size = weights
+            weights = TopWeights(values[places], indices[places], rest[places], entropy[places], size)
+        else:
+            weights = weights[places]
+        return replace(self, weights=weights, selected=tuple(self.head_numbers[place] for place in places))
 
 
 def entry(name: str, handle: Weights, row: int) -> Weights:

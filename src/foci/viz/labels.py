@@ -10,14 +10,16 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Iterator
 
-_JOINER, _AS_PICTURE, _SOFT_HYPHEN = "\u200d", "\ufe0f", "\u00ad"
+_NON_JOINER, _JOINER, _AS_PICTURE = "\u200c", "\u200d", "\ufe0f"
 _NO_WIDTH = {"Mn", "Me", "Cf", "Cc"}
 _TONES = range(0x1F3FB, 0x1F400)
 _FLAG_LETTERS = range(0x1F1E6, 0x1F200)
 _HANGUL_ENDS = (range(0x1160, 0x1200), range(0xD7B0, 0xD800))
 """Vowels and final consonants: they are drawn into the syllable that their first consonant began."""
 _ORDERS = frozenset("\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""Characters that change the order of the text around them: a label has no say in that."""
+"""Characters that change the order of the text around them."""
+_INVISIBLE = _ORDERS | frozenset("\u00ad\u180e\u200b\u2060\u2061\u2062\u2063\u2064\ufeff")
+"""Characters that are not drawn at all."""
 _SIGNS = {"\n": "↵", "\u2028": "↵", "\u2029": "↵", "\t": "⇥"}
 
 
@@ -48,10 +50,22 @@ def clusters(text: str) -> Iterator[tuple[str, int]]:
 
 
 def shown(label: str) -> str:
-    """The label with what is invisible made visible: a blank as ␣, the end of a line as ↵, other controls as ^[."""
-    if not label or (label.isspace() and label.isprintable()):
-        return "␣" * len(label) or "∅"
-    return "".join(_visible(character) for character in label if character not in _ORDERS)
+    """Return the label with a mark for everything that is not seen.
+
+    An empty label is ∅, a blank that stands alone ␣, the end of a line ↵, a tab ⇥, another control ^[, and a character
+    that is not drawn (zero-width, or one that turns the text around) its number: ⟨U+200B⟩. A joiner within a word stays
+    as it is, since it joins letters and emoji; a mark without a letter is drawn on a circle.
+    """
+    if not label:
+        return "∅"
+    if label.isspace():
+        return "".join("␣" if unicodedata.category(blank) == "Zs" else _visible(blank) for blank in label)
+    ends = (0, len(label) - 1)
+    text = "".join(
+        _number(character) if character in (_NON_JOINER, _JOINER) and place in ends else _visible(character)
+        for place, character in enumerate(label)
+    )
+    return f"◌{text}" if unicodedata.category(label[0]) in ("Mn", "Me") else text
 
 
 def untoned(label: str) -> str:
@@ -89,7 +103,13 @@ def _continues(piece: str, character: str) -> bool:
     return _alone(character) == 0 or (ord(character) in _TONES and _alone(piece[0]) == 2)
 
 
+def _number(character: str) -> str:
+    return f"⟨U+{ord(character):04X}⟩"
+
+
 def _visible(character: str) -> str:
+    if character in _INVISIBLE:
+        return _number(character)
     number, category = ord(character), unicodedata.category(character)
     if character in _SIGNS:
         return _SIGNS[character]

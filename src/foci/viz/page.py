@@ -12,23 +12,15 @@ those of the exact weights.
 A block of weights holds, in little-endian order, ``scale (L) f4``, ``rest (L) f4``, and then, if it is dense,
 ``q (L, S) u1``; if it is sparse, as a matrix that is mostly 0 is, ``count (L) u4``, ``step (n) u2`` (``u4`` above
 65,536 columns), ``q (n) u1``, where a step is the distance from the column before in the row.
-
-Labels are text: the script sets them by `textContent`, the JSON has no ``<`` that could end it, and the page's policy
-lets no script run but its own.
 """
 
 from __future__ import annotations
 
 import base64
-import hashlib
-import html
-import json
 import os
-import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +28,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foci.files import whole
+from foci.metrics.attention import row_entropy
+from foci.viz import colours
+from foci.viz.labels import shown
+from foci.viz.offline import offline_page
+from foci.viz.page_tags import tagged_html
+from foci.viz.rollouts import rollouts
 from foci.viz.trace import Cells, TopWeights, Trace, TracedAttention
 
-_SCRIPTS = ("languages", "common", "numbers", "side", "words", "scrolled", "heat", "links", "heads", "page")
+_SCRIPTS = (
+    *("languages", "common", "colours", "numbers", "pictures", "side", "text", "drawn", "words"),
+    *("scrolled", "heat", "links", "layers", "heads", "compare", "svg", "saving", "address", "printing", "page"),
+)
 """The parts of the script, each of which may use those before it."""
 _CHUNK = 1 << 22
 """How many weights are looked at together."""
@@ -48,8 +49,19 @@ _PICTURE = 1024
 """The most pixels that an image is shown with along a side."""
 
 
-def save_html(trace: Trace, path: str | os.PathLike[str]) -> Path:
+def save_html(
+    trace: Trace,
+    path: str | os.PathLike[str],
+    *,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+) -> Path:
     """Write the page; the file appears whole or not at all.
+
+    Args:
+        trace: what the page shows.
+        path: the file.
+        layers, heads: of a large trace, the ones that are written; see `Trace.select`.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -58,8 +70,13 @@ def save_html(trace: Trace, path: str | os.PathLike[str]) -> Path:
         ...     save_html(trace, f"{folder}/alignment.html").name
         'alignment.html'
     """
+    return write(path, [trace.select(layers=layers, heads=heads)])
+
+
+def write(path: str | os.PathLike[str], traces: Sequence[Trace], titles: Sequence[str] = ()) -> Path:
+    """Write the page of one trace, or of two that are compared and need a title each."""
     with whole(path) as unfinished:
-        unfinished.write_text(_page(trace), encoding="utf-8", newline="\n")
+        unfinished.write_text(_page(traces, titles), encoding="utf-8", newline="\n")
     return Path(path)
 
 
@@ -76,52 +93,61 @@ class _Blocks:
         return len(self.packed) - 1
 
 
-def _page(trace: Trace) -> str:
-    frame, style = _static("page.html"), _static("page.css")
-    script = '"use strict";\n(() => {\n' + "\n".join(_static(f"script/{name}.js") for name in _SCRIPTS) + "})();\n"
+def _page(traces: Sequence[Trace], titles: Sequence[str]) -> str:
     blocks = _Blocks()
-    payload = {
-        "text": trace.text,
-        "facts": [[name, value if isinstance(value, str) else f"{value:.6g}"] for name, value in trace.facts.items()],
-        "cells": {key: _describe_cells(cells, blocks) for key, cells in trace.cells.items()},
-        "attentions": [_describe_attention(attention, blocks) for attention in trace.attentions.values()],
+    prefixes = [f"{title} · " for title in titles] or [""]
+    payload: dict[str, Any] = {
+        "text": " ↔ ".join(dict.fromkeys(trace.text for trace in traces if trace.text)),
+        "facts": [],
+        "cells": {},
+        "attentions": [],
+        "colours": {"stops": colours.STOPS},
+        "titles": list(titles),
+        "pairs": _pairs(traces, prefixes) if titles else [],
     }
-    policy = (
-        f"default-src 'none'; script-src '{_fingerprint(script)}'; style-src '{_fingerprint(style)}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    parts = {
-        "policy": policy,
-        "title": _plain(trace.text or " · ".join(trace.attentions) or "foci"),
-        "style": style,
-        "trace": json.dumps(payload, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
-        "blocks": "\n".join(
-            f'<script type="application/octet-stream" id="block-{number}">{block}</script>'
-            for number, block in enumerate(blocks.packed)
-        ),
-        "script": script,
-    }
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], frame)
+    for trace, prefix in zip(traces, prefixes):
+        _describe_trace(trace, prefix, payload, blocks)
+    title = payload["text"] or " · ".join(attention["name"] for attention in payload["attentions"]) or "foci"
+    tagged = "\n".join(filter(None, map(tagged_html, traces)))
+    return offline_page("page", _SCRIPTS, title, payload, blocks.packed, body=tagged)
 
 
-def _static(name: str) -> str:
-    return files("foci.viz").joinpath("static", name).read_text(encoding="utf-8")
+def _pairs(traces: Sequence[Trace], prefixes: Sequence[str]) -> list[list[str]]:
+    """The attentions that both traces have, by their names in the page."""
+    first, second = traces
+    return [[f"{prefix}{name}" for prefix in prefixes] for name in first.attentions if name in second.attentions]
 
 
-def _plain(text: str) -> str:
-    """Text as HTML, also where it has half of a character that UTF-8 cannot write."""
-    return html.escape(text[:200]).encode("ascii", "xmlcharrefreplace").decode("ascii")
+def _describe_trace(trace: Trace, prefix: str, payload: dict[str, Any], blocks: _Blocks) -> None:
+    """Add one trace to what the page holds; of several each has a prefix for its names."""
+    for name, value in trace.facts.items():
+        payload["facts"].append([f"{prefix}{name}", value if isinstance(value, str) else f"{value:.6g}"])
+    for key, cells in trace.cells.items():
+        payload["cells"][f"{prefix}{key}"] = _describe_cells(cells, key, blocks)
+    rolled = rollouts(trace)
+    for name, attention in trace.attentions.items():
+        extras = {**attention.extras, **({"rollout": rolled[name]} if name in rolled else {})}
+        described = _describe_attention(attention, extras, blocks)
+        described["verb"] = _verb(trace, attention)
+        for key in ("name", "group", "source", "target"):
+            described[key] = f"{prefix}{described[key]}"
+        payload["attentions"].append(described)
 
 
-def _fingerprint(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
+def _verb(trace: Trace, attention: TracedAttention) -> str:
+    """What rows do with columns: they read them, write to them, or have them as tags."""
+    if trace.cells[attention.source].kind == "tags":
+        return "tags"
+    return "writes" if attention.kind == "write" else "reads"
 
 
-def _describe_cells(cells: Cells, blocks: _Blocks) -> dict[str, Any]:
+def _describe_cells(cells: Cells, key: str, blocks: _Blocks) -> dict[str, Any]:
+    visible = {index: shown(label) for index, label in enumerate(cells.labels)}
     described: dict[str, Any] = {
         "kind": cells.kind,
         "labels": cells.labels,
-        "title": cells.title,
+        "shown": {index: text for index, text in visible.items() if text != cells.labels[index]},
+        "title": cells.title or key,
         "rightToLeft": cells.right_to_left,
         "grid": cells.grid,
         "seconds": cells.seconds,
@@ -148,24 +174,28 @@ def _smaller(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return mean
 
 
-def _describe_attention(attention: TracedAttention, blocks: _Blocks) -> dict[str, Any]:
+def _describe_attention(
+    attention: TracedAttention, extras: dict[str, NDArray[np.float32]], blocks: _Blocks
+) -> dict[str, Any]:
     heads, rows, columns = attention.shape
-    layer = attention.layer
-    group = attention.name
-    if layer is not None:
-        group = re.sub(rf"(^|[._])0*{layer}(?=$|[._:#])", r"\1*", group, count=1)
-    shown: list[int | None] = [*([None] if heads > 1 else []), *range(heads)]
-    matrices, thumbnails = [], []
-    for head in shown:
-        matrices.append(_describe_matrix(attention, head, blocks))
-        thumbnails.append(_thumbnail(attention, head))
+    slots: list[tuple[TracedAttention, int | None]] = [(attention, None)] if heads > 1 else []
+    slots += [(attention, head) for head in range(heads)]
+    for weights in extras.values():
+        slots.append((TracedAttention(attention.name, attention.source, attention.target, weights[None]), 0))
+    matrices, thumbnails, entropies = [], [], []
+    for maps, head in slots:
+        matrices.append(_describe_matrix(maps, head, blocks))
+        thumbnails.append(_thumbnail(maps, head))
+        entropies.append(_entropy(maps, head))
     return {
         "name": attention.name,
-        "group": group,
-        "layer": layer,
+        "group": attention.stack,
+        "layer": attention.layer,
         "source": attention.source,
         "target": attention.target,
         "heads": heads,
+        "numbers": attention.head_numbers,
+        "extras": list(extras),
         "rows": rows,
         "columns": columns,
         "kept": attention.weights.values.shape[-1] if isinstance(attention.weights, TopWeights) else None,
@@ -175,7 +205,7 @@ def _describe_attention(attention: TracedAttention, blocks: _Blocks) -> dict[str
             "width": thumbnails[0].shape[1] if thumbnails else 0,
             "block": blocks.add(*thumbnails),
         },
-        "entropy": blocks.add(*_entropies(attention)),
+        "entropy": blocks.add(*entropies),
     }
 
 
@@ -233,16 +263,20 @@ def _rest(attention: TracedAttention, head: int | None) -> NDArray[np.float32]:
     return rest
 
 
-def _entropies(attention: TracedAttention) -> list[NDArray[np.float32]]:
-    """Of the mean where there are several heads, then of each head, ``(L)``; NaN where it cannot be known."""
-    of_heads = [attention.entropy()]
-    if attention.heads <= 1:
-        return of_heads
-    _, rows, _ = attention.shape
+def _entropy(attention: TracedAttention, head: int | None) -> NDArray[np.float32]:
+    """Return the entropy of each row ``(L)`` of a head or the mean; NaN where it is unknown or there is no weight."""
+    _, rows, columns = attention.shape
     if isinstance(attention.weights, TopWeights):
-        return [np.full(rows, np.nan, np.float32), *of_heads]
-    mean = TracedAttention(attention.name, attention.source, attention.target, attention.dense()[None])
-    return [mean.entropy(), *of_heads]
+        if head is None:
+            return np.full(rows, np.nan, np.float32)
+        entropy, total = attention.weights.entropy[head], attention.weights.values[head].sum(axis=-1)
+    else:
+        weights = attention.dense(head)
+        total = weights.sum(axis=-1)
+        # Rows of weights add up to 1; those of further maps, such as attention × gradient, need not.
+        shares = weights / np.where(total > 0, total, 1)[:, None] if columns else weights
+        entropy = row_entropy(weights if np.allclose(total[total > 0], 1, atol=1e-3) else shares)
+    return np.where(total > 0, entropy, np.nan).astype(np.float32)
 
 
 def _thumbnail(attention: TracedAttention, head: int | None) -> NDArray[np.uint8]:

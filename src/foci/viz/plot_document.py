@@ -1,50 +1,49 @@
-"""A document with its words shaded by their weight, and each sentence marked by its share.
-
-Words are shaded in blues and sentences in reds, from white: both can be read in print, and no eye confuses the two.
-"""
+"""A document with its words shaded by their weight, and beside each sentence a bar as long as its share."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foci.errors import ConfigError
 from foci.viz import canvas
+from foci.viz.colours import ink
 from foci.viz.document_attention import over_words, shares_of_sentences
+from foci.viz.measured_text import measure, wrapped
 from foci.viz.trace import Trace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.colors import Colormap
+    from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
-_WIDTH = 7.0
-"""Of the text, in inches."""
-_LINE = 0.25
+_WIDTH = 7.8
+"""Of the figure in inches, unless another is given."""
+_SPACING = 1.95
+"""From line to line, in sizes of the letters."""
 _GAP = 0.09
 """Between two words, in inches."""
-_MARK = 0.3
-"""Width of a sentence's mark."""
+_BAR = 0.55
+"""The length of the bar of a sentence that has all of the weight."""
 _MARGIN = 0.1
-_SIZE = 9
-"""Of the letters, in points."""
-_DARKEST = 0.8
-"""How far into the scale of colours the highest weight goes."""
+_BELOW = 0.62
+"""Room for the legend."""
+_GREY = "#8c8c8c"
 
 
 def document(
     trace: Trace,
     spell: canvas.Spelling,
+    look: canvas.Look,
     name: str | None = None,
     head: int | None = None,
     row: int = 0,
     sentences: str | None = None,
 ) -> Figure:
     """The words in their sentences. ``sentences`` names the attention over whole sentences, where there is one."""
-    from matplotlib import colormaps
-    from matplotlib.figure import Figure
+    from foci.viz.figures import NotebookFigure
 
     attention = trace.attention(name) if name is not None else over_words(trace)
     cells = trace.cells[attention.source]
@@ -53,75 +52,109 @@ def document(
     weights = attention.dense(head)[row]
     lengths = cells.sentences or (len(cells),)
     shares = shares_of_sentences(trace, attention, weights, lengths, sentences, row)
-    words = [spell(label) for label in cells.labels]
-    widths = _widths(words)
-    lines = _broken(widths, lengths)
-    height = _LINE * (max((line for line, _ in lines), default=0) + 1) + 2 * _MARGIN
-    figure = Figure(figsize=(_WIDTH + _MARK + 3 * _MARGIN, height + 0.4))
-    axes = figure.add_axes((0.0, 0.0, 1.0, height / (height + 0.4)))
+    words = [spell.cell(label) for label in cells.labels]
+    page = _Page.of(words, lengths, look)
+    above = 0.4
+    figure = NotebookFigure(figsize=(page.width, above + page.height + _BELOW))
+    total = above + page.height + _BELOW
+    axes = figure.add_axes((0.0, _BELOW / total, 1.0, page.height / total))
     canvas.bare(axes)
-    axes.set_xlim(0, _WIDTH + _MARK + 3 * _MARGIN)
-    axes.set_ylim(height, 0)
+    axes.set_xlim(0, page.width)
+    axes.set_ylim(page.height, 0)
     if cells.right_to_left:
         axes.invert_xaxis()
-    of_words, of_sentences = colormaps["Blues"], colormaps["Reds"]
-    highest, largest = (float(values.max(initial=0.0)) or 1.0 for values in (weights, shares))
-    ends = np.cumsum(lengths)
-    for end, length, share in zip(ends, lengths, shares):
-        if length:
-            first, last = lines[end - length][0], lines[end - 1][0]
-            box = _Box(_MARGIN, first, _MARK, last - first + 1)
-            box.draw(axes, f"{100 * share:.0f}", of_sentences, float(share) / largest, gid="sentence")
-    for word, weight, (line, start), width in zip(words, weights, lines, widths):
-        box = _Box(2 * _MARGIN + _MARK + start - _GAP / 2, line, width + _GAP)
-        box.draw(axes, word, of_words, float(weight) / highest, gid="word")
+    norm = look.norm(0.0, float(weights.max(initial=0.0)) or 1.0)
+    page.draw_sentences(axes, shares, lengths)
+    page.draw_words(axes, words, weights, norm)
+    _legend(figure, norm, "weight of a word", page)
     return figure
 
 
-@dataclass(frozen=True)
-class _Box:
-    """A shaded piece of a line, or of several, with a text in it."""
+class _Page:
+    """Where every word and every sentence stands, in inches."""
 
-    left: float
-    line: int
-    width: float
-    lines: int = 1
+    def __init__(self, width: float, size: float, places: list[tuple[int, float]], widths: list[float]) -> None:
+        self.width, self.size, self.places, self.widths = width, size, places, widths
+        self.line = _SPACING * size / 72
+        self.percent = measure(["100 %"], size)["100 %"]
+        self.height = self.line * (max((line for line, _ in places), default=0) + 1) + 2 * _MARGIN
 
-    def draw(self, axes: Axes, text: str, colours: Colormap, share: float, gid: str) -> None:
+    @property
+    def text_starts(self) -> float:
+        return _MARGIN + self.percent + 0.06 + _BAR + 2 * _MARGIN
+
+    @classmethod
+    def of(cls, words: list[str], lengths: tuple[int, ...], look: canvas.Look) -> _Page:
+        width = look.width or _WIDTH
+        empty = cls(width, look.size, [], [])
+        measured = measure(words, look.size)
+        widths = [measured[word] for word in words]
+        return cls(width, look.size, _broken(widths, lengths, width - empty.text_starts - _MARGIN), widths)
+
+    def draw_sentences(self, axes: Axes, shares: NDArray[np.float32], lengths: tuple[int, ...]) -> None:
+        """The share of each sentence, as a number and as a bar on its first line."""
         from matplotlib.patches import Rectangle
 
-        top, height = _MARGIN + self.line * _LINE, self.lines * _LINE
-        shade = colours(_DARKEST * share)
-        axes.add_patch(Rectangle((self.left, top + 0.02), self.width, height - 0.04, facecolor=shade, gid=gid))
-        ink = "white" if share > 0.7 else "black"
-        middle = self.left + self.width / 2, top + height / 2
-        axes.text(*middle, text, ha="center", va="center", fontsize=_SIZE, color=ink)
+        for end, length, share in zip(np.cumsum(lengths), lengths, shares):
+            if not length:
+                continue
+            top = _MARGIN + self.places[end - length][0] * self.line
+            middle, left = top + self.line / 2, _MARGIN + self.percent + 0.06
+            axes.text(left - 0.06, middle, f"{100 * share:.0f} %", ha=_end(axes), va="center", fontsize=self.size)
+            height = 0.55 * self.line
+            corner = left, middle - height / 2
+            axes.add_patch(Rectangle(corner, _BAR, height, facecolor="none", edgecolor=_GREY, linewidth=0.5))
+            filled = _BAR * min(float(share), 1.0)
+            axes.add_patch(Rectangle(corner, filled, height, facecolor=_GREY, gid="sentence"))
+
+    def draw_words(self, axes: Axes, words: list[str], weights: NDArray[np.float32], norm: Normalize) -> None:
+        """Each word on the colour of its weight."""
+        from matplotlib.patches import Rectangle
+
+        colours = canvas.colours()
+        for word, weight, (line, start), width in zip(words, weights, self.places, self.widths):
+            top, left = _MARGIN + line * self.line, self.text_starts + start - _GAP / 2
+            share = float(norm(float(weight)))
+            box = Rectangle(
+                (left, top + 0.02), width + _GAP, self.line - 0.04, facecolor=colours(share), linewidth=0, gid="word"
+            )
+            axes.add_patch(box)
+            middle = left + (width + _GAP) / 2, top + self.line / 2
+            axes.text(*middle, word, ha="center", va="center", fontsize=self.size, color=ink(share))
 
 
-def _widths(words: list[str]) -> list[float]:
-    """How wide each word is drawn, in inches."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(dpi=100)
-    renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
-    widths: dict[str, float] = {}
-    for word in words:
-        if word not in widths:
-            text = figure.text(0, 0, word, fontsize=_SIZE)
-            widths[word] = text.get_window_extent(renderer).width / 100
-            text.remove()
-    return [widths[word] for word in words]
+def _end(axes: Axes) -> str:
+    """The side where a text ends that stands left of something; on a page from right to left it is the other one."""
+    left, right = axes.get_xlim()
+    return "right" if left < right else "left"
 
 
-def _broken(widths: list[float], lengths: tuple[int, ...]) -> list[tuple[int, float]]:
+def _legend(figure: Figure, norm: Normalize, label: str, page: _Page) -> None:
+    """The scale of the words' colours, and what the bars are."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.ticker import PercentFormatter
+
+    height = float(figure.get_figheight())
+    length = min(2.4, 0.4 * page.width)
+    left = page.text_starts / page.width
+    axes = figure.add_axes((left, (_BELOW - 0.2) / height, length / page.width, 0.11 / height))
+    bar = figure.colorbar(ScalarMappable(norm, canvas.colours()), cax=axes, orientation="horizontal")
+    bar.outline.set(edgecolor="#c8c8c8", linewidth=0.5)
+    bar.ax.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0 if (norm.vmax or 0.0) > 0.04 else 1, symbol=" %"))
+    bar.ax.locator_params(nbins=4)
+    bar.set_label(label, fontsize=page.size)
+    said = wrapped("share of the sentence", page.text_starts - _MARGIN, page.size)
+    figure.text(_MARGIN / page.width, (_BELOW - 0.09) / height, said, va="top", fontsize=page.size, color="#555555")
+
+
+def _broken(widths: list[float], lengths: tuple[int, ...], room: float) -> list[tuple[int, float]]:
     """Where each word stands, (line, distance from the margin): a sentence begins a line and is broken where needed."""
     places: list[tuple[int, float]] = []
     line, number = 0, 0
     for length in lengths:
         used = 0.0
         for width in widths[number : number + length]:
-            if used and used + width > _WIDTH:
+            if used and used + width > room:
                 line, used = line + 1, 0.0
             places.append((line, used))
             used += width + _GAP

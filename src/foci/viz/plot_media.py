@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from foci.errors import ConfigError
 from foci.viz import canvas
-from foci.viz.labels import widest
+from foci.viz.measured_text import beside, measure, wrapped
 from foci.viz.trace import Trace
 
 if TYPE_CHECKING:
@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 
 _TILE = 1.7
 """Width of an image in inches."""
+_NARROWEST_TILE = 0.9
+"""Of an image in a figure of a given width."""
+_BAR = 0.8
+"""What the bar of colours takes with its numbers and its name."""
+_FAINTEST, _STRONGEST = 0.1, 0.8
+"""How much the colours of weights cover of the image below them."""
 _MOST = 47
 """So many words are drawn unless some are chosen."""
 _ROW = 0.22
@@ -32,13 +38,15 @@ _ROW = 0.22
 def image(
     trace: Trace,
     spell: canvas.Spelling,
+    look: canvas.Look,
     name: str | None = None,
     head: int | None = None,
     words: Sequence[int] | None = None,
 ) -> Figure:
     """The image, and for each word what it looked at."""
     from matplotlib.cm import ScalarMappable
-    from matplotlib.figure import Figure
+
+    from foci.viz.figures import NotebookFigure
 
     attention = trace.attention(name) if name is not None else trace.crossing()[0]
     source, target = trace.cells[attention.source], trace.cells[attention.target]
@@ -46,16 +54,21 @@ def image(
         raise ConfigError(
             f"plot: {attention.source!r} has no image and grid; make it with Cells.of_image(image, grid)."
         )
-    weights = attention.dense(head)
+    weights = look.scaled(attention.dense(head))
     chosen = list(range(min(len(target), _MOST)) if words is None else words)
     for word in chosen:
         if not 0 <= word < len(target):
             raise ConfigError(f"plot: word {word} is not among the {len(target)} of {attention.target!r} (from 0 on).")
     height, width, _ = source.image.shape
-    across = min(len(chosen) + 1, max(1, int(10 // (_TILE + 0.1))))
+    room = 10.0 if look.width is None else look.width - _BAR
+    least = _TILE if look.width is None else _NARROWEST_TILE
+    across = min(len(chosen) + 1, max(1, int(room // (least + 0.1))))
     down = -(-(len(chosen) + 1) // across)
-    tile = _TILE * min(max(height / width, 0.3), 3.0)
-    figure = Figure(figsize=(across * (_TILE + 0.1) + 0.8, down * (tile + 0.35) + 0.4), layout="compressed")
+    across = -(-(len(chosen) + 1) // down)
+    wide = _TILE if look.width is None else room / across - 0.1
+    tile = wide * min(max(height / width, 0.3), 3.0)
+    size = across * (wide + 0.1) + _BAR, down * (tile + 0.35) + 0.4
+    figure = NotebookFigure(figsize=size if look.width is None else (look.width, size[1]), layout="compressed")
     grid = figure.subplots(down, across, squeeze=False)
     highest = float(weights[chosen].max(initial=0.0)) or 1.0
     grey = np.repeat((source.image @ np.array([0.299, 0.587, 0.114]))[..., None] / 255, 3, axis=2)
@@ -63,7 +76,8 @@ def image(
     for axes in grid.flat:
         axes.set_axis_off()
     grid.flat[0].imshow(source.image, extent=whole)
-    grid.flat[0].set_title(spell(source.title))
+    grid.flat[0].set_title(wrapped(spell(source.title), wide, look.size))
+    norm = look.norm(0.0, highest)
     layer = None
     for axes, word in zip(list(grid.flat)[1:], chosen):
         axes.imshow(grey, extent=whole)
@@ -71,24 +85,25 @@ def image(
             (smooth := _smooth(weights[word].reshape(source.grid), height, width)),
             extent=whole,
             cmap=canvas.colours(),
-            alpha=0.1 + 0.65 * np.sqrt(smooth / highest),  # where little was looked at, the image stays clear
-            vmin=0.0,
-            vmax=highest,
+            alpha=_FAINTEST + (_STRONGEST - _FAINTEST) * np.asarray(norm(smooth)),  # elsewhere the image stays clear
+            norm=norm,
         )
-        axes.set_title(spell(target.labels[word]))
+        axes.set_title(wrapped(spell.cell(target.labels[word]), wide, look.size))
     if layer is not None:
         solid = ScalarMappable(layer.norm, layer.cmap)
         bar = figure.colorbar(solid, ax=list(grid.flat), fraction=0.03, aspect=25)
-        bar.set_label("weight")
-        bar.outline.set_visible(False)
+        bar.set_label(look.title("weight"))
+        bar.outline.set(edgecolor="#c8c8c8", linewidth=0.5)
     if words is None and len(target) > _MOST:
-        figure.supxlabel(f"the first {_MOST} of {len(target)} words", fontsize=9)
+        figure.supxlabel(f"the first {_MOST} of {len(target)} words", fontsize=look.size)
     return figure
 
 
-def spectrogram(trace: Trace, spell: canvas.Spelling, name: str | None = None, head: int | None = None) -> Figure:
+def spectrogram(
+    trace: Trace, spell: canvas.Spelling, look: canvas.Look, name: str | None = None, head: int | None = None
+) -> Figure:
     """The spectrogram, and below it what each word listened to."""
-    from matplotlib.figure import Figure
+    from foci.viz.figures import NotebookFigure
 
     attention = trace.attention(name) if name is not None else trace.crossing()[0]
     source, target = trace.cells[attention.source], trace.cells[attention.target]
@@ -96,11 +111,12 @@ def spectrogram(trace: Trace, spell: canvas.Spelling, name: str | None = None, h
         raise ConfigError(
             f"plot: {attention.source!r} has no spectrogram; make it with Cells.of_frames(count, spectrogram=…)."
         )
-    weights = trace.alignment(name) if head is None else attention.dense(head)
-    rows = [spell(label) for label in target.labels]
+    weights = look.scaled(trace.alignment(name) if head is None else attention.dense(head))
+    rows = [spell.cell(label) for label in target.labels]
     cell = min(_ROW, 8.0 / max(len(rows), 1))
     below = max(cell * len(rows), 0.5)
-    figure = Figure(figsize=(7.5 + canvas.LETTER * widest(rows), 1.5 + below + 0.9), layout="constrained")
+    width = look.width or 7.5 + max(measure(rows, look.size).values(), default=0.0)
+    figure = NotebookFigure(figsize=(width, 1.5 + below + 0.9), layout="constrained")
     above, axes = figure.subplots(2, 1, sharex=True, height_ratios=(1.5, below))
     length = len(source) * (source.seconds or 1.0)
     above.imshow(
@@ -113,22 +129,29 @@ def spectrogram(trace: Trace, spell: canvas.Spelling, name: str | None = None, h
     )
     above.set_ylabel("bin")
     above.spines[:].set_visible(False)
+    masked = canvas.zeros_masked(weights)
     heat = axes.imshow(
-        canvas.zeros_masked(weights),
+        masked,
         extent=(0, length, len(rows) - 0.5, -0.5),
         aspect="auto",
         cmap=canvas.colours(),
-        vmin=0.0,
-        vmax=float(weights.max(initial=0.0)) or 1.0,
+        norm=look.norm(0.0, float(weights.max(initial=0.0)) or 1.0),
         interpolation="nearest",
     )
-    canvas.label_axis(axes.yaxis, rows, cell)
-    axes.spines[:].set_visible(False)
+    if masked.mask.any():
+        canvas.hatch(axes)
+    beside(rows, cell, look.size).write(axes.yaxis)
+    axes.spines[:].set(color="#c8c8c8", linewidth=0.5)
     axes.set_ylabel(spell(target.title))
     axes.set_xlabel(f"{spell(source.title)} (seconds)" if source.seconds else spell(source.title))
-    bar = figure.colorbar(heat, ax=[above, axes], fraction=0.02, aspect=30)
-    bar.set_label(canvas.scale_label("weight", canvas.meaning_of_grey([attention]), weights))
-    bar.outline.set_visible(False)
+    said = canvas.scale_label(look.title("weight"), canvas.meaning_of_zero([attention]), weights)
+    if width <= canvas.COLUMN:
+        bar = figure.colorbar(heat, ax=[above, axes], location="bottom", fraction=0.05, aspect=20)
+        bar.set_label(wrapped(said, 0.8 * width, look.size))
+    else:
+        bar = figure.colorbar(heat, ax=[above, axes], fraction=0.02, aspect=30)
+        bar.set_label(wrapped(said, 1.5 + below, look.size))
+    bar.outline.set(edgecolor="#c8c8c8", linewidth=0.5)
     return figure
 
 

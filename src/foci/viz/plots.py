@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foci.errors import ConfigError, unknown_name
-from foci.viz import canvas, plot_document, plot_media
+from foci.viz import canvas, plot_document, plot_media, plot_tags
+from foci.viz.canvas import Look
 from foci.viz.heatmap import Labels, draw
+from foci.viz.measured_text import LINE, wrapped
 from foci.viz.trace import Trace, TracedAttention
 
 if TYPE_CHECKING:
@@ -19,8 +21,6 @@ if TYPE_CHECKING:
 
 _READABLE = 24
 """With more columns than this, numbers in the cells are left out."""
-_MOST_WORDS = 110
-"""With more than so many columns side by side in all, small maps have no room for labels."""
 
 
 def plot(
@@ -29,6 +29,9 @@ def plot(
     view: str | None = None,
     *,
     title: str = "",
+    width: float | None = None,
+    scale: str = "all",
+    gamma: float = 1.0,
     **options: Any,
 ) -> Figure:
     """Draw a trace, and with a path save it as PNG, SVG or PDF by the name's ending.
@@ -38,8 +41,13 @@ def plot(
         path: where the picture goes; the file appears whole or not at all.
         view: "heatmap" (name, head), "heads" (name: small maps of layers × heads), "image" (name, head, words),
             "spectrogram" (name, head), "document" (name, head, row, sentences), "memory" (slots over steps, each
-            attention and head a panel) or "marginals" (name: tags over steps); what fits the source unless given.
+            attention and head a panel), "marginals" (name: tags of words) or "tags" (name: words with their labels);
+            what fits the source unless given.
         title: above everything; what was predicted unless given.
+        width: of the figure in inches, for example 3.3 for a column of a paper: it is drawn at that size, with
+            letters of 7 points at least. What suits the content unless given.
+        scale: "all": the largest weight of all is the darkest; "row": the largest of each row is.
+        gamma: the exponent of the scale of colours; below 1 brings out small weights.
         options: those of the view, in brackets above. ``name`` is the attention's and ``head`` the head's, their
             mean unless given; ``words`` are the rows to draw, ``row`` is one of them.
 
@@ -49,35 +57,59 @@ def plot(
         ['the', 'house']
     """
     target = None if path is None else canvas.check_path("plot", path)
+    look = Look(width, scale, gamma)
     if view is None:
         view = _fitting(trace, options.get("name"))
     if view not in VIEWS:
         raise unknown_name("view", view, VIEWS)
     for option in options:
-        if option not in (known := list(signature(VIEWS[view]).parameters)[2:]):
+        if option not in (known := list(signature(VIEWS[view]).parameters)[3:]):
             raise ConfigError(f"plot: view {view!r} has no option {option!r}. It has: {', '.join(known) or 'none'}.")
     title = title or trace.text
-    with canvas.drawing([title, *_texts(trace)]) as spell:
-        figure = VIEWS[view](trace, spell, **options)
+    with canvas.drawing([title, *_texts(trace)], look.size) as spell:
+        figure = VIEWS[view](trace, spell, look, **options)
         if title:
-            figure.suptitle(spell(title, canvas.LONGEST_TITLE), fontsize=11)
+            size = look.size + 2
+            written = wrapped(spell(title, canvas.LONGEST_TITLE), figure.get_figwidth() - 0.1, size)
+            figure.suptitle(written, fontsize=size)
+            if figure.get_layout_engine() is not None:  # room for it; a document has left some itself
+                lines = written.count("\n") + 1
+                figure.set_figheight(figure.get_figheight() + lines * LINE * size / 72)
         figure.draw_without_rendering()  # labels are made when they are first drawn, in the style of that moment
         figure.set_layout_engine("none")  # it is laid out now
         if target is not None:
-            canvas.save(figure, target)
+            canvas.save(figure, target, keep_width=width is not None)
     return figure
 
 
-def _heatmap(trace: Trace, spell: canvas.Spelling, name: str | None = None, head: int | None = None) -> Figure:
+def _heatmap(
+    trace: Trace, spell: canvas.Spelling, look: Look, name: str | None = None, head: int | None = None
+) -> Figure:
     attention = trace.attention(name) if name is not None else trace.crossing()[0]
     weights = trace.alignment(name) if head is None else attention.dense(head)
     rows, columns = trace.cells[attention.target], trace.cells[attention.source]
-    grey = canvas.meaning_of_grey([attention])
-    labels = Labels(rows.labels, columns.labels, row_axis=rows.title, column_axis=columns.title, grey=grey)
-    return draw(weights, labels.spelt(spell), right_to_left=columns.right_to_left)
+    about = _about(trace, attention, name, head)
+    labels = Labels(
+        rows.labels,
+        columns.labels,
+        [about] if about else None,
+        row_axis=rows.title,
+        column_axis=columns.title,
+        scale=look.title("weight"),
+        hatched=canvas.meaning_of_zero([attention]),
+    )
+    return draw(look.scaled(weights), labels.spelt(spell), look, right_to_left=columns.right_to_left)
 
 
-def _heads(trace: Trace, spell: canvas.Spelling, name: str | None = None) -> Figure:
+def _about(trace: Trace, attention: TracedAttention, name: str | None, head: int | None) -> str:
+    """What else could have been drawn: other layers, single heads."""
+    remarks = [trace.remark_on_default] if name is None else []
+    if attention.heads > 1:
+        remarks.append(f"mean of {attention.heads} heads" if head is None else f"head {head}")
+    return ", ".join([attention.name, *filter(None, remarks)]) if any(remarks) else ""
+
+
+def _heads(trace: Trace, spell: canvas.Spelling, look: Look, name: str | None = None) -> Figure:
     one = trace.attention(name) if name is not None else _first_of_several(trace)
     same = [
         attention
@@ -90,22 +122,32 @@ def _heads(trace: Trace, spell: canvas.Spelling, name: str | None = None) -> Fig
     stack = np.stack([attention.dense(head) for attention in layers for head in range(attention.heads)])
     rows, columns = trace.cells[one.target], trace.cells[one.source]
     panels = [f"head {head}" for head in range(one.heads)]
-    grey = canvas.meaning_of_grey(layers)
-    if len(layers) == 1:
-        labels = Labels(rows.labels, columns.labels, panels, row_axis=rows.title, column_axis=columns.title, grey=grey)
-        return draw(stack, labels.spelt(spell), right_to_left=columns.right_to_left)
-    words = max(stack.shape[1:]) * one.heads <= _MOST_WORDS
+    several = len(layers) > 1
     labels = Labels(
-        rows.labels if words else None,
-        columns.labels if words else None,
+        rows.labels,
+        columns.labels,
         panels + [""] * (len(stack) - len(panels)),
-        lines=[attention.name if attention.layer is None else f"layer {attention.layer}" for attention in layers],
-        grey=grey,
+        row_axis="" if several else rows.title,
+        column_axis="" if several else columns.title,
+        scale=look.title("weight"),
+        lines=[_called(attention) for attention in layers] if several else None,
+        hatched=canvas.meaning_of_zero(layers),
+        all_or_none=True,
     )
-    return draw(stack, labels.spelt(spell), across=one.heads, right_to_left=columns.right_to_left)
+    return draw(
+        look.scaled(stack),
+        labels.spelt(spell),
+        look,
+        across=one.heads if several else None,
+        right_to_left=columns.right_to_left,
+    )
 
 
-def _memory(trace: Trace, spell: canvas.Spelling) -> Figure:
+def _called(attention: TracedAttention) -> str:
+    return attention.name if attention.layer is None else f"layer {attention.layer}"
+
+
+def _memory(trace: Trace, spell: canvas.Spelling, look: Look) -> Figure:
     tapes = [attention for attention in trace.attentions.values() if trace.cells[attention.source].kind == "slots"]
     if not tapes:
         raise ConfigError("plot: view 'memory' needs an attention whose source are slots.")
@@ -113,23 +155,36 @@ def _memory(trace: Trace, spell: canvas.Spelling) -> Figure:
     if len({(tape.source, tape.target) for tape in tapes}) > 1:
         raise ConfigError("plot: view 'memory' needs attentions of one memory over the same steps.")
     panels = [tape.kind + (f", head {head}" if tape.heads > 1 else "") for tape in tapes for head in range(tape.heads)]
-    stack = np.stack([tape.dense(head).T for tape in tapes for head in range(tape.heads)])
+    stack = np.stack([look.scaled(tape.dense(head)).T for tape in tapes for head in range(tape.heads)])
     # No slot is ever out of reach: a share of exactly 0 is a tiny one that was rounded, and is not drawn as masked.
     stack = np.maximum(stack, np.finfo(stack.dtype).tiny)
     steps, slots = trace.cells[one.target], trace.cells[one.source]
-    labels = Labels(slots.labels, steps.labels, panels, row_axis=slots.title, column_axis=steps.title).spelt(spell)
-    return draw(stack, labels, right_to_left=steps.right_to_left)
+    labels = Labels(
+        slots.labels,
+        steps.labels,
+        panels,
+        row_axis=slots.title,
+        column_axis=steps.title,
+        scale=look.title("weight").replace("row", "step"),
+    )
+    return draw(stack, labels.spelt(spell), look, right_to_left=steps.right_to_left)
 
 
-def _marginals(trace: Trace, spell: canvas.Spelling, name: str | None = None) -> Figure:
+def _marginals(trace: Trace, spell: canvas.Spelling, look: Look, name: str | None = None) -> Figure:
     attention = trace.attention(name) if name is not None else trace.crossing()[0]
     steps, tags = trace.cells[attention.target], trace.cells[attention.source]
-    shares = attention.dense().T
-    texts = [[f"{100 * share:.0f}" for share in line] for line in shares] if shares.shape[1] <= _READABLE else None
+    shares = attention.dense()
+    texts = [[f"{100 * share:.0f} %" for share in line] for line in shares] if shares.shape[1] <= _READABLE else None
     labels = Labels(
-        tags.labels, steps.labels, None, texts, row_axis=tags.title, column_axis=steps.title, scale="probability"
-    ).spelt(spell)
-    return draw(shares, labels, right_to_left=steps.right_to_left)
+        steps.labels,
+        tags.labels,
+        None,
+        texts,
+        row_axis=steps.title,
+        column_axis=tags.title,
+        scale=look.title("probability"),
+    )
+    return draw(look.scaled(shares), labels.spelt(spell), look, right_to_left=tags.right_to_left)
 
 
 VIEWS: dict[str, Callable[..., Figure]] = {
@@ -140,6 +195,7 @@ VIEWS: dict[str, Callable[..., Figure]] = {
     "document": plot_document.document,
     "memory": _memory,
     "marginals": _marginals,
+    "tags": plot_tags.tags,
 }
 
 
@@ -147,6 +203,8 @@ def _fitting(trace: Trace, name: str | None) -> str:
     """The view for what is read."""
     attention = trace.attention(name) if name is not None else trace.crossing()[0]
     source = trace.cells[attention.source]
+    if source.kind == "tags" and trace.cells[attention.target].marks is not None:
+        return "tags"
     if source.kind == "regions" and source.image is not None:
         return "image"
     if source.kind == "frames" and source.spectrogram is not None:

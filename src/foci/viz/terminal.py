@@ -1,9 +1,10 @@
 """Traces in a terminal: a heat map of blocks, or for each row what it read most of.
 
-Colours appear where the terminal has them (``NO_COLOR``, ``TERM`` and a pipe are respected), and every column lines up,
-whatever script its label is in. A map too wide for the terminal comes in parts; one that would take too many parts is
-told row by row, most read cells first; cells that have only a number (frames, regions, slots) are put together. A
-document is shown as text, its words shaded.
+Colours appear where the terminal has them (``NO_COLOR``, ``TERM`` and a pipe are respected). They are those of the
+figures (`foci.viz.colours`), painted behind the cells on a white ground, so that a darker cell has a larger weight on
+light and on dark terminals. Every column lines up, whatever script its label is in. A map too wide for the terminal
+comes in parts; one that would take too many parts is listed row by row, most read cells first; cells that have only a
+number (frames, regions, slots) are put together. A document is shown as text, its words shaded.
 """
 
 from __future__ import annotations
@@ -18,17 +19,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foci.errors import ConfigError, unknown_name
+from foci.viz.colours import HATCH, ink, rgb
 from foci.viz.document_attention import over_words, shares_of_sentences
 from foci.viz.labels import cut, shown, widest, width
 from foci.viz.stream import Stream
+from foci.viz.tagged_words import tagged_attention
+from foci.viz.terminal_tags import tagged_lines
 from foci.viz.trace import Cells, Trace
+from foci.viz.zeros import zeros_on_purpose
 
-STYLES = ("heat", "ranked", "document")
+STYLES = ("heat", "ranked", "document", "tags")
 BLOCKS = "·░▒▓█"
 PLAIN = ".:+*#"
 """For terminals whose encoding has no blocks."""
 
-_PLAIN_SIGNS = str.maketrans({"·": "-", "←": "<-", "…": "~", "␣": "_", "∅": "0"})
+_PLAIN_SIGNS = str.maketrans({"·": "-", "←": "<-", "…": "~", "␣": "_", "∅": "0", "⟨": "<", "⟩": ">", "◌": "o"})
 _LABEL = 16
 """Columns of a row's label; longer ones are cut."""
 _CELL = 8
@@ -41,7 +46,10 @@ _FAINT = 0.02
 _TELLING = 0.005
 """A smaller share would read 0 %."""
 _NUMBERED = ("regions", "frames", "slots", "steps")
-_VIRIDIS = (0x440154, 0x482878, 0x3E4A89, 0x31688E, 0x26828E, 0x1F9E89, 0x35B779, 0x6DCD59, 0xB4DE2C, 0xFDE725)
+_OF_256 = {231: 0.0, 153: 0.18, 110: 0.34, 67: 0.51, 25: 0.67, 18: 0.97}
+"""White and blues among the 256 colours, each with the share whose lightness it has."""
+_LETTERS_OF_256 = {0: 16, 255: 231, 0xB0: 249}
+"""Black, white and the grey of hatching."""
 _LEFT_TO_RIGHT, _ISOLATE, _END = "\u200e", "\u2068", "\u2069"
 
 
@@ -93,7 +101,8 @@ def render(
         trace: what to show.
         name: which attention; those between two sides in the last layer unless given.
         head: which head; their mean unless given.
-        style: "heat", "ranked", or "document": a text with its words shaded. Whichever fits unless given.
+        style: "heat", "ranked", "document" (a text with its words shaded) or "tags" (words with their labels).
+            Whichever fits unless given.
         top: of how many cells each row tells when ranked.
         most_rows: how many rows are shown; None shows all.
         screen: what the terminal can show; 80 columns without colours unless given.
@@ -108,6 +117,8 @@ def render(
     screen = screen or Screen()
     if style == "document":
         name = over_words(trace, name).name
+    elif style == "tags":
+        name = tagged_attention(trace, name).name
     if style is not None and style not in STYLES:
         raise unknown_name("style", style, STYLES)
     if top < 1:
@@ -116,6 +127,8 @@ def render(
     weights = trace.alignment(name) if head is None else chosen[0].dense(head)
     target, source = trace.cells[chosen[0].target], trace.cells[chosen[0].source]
     what = ", ".join(shown(attention.name) for attention in chosen)
+    if name is None and trace.remark_on_default:
+        what += f" · {trace.remark_on_default}"
     if chosen[0].heads > 1:
         what += f" · mean of {chosen[0].heads} heads" if head is None else f" · head {head}"
     heading = f"{what} · {shown(target.title or chosen[0].target)} ← {shown(source.title or chosen[0].source)}"
@@ -126,6 +139,8 @@ def render(
     lines = [cut(heading, screen.columns)]
     if weights.size == 0:
         return "\n".join([*lines, "(no cells)"])
+    if style == "tags" or (style is None and source.kind == "tags" and target.marks is not None):
+        return "\n".join([*lines, *tagged_lines(target, source, weights, screen.columns, screen.colours)])
     names = [cut(shown(label), min(_LABEL, screen.columns // 3)) for label in target.labels[:rows]]
     page = _Page(weights[:rows], names, source, screen)
     if as_document:
@@ -180,8 +195,8 @@ class _Page:
     def heat(self) -> list[str]:
         """A block for each weight, and what the blocks mean."""
         lines = self._strip() if self.numbered else self._table()
-        highest = (self._pooled() if self.numbered else self.weights).max()
-        return [*lines, self._legend(float(highest))]
+        drawn = self._pooled() if self.numbered else self.weights
+        return [*lines, self._legend(float(drawn.max()), zeros=bool(zeros_on_purpose(drawn).any()))]
 
     def ranked(self, top: int) -> list[str]:
         """For each row the cells it read most of, with their share of it."""
@@ -216,24 +231,25 @@ class _Page:
                 label, weight = shown(self.source.labels[number]), float(self.weights[0, number])
                 marked = not self.screen.colours and weight > _FAINT * highest
                 size = width(label) + marked
-                if used > len(begin) and used + size > self.screen.columns:
-                    lines.append(line.rstrip())
-                    line, used = " " * len(begin), len(begin)
-                line += self._shaded(label, weight, highest) + " "
-                used += size + 1
+                if used > len(begin):
+                    if used + 1 + size > self.screen.columns:
+                        lines.append(line)
+                        line, used = " " * len(begin), len(begin)
+                    else:
+                        line, used = line + self._gap(), used + 1
+                line += self._shaded(label, weight, highest)
+                used += size
             lines.append(line.rstrip())
             word += length
         return [*lines, self._legend(highest)]
 
     def _shaded(self, label: str, weight: float, highest: float) -> str:
         """A word on the colour of its weight; without colours, the block of its weight after it."""
+        if self.screen.colours:
+            return self._painted(_isolated(label), weight / highest if highest > 0 else 0.0)
         if weight <= _FAINT * highest:
             return _isolated(label)
-        if not self.screen.colours:
-            return _isolated(label) + self._block(weight / highest)
-        share = weight / highest
-        ink = 30 if share > 0.5 else 97  # black on viridis's light end, white on its dark one
-        return f"\x1b[{ink};48;{_colour(share, self.screen.colours)}m{_isolated(label)}\x1b[0m"
+        return _isolated(label) + self._block(weight / highest)
 
     def _table(self) -> list[str]:
         highest = float(self.weights.max())
@@ -245,9 +261,11 @@ class _Page:
             shown_order = part[::-1] if self.source.right_to_left else part
             names = [_padded(cut(shown(self.source.labels[number]), size), size) for number, size in shown_order]
             lines.append(" ".join([" " * margin, *names]).rstrip())
-            for label, weights in zip(self.rows, self.weights):
-                cells = [self._cell(float(weights[number]), highest, size) for number, size in shown_order]
-                lines.append(" ".join([_padded(label, margin), *cells]).rstrip())
+            for label, weights, zeros in zip(self.rows, self.weights, zeros_on_purpose(self.weights)):
+                line = _padded(label, margin)
+                for number, size in shown_order:
+                    line += self._gap() + self._cell(float(weights[number]), highest, size, zero=bool(zeros[number]))
+                lines.append(line.rstrip())
         return lines
 
     def _pooled(self) -> NDArray[np.float32]:
@@ -265,31 +283,59 @@ class _Page:
         gap = columns - width(first) - width(last)
         ruler = first + " " * gap + last if gap > 0 else first
         lines = [f"{' ' * margin} {ruler}"]
-        for label, weights in zip(self.rows, pooled):
-            cells = "".join(self._cell(float(weight), float(pooled.max()), 1) for weight in weights)
+        for label, weights, zeros in zip(self.rows, pooled, zeros_on_purpose(pooled)):
+            cells = "".join(
+                self._cell(float(weight), float(pooled.max()), 1, zero=bool(zero))
+                for weight, zero in zip(weights, zeros)
+            )
             lines.append(f"{_padded(label, margin)} {cells}".rstrip())
         if together > 1:
             lines.append(f"(each column: {together} {self.source.kind})")
         return lines
 
-    def _cell(self, weight: float, highest: float, size: int) -> str:
+    def _cell(self, weight: float, highest: float, size: int, *, zero: bool) -> str:
+        if self.screen.colours:
+            return self._hatched(size) if zero else self._painted(" " * size, weight / highest if highest > 0 else 0.0)
         if weight <= _FAINT * highest:
             return " " * size
-        return self._block(weight / highest, size)
+        return self._block(weight / highest) * size
 
-    def _block(self, share: float, size: int = 1) -> str:
-        """What stands for a share of the highest weight, from 0 to 1."""
+    def _block(self, share: float) -> str:
+        """What stands for a share of the highest weight, from 0 to 1, where there are no colours."""
         blocks = self.screen.blocks
-        if self.screen.colours:
-            return _coloured(blocks[-1] * size, share, self.screen.colours)
         level = int(np.ceil(share * len(blocks) - 1e-6)) - 1  # equal steps; a bound belongs to the step below it
-        return blocks[min(max(level, 0), len(blocks) - 1)] * size
+        return blocks[min(max(level, 0), len(blocks) - 1)]
 
-    def _legend(self, highest: float) -> str:
+    def _painted(self, text: str, share: float) -> str:
+        """The text on the colour of a share from 0 to 1."""
+        return self._on(text, rgb(share), (0, 0, 0) if ink(share) == "black" else (255, 255, 255), share)
+
+    def _hatched(self, size: int) -> str:
+        """Cells whose weight is exactly 0."""
+        return self._on("/" * size, rgb(0.0), tuple(bytes.fromhex(HATCH[1:])), 0.0)
+
+    def _on(self, text: str, paper: tuple[int, ...], letters: tuple[int, ...], share: float) -> str:
+        if self.screen.colours > 256:
+            codes = [f"2;{';'.join(map(str, colour))}" for colour in (letters, paper)]
+        else:
+            nearest = min(_OF_256, key=lambda number: abs(_OF_256[number] - share))
+            codes = [f"5;{_LETTERS_OF_256[letters[0]]}", f"5;{nearest}"]
+        return f"\x1b[38;{codes[0]};48;{codes[1]}m{text}\x1b[0m"
+
+    def _gap(self) -> str:
+        """What stands between two cells: on a map in colours the white ground goes on."""
+        return self._painted(" ", 0.0) if self.screen.colours else " "
+
+    def _legend(self, highest: float, *, zeros: bool = False) -> str:
         if highest <= 0:
             return "(all weights are 0)"
         count = len(self.screen.blocks)
         bounds = [f"{highest * (step + 1) / count:.2g}" for step in range(count)]
+        if self.screen.colours:
+            entries = [f"{self._painted('  ', step / count)} {bound}" for step, bound in enumerate(["0", *bounds])]
+            entries += [f"{self._hatched(2)} exactly 0"] if zeros else []
+            wide = sum(len(bound) + 5 for bound in ["0", *bounds]) + 14 * zeros
+            return "  ".join(entries if wide <= self.screen.columns else [entries[0], entries[count]])
         start = f"up to: blank {highest * _FAINT:.1g}"
         if len(start) + sum(len(bound) + 4 for bound in bounds) > self.screen.columns:
             return f"{self._block(1.0)} {bounds[-1]}"
@@ -305,25 +351,6 @@ def _isolated(label: str) -> str:
     if not Cells.of_tokens([label]).right_to_left:
         return label
     return f"{_LEFT_TO_RIGHT}{_ISOLATE}{label}{_END}"
-
-
-def _coloured(text: str, share: float, colours: int) -> str:
-    """The text in viridis's colour for a share from 0 to 1."""
-    return f"\x1b[38;{_colour(share, colours)}m{text}\x1b[0m"
-
-
-def _colour(share: float, colours: int) -> str:
-    """A terminal's code for viridis's colour for a share from 0 to 1."""
-    place = min(max(share, 0.0), 1.0) * (len(_VIRIDIS) - 1)
-    low = min(int(place), len(_VIRIDIS) - 2)
-    parts = []
-    for shift in (16, 8, 0):
-        below, above = (_VIRIDIS[number] >> shift & 0xFF for number in (low, low + 1))
-        parts.append(round(below + (above - below) * (place - low)))
-    if colours > 256:
-        return "2;" + ";".join(map(str, parts))
-    red, green, blue = (round(part / 255 * 5) for part in parts)  # the 6 × 6 × 6 cube of the 256 colours
-    return f"5;{16 + 36 * red + 6 * green + blue}"
 
 
 def _colours(file: Stream) -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -134,7 +134,7 @@ class Trace:
     def from_handles(
         cls,
         attentions: Mapping[str, Weights],
-        cells: Mapping[str, Cells],
+        cells: Mapping[str, Cells | Sequence[str]],
         between: Mapping[str, tuple[str, str]] | None = None,
         *,
         row: int = 0,
@@ -146,8 +146,8 @@ class Trace:
 
         Args:
             attentions: handles ``(B, L, S)``, ``(B, H, L, S)`` or, of a pool, ``(B, S)``, by name.
-            cells: the labelled sides. Where a handle has more rows or columns than there are labels, the rest is
-                padding and is left out; that no weight falls on it is checked.
+            cells: the labelled sides, each as `Cells` or as a list of labels. Where a handle has more rows or columns
+                than there are labels, the rest is padding and is left out; that no weight falls on it is checked.
             between: for an attention by its name, the keys ``(target, source)``. Otherwise the name tells: one with
                 "cross" in it (or what torch and Hugging Face call it) lets "target" read "source", in an "encoder" it
                 is "source" among itself, in a "decoder" "target"; any other goes by the number of labels.
@@ -156,6 +156,7 @@ class Trace:
             facts: anything worth saying of it.
             budget: how many numbers are kept of each attention.
         """
+        sides = {key: _as_cells(side, key) for key, side in cells.items()}
         between = between or {}
         for name in between:
             if name not in attentions:
@@ -163,19 +164,19 @@ class Trace:
         found = {}
         for name, handle in attentions.items():
             one = entry(name, handle, row)
-            target, source = between[name] if name in between else _sides(name, one.shape, cells)
+            target, source = between[name] if name in between else _sides(name, one.shape, sides)
             for key in (target, source):
-                if key not in cells:
-                    raise unknown_name(f"cells that {name!r} lies between", key, cells)
-            kept = compact(name, one, (target, len(cells[target])), (source, len(cells[source])), budget)
+                if key not in sides:
+                    raise unknown_name(f"cells that {name!r} lies between", key, sides)
+            kept = compact(name, one, (target, len(sides[target])), (source, len(sides[source])), budget)
             found[name] = TracedAttention(name, source, target, kept)
-        return cls(dict(cells), found, text, dict(facts or {}))
+        return cls(sides, found, text, dict(facts or {}))
 
     @classmethod
     def from_tape(
         cls,
         tape: Tape,
-        cells: Mapping[str, Cells],
+        cells: Mapping[str, Cells | Sequence[str]],
         between: Mapping[str, tuple[str, str]] | None = None,
         **options: Any,
     ) -> Trace:
@@ -184,10 +185,14 @@ class Trace:
         Several calls of one module are the steps of one attention: their rows follow each other. A cell that was not
         there yet at a step (a decoder reading its own growing output) has weight 0. A memory's ``path:read`` and
         ``path:write`` have one row a step.
+
+        Where the tape has gradients (``foci.record(model, gradients=True)``, and `backward` was called), each attention
+        gets a further map, "gradient": attention × gradient.
         """
-        return cls.from_handles(
-            {path: _joined(path, tape.calls(path)) for path in tape.paths}, cells, between, **options
-        )
+        from foci.viz.gradients import with_gradients
+
+        handles = {path: _joined(path, tape.calls(path)) for path in tape.paths}
+        return with_gradients(cls.from_handles(handles, cells, between, **options), tape, options.get("row", 0))
 
     def attention(self, name: str) -> TracedAttention:
         """One attention by its name; an unknown name lists the near ones."""
@@ -196,19 +201,34 @@ class Trace:
         return self.attentions[name]
 
     def crossing(self) -> list[TracedAttention]:
-        """The attentions between two sides, of the last layer that has any; or else the only attention there is."""
+        """Return the attentions between two sides, of the last layer that has any.
+
+        Where none lies between two sides (a model that reads one text), it is the last layer of all; of several
+        without a layer, the last one.
+        """
+        if not self.attentions:
+            raise ConfigError("Trace: there is no attention in it.")
         across = [attention for attention in self.attentions.values() if attention.source != attention.target]
         across = [attention for attention in across if attention.kind == "cross"] or across
         if not across:
-            if len(self.attentions) == 1:
-                return list(self.attentions.values())
-            raise ConfigError(
-                f"Trace: none of the {len(self.attentions)} attentions lies between two sides; name one of "
-                f"{', '.join(sorted(self.attentions))}."
-            )
-        last = max(across, key=lambda attention: -1 if attention.layer is None else attention.layer)
+            return [max(reversed(self.attentions.values()), key=_depth)]
+        last = max(across, key=_depth)
         same = (last.layer, last.source, last.target)
         return [attention for attention in across if (attention.layer, attention.source, attention.target) == same]
+
+    @property
+    def remark_on_default(self) -> str:
+        """What is to be said where one of several attentions is shown because none was named; or nothing."""
+        shown = self.crossing()[0]
+        alone = shown.source == shown.target  # then attentions of any kind were to choose from
+        others = [
+            one
+            for one in self.attentions.values()
+            if (one.source, one.target) == (shown.source, shown.target) and (alone or one.kind == shown.kind)
+        ]
+        if len(others) < 2:
+            return ""
+        return f"the last of {len(others)} {'attentions' if shown.layer is None else 'layers'}"
 
     def alignment(self, name: str | None = None) -> NDArray[np.float32]:
         """``(L, S)``: the mean over heads of one attention, or of those between two sides in the last layer."""
@@ -235,17 +255,65 @@ class Trace:
 
         return plots.plot(self, path, view, **options)
 
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        """Show itself in a notebook: as the page, with a picture and text where that cannot be shown."""
+        from foci.viz import notebook
+
+        return notebook.mimebundle(self, include, exclude)
+
     def print(self, name: str | None = None, *, file: Stream | None = None, **options: Any) -> None:
         """Show it in the terminal; options: `foci.viz.terminal.render`."""
         from foci.viz import terminal
 
         terminal.show(self, name, file=file, **options)
 
-    def save_html(self, path: str | os.PathLike[str]) -> Path:
-        """Write one self-contained page to explore it with; it needs no network."""
+    def select(self, *, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None) -> Trace:
+        """Return the trace with some layers and heads alone, to write less of a large one.
+
+        Args:
+            layers: numbers of layers; attentions without a number stay.
+            heads: numbers of heads; attentions with one head stay as they are.
+
+        Raises:
+            ConfigError: nothing is left, or an attention has none of the heads.
+
+        Example:
+            >>> trace = Trace.from_arrays(np.full((3, 4, 2, 2), 0.5), ["a", "b"])
+            >>> trace.select(layers=[2], heads=[1, 3])
+            Trace of 1 attention
+              attention.2  2 heads  source (2 tokens) reads source (2 tokens)
+        """
+        kept = {}
+        for name, attention in self.attentions.items():
+            if layers is not None and attention.layer is not None and attention.layer not in layers:
+                continue
+            if heads is not None and attention.heads > 1:
+                if not set(heads) & set(attention.head_numbers):
+                    raise ConfigError(
+                        f"Trace.select: heads is {list(heads)}, but {name!r} has {attention.heads} (from 0 on)."
+                    )
+                attention = attention.of_heads(heads)
+            kept[name] = attention
+        if self.attentions and not kept:
+            known = sorted({attention.layer for attention in self.attentions.values() if attention.layer is not None})
+            raise ConfigError(f"Trace.select: layers is {list(layers or ())}, but there are only {known}.")
+        return replace(self, attentions=kept)
+
+    def save_html(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+    ) -> Path:
+        """Write one self-contained page to explore it with; it needs no network. Options as in `select`."""
         from foci.viz import page
 
-        return page.save_html(self, path)
+        return page.save_html(self, path, layers=layers, heads=heads)
+
+
+def _depth(attention: TracedAttention) -> int:
+    return -1 if attention.layer is None else attention.layer
 
 
 def _as_cells(labels: Sequence[str] | Cells, title: str) -> Cells:

@@ -1,7 +1,7 @@
 """Traces as files: labels and facts in JSON, numbers in safetensors. Nothing that is loaded can run.
 
     x.json          {"format": "foci.trace", "version": 1, "numbers": sha256 of x.safetensors, "text", "facts",
-                     "cells": {key: {kind, labels, …}}, "attentions": [{name, source, target, size}]}
+                     "cells": {key: {kind, labels, …}}, "attentions": [{name, source, target, size, heads}]}
     x.safetensors   "attention.0.weights" (H, L, S), or .values, .indices, .rest, .entropy; "cells.image.image", …
 
 Each file appears whole or not at all, and the sum in the first tells whether the second belongs to it.
@@ -24,7 +24,7 @@ from foci.viz.trace import Cells, TopWeights, Trace, TracedAttention
 
 FORMAT = "foci.trace"
 VERSION = 1
-_PLAIN = ("kind", "labels", "title", "grid", "seconds", "sentences")
+_PLAIN = ("kind", "labels", "title", "grid", "seconds", "sentences", "marks")
 _PICTURES = ("image", "spectrogram")
 _PARTS = ("values", "indices", "rest", "entropy")
 
@@ -47,6 +47,9 @@ def save(trace: Trace, path: str | os.PathLike[str]) -> Path:
             tensors |= {f"attention.{number}.{part}": getattr(weights, part) for part in _PARTS}
         else:
             tensors[f"attention.{number}.weights"] = np.ascontiguousarray(weights)
+        if attention.selected is not None:
+            entries[-1]["heads"] = attention.selected
+        tensors |= {f"attention.{number}.extra.{name}": extra for name, extra in attention.extras.items()}
     numbers = _safetensors().save(tensors)
     text = {
         "format": FORMAT,
@@ -116,7 +119,12 @@ def _assemble(text: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Trace:
             weights = TopWeights(values, indices, rest, entropy, entry["size"])
         else:
             weights = tensors[f"attention.{number}.weights"]
-        attentions[entry["name"]] = TracedAttention(entry["name"], entry["source"], entry["target"], weights)
+        selected = tuple(entry["heads"]) if "heads" in entry else None
+        begins = f"attention.{number}.extra."
+        extras = {name.removeprefix(begins): tensor for name, tensor in tensors.items() if name.startswith(begins)}
+        attentions[entry["name"]] = TracedAttention(
+            entry["name"], entry["source"], entry["target"], weights, selected, extras
+        )
     return Trace(cells, attentions, text["text"], text["facts"])
 
 

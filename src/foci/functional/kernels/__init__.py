@@ -1,14 +1,13 @@
 """Fast paths: each equals its plain form in values and gradients, is chosen automatically, and may be missing.
 
-`additive` is the score of additive attention without the B×L×S×A tensor; `prepare_key` does a decoder's part of
-it that no step changes. `crf` has the sums and the best sequences of a linear chain, `window` local attention by dot
-products, `ntm` a step of a Neural Turing Machine's memory, `softmax_rows` the largest weights and the entropy of dot
-products. `status` tells which C++ kernels are active, and why (not).
-`decompositions` has every operator in plain torch, for programs that leave foci.
+`additive` has the score of additive attention without the B×L×S×A tensor and `prepare_key`, the part of it that is the
+same at every step of a decoder. `crf` has the sums and the best sequences of a linear chain, `window` local attention
+by dot products, `ntm` a step of a Neural Turing Machine's memory, `softmax_rows` the largest weights and the entropy
+of dot products, `word_by_word` all steps of that mechanism. `status` returns which C++ kernels are active, and why
+(not). `decompositions` has every operator in plain torch, for programs that run without foci.
 """
 
-from foci.functional.kernels import crf, ntm, softmax_rows, window
-from foci.functional.kernels.additive import additive, prepare_key
+from foci.functional.kernels import additive, crf, ntm, softmax_rows, window, word_by_word
 from foci.functional.kernels.build import KernelStatus, status
 from foci.functional.kernels.decomposition_table import decompositions
 
@@ -18,8 +17,8 @@ __all__ = [
     "crf",
     "decompositions",
     "ntm",
-    "prepare_key",
     "softmax_rows",
     "status",
     "window",
+    "word_by_word",
 ]

@@ -3,19 +3,19 @@
     s_ij = vᵀ tanh(q_i + k_j) = Σ_a v_a (1 − 2 r_ija),    r_ija = 1 / (1 + e^{2 q_ia} · e^{2 k_ja})
     ∂s_ij/∂q_ia = ∂s_ij/∂k_ja = 4 v_a (r − r²),           ∂s_ij/∂v_a = 1 − 2 r
 
-The exponentials are taken once for each query and each key, so a cell costs a division instead of a tanh, and the
+The exponentials are computed once per query and per key, so a cell costs a division instead of a tanh, and the
 backward computes the cells again instead of keeping them. Three paths compute the same scores:
 
 - compiled: ``additive.cpp``, for float32, bfloat16 and float16 on a CPU;
 - chunked: torch operations on a piece of the cells at a time, where there is no compiler, in float64, and on
   other devices;
-- plain: ``tanh(q + k) @ v`` itself, for problems so small that the others gain nothing, and wherever something
-  other than eager autograd watches (functional transforms, tensor subclasses, tracing).
+- plain: ``tanh(q + k) @ v`` itself, for small problems, where it is the fastest, and wherever something other than
+  eager autograd is active (functional transforms, tensor subclasses, tracing).
 
 Accuracy: r is rounded to float32, so tanh has an absolute error of about 1e-7, where `torch.tanh`'s error shrinks
 with its value. Scores are within 1e-7 · Σ|v_a| of the exact ones, which is the plain form's own error unless all
-arguments of tanh are tiny; gradients are within a few roundings of the plain form's. A query or key entry beyond
-±40, whose exponential would leave float32, sends its cells down an exact path by the sum q + k.
+arguments of tanh are tiny; gradients are within a few roundings of the plain form's. Where a query or key entry is
+beyond ±40, so that its exponential would overflow float32, the cells are computed from the sum q + k instead.
 """
 
 from __future__ import annotations
@@ -39,33 +39,33 @@ _SMALL = 1 << 12
 """Cells below which the plain form is the fastest."""
 
 _THREAD_CELLS = 1 << 17
-"""Cells that make one more thread worth waking."""
+"""Cells per additional thread, below which starting it costs more than it saves."""
 
 _CHUNK = 1 << 20
-"""Cells the chunked path computes at a time for each thread: 4 MB in float32, which a processor's cache holds."""
+"""Cells that the chunked path computes at a time per thread: 4 MB in float32, which fit a processor's cache."""
 
 _DEVICE_CHUNK = 1 << 26
 """The same on other devices, which need more work at a time."""
 
 _LARGEST = 40.0
-"""Beyond it e^{2x}, or its product with another, may leave float32."""
+"""Beyond it e^{2x}, or its product with another, may overflow float32."""
 
 _Sizes = tuple[int, int, int, int]
 
 
-def additive(
+def additive_scores(
     query: Float[Tensor, "... L A"],
     key: Float[Tensor, "... S A"],
     vector: Float[Tensor, " A"],
     key_exp: Float[Tensor, "... S W"] | None = None,
 ) -> Float[Tensor, "... L S"]:
-    """``vectorᵀ tanh(query_i + key_j)``; leading axes broadcast.
+    """Return ``vectorᵀ tanh(query_i + key_j)``; leading axes broadcast.
 
-    ``key_exp`` is what `prepare_key` made of this very key: a decoder that asks the same keys many times pays for
-    their exponentials once. It is a constant; gradients flow to ``key`` with or without it.
+    ``key_exp`` is the result of `prepare_key` for the same key: a decoder that attends to the same keys at every step
+    computes their exponentials once. It is a constant; gradients flow to ``key`` with or without it.
     """
     if is_traced():
-        # Tracers see one operator, whatever the sizes; on other devices the compiler fuses the plain form itself.
+        # Tracers see one operator for all sizes; on other devices the compiler fuses the plain form itself.
         on_cpu = query.device.type == "cpu"
         scores = _additive_op(query, key, vector, key_exp) if on_cpu else _plain(query, key, vector)
     elif is_watched(query, key, vector) or _is_small(query, key, vector):
@@ -80,7 +80,7 @@ def additive(
 
 
 def prepare_key(key: Float[Tensor, "... S A"]) -> Float[Tensor, "... S W"] | None:
-    """The keys' exponentials for `additive`, or None where its path has no use for them.
+    """Return the keys' exponentials for `additive_scores`, or None where its path does not need them.
 
     An opaque float32 tensor with the key's leading axes and rows, so it can be indexed and reordered along with
     the key. It takes no part in autograd.
@@ -98,7 +98,7 @@ def prepare_key(key: Float[Tensor, "... S A"]) -> Float[Tensor, "... S W"] | Non
 def _is_small(query: Tensor, key: Tensor, vector: Tensor) -> bool:
     if query.numel() * key.shape[-2] < _SMALL and query.shape[:-2] == key.shape[:-2]:
         return True
-    # Without the kernel, one or two queries are too few to gain from exponentials taken once.
+    # Without the kernel, the shared exponentials save nothing for one or two queries.
     return min(query.shape[-2], key.shape[-2]) <= 2 and _library_for(query, key, vector) is None
 
 
@@ -108,7 +108,7 @@ def _suits_kernel(*tensors: Tensor) -> bool:
 
 
 def _library_for(*tensors: Tensor) -> ctypes.CDLL | None:
-    """The compiled kernel, if it serves these tensors and is active."""
+    """Return the compiled kernel, if it supports these tensors and is active."""
     return _KERNEL.library if _suits_kernel(*tensors) else None
 
 
@@ -117,7 +117,7 @@ def _plain(query: Tensor, key: Tensor, vector: Tensor) -> Tensor:
 
 
 def _plain_gradients(grad: Tensor, query: Tensor, key: Tensor, vector: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients in operations that autograd can differentiate again."""
+    """Return the gradients in operations that autograd can differentiate again."""
     activation = torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3))
     grad = grad.unsqueeze(-1)
     cells = grad * vector * (1 - activation.square())
@@ -169,7 +169,7 @@ def _common_leading(query: Tensor, key: Tensor) -> torch.Size:
 
 
 def _flatten(query: Tensor, key: Tensor, vector: Tensor) -> tuple[torch.Size, Tensor, Tensor, Tensor]:
-    """The leading axes, and ``(B, L, A)``, ``(B, S, A)`` and ``(A,)`` in the dtype to compute in."""
+    """Return the leading axes, and ``(B, L, A)``, ``(B, S, A)`` and ``(A,)`` in the dtype to compute in."""
     if not query.shape[-1] == key.shape[-1] == vector.numel():  # compiled code would read past the end
         raise ShapeError(
             f"additive: query {tuple(query.shape)}, key {tuple(key.shape)} and vector {tuple(vector.shape)} do not fit"
@@ -185,12 +185,12 @@ def _flat(tensor: Tensor, leading: torch.Size) -> Tensor:
     if tensor.dim() != 3 or tensor.shape[:1] != leading:
         rows, size = tensor.shape[-2:]
         tensor = tensor.expand(*leading, rows, size).reshape(math.prod(leading), rows, size)
-    # A batch stride of 0, from broadcasting, is fine; the kernels need the entries of a row side by side.
+    # A batch stride of 0, from broadcasting, is allowed; the kernels need the entries of a row to be contiguous.
     return tensor if tensor.stride(2) == 1 else tensor.contiguous()
 
 
 def _like(gradient: Tensor, tensor: Tensor, leading: torch.Size) -> Tensor:
-    """The gradient ``(B, rows, A)`` in the shape and dtype of its tensor: summed over broadcast axes."""
+    """Return the gradient ``(B, rows, A)`` in the shape and dtype of its tensor: summed over broadcast axes."""
     if gradient.shape != tensor.shape:
         gradient = gradient.view(*leading, *gradient.shape[1:]).sum_to_size(tensor.shape)
     return _to(gradient, tensor.dtype)
@@ -217,7 +217,7 @@ def _flatten_prepared(key_exp: Tensor | None, leading: torch.Size, key: Tensor) 
 
 
 def _chunks(sizes: _Sizes, budget: int) -> Iterator[tuple[slice, slice, slice]]:
-    """Slices of batch, queries and keys with at most ``budget`` cells, or a single row of them, each."""
+    """Yield slices of batch, queries and keys with at most ``budget`` cells each, or a single row."""
     B, L, S, A = sizes
     keys = min(S, max(1, budget // max(A, 1)))
     queries = min(L, max(1, budget // max(A * keys, 1)))
@@ -233,7 +233,7 @@ class _Tanh:
 
     def __init__(self, query: Tensor, key: Tensor) -> None:
         on_cpu = query.device.type == "cpu"
-        # Elsewhere the question would make the device wait, and tanh is cheap.
+        # On other devices the check would synchronise, and tanh is cheap there.
         self._by_exponentials = on_cpu and bool(_within_limit(query) and _within_limit(key))
         self._query = query.mul(2).exp_() if self._by_exponentials else query
         self._key = key.mul(2).exp_() if self._by_exponentials else key
@@ -308,7 +308,7 @@ def _threads(cells: int) -> int:
 
 
 def _width(size: int) -> int:
-    """Floats in a prepared row: e^{2x}, zeros up to whole cache lines, and one line to mark wild rows."""
+    """Return the length of a prepared row: e^{2x}, zeros up to whole cache lines, and one line to mark wild rows."""
     return (size + 15) // 16 * 16 + 16
 
 
@@ -356,7 +356,7 @@ def _compiled_backward(
 
 
 def _self_check(library: ctypes.CDLL) -> bool:
-    """Declares the signatures, and compares a few cells with plain arithmetic; 19 entries fill vectors and a rest."""
+    """Declare the signatures, and compare a few cells with plain arithmetic; 19 entries fill vectors and a rest."""
     for name, arguments in _SIGNATURES.items():
         function = getattr(library, f"foci_additive_{name}")
         function.argtypes = arguments
@@ -384,7 +384,7 @@ _KERNEL = Kernel("additive", _self_check)
 
 
 class _Additive(torch.autograd.Function):
-    """Lighter than the operator below: a decoder's step is short."""
+    """The operator below with less overhead, which matters for the short steps of a decoder."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, vector: Tensor, key_exp: Tensor | None) -> Tensor:
@@ -394,7 +394,7 @@ class _Additive(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         query, key, vector, key_exp = ctx.saved_tensors
-        if torch.is_grad_enabled():  # create_graph=True: someone wants the gradient's own gradient
+        if torch.is_grad_enabled():  # create_graph=True: the gradient itself is differentiated
             return *_plain_gradients(grad, query, key, vector), None
         return *_backward(grad, query, key, vector, key_exp), None
 
@@ -465,7 +465,7 @@ def _plain_backward(
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
-    """Half precision is computed in float32, as the operators do."""
+    """Convert half precision to float32, as the operators do."""
     return torch.promote_types(dtype, torch.float32)
 
 

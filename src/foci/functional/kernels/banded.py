@@ -1,11 +1,11 @@
-"""Softmax attention in a band: each query reads the keys from ``left`` before its own to ``right`` after it.
+"""Softmax attention in a band: each query attends to the keys from ``left`` before its own to ``right`` after it.
 
-Queries are taken in blocks; a block reads one stretch of about ``block + left + right`` keys, so the cost grows with
-L · (block + left + right) and not with L · S. A few blocks are worked on at a time: their scores stay in the cache,
-and are computed again in the backward pass, so nothing larger is ever kept.
+Queries are taken in blocks; a block attends to one slice of about ``block + left + right`` keys, so the cost grows with
+L · (block + left + right) and not with L · S. A few blocks are computed at a time: their scores stay in the cache,
+and are computed again in the backward pass, so that nothing larger is kept.
 
 Plain torch operations inside one custom operator: it needs no compiler, runs on every device, and torch.compile and
-torch.export see a single node, whatever the lengths.
+torch.export see a single node for all lengths.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from foci.functional.kernels.decomposition_table import decompose
 from foci.functional.kernels.gradients import plain_gradients
 
 _BLOCK = 64
-"""Queries in a block: 32 to 64 measured best for bands of 64 to 512; smaller products are slower, larger ones idle."""
+"""Queries per block: 32 to 64 were fastest for bands of 64 to 512; larger blocks compute more cells that are masked."""
 
 _CELLS = 1 << 18
-"""Scores worked on at a time, 1 MB in float32: measured best, as they stay in a core's own cache."""
+"""Scores computed at a time, 1 MB in float32: the fastest size measured, as it stays in a core's own cache."""
 
 
 def attend_band(
@@ -47,7 +47,7 @@ _ARGUMENTS = "Tensor query, Tensor key, Tensor value, Tensor? valid, int left, i
 def _forward(
     query: Tensor, key: Tensor, value: Tensor, valid: Tensor | None, left: int, right: int, scale: float
 ) -> Tensor:
-    blocks = _Blocks(query, key, value, valid, left, right, scale)
+    blocks = _QueryBlocks(query, key, value, valid, left, right, scale)
     output = blocks.new_queries(value.shape[-1])
     for at, some in blocks.chunks():
         torch.bmm(blocks.weights(at, some), blocks.values(at, some), out=output[at][some])
@@ -75,7 +75,7 @@ def _backward(
     right: int,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    blocks = _Blocks(query, key, value, valid, left, right, scale)
+    blocks = _QueryBlocks(query, key, value, valid, left, right, scale)
     grads, means = blocks.in_blocks(grad), blocks.in_blocks((grad * output).sum(dim=-1, keepdim=True))
     to_query = blocks.new_queries(query.shape[-1])
     to_key, to_value = torch.zeros_like(blocks.key), torch.zeros_like(blocks.value)
@@ -83,8 +83,8 @@ def _backward(
         weights, one = blocks.weights(at, some), grads[at][some]
         slopes = torch.bmm(one, blocks.values(at, some).mT).sub_(means[at][some]).mul_(weights)
         torch.bmm(slopes, blocks.keys(at, some), out=to_query[at][some])
-        blocks.add_to_stretches(to_key, at, some, torch.bmm(slopes.mT, blocks.query[at][some]))
-        blocks.add_to_stretches(to_value, at, some, torch.bmm(weights.mT, one))
+        blocks.add_to_slices(to_key, at, some, torch.bmm(slopes.mT, blocks.query[at][some]))
+        blocks.add_to_slices(to_value, at, some, torch.bmm(weights.mT, one))
     return blocks.cut(to_query) * scale, blocks.unpad(to_key), blocks.unpad(to_value)
 
 
@@ -108,8 +108,8 @@ def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 _forward.register_autograd(_differentiate, setup_context=_setup_context)
 
 
-class _Blocks:
-    """Queries cut into blocks, keys and values padded so that each block's stretch of them is a plain view."""
+class _QueryBlocks:
+    """Queries cut into blocks, keys and values padded so that each block's slice of them is a view."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class _Blocks:
         self.length, self.size = query.shape[-2], key.shape[-2]
         self.left, self.right = left, right
         self.count = -(-self.length // _BLOCK)
-        self.parts = -(-(left + _BLOCK + right) // _BLOCK)  # a stretch, in blocks
+        self.parts = -(-(left + _BLOCK + right) // _BLOCK)  # the width of a slice, in blocks
         self.width = self.parts * _BLOCK
         self.before = left - (self.size - self.length)  # cells put before the first key, or cut off when negative
         self.after = (self.count + self.parts - 1) * _BLOCK - self.before - self.size
@@ -140,24 +140,24 @@ class _Blocks:
         return F.pad(cells, (0, 0, self.before, self.after)).contiguous()
 
     def unpad(self, cells: Tensor) -> Tensor:
-        """The cells that really exist."""
+        """Return the cells without the padding."""
         return F.pad(cells, (0, 0, -self.before, -self.after)).contiguous()
 
     def in_blocks(self, rows: Tensor) -> Tensor:
-        """``(B, H, L, D)`` as ``(B, H, blocks, block, D)``."""
+        """Return ``(B, H, L, D)`` as ``(B, H, blocks, block, D)``."""
         padded = F.pad(rows, (0, 0, 0, self.count * _BLOCK - self.length))
         return padded.view(*rows.shape[:2], self.count, _BLOCK, rows.shape[-1])
 
     def new_queries(self, features: int) -> Tensor:
-        """Room for something of every query, in blocks."""
+        """Return an empty tensor with one row per query, in blocks."""
         return self.query.new_empty(*self.query.shape[:-1], features)
 
     def cut(self, blocks: Tensor) -> Tensor:
-        """The blocks end to end, without the queries that were added to fill the last one."""
+        """Return the blocks concatenated, without the queries that were added to fill the last one."""
         return blocks.flatten(2, 3)[:, :, : self.length].contiguous()
 
     def chunks(self) -> Iterator[tuple[tuple[int, int], slice]]:
-        """Which batch row and head, and which of its blocks: a few at a time."""
+        """Yield batch row and head, and a slice of its blocks: a few blocks at a time."""
         step = max(1, _CELLS // (_BLOCK * self.width))
         for row in range(self.query.shape[0]):
             for head in range(self.query.shape[1]):
@@ -165,26 +165,26 @@ class _Blocks:
                     yield (row, head), slice(first, min(first + step, self.count))
 
     def keys(self, at: tuple[int, int], some: slice) -> Tensor:
-        """The stretches of keys that these blocks read, ``(blocks, width, D)``."""
-        return self._stretches(self.key[at[0], at[1] // self.group], some)
+        """Return the slices of keys that these blocks attend to, ``(blocks, width, D)``."""
+        return self._slices(self.key[at[0], at[1] // self.group], some)
 
     def values(self, at: tuple[int, int], some: slice) -> Tensor:
-        """The stretches of values that these blocks read."""
-        return self._stretches(self.value[at[0], at[1] // self.group], some)
+        """Return the slices of values that these blocks attend to."""
+        return self._slices(self.value[at[0], at[1] // self.group], some)
 
     def weights(self, at: tuple[int, int], some: slice) -> Tensor:
-        """The weights of these blocks, ``(blocks, block, width)``."""
+        """Return the weights of these blocks, ``(blocks, block, width)``."""
         blocks = some.stop - some.start
         scores = torch.baddbmm(self.bias.expand(blocks, -1, -1), self.query[at][some], self.keys(at, some).mT)
         allowed = self._allowed(at, some)
         if allowed is None:
             return torch.softmax(scores, dim=-1)
-        # A finite fill: a row without any cell comes out even instead of NaN, and is cleared with the rest.
+        # A finite fill: a row without any cell becomes uniform instead of NaN, and is cleared afterwards.
         scores.masked_fill_(~allowed, _lowest(scores.dtype))
         return torch.softmax(scores, dim=-1).masked_fill_(~allowed, 0.0)
 
     def _allowed(self, at: tuple[int, int], some: slice) -> Tensor | None:
-        """Which cells may be read, where that is not the band alone: near the ends, and with a mask."""
+        """Return which cells may be read, where the band does not decide it alone: near the ends, and with a mask."""
         inside = some.start * _BLOCK >= self.before and (
             (some.stop - 1) * _BLOCK + self.width <= self.before + self.size
         )
@@ -195,17 +195,17 @@ class _Blocks:
         else:
             exist = torch.zeros(self.key.shape[2], dtype=torch.bool, device=self.key.device)
             exist[max(self.before, 0) : max(self.before + self.size, 0)] = True
-        stretches = exist.unfold(0, self.width, _BLOCK)[some]
-        return stretches.unsqueeze(1) & self.near
+        slices = exist.unfold(0, self.width, _BLOCK)[some]
+        return slices.unsqueeze(1) & self.near
 
-    def _stretches(self, cells: Tensor, some: slice) -> Tensor:
+    def _slices(self, cells: Tensor, some: slice) -> Tensor:
         features = cells.shape[-1]
         first = cells.storage_offset() + some.start * _BLOCK * features
         shape = (some.stop - some.start, self.width, features)
         return cells.as_strided(shape, (_BLOCK * features, features, 1), first)
 
-    def add_to_stretches(self, cells: Tensor, at: tuple[int, int], some: slice, new: Tensor) -> None:
-        """Add ``new (blocks, width, D)`` to where `keys` takes its stretches from; they overlap, their parts do not."""
+    def add_to_slices(self, cells: Tensor, at: tuple[int, int], some: slice, new: Tensor) -> None:
+        """Add ``new (blocks, width, D)`` to the cells of `keys`; slices overlap, their parts of one block do not."""
         target = cells[at[0], at[1] // self.group].view(-1, _BLOCK, cells.shape[-1])
         parts = new.view(new.shape[0], self.parts, _BLOCK, new.shape[-1])
         for part in range(self.parts):
@@ -215,7 +215,7 @@ class _Blocks:
 def _plain(
     query: Tensor, key: Tensor, value: Tensor, valid: Tensor | None, left: int, right: int, scale: float
 ) -> Tensor:
-    """The same by masking all L×S cells."""
+    """Compute the same by masking all L×S cells."""
     batch, heads, length, _ = query.shape
     groups, size = key.shape[1:3]
     mask = masks.window(length, size, left, right, device=query.device).unsqueeze(1)

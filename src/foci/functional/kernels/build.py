@@ -1,10 +1,10 @@
-"""Builds and loads the C++ kernels: on first use, once for each machine, and never with an error to the user.
+"""Builds and loads the C++ kernels: on first use, once per machine; a failure is logged and raises no error.
 
 All ``.cpp`` files of this folder become one shared library with a plain C interface, kept in a cache folder under
-a name that is the hash of the sources, the flags and the processor, and a hash of the compiler. Where the compiler is
-gone, a library that another one made will do. Where anything fails (no compiler, a folder that cannot be written, or
-that others may write to, a library that does not load or computes wrongly) the kernels are inactive, the pure torch
-paths take over, and `status` says why. A build takes some ten seconds; the logger ``foci`` says so when it begins.
+a name that is the hash of the sources, the flags and the processor, and a hash of the compiler. Without a compiler, a
+library that another one made is used. Where anything fails (no compiler, a folder that cannot be written, or that
+others may write to, a library that does not load or computes wrongly) the kernels are inactive, the pure torch
+paths run, and `status` says why. A build takes some ten seconds; the logger ``foci`` announces it.
 
     FOCI_KERNELS=off          use no kernel
     FOCI_KERNEL_CACHE=folder  where the library is kept; else $XDG_CACHE_HOME/foci, else ~/.cache/foci
@@ -41,7 +41,7 @@ _FLAGS = (
     "-ffp-contract=fast",
 )
 _TUNINGS = (("-march=native", "-fopenmp"), ("-march=native",), ("-fopenmp",), ())
-"""Tried in turn, for not every compiler knows every processor or has OpenMP; without it kernels use one thread."""
+"""Tried in turn, since not every compiler supports every processor or OpenMP; without it kernels use one thread."""
 _COMPILE_SECONDS = 300
 _LOCK = threading.RLock()
 _LOG = logging.getLogger("foci")
@@ -56,10 +56,10 @@ class KernelStatus(NamedTuple):
 
 
 class Kernel:
-    """One C++ kernel, loaded when first asked for.
+    """One C++ kernel, loaded on first use.
 
-    ``check`` declares the signatures of the kernel's functions, calls them on a tiny problem and says whether the
-    numbers came out right.
+    ``check`` declares the signatures of the kernel's functions, calls them on a tiny problem and returns whether the
+    results are correct.
     """
 
     def __init__(self, name: str, check: Callable[[ctypes.CDLL], bool]) -> None:
@@ -82,7 +82,7 @@ class Kernel:
 
     @property
     def status(self) -> KernelStatus:
-        """Loads the kernel if it was not asked for yet."""
+        """Load the kernel if it was not loaded yet."""
         active = self.library is not None
         return KernelStatus(self.name, active, self._reason)
 
@@ -103,12 +103,12 @@ _loaded: tuple[ctypes.CDLL | None, str] | None = None
 
 
 def status() -> list[KernelStatus]:
-    """Every kernel, whether it is active, and why; builds what was not built yet."""
+    """Return every kernel, whether it is active, and why; build the library if necessary."""
     return [kernel.status for kernel in _KERNELS]
 
 
 def _load_library() -> tuple[ctypes.CDLL | None, str]:
-    """The library and where it lies, or None and why; looked for once."""
+    """Return the library and its path, or None and the reason; loaded once."""
     global _loaded
     with _LOCK:
         if _loaded is None:
@@ -121,13 +121,13 @@ def _load_library() -> tuple[ctypes.CDLL | None, str]:
 
 
 def cache_folder() -> Path:
-    """Where the library is kept, or a `BuildError` where no kernel is wanted."""
+    """Return the folder of the library, or raise a `BuildError` where kernels are switched off."""
     if os.environ.get("FOCI_KERNELS", "").lower() in ("off", "0", "no", "false"):
         raise BuildError("switched off by FOCI_KERNELS")
     chosen = os.environ.get("FOCI_KERNEL_CACHE")
     if chosen:
         return Path(chosen)
-    # The specification of XDG_CACHE_HOME: a relative path is to be ignored.
+    # By the specification of XDG_CACHE_HOME a relative path is to be ignored.
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
         return (base if base.is_absolute() else Path.home() / ".cache") / "foci"
@@ -136,10 +136,10 @@ def cache_folder() -> Path:
 
 
 def build(cache: Path) -> Path:
-    """Return the path of the library in ``cache``; compile it unless a whole one lies there.
+    """Return the path of the library in ``cache``; compile it unless it is there already.
 
     Raises:
-        BuildError: says why there is none, and cannot be.
+        BuildError: there is none and it cannot be built, with the reason.
     """
     cache = cache.expanduser().resolve()
     if cache.exists():
@@ -176,7 +176,7 @@ def _make(compiler: Sequence[str], sources: Sequence[Path], openmp: Sequence[str
 
 
 def _find_compiler() -> list[str]:
-    """The command of a C++ compiler. ``CXX`` may carry arguments, as in ``ccache g++``."""
+    """Return the command of a C++ compiler. ``CXX`` may carry arguments, as in ``ccache g++``."""
     wanted = os.environ.get("CXX", "").split()
     for command in [wanted] if wanted else [["g++"], ["clang++"], ["c++"]]:
         program = shutil.which(command[0])
@@ -190,9 +190,9 @@ def _find_compiler() -> list[str]:
 
 
 def _torch_openmp() -> list[str]:
-    """The OpenMP library inside torch's wheel, if it brings one.
+    """Return the OpenMP library inside torch's wheel, if it has one.
 
-    Two OpenMP libraries in a process keep two pools of threads that fight for the same cores, so the kernels
+    Two OpenMP libraries in a process have two pools of threads that compete for the same cores, so the kernels
     are linked with torch's own.
     """
     packages = Path(torch.__file__).parent
@@ -201,7 +201,7 @@ def _torch_openmp() -> list[str]:
 
 
 def _fingerprint(sources: Sequence[Path], openmp: Sequence[str]) -> str:
-    """A hash of all that the compiled code depends on but the compiler, which may be gone when the code is used."""
+    """Return a hash of all that the compiled code depends on except the compiler, which may be missing on use."""
     flags = [flag for flags in (_FLAGS, *_TUNINGS) for flag in flags]
     return _hash([_processor(), *openmp, *flags, *(source.read_bytes() for source in sources)])
 
@@ -215,7 +215,7 @@ def _hash(parts: Sequence[str | bytes]) -> str:
 
 
 def _processor() -> str:
-    """What -march=native depends on. A home folder may be shared by different machines."""
+    """Return what -march=native depends on. A home folder may be shared by different machines."""
     known = ("vendor_id", "model name", "flags", "CPU implementer", "CPU part", "Features", "isa")
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -227,7 +227,7 @@ def _processor() -> str:
 def _compile(compiler: Sequence[str], sources: Sequence[Path], openmp: Sequence[str], target: Path) -> None:
     names = [str(source) for source in sources]
     for tuning in _TUNINGS:
-        # --as-needed drops the compiler's own OpenMP library where torch's has all it needs.
+        # --as-needed drops the compiler's own OpenMP library where torch's has all symbols.
         linked = ["-Wl,--as-needed", *openmp] if openmp and "-fopenmp" in tuning else []
         try:
             _run([*compiler, *_FLAGS, *tuning, *names, *linked, "-o", str(target)])

@@ -4,15 +4,15 @@
 //     b_t-1(i) = Σ_j e^{A_ij}·e^{x_t(j)}·b_t(j),     b_T = e^{end}
 //     ∂ log Z/∂x_t(j) = a_t(j)·b_t(j) / Σ,           ∂ log Z/∂A_ij = Σ_t a_t-1(i)·e^{A_ij}·e^{x_t(j)}·b_t(j) / Σ
 //
-// All arithmetic is in double, whatever the tensors hold. Two ways lead to the same numbers:
+// All arithmetic is in double, for tensors of any dtype. Two methods compute the same numbers:
 //
-// - by weights: transitions are exponentiated once, emissions once a step, each divided by its largest (so that
-//   all lie in 0..1), and a and b are kept near 1 by powers of two. Weights below e^-DEPTH are dropped, and a row is
-//   only trusted to this way if nothing that was lost can matter; see `total_by_weights`.
-// - by scores: everything stays a logarithm, at the cost of K² exponentials a step. It is right for any scores.
+// - by weights: transitions are exponentiated once, emissions once per step, each divided by its largest (so that
+//   all lie in 0..1), and a and b are kept near 1 by powers of two. Weights below e^-DEPTH are dropped, and a row
+//   uses this method only if the dropped weights are negligible; see `total_by_weights`.
+// - by scores: everything stays a logarithm, at the cost of K² exponentials per step. It is correct for any scores.
 //
 // Masked steps are never read. -inf is a weight of 0. A row that is impossible has -inf and no gradient; NaN and
-// +inf come out as NaN. Plain C interface; sums are taken in an order that does not depend on the number of threads.
+// +inf give NaN. Plain C interface; sums are taken in an order that does not depend on the number of threads.
 
 #include <algorithm>
 #include <cmath>
@@ -21,14 +21,16 @@
 #include <limits>
 #include <type_traits>
 
+#define VECTOR_BYTES 32
 #include "threads.h"
+#include "vectors.h"
 
 namespace {
 
-constexpr int64_t LANES = 4;
-typedef double Vector __attribute__((vector_size(LANES * sizeof(double))));
-typedef int64_t Integers __attribute__((vector_size(LANES * sizeof(double))));
-typedef uint64_t Bits __attribute__((vector_size(LANES * sizeof(double))));
+constexpr int64_t LANES = LANES_OF<double>;
+using Vector = VectorOf<double>;
+using Integers = VectorOf<int64_t>;
+using Bits = VectorOf<uint64_t>;
 
 constexpr double NEVER = -std::numeric_limits<double>::infinity();
 constexpr double DEPTH = 200;        // three factors of e^-200 are still a normal double
@@ -39,16 +41,6 @@ constexpr int64_t GROUPS = 32;       // parts, at most, in which the rows' trans
 constexpr int64_t COUNTS = 1 << 22;  // doubles, roughly, that these parts may take
 
 enum Way : uint8_t { NO_GRADIENT = 0, BY_WEIGHTS = 1, BY_SCORES = 2 };
-
-Vector all(double x) { return x - Vector{}; }
-
-Vector load(const double* from) {
-    Vector x;
-    std::memcpy(&x, from, sizeof x);
-    return x;
-}
-
-void store(double* to, Vector x) { std::memcpy(to, &x, sizeof x); }
 
 typedef float Narrow __attribute__((vector_size(LANES * sizeof(float))));
 
@@ -77,7 +69,6 @@ Vector largest_lane(Vector x) {  // in every lane
     x = larger(x, Vector{x[2], x[3], x[0], x[1]});
     return larger(x, Vector{x[1], x[0], x[3], x[2]});
 }
-double sum_lanes(Vector x) { return (x[0] + x[2]) + (x[1] + x[3]); }
 bool any_lane(Integers x) { return (x[0] | x[1] | x[2] | x[3]) != 0; }
 
 Vector largest(const double* x, int64_t W) {
@@ -104,7 +95,7 @@ Vector tame_exponential(Vector x) {
 }
 
 // The same for any x up to 700: 0 below -700, and for -inf.
-Vector exponential(Vector x) { return x < all(-700) ? Vector{} : tame_exponential(x); }
+Vector exponential(Vector x) { return x < all(-700.0) ? Vector{} : tame_exponential(x); }
 
 double exponential(double x) { return exponential(all(x))[0]; }
 
@@ -115,7 +106,7 @@ Vector scale_of(Vector x, Integers& exponents) {
     return (Vector)((Integers)all(0x1p1023) - exponent);
 }
 
-int64_t padded(int64_t K) { return (K + LANES - 1) / LANES * LANES; }
+int64_t padded(int64_t K) { return round_up<LANES>(K); }
 
 // Calls block(count, first) for as many vectors of W at a time as the registers hold; count is a constant.
 template <typename Block>
@@ -188,7 +179,7 @@ double log_sum(const double* x, const double* y, int64_t W) {  // log Σ_j e^{x[
     double top = NEVER, sum = 0;
     for (int64_t j = 0; j < W; j++) top = std::max(top, x[j] + y[j]);
     if (top == NEVER) top = 0;
-    for (int64_t j = 0; j < W; j += LANES) sum += sum_lanes(exponential(load(x + j) + load(y + j) - all(top)));
+    for (int64_t j = 0; j < W; j += LANES) sum += sum_lanes<double>(exponential(load(x + j) + load(y + j) - all(top)));
     return top + std::log(sum);
 }
 
@@ -241,7 +232,7 @@ void copy_scores(const Real* from, int64_t K, int64_t W, double* to) {
     for (int64_t j = K; j < W; j++) to[j] = NEVER;
 }
 
-// e^{score − top}; what is below e^-DEPTH is dropped, and `nearest` remembers the highest that was.
+// e^{score − top}; weights below e^-DEPTH are dropped, and `nearest` keeps the highest dropped one.
 void weigh(const double* scores, Vector top, int64_t W, double* weights, Vector& nearest) {
     Vector near = nearest;
     for (int64_t j = 0; j < W; j += LANES) {
@@ -302,7 +293,7 @@ struct Model {
     }
 };
 
-// The room of one thread.
+// The scratch memory of one thread.
 struct Room {
     double *scores, *weights, *first, *second, *third, *columns, *counts, *slopes;
 
@@ -334,12 +325,11 @@ Vector weigh_emission(const Chain<Real>& chain, int64_t b, int64_t t, Room& room
     return top;
 }
 
-// log Z by weights, and a_t into `kept` where it is not null; NaN where this way cannot be trusted.
+// log Z by weights, and a_t into `kept` where it is not null; NaN where this method is not precise enough.
 //
-// Every a is 0 or at least TINY, transitions and emissions are 0 or at least e^-DEPTH, so that no product is lost:
-// 0 means that no sequence comes through here, other than by something that was dropped. Those sequences weigh no
-// more than e^nearest each, and there are no more than K^n of them: together they must be negligible. NaN and +inf
-// make a NaN that every later a has in it.
+// Every a is 0 or at least TINY, transitions and emissions are 0 or at least e^-DEPTH, so that no product underflows:
+// 0 means that no sequence passes here, except through a dropped weight. Those sequences weigh at most e^nearest
+// each, and there are at most K^n of them: together they must be negligible. NaN and +inf make every later a NaN.
 template <typename Real>
 double total_by_weights(const Chain<Real>& chain, const Model& model, int64_t b, Room& room, double* kept) {
     constexpr double UNKNOWN = std::numeric_limits<double>::quiet_NaN();
@@ -372,7 +362,7 @@ double total_by_weights(const Chain<Real>& chain, const Model& model, int64_t b,
     }
     Vector sum{};
     for (int64_t j = 0; j < W; j += LANES) sum += load(a + j) * load(model.end + j);
-    const double total = sum_lanes(sum);
+    const double total = sum_lanes<double>(sum);
     if (!(total > 0) || any_lane(tiny)) return UNKNOWN;
     const double log_total = std::log(total) + (exponents[0] - 1023 * steps) * 0.69314718055994530942;
     const double lost = steps * std::log(static_cast<double>(K)) + largest_lane(nearest)[0];
@@ -424,7 +414,7 @@ struct Gradient {
     }
 };
 
-// Marginals of one step from a and b, which loses what a cannot reach; returns their sum before it was made 1.
+// Marginals of one step from a and b, 0 where a is 0; returns their sum before normalisation.
 double share(const double* a, double* b, int64_t W, double* marginals) {
     Vector sum{};
     for (int64_t j = 0; j < W; j += LANES) {
@@ -433,14 +423,14 @@ double share(const double* a, double* b, int64_t W, double* marginals) {
         store(marginals + j, here * after);
         sum += here * after;
     }
-    const double total = sum_lanes(sum);
+    const double total = sum_lanes<double>(sum);
     const Vector part = all(1 / total);
     for (int64_t j = 0; j < W; j += LANES) store(marginals + j, load(marginals + j) * part);
     return total;
 }
 
-// The gradient of log Z of a row that `total_by_weights` was trusted with. Since b is 0 where a is, and a is at
-// least TINY elsewhere, the sum of a·b is never small: what underflows in b does not matter.
+// The gradient of log Z of a row computed by `total_by_weights`. Since b is 0 where a is, and a is at least TINY
+// elsewhere, the sum of a·b is never small: underflow in b has no effect.
 template <typename Real>
 void gradient_by_weights(const Chain<Real>& chain, const Model& model, int64_t row, Room& room, const double* kept,
                          const Gradient<Real>& gradient) {
@@ -675,7 +665,7 @@ void curvature_by_scores(const Chain<Real>& chain, const Model& model, int64_t r
 }
 
 // Calls visit(step, tag, the tag before or -1) for every step of a sequence that exists; false, without any call,
-// where a tag is none.
+// where a tag is out of range.
 template <typename Real, typename Visit>
 bool follow(const Chain<Real>& chain, int64_t b, const int64_t* tags, Visit visit) {
     for (int64_t t = chain.next(b, 0); t < chain.T; t = chain.next(b, t + 1))
@@ -745,7 +735,7 @@ struct Groups {
 };
 
 // totals (B): log Z, or log p(tags) where tags (B, T) is not null. ways (B) and kept (B, T, W) are for the
-// gradient; kept may be null. Returns how many rows have a tag that is none.
+// gradient; kept may be null. Returns the number of rows with a tag out of range.
 template <typename Real>
 int64_t total(const Chain<Real>& chain, const int64_t* tags, double* scratch, Real* totals, uint8_t* ways, double* kept,
               int threads) {
@@ -842,7 +832,7 @@ void sequence_gradients(const Chain<Real>& chain, const int64_t* tags, int64_t k
     groups.add_up(chain, transitions, start, end);
 }
 
-// Whether NaN stands where the row's sequences pass.
+// Whether there is a NaN on the row's sequences.
 template <typename Real>
 bool meets_nan(const Chain<Real>& chain, int64_t b) {
     const auto any = [](const Real* x, int64_t size) {
@@ -873,7 +863,7 @@ int64_t first_best(const double* x, const double* y, int64_t W) {
     return places[lane];
 }
 
-// Viterbi of one row. Only the best scores are kept; which tag they came from is asked again on the way back.
+// Viterbi of one row. Only the best scores are kept; their previous tags are computed again on the way back.
 template <typename Real>
 double decode(const Chain<Real>& chain, const Model& model, int64_t b, double* room, int64_t* tags) {
     const int64_t K = chain.K, W = chain.W;
@@ -919,7 +909,7 @@ void merge(const double* lists, const double* extra, int64_t W, int64_t k, doubl
     }
 }
 
-// The room of one thread for the k best, in doubles.
+// The scratch memory of one thread for the k best, in doubles.
 int64_t decode_room(int64_t T, int64_t K, int64_t k) {
     const int64_t W = padded(K), sources = ((T * K + 1) * k + 1) / 2;
     return k == 1 ? T * W : 2 * (k + 1) * W + sources;

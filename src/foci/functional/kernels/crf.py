@@ -2,10 +2,10 @@
 
     ∂ log Z/∂emissions[t, j] = p(y_t = j),    ∂ log Z/∂transitions[i, j] = Σ_t p(y_t = i, y_t+1 = j)
 
-``crf.cpp`` computes them for float32 and float64 on a CPU; a backward pass keeps B·T·K numbers and no more. Without a
-compiler, on other devices, and wherever something other than eager autograd watches (functional transforms, tensor
-subclasses), `foci.functional.crf_plain` computes the same in plain torch. Tracers see one operator, whatever the
-number of steps.
+``crf.cpp`` computes them for float32 and float64 on a CPU; a backward pass keeps only B·T·K numbers. Without a
+compiler, on other devices, and wherever something other than eager autograd is active (functional transforms, tensor
+subclasses), `foci.functional.crf_plain` computes the same in plain torch. Tracers see one operator for any number of
+steps.
 
 Accuracy: the kernel computes in double and rounds the result, so that in float32 everything is exact but for the
 last bit: at T = 1000 and K = 20 marginals have an error of 3e-8, where plain float32, which rounds at every step, has
@@ -32,16 +32,16 @@ from foci.functional.kernels.gradients import differentiate, plain_gradients
 from foci.tracing import is_traced, is_watched
 
 _THREAD_CELLS = 1 << 17
-"""Moves from tag to tag that make one more thread worth waking."""
+"""Transitions per additional thread, below which starting it costs more than it saves."""
 
 _LANES = 4
-"""What ``crf.cpp`` pads the tags to a multiple of."""
+"""``crf.cpp`` pads the number of tags to a multiple of this."""
 
 _Gradients = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def total(chain: Chain, tags: Tensor | None) -> Tensor:
-    """``log Z (B,)``, or ``log p(tags)`` of ``tags (B, T)``, int64; see `crf_plain.total`."""
+    """Return ``log Z (B,)``, or ``log p(tags)`` of ``tags (B, T)``, int64; see `crf_plain.total`."""
     differentiable = _wants_gradient(chain)
     if is_traced():
         totals: Tensor = _total_op(*chain, tags, differentiable)[0]
@@ -54,7 +54,7 @@ def total(chain: Chain, tags: Tensor | None) -> Tensor:
 
 
 def marginals(chain: Chain) -> Tensor:
-    """``p(y_t = tag)``, ``(B, T, K)``; see `crf_plain.marginals`."""
+    """Return ``p(y_t = tag)``, ``(B, T, K)``; see `crf_plain.marginals`."""
     if is_traced():
         shares: Tensor = _marginals_op(*chain)[0]
         return shares
@@ -66,7 +66,7 @@ def marginals(chain: Chain) -> Tensor:
 
 
 def best(chain: Chain, k: int) -> tuple[Tensor, Tensor]:
-    """The tags ``(B, k, T)`` and scores ``(B, k)`` of the k best sequences; see `crf_plain.best`."""
+    """Return the tags ``(B, k, T)`` and scores ``(B, k)`` of the k best sequences; see `crf_plain.best`."""
     if is_traced():
         scores, tags = _best_op(*chain, k)
     elif _library_for(chain) is None:
@@ -86,14 +86,14 @@ def _wants_gradient(chain: Chain) -> bool:
 
 
 def _library_for(chain: Chain) -> ctypes.CDLL | None:
-    """The compiled kernel, if it serves this chain and is active."""
+    """Return the compiled kernel, if it supports this chain and is active."""
     if chain.emissions.device.type != "cpu" or chain.emissions.dtype not in (torch.float32, torch.float64):
         return None
     return None if is_watched(*(part for part in chain if part is not None)) else _KERNEL.library
 
 
 def _plain_gradients(compute: Callable[[Chain], Tensor], chain: Chain, grad: Tensor) -> _Gradients:
-    """The gradients of the plain path."""
+    """Return the gradients of the plain path."""
     e, t, s, d = plain_gradients(lambda e, t, s, d: compute(Chain(e, t, s, d, chain.mask)), chain[:4], (grad,))
     return e, t, s, d
 
@@ -111,13 +111,13 @@ _SIGNATURES = {
 }
 
 
-class _Call:
+class _ChainCall:
     """One call of the library on a chain."""
 
     def __init__(self, library: ctypes.CDLL, chain: Chain, k: int = 0) -> None:
         self._library = library
         self._suffix = "float64" if chain.emissions.dtype == torch.float64 else "float32"
-        self._parts = [None if part is None else part.contiguous() for part in chain]  # alive until it is over
+        self._parts = [None if part is None else part.contiguous() for part in chain]  # kept alive during the call
         self._sizes = tuple(chain.emissions.shape)
         batch, steps, tags = self._sizes
         shapes = [self._sizes, (tags, tags), (tags,), (tags,), (batch, steps)]
@@ -134,7 +134,7 @@ class _Call:
         self.scratch = chain.emissions.new_empty(room, dtype=torch.float64)
 
     def __call__(self, name: str, *arguments: Tensor | int | None) -> int | None:
-        """What ``foci_crf_name`` returns; tensors are contiguous, and those to write among them."""
+        """Call ``foci_crf_name`` and return its result; tensors, also those it writes to, are contiguous."""
         function = getattr(self._library, f"foci_crf_{name}_{self._suffix}")
         everything = (*self._parts, *self._sizes, *arguments)
         answer: int | None = function(
@@ -143,7 +143,7 @@ class _Call:
         return answer
 
     def gradients(self, name: str, *arguments: Tensor | int | None) -> _Gradients:
-        """The same for a function that writes the gradients of emissions, transitions, start and end."""
+        """Call a function that writes the gradients of emissions, transitions, start and end; return them."""
         e, t, s, d = (torch.empty_like(part) for part in self._parts[:4] if part is not None)
         known = [one.contiguous() if isinstance(one, Tensor) else one for one in arguments]
         self(name, *known, self.scratch, e, t, s, d)
@@ -168,7 +168,7 @@ def _best_like(*arguments: Any) -> tuple[Tensor, Tensor]:
 
 
 def _room_to_keep(chain: Chain, keep: bool) -> tuple[Tensor, Tensor]:
-    """Room for each row's way through the kernel, and for what it keeps of the steps for a backward pass."""
+    """Return empty tensors for the path that each row takes in the kernel and for what the backward pass needs."""
     batch, steps, num_tags = chain.emissions.shape
     width = (num_tags + _LANES - 1) // _LANES * _LANES
     kept = chain.emissions.new_empty((batch, steps if keep else 0, width), dtype=torch.float64)
@@ -178,7 +178,7 @@ def _room_to_keep(chain: Chain, keep: bool) -> tuple[Tensor, Tensor]:
 def _compiled_total(
     library: ctypes.CDLL, chain: Chain, tags: Tensor | None, keep: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    call = _Call(library, chain)
+    call = _ChainCall(library, chain)
     totals, ways, kept = _total_like(*chain, tags, keep)
     tags = None if tags is None else tags.contiguous()
     if tags is not None and (tags.shape != chain.emissions.shape[:2] or tags.dtype != torch.int64):
@@ -192,20 +192,20 @@ def _compiled_total(
 
 def _compiled_marginals(library: ctypes.CDLL, chain: Chain) -> tuple[Tensor, Tensor, Tensor]:
     totals, ways, kept = _compiled_total(library, chain, None, keep=True)
-    call, shares = _Call(library, chain), chain.emissions.new_empty(chain.emissions.shape)
+    call, shares = _ChainCall(library, chain), chain.emissions.new_empty(chain.emissions.shape)
     call("gradients", None, torch.ones_like(totals), ways, kept, call.scratch, shares, None, None, None)
     return shares, ways, kept
 
 
 def _compiled_best(library: ctypes.CDLL, chain: Chain, k: int) -> tuple[Tensor, Tensor]:
-    call = _Call(library, chain, k)
+    call = _ChainCall(library, chain, k)
     scores, tags = _best_like(*chain, k)
     call("decode", k, call.scratch, scores, tags)
     return scores, tags
 
 
 def _self_check(library: ctypes.CDLL) -> bool:
-    """Declares the signatures, and compares a chain with all its sequences; 5 tags fill a vector and a rest."""
+    """Declare the signatures, and compare a chain with all its sequences; 5 tags fill a vector and a rest."""
     library.foci_crf_scratch.argtypes = [_SIZE, _SIZE, _SIZE, _SIZE, _COUNT]
     library.foci_crf_scratch.restype = _SIZE
     for name, arguments in _SIGNATURES.items():
@@ -221,7 +221,7 @@ def _self_check(library: ctypes.CDLL) -> bool:
 
 
 def _agrees(library: ctypes.CDLL, dtype: torch.dtype, spread: float, tolerance: float) -> bool:
-    # Nothing is drawn: the user's random numbers stay as they were.
+    # No random numbers: the state of the user's generator stays unchanged.
     numbers = [spread * math.sin(n * n) for n in range(3 * 5 + 5 * 5 + 5 + 5)]
     flat = torch.tensor(numbers, dtype=dtype, device="cpu")
     e, a, s, d = (part.tolist() for part in flat.split([15, 25, 5, 5]))
@@ -243,7 +243,7 @@ def _agrees(library: ctypes.CDLL, dtype: torch.dtype, spread: float, tolerance: 
         return bool(((have.double().flatten() - wanted).abs() <= room).all())
 
     totals, ways, kept = _compiled_total(library, chain, None, keep=True)
-    gradients = _Call(library, chain).gradients("gradients", None, torch.ones_like(totals), ways, kept)
+    gradients = _ChainCall(library, chain).gradients("gradients", None, torch.ones_like(totals), ways, kept)
     scores, tags = _compiled_best(library, chain, 2)
     return (
         close(totals, [log_z], tolerance * spread)
@@ -262,7 +262,7 @@ _KERNEL = Kernel("crf", _self_check)
 
 
 def _nothing_kept(chain: Chain, keep: bool) -> tuple[Tensor, Tensor]:
-    """The plain path keeps nothing, in as much room."""
+    """Return zeros in the shapes that the kernel keeps; the plain path keeps nothing."""
     ways, kept = _room_to_keep(chain, keep)
     return torch.zeros_like(ways), torch.zeros_like(kept)
 
@@ -286,7 +286,7 @@ def _total_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
     library = _library_for(chain)
     if library is None:
         return _plain_total_gradients(grad, *arguments)
-    return _Call(library, chain).gradients("gradients", tags, grad, ways, kept)
+    return _ChainCall(library, chain).gradients("gradients", tags, grad, ways, kept)
 
 
 def _plain_total_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
@@ -311,7 +311,7 @@ def _marginals_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
     library = _library_for(chain)
     if library is None:
         return _plain_marginals_gradients(grad, *arguments)
-    return _Call(library, chain).gradients("marginal_gradients", grad, ways, kept)
+    return _ChainCall(library, chain).gradients("marginal_gradients", grad, ways, kept)
 
 
 def _plain_marginals_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
@@ -337,7 +337,7 @@ def _best_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
     library = _library_for(chain)
     if library is None:
         return _plain_best_gradients(grad, *arguments)
-    return _Call(library, chain).gradients("sequence_gradients", tags.shape[1], tags, grad)
+    return _ChainCall(library, chain).gradients("sequence_gradients", tags.shape[1], tags, grad)
 
 
 def _plain_best_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
@@ -352,7 +352,7 @@ _GRADIENTS_SCHEMA = "(Tensor, Tensor, Tensor, Tensor)"
 def _operator(
     name: str, schema: str, compute: Callable[..., Any], plain: Callable[..., Any], like: Callable[..., Any]
 ) -> Any:
-    """The operator ``foci::crf_name``; ``plain`` is what it computes in plain torch, ``like`` makes empty results."""
+    """Return the operator ``foci::crf_name``; ``plain`` computes it in plain torch, ``like`` makes empty results."""
     operator = torch.library.custom_op(f"foci::crf_{name}", compute, mutates_args=(), schema=schema)
     operator.register_fake(like)
     decompose(f"crf_{name}", plain)
@@ -404,7 +404,7 @@ _best_gradients_op = _operator(
 def _save(ctx: Any, kept: Sequence[Any], results: Sequence[Tensor]) -> None:
     ctx.save_for_backward(*kept, *results[1:])
     ctx.mark_non_differentiable(*results[1:])
-    ctx.set_materialize_grads(False)  # else torch makes zeros for the others' gradients
+    ctx.set_materialize_grads(False)  # otherwise torch allocates zeros for the other gradients
 
 
 def _gradients(
@@ -414,9 +414,9 @@ def _gradients(
     eager: Callable[..., Any],
     operator: Callable[..., Any],
 ) -> tuple[Any, ...]:
-    """A gradient for each of the forward's arguments; None for all but the chain's scores."""
+    """Return a gradient for each of the forward's arguments; None for all but the chain's scores."""
     arguments = len(ctx.needs_input_grad)
-    if grad is None:  # torch's word for zeros
+    if grad is None:  # zeros, by torch's convention
         return (None,) * arguments
     saved = ctx.saved_tensors
     if torch.is_grad_enabled():  # create_graph=True
@@ -435,8 +435,8 @@ class _Total(torch.autograd.Function):
         _Total.keep(ctx, arguments, results)
         return results
 
-    # Not called setup_context: torch would look at forward's signature at every call, which takes longer than a
-    # short chain.
+    # Not setup_context: torch would inspect forward's signature at every call, which takes longer than a short
+    # chain.
     @staticmethod
     def keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         _save(ctx, inputs[:6], output)

@@ -1,27 +1,16 @@
-// Vectors of float32, for the kernels that compute in nothing else: AVX2, AVX-512 and NEON alike.
+// Vectors of float32 and their exponential, for the kernels that compute in float32 only.
 
 #pragma once
 
 #include <cstdint>
-#include <cstring>
+
+#include "vectors.h"
 
 namespace {
 
-#ifdef __AVX512F__
-constexpr int64_t LANES = 16;
-#else
-constexpr int64_t LANES = 8;
-#endif
-typedef float Vector __attribute__((vector_size(LANES * sizeof(float))));
-typedef int32_t Integers __attribute__((vector_size(LANES * sizeof(float))));
-
-Vector all(float x) { return x - Vector{}; }
-
-Vector load(const float* from) {
-    Vector x;
-    std::memcpy(&x, from, sizeof x);
-    return x;
-}
+constexpr int64_t LANES = LANES_OF<float>;
+using Vector = VectorOf<float>;
+using Integers = VectorOf<int32_t>;
 
 // e^x to about one unit in the last place, for |x| ≤ 87: the result is a normal number.
 Vector exponential(Vector x) {

@@ -1,4 +1,4 @@
-"""Gradients of an operator's plain form: where the C++ kernel has none of its own, or is not there."""
+"""Gradients of an operator's plain form, where the C++ kernel has none of its own or is inactive."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def plain_gradients(
     """Return the gradients of ``plain(*tensors)``, contiguous; for use inside an operator.
 
     Args:
-        plain: gives a tensor or several.
+        plain: returns one tensor or several.
         tensors: every one gets a gradient.
         grads: one for each result, None for zeros.
     """
     with record_inside_operator(), torch.enable_grad():
         leaves = [tensor.detach().requires_grad_() for tensor in tensors]
         found = differentiate(plain, leaves, grads, create_graph=False)
-    return tuple(one.contiguous() for one in found if one is not None)  # tracers are told so
+    return tuple(one.contiguous() for one in found if one is not None)  # as declared to tracers
 
 
 def differentiate(

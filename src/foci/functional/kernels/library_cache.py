@@ -1,7 +1,7 @@
-"""Compiled libraries on disk: stored so that half a file is never seen, and loaded only whole and from private folders.
+"""Compiled libraries on disk: stored atomically, and loaded only if complete and from a private folder.
 
-Beside a library ``name.so`` stands ``name.so.sha256`` with its size and digest. A library without it, or unlike it, is
-not loaded: a truncated one ends the process with SIGBUS where it is read, a damaged one with SIGSEGV.
+A library ``name.so`` has a file ``name.so.sha256`` with its size and digest. A library without it, or with another
+digest, is not loaded: a truncated one ends the process with SIGBUS where it is read, a damaged one with SIGSEGV.
 
 A library runs with all rights of its user. So nothing is loaded from a folder or a file that belongs to another user
 (root excepted) or that other users may write to. Where the system has no such owners (Windows) nothing is checked.
@@ -17,17 +17,17 @@ from pathlib import Path
 
 
 class BuildError(Exception):
-    """Why there is no library; `foci.functional.kernels.status` tells it."""
+    """The reason why there is no library; `foci.functional.kernels.status` reports it."""
 
 
 def check_private(folder: Path) -> None:
-    """Raise unless only this user and root can change what lies in ``folder``.
+    """Raise unless only this user and root can change the contents of ``folder``.
 
     Args:
         folder: an existing folder, free of symbolic links.
 
     Raises:
-        BuildError: says whose folder it is, or who may write to it, and what to do.
+        BuildError: another user owns it or may write to it; the message says how to fix it.
     """
     owner = _foreign_owner(folder.stat())
     if owner is not None:
@@ -42,7 +42,7 @@ def check_private(folder: Path) -> None:
         )
     for parent in folder.parents:
         mode = parent.stat().st_mode
-        # Whoever can write to a folder above can put another in its place, unless the sticky bit is set, as on /tmp.
+        # A user who can write to a parent folder can replace this one, unless the sticky bit is set, as on /tmp.
         if _has_owners() and mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             raise BuildError(
                 f"every user may write to {parent}, which holds the cache folder {folder}, expected a folder that is "
@@ -51,7 +51,7 @@ def check_private(folder: Path) -> None:
 
 
 def is_whole(library: Path) -> bool:
-    """Return whether a library lies there, untouched since it was stored and safe from other users."""
+    """Return whether the library exists, is unchanged since it was stored, and is not writable by other users."""
     try:
         found = library.stat()
         size, digest = _record(library).read_text(encoding="ascii").split()
@@ -59,12 +59,12 @@ def is_whole(library: Path) -> bool:
             return False
         with library.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest() == digest
-    except (OSError, ValueError):  # missing, unreadable, or a record that is none
+    except (OSError, ValueError):  # missing, unreadable, or no valid record
         return False
 
 
 def newest_whole(folder: Path, pattern: str) -> Path | None:
-    """Return the library in ``folder`` that was stored last, of those that fit ``pattern`` and are whole."""
+    """Return the library in ``folder`` that was stored last, of those that match ``pattern`` and are complete."""
     with contextlib.suppress(OSError):
         found = [library for library in folder.glob(pattern) if is_whole(library)]
         return max(found, key=lambda library: library.stat().st_mtime_ns, default=None)
@@ -74,8 +74,8 @@ def newest_whole(folder: Path, pattern: str) -> Path | None:
 def store(fresh: Path, library: Path) -> None:
     """Move a compiled library into its place, with its size and digest beside it.
 
-    The contents reach the disk before the name does, so a power cut leaves the old file or the new one. What is between
-    the two renames is a library that `is_whole` refuses.
+    The contents reach the disk before the name does, so a power cut leaves the old file or the new one. Between the
+    two renames `is_whole` refuses the library.
     """
     fresh.chmod(0o755)  # the compiler obeys the umask, which may leave the file writable for the group
     with fresh.open("rb") as file:
@@ -98,7 +98,7 @@ def _has_owners() -> bool:
 
 
 def _foreign_owner(found: os.stat_result) -> int | None:
-    """The owner, if it is neither root, who can change everything anyway, nor the user who runs this."""
+    """Return the owner, if it is neither root, who can change everything anyway, nor the user who runs this."""
     return found.st_uid if _has_owners() and found.st_uid not in (0, os.geteuid()) else None
 
 

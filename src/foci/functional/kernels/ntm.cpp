@@ -4,13 +4,13 @@
 //     w(i)  = softmax_i(γ log u(i))            over the cells with u > 0; the others stay empty
 //     M'(i) = M(i) Π_h (1 − w_h(i) e_h) + Σ_h w_h(i) a_h,    r_h = Σ_i w_h(i) M'(i)
 //
-// Writing heads look for content in M, reading heads in M'. A row of `commands` holds, before tanh, softmax, softplus
-// and sigmoid, what the linear layer gave: for each writing head, then each reading head, key (M numbers), kernel (S),
+// Writing heads address the content of M, reading heads that of M'. A row of `commands` is the output of the linear
+// layer, before tanh, softmax, softplus and sigmoid: for each writing head, then each reading head, key (M), kernel (S),
 // strength, gate and gamma; then for each writing head erase and add (M each).
 //
-// A row of the batch is one task. Its memory is turned to M×P, P the slots padded to whole vectors, so that every loop
-// runs along the slots; the padding is zero. The backward keeps nothing of the forward but its results: weights are
-// given, and what led to them is computed again. Plain C interface, float32 and float64; all tensors contiguous.
+// A row of the batch is one task. Its memory is transposed to M×P, P the slots padded to whole vectors, so that every
+// loop runs along the slots; the padding is zero. The backward uses only the results of the forward: weights are
+// given, and intermediate values are computed again. Plain C interface, float32 and float64; all tensors contiguous.
 
 #include <algorithm>
 #include <cmath>
@@ -20,7 +20,9 @@
 #include <memory>
 #include <new>
 
+#define VECTOR_BYTES 32
 #include "threads.h"
+#include "vectors.h"
 
 namespace {
 
@@ -29,8 +31,7 @@ struct Kind;
 
 template <>
 struct Kind<float> {
-    typedef float Vector __attribute__((vector_size(32)));
-    typedef int32_t Integers __attribute__((vector_size(32)));
+    using Integer = int32_t;
     static constexpr int32_t MANTISSA = 23, BIAS = 127, MANTISSA_BITS = 0x007fffff;
     static constexpr int32_t ONE = 0x3f800000, ROOT_HALF = 0x3f3504f3;
     static constexpr float ROUND = 0x1.8p23f;  // adding it rounds to a whole number, kept in the low bits
@@ -43,8 +44,7 @@ struct Kind<float> {
 
 template <>
 struct Kind<double> {
-    typedef double Vector __attribute__((vector_size(32)));
-    typedef int64_t Integers __attribute__((vector_size(32)));
+    using Integer = int64_t;
     static constexpr int64_t MANTISSA = 52, BIAS = 1023, MANTISSA_BITS = 0x000fffffffffffff;
     static constexpr int64_t ONE = 0x3ff0000000000000, ROOT_HALF = 0x3fe6a09e667f3bcd;
     static constexpr double ROUND = 0x1.8p52;
@@ -58,11 +58,7 @@ struct Kind<double> {
 };
 
 template <typename Real>
-using Vector = typename Kind<Real>::Vector;
-template <typename Real>
-using Integers = typename Kind<Real>::Integers;
-template <typename Real>
-constexpr int64_t LANES = 32 / sizeof(Real);
+using Integers = VectorOf<typename Kind<Real>::Integer>;
 
 template <typename Real>
 constexpr Real NEVER = -std::numeric_limits<Real>::infinity();
@@ -70,63 +66,37 @@ constexpr Real NEVER = -std::numeric_limits<Real>::infinity();
 template <typename Real>
 constexpr Real SHORTEST = Real(1e-4);  // the square of the length that a shorter key or slot counts as
 
-template <typename Real>
-Vector<Real> all(Real x) {
-    return x - Vector<Real>{};
-}
-
-template <typename Real>
-Vector<Real> load(const Real* from) {
-    Vector<Real> x;
-    std::memcpy(&x, from, sizeof x);
-    return x;
-}
-
-template <typename Real>
-void store(Real* to, Vector<Real> x) {
-    std::memcpy(to, &x, sizeof x);
-}
-
-template <typename Real>
-Real sum_lanes(Vector<Real> x) {
-    Real sums[LANES<Real>];
-    store<Real>(sums, x);
-    for (int64_t width = LANES<Real> / 2; width; width /= 2)
-        for (int64_t l = 0; l < width; l++) sums[l] += sums[l + width];
-    return sums[0];
-}
-
 // e^x to about one unit in the last place, for x ≤ 0; 0 where it would not be a normal number, NaN for NaN.
 template <typename Real>
-Vector<Real> exponential(Vector<Real> x) {
+VectorOf<Real> exponential(VectorOf<Real> x) {
     using K = Kind<Real>;
-    const Vector<Real> shift = all(K::ROUND + K::BIAS);
-    const Vector<Real> shifted = x * all(Real(0x1.71547652b82fep0)) + shift;
-    const Vector<Real> n = shifted - shift;
-    const Vector<Real> f = (x - n * all(K::LN2_HIGH)) - n * all(K::LN2_LOW);
+    const VectorOf<Real> shift = all(K::ROUND + K::BIAS);
+    const VectorOf<Real> shifted = x * all(Real(0x1.71547652b82fep0)) + shift;
+    const VectorOf<Real> n = shifted - shift;
+    const VectorOf<Real> f = (x - n * all(K::LN2_HIGH)) - n * all(K::LN2_LOW);
     Real inverse_factorial[K::EXP_DEGREE + 1] = {1};
     for (int k = 1; k <= K::EXP_DEGREE; k++) inverse_factorial[k] = inverse_factorial[k - 1] / k;
-    Vector<Real> p = all(inverse_factorial[K::EXP_DEGREE]);
+    VectorOf<Real> p = all(inverse_factorial[K::EXP_DEGREE]);
     for (int k = K::EXP_DEGREE - 1; k >= 0; k--) p = p * f + all(inverse_factorial[k]);
-    const Vector<Real> result = p * (Vector<Real>)((Integers<Real>)shifted << K::MANTISSA);
-    return x < all(K::DEEPEST) ? Vector<Real>{} : result;
+    const VectorOf<Real> result = p * (VectorOf<Real>)((Integers<Real>)shifted << K::MANTISSA);
+    return x < all(K::DEEPEST) ? VectorOf<Real>{} : result;
 }
 
 // log x to about one unit in the last place, for x > 0, subnormal numbers and infinity among them.
 template <typename Real>
-Vector<Real> logarithm(Vector<Real> x) {
+VectorOf<Real> logarithm(VectorOf<Real> x) {
     using K = Kind<Real>;
     const Integers<Real> tiny = x < all(K::NORMAL), root = Integers<Real>{} + K::ROOT_HALF;
     // x = 2^n·(1 + f), with 1 + f between √½ and √2
     const Integers<Real> bits = (Integers<Real>)(tiny ? x * all(K::LIFT) : x) + (K::ONE - K::ROOT_HALF);
     const Integers<Real> exponent = (bits >> K::MANTISSA) - K::BIAS;
-    const Vector<Real> n = __builtin_convertvector(exponent, Vector<Real>) - (tiny ? all(Real(K::MANTISSA)) : Vector<Real>{});
-    const Vector<Real> f = (Vector<Real>)((bits & K::MANTISSA_BITS) + root) - all(Real(1));
+    const VectorOf<Real> n = __builtin_convertvector(exponent, VectorOf<Real>) - (tiny ? all(Real(K::MANTISSA)) : VectorOf<Real>{});
+    const VectorOf<Real> f = (VectorOf<Real>)((bits & K::MANTISSA_BITS) + root) - all(Real(1));
     // log(1 + f) = f − f²/2 + s·(f²/2 + R(s²)), s = f / (2 + f), as fdlibm has it
-    const Vector<Real> s = f / (all(Real(2)) + f), half = all(Real(0.5)) * f * f, z = s * s;
-    Vector<Real> p = all(K::LOG[K::LOG_TERMS - 1]);
+    const VectorOf<Real> s = f / (all(Real(2)) + f), half = all(Real(0.5)) * f * f, z = s * s;
+    VectorOf<Real> p = all(K::LOG[K::LOG_TERMS - 1]);
     for (int k = K::LOG_TERMS - 2; k >= 0; k--) p = p * z + all(K::LOG[k]);
-    const Vector<Real> result = ((s * (half + z * p) + n * all(K::LN2_LOW)) - half) + f + n * all(K::LN2_HIGH);
+    const VectorOf<Real> result = ((s * (half + z * p) + n * all(K::LN2_LOW)) - half) + f + n * all(K::LN2_HIGH);
     return x > all(std::numeric_limits<Real>::max()) ? x : result;
 }
 
@@ -144,11 +114,11 @@ Real softplus(Real x) {
 
 template <typename Real>
 Real dot(const Real* x, const Real* y, int64_t P) {
-    Vector<Real> even{}, odd{};
+    VectorOf<Real> even{}, odd{};
     int64_t i = 0;
-    for (; i + 2 * LANES<Real> <= P; i += 2 * LANES<Real>) {
+    for (; i + 2 * LANES_OF<Real> <= P; i += 2 * LANES_OF<Real>) {
         even += load(x + i) * load(y + i);
-        odd += load(x + i + LANES<Real>) * load(y + i + LANES<Real>);
+        odd += load(x + i + LANES_OF<Real>) * load(y + i + LANES_OF<Real>);
     }
     if (i < P) even += load(x + i) * load(y + i);
     return sum_lanes<Real>(even + odd);
@@ -156,13 +126,13 @@ Real dot(const Real* x, const Real* y, int64_t P) {
 
 template <typename Real>
 Real largest(const Real* x, int64_t P) {
-    Vector<Real> top = all(NEVER<Real>);
-    for (int64_t i = 0; i < P; i += LANES<Real>) {
-        const Vector<Real> here = load(x + i);
+    VectorOf<Real> top = all(NEVER<Real>);
+    for (int64_t i = 0; i < P; i += LANES_OF<Real>) {
+        const VectorOf<Real> here = load(x + i);
         top = here > top ? here : top;
     }
     Real most = top[0];
-    for (int64_t l = 1; l < LANES<Real>; l++) most = std::max(most, Real(top[l]));
+    for (int64_t l = 1; l < LANES_OF<Real>; l++) most = std::max(most, Real(top[l]));
     return most;
 }
 
@@ -170,40 +140,40 @@ Real largest(const Real* x, int64_t P) {
 template <typename Real>
 void softmax(Real* x, int64_t N, int64_t P) {
     std::fill(x + N, x + P, NEVER<Real>);
-    const Vector<Real> top = all(largest(x, P));
-    Vector<Real> sums{};
-    for (int64_t i = 0; i < P; i += LANES<Real>) {
-        const Vector<Real> share = exponential<Real>(load(x + i) - top);
+    const VectorOf<Real> top = all(largest(x, P));
+    VectorOf<Real> sums{};
+    for (int64_t i = 0; i < P; i += LANES_OF<Real>) {
+        const VectorOf<Real> share = exponential<Real>(load(x + i) - top);
         sums += share;
         store(x + i, share);
     }
-    const Vector<Real> scale = all(1 / sum_lanes<Real>(sums));
-    for (int64_t i = 0; i < P; i += LANES<Real>) store<Real>(x + i, load(x + i) * scale);
+    const VectorOf<Real> scale = all(1 / sum_lanes<Real>(sums));
+    for (int64_t i = 0; i < P; i += LANES_OF<Real>) store<Real>(x + i, load(x + i) * scale);
     std::fill(x + N, x + P, Real(0));
 }
 
 template <typename Real>
 void scaled_add(Real scale, const Real* from, int64_t P, Real* to) {
-    const Vector<Real> by = all(scale);
-    for (int64_t i = 0; i < P; i += LANES<Real>) store<Real>(to + i, load(to + i) + by * load(from + i));
+    const VectorOf<Real> by = all(scale);
+    for (int64_t i = 0; i < P; i += LANES_OF<Real>) store<Real>(to + i, load(to + i) + by * load(from + i));
 }
 
 // to[i] += Σ_m vector[m]·memory[m][i], four vectors at a time: their sums stay in registers.
 template <typename Real>
 void combine(const Real* vector, const Real* memory, int64_t M, int64_t P, Real* to) {
-    constexpr int64_t L = LANES<Real>;
+    constexpr int64_t L = LANES_OF<Real>;
     int64_t i = 0;
     for (; i + 4 * L <= P; i += 4 * L) {
-        Vector<Real> a = load(to + i), b = load(to + i + L), c = load(to + i + 2 * L), d = load(to + i + 3 * L);
+        VectorOf<Real> a = load(to + i), b = load(to + i + L), c = load(to + i + 2 * L), d = load(to + i + 3 * L);
         for (int64_t m = 0; m < M; m++) {
-            const Vector<Real> by = all(vector[m]);
+            const VectorOf<Real> by = all(vector[m]);
             const Real* row = memory + m * P + i;
             a += by * load(row), b += by * load(row + L), c += by * load(row + 2 * L), d += by * load(row + 3 * L);
         }
         store<Real>(to + i, a), store<Real>(to + i + L, b), store<Real>(to + i + 2 * L, c), store<Real>(to + i + 3 * L, d);
     }
     for (; i < P; i += L) {
-        Vector<Real> sum = load(to + i);
+        VectorOf<Real> sum = load(to + i);
         for (int64_t m = 0; m < M; m++) sum += all(vector[m]) * load(memory + m * P + i);
         store<Real>(to + i, sum);
     }
@@ -225,11 +195,11 @@ struct Sizes {
 
 template <typename Real>
 int64_t padded(int64_t N) {
-    // An odd number of vectors: rows a power of two apart would meet in the same places of the cache.
-    return ((N + LANES<Real> - 1) / LANES<Real> | 1) * LANES<Real>;
+    // An odd number of vectors: rows a power of two apart would map to the same lines of the cache.
+    return ((N + LANES_OF<Real> - 1) / LANES_OF<Real> | 1) * LANES_OF<Real>;
 }
 
-// What one head wants, after its bounds.
+// The commands of one head, after tanh, softmax, softplus and sigmoid.
 template <typename Real>
 struct Head {
     const Real* raw;
@@ -238,13 +208,13 @@ struct Head {
     Real inverse, slope;  // of the key's length; see `measure`
 };
 
-// All that a thread needs, in one piece.
+// The scratch memory of one thread, in one allocation.
 template <typename Real>
 struct Scratch {
     int64_t P;
     Real *before, *after, *gradient;        // M×P: both memories, and a memory's gradient
     Real *inverse, *slope, *turned;         // of a memory's slots; see `measure`
-    Real *cosine, *content, *previous, *moved, *logs;  // P: a head's way to its weights
+    Real *cosine, *content, *previous, *moved, *logs;  // P: intermediate values of a head's weights
     Real* mixed;                            // 2P: the head's mixed weights twice in a row, to be read in a circle
     Real *circle, *grad, *spare, *kept;     // 2P, P, P, P: for gradients
     Real *write_weights, *write_grads, *ahead;  // W×P
@@ -290,13 +260,13 @@ void turn_back(const Real* __restrict from, const Sizes& sizes, int64_t P, Real*
 // slot so short that it counts as SHORTEST.
 template <typename Real>
 void measure(const Real* memory, int64_t M, int64_t P, Real* inverse, Real* slope) {
-    const Vector<Real> shortest = all(SHORTEST<Real>), one = all(Real(1));
-    for (int64_t i = 0; i < P; i += LANES<Real>) {
-        Vector<Real> square{};
+    const VectorOf<Real> shortest = all(SHORTEST<Real>), one = all(Real(1));
+    for (int64_t i = 0; i < P; i += LANES_OF<Real>) {
+        VectorOf<Real> square{};
         for (int64_t m = 0; m < M; m++) square += load(memory + m * P + i) * load(memory + m * P + i);
-        const Vector<Real> over = one / (square < shortest ? shortest : square);
-        store<Real>(slope + i, square < shortest ? Vector<Real>{} : over);
-        for (int64_t l = 0; l < LANES<Real>; l++) inverse[i + l] = std::sqrt(over[l]);
+        const VectorOf<Real> over = one / (square < shortest ? shortest : square);
+        store<Real>(slope + i, square < shortest ? VectorOf<Real>{} : over);
+        for (int64_t l = 0; l < LANES_OF<Real>; l++) inverse[i + l] = std::sqrt(over[l]);
     }
 }
 
@@ -339,18 +309,18 @@ void close_circle(Real* row, int64_t N, int64_t P) {
 // Content, mixture and shift: up to the weights before they are sharpened, and their logarithms (0 where empty).
 template <typename Real>
 void find(const Head<Real>& head, const Real* memory, const Real* previous, const Sizes& sizes, const Scratch<Real>& s) {
-    constexpr int64_t L = LANES<Real>;
+    constexpr int64_t L = LANES_OF<Real>;
     const int64_t N = sizes.N, P = s.P;
-    const Vector<Real> strength = all(head.strength), inverse = all(head.inverse);
+    const VectorOf<Real> strength = all(head.strength), inverse = all(head.inverse);
     std::fill_n(s.cosine, P, Real(0));
     combine(head.key, memory, sizes.M, P, s.cosine);
     for (int64_t i = 0; i < P; i += L) {
-        const Vector<Real> cosine = load(s.cosine + i) * (load(s.inverse + i) * inverse);
+        const VectorOf<Real> cosine = load(s.cosine + i) * (load(s.inverse + i) * inverse);
         store<Real>(s.cosine + i, cosine);
         store<Real>(s.content + i, strength * cosine);
     }
     softmax(s.content, N, P);
-    const Vector<Real> gate = all(head.gate), stay = all(1 - head.gate);
+    const VectorOf<Real> gate = all(head.gate), stay = all(1 - head.gate);
     copy_padded(previous, N, P, s.previous);
     for (int64_t i = 0; i < P; i += L)
         store<Real>(s.mixed + i, gate * load(s.content + i) + stay * load(s.previous + i));
@@ -359,39 +329,39 @@ void find(const Head<Real>& head, const Real* memory, const Real* previous, cons
     for (int64_t j = 0; j < sizes.S; j++) scaled_add(head.kernel[j], s.mixed + N - move_of(j, sizes), P, s.moved);
     std::fill(s.moved + N, s.moved + P, Real(0));
     for (int64_t i = 0; i < P; i += L) {
-        const Vector<Real> share = load(s.moved + i);
-        store<Real>(s.logs + i, logarithm<Real>(share > Vector<Real>{} ? share : all(Real(1))));
+        const VectorOf<Real> share = load(s.moved + i);
+        store<Real>(s.logs + i, logarithm<Real>(share > VectorOf<Real>{} ? share : all(Real(1))));
     }
 }
 
 template <typename Real>
 void sharpen(Real gamma, const Scratch<Real>& s, int64_t N, Real* weights) {
-    if (!(largest(s.moved, s.P) > 0)) {  // no cell to share among
+    if (!(largest(s.moved, s.P) > 0)) {  // all cells are empty
         std::fill_n(weights, s.P, Real(0));
         return;
     }
-    for (int64_t i = 0; i < s.P; i += LANES<Real>) {
-        const Vector<Real> power = all(gamma) * load(s.logs + i);
-        store<Real>(weights + i, load(s.moved + i) > Vector<Real>{} ? power : all(NEVER<Real>));
+    for (int64_t i = 0; i < s.P; i += LANES_OF<Real>) {
+        const VectorOf<Real> power = all(gamma) * load(s.logs + i);
+        store<Real>(weights + i, load(s.moved + i) > VectorOf<Real>{} ? power : all(NEVER<Real>));
     }
     softmax(weights, N, s.P);
 }
 
 // Sets the gradients of a head's commands and previous weights, and adds to s.gradient, the memory's, and to s.turned,
-// which waits for `spread_turns`. s.grad holds the gradient of the head's weights; what `find` found is at hand.
+// which `spread_turns` uses. s.grad holds the gradient of the head's weights; the results of `find` are in s.
 template <typename Real>
 void find_backward(const Head<Real>& head, const Real* memory, const Real* weights, const Sizes& sizes,
                    const Scratch<Real>& s, Real* commands_grad, Real* previous_grad) {
-    constexpr int64_t L = LANES<Real>;
+    constexpr int64_t L = LANES_OF<Real>;
     const int64_t N = sizes.N, M = sizes.M, S = sizes.S, P = s.P;
     // sharpening
-    const Vector<Real> mean = all(dot(weights, s.grad, P)), gamma = all(head.gamma);
-    Vector<Real> gamma_sums{};
+    const VectorOf<Real> mean = all(dot(weights, s.grad, P)), gamma = all(head.gamma);
+    VectorOf<Real> gamma_sums{};
     for (int64_t i = 0; i < P; i += L) {
-        const Vector<Real> power_grad = load(weights + i) * (load(s.grad + i) - mean), share = load(s.moved + i);
+        const VectorOf<Real> power_grad = load(weights + i) * (load(s.grad + i) - mean), share = load(s.moved + i);
         gamma_sums += power_grad * load(s.logs + i);
         // By division: a share may be so small that its inverse is infinite.
-        const Vector<Real> share_grad = share > Vector<Real>{} ? gamma * power_grad / share : Vector<Real>{};
+        const VectorOf<Real> share_grad = share > VectorOf<Real>{} ? gamma * power_grad / share : VectorOf<Real>{};
         store<Real>(s.circle + i, share_grad);
         store<Real>(s.grad + i, share_grad);
     }
@@ -414,12 +384,12 @@ void find_backward(const Head<Real>& head, const Real* memory, const Real* weigh
     if (previous_grad)
         for (int64_t i = 0; i < N; i++) previous_grad[i] = (1 - head.gate) * s.spare[i];
     // content; s.spare becomes the gradient of the dot products
-    const Vector<Real> gate = all(head.gate), strength = all(head.strength), inverse = all(head.inverse);
-    Vector<Real> strength_sums{};
+    const VectorOf<Real> gate = all(head.gate), strength = all(head.strength), inverse = all(head.inverse);
+    VectorOf<Real> strength_sums{};
     for (int64_t i = 0; i < P; i += L) {
-        const Vector<Real> cosine = load(s.cosine + i);
-        const Vector<Real> score_grad = gate * load(s.content + i) * (load(s.spare + i) - all(content_mean));
-        const Vector<Real> scaled = strength * score_grad;
+        const VectorOf<Real> cosine = load(s.cosine + i);
+        const VectorOf<Real> score_grad = gate * load(s.content + i) * (load(s.spare + i) - all(content_mean));
+        const VectorOf<Real> scaled = strength * score_grad;
         strength_sums += score_grad * cosine;
         store<Real>(s.turned + i, load(s.turned + i) + scaled * cosine);
         store<Real>(s.spare + i, scaled * (inverse * load(s.inverse + i)));
@@ -435,14 +405,14 @@ void find_backward(const Head<Real>& head, const Real* memory, const Real* weigh
     commands_grad[M + S + 2] = sum_lanes<Real>(gamma_sums) * sigmoid(head.raw[M + S + 2]);
 }
 
-// What the heads' cosines owe to the length of the slots, for all heads of a memory at once.
+// The part of the cosines' gradient through the length of the slots, for all heads of a memory at once.
 template <typename Real>
 void spread_turns(const Real* memory, int64_t M, const Scratch<Real>& s) {
-    for (int64_t i = 0; i < s.P; i += LANES<Real>) {
-        const Vector<Real> by = load(s.turned + i) * load(s.slope + i);
+    for (int64_t i = 0; i < s.P; i += LANES_OF<Real>) {
+        const VectorOf<Real> by = load(s.turned + i) * load(s.slope + i);
         for (int64_t at = i; at < M * s.P; at += s.P)
             store<Real>(s.gradient + at, load(s.gradient + at) - load(memory + at) * by);
-        store<Real>(s.turned + i, Vector<Real>{});
+        store<Real>(s.turned + i, VectorOf<Real>{});
     }
 }
 
@@ -465,8 +435,8 @@ void write(const Sizes& sizes, const Scratch<Real>& s) {
         Real* after = s.after + m * P;
         for (int64_t h = 0; h < W; h++) {
             const Real* left = h ? after : s.before + m * P;
-            const Vector<Real> erase = all(s.erase[h * M + m]);
-            for (int64_t i = 0; i < P; i += LANES<Real>)
+            const VectorOf<Real> erase = all(s.erase[h * M + m]);
+            for (int64_t i = 0; i < P; i += LANES_OF<Real>)
                 store<Real>(after + i, load(left + i) * (all(Real(1)) - load(s.write_weights + h * P + i) * erase));
         }
         for (int64_t h = 0; h < W; h++) scaled_add(s.add[h * M + m], s.write_weights + h * P, P, after);
@@ -476,18 +446,18 @@ void write(const Sizes& sizes, const Scratch<Real>& s) {
 // s.gradient, of the memory after, becomes that of the memory before; adds to s.write_grads.
 template <typename Real>
 void write_backward(const Sizes& sizes, const Scratch<Real>& s, Real* raw_grad) {
-    constexpr int64_t L = LANES<Real>;
+    constexpr int64_t L = LANES_OF<Real>;
     const int64_t M = sizes.M, W = sizes.W, P = s.P;
-    const Vector<Real> one = all(Real(1));
+    const VectorOf<Real> one = all(Real(1));
     for (int64_t m = 0; m < M; m++) {
         const Real* before = s.before + m * P;
         Real* gradient = s.gradient + m * P;
-        // What all other heads leave is the product of those ahead and those behind: a quotient might be 0 / 0.
+        // The product over all other heads is that of those ahead and those behind: a quotient might be 0 / 0.
         for (int64_t i = 0; i < P; i += L) store<Real>(s.kept + i, one);
         for (int64_t h = 0; h < W - 1; h++) {
-            const Vector<Real> erase = all(s.erase[h * M + m]);
+            const VectorOf<Real> erase = all(s.erase[h * M + m]);
             for (int64_t i = 0; i < P; i += L) {
-                const Vector<Real> kept = load(s.kept + i);
+                const VectorOf<Real> kept = load(s.kept + i);
                 store<Real>(s.ahead + h * P + i, kept);
                 store<Real>(s.kept + i, kept * (one - load(s.write_weights + h * P + i) * erase));
             }
@@ -496,11 +466,11 @@ void write_backward(const Sizes& sizes, const Scratch<Real>& s, Real* raw_grad) 
         for (int64_t i = 0; i < P; i += L) store<Real>(s.kept + i, one);
         for (int64_t h = W - 1; h >= 0; h--) {
             const Real erase = s.erase[h * M + m], add = s.add[h * M + m];
-            Vector<Real> erase_sums{}, add_sums{};
+            VectorOf<Real> erase_sums{}, add_sums{};
             for (int64_t i = 0; i < P; i += L) {
-                const Vector<Real> weights = load(s.write_weights + h * P + i), grad = load(gradient + i);
-                const Vector<Real> kept = load(s.kept + i);
-                const Vector<Real> erased = grad * load(before + i) * (load(s.ahead + h * P + i) * kept);
+                const VectorOf<Real> weights = load(s.write_weights + h * P + i), grad = load(gradient + i);
+                const VectorOf<Real> kept = load(s.kept + i);
+                const VectorOf<Real> erased = grad * load(before + i) * (load(s.ahead + h * P + i) * kept);
                 Real* weights_grad = s.write_grads + h * P + i;
                 store<Real>(weights_grad, load(weights_grad) + (grad * all(add) - erased * all(erase)));
                 erase_sums -= weights * erased;
@@ -550,7 +520,7 @@ void step(const Real* commands, State<const Real> old, State<Real> fresh, Real* 
     }
 }
 
-// A gradient that is null is zero where it comes in, and not wanted where it goes out.
+// A gradient that is null is zero as an input, and not computed as an output.
 template <typename Real>
 void step_backward(const Real* commands, State<const Real> old, State<const Real> fresh, State<const Real> fresh_grad,
                    const Real* reads_grad, Real* commands_grad, State<Real> old_grad, const Sizes& sizes,

@@ -1,8 +1,8 @@
-"""One step of a Neural Turing Machine's memory, all heads at once: one call in the place of some sixty operations.
+"""One step of a Neural Turing Machine's memory for all heads: one call in place of some sixty operations.
 
 ``ntm.cpp`` computes it for float32 and float64 on a CPU. A backward pass keeps the arguments and the results of the
 step, most of which are the next step's arguments, and nothing in between. Without a compiler, in other dtypes, on
-other devices, and wherever something other than eager autograd watches (functional transforms, tensor subclasses),
+other devices, and wherever something other than eager autograd is active (functional transforms, tensor subclasses),
 `foci.functional.addressing.step` computes the same in plain torch. Tracers see one operator.
 
 Accuracy: the kernel computes in the dtype of its tensors. Its exponentials and logarithms are within about one unit in
@@ -28,7 +28,7 @@ from foci.functional.kernels.gradients import differentiate, plain_gradients
 from foci.tracing import is_traced, is_watched
 
 _THREAD_CELLS = 1 << 16
-"""Numbers of the memory, once for each head, that make one more thread worth waking."""
+"""Numbers of the memory times heads per additional thread, below which starting it costs more than it saves."""
 
 _Four = tuple[Tensor, Tensor, Tensor, Tensor]
 """The arguments commands, memory, read_weights and write_weights; or the results, with reads in the last place."""
@@ -43,7 +43,7 @@ def step(
     write_weights: Float[Tensor, "B W N"],
     shift_width: int,
 ) -> tuple[Float[Tensor, "B N M"], Float[Tensor, "B R N"], Float[Tensor, "B W N"], Float[Tensor, "B R M"]]:
-    """Write, then read: the new memory, read weights and write weights, and what was read; see `addressing.step`."""
+    """Write, then read; return the new memory, read weights, write weights, and the reads; see `addressing.step`."""
     arguments = (commands, memory, read_weights, write_weights)
     results: _Four
     if not _suits_kernel(*arguments):
@@ -76,7 +76,7 @@ def _plain_step(*arguments: Any) -> _Four:
 
 
 def _plain_gradients(*arguments: Any) -> _Four:
-    """The gradients of the plain path, from the arguments of `_gradients`."""
+    """Return the gradients of the plain path, from the arguments of `_gradients`."""
     width, grads = arguments[7], arguments[8:]
     c, m, r, w = plain_gradients(lambda c, m, r, w: addressing.step(c, m, r, w, width), arguments[:4], grads)
     return c, m, r, w
@@ -92,7 +92,7 @@ _SIGNATURES = {
 
 
 def _call(library: ctypes.CDLL, name: str, arguments: _Four, shift_width: int, *others: Tensor | None) -> None:
-    """Calls ``foci_ntm_name``. All tensors are contiguous; those to write are among the others."""
+    """Call ``foci_ntm_name``. All tensors, also those it writes to, are contiguous."""
     commands, memory, read_weights, write_weights = arguments
     batch, slots, size = memory.shape
     readers, writers = read_weights.shape[1], write_weights.shape[1]
@@ -138,7 +138,7 @@ def _compiled_gradients(
     grads: _Grads,
     wanted: Sequence[bool] = (True, True, True, True),
 ) -> tuple[Tensor | None, ...]:
-    """A gradient for each argument, or None for one that is not wanted; the commands' is computed anyway.
+    """Return a gradient for each argument, or None for one that is not needed; that of the commands always.
 
     ``results`` are the new memory, read weights and write weights.
     """
@@ -152,7 +152,7 @@ def _compiled_gradients(
 
 
 def _self_check(library: ctypes.CDLL) -> bool:
-    """Declares the signatures, and compares a step with the plain one; 11 slots fill vectors and a rest."""
+    """Declare the signatures, and compare a step with the plain one; 11 slots fill vectors and a rest."""
     for name, types in _SIGNATURES.items():
         for suffix in ("float32", "float64"):
             function = getattr(library, f"foci_ntm_{name}_{suffix}")
@@ -178,8 +178,8 @@ def _self_check(library: ctypes.CDLL) -> bool:
 
 
 def _example(seed: int) -> _Four:
-    """One row: 11 slots of 3 numbers, 2 reading heads, 2 writing heads, shifts of width 5."""
-    # Nothing is drawn: the user's random numbers stay as they were.
+    """Return one row: 11 slots of 3 numbers, 2 reading heads, 2 writing heads, shifts of width 5."""
+    # No random numbers: the state of the user's generator stays unchanged.
     shapes = [(1, 4 * (3 + 5 + 3) + 2 * 2 * 3), (1, 11, 3), (1, 2, 11), (1, 2, 11)]
     numbers = iter(math.sin(n * n + seed) for n in range(sum(math.prod(shape) for shape in shapes)))
     c, m, r, w = (
@@ -200,7 +200,7 @@ _KERNEL = Kernel("ntm", _self_check)
 
 
 class _Step(torch.autograd.Function):
-    """Lighter than the operator below: a step is short."""
+    """The operator below with less overhead, which matters for short steps."""
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> _Four:
@@ -208,7 +208,7 @@ class _Step(torch.autograd.Function):
         _Step.keep(ctx, arguments, results)
         return results
 
-    # Not called setup_context: torch would look at forward's signature at every call.
+    # Not setup_context: torch would inspect forward's signature at every call.
     @staticmethod
     def keep(ctx: Any, inputs: tuple[Any, ...], output: _Four) -> None:
         ctx.save_for_backward(*inputs[:4], *output[:3])
@@ -217,10 +217,10 @@ class _Step(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        if all(grad is None for grad in grads):  # torch's word for zeros
+        if all(grad is None for grad in grads):  # zeros, by torch's convention
             return None, None, None, None, None
         saved, width = ctx.saved_tensors, ctx.shift_width
-        if torch.is_grad_enabled():  # create_graph=True: someone wants the gradients' own gradients
+        if torch.is_grad_enabled():  # create_graph=True: the gradients themselves are differentiated
             plain = differentiate(
                 lambda c, m, r, w: addressing.step(c, m, r, w, width), saved[:4], grads, create_graph=True
             )
@@ -228,13 +228,13 @@ class _Step(torch.autograd.Function):
         if is_traced():
             return *_gradients_op(*saved, width, *grads), None
         library = _KERNEL.library
-        if library is None:  # the operator's, where there is no compiler
+        if library is None:  # the operator runs without a compiler too
             return *_plain_gradients(*saved, width, *grads), None
         return *_compiled_gradients(library, saved[:4], saved[4:], width, grads, ctx.needs_input_grad), None
 
 
 def _step(*arguments: Any) -> _Four:
-    # A tracer's graph may meet other arguments than it was traced with.
+    # A traced graph may be called with other arguments than it was traced with.
     library = _KERNEL.library
     if library is not None and _suits_kernel(*arguments[:4]):
         return _compiled_step(library, arguments[:4], arguments[4])

@@ -1,9 +1,9 @@
-// What is asked most of rows of scores, in one reading of each row: the largest weights, and the entropy.
+// The k largest weights and the entropy of rows of scores, in one pass over each row.
 //
 //     w_j = e^{s_j − m} / z,    m = max s,  z = Σ_j e^{s_j − m}
-//     entropy = −Σ_j w_j log w_j = log z − Σ_j w_j (s_j − m),    two terms of one sign: nothing cancels
+//     entropy = −Σ_j w_j log w_j = log z − Σ_j w_j (s_j − m),    two terms of the same sign, without cancellation
 //
-// A score of −inf is a cell that may not be read. A row of them alone has weights 0 and entropy 0; a row with a NaN
+// A score of −inf is a masked cell. A row of masked cells only has weights 0 and entropy 0; a row with a NaN
 // has NaN for both.
 
 #include <algorithm>
@@ -19,14 +19,7 @@ namespace {
 constexpr float NEVER = -std::numeric_limits<float>::infinity();
 constexpr float FAR = -87.0f;  // e^x of less is below the normal float32 numbers, and counts as 0
 
-Vector load_some(const float* from, int64_t count) {  // the lanes past `count` are −inf
-    if (count >= LANES) return load(from);
-    Vector x = all(NEVER);
-    std::memcpy(&x, from, count * sizeof(float));
-    return x;
-}
-
-double sum_lanes(Vector x) {
+double sum_in_double(Vector x) {
     double sum = 0;
     for (int64_t l = 0; l < LANES; l++) sum += x[l];
     return sum;
@@ -35,7 +28,7 @@ double sum_lanes(Vector x) {
 float largest(const float* row, int64_t cells) {
     Vector top = all(NEVER);
     for (int64_t j = 0; j < cells; j += LANES) {
-        const Vector s = load_some(row + j, cells - j);
+        const Vector s = load_some(row + j, cells - j, NEVER);
         top = s > top ? s : top;
     }
     float best = NEVER;
@@ -47,19 +40,19 @@ struct Sums {
     double z, below;  // Σ e^{s − m}, Σ e^{s − m} (s − m)
 };
 
-// `with_below` is a constant: only the entropy asks for it.
+// `with_below` is a constant: only the entropy needs it.
 template <bool with_below>
 Sums sums_of(const float* row, int64_t cells, float m) {
     Vector z[2] = {}, below[2] = {};
     for (int64_t j = 0, turn = 0; j < cells; j += LANES, turn ^= 1) {  // two sums each: fewer additions wait
-        const Vector d = load_some(row + j, cells - j) - all(m);
+        const Vector d = load_some(row + j, cells - j, NEVER) - all(m);
         const Integers near = d >= all(FAR);
         const Integers counts = near | (d != d);  // a NaN must not be lost
         const Vector e = (Vector)((Integers)exponential(near ? d : Vector{}) & near);
         z[turn] += e + (Vector)((Integers)d & counts & ~near);
         if (with_below) below[turn] += e * (near ? d : Vector{});
     }
-    return {sum_lanes(z[0] + z[1]), sum_lanes(below[0] + below[1])};
+    return {sum_in_double(z[0] + z[1]), sum_in_double(below[0] + below[1])};
 }
 
 // The k best scores so far, best first; of equal ones the first cell.
@@ -88,7 +81,7 @@ constexpr int64_t DEPTH = 16;             // cells of a group: one lane of so ma
 constexpr int64_t BLOCK = DEPTH * LANES;  // LANES groups side by side
 constexpr int64_t BLOCKS = 64;            // whose maxima are held at a time
 
-// A group whose maximum is below what k cells are known to reach holds none of the k best: most are not looked into.
+// A group whose maximum is below the k-th best score so far holds none of the k best: most groups are skipped.
 void find_best(const float* row, int64_t cells, Best best) {
     for (int64_t i = 0; i < best.k; i++) {
         best.scores[i] = NEVER;
@@ -101,7 +94,7 @@ void find_best(const float* row, int64_t cells, Best best) {
         for (int64_t at = first; at < cells && blocks < BLOCKS; at += BLOCK, blocks++) {
             Vector top = all(NEVER);
             for (int64_t v = 0; v < std::min(BLOCK, cells - at); v += LANES) {
-                const Vector x = load_some(row + at + v, cells - at - v);
+                const Vector x = load_some(row + at + v, cells - at - v, NEVER);
                 top = x > top ? x : top;
             }
             maxima[blocks] = top;
@@ -118,7 +111,7 @@ void find_best(const float* row, int64_t cells, Best best) {
                 for (int64_t i = at; i < std::min(cells, at + BLOCK); i += LANES) best.offer(row[i], i);
             }
     }
-    // Cells of score −inf fill the places that are left, each once.
+    // Cells of score −inf fill the remaining places, each once.
     int64_t filled = 0;
     while (filled < best.k && best.scores[filled] > NEVER) filled++;
     for (int64_t cell = 0; filled < best.k; cell++)

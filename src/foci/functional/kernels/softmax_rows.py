@@ -1,6 +1,6 @@
-"""Weights of dot products whose largest and whose entropy are found in one reading of each row of scores.
+"""Weights of dot products whose k largest and whose entropy are computed in one pass over each row of scores.
 
-`attend_dots` hands out a `FusedSoftmax` as the source of its weights. Its scores come from one matrix product, some
+`attend_dots` returns a `FusedSoftmax` as the source of its weights. Its scores come from one matrix product, some
 rows at a time; ``softmax_rows.cpp`` then needs no softmax of the whole row, no sorting and one logarithm. Where the
 kernel is inactive, in other dtypes and devices, and where gradients are wanted, it is the plain `DotSoftmax`.
 """
@@ -18,7 +18,7 @@ from foci.tracing import exportable, is_traced, is_watched
 from foci.weight_sources import DotSoftmax, Rows
 
 _THREAD_CELLS = 1 << 16
-"""Cells that make one more thread worth waking."""
+"""Cells per additional thread, below which starting it costs more than it saves."""
 
 
 @exportable
@@ -27,19 +27,19 @@ class FusedSoftmax(DotSoftmax):
     """`DotSoftmax` with the reductions of ``softmax_rows.cpp``."""
 
     def largest(self, index: Rows, k: int) -> tuple[Tensor, Tensor]:
-        """The k largest weights of these rows and their cells."""
+        """Return the k largest weights of these rows and their cells."""
         scores, library = self._for_kernel(index)
         if library is None or k == 0:
             return super().largest(index, k)
         return _largest(library, scores, k)
 
     def entropy(self, index: Rows) -> Tensor:
-        """The entropy of these rows."""
+        """Return the entropy of these rows."""
         scores, library = self._for_kernel(index)
         return super().entropy(index) if library is None else _entropy(library, scores)
 
     def _for_kernel(self, index: Rows) -> tuple[Tensor, ctypes.CDLL | None]:
-        """The scores, −inf where they may not be read, and the kernel if it can take them."""
+        """Return the scores, −inf for masked cells, and the kernel if it supports them."""
         suits = self.query.dtype == self.key.dtype == torch.float32 and self.query.device.type == "cpu"
         if not suits or is_traced() or is_watched(self.query, self.key) or _KERNEL.library is None:
             return self.query, None
@@ -75,7 +75,7 @@ def _threads(scores: Tensor) -> int:
 
 
 def _self_check(library: ctypes.CDLL) -> bool:
-    """Declares the signatures, and compares a row of 19 cells, two vectors and a rest, with plain arithmetic."""
+    """Declare the signatures, and compare a row of 19 cells, two vectors and a rest, with plain arithmetic."""
     pointer, size = ctypes.c_void_p, ctypes.c_int64
     library.foci_rows_entropy.argtypes = [pointer, size, size, size, pointer]
     library.foci_rows_largest.argtypes = [pointer, size, size, size, size, pointer, pointer]

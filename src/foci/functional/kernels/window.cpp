@@ -1,13 +1,13 @@
-// Local attention by dot products: each query reads the W = 2D+1 cells around its centre; forward and backward.
+// Local attention by dot products: each query attends to the W = 2D+1 cells around its centre; forward and backward.
 //
 //     p_w = softmax(scale · q · k_w),    a_w = p_w · e^{−(s_w − c)² / 2σ²},    output = Σ_w a_w · v_w
 //
 //     h_w = a_w · (∂output · v_w + ∂a_w),    ∂s_w = h_w − p_w Σ h,    ∂c = Σ_w h_w (s_w − c) / σ²
 //     ∂q = scale Σ_w ∂s_w k_w,    ∂k_w += scale ∂s_w q,    ∂v_w += a_w ∂output
 //
-// Cells are read where they lie, nothing is gathered. The backward computes the weights again; it passes twice, first
+// Cells are read in place, nothing is gathered. The backward computes the weights again, in two passes: first
 // over queries and then over keys, so that every number is summed in an order that does not depend on the number of
-// threads. Plain C interface; strides in elements, the entries of a row side by side. NaN comes out as NaN.
+// threads. Plain C interface; strides in elements, the entries of a row contiguous. NaN stays NaN.
 
 #include <algorithm>
 #include <cmath>
@@ -16,36 +16,12 @@
 #include <limits>
 
 #include "threads.h"
+#include "vectors.h"
 
 namespace {
 
-#ifdef __AVX512F__
-constexpr int64_t BYTES = 64;
-#else
-constexpr int64_t BYTES = 32;
-#endif
 constexpr int64_t KEYS = 256;   // keys, at least, that one task of the backward sums the gradients of
 constexpr int64_t BLOCKS = 64;  // such tasks, at most, in a row: each looks at every query's window
-
-template <typename Real>
-struct Lanes {
-    typedef Real Vector __attribute__((vector_size(BYTES)));
-    static constexpr int64_t COUNT = BYTES / sizeof(Real);
-};
-template <typename Real>
-using Vector = typename Lanes<Real>::Vector;
-
-template <typename Real>
-Vector<Real> load(const Real* from) {
-    Vector<Real> x;
-    std::memcpy(&x, from, sizeof x);
-    return x;
-}
-
-template <typename Real>
-void store(Real* to, Vector<Real> x) {
-    std::memcpy(to, &x, sizeof x);
-}
 
 typedef float Floats __attribute__((vector_size(16)));
 typedef double Doubles __attribute__((vector_size(16)));
@@ -61,14 +37,14 @@ Part fold(Whole x) {
 }
 
 // to[w] = the sum of x[w]'s lanes, for four vectors at once.
-void sum_lanes(const Vector<float>* x, float* to) {
+void sum_four(const VectorOf<float>* x, float* to) {
     const Floats a = fold<Floats>(x[0]), b = fold<Floats>(x[1]), c = fold<Floats>(x[2]), d = fold<Floats>(x[3]);
     const Floats ab = Floats{a[0], b[0], a[1], b[1]} + Floats{a[2], b[2], a[3], b[3]};
     const Floats cd = Floats{c[0], d[0], c[1], d[1]} + Floats{c[2], d[2], c[3], d[3]};
     const Floats sums = Floats{ab[0], ab[1], cd[0], cd[1]} + Floats{ab[2], ab[3], cd[2], cd[3]};
     std::memcpy(to, &sums, sizeof sums);
 }
-void sum_lanes(const Vector<double>* x, double* to) {
+void sum_four(const VectorOf<double>* x, double* to) {
     for (int w = 0; w < 4; w += 2) {
         const Doubles a = fold<Doubles>(x[w]), b = fold<Doubles>(x[w + 1]);
         const Doubles sums = Doubles{a[0], b[0]} + Doubles{a[1], b[1]};
@@ -79,15 +55,15 @@ void sum_lanes(const Vector<double>* x, double* to) {
 // to[w] = x · rows[w] for up to four rows at once.
 template <int count, typename Real>
 void dot_tile(const Real* x, const Real* rows, int64_t stride, int64_t size, Real* to) {
-    constexpr int64_t LANES = Lanes<Real>::COUNT;
-    Vector<Real> totals[4] = {};
+    constexpr int64_t LANES = LANES_OF<Real>;
+    VectorOf<Real> totals[4] = {};
     int64_t d = 0;
     for (; d + LANES <= size; d += LANES) {
-        const Vector<Real> xs = load(x + d);
+        const VectorOf<Real> xs = load(x + d);
         for (int w = 0; w < count; w++) totals[w] += xs * load(rows + w * stride + d);
     }
     Real sums[4];
-    sum_lanes(totals, sums);
+    sum_four(totals, sums);
     for (; d < size; d++)
         for (int w = 0; w < count; w++) sums[w] += x[d] * rows[w * stride + d];
     std::copy_n(sums, count, to);
@@ -103,9 +79,9 @@ void dots(const Real* x, const Real* rows, int64_t stride, int64_t count, int64_
 // to = factor · Σ_w weights[w] · rows[w], over some entries of a row: `count` vectors of them.
 template <int count, typename Real>
 void blend_tile(const Real* weights, const Real* rows, int64_t stride, int64_t cells, Real factor, Real* to) {
-    constexpr int64_t LANES = Lanes<Real>::COUNT;
-    Vector<Real> totals[count];
-    for (int n = 0; n < count; n++) totals[n] = Vector<Real>{};
+    constexpr int64_t LANES = LANES_OF<Real>;
+    VectorOf<Real> totals[count];
+    for (int n = 0; n < count; n++) totals[n] = VectorOf<Real>{};
     for (int64_t w = 0; w < cells; w++)
         for (int n = 0; n < count; n++) totals[n] += weights[w] * load(rows + w * stride + n * LANES);
     for (int n = 0; n < count; n++) store<Real>(to + n * LANES, factor * totals[n]);
@@ -113,7 +89,7 @@ void blend_tile(const Real* weights, const Real* rows, int64_t stride, int64_t c
 
 template <typename Real>
 void blend(const Real* weights, const Real* rows, int64_t stride, int64_t cells, int64_t size, Real factor, Real* to) {
-    constexpr int64_t LANES = Lanes<Real>::COUNT;
+    constexpr int64_t LANES = LANES_OF<Real>;
     int64_t d = 0;
     for (; d + 8 * LANES <= size; d += 8 * LANES) blend_tile<8>(weights, rows + d, stride, cells, factor, to + d);
     for (; d + LANES <= size; d += LANES) blend_tile<1>(weights, rows + d, stride, cells, factor, to + d);
@@ -127,7 +103,7 @@ void blend(const Real* weights, const Real* rows, int64_t stride, int64_t cells,
 // to += factor · x
 template <typename Real>
 void add(Real factor, const Real* x, int64_t size, Real* to) {
-    constexpr int64_t LANES = Lanes<Real>::COUNT;
+    constexpr int64_t LANES = LANES_OF<Real>;
     int64_t d = 0;
     for (; d + LANES <= size; d += LANES) store<Real>(to + d, load(to + d) + factor * load(x + d));
     for (; d < size; d++) to[d] += factor * x[d];
@@ -257,7 +233,7 @@ struct Problem {
         blend(d_scores, key(b, cell), key.row, count, D, scale, dq);
     }
 
-    // Adds what query n says to ∂k and ∂v of the keys from..to-1.
+    // Adds the contribution of query n to ∂k and ∂v of the keys from..to-1.
     void add_to_keys(int64_t n, int64_t from, int64_t to, const Real* d_output, const Real* d_scores, const Real* a,
                      Real* dk, Real* dv) const {
         if (start[n] >= to || start[n] <= from - W) return;

@@ -3,8 +3,8 @@
     p_w = softmax(scale · q · k_w),    a_w = p_w · e^{−(s_w − c)² / 2σ²},    output = Σ_w a_w · v_w
 
 ``window.cpp`` computes them for float32 and float64 on a CPU, and for bfloat16 and float16 in float32. The backward
-pass computes the weights again and keeps nothing but the arguments. Without a compiler, on other devices, under
-autocast, and wherever something other than eager autograd watches (functional transforms, tensor subclasses),
+pass computes the weights again and keeps only the arguments. Without a compiler, on other devices, under
+autocast, and wherever something other than eager autograd is active (functional transforms, tensor subclasses),
 `foci.functional.window_plain` computes the same in plain torch. Tracers see one operator.
 
 Accuracy: the sums are those of the plain path, to rounding. Where a window begins and ends is exactly the same.
@@ -28,26 +28,26 @@ from foci.functional.window_plain import LocalWindow
 from foci.tracing import is_traced, is_watched
 
 _THREAD_CELLS = 1 << 17
-"""Multiplications that make one more thread worth waking."""
+"""Multiplications per additional thread, below which starting it costs more than it saves."""
 
 _Gradients = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-def read_dots(query: Tensor, key: Tensor, value: Tensor, place: LocalWindow, scale: float) -> tuple[Tensor, Tensor]:
+def read_dots(query: Tensor, key: Tensor, value: Tensor, window: LocalWindow, scale: float) -> tuple[Tensor, Tensor]:
     """Return output ``(B, L, V)`` and weights ``(B, L, W)`` of a softmax over ``scale · q · k``."""
     if not _suits_kernel(query, key, value):
-        return window_plain.read_dots(query, key, value, place, scale)
+        return window_plain.read_dots(query, key, value, window, scale)
     traced = is_traced()
-    if not traced and (is_watched(query, key, value, place.centre) or _KERNEL.library is None):
-        return window_plain.read_dots(query, key, value, place, scale)
-    batch = place.centre.shape[0]
+    if not traced and (is_watched(query, key, value, window.centre) or _KERNEL.library is None):
+        return window_plain.read_dots(query, key, value, window, scale)
+    batch = window.centre.shape[0]
     dtype = query.dtype
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     query, key, value = (tensor.to(wide).expand(batch, -1, -1) for tensor in (query, key, value))
-    arguments = (query, key, value, *place, scale)
+    arguments = (query, key, value, *window, scale)
     if traced:
         output, weights = _read_op(*arguments)
-    elif _wants_gradient(query, key, value, place):
+    elif _wants_gradient(query, key, value, window):
         output, weights = _Read.apply(*arguments)  # type: ignore[no-untyped-call]
     else:
         output, weights = _read(*arguments)
@@ -64,19 +64,19 @@ def _suits_kernel(query: Tensor, key: Tensor, value: Tensor) -> bool:
     return query.dtype in served and query.dtype == key.dtype == value.dtype
 
 
-def _wants_gradient(query: Tensor, key: Tensor, value: Tensor, place: LocalWindow) -> bool:
+def _wants_gradient(query: Tensor, key: Tensor, value: Tensor, window: LocalWindow) -> bool:
     if not torch.is_grad_enabled():
         return False
-    return query.requires_grad or key.requires_grad or value.requires_grad or place.centre.requires_grad
+    return query.requires_grad or key.requires_grad or value.requires_grad or window.centre.requires_grad
 
 
 def _plain(arguments: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
-    query, key, value, *place, scale = arguments
-    return window_plain.read_dots(query, key, value, LocalWindow(*place), scale)
+    query, key, value, *window, scale = arguments
+    return window_plain.read_dots(query, key, value, LocalWindow(*window), scale)
 
 
 def _plain_gradients(grads: tuple[Tensor | None, Tensor | None], arguments: tuple[Any, ...]) -> _Gradients:
-    """The gradients of the plain path."""
+    """Return the gradients of the plain path."""
     q, k, v, c = plain_gradients(lambda *four: _plain((*four, *arguments[4:])), arguments[:4], grads)
     return q, k, v, c
 
@@ -102,7 +102,7 @@ class _Arguments(ctypes.Structure):
     )  # fmt: skip
 
 
-class _Call:
+class _WindowCall:
     """One call of the library."""
 
     def __init__(self, library: ctypes.CDLL, arguments: tuple[Any, ...]) -> None:
@@ -121,7 +121,7 @@ class _Call:
                 )
         rows = [tensor if tensor.stride(2) == 1 else tensor.contiguous() for tensor in (query, key, value)]
         self._library = library
-        self._parts = (*rows, centre.contiguous(), start.contiguous(), mask)  # alive until it is over
+        self._parts = (*rows, centre.contiguous(), start.contiguous(), mask)  # kept alive during the call
         self.arguments = _Arguments(
             *(number for one in rows for number in (one.data_ptr(), one.stride(0), one.stride(1))),
             *((None, 0, 0, 0) if mask is None else (mask.data_ptr(), *mask.stride())),
@@ -158,13 +158,13 @@ class _Call:
 
 
 def _self_check(library: ctypes.CDLL) -> bool:
-    """Declares the signatures, and compares two windows with the plain path; 11 entries fill a vector and a rest."""
+    """Declare the signatures, and compare two windows with the plain path; 11 entries fill a vector and a rest."""
     library.foci_window_forward.argtypes = [ctypes.POINTER(_Arguments), _ADDRESS, _ADDRESS, ctypes.c_int]
     library.foci_window_backward.argtypes = [ctypes.POINTER(_Arguments), *[_ADDRESS] * 7, ctypes.c_int]
     library.foci_window_scratch.argtypes = [_SIZE, _SIZE, _SIZE, ctypes.c_int]
     library.foci_window_forward.restype = library.foci_window_backward.restype = None
     library.foci_window_scratch.restype = _SIZE
-    # Nothing is drawn: the user's random numbers stay as they were.
+    # No random numbers: the state of the user's generator stays unchanged.
     flat = torch.tensor([math.sin(n * n) for n in range(2 * 11 + 4 * 11 + 4 * 13)], dtype=torch.float64, device="cpu")
     query, key, value = flat[:22].view(1, 2, 11), flat[22:66].view(1, 4, 11), flat[66:].view(1, 4, 13)
     centre = torch.tensor([[0.25, 2.0]], dtype=torch.float64, device="cpu")
@@ -174,7 +174,7 @@ def _self_check(library: ctypes.CDLL) -> bool:
         for sigma in (None, 0.5):
             exact = (query, key, value, centre, start, mask, 1, sigma, 0.5)
             wanted = [*_plain(exact), *_plain_gradients((value[:, :2], key[:, :2, :3]), exact)]
-            call = _Call(library, (*(one.to(dtype) for one in exact[:4]), *exact[4:]))
+            call = _WindowCall(library, (*(one.to(dtype) for one in exact[:4]), *exact[4:]))
             got = [*call.forward(), *call.backward((value[:, :2].to(dtype), key[:, :2, :3].to(dtype)))]
             if not all(bool(((one - other).abs() < tolerance).all()) for one, other in zip(got, wanted)):
                 return False
@@ -186,13 +186,13 @@ _KERNEL = Kernel("window", _self_check)
 
 # --- both paths as one function and its gradients; these are also the operators that tracers see
 #
-# Every argument list ends with query, key, value, the five parts of the place, and the scale.
+# Every argument list ends with query, key, value, the five fields of the window, and the scale.
 
 
 def _read(*arguments: Any) -> tuple[Tensor, Tensor]:
     library = _KERNEL.library
     if library is not None:
-        return _Call(library, arguments).forward()
+        return _WindowCall(library, arguments).forward()
     output, weights = _plain(arguments)
     return output.contiguous(), weights.contiguous()
 
@@ -200,7 +200,7 @@ def _read(*arguments: Any) -> tuple[Tensor, Tensor]:
 def _gradients(grad_output: Tensor | None, grad_weights: Tensor | None, *arguments: Any) -> _Gradients:
     library = _KERNEL.library
     if library is not None:
-        return _Call(library, arguments).backward((grad_output, grad_weights))
+        return _WindowCall(library, arguments).backward((grad_output, grad_weights))
     return _plain_gradients((grad_output, grad_weights), arguments)
 
 
@@ -235,20 +235,20 @@ class _Read(torch.autograd.Function):
         _Read.keep(ctx, arguments, ())
         return _read(*arguments)
 
-    # Not called setup_context: torch would look at forward's signature at every call.
+    # Not setup_context: torch would inspect forward's signature at every call.
     @staticmethod
     def keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         ctx.save_for_backward(*inputs[:6])
         ctx.numbers = inputs[6:]
-        ctx.set_materialize_grads(False)  # else torch makes zeros for weights that nobody asked for
+        ctx.set_materialize_grads(False)  # otherwise torch allocates zeros for weights that are not used
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor | None, grad_weights: Tensor | None) -> tuple[Any, ...]:
         nothing = (None,) * len(ctx.needs_input_grad)
-        if grad_output is None and grad_weights is None:  # torch's word for zeros
+        if grad_output is None and grad_weights is None:  # zeros, by torch's convention
             return nothing
         arguments = (*ctx.saved_tensors, *ctx.numbers)
-        if torch.is_grad_enabled():  # create_graph=True: someone wants the gradients' own gradients
+        if torch.is_grad_enabled():  # create_graph=True: the gradients themselves are differentiated
             found = differentiate(
                 lambda *four: _plain((*four, *arguments[4:])),
                 arguments[:4],

@@ -3,7 +3,7 @@
 A step works on a few rows only. The checks, handles and views of the modules would take as long as the products
 themselves, so the layers are prepared once per search: query, key and value of a layer's self-attention are one
 product, weights are packed (`foci.layers.incremental.packed_linear`), and what all layers share (masks, position) is
-computed once per step. `DecoderLayer.step` is the plain form; it serves training, gradients, other scores and
+computed once per step. `DecoderLayer.step` is the plain form, used for training, gradients, other scores and
 normalisers, other devices, `foci.record`, and modules with hooks.
 """
 
@@ -45,7 +45,7 @@ _MANY_SOURCES = 16
 """Number of sources from which plain products are faster than the fused kernel, which multiplies head by head."""
 
 _POSITIONS = 64
-"""How many positions are computed at a time."""
+"""Number of positions computed at a time."""
 
 
 class _Seen(NamedTuple):
@@ -85,7 +85,7 @@ class FastDecoderSteps:
         self._turns: Tensor | None = None  # (positions, head size / 2), complex
 
     def can_run(self, cache: TreeCache) -> bool:
-        """Whether the next step can be taken here; the first one is left to the modules."""
+        """Return whether the next step can be computed here; the first one is computed by the modules."""
         if cache.steps == 0 or cache.rows == 0 or self._embedding.training:
             return False
         if torch.is_grad_enabled() or is_traced():
@@ -211,14 +211,14 @@ class _Layer:
         query = self.query(self._before(self.cross_norm, x)).view(batch, queries, heads, size).transpose(1, 2)
         read = _read(query, source.key, source.value, self.scale, seen)
         if seen.dead is not None:
-            read.masked_fill_(seen.dead, 0.0)  # otherwise it would widen the range that 8-bit integers share
+            read.masked_fill_(seen.dead, 0.0)  # otherwise it would widen the range of the 8-bit integers
         found = self.join_source(read)
         if seen.dead is not None:
             found.masked_fill_(seen.dead, 0.0)
         return self._after(self.cross_norm, x, found), query
 
     def feed_forward(self, x: Tensor) -> Tensor:
-        """The feed-forward network."""
+        """Compute the feed-forward network."""
         found = self.outer(self.activation(self.inner(self._before(self.feed_forward_norm, x))))
         return self._after(self.feed_forward_norm, x, found)
 
@@ -235,7 +235,7 @@ _Sizes = tuple[int, int, int, int]
 
 
 def _is_plain_attention(attention: MultiHeadAttention) -> bool:
-    """Whether the attention has scaled dot products and a softmax; a window is handled by the cache."""
+    """Return whether the attention has scaled dot products and a softmax; a window is handled by the cache."""
     plain = (attention.score, attention.normalise) == ("scaled_dot", "softmax")
     return plain and attention.num_key_heads == attention.num_heads
 
@@ -263,7 +263,7 @@ def _with_distances(past: _Seen, distances: Tensor, heads: int, dtype: torch.dty
 
 
 def _read(query: Tensor, key: Tensor, value: Tensor, scale: float, seen: _Seen) -> Tensor:
-    """Return what queries ``(B, H, K, D)`` read, ``(B · K, H · D)``."""
+    """Return the output of the attention for queries ``(B, H, K, D)``, as ``(B · K, H · D)``."""
     batch, heads, queries, size = query.shape
     if batch < _MANY_SOURCES:
         output = F.scaled_dot_product_attention(query, key, value, seen.bias, scale=scale)

@@ -1,4 +1,4 @@
-"""Several hypotheses of one source read the same row of memory.
+"""Several hypotheses of one source attend to the same row of memory.
 
     rows (B·K, …)  <->  queries (B, K, …),   row b · K + k is hypothesis k of source b
 
@@ -77,7 +77,7 @@ class PerHypothesis(ByWeights):
         return weights[..., index, :]
 
     def heads(self, index: int | slice | Tensor) -> PerHypothesis:
-        """Return the same for some heads only."""
+        """Return the source of some heads only."""
         return PerHypothesis(self.of.heads(index))
 
 
@@ -109,5 +109,5 @@ class StackedSteps(ByWeights):
         return torch.cat([step.rows(slice(None)) for step in chosen], dim=-2)
 
     def heads(self, index: int | slice | Tensor) -> StackedSteps:
-        """Return the same for some heads only."""
+        """Return the source of some heads only."""
         return StackedSteps([step.heads(index) for step in self.of])

@@ -31,7 +31,7 @@ _LARGE = 1 << 18
 
 
 def pack(layers: Sequence[nn.Linear | QuantisedLinear], rows: int) -> Product:
-    """Return the product that gives the outputs of these layers side by side, with the weights of this moment.
+    """Return a function that computes the concatenated outputs of these layers, with their current weights.
 
     Args:
         layers: layers with the same input.

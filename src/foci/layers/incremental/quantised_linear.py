@@ -3,8 +3,8 @@
     W ≈ s_o · Q,  Q ∈ [−127, 127],  s_o = max|W_o| / 127 of each output;   x ≈ s_x · (q − z), s_x and z of each call
     y = s_o s_x · (q − z) Qᵀ + b
 
-Weights are rounded once, inputs in every call; sums are exact integers. Only layers with large weights gain: for small
-ones, rounding the input costs more than the integers save, and they stay as they are.
+Weights are rounded once, inputs in every call; sums are exact integers. Only layers with large weights are faster: for
+small ones rounding the input costs more than the integers save, and they stay in floating point.
 
 Paper: Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference (Jacob et al.,
     2018), eqs. 1-4
@@ -67,12 +67,12 @@ class QuantisedLinear(nn.Module):
         return dynamic_quantised_linear(x, self._packed)
 
     def extra_repr(self) -> str:
-        """The sizes, for printing."""
+        """Return the sizes, for printing."""
         return f"in_features={self.in_features}, out_features={self.out_features}"
 
 
 def side_by_side(layers: Sequence[QuantisedLinear]) -> Callable[[Tensor], Tensor]:
-    """Return the product that gives the outputs of layers with the same input, one after the other, bit for bit."""
+    """Return a function that computes the concatenated outputs of layers with the same input, bit for bit."""
     first, *others = layers
     packed = first._packed
     if others:

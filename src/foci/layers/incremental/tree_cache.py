@@ -23,7 +23,7 @@ from torch import Tensor
 from foci.errors import ShapeError
 
 _ROOM = 16
-"""The number of steps for which room is made at a time."""
+"""Number of steps for which memory is allocated at a time."""
 
 
 class LayerCells(NamedTuple):
@@ -34,7 +34,7 @@ class LayerCells(NamedTuple):
 
 
 class _Store:
-    """Room for the cells of one layer; ``written`` keeps a second writer from overwriting the cells of the first."""
+    """Memory for the cells of one layer; ``written`` keeps a second writer from overwriting the cells of the first."""
 
     def __init__(self, key: Tensor, value: Tensor, written: int) -> None:
         self.key = key
@@ -52,8 +52,8 @@ class TreeCache:
         layers: number of layers.
         rows: number of hypotheses.
         device: of the masks.
-        window: the number of tokens before the new one that a hypothesis reads; older cells are removed. All unless
-            given.
+        window: the number of tokens before the new one that a hypothesis attends to; older cells are removed. All
+            unless given.
         keep_positions: keep the position of each cell, for ALiBi.
 
     Example:
@@ -198,7 +198,7 @@ class TreeCache:
         return copy
 
     def _sources_left(self, sources: int) -> Tensor | None:
-        """Return the stores' rows of the sources that are left, None when no source was dropped or moved."""
+        """Return the stores' rows of the remaining sources, None when no source was dropped or moved."""
         if self._source is None:
             return None
         rows = self._source.view(sources, self._width)[:, 0]
@@ -209,7 +209,7 @@ class TreeCache:
         return rows
 
     def _make_room(self, left: Tensor | None) -> None:
-        """Make larger stores, of the sources left, without the cells that are on no path."""
+        """Allocate larger stores of the remaining sources, without the cells that are on no path."""
         kept: Tensor | None = None
         if self._path is not None:
             paths = self._path.view(-1, self._width, self._cells)
@@ -225,7 +225,7 @@ class TreeCache:
         ]
 
     def _moved(self, store: _Store, left: Tensor | None, kept: Tensor | None, count: int) -> _Store:
-        """Return the first ``count`` cells, or those kept, of the sources left, in a store with room for more."""
+        """Return a larger store with the first ``count`` cells, or those kept, of the remaining sources."""
 
         def move(cells: Tensor) -> Tensor:
             if left is not None:

@@ -1,11 +1,11 @@
-"""Local attention, monotonic: query t reads the cells around cell t.
+"""Local attention, monotonic: query t attends to the cells around cell t.
 
     p_t = t,   the window is [p_t − D, p_t + D], cut at the ends of the sentence
 
 Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015),
-    section 3.2 "local-m"
+    section 3.2 "local-m", arXiv:1508.04025
 Names: p_t = centre, D = radius, t = state
-Complexity: O(L · (2D+1) · Dk): only the window is looked at, L×S is never built
+Complexity: O(L · (2D+1) · Dk): only the window is computed, no L×S tensor is built
 Differs: cells are counted from 0.
 """
 
@@ -19,7 +19,7 @@ from foci.errors import check_sizes
 
 
 class LocalM(nn.Module):
-    """Centre the window on the number of the query; the state is that number, for decoding step by step.
+    """Centre the window on the query's position; the state is that position, for decoding step by step.
 
     Example:
         >>> import torch
@@ -37,11 +37,11 @@ class LocalM(nn.Module):
     def centre(
         self, query: Float[Tensor, "#B L D"], lengths: Int[Tensor, "#B 1"], state: Int[Tensor, " #B"] | None
     ) -> tuple[Int[Tensor, "#B L"], Int[Tensor, " #B"]]:
-        """The centres of these queries, and the number of the next one."""
+        """Return the centres of these queries, and the position of the next one."""
         batch, length = query.shape[:2]
         first = torch.zeros(batch, dtype=torch.long, device=query.device) if state is None else state
         return first.unsqueeze(-1) + torch.arange(length, device=query.device), first + length
 
     def extra_repr(self) -> str:
-        """The radius, for printing."""
+        """Return the radius, for printing."""
         return f"radius={self.radius}"

@@ -1,11 +1,11 @@
-"""Local attention, predictive: the query says where in the sentence to look, a Gaussian favours what is near.
+"""Local attention, predictive: the query predicts the centre of a window, and a Gaussian weights the cells around it.
 
     p_t = S · sigmoid(v_pᵀ tanh(W_p h_t)),   weights = align(h_t, h̄_s) · exp(−(s − p_t)² / 2σ²),   σ = D/2
 
 Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015),
-    eqs. 9-10 "local-p"
+    eqs. 9-10 "local-p", arXiv:1508.04025
 Names: h_t = query, p_t = centre, D = radius, W_p = layer, v_p = vector, S = lengths
-Complexity: O(L · (2D+1) · Dk): only the window is looked at, L×S is never built
+Complexity: O(L · (2D+1) · Dk): only the window is computed, no L×S tensor is built
 Differs: cells are counted from 0. As in the paper the Gaussian comes after the softmax, so weights sum to less than 1.
 """
 
@@ -43,9 +43,9 @@ class LocalP(nn.Module):
     def centre(
         self, query: Float[Tensor, "#B L D"], lengths: Int[Tensor, "#B 1"], state: None
     ) -> tuple[Float[Tensor, "#B L"], None]:
-        """The predicted centres; no state is needed."""
+        """Return the predicted centres; no state is needed."""
         return predicted_centre(torch.tanh(self.layer(query)) @ self.vector, lengths), None
 
     def extra_repr(self) -> str:
-        """The radius, for printing."""
+        """Return the radius, for printing."""
         return f"radius={self.radius}"

@@ -1,9 +1,9 @@
-"""Windowing: read only around the median of what the previous step read.
+"""Windowing: attention is limited to a window around the median of the previous step's weights.
 
     p_i = median of α_{i−1},   the window is [p_i − left, p_i + right]
 
 Paper: Attention-Based Models for Speech Recognition (Chorowski et al., 2015), section 2.3 "windowing"
-Names: α_{i-1} = previous, p_i = median, w = left and right
+Names: α_{i−1} = previous, p_i = median, left and right = reach (w in the paper)
 Complexity: O(S) per step
 Differs: the two sides may differ; before the first step there is no median and the window is the whole source.
 """
@@ -18,7 +18,7 @@ from foci.functional.stepwise import near_median
 
 
 class MedianWindow(nn.Module):
-    """Keep a recurrent reader near where it was; for scores whose state is the previous weights.
+    """A window around the median of the previous weights, for scores whose state they are.
 
     Example:
         >>> import torch
@@ -33,9 +33,9 @@ class MedianWindow(nn.Module):
         self.right = right
 
     def mask(self, previous: Float[Tensor, "#B S"]) -> Bool[Tensor, "#B 1 S"]:
-        """The cells within reach of the median; all of them where nothing was read before."""
+        """Return the cells within reach of the median; all of them where there are no previous weights."""
         return near_median(previous, self.left, self.right)
 
     def extra_repr(self) -> str:
-        """The reach, for printing."""
+        """Return the reach, for printing."""
         return f"left={self.left}, right={self.right}"

@@ -1,9 +1,10 @@
-"""Sliding window: each query reads its own cell and its neighbours'.
+"""Sliding window: each query attends to its own cell and the cells around it.
 
     query i reads the keys j with  −left ≤ j − i ≤ right
 
-Paper: Longformer: The Long-Document Transformer (Beltagy, Peters, Cohan, 2020), section 3.1 "sliding window"
-Names: w = left + right, i = query, j = key
+Paper: Longformer: The Long-Document Transformer (Beltagy, Peters, Cohan, 2020), section 3.1 "sliding window",
+    arXiv:2004.05150
+Names: i = query, j = key, left and right = reach (half of w in the paper)
 Complexity: O(L · (left + right + 1) · D) by cells
 Differs: the two sides may differ; with fewer queries than keys the last query's own key is the last key.
 """
@@ -16,7 +17,7 @@ from foci.errors import ConfigError
 
 
 class SlidingWindow(nn.Module):
-    """Read from ``left`` cells before one's own to ``right`` after it; None sets no bound.
+    """Attend from ``left`` cells before a query's own to ``right`` after it; None sets no bound.
 
     Example:
         >>> SlidingWindow(2, 0)
@@ -33,12 +34,12 @@ class SlidingWindow(nn.Module):
         self.window = (left, right)
 
     def extra_repr(self) -> str:
-        """The reach, for printing."""
+        """Return the reach, for printing."""
         return f"left={self.window[0]}, right={self.window[1]}"
 
 
 class Causal(SlidingWindow):
-    """Read one's own cell and all before it: the window ``(None, 0)``."""
+    """Attend to a query's own cell and all before it: the window ``(None, 0)``."""
 
     def __init__(self) -> None:
         super().__init__(None, 0)

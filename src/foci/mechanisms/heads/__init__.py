@@ -1,4 +1,4 @@
-"""Attention with more than one reader: several heads side by side, or several steps."""
+"""Attention with several heads in parallel, or with several steps."""
 
 from foci.mechanisms.heads.multi_head import KeyValueCache, MultiHeadAttention
 from foci.mechanisms.heads.multi_step import MultiStepAttention

@@ -1,14 +1,14 @@
-"""Multi-head attention: several small attentions side by side, each in a projection of its own.
+"""Multi-head attention: several attentions in parallel, each with its own projections.
 
-    head_h = softmax(Q_h K_hᵀ / sqrt(K)) V_h,   Q_h = query W_hᵠ,  K_h = key W_hᴷ,  V_h = value W_hⱽ
-    output = [head_1; …; head_H] Wᴼ
+    head_h = softmax(Q_h K_hᵀ / sqrt(K)) V_h,   Q_h = query W_h^Q,  K_h = key W_h^K,  V_h = value W_h^V
+    output = [head_1; …; head_H] W^O
 
-Paper: Attention Is All You Need (Vaswani et al., 2017), section 3.2.2; grouped heads: GQA (Ainslie et al., 2023),
-    section 2.2; rotary: RoFormer (Su et al., 2021), eq. 34; ALiBi: Train Short, Test Long (Press et al., 2022),
-    section 3; norms of query and key: Scaling Vision Transformers to 22 Billion Parameters (Dehghani et al., 2023),
-    section 2
-Names: d_model = model_dim, h = num_heads, d_k = K, W^Q = query_layer, W^K = key_layer, W^V = value_layer,
-    W^O = output_layer
+Paper: Attention Is All You Need (Vaswani et al., 2017), section 3.2.2, arXiv:1706.03762; grouped heads: GQA (Ainslie et
+    al., 2023), section 2.2, arXiv:2305.13245; rotary: RoFormer (Su et al., 2021), eq. 34, arXiv:2104.09864; ALiBi:
+    Train Short, Test Long (Press et al., 2022), section 3, arXiv:2108.12409; norms of query and key: Scaling Vision
+    Transformers to 22 Billion Parameters (Dehghani et al., 2023), section 2, arXiv:2302.05442
+Names: H = num_heads, K = model_dim / num_heads (d_k in the paper), W_h^Q = query_layer, W_h^K = key_layer,
+    W_h^V = value_layer, W^O = output_layer
 Complexity: O(L · S · D) and four projections O((L + S) · D²)
 Differs: projections have a bias unless bias=False, as in torch; the paper writes none. The norms of
     query and key have no gain.
@@ -51,7 +51,7 @@ class KeyValueCache(NamedTuple):
 
 @exportable
 class ProjectedMemory(NamedTuple):
-    """A source made ready to be read many times: keys and values by head, and who may read what."""
+    """A source prepared for many reads: keys and values by head, and the mask."""
 
     key: Tensor
     value: Tensor
@@ -61,22 +61,22 @@ class ProjectedMemory(NamedTuple):
 class MultiHeadAttention(nn.Module):
     """Self-attention, cross-attention, causal or not, with a key/value cache for decoding.
 
-    Arguments:
+    Args:
         model_dim: size of the query and of the output.
-        num_heads: how many heads; they share model_dim among them.
+        num_heads: number of heads; each has model_dim / num_heads features.
         key_dim: size of the key; model_dim unless given.
         value_dim: size of the value; the key's unless given.
         num_key_heads: heads of key and value, when groups of query heads share one (1 is multi-query attention).
-        causal: each query reads the keys up to its own.
-        window: read at most ``(left, right)`` keys before and after one's own.
-        rotary: turn query and key by their positions.
+        causal: each query attends to the keys up to its own.
+        window: attend to at most ``(left, right)`` keys before and after a query's own.
+        rotary: rotate query and key by their positions.
         qk_norm: divide the query and the key of each head by their root mean square, which bounds the scores.
         alibi: add the linear bias of the distance to the scores.
         score: "scaled_dot", "dot" or "cosine".
         normalise: "softmax" or any other normaliser of `foci.attend`.
         dropout: share of the weights dropped in training.
-        keep_weights: compute all weights along with the output, for those who will read all of them: less work than
-            asking the handle for them afterwards, and L×S numbers kept.
+        keep_weights: compute all weights along with the output and keep these L×S numbers: less work than computing
+            them from the handle afterwards.
         bias: give the projections a bias.
 
     For self-attention call it as ``attention(x, x)``. To decode step by step pass
@@ -157,7 +157,7 @@ class MultiHeadAttention(nn.Module):
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention) -> MultiHeadAttention:
-        """The same attention with the same parameters; ours is always batch first.
+        """Return the same attention with the same parameters; foci's is always batch first.
 
         Raises ConfigError for ``add_bias_kv`` and ``add_zero_attn``, which foci does not have.
         """
@@ -191,7 +191,7 @@ class MultiHeadAttention(nn.Module):
         return ours.to(device=reference.device, dtype=reference.dtype).train(module.training)
 
     def empty_cache(self, batch_size: int) -> KeyValueCache:
-        """The state to start decoding with: no positions yet."""
+        """Return the initial state for decoding, without positions."""
         weight = self.key_layer.weight
         empty = weight.new_zeros(batch_size, self.num_key_heads, 0, self.model_dim // self.num_heads)
         return KeyValueCache(empty, empty)
@@ -204,7 +204,7 @@ class MultiHeadAttention(nn.Module):
         mask: Bool[Tensor, "..."] | None = None,
         state: KeyValueCache | None = None,
     ) -> Attended:
-        """Read ``value`` (the key unless given) with every head; weights are ``(B, H, L, S)``."""
+        """Attend to ``value`` (the key unless given) with every head; weights are ``(B, H, L, S)``."""
         return self.read(query, self.prepare(key, value, mask), state)
 
     def prepare(
@@ -231,7 +231,7 @@ class MultiHeadAttention(nn.Module):
     def read(
         self, query: Float[Tensor, "#B L D"], memory: ProjectedMemory, state: KeyValueCache | None = None
     ) -> Attended:
-        """Read a prepared source, after what the cache holds; with a cache, the longer one is returned."""
+        """Attend to the cache, if any, followed by a prepared source; return the extended cache."""
         check_shape("MultiHeadAttention", "query", query, "batch", "query", self.model_dim)
         check_together("MultiHeadAttention", query=query, value=memory.value)
         check_batch("MultiHeadAttention", query, memory.key)
@@ -251,7 +251,7 @@ class MultiHeadAttention(nn.Module):
             window = causal_window(window)
         if mask is None and S == 0:
             mask = torch.ones(1, 1, 1, 0, dtype=torch.bool, device=query.device)
-        # Only with a mask or a window may a query have nothing to read.
+        # Only with a mask or a window can a query have nothing to read.
         if mask is not None or (window is not None and not reads_own_key(window, L, S)):
             shape = scores_shape(projected, key)
             if mask is not None:
@@ -287,7 +287,7 @@ class MultiHeadAttention(nn.Module):
             )
         output: Tensor = self.output_layer(read.output.transpose(1, 2).flatten(2))
         if mask is not None:
-            # The rule: a query that may read nothing gets output 0, not the projection's bias.
+            # By the mask rule a query that may read nothing gets output 0, not the projection's bias.
             output = output.masked_fill(~mask.any(dim=-1).any(dim=1).unsqueeze(-1), 0.0)
         return Attended(output, read.weights, state)
 
@@ -301,7 +301,7 @@ class MultiHeadAttention(nn.Module):
         return projected.view(batch, length, heads, self.model_dim // self.num_heads).transpose(1, 2)
 
     def extra_repr(self) -> str:
-        """The choices that differ from a plain multi-head attention, for printing."""
+        """Return the options that differ from a plain multi-head attention, for printing."""
         shown = [f"model_dim={self.model_dim}", f"num_heads={self.num_heads}"]
         if self.num_key_heads != self.num_heads:
             shown.append(f"num_key_heads={self.num_key_heads}")

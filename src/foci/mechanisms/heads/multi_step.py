@@ -1,9 +1,9 @@
-"""Multi-step attention: each decoder layer reads the source anew, asked by its state and the last word.
+"""Multi-step attention: every decoder layer attends to the source, with its state and the previous word as query.
 
     d_i = W h_i + b + g_i,   a_ij = softmax_j(d_i · z_j),   c_i = Σ_j a_ij (z_j + e_j)
 
-Paper: Convolutional Sequence to Sequence Learning (Gehring et al., 2017), eqs. 1-2
-Names: h_i = query, g_i = target, z_j = key, e_j = value, W_d = layer, c_i = output
+Paper: Convolutional Sequence to Sequence Learning (Gehring et al., 2017), eqs. 1-2, arXiv:1705.03122
+Names: h_i = query, g_i = target, z_j = key, e_j = value, W = layer (W_d in the paper), c_i = output
 Complexity: O(L · Dq · D + L · S · D) per layer
 Differs: nothing; the rescaling by m · sqrt(1/m) of section 3.5 is an option, scale_by_length.
 """
@@ -29,7 +29,7 @@ class MultiStepAttention(nn.Module):
         key_dim: size of the encoder output z, of the embeddings e and g, and of the output.
         scale_by_length: multiply the output by ``m · sqrt(1/m)``, m the number of cells that may be read.
 
-    The value is e, the embeddings of the source; what is read is key + value, or the key alone without a value.
+    The value is e, the embeddings of the source; the output is a mean of key + value, or of the key without a value.
     ``target`` is g, the embeddings of the words before each query.
 
     Example:
@@ -58,7 +58,7 @@ class MultiStepAttention(nn.Module):
         *,
         target: Float[Tensor, "#B L D"] | None = None,
     ) -> Attended:
-        """Read the source with the decoder's state and the embedding of its last word."""
+        """Attend to the source with the decoder's state and the embedding of the previous word."""
         return self.read(query, self.prepare(key, value, mask), state, target=target)
 
     def prepare(

@@ -1,4 +1,4 @@
-"""The memory of the Neural Turing Machine: heads attend to its slots by content and by place, write there and read.
+"""The memory of the Neural Turing Machine: heads address its slots by content and by location, write and read.
 
     c_t(i) = softmax_i(β_t cos(k_t, M(i)))            M = M_{t-1} for a writing head, M_t for a reading one
     v_t(i) = g_t c_t(i) + (1 - g_t) w_{t-1}(i)
@@ -7,15 +7,15 @@
     M_t(i) = M_{t-1}(i) Π_h (1 - w_t^h(i) e_t^h) + Σ_h w_t^h(i) a_t^h
     r_t    = Σ_i w_t(i) M_t(i)
 
-Paper: Neural Turing Machines (Graves, Wayne, Danihelka, 2014), eqs. 2-9
+Paper: Neural Turing Machines (Graves, Wayne, Danihelka, 2014), eqs. 2-9, arXiv:1410.5401
 Names: M = memory, N = num_slots, w = read_weights and write_weights, r = reads, k = key, β = strength, g = gate,
     s = kernel, γ = gamma, e = erase, a = add.
 Complexity: O(B N (slot_dim + shift_width)) time per head and step; training keeps O(B N slot_dim) numbers per step.
-Differs: what the paper leaves open is settled here. Bounds: tanh for key and add (a head adds at most 1 in a step),
+Differs: the paper leaves the following open. Bounds: tanh for key and add (a head adds at most 1 per step),
     softplus for strength, sigmoid for gate and erase, softmax for kernel, 1 + softplus for gamma. Order: the
-    writing heads go first, and the reading heads address and read what they left, as the paper's indices have it
-    (r_t is read from M_t); a writing head can only look for content in M_{t-1}. Several writing heads: all erase before
-    any adds, so their order does not matter. Start: every head on slot 0; the memory holds 1e-6 everywhere, zeros or
+    writing heads go first, and the reading heads address and read the memory after writing, as in the paper's indices
+    (r_t is read from M_t); a writing head addresses the content of M_{t-1}. Several writing heads: all erase before
+    any adds, so their order has no effect. Start: every head on slot 0; the memory holds 1e-6 everywhere, zeros or
     learned values. In the cosine a key or slot shorter than 0.01 counts as that long, which bounds the gradient.
 """
 
@@ -38,7 +38,7 @@ InitialMemory = Literal["constant", "learned", "zero"]
 
 @exportable
 class MemoryState(NamedTuple):
-    """The memory between two steps, where its heads attend to, and what was read: ``reads`` by ``read_weights``."""
+    """The memory between two steps, the weights of its heads, and what was read: ``reads`` by ``read_weights``."""
 
     memory: Float[Tensor, "B N M"]
     read_weights: Float[Tensor, "B R N"]
@@ -49,17 +49,17 @@ class MemoryState(NamedTuple):
 class NeuralTuringMemory(nn.Module):
     """A memory of ``num_slots`` vectors, written and read by attention: one call is one step.
 
-    The input ``(B, input_dim)`` is what the controller, any network, puts out in this step; one linear layer turns it
-    into commands for all heads. The output ``(B, num_read_heads * slot_dim)`` is what the heads read. Most controllers
-    also see what was read the step before: ``state.reads``.
+    The input ``(B, input_dim)`` is the output of the controller, any network, in this step; one linear layer maps it
+    to the commands of all heads. The output ``(B, num_read_heads * slot_dim)`` is what the heads read. Most controllers
+    also get what was read in the previous step: ``state.reads``.
 
     Args:
         input_dim: size of the controller's output.
-        num_slots: how many vectors the memory holds.
+        num_slots: number of vectors in the memory.
         slot_dim: size of each.
-        num_read_heads: how many heads read.
-        num_write_heads: how many heads erase and add.
-        shift_width: how many moves a head can make in a step, an odd number: 3 are one back, none, one on.
+        num_read_heads: number of heads that read.
+        num_write_heads: number of heads that erase and add.
+        shift_width: number of shifts that a head can make in a step, odd: 3 are one back, none, one forward.
         initial_memory: "constant" (1e-6 everywhere), "learned" (a parameter) or "zero".
 
     Example:
@@ -87,7 +87,7 @@ class NeuralTuringMemory(nn.Module):
         check_sizes(owner, input_dim=input_dim, num_slots=num_slots, slot_dim=slot_dim)
         check_sizes(owner, num_read_heads=num_read_heads, num_write_heads=num_write_heads)
         if shift_width < 1 or shift_width % 2 == 0:
-            raise ConfigError(f"{owner}: shift_width is {shift_width}, expected an odd number: as many back as on.")
+            raise ConfigError(f"{owner}: shift_width is {shift_width}, expected an odd number.")
         if initial_memory not in get_args(InitialMemory):
             raise unknown_name("initial_memory", initial_memory, get_args(InitialMemory))
         self.input_dim, self.num_slots, self.slot_dim = input_dim, num_slots, slot_dim
@@ -95,7 +95,7 @@ class NeuralTuringMemory(nn.Module):
         self.shift_width, self.initial_memory = shift_width, initial_memory
 
         # One layer for all heads: key, kernel, strength, gate and gamma for each, erase and add for those that write.
-        # Their order is told by `addressing.step`.
+        # `addressing.step` documents their order.
         place_dim = slot_dim + shift_width + 3
         self.commands = nn.Linear(
             input_dim, (num_write_heads + num_read_heads) * place_dim + num_write_heads * 2 * slot_dim
@@ -115,7 +115,7 @@ class NeuralTuringMemory(nn.Module):
         return stepped.reads.flatten(1), stepped
 
     def initial_state(self, batch_size: int) -> MemoryState:
-        """The state before the first step: the initial memory, every head on slot 0 and what it reads there."""
+        """Return the state before the first step: the initial memory, every head on slot 0 and what it reads there."""
         like = self.commands.weight
         if self.initial_memory == "learned":
             memory = self.first_memory.repeat(batch_size, 1, 1)

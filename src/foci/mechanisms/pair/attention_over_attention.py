@@ -1,4 +1,4 @@
-"""Attention over attention: what query words read of a document, weighted by how much each of them counts.
+"""Attention over attention: each query word's attention over a document, averaged by the weight of the query words.
 
     M(i, j) = h_doc(i) · h_query(j)
     α(j)    = softmax_i M(i, j)          what query word j reads of the document
@@ -6,11 +6,11 @@
     β       = 1/|D| Σ_i β(i)
     s       = αᵀ β                       the attended document attention
 
-Paper: Attention-over-Attention Neural Networks for Reading Comprehension (Cui et al., 2017), section 3; the sum over
-    the occurrences of a word is `foci.functional.pointer.sum_occurrences`
+Paper: Attention-over-Attention Neural Networks for Reading Comprehension (Cui et al., 2017), section 3,
+    arXiv:1607.04423; the sum over the occurrences of a word is `foci.functional.pointer.sum_occurrences`
 Names: h_doc = left, h_query = right, M = scores, α = weights, β = matched.right, s = matched.left
 Complexity: O(S·R·D) time, O(S·R) memory.
-Differs: output, the document read with s, is ours; the paper only points with s. The mean β runs over the
+Differs: output, the mean of the document by s, is added; the paper only points with s. The mean β runs over the
     words that exist.
 """
 
@@ -27,12 +27,12 @@ from foci.results import Matched, Weights
 
 
 class AttentionOverAttention(nn.Module):
-    """Which words of a document answer a query; there is nothing to learn in it.
+    """Attention from a query to the words of a document; it has no parameters.
 
     Call it with the document ``left (B, S, D)``, the query ``right (B, R, D)`` and, for padding,
     ``left_mask (B, S)`` and ``right_mask (B, R)`` (True = a real word). In the result ``left (B, S)`` is the
-    share of each document word, ``right (B, R)`` that of each query word, ``weights (B, R, S)`` what each
-    query word reads of the document, and ``output (B, D)`` the document read with ``left``. Where either side
+    weight of each document word, ``right (B, R)`` that of each query word, ``weights (B, R, S)`` the weights of each
+    query word over the document, and ``output (B, D)`` the mean of the document by ``left``. Where either side
     is empty all of them are zeros.
 
     Args:

@@ -1,4 +1,4 @@
-"""What every mechanism of two sequences asks of its inputs."""
+"""The checks of the inputs of every mechanism over two sequences."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""Word-by-word attention: each word of a hypothesis reads the premise, mindful of what the earlier ones read.
+"""Word-by-word attention: each word of a hypothesis attends to the premise, given what earlier words attended to.
 
     M_t = tanh(W^y Y + W^h h_t + W^r r_{t−1})
     α_t = softmax(wᵀ M_t)
     r_t = Y α_tᵀ + tanh(W^t r_{t−1})
     h*  = tanh(W^p r_N + W^x h_N)
 
-Paper: Reasoning about Entailment with Neural Attention (Rocktäschel et al., 2016), section 2.4
+Paper: Reasoning about Entailment with Neural Attention (Rocktäschel et al., 2016), section 2.4, arXiv:1509.06664
 Names: Y = left, h = right, W^y = score_left, W^h = score_right, W^r = score_memory, w = vector, α = weights,
     r = memory, W^t = carry, W^p = from_memory, W^x = from_right, h* = output
-Complexity: O(R·S·D) time in R steps one after the other, besides (R + S)·D² for the projections.
+Complexity: O(R·S·D) time in R sequential steps, and (R + S)·D² for the projections.
 Differs: r_0, which the paper leaves open, is 0. N is the last word of each row's own hypothesis. An empty
     premise or hypothesis gives output 0; the equations would give tanh(W^x h_N) for an empty premise alone.
 """
@@ -29,12 +29,12 @@ from foci.tracing import known_true
 
 
 class WordByWord(nn.Module):
-    """A premise and a hypothesis as one vector, for telling whether the one follows from the other.
+    """A premise and a hypothesis as one vector, to classify whether the premise entails the hypothesis.
 
     Call it with the encoded premise ``left (B, S, D)``, the encoded hypothesis ``right (B, R, D)`` and, for
     padding, ``left_mask (B, S)`` and ``right_mask (B, R)`` (True = a real word). The output is ``(B, D)``;
-    ``weights (B, R, S)`` is what each hypothesis word read of the premise. A padded hypothesis word reads
-    nothing and changes nothing. Where either side is empty, output and weights are zeros.
+    ``weights (B, R, S)`` are the weights of each hypothesis word over the premise. A padded hypothesis word has
+    weights 0 and no effect. Where either side is empty, output and weights are zeros.
 
     Args:
         model_dim: the size D of both sequences.
@@ -62,7 +62,7 @@ class WordByWord(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw new parameters; the score's vector like a row of `torch.nn.Linear`."""
+        """Initialise the parameters; the score's vector like a row of `torch.nn.Linear`."""
         for child in self.children():
             child.reset_parameters()  # type: ignore[operator]
         bound = 1.0 / math.sqrt(self.model_dim)
@@ -75,7 +75,7 @@ class WordByWord(nn.Module):
         left_mask: Bool[Tensor, "B S"] | None = None,
         right_mask: Bool[Tensor, "B R"] | None = None,
     ) -> Matched:
-        """Read the premise ``left`` once for every word of the hypothesis ``right``, in their order."""
+        """Attend to the premise ``left`` with every word of the hypothesis ``right``, in order."""
         left, right, left_valid, right_valid = check_pair(
             "WordByWord", left, right, left_mask, right_mask, size=self.model_dim
         )

@@ -1,4 +1,4 @@
-"""Mechanisms that read a whole sequence as one vector: ``m(value, mask=None)``."""
+"""Mechanisms that reduce a sequence to one vector: ``m(value, mask=None)``."""
 
 from foci.mechanisms.pool.hierarchical import HierarchicalPool, HierarchicalWeights
 from foci.mechanisms.pool.pool import AttentionPool

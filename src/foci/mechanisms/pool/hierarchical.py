@@ -4,12 +4,12 @@
     h_i = encode(s_1 … s_N)_i
     v   = Σ_i α_i h_i          α_i  = softmax_i(u_s · tanh(W_s h_i + b_s))
 
-Paper: Hierarchical Attention Networks for Document Classification (Yang et al., 2016), eqs. 5-10
+Paper: Hierarchical Attention Networks for Document Classification (Yang et al., 2016), eqs. 5-10, ACL:N16-1174
 Names: h_it = value, W_w and b_w and u_w = word_pool, encode = sentence_encoder,
     W_s and b_s and u_s = sentence_pool, α_it = weights.words, α_i = weights.sentences, v = output
-Complexity: O(N·T·D·A) time, O(N·T·A) memory, the sentence encoder left out.
-Differs: the paper's two bidirectional GRUs belong to the caller: the first makes ``value``, the second is
-    passed as ``sentence_encoder``. Without one, sentences are pooled as they are.
+Complexity: O(N·T·D·A) time, O(N·T·A) memory, without the sentence encoder.
+Differs: the paper's two bidirectional GRUs are not included: the first computes ``value``, the second is
+    passed as ``sentence_encoder``. Without it, the sentence vectors are pooled directly.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from foci.weight_sources import Dense
 @exportable
 @dataclass(eq=False, repr=False, kw_only=True)
 class HierarchicalWeights(Weights):
-    """The share ``(B, N*T)`` of each word in its document, and the two levels it is the product of.
+    """The weight ``(B, N*T)`` of each word in its document, and the two levels whose product it is.
 
     Args:
-        words: ``(B, N, T)``: the share of each word in its sentence.
-        sentences: ``(B, N)``: the share of each sentence in its document.
+        words: ``(B, N, T)``: the weight of each word in its sentence.
+        sentences: ``(B, N)``: the weight of each sentence in its document.
     """
 
     words: Weights
@@ -58,7 +58,7 @@ class HierarchicalPool(nn.Module):
         hidden_dim: the size in which cells are compared with the learned vectors; D for words and
             sentence_dim for sentences unless given.
         sentence_encoder: run between the levels, with the sentences ``(B, N, D)`` and which of them exist
-            ``(B, N)``; gives ``(B, N, sentence_dim)``. A bidirectional GRU in the paper.
+            ``(B, N)``; returns ``(B, N, sentence_dim)``. A bidirectional GRU in the paper.
         sentence_dim: the size of an encoded sentence, where it is not D.
 
     Example:
@@ -98,7 +98,7 @@ class HierarchicalPool(nn.Module):
         value: Float[Tensor, "B N T D"] | Float[Tensor, "B S D"],
         mask: Bool[Tensor, "B N T"] | Bool[Tensor, "B S"] | None = None,
     ) -> Attended:
-        """Read every document of the batch once."""
+        """Pool every document of the batch."""
         value, mask = self._documents(value, mask)
         batch, num_sentences, num_words, _ = value.shape
         words = self.word_pool(value.flatten(0, 1), mask.flatten(0, 1))
@@ -106,7 +106,7 @@ class HierarchicalPool(nn.Module):
         exists = mask.any(dim=-1)
         if self.sentence_encoder is not None:
             sentences = self.sentence_encoder(sentences, exists)
-            fix = "Tell the size of an encoded sentence with sentence_dim=…."
+            fix = "Set the size of an encoded sentence with sentence_dim=…."
             name, sizes = "what sentence_encoder gave", (batch, num_sentences, self.sentence_dim)
             check_shape("HierarchicalPool", name, sentences, *sizes, fix=fix)
         document = self.sentence_pool(sentences, exists)
@@ -119,7 +119,7 @@ class HierarchicalPool(nn.Module):
         return Attended(document.output, weights)
 
     def _documents(self, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """``value (B, N, T, D)`` and ``mask (B, N, T)`` of what came, or raise what is wrong with it."""
+        """Return ``value (B, N, T, D)`` and ``mask (B, N, T)``, or raise an error that says what is wrong with them."""
         owner = "HierarchicalPool"
         if isinstance(value, Tensor) and value.dim() == 3:
             check_shape(owner, "value", value, "batch", "word", self.value_dim)

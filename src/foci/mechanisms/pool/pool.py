@@ -1,11 +1,11 @@
-"""Attention pooling: the mean of a sequence, each cell weighted by how well it fits a learned vector.
+"""Attention pooling: the mean of a sequence, weighted by the softmax of each cell's score with a learned vector.
 
     u_t = tanh(W h_t + b)
     α_t = exp(u_t · u_w) / Σ_j exp(u_j · u_w)
     s   = Σ_t α_t h_t
 
-Paper: Hierarchical Attention Networks for Document Classification (Yang et al., 2016), eqs. 5-7; eqs. 8-10 are
-    the same for sentences
+Paper: Hierarchical Attention Networks for Document Classification (Yang et al., 2016), eqs. 5-7, ACL:N16-1174;
+    eqs. 8-10 are the same for sentences
 Names: h = value, W and b = project, u_w = context, α = weights, s = output
 Complexity: O(S·D·A) time, O(S·A) memory.
 Differs: nothing.
@@ -25,7 +25,7 @@ from foci.results import Attended, Weights
 
 
 class AttentionPool(nn.Module):
-    """A sequence as one vector: the mean of its cells, weighted by how much each one matters.
+    """A sequence as one vector: the weighted mean of its cells.
 
     Call it with ``value (B, S, D)`` and, for padded rows, ``mask (B, S)`` (True = a real cell). The output is
     ``(B, D)``, its weights ``(B, S)``. A row without a real cell gives zeros.
@@ -56,13 +56,13 @@ class AttentionPool(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw new parameters; the learned vector like a row of `torch.nn.Linear`."""
+        """Initialise the parameters; the learned vector like a row of `torch.nn.Linear`."""
         self.project.reset_parameters()
         bound = 1.0 / math.sqrt(self.context.numel())
         nn.init.uniform_(self.context, -bound, bound)
 
     def forward(self, value: Float[Tensor, "B S D"], mask: Bool[Tensor, "B S"] | None = None) -> Attended:
-        """Read every row of the batch once."""
+        """Pool every row of the batch."""
         check_shape("AttentionPool", "value", value, "batch", "position", self.value_dim)
         if mask is not None:
             check_valid("AttentionPool", "mask", mask, value.shape[0], value.shape[1], value.device)

@@ -1,10 +1,10 @@
-"""Additive score: a small network with one hidden layer compares query and key.
+"""Additive score: a network with one hidden layer scores query and key.
 
     score(s, h) = vᵀ tanh(W s + U h)
 
 Paper: Neural Machine Translation by Jointly Learning to Align and Translate (Bahdanau, Cho, Bengio, 2015),
-    appendix A.1.2
-Names: s_{i-1} = query, h_j = key, W_a = query_layer, U_a = key_layer, v_a = vector
+    appendix A.1.2, arXiv:1409.0473
+Names: s = query (s_{i-1} in the paper), h = key (h_j), W = query_layer (W_a), U = key_layer (U_a), v = vector (v_a)
 Complexity: O(S · Dk · A) once per source, then O(L · Dq · A + L · S · A)
 Differs: a bias may be added inside the tanh (bias=True); the paper has none.
 """
@@ -39,11 +39,11 @@ class Additive(TanhScore):
         self.key_layer = nn.Linear(key_dim, hidden_dim, bias=bias)
 
     def project_query(self, query: Float[Tensor, "#B L Dq"]) -> Float[Tensor, "#B L A"]:
-        """``W s``."""
+        """Return ``W s``."""
         projected: Tensor = self.query_layer(query)
         return projected
 
     def project_key(self, key: Float[Tensor, "#B S Dk"]) -> Float[Tensor, "#B S A"]:
-        """``U h``."""
+        """Return ``U h``."""
         projected: Tensor = self.key_layer(key)
         return projected

@@ -1,10 +1,10 @@
-"""Concat score: the network of the additive score over query and key set end to end.
+"""Concat score: the network of the additive score over the concatenation of query and key.
 
     score(q, k) = vᵀ tanh(W [q; k])
 
 Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015),
-    section 3.1 "concat"
-Names: h_t = query, h̄_s = key, W_a = weight, v_a = vector
+    section 3.1 "concat", arXiv:1508.04025
+Names: q = query (h_t in the paper), k = key (h̄_s), W = weight (W_a), v = vector (v_a)
 Complexity: O(S · Dk · A) once per source, then O(L · Dq · A + L · S · A)
 Differs: nothing; W [q; k] is computed as W_q q + W_k k, which is the same and never builds the pairs.
 """
@@ -39,9 +39,9 @@ class Concat(TanhScore):
         nn.init.xavier_uniform_(self.weight)
 
     def project_query(self, query: Float[Tensor, "#B L Dq"]) -> Float[Tensor, "#B L A"]:
-        """``W_q q``, the left columns of W."""
+        """Return ``W_q q``, with the left columns of W."""
         return query @ self.weight[:, : query.shape[-1]].mT
 
     def project_key(self, key: Float[Tensor, "#B S Dk"]) -> Float[Tensor, "#B S A"]:
-        """``W_k k``, the right columns of W."""
+        """Return ``W_k k``, with the right columns of W."""
         return key @ self.weight[:, -key.shape[-1] :].mT

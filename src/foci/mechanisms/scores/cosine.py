@@ -1,9 +1,9 @@
-"""Cosine score: the angle between query and key, whatever their lengths, times a learned strength.
+"""Cosine score: the cosine of query and key times a learned strength.
 
     score(q, k) = β · q · k / (|q| |k|)
 
-Paper: Neural Turing Machines (Graves, Wayne, Danihelka, 2014), eqs. 5-6
-Names: k_t = query, M_t(i) = key, β_t = strength, K[·, ·] = cosine
+Paper: Neural Turing Machines (Graves, Wayne, Danihelka, 2014), eqs. 5-6, arXiv:1410.5401
+Names: q = query (k_t in the paper), k = key (M_t(i)), β = strength (β_t)
 Complexity: O(L · S · D)
 Differs: β is a learned parameter, kept positive by exp; the paper's controller emits one at each step (see `ntm`).
 """
@@ -42,9 +42,9 @@ class Cosine(Score):
         self.log_strength = nn.Parameter(torch.tensor(math.log(strength)))
 
     def project_query(self, query: Float[Tensor, "#B L D"]) -> Float[Tensor, "#B L D"]:
-        """``β q / |q|``."""
+        """Return ``β q / |q|``."""
         return self.log_strength.exp() * unit(query)
 
     def project_key(self, key: Float[Tensor, "#B S D"]) -> Float[Tensor, "#B S D"]:
-        """``k / |k|``."""
+        """Return ``k / |k|``."""
         return unit(key)

@@ -1,10 +1,10 @@
-"""Dot-product score: a key fits as well as it points the query's way.
+"""Dot-product score: the score of a key is its dot product with the query.
 
     score(q, k) = q · k
 
 Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015),
-    section 3.1 "dot"
-Names: h_t = query, h̄_s = key
+    section 3.1 "dot", arXiv:1508.04025
+Names: q = query (h_t in the paper), k = key (h̄_s)
 Complexity: O(L · S · D)
 Differs: nothing.
 """

@@ -1,10 +1,10 @@
-"""General (bilinear) score: a learned matrix compares query and key of any two sizes.
+"""General (bilinear) score: a learned matrix between query and key, which may differ in size.
 
     score(q, k) = qᵀ W k
 
 Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015),
-    section 3.1 "general"
-Names: h_t = query, h̄_s = key, W_a = weight
+    section 3.1 "general", arXiv:1508.04025
+Names: q = query (h_t in the paper), k = key (h̄_s), W = weight (W_a)
 Complexity: O(S · Dq · Dk) once per source, then O(L · S · Dq)
 Differs: nothing; W is applied to the keys, so that a decoder does it once.
 """
@@ -37,5 +37,5 @@ class General(Score):
         nn.init.xavier_uniform_(self.weight)
 
     def project_key(self, key: Float[Tensor, "#B S Dk"]) -> Float[Tensor, "#B S Dq"]:
-        """``W k``."""
+        """Return ``W k``."""
         return key @ self.weight.mT

@@ -1,12 +1,12 @@
-"""Location score: the query alone says which positions to read; what stands there plays no part.
+"""Location score: the query alone determines the scores of the positions; the content of the keys is not used.
 
-    scores = W q,  one row of W a position
+    scores = W q,  one row of W per position
 
 Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015),
-    eq. 8 "location"
-Names: h_t = query, W_a = weight
+    eq. 8 "location", arXiv:1508.04025
+Names: q = query (h_t in the paper), W = weight (W_a)
 Complexity: O(L · S · Dq)
-Differs: sources shorter than W has rows use its first rows; a source longer than that is an error.
+Differs: a source with fewer cells than W has rows uses the first rows; a longer one is an error.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Location(Score):
         nn.init.xavier_uniform_(self.weight)
 
     def project_key(self, key: Float[Tensor, "#B S Dk"]) -> Float[Tensor, "#B S Dq"]:
-        """The rows of W that belong to the key's positions: W q is then a dot product with them."""
+        """Return the rows of W that belong to the key's positions: W q is then a dot product with them."""
         batch, size = key.shape[:2]
         if size > self.weight.shape[0]:
             raise ShapeError(

@@ -1,11 +1,11 @@
-"""Location-aware score: what stands in a cell, and what was read around it the step before.
+"""Location-aware score: additive attention with features of the previous step's weights around each cell.
 
     f_i = F ∗ α_{i−1}
     e_ij = wᵀ tanh(W s_{i−1} + V h_j + U f_ij + b)
     α_ij = exp(β e_ij) / Σ exp(β e_ij)      (sharpening; smoothing puts σ in the place of exp)
 
-Paper: Attention-Based Models for Speech Recognition (Chorowski et al., 2015), sections 2.2 and 2.3
-Names: s_{i-1} = query, h_j = key, α_{i-1} = state, W = query_layer, V = key_layer,
+Paper: Attention-Based Models for Speech Recognition (Chorowski et al., 2015), sections 2.2 and 2.3, arXiv:1506.07503
+Names: s_{i−1} = query, h_j = key, α_{i−1} = state, W = query_layer, V = key_layer,
     F = filters, U = filter_layer, w = vector, β = sharpening
 Complexity: O(S · Dk · A) once per source, then O(S · (width · filters + filters · A + A)) per step
 Differs: before the first step there is no alignment: f is 0, and a window around its median is the whole source.
@@ -22,7 +22,7 @@ from foci.mechanisms.scores.additive import Additive
 
 
 class LocationAware(Additive):
-    """The additive score with a term for where the last step looked; inside `foci.Attention` it steps through L.
+    """The additive score with a term for the previous weights; `foci.Attention` computes the L queries in order.
 
     Args:
         query_dim: size of the query.
@@ -57,14 +57,14 @@ class LocationAware(Additive):
         self.filter_layer = nn.Linear(num_filters, self.vector.shape[0], bias=False)
 
     def prepare_cells(self, key: Float[Tensor, "#B S A"]) -> None:
-        """Nothing: the keys change with every step."""
+        """Return None: the keys change with every step."""
         return
 
     @property
     def location_parameters(self) -> tuple[Tensor, Tensor, Tensor]:
-        """w, F and U, as `foci.functional.stepwise.location_aware` takes them."""
+        """Return w, F and U, the arguments of `foci.functional.stepwise.location_aware`."""
         return self.vector, self.filters.weight, self.filter_layer.weight
 
     def condition(self, key: Float[Tensor, "#B S A"], previous: Float[Tensor, "#B S"]) -> Float[Tensor, "#B S A"]:
-        """The projected keys with ``U f`` added, ready to be compared with this step's query."""
+        """Return the projected keys with ``U f`` added, to be scored with this step's query."""
         return add_location(key, previous, self.filters.weight, self.filter_layer.weight)

@@ -1,9 +1,9 @@
-"""Scaled dot product: the dot product, kept at unit variance whatever the size.
+"""Scaled dot product: the dot product divided by the square root of the size, for unit variance at any size.
 
     score(q, k) = q · k / sqrt(D)
 
-Paper: Attention Is All You Need (Vaswani et al., 2017), eq. 1
-Names: Q = query, K = key, d_k = D
+Paper: Attention Is All You Need (Vaswani et al., 2017), eq. 1, arXiv:1706.03762
+Names: q = query (Q in the paper), k = key (K), D = size of both (d_k)
 Complexity: O(L · S · D)
 Differs: nothing.
 """
@@ -35,5 +35,5 @@ class ScaledDot(Score):
         super().__init__(size, size)
 
     def project_query(self, query: Float[Tensor, "#B L D"]) -> Float[Tensor, "#B L D"]:
-        """The query, scaled here so that its size need not be known beforehand."""
+        """Return the scaled query; scaling it here needs no size in advance."""
         return query * default_scale(query)

@@ -1,4 +1,4 @@
-"""Linear-chain conditional random field: neighbouring steps agree on their tags, then share attention out.
+"""Linear-chain conditional random field: weights are the marginals of the tags, given transitions between steps.
 
     s(y)       = b[y_1] + Σ_t P[t, y_t] + Σ_t A[y_t, y_t+1] + e[y_T]
     p(y)       = exp(s(y)) / Z,          Z = Σ_y' exp(s(y'))
@@ -6,17 +6,18 @@
     β_t-1(i)   = Σ_j exp(A[i, j] + P[t, j]) β_t(j),            β_T = exp(e)
     p(y_t = j) = α_t(j) exp(P[t, j]) β_t(j) / Z
 
-Paper: Conditional Random Fields (Lafferty, McCallum, Pereira, 2001), section 3; scores from a network: Neural
-    Architectures for Named Entity Recognition (Lample et al., 2016), section 2.2; marginals as attention: Structured
-    Attention Networks (Kim et al., 2017); the k best: List Viterbi Decoding Algorithms with Applications
+Paper: Conditional Random Fields (Lafferty, McCallum, Pereira, 2001), section 3, doi:10.5555/645530.655813; scores
+    from a network: Neural Architectures for Named Entity Recognition (Lample et al., 2016), section 2.2,
+    arXiv:1603.01360; marginals as attention: Structured Attention Networks (Kim et al., 2017), arXiv:1702.00887; the
+    k best: List Viterbi Decoding Algorithms with Applications
     (Seshadri, Sundberg, 1994)
-Names: P = value (emissions), A = transitions, b = start, e = end, p(y_t) = weights, y = tags
-Complexity: O(T·K²) time, T steps one after another; O(T·K²) memory while training, O(T·K) otherwise.
-    Viterbi's k best take O(k·T·K²) time, O(k·T·K) memory.
-Differs: read as attention, each step shares one unit out over the K tags, so that weights are (B, T, K), and
-    output (B, K) is their sum over the steps: how many steps of each tag are expected. b and e are vectors of
-    their own; the papers add a start and a stop tag to A. α and β leave out the step's own emission, and are
-    kept as logs. Masked steps are skipped wherever they stand.
+Names: P = value (emissions), A = transitions, b = start, e = end, p = weights, y = tags
+Complexity: O(T·K²) time in T sequential steps; O(T·K²) memory while training, O(T·K) otherwise.
+    The k best sequences take O(k·T·K²) time, O(k·T·K) memory.
+Differs: as attention, the weights (B, T, K) of each step are the probabilities of its K tags, and the output
+    (B, K) is their sum over the steps, the expected number of steps per tag. b and e are separate vectors;
+    the papers add a start and a stop tag to A. α and β leave out the step's own emission, and are
+    kept as logs. Masked steps are skipped at any position.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from foci.results import Attended, Weights
 
 
 class Constraints(NamedTuple):
-    """Which tags may follow which ``(K, K)``, open a sequence ``(K,)`` and close one ``(K,)``."""
+    """Which tags may follow which ``(K, K)``, start a sequence ``(K,)`` and end one ``(K,)``."""
 
     allowed_transitions: Tensor
     allowed_start: Tensor
@@ -70,18 +71,18 @@ _SCHEMES = {
 
 
 class CRF(nn.Module):
-    """Tags a sequence as a whole: what a tag scores depends on its neighbours.
+    """Tags a sequence as a whole: the score of a tag depends on its neighbours.
 
     Call it like a pool, with ``value (B, T, K)``, one score for each step and tag, and ``mask (B, T)`` (True:
     the step exists; any pattern). The weights ``(B, T, K)`` are the probability of each tag at each step, the
-    output ``(B, K)`` how many steps of each tag are expected. To train, maximise `log_likelihood`; to tag,
-    take `viterbi`.
+    output ``(B, K)`` the expected number of steps per tag. To train, maximise `log_likelihood`; to tag,
+    use `viterbi`.
 
     Args:
         num_tags: the number K of tags.
         allowed_transitions: boolean ``(K, K)``, True where the row's tag may be followed by the column's.
-        allowed_start: boolean ``(K,)``, which tags may open a sequence.
-        allowed_end: boolean ``(K,)``, which tags may close one.
+        allowed_start: boolean ``(K,)``, which tags may start a sequence.
+        allowed_end: boolean ``(K,)``, which tags may end one.
 
     `constraints` derives the three from the names of tags.
 
@@ -132,24 +133,24 @@ class CRF(nn.Module):
         self.register_buffer(name, allowed)
 
     def reset_parameters(self) -> None:
-        """Draw new parameters, small: at first the emissions decide."""
+        """Initialise the parameters with small values: at first the emissions decide."""
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -0.1, 0.1)
 
     def extra_repr(self) -> str:
-        """The arguments it was made with."""
+        """Return the arguments it was made with."""
         given = [name for name in Constraints._fields if getattr(self, name) is not None]
         return ", ".join([str(self.num_tags), *given])
 
     def forward(self, value: Float[Tensor, "B T K"], mask: Bool[Tensor, "B T"] | None = None) -> Attended:
-        """The probability of each tag at each step as weights, and their sum over the steps."""
+        """Return the probability of each tag at each step as weights, and their sum over the steps."""
         weights = crf.marginals(*self._chain("value", value, mask))
         return Attended(weights.sum(dim=1), Weights.of(weights))
 
     def log_partition(
         self, emissions: Float[Tensor, "B T K"], mask: Bool[Tensor, "B T"] | None = None
     ) -> Float[Tensor, " B"]:
-        """``log Z``; see `foci.functional.crf.log_partition`."""
+        """Return ``log Z``; see `foci.functional.crf.log_partition`."""
         return crf.log_partition(*self._chain("emissions", emissions, mask))
 
     def log_likelihood(
@@ -158,43 +159,45 @@ class CRF(nn.Module):
         tags: Int[Tensor, "B T"],
         mask: Bool[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, " B"]:
-        """``log p(tags)`` of each row; tags at masked steps may be anything."""
+        """Return ``log p(tags)`` of each row; tags at masked steps may have any value."""
         return crf.log_likelihood(*self._chain("emissions", emissions, mask), tags)
 
     def viterbi(
         self, emissions: Float[Tensor, "B T K"], mask: Bool[Tensor, "B T"] | None = None, k: int = 1
     ) -> crf.Decoded:
-        """The ``k`` best sequences, best first: ``tags (B, k, T)``, -1 at masked steps, and ``scores``."""
+        """Return the ``k`` best sequences, best first: ``tags (B, k, T)``, -1 at masked steps, and ``scores``."""
         return crf.viterbi(*self._chain("emissions", emissions, mask), k)
 
     def marginals(
         self, emissions: Float[Tensor, "B T K"], mask: Bool[Tensor, "B T"] | None = None
     ) -> Float[Tensor, "B T K"]:
-        """The probability of each tag at each step, 0 at masked ones."""
+        """Return the probability of each tag at each step, 0 at masked ones."""
         return crf.marginals(*self._chain("emissions", emissions, mask))
+
+    def scores(self) -> tuple[Float[Tensor, "K K"], Float[Tensor, " K"], Float[Tensor, " K"]]:
+        """Return transitions, start and end as `foci.functional.crf` takes them, ``-inf`` where not allowed."""
+        return (
+            _forbid(self.transitions, self.allowed_transitions),
+            _forbid(self.start, self.allowed_start),
+            _forbid(self.end, self.allowed_end),
+        )
 
     def _chain(
         self, name: str, emissions: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
-        """The arguments of the functions in `foci.functional.crf`: what is not allowed scores ``-inf``."""
+        """Return the arguments of the functions in `foci.functional.crf`: what is not allowed scores ``-inf``."""
         check_shape("CRF", name, emissions, "batch", "step", self.num_tags)
         check_together("CRF", **{name: emissions, "transitions": self.transitions})
         if mask is not None:
             check_valid("CRF", "mask", mask, emissions.shape[0], emissions.shape[1], emissions.device)
             emissions = clear_unreadable(emissions, mask.unsqueeze(1))
-        return (
-            emissions,
-            _forbid(self.transitions, self.allowed_transitions),
-            _forbid(self.start, self.allowed_start),
-            _forbid(self.end, self.allowed_end),
-            mask,
-        )
+        return emissions, *self.scores(), mask
 
 
 def constraints(tags: Sequence[str], scheme: str = "BIO") -> Constraints:
-    """What a chunking scheme allows, for tags named like ``O``, ``B-PER``, ``I-PER``, or ``O``, ``B``, ``I``.
+    """Return the constraints of a chunking scheme, for tags named like ``O``, ``B-PER``, ``I-PER``, or ``O``, ``B``.
 
-    In ``"BIO"`` every chunk begins with B and goes on with I of the same type; in ``"BIOES"`` a chunk of
+    In ``"BIO"`` every chunk begins with B and continues with I of the same type; in ``"BIOES"`` a chunk of
     several steps also ends with E, and one of a single step is S.
 
     Example:
@@ -229,14 +232,14 @@ def constraints(tags: Sequence[str], scheme: str = "BIO") -> Constraints:
     useless = [tag for tag, usable in zip(tags, _usable(allowed)) if not usable]
     if useless:
         raise ConfigError(
-            f"constraints: {', '.join(useless)} can stand in no sequence of the scheme {scheme}: the tag "
+            f"constraints: {', '.join(useless)} can occur in no sequence of the scheme {scheme}: the tag "
             "that begins or ends its chunks is missing. Add it, or convert the tags to this scheme."
         )
     return allowed
 
 
 def _usable(allowed: Constraints) -> list[bool]:
-    """Which tags lie on some way from an allowed start to an allowed end."""
+    """Return which tags lie on some path from an allowed start to an allowed end."""
     opened, closed = allowed.allowed_start, allowed.allowed_end
     for _ in range(len(opened)):
         opened = opened | (allowed.allowed_transitions & opened.unsqueeze(1)).any(dim=0)

@@ -1,15 +1,16 @@
-"""The convolutional block attention module: first the channels of a feature map are weighed, then its places.
+"""The convolutional block attention module: weights for the channels of a feature map, then for its locations.
 
     M_c(F)  = sigmoid(MLP(mean_ij F) + MLP(max_ij F)),   MLP(z) = W_1 relu(W_0 z)
     M_s(F)  = sigmoid(conv2d_7x7([mean_c F_c; max_c F_c]))
     F'      = M_c(F) F
     F''     = M_s(F') F'
 
-Paper: CBAM: Convolutional Block Attention Module (Woo, Park, Lee, Kweon, 2018), eqs. 1-3
-Names: F = features, M_c = channel, M_s = spatial, F'' = output, r = reduction, W_0 and W_1 = channel.excite.
+Paper: CBAM: Convolutional Block Attention Module (Woo, Park, Lee, Kweon, 2018), eqs. 1-3, arXiv:1807.06521
+Names: F = features, M_c = channel, M_s = spatial, F'' = output, W_0 and W_1 = channel.excite
+    (reduction in the size of its hidden layer).
 Complexity: O(B C (H W + C / reduction) + B H W kernel_size²) time; the two maps take O(B (C + H W)).
 Differs: nothing. No layer has a bias, as in the equations; at least one hidden unit is kept. The weights are
-    the product of both maps, by which the features are multiplied in the end.
+    the product of both maps, by which the features are multiplied.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from foci.weight_sources import ByWeights
 
 
 class ChannelAttention(nn.Module):
-    """Weighs the channels of a feature map by their averages and their maxima: the first half of `CBAM`.
+    """Weights for the channels of a feature map from their averages and maxima: the first half of `CBAM`.
 
     Called with ``features (B, C, H, W)`` it returns an output of that shape and weights ``(B, C, 1, 1)``.
 
     Args:
         channels: channels of the features.
-        reduction: how many channels there are to each hidden unit.
+        reduction: number of channels per hidden unit.
 
     Example:
         >>> import torch
@@ -51,7 +52,7 @@ class ChannelAttention(nn.Module):
         self.excite = bottleneck(channels, reduction)
 
     def forward(self, features: Float[Tensor, "B C H W"]) -> Attended:
-        """Weigh the channels."""
+        """Multiply the channels by their weights."""
         check_shape(type(self).__name__, "features", features, "batch", self.channels, "height", "width")
         logits = self.excite(features.mean(dim=(2, 3))) + self.excite(features.amax(dim=(2, 3)))
         weights = torch.sigmoid(logits)[:, :, None, None]
@@ -59,15 +60,15 @@ class ChannelAttention(nn.Module):
 
 
 class CBAM(nn.Module):
-    """Weighs the channels and then the places of a feature map.
+    """Weights for the channels and then the locations of a feature map.
 
     Called with ``features (B, C, H, W)`` it returns an output and weights of that shape. The weights are the product of
     the maps of the submodules ``channel`` and ``spatial``, which return an `Attended` each: `foci.record` shows both.
 
     Args:
         channels: channels of the features.
-        reduction: how many channels there are to each hidden unit.
-        kernel_size: height and width of the neighbourhood that decides on a place, an odd number.
+        reduction: number of channels per hidden unit.
+        kernel_size: height and width of the neighbourhood that a location's weight depends on, odd.
 
     Example:
         >>> import torch
@@ -82,7 +83,7 @@ class CBAM(nn.Module):
         self.spatial = SpatialAttention(kernel_size=kernel_size)
 
     def forward(self, features: Float[Tensor, "B C H W"]) -> Attended:
-        """Weigh the channels, then the places."""
+        """Multiply the channels, then the locations, by their weights."""
         check_shape(type(self).__name__, "features", features, "batch", self.channel.channels, "height", "width")
         by_channel = self.channel(features)
         by_place = self.spatial(by_channel.output)
@@ -93,7 +94,7 @@ class CBAM(nn.Module):
 @exportable
 @dataclass(eq=False)
 class ProductOfMaps(ByWeights):
-    """The source of weights ``(B, C, H, W)``: a channel map times a spatial map, multiplied when asked for."""
+    """The source of weights ``(B, C, H, W)``: a channel map times a spatial map, multiplied on request."""
 
     parts = ("channel", "spatial")
     channel: Tensor
@@ -101,7 +102,7 @@ class ProductOfMaps(ByWeights):
 
     @property
     def device(self) -> torch.device:
-        """Where the maps are."""
+        """The device of the maps."""
         return self.spatial.device
 
     @property
@@ -110,10 +111,10 @@ class ProductOfMaps(ByWeights):
         return torch.Size((*self.channel.shape[:-2], *self.spatial.shape[-2:]))
 
     def rows(self, index: slice | Tensor) -> Tensor:
-        """The weights of these rows of places, ``(B, C, rows, W)``."""
+        """Return the weights of these rows of locations, ``(B, C, rows, W)``."""
         return self.channel * self.spatial[..., index, :]
 
     def heads(self, index: int | slice | Tensor) -> ProductOfMaps:
-        """The same for some channels; for a single one without their axis."""
+        """Return the source of some channels; for a single one without their axis."""
         spatial = self.spatial[:, 0] if isinstance(index, int) else self.spatial
         return ProductOfMaps(self.channel[:, index], spatial)

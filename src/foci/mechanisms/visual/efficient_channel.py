@@ -1,15 +1,16 @@
-"""Efficient channel attention: every channel weighed by the averages of the channels next to it.
+"""Efficient channel attention: the weight of a channel depends on the averages of the adjacent channels.
 
     z_c = mean_ij u_c(i, j)
     s   = sigmoid(conv1d_k(z))
     x_c = s_c u_c
     k   = the odd number nearest to log_2(C) / γ + b / γ,  γ = 2, b = 1
 
-Paper: ECA-Net: Efficient Channel Attention for Deep Convolutional Neural Networks (Wang et al., 2020), section 3
+Paper: ECA-Net: Efficient Channel Attention for Deep Convolutional Neural Networks (Wang et al., 2020), section 3,
+    arXiv:1910.03151
 Names: u = features, s = weights, x = output, k = kernel_size, C = channels.
 Complexity: O(B C (H W + kernel_size)) time; the weights take O(B C).
 Differs: nothing. Where k lies half way between two odd numbers the larger is taken; beyond the first and last channel
-    the convolution sees zeros.
+    the convolution is padded with zeros.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from foci.results import Attended, Weights
 
 
 class EfficientChannel(nn.Module):
-    """Weighs the channels of a feature map with a convolution over their averages: ``kernel_size`` parameters in all.
+    """Weights for the channels of a feature map by a convolution over their averages: ``kernel_size`` parameters.
 
     Called with ``features (B, C, H, W)`` it returns an output of that shape and weights ``(B, C, 1, 1)``.
 
     Args:
         channels: channels of the features.
-        kernel_size: how many neighbours count, an odd number; by the paper's rule unless given.
+        kernel_size: width of the convolution over channels, odd; by the paper's rule unless given.
 
     Example:
         >>> import torch
@@ -53,7 +54,7 @@ class EfficientChannel(nn.Module):
         self.convolve = nn.Conv1d(1, 1, self.kernel_size, padding=self.kernel_size // 2, bias=False)
 
     def forward(self, features: Float[Tensor, "B C H W"]) -> Attended:
-        """Weigh the channels."""
+        """Multiply the channels by their weights."""
         check_shape(type(self).__name__, "features", features, "batch", self.channels, "height", "width")
         logits = self.convolve(features.mean(dim=(2, 3)).unsqueeze(1)).squeeze(1)
         weights = torch.sigmoid(logits)[:, :, None, None]

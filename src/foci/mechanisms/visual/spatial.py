@@ -1,10 +1,10 @@
-"""Spatial attention: every place of a feature map weighed by what its channels hold on average and at most.
+"""Spatial attention: the weight of a location depends on the mean and the maximum over its channels.
 
     M(i, j) = sigmoid(conv2d_7x7([mean_c F_c; max_c F_c])(i, j))
     F'_c    = M F_c
 
-Paper: CBAM: Convolutional Block Attention Module (Woo, Park, Lee, Kweon, 2018), eq. 3
-Names: F = features, M = weights, F' = output, 7 = kernel_size.
+Paper: CBAM: Convolutional Block Attention Module (Woo, Park, Lee, Kweon, 2018), eq. 3, arXiv:1807.06521
+Names: F = features, M = weights, F' = output, conv2d_7x7 = convolve (of kernel_size 7).
 Complexity: O(B H W (C + kernel_size²)) time; the weights take O(B H W).
 Differs: nothing. The authors' program also normalises the batch between convolution and sigmoid; the equation does not,
     and neither does this.
@@ -21,12 +21,12 @@ from foci.results import Attended, Weights
 
 
 class SpatialAttention(nn.Module):
-    """Weighs the places of a feature map, whatever its number of channels.
+    """Weights for the locations of a feature map with any number of channels.
 
     Called with ``features (B, C, H, W)`` it returns an output of that shape and weights ``(B, 1, H, W)``.
 
     Args:
-        kernel_size: height and width of the neighbourhood that decides on a place, an odd number.
+        kernel_size: height and width of the neighbourhood that a location's weight depends on, odd.
 
     Example:
         >>> import torch
@@ -42,7 +42,7 @@ class SpatialAttention(nn.Module):
         self.convolve = nn.Conv2d(2, 1, kernel_size, padding=kernel_size // 2, bias=False)
 
     def forward(self, features: Float[Tensor, "B C H W"]) -> Attended:
-        """Weigh the places."""
+        """Multiply the locations by their weights."""
         check_shape(type(self).__name__, "features", features, "batch", "channel", "height", "width")
         pooled = torch.cat([features.mean(dim=1, keepdim=True), features.amax(dim=1, keepdim=True)], dim=1)
         weights = torch.sigmoid(self.convolve(pooled))

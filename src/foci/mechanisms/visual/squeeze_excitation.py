@@ -1,11 +1,11 @@
-"""Squeeze-and-excitation: every channel weighed by what all channels hold on average.
+"""Squeeze-and-excitation: the weights of the channels depend on the averages of all channels.
 
     z_c = mean_ij u_c(i, j)
     s   = sigmoid(W_2 relu(W_1 z))
     x_c = s_c u_c
 
-Paper: Squeeze-and-Excitation Networks (Hu, Shen, Sun, 2018), eqs. 2-4
-Names: u = features, s = weights, x = output, r = reduction, W_1 and W_2 = excite.
+Paper: Squeeze-and-Excitation Networks (Hu, Shen, Sun, 2018), eqs. 2-4, arXiv:1709.01507
+Names: u = features, s = weights, x = output, W_1 and W_2 = excite (reduction in the size of its hidden layer).
 Complexity: O(B C (H W + C / reduction)) time; the weights take O(B C).
 Differs: nothing. The two layers have no bias, as in the equation; at least one hidden unit is kept.
 """
@@ -21,13 +21,13 @@ from foci.results import Attended, Weights
 
 
 class SqueezeExcitation(nn.Module):
-    """Weighs the channels of a feature map by their averages.
+    """Weights for the channels of a feature map from their averages.
 
     Called with ``features (B, C, H, W)`` it returns an output of that shape and weights ``(B, C, 1, 1)``.
 
     Args:
         channels: channels of the features.
-        reduction: how many channels there are to each hidden unit.
+        reduction: number of channels per hidden unit.
 
     Example:
         >>> import torch
@@ -45,7 +45,7 @@ class SqueezeExcitation(nn.Module):
         self.excite = bottleneck(channels, reduction)
 
     def forward(self, features: Float[Tensor, "B C H W"]) -> Attended:
-        """Weigh the channels."""
+        """Multiply the channels by their weights."""
         check_shape(type(self).__name__, "features", features, "batch", self.channels, "height", "width")
         weights = torch.sigmoid(self.excite(features.mean(dim=(2, 3))))[:, :, None, None]
         return Attended(features * weights, Weights.of(weights))

@@ -44,7 +44,7 @@ from foci.tracing import exportable
 
 @exportable
 class ConvolutionalState(NamedTuple):
-    """What each hypothesis carries from step to step, N rows.
+    """The state of each hypothesis between two steps, N rows.
 
     Attributes:
         position: the number of tokens so far, ``(N,)``.
@@ -61,7 +61,7 @@ class ConvolutionalDecoder(nn.Module):
     Args:
         vocabulary: number of target tokens.
         source_dim: size of the source's cells, which must be ``embedding_dim``; None for a language model.
-        embedding_dim: size of the embeddings, and of what attention compares and reads.
+        embedding_dim: size of the embeddings, and of the keys and values of attention.
         layers: ``(width, kernel size)`` of each layer; any kernel size.
         max_length: the longest target.
         dropout: on embeddings, on the inputs of convolutions, and before the output layer.
@@ -121,7 +121,7 @@ class ConvolutionalDecoder(nn.Module):
     def forward(
         self, encoded: Encoded | None, target: Int[Tensor, "B T"], targets: Targets | None = None
     ) -> TokenLogits | TokenLoss:
-        """Teacher forcing: ``logits[:, t]`` predict ``target[:, t + 1]``; the loss with ``targets``."""
+        """Predict by teacher forcing: ``logits[:, t]`` predict ``target[:, t + 1]``; the loss with ``targets``."""
         check_ids("ConvolutionalDecoder", "target", target, "batch" if encoded is None else len(encoded.values), "time")
         memory = self._memory(encoded)
         embedded = self.dropout(self.positions(self.embedding(target)))

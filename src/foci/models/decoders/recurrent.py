@@ -1,4 +1,4 @@
-"""The recurrent decoder, in four kinds that differ in how the source reaches the target.
+"""The recurrent decoder, in four kinds that differ in how the decoder uses the source.
 
     sutskever   s_t = f(y_{t−1}, s_{t−1}),   p(y_t) = softmax(W s_t);   without a source: a language model
     cho         s_t = f([y_{t−1}; c], s_{t−1}),   c = tanh(V h_S),
@@ -55,7 +55,7 @@ HEAD_SCORES = ("scaled_dot", "dot", "cosine")
 
 @exportable
 class RecurrentMemory(NamedTuple):
-    """What the steps read of their sources, B rows.
+    """The sources as the steps use them, B rows.
 
     Attributes:
         cells: the source as attention reads it; None without attention.
@@ -68,7 +68,7 @@ class RecurrentMemory(NamedTuple):
 
 @exportable
 class RecurrentState(NamedTuple):
-    """What each hypothesis carries from step to step, N rows.
+    """The state of each hypothesis between two steps, N rows.
 
     Attributes:
         recurrent: the state of the recurrent layers.
@@ -98,15 +98,15 @@ class RecurrentDecoder(nn.Module):
             it). Unless given, "luong" with a source and "sutskever" without.
         copy_state: start from the source's summary itself, which must have the decoder's cell, layers and size;
             otherwise a layer maps it to the first state.
-        input_feeding: Luong's: each step sees what the last one read. Without it (and without coverage) teacher forcing
-            computes all steps at once.
+        input_feeding: Luong's: the attention output of a step is an input of the next one. Without it (and without
+            coverage) teacher forcing computes all steps at once.
         score, normalise, focus, sharpening, radius, reach, max_source_length: as in `foci.Attention`;
             ``attention_dim`` is its hidden_dim, ``max_source_length`` its max_length. Kinds without attention ignore
             them. A focus that slides with the queries ("causal", "sliding_window") has no meaning here.
-        num_heads: read with multi-head attention, whose heads together have the size of the state; its ``score`` is
+        num_heads: use multi-head attention, whose heads together have the size of the state; its ``score`` is
             "scaled_dot", "dot" or "cosine", its focus "global".
-        coverage: show the attention what it has read (See 2017); `foci.layers.coverage.coverage_loss` computes the
-            loss of ``attentions["decoder.cross"]``.
+        coverage: add the sum of the previous weights to the keys (See 2017); `foci.layers.coverage.coverage_loss`
+            computes the loss of ``attentions["decoder.cross"]``.
         dropout: on embeddings, between layers, and before the output layer.
         tie_output: use the embedding table also as the matrix before the softmax.
         padding: the id whose embedding stays 0.
@@ -216,8 +216,8 @@ class RecurrentDecoder(nn.Module):
             )
             if isinstance(self.attention.focus, SlidingWindow):
                 raise ConfigError(
-                    f"RecurrentDecoder: focus {focus!r} slides over one's own sequence, expected 'global', 'local_m', "
-                    "'local_p' or 'median_window' for reading another."
+                    f"RecurrentDecoder: focus {focus!r} is for self-attention, expected 'global', 'local_m', "
+                    "'local_p' or 'median_window' for attention to a source."
                 )
             if coverage:
                 projected = self.attention.score.project_key(torch.zeros(1, 1, cells_dim))
@@ -236,7 +236,7 @@ class RecurrentDecoder(nn.Module):
     def forward(
         self, encoded: Encoded | None, target: Int[Tensor, "B T"], targets: Targets | None = None
     ) -> TokenLogits | TokenLoss:
-        """Teacher forcing: ``logits[:, t]`` predict ``target[:, t + 1]``; the loss with ``targets``."""
+        """Predict by teacher forcing: ``logits[:, t]`` predict ``target[:, t + 1]``; the loss with ``targets``."""
         check_ids("RecurrentDecoder", "target", target, *_batch(encoded), "time")
         memory, state = self.start(encoded, target.shape[0])
         embedded = self.dropout(self.embedding(target))
@@ -317,7 +317,7 @@ class RecurrentDecoder(nn.Module):
     def _each_step(
         self, embedded: Tensor, memory: RecurrentMemory, state: RecurrentState
     ) -> tuple[Tensor, Weights | None]:
-        """One step after the other: each needs what the last one read."""
+        """Compute the steps in order, where each needs the attention output of the previous one."""
         readouts, weights = [], []
         for word in embedded.unbind(dim=1):
             readout, read, state = self._advance(word, memory, state)
@@ -328,7 +328,7 @@ class RecurrentDecoder(nn.Module):
     def _all_steps(
         self, embedded: Tensor, memory: RecurrentMemory, state: RecurrentState
     ) -> tuple[Tensor, Weights | None]:
-        """All steps at once, where none needs what the last one read."""
+        """Compute all steps at once, where none needs the attention output of the previous one."""
         if memory.summary is not None:
             summary = memory.summary.unsqueeze(1).expand(-1, embedded.shape[1], -1)
             hidden, _ = self.recurrence(torch.cat([embedded, summary], dim=-1), state.recurrent)
@@ -342,7 +342,7 @@ class RecurrentDecoder(nn.Module):
     def _advance(
         self, embedded: Float[Tensor, "N E"], memory: RecurrentMemory, state: RecurrentState
     ) -> tuple[Float[Tensor, "N R"], Weights | None, RecurrentState]:
-        """One step of every hypothesis: the input of the output layer, the attention weights, and the next state."""
+        """Compute one step: the input of the output layer, the attention weights, and the next state."""
         if self.kind == "luong":
             state, hidden = self._recur(state, embedded, state.feed)
             context, weights, state = self._read(hidden, memory.cells, state)
@@ -373,7 +373,7 @@ class RecurrentDecoder(nn.Module):
             raise ConfigError("RecurrentDecoder: the memory has no cells to read. Pass what start() returned.")
         each = hypotheses_each("RecurrentDecoder", query.shape[0], cells.value.shape[0])
         if isinstance(cells, Memory):
-            if self._remembers and each > 1:  # the hypotheses have read different cells: each needs a row of its own
+            if self._remembers and each > 1:  # the hypotheses have different states: each needs its own row
                 repeated = (None if part is None else part.repeat_interleave(each, dim=0) for part in cells)
                 cells = Memory(*repeated)  # type: ignore[arg-type]
             if self.coverage is not None and state.covered is not None:
@@ -388,7 +388,7 @@ class RecurrentDecoder(nn.Module):
 
     @property
     def _remembers(self) -> bool:
-        """Whether a read depends on the reads of the same hypothesis before it."""
+        """Whether an attention step depends on the previous ones of the same hypothesis."""
         attention = self.attention
         return isinstance(attention, Attention) and (
             self.coverage is not None

@@ -33,7 +33,7 @@ from foci.results import Weights
 
 
 class TransformerMemory(NamedTuple):
-    """What the steps read, B rows.
+    """The sources as the steps use them, B rows.
 
     Attributes:
         layers: the source as each layer reads it; empty without a source.
@@ -47,7 +47,7 @@ class TransformerMemory(NamedTuple):
 
 
 class TransformerDecoder(nn.Module):
-    """A stack of causal self-attention layers, each of which also reads the source if there is one.
+    """A stack of causal self-attention layers, each of which also attends to the source if there is one.
 
     Args:
         vocabulary: number of target tokens.
@@ -103,7 +103,7 @@ class TransformerDecoder(nn.Module):
 
     @property
     def max_length(self) -> int | None:
-        """The number of learned positions; None for the other kinds, which have no end."""
+        """The number of learned positions; None for the other kinds, which have no limit."""
         return self.embedding.max_length
 
     @property
@@ -113,7 +113,7 @@ class TransformerDecoder(nn.Module):
     def forward(
         self, encoded: Encoded | None, target: Int[Tensor, "B T"], targets: Targets | None = None
     ) -> TokenLogits | TokenLoss:
-        """Teacher forcing: ``logits[:, t]`` predict what follows ``target[:, : t + 1]``; the loss with ``targets``."""
+        """Predict by teacher forcing: ``logits[:, t]`` follow ``target[:, : t + 1]``; the loss with ``targets``."""
         check_encoded("TransformerDecoder", encoded, self.source_dim)
         key = value = mask = None
         if encoded is not None:
@@ -173,7 +173,7 @@ class TransformerDecoder(nn.Module):
         if memory.steps is not None and memory.steps.can_run(state):
             logits, cross = memory.steps(token, memory.layers, sources, cache)
             return DecoderStep(logits, cache, None if cross is None else as_rows(cross))
-        # All hypotheses have the same length: one position counts for all, and the batch axis is free for them.
+        # All hypotheses have the same length, so one position is used for all, and the batch axis holds them.
         x = self.embedding(token.unsqueeze(1), start=state.steps)
         x = x.view(sources, max(1, token.shape[0] // max(1, sources)), x.shape[-1])
         cross = None

@@ -37,7 +37,7 @@ class ConvolutionalTextEncoder(nn.Module):
         layers: ``(width, kernel size)`` of each layer; the kernel sizes are odd.
         max_length: the longest source.
         dropout: on embeddings and on the inputs of convolutions.
-        num_readers: the number of decoder layers that read the output; the gradient they send back is divided by it,
+        num_readers: the number of decoder layers that attend to the output; their gradient is divided by it,
             as in section 3.4 of the paper.
         padding: the id whose embedding stays 0.
 
@@ -83,7 +83,7 @@ class ConvolutionalTextEncoder(nn.Module):
         hidden, closed = self.input(embedded), ~valid.unsqueeze(-1)
         for layer in self.layers:
             hidden = layer(hidden.masked_fill(closed, 0.0))  # a convolution must not see padding next to a token
-        # Every decoder layer sends a gradient back to the encoder: their sum is scaled to the size of one.
+        # The gradients of all decoder layers are summed at the encoder: the sum is scaled to the size of one.
         keys = scale_gradient(self.output(hidden), 1.0 / self.num_readers)
         return Encoded(keys + embedded, valid, keys=keys)
 

@@ -6,7 +6,7 @@ Paper: Neural Machine Translation by Jointly Learning to Align and Translate (Ba
     and appendix A.2.1; Sequence to Sequence Learning with Neural Networks (Sutskever, Vinyals, Le, 2014), section 2
 Names: h_i = values, E = embedding; the final states are the summary
 Complexity: O(S · D · (D + E)) per layer and direction
-Differs: LSTM and GRU are torch's. Sutskever reads the source from its end: reverse it in the data.
+Differs: LSTM and GRU are torch's. Sutskever reverses the source: do so in the data.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RecurrentTextEncoder(nn.Module):
         output_dim: size of the annotations, both directions together.
         num_layers: number of layers.
         cell: "lstm" or "gru".
-        bidirectional: also read backwards.
+        bidirectional: also encode in the backward direction.
         dropout: on embeddings and between layers.
         padding: the id whose embedding stays 0.
 

@@ -1,24 +1,22 @@
 // What everything here uses: constants, the state, small helpers.
 
-const RAMPS = {
-  light: [[251, 250, 248], [206, 222, 240], [128, 174, 219], [47, 116, 186], [8, 48, 107]],
-  dark: [[28, 31, 36], [30, 56, 92], [42, 106, 168], [110, 180, 234], [232, 246, 255]],
-};
 const SHADES = 1024;
 const LISTED = 12; // words in a list beside the view
 const MOST_LINKS = 4000; // lines drawn at a time
-const ROW = 24; // height of a word in the links view
-const LARGEST_CELL = 40; // of the heat map
-const KEPT_MATRICES = 12;
+const LONG = 300; // from so many cells on, a text that reads itself is shown twice, side by side
+const KEPT_MATRICES = 48;
+const TOGETHER = 8; // the most heads that are shown at once
 
 const trace = JSON.parse(document.getElementById("trace").textContent);
 const byId = (id) => document.getElementById(id);
 const dark = matchMedia("(prefers-color-scheme: dark)");
+const touch = matchMedia("(pointer: coarse)");
 const state = {
   language: (navigator.language || "en").toLowerCase().startsWith("zh") ? "zh" : "en",
   theme: dark.matches ? "dark" : "light",
   attention: trace.attentions[0] ?? null,
-  head: -1, // -1: the mean
+  head: -1, // -1: the mean; from the number of heads on: what is computed from them, such as the rollout
+  together: [], // heads that are shown at once, each in a colour of its own
   view: "words",
   threshold: 0,
   scale: "matrix",
@@ -29,11 +27,18 @@ const state = {
   swapped: null,
 };
 let matrix = null;
+let several = []; // of `together`: {head, matrix, colour}
 let entropies = [];
 let view = null;
 
 const say = (key, ...values) => {
   const words = LANGUAGES[state.language][key];
+  return typeof words === "function" ? words(...values) : words;
+};
+
+/** The same for what depends on the attention: cells read, write to a memory, or have tags. */
+const tell = (key, ...values) => {
+  const words = say("verbs")[state.attention.verb][key];
   return typeof words === "function" ? words(...values) : words;
 };
 
@@ -51,43 +56,53 @@ function make(tag, properties = {}, ...children) {
 
 const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
 
-/** A label as it is shown: white space and nothing at all would not be seen. */
-function shown(label) {
-  if (label.trim() === "") return label === "" ? "∅" : label.replace(/\n/g, "⏎").replace(/\t/g, "⇥").replace(/\s/g, "␣");
-  return label.replace(/\r?\n/g, "⏎").replace(/\t/g, "⇥");
+/** How much larger drawings write on large screens. */
+const enlarged = () => clamp(innerWidth / 1700, 1, 1.5);
+
+const among = () => state.attention.source === state.attention.target;
+
+/** Whether one panel shows who reads and what is read. */
+const joined = () => among() && cellsOf("target").labels.length <= LONG;
+
+function cellsOf(side, attention = state.attention) {
+  return trace.cells[attention[side]];
 }
 
-function cellsOf(side) {
-  return trace.cells[state.attention[side]];
-}
-
-function titleOf(side) {
-  const title = cellsOf(side).title || state.attention[side];
+function titleOf(side, attention = state.attention) {
+  const title = cellsOf(side, attention).title || attention[side];
   return say("titles")[title] ?? title;
 }
 
-function labelOf(side, index) {
-  const cells = cellsOf(side);
-  if (cells.kind === "regions" && cells.grid) {
-    return say("region", Math.floor(index / cells.grid[1]) + 1, (index % cells.grid[1]) + 1);
-  }
+/** The text of a cell; marks stand for what could not be seen. */
+function textOf(cells, index) {
+  return cells.shown[index] ?? cells.labels[index];
+}
+
+function labelOf(side, index, attention = state.attention) {
+  const cells = cellsOf(side, attention);
+  if (cells.kind === "regions" && cells.grid) return `${Math.floor(index / cells.grid[1]) + 1}, ${(index % cells.grid[1]) + 1}`;
   if (cells.kind === "frames" && cells.seconds) return say("seconds", (index * cells.seconds).toFixed(2));
-  return shown(cells.labels[index]);
+  return textOf(cells, index);
 }
 
 /** A label that says what it is also where it stands alone. */
 function nameOf(side, index) {
-  const { kind } = cellsOf(side);
+  const { kind, grid } = cellsOf(side);
   const label = labelOf(side, index);
-  return /^\d+$/.test(label) && (kind === "slots" || kind === "steps") ? say(kind === "slots" ? "slot" : "step", label) : label;
+  if (kind === "regions" && grid) return say("region", Math.floor(index / grid[1]) + 1, (index % grid[1]) + 1);
+  return /^\d+$/.test(label) && say("numbered")[kind] ? say("numbered")[kind](label) : label;
 }
 
-/** Whether the columns are tags: their weights are probabilities, and nothing is read. */
-const tagged = () => cellsOf("source").kind === "tags";
-const among = () => state.attention.source === state.attention.target;
+function headName(attention, head) {
+  if (head < 0) return say("mean");
+  if (head < attention.heads) return say("headNumber", attention.numbers[head]);
+  const name = attention.extras[head - attention.heads];
+  return say("extras")[name] ?? name;
+}
 
 function number(weight) {
   if (weight === 0) return "0";
+  if (weight < 0) return `−${number(-weight)}`;
   if (weight >= 0.995) return weight.toFixed(2);
   return weight >= 0.001 ? String(Number(weight.toPrecision(2))) : weight.toExponential(0);
 }
@@ -100,6 +115,12 @@ function largest(values) {
   return most;
 }
 
+/** The mean of those numbers that are known. */
+function mean(values) {
+  const known = values.filter(Number.isFinite);
+  return known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : NaN;
+}
+
 /** From a weight to how strongly it is coloured, 0 to 1. */
 function strength(weight, full) {
   if (weight < state.threshold || full <= 0) return 0;
@@ -107,23 +128,12 @@ function strength(weight, full) {
   return state.root ? Math.sqrt(part) : part;
 }
 
-/** From which strength on a word on its colour is better read in the other ink. */
-const inverted = () => (state.theme === "light" ? 0.8 : 0.58);
+/** The weight that has the full colour, among the values of one row or of all. */
+function fullOf(values, one = matrix) {
+  return state.scale === "row" ? largest(values) : one.largest;
+}
 
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-
-function ramp() {
-  const stops = RAMPS[state.theme];
-  const colours = new Uint32Array(SHADES);
-  for (let shade = 0; shade < SHADES; shade++) {
-    const part = shade / (SHADES - 1);
-    const place = (state.root ? Math.sqrt(part) : part) * (stops.length - 1);
-    const below = Math.min(stops.length - 2, Math.floor(place));
-    const mix = stops[below].map((from, k) => Math.round(from + (stops[below + 1][k] - from) * (place - below)));
-    colours[shade] = (255 << 24) | (mix[2] << 16) | (mix[1] << 8) | mix[0];
-  }
-  return colours;
-}
 
 /** Give a canvas its size in the screen's own pixels, and a context that draws in CSS pixels. */
 function sized(canvas, width, height) {
@@ -151,4 +161,9 @@ function framed(draw) {
       draw();
     });
   };
+}
+
+/** Say something to a screen reader. */
+function announce(text) {
+  byId("live").textContent = text;
 }

@@ -7,14 +7,10 @@ class HeadsView {
   }
 
   async update() {
-    const layers = trace.attentions.filter((attention) => attention.group === state.attention.group);
-    const most = Math.max(...layers.map((attention) => attention.matrices.length));
-    const several = layers.some((attention) => attention.heads > 1);
+    const layers = layersOf(state.attention);
+    const longest = layers.reduce((best, each) => (each.matrices.length > best.matrices.length ? each : best));
     const header = make("tr", {}, make("td"));
-    for (let slot = 0; slot < most; slot++) {
-      const text = several ? (slot === 0 ? say("mean") : say("headNumber", slot - 1)) : say("headNumber", 0);
-      header.append(make("th", { scope: "col", text }));
-    }
+    longest.matrices.forEach((_, slot) => header.append(make("th", { scope: "col", text: headName(longest, headOf(longest, slot)) })));
     const colours = ramp();
     const rows = await Promise.all(layers.map(async (attention) => {
       const [pictures, entropy] = await Promise.all([kept(attention.thumbnails.block), entropiesOf(attention)]);
@@ -25,14 +21,14 @@ class HeadsView {
     }));
     const focused = this.place.contains(document.activeElement);
     this.place.replaceChildren(
-      make("p", { text: say("overview") }), make("table", {}, make("thead", {}, header), make("tbody", {}, ...rows)),
+      make("p", { text: tell("overview") }), make("table", {}, make("thead", {}, header), make("tbody", {}, ...rows)),
     );
     if (focused) this.place.querySelector('[aria-pressed="true"]')?.focus();
   }
 
   button(attention, slot, pictures, entropy, colours) {
     const { height, width } = attention.thumbnails;
-    const head = attention.heads > 1 ? slot - 1 : slot;
+    const head = headOf(attention, slot);
     const canvas = make("canvas", { "aria-hidden": "true" });
     if (height && width) {
       [canvas.width, canvas.height] = [width, height];
@@ -48,7 +44,7 @@ class HeadsView {
     }
     const value = mean(entropy);
     const known = Number.isFinite(value) ? `${value.toFixed(2)} · ≈ ${count(Math.exp(value))}` : "–";
-    const name = head < 0 ? say("mean") : say("headNumber", head);
+    const name = headName(attention, head);
     const pressed = attention === state.attention && slot === slotOf(attention, state.head);
     return make(
       "button",

@@ -1,21 +1,43 @@
-// The matrix as coloured cells.
+// A matrix as coloured cells.
+
+const SMALLEST_FULL = 40; // a cell that fits may be as large as this, on large screens larger
+const STRETCHED = 200; // the longest side of a cell that fills what room there is
+
+/** What the heat map shows of the attention that was chosen. */
+function chosenSubject() {
+  const axis = (side) => ({
+    title: titleOf(side),
+    cells: cellsOf(side),
+    label: (index) => labelOf(side, index),
+    mirrored: cellsOf(side).rightToLeft,
+  });
+  return {
+    matrix,
+    layers: several.length ? several.map((one) => ({ matrix: one.matrix, stops: toward(one.colour) })) : [{ matrix, stops: STOPS }],
+    target: axis("target"),
+    source: axis("source"),
+    swapped: state.swapped ?? cellsOf("target").kind === "steps",
+    caption: (down, across, swapped) => tell("axes", down, across, swapped),
+    current: () => [state.target, state.source],
+  };
+}
 
 class HeatView extends ScrolledView {
-  constructor(place) {
-    super(place, say("heatLabel", titleOf("target"), titleOf("source")));
-    this.zoom = null; // pixels a cell; null: as large as fits
+  constructor(place, label = say("heatLabel", titleOf("target"), titleOf("source"))) {
+    super(place, label);
+    this.zoom = 1; // 1: as large as fits
     const button = (text, label, onclick) => make("button", { type: "button", text, "aria-label": label, title: label, onclick });
     this.legend = make("span", { class: "legend" });
     this.strip.append(
       this.legend,
       button("⇄", say("swap"), () => {
-        state.swapped = !this.swapped;
+        state.swapped = !this.subject.swapped;
         this.update();
       }),
       button("−", say("zoomOut"), () => this.scale(1 / 1.5)),
       button("+", say("zoomIn"), () => this.scale(1.5)),
       button(say("fit"), say("fit"), () => {
-        this.zoom = null;
+        this.zoom = 1;
         this.update();
       }),
     );
@@ -27,61 +49,59 @@ class HeatView extends ScrolledView {
     }, { passive: false });
   }
 
-  /** Which side runs downwards: who reads, or, for steps in time, what is read. */
-  get swapped() {
-    return state.swapped ?? cellsOf("target").kind === "steps";
+  choose() {
+    return chosenSubject();
   }
 
   get down() {
-    return this.swapped ? "source" : "target";
+    return this.subject.swapped ? this.subject.source : this.subject.target;
   }
 
   get across() {
-    return this.swapped ? "target" : "source";
+    return this.subject.swapped ? this.subject.target : this.subject.source;
   }
 
   measure() {
-    const rows = cellsOf(this.down).labels.length;
-    const columns = cellsOf(this.across).labels.length;
+    const { matrix: shown, swapped } = this.subject;
+    [this.rows, this.columns] = swapped ? [shown.columns, shown.rows] : [shown.rows, shown.columns];
+    const { width, height } = this.room;
     const context = this.base.getContext("2d");
     context.save();
     context.font = this.font;
-    const widest = (side, count) => {
-      let most = 0;
+    const widest = (axis, count) => {
+      let most = hasThumbnails(axis.cells) ? 48 : 0;
       const step = Math.ceil(count / 400); // a look at some of very many
-      for (let k = 0; k < count; k += step) most = Math.max(most, context.measureText(labelOf(side, k)).width);
+      for (let k = 0; k < count; k += step) most = Math.max(most, context.measureText(axis.label(k)).width);
       return most;
     };
-    const { width, height } = this.room;
-    this.left = Math.ceil(clamp(widest(this.down, rows) + 20, 36, Math.min(190, 0.34 * width)));
-    this.slant = clamp(widest(this.across, columns), 14, 130);
+    this.left = Math.ceil(clamp(widest(this.down, this.rows) + 20, 36, Math.min(240, 0.34 * width)));
+    this.slant = clamp(widest(this.across, this.columns), 14, 130);
     context.restore();
     this.top = Math.ceil(this.slant * 0.71 + 22);
     this.right = Math.ceil(this.slant * 0.71 + 10);
-    const fits = Math.min((width - this.left - this.right) / Math.max(1, columns), (height - this.top - 10) / Math.max(1, rows));
-    this.fitting = clamp(fits, 0.02, LARGEST_CELL);
-    // A small matrix that does not fit is better scrolled than squeezed.
-    const readable = rows <= 120 && columns <= 120 ? 15 : 0;
-    this.cell = this.zoom ?? Math.max(this.fitting, readable);
-    this.mirrored = cellsOf(this.across).rightToLeft;
-    this.rows = rows;
-    this.columns = columns;
+    const fits = [(width - this.left - this.right) / Math.max(1, this.columns), (height - this.top - 10) / Math.max(1, this.rows)];
+    const full = Math.max(SMALLEST_FULL, Math.min(width, height) / 12);
+    // Where one side is squeezed, cells need not be square: the other side takes the room there is.
+    const most = Math.min(...fits) < full ? STRETCHED : full;
+    this.fitting = fits.map((size) => clamp(size, 0.02, most));
+    [this.wide, this.high] = this.fitting.map((size) => clamp(size * this.zoom, size, Math.max(size, full)));
+    this.mirrored = this.across.mirrored;
     this.stretch(
-      Math.max(width, this.left + columns * this.cell + this.right), Math.max(height, this.top + rows * this.cell + 10),
+      Math.max(width, this.left + this.columns * this.wide + this.right), Math.max(height, this.top + this.rows * this.high + 10),
     );
   }
 
   get font() {
-    return `12px ${style("--font")}`;
+    return `${12 * enlarged()}px ${style("--font")}`;
   }
 
   scale(factor, x = this.room.width / 2, y = this.room.height / 2) {
     const { scroller } = this;
-    const place = [(scroller.scrollLeft + x - this.left) / this.cell, (scroller.scrollTop + y - this.top) / this.cell];
-    this.zoom = clamp(this.cell * factor, Math.min(this.fitting, 15), LARGEST_CELL);
+    const place = [(scroller.scrollLeft + x - this.left) / this.wide, (scroller.scrollTop + y - this.top) / this.high];
+    this.zoom = clamp(this.zoom * factor, 1, Math.max(1, SMALLEST_FULL / Math.min(...this.fitting)));
     this.measure();
-    scroller.scrollLeft = place[0] * this.cell + this.left - x;
-    scroller.scrollTop = place[1] * this.cell + this.top - y;
+    scroller.scrollLeft = place[0] * this.wide + this.left - x;
+    scroller.scrollTop = place[1] * this.high + this.top - y;
     this.draw();
   }
 
@@ -92,14 +112,19 @@ class HeatView extends ScrolledView {
 
   find(x, y) {
     const { scroller } = this;
-    if (x < this.left && y < this.top) return null;
-    const row = Math.floor((y + scroller.scrollTop - this.top) / this.cell);
-    const column = Math.floor((x + scroller.scrollLeft - this.left) / this.cell);
+    const row = Math.floor((y + scroller.scrollTop - this.top) / this.high);
+    const column = Math.floor((x + scroller.scrollLeft - this.left) / this.wide);
     const onRow = y >= this.top && row >= 0 && row < this.rows;
     const onColumn = x >= this.left && column >= 0 && column < this.columns;
     if (!onRow || !onColumn) return null;
     const pair = [row, this.column(column)];
-    return this.swapped ? pair.reverse() : pair;
+    return this.subject.swapped ? pair.reverse() : pair;
+  }
+
+  /** The cell that is pointed at, as [row, column] of the drawing; null where there is none. */
+  get current() {
+    const pair = this.subject.current();
+    return this.subject.swapped ? pair.reverse() : pair;
   }
 
   key(event) {
@@ -110,30 +135,26 @@ class HeatView extends ScrolledView {
     else if (event.key === "-") this.scale(1 / 1.5);
     else if (move && this.rows && this.columns) {
       letGo();
-      const [down, across] = [state[this.down] ?? 0, state[this.across] ?? 0];
-      const row = clamp(down + move[0], 0, this.rows - 1);
-      const column = clamp(across + (this.mirrored ? -move[1] : move[1]), 0, this.columns - 1);
-      const pair = this.swapped ? [column, row] : [row, column];
-      point(pair[0], pair[1], "focus");
-      const [left, top] = [this.left + this.column(column) * this.cell, this.top + row * this.cell];
-      this.reveal(left, top, this.cell, this.cell, this.left, this.top);
+      const [down, across] = this.current;
+      const row = clamp((down ?? 0) + move[0], 0, this.rows - 1);
+      const column = clamp((across ?? 0) + (this.mirrored ? -move[1] : move[1]), 0, this.columns - 1);
+      this.pick(...(this.subject.swapped ? [column, row] : [row, column]), "focus");
+      const [left, top] = [this.left + this.column(column) * this.wide, this.top + row * this.high];
+      this.reveal(left, top, this.wide, this.high, this.left, this.top);
     } else return;
     event.preventDefault();
   }
 
   update() {
-    this.measure();
-    if (this.mirrored && !this.turned) this.scroller.scrollLeft = this.extent.offsetWidth;
-    this.turned = true;
-    this.colours = ramp();
-    this.caption.textContent = say(tagged() ? "plainAxes" : "axes", titleOf(this.down), titleOf(this.across), this.swapped);
+    this.subject = this.choose();
+    this.colours = this.subject.layers.map(({ stops }) => ramp(stops));
+    this.negative = ramp(READ_BY);
+    this.caption.textContent = this.subject.caption(this.down.title, this.across.title, this.subject.swapped);
     this.paintLegend();
     this.tell();
-    this.draw();
-  }
-
-  resize() {
-    this.measure();
+    this.measure(); // the texts around it are there, and take their room
+    if (this.mirrored && !this.turned) this.scroller.scrollLeft = this.extent.offsetWidth;
+    this.turned = true;
     this.draw();
   }
 
@@ -142,113 +163,138 @@ class HeatView extends ScrolledView {
     this.drawOver();
   }
 
+  get largest() {
+    return Math.max(...this.subject.layers.map((layer) => layer.matrix.largest));
+  }
+
   paintLegend() {
-    const canvas = make("canvas", { "aria-hidden": "true" });
-    [canvas.width, canvas.height] = [128, 1];
-    const pixels = new ImageData(128, 1);
-    const words = new Uint32Array(pixels.data.buffer);
-    for (let k = 0; k < 128; k++) words[k] = this.colours[Math.floor((k / 127) * (SHADES - 1))];
-    canvas.getContext("2d").putImageData(pixels, 0, 0);
-    const most = state.scale === "row" ? say("byRow") : number(matrix.largest);
-    this.legend.replaceChildren(make("span", { text: "0" }), canvas, make("span", { text: most }));
+    const most = state.scale === "row" ? say("byRow") : number(this.largest);
+    const bars = this.colours.map((colours) => {
+      const canvas = make("canvas", { "aria-hidden": "true" });
+      [canvas.width, canvas.height] = [128, 1];
+      const pixels = new ImageData(128, 1);
+      const words = new Uint32Array(pixels.data.buffer);
+      for (let k = 0; k < 128; k++) words[k] = colours[Math.floor((k / 127) * (SHADES - 1))];
+      canvas.getContext("2d").putImageData(pixels, 0, 0);
+      return canvas;
+    });
+    this.legend.classList.toggle("many", bars.length > 1);
+    this.legend.replaceChildren(make("span", { text: "0" }), ...bars, make("span", { text: most }));
   }
 
   /** The visible cells as a picture of one pixel a cell, or, of cells smaller than a pixel, the largest in each. */
   picture(firstRow, lastRow, firstColumn, lastColumn) {
-    const shrink = Math.max(1, Math.floor(1 / (this.cell * Math.min(devicePixelRatio || 1, 2))));
-    const wide = Math.ceil((lastColumn - firstColumn) / shrink);
-    const high = Math.ceil((lastRow - firstRow) / shrink);
-    const strengths = new Uint16Array(wide * high);
-    const { swapped } = this;
-    const [fromTarget, toTarget] = swapped ? [firstColumn, lastColumn] : [firstRow, lastRow];
-    const [fromSource, toSource] = swapped ? [firstRow, lastRow] : [firstColumn, lastColumn];
-    for (let shownTarget = fromTarget; shownTarget < toTarget; shownTarget++) {
-      const target = swapped ? this.column(shownTarget) : shownTarget;
-      const scale = matrix.scales[target];
-      const factor = state.scale === "row" ? (SHADES - 1) / 255 : (scale / Math.max(1e-30, matrix.largest)) * (SHADES - 1);
-      const least = Math.max(1, Math.ceil(state.threshold / Math.max(scale, 1e-30)));
-      const line = matrix.row(target);
-      const mirrored = this.mirrored && !swapped;
-      const along = Math.floor((shownTarget - fromTarget) / shrink);
-      for (let shownSource = fromSource; shownSource < toSource; shownSource++) {
-        const byte = line[mirrored ? this.columns - 1 - shownSource : shownSource];
-        if (byte < least) continue;
-        const other = Math.floor((shownSource - fromSource) / shrink);
-        const k = swapped ? other * wide + along : along * wide + other;
-        const part = byte * factor;
-        if (part > strengths[k]) strengths[k] = part;
+    const ratio = Math.min(devicePixelRatio || 1, 2);
+    const [shrinkX, shrinkY] = [this.wide, this.high].map((size) => Math.max(1, Math.floor(1 / (size * ratio))));
+    const wide = Math.ceil((lastColumn - firstColumn) / shrinkX);
+    const high = Math.ceil((lastRow - firstRow) / shrinkY);
+    const strengths = new Int16Array(wide * high);
+    const strongestLayer = new Uint8Array(wide * high);
+    const { swapped, layers } = this.subject;
+    const [fromTarget, toTarget, alongShrink] = swapped ? [firstColumn, lastColumn, shrinkX] : [firstRow, lastRow, shrinkY];
+    const [fromSource, toSource, otherShrink] = swapped ? [firstRow, lastRow, shrinkY] : [firstColumn, lastColumn, shrinkX];
+    const mirrored = this.mirrored && !swapped;
+    layers.forEach(({ matrix: shown }, layer) => {
+      for (let shownTarget = fromTarget; shownTarget < toTarget; shownTarget++) {
+        const target = swapped ? this.column(shownTarget) : shownTarget;
+        const scale = shown.scales[target];
+        const factor = state.scale === "row" ? (SHADES - 1) / 255 : (scale / Math.max(1e-30, this.largest)) * (SHADES - 1);
+        const least = Math.max(1, Math.ceil(state.threshold / Math.max(scale, 1e-30)));
+        const line = shown.row(target);
+        const along = Math.floor((shownTarget - fromTarget) / alongShrink);
+        for (let shownSource = fromSource; shownSource < toSource; shownSource++) {
+          const byte = line[mirrored ? this.columns - 1 - shownSource : shownSource];
+          const size = byte < 0 ? -byte : byte;
+          if (size < least) continue;
+          const other = Math.floor((shownSource - fromSource) / otherShrink);
+          const k = swapped ? other * wide + along : along * wide + other;
+          const part = size * factor;
+          if (part > Math.abs(strengths[k])) {
+            strengths[k] = byte < 0 ? -part : part;
+            strongestLayer[k] = layer;
+          }
+        }
       }
-    }
+    });
     const pixels = new ImageData(wide, high);
     const words = new Uint32Array(pixels.data.buffer);
-    for (let k = 0; k < words.length; k++) words[k] = this.colours[strengths[k]];
+    for (let k = 0; k < words.length; k++) words[k] = strengths[k] < 0 ? this.negative[-strengths[k]] : this.colours[strongestLayer[k]][strengths[k]];
     const canvas = document.createElement("canvas");
     [canvas.width, canvas.height] = [wide, high];
     canvas.getContext("2d").putImageData(pixels, 0, 0);
-    return { canvas, width: wide * shrink * this.cell, height: high * shrink * this.cell };
+    return { canvas, width: wide * shrinkX * this.wide, height: high * shrinkY * this.high };
   }
 
-  paint() {
-    const context = this.contexts();
+  x(column) {
+    return this.left + column * this.wide - this.offset.scrollLeft;
+  }
+
+  y(row) {
+    return this.top + row * this.high - this.offset.scrollTop;
+  }
+
+  paint(context) {
     const { width, height } = this.room;
     if (!this.rows || !this.columns) return;
-    const { scrollLeft, scrollTop } = this.scroller;
-    const { cell, left, top } = this;
-    const firstRow = clamp(Math.floor(scrollTop / cell), 0, this.rows - 1);
-    const lastRow = clamp(Math.ceil((scrollTop + height - top) / cell), firstRow + 1, this.rows);
-    const firstColumn = clamp(Math.floor(scrollLeft / cell), 0, this.columns - 1);
-    const lastColumn = clamp(Math.ceil((scrollLeft + width - left) / cell), firstColumn + 1, this.columns);
-    const x = (column) => left + column * cell - scrollLeft;
-    const y = (row) => top + row * cell - scrollTop;
-    this.x = x;
-    this.y = y;
+    const { scrollLeft, scrollTop } = this.offset;
+    const { left, top } = this;
+    const firstRow = clamp(Math.floor(scrollTop / this.high), 0, this.rows - 1);
+    const lastRow = clamp(Math.ceil((scrollTop + height - top) / this.high), firstRow + 1, this.rows);
+    const firstColumn = clamp(Math.floor(scrollLeft / this.wide), 0, this.columns - 1);
+    const lastColumn = clamp(Math.ceil((scrollLeft + width - left) / this.wide), firstColumn + 1, this.columns);
     context.save();
     context.beginPath();
-    context.rect(left, top, width - left, height - top);
+    context.rect(left - 1, top - 1, width - left + 1, height - top + 1);
     context.clip();
     const image = this.picture(firstRow, lastRow, firstColumn, lastColumn);
-    context.drawImage(image.canvas, x(firstColumn), y(firstRow), image.width, image.height);
+    context.drawImage(image.canvas, this.x(firstColumn), this.y(firstRow), image.width, image.height);
     context.strokeStyle = style("--line");
     context.lineWidth = 1;
-    context.strokeRect(x(0) - 0.5, y(0) - 0.5, this.columns * cell + 1, this.rows * cell + 1);
-    if (cell >= 30) this.paintNumbers(context, firstRow, lastRow, firstColumn, lastColumn);
+    context.strokeRect(this.x(0) - 0.5, this.y(0) - 0.5, this.columns * this.wide + 1, this.rows * this.high + 1);
+    if (this.wide >= 30 && this.high >= 18) this.paintNumbers(context, firstRow, lastRow, firstColumn, lastColumn);
     context.restore();
     this.paintLabels(context, firstRow, lastRow, firstColumn, lastColumn);
   }
 
   paintNumbers(context, firstRow, lastRow, firstColumn, lastColumn) {
-    context.font = `10.5px ${style("--font")}`;
+    const { swapped, layers } = this.subject;
+    context.font = `${10.5 * enlarged()}px ${style("--font")}`;
     context.textAlign = "center";
     context.textBaseline = "middle";
     for (let row = firstRow; row < lastRow; row++) {
       for (let column = firstColumn; column < lastColumn; column++) {
-        const [target, source] = this.swapped ? [this.column(column), row] : [row, this.column(column)];
-        const weight = matrix.weight(target, source);
-        if (weight < Math.max(state.threshold, 0.005)) continue;
-        const full = state.scale === "row" ? 255 * matrix.scales[target] : matrix.largest;
-        const [weak, strong] = state.theme === "light" ? ["#23262b", "#ffffff"] : ["#e9e7e3", "#0c1117"];
-        context.fillStyle = strength(weight, full) > 0.62 ? strong : weak;
-        context.fillText(weight.toFixed(2).replace(/^0/, ""), this.x(column) + this.cell / 2, this.y(row) + this.cell / 2);
+        const [target, source] = swapped ? [this.column(column), row] : [row, this.column(column)];
+        const sizes = layers.map((layer) => Math.abs(layer.matrix.weight(target, source)));
+        const { matrix: shown, stops } = layers[sizes.indexOf(Math.max(...sizes))];
+        const weight = shown.weight(target, source);
+        if (Math.abs(weight) < Math.max(state.threshold, 0.005)) continue;
+        const full = state.scale === "row" ? 255 * shown.scales[target] : this.largest;
+        context.fillStyle = inkOn(mixed(weight < 0 ? READ_BY : stops, strength(Math.abs(weight), full)));
+        context.fillText(weight.toFixed(2).replace(/^(-?)0/, "$1"), this.x(column) + this.wide / 2, this.y(row) + this.high / 2);
       }
     }
   }
 
   paintLabels(context, firstRow, lastRow, firstColumn, lastColumn) {
     const { width, height } = this.room;
-    const { cell, left, top } = this;
-    const step = Math.max(1, Math.ceil(15 / cell));
+    const { left, top } = this;
     context.font = this.font;
     context.textBaseline = "middle";
     const ink = style("--ink");
     context.save();
     context.beginPath();
-    const above = this.scroller.scrollTop > 0 ? 0 : 8; // half a letter, where no row was scrolled away
+    const above = this.offset.scrollTop > 0 ? 0 : 8; // half a letter, where no row was scrolled away
     context.rect(0, top - above, left, height - top + above);
     context.clip();
     context.textAlign = "right";
     context.fillStyle = ink;
-    for (let row = Math.ceil(firstRow / step) * step; row < lastRow; row += step) {
-      context.fillText(cut(context, labelOf(this.down, row), left - 18), left - 8, this.y(row) + cell / 2);
+    const downwards = Math.max(1, Math.ceil((15 * enlarged()) / this.high));
+    for (let row = Math.ceil(firstRow / downwards) * downwards; row < lastRow; row += downwards) {
+      const y = this.y(row) + this.high / 2;
+      const size = clamp(this.high * downwards - 2, 12, 28);
+      const drawn = paintThumbnail(context, this.down.cells, row, left - 8 - size, y - size / 2, size, this.draw);
+      const end = left - 8 - (drawn ? size + 4 : 0);
+      context.fillText(cut(context, this.down.label(row), end - 10), end, y);
     }
     context.restore();
     context.save();
@@ -257,44 +303,50 @@ class HeatView extends ScrolledView {
     context.clip();
     context.textAlign = "left";
     context.fillStyle = ink;
-    for (let column = Math.ceil(firstColumn / step) * step; column < lastColumn; column += step) {
+    const sideways = Math.max(1, Math.ceil((15 * enlarged()) / this.wide));
+    for (let column = Math.ceil(firstColumn / sideways) * sideways; column < lastColumn; column += sideways) {
+      const index = this.column(column);
+      const x = this.x(column) + this.wide / 2;
+      const size = clamp(this.wide * sideways - 2, 12, 28);
+      if (paintThumbnail(context, this.across.cells, index, x - size / 2, top - 5 - size, size, this.draw)) continue;
       context.save();
-      context.translate(this.x(column) + cell / 2 + 2, top - 7);
+      context.translate(x + 2, top - 7);
       context.rotate(-Math.PI / 4);
-      context.fillText(cut(context, labelOf(this.across, this.column(column)), this.slant), 0, 0);
+      context.fillText(cut(context, this.across.label(index), this.slant), 0, 0);
       context.restore();
     }
     context.restore();
   }
 
-  paintOver() {
+  paintOver(context) {
     const { width, height } = this.room;
-    const context = sized(this.over, width, height);
-    if (!this.x || !this.rows || !this.columns) return;
-    const [row, column] = [state[this.down], state[this.across]];
-    const { cell, left, top } = this;
+    if (!this.rows || !this.columns) return;
+    const [row, column] = this.current;
+    const { left, top } = this;
+    context.save();
     context.strokeStyle = style("--mark");
-    context.fillStyle = style("--mark");
     context.beginPath();
     context.rect(left - 1, top - 1, width - left + 1, height - top + 1);
     context.clip();
-    const size = Math.max(cell, 3);
+    const [wide, high] = [Math.max(this.wide, 3), Math.max(this.high, 3)];
     context.lineWidth = 1;
     const edgeX = Math.min(width, this.x(this.columns));
     const edgeY = Math.min(height, this.y(this.rows));
-    if (row !== null) {
-      context.globalAlpha = 0.55;
-      context.strokeRect(left - 0.5, this.y(row) - 0.5, edgeX - left + 1, size + 1);
-    }
-    if (column !== null) {
-      context.globalAlpha = 0.55;
-      context.strokeRect(this.x(this.column(column)) - 0.5, top - 0.5, size + 1, edgeY - top + 1);
-    }
+    context.globalAlpha = 0.55;
+    if (row !== null) context.strokeRect(left - 0.5, this.y(row) - 0.5, edgeX - left + 1, high + 1);
+    if (column !== null) context.strokeRect(this.x(this.column(column)) - 0.5, top - 0.5, wide + 1, edgeY - top + 1);
     if (row !== null && column !== null) {
       context.globalAlpha = 1;
       context.lineWidth = state.pinned ? 3 : 2;
-      context.strokeRect(this.x(this.column(column)), this.y(row), size, size);
+      context.strokeStyle = "#e0302a"; // seen on white and on navy alike
+      context.strokeRect(this.x(this.column(column)), this.y(row), wide, high);
     }
+    context.restore();
+  }
+
+  print(paper) {
+    this.zoom = 1;
+    super.print(paper);
   }
 
   enter() {

@@ -1,5 +1,7 @@
 // Both sides as columns of words, and lines between them.
 
+const rowHeight = () => 24 * enlarged();
+
 class LinksView extends ScrolledView {
   constructor(place) {
     super(place, say("linksLabel", titleOf("target"), titleOf("source")));
@@ -8,32 +10,49 @@ class LinksView extends ScrolledView {
   }
 
   measure() {
-    const { width } = this.room;
+    const { width, height } = this.room;
+    this.margin = 34;
+    this.row = rowHeight();
     this.rows = matrix.rows;
     this.columns = matrix.columns;
-    this.tall = Math.max(this.rows, this.columns) * ROW;
-    this.margin = 34;
-    this.stretch(width, this.tall + this.margin + 12);
-    const side = clamp(0.3 * width, 90, 240);
-    this.width = Math.min(width, 900);
-    this.start = (width - this.width) / 2;
+    const tall = Math.max(this.rows, this.columns) * this.row;
+    this.stretch(width, tall + this.margin + 12);
+    const room = height - this.margin - 12;
+    this.scrolled = Math.max(0, tall - room); // how far the drawing can be scrolled
+    const widest = this.paper ? width : Math.min(width, 1700);
+    const side = clamp(0.3 * widest, 90, 420);
+    this.start = (width - widest) / 2;
+    this.width = widest;
     this.leftEdge = this.start + side;
-    this.rightEdge = this.start + this.width - side;
+    this.rightEdge = this.start + widest - side;
+    this.sides = { target: this.spread(this.rows, room), source: this.spread(this.columns, room) };
   }
 
-  /** The shorter side is spread over the height of the longer. */
+  /** How the words of a side stand: a side that fits stays in view, a longer one scrolls; both end together. */
+  spread(count, room) {
+    const gap = Math.max(this.row, Math.min(3 * this.row, room / Math.max(1, count)));
+    const long = gap * count;
+    return { count, gap, top: this.margin + Math.max(0, (room - long) / 2), over: Math.max(0, long - room) };
+  }
+
   y(side, index) {
-    const count = side === "target" ? this.rows : this.columns;
-    return this.margin + ((index + 0.5) / count) * this.tall - this.scroller.scrollTop;
+    const { gap, top, over } = this.sides[side];
+    const { scrollTop } = this.offset;
+    const moved = this.scrolled && over ? (Math.min(scrollTop, this.scrolled) * over) / this.scrolled : 0;
+    return top + (index + 0.5) * gap - moved;
+  }
+
+  place(side, y) {
+    const { gap } = this.sides[side];
+    return Math.floor((y - this.y(side, 0) + gap / 2) / gap);
   }
 
   find(x, y) {
     const middle = (this.leftEdge + this.rightEdge) / 2;
     if (x < this.start || x > this.start + this.width) return null;
     const side = x < middle ? "target" : "source";
-    const count = side === "target" ? this.rows : this.columns;
-    const place = Math.floor(((y + this.scroller.scrollTop - this.margin) / this.tall) * count);
-    if (place < 0 || place >= count) return null;
+    const place = this.place(side, y);
+    if (place < 0 || place >= this.sides[side].count) return null;
     return side === "target" ? [place, null] : [null, place];
   }
 
@@ -43,11 +62,10 @@ class LinksView extends ScrolledView {
     const other = side === "target" ? "source" : "target";
     const go = (which, index) => {
       letGo();
-      const count = which === "target" ? this.rows : this.columns;
-      const to = clamp(index, 0, count - 1);
+      const to = clamp(index, 0, this.sides[which].count - 1);
       if (which === "target") point(to, null, "focus");
       else point(null, to, "focus");
-      this.reveal(0, this.y(which, to) + this.scroller.scrollTop - ROW, 1, 2 * ROW, 0, this.margin);
+      this.see(which, to);
     };
     const moves = { ArrowDown: 1, ArrowUp: -1, PageDown: 20, PageUp: -20, Home: -Infinity, End: Infinity };
     const sideward = { ArrowLeft: "target", ArrowRight: "source" }[event.key];
@@ -60,47 +78,62 @@ class LinksView extends ScrolledView {
     event.preventDefault();
   }
 
+  /** Scroll until a word is seen. */
+  see(side, index) {
+    const { over } = this.sides[side];
+    if (!over) return;
+    const [y, { height }] = [this.y(side, index), this.room];
+    const off = y < this.margin + this.row ? y - this.margin - this.row : Math.max(0, y - height + this.row);
+    this.scroller.scrollTop += (off * this.scrolled) / over;
+  }
+
   update() {
     this.measure();
-    this.links = null;
     this.tell();
     this.draw();
   }
 
-  resize() {
-    this.measure();
-    this.draw();
-  }
-
-  point() {
+  point(how = "hover") {
     this.tell();
     this.drawOver();
+    if (how !== "click") return;
+    const [side, values] = state.target !== null ? ["source", matrix.reads(state.target)] : ["target", matrix.readBy(state.source)];
+    const [strong] = strongest(values, 1).places;
+    if (strong !== undefined && this.sides[side].over) this.see(side, strong);
   }
 
-  /** The strongest links that touch a word that is seen. */
+  seen(side) {
+    const { count } = this.sides[side];
+    return [clamp(this.place(side, this.margin) - 1, 0, count), clamp(this.place(side, this.room.height) + 2, 0, count)];
+  }
+
+  get shown() {
+    return several.length ? several : [{ matrix, colour: null }];
+  }
+
+  /** The strongest links that touch a word of the longer side that is seen. */
   visible() {
-    const { height } = this.room;
-    const { scrollTop } = this.scroller;
-    const seen = (count) => [
-      clamp(Math.floor(((scrollTop - this.margin) / this.tall) * count), 0, count),
-      clamp(Math.ceil(((scrollTop - this.margin + height) / this.tall) * count), 0, count),
-    ];
-    const [firstRow, lastRow] = seen(this.rows);
+    const long = this.columns > this.rows ? "source" : "target";
+    const [firstRow, lastRow] = long === "target" ? this.seen("target") : [0, this.rows];
+    const [firstColumn, lastColumn] = long === "source" ? this.seen("source") : [0, this.columns];
     const links = [];
-    for (let row = firstRow; row < lastRow; row++) {
-      const scale = matrix.scales[row];
-      const full = state.scale === "row" ? 255 * scale : matrix.largest;
-      const least = Math.max(state.threshold, full * 0.02);
-      matrix.row(row).forEach((byte, column) => {
-        const weight = byte * scale;
-        if (weight >= least && weight > 0) links.push([row, column, strength(weight, full)]);
-      });
+    for (const { matrix: one, colour } of this.shown) {
+      for (let row = firstRow; row < lastRow; row++) {
+        const scale = one.scales[row];
+        const full = state.scale === "row" ? 255 * scale : one.largest;
+        const least = Math.max(state.threshold, full * 0.02);
+        const line = one.row(row);
+        for (let column = firstColumn; column < lastColumn; column++) {
+          const weight = line[column] * scale;
+          if (weight >= least && weight > 0) links.push([row, column, strength(weight, full), colour]);
+        }
+      }
     }
+    this.note.textContent = links.length > MOST_LINKS ? say("few") : "";
     if (links.length > MOST_LINKS) {
       links.sort((a, b) => b[2] - a[2]);
       links.length = MOST_LINKS;
-      this.note.textContent = say("few");
-    } else this.note.textContent = "";
+    }
     return links;
   }
 
@@ -113,30 +146,28 @@ class LinksView extends ScrolledView {
     context.stroke();
   }
 
-  paint() {
-    const context = this.contexts();
+  paint(context) {
     if (!this.rows || !this.columns) return;
-    context.strokeStyle = style("--read");
+    const tone = style("--read");
+    const fade = context === this.base.getContext("2d") ? 1 : Number(this.base.style.opacity || 1); // in files too
     context.lineWidth = 1.4;
-    for (const [row, column, part] of this.visible()) {
-      context.globalAlpha = 0.55 * part;
+    for (const [row, column, part, colour] of this.visible()) {
+      context.strokeStyle = colour ?? tone;
+      context.globalAlpha = 0.55 * part * fade;
       this.link(context, row, column);
     }
+    context.globalAlpha = 1;
   }
 
-  paintOver() {
-    const { width, height } = this.room;
-    const context = sized(this.over, width, height);
+  paintOver(context) {
     if (!this.rows || !this.columns) return;
     const { target, source } = state;
-    const chosen = target !== null || source !== null;
-    this.base.style.opacity = chosen ? "0.28" : "1";
+    this.base.style.opacity = target !== null || source !== null ? "0.28" : "1";
     const reads = target === null ? null : matrix.reads(target);
     const readBy = source === null ? null : matrix.readBy(source);
-    const full = (values) => (state.scale === "row" ? largest(values) : matrix.largest);
-    const lines = (values, tone, draw) => {
-      const most = full(values);
-      context.strokeStyle = style(tone);
+    const lines = (values, one, tone, draw) => {
+      const most = fullOf(values, one);
+      context.strokeStyle = tone;
       values.forEach((weight, place) => {
         const part = strength(weight, most);
         if (part < 0.02) return;
@@ -146,10 +177,12 @@ class LinksView extends ScrolledView {
       });
       context.globalAlpha = 1;
     };
-    if (reads) lines(reads, "--read", (place) => this.link(context, target, place));
-    if (readBy) lines(readBy, "--readby", (place) => this.link(context, place, source));
-    this.paintWords(context, "target", readBy, "--readby", target, readBy && full(readBy));
-    this.paintWords(context, "source", reads, "--read", source, reads && full(reads));
+    for (const { matrix: one, colour } of this.shown) {
+      if (reads) lines(one.reads(target), one, colour ?? style("--read"), (place) => this.link(context, target, place));
+      if (readBy) lines(one.readBy(source), one, colour ?? style("--readby"), (place) => this.link(context, place, source));
+    }
+    this.paintWords(context, "target", readBy, READ_BY, target);
+    this.paintWords(context, "source", reads, STOPS, source);
     this.paintHeads(context);
   }
 
@@ -157,45 +190,45 @@ class LinksView extends ScrolledView {
     const { width } = this.room;
     context.fillStyle = style("--paper");
     context.fillRect(0, 0, width, this.margin - 6);
-    context.font = `600 12px ${style("--font")}`;
+    context.font = `600 ${12 * enlarged()}px ${style("--font")}`;
     context.textBaseline = "middle";
     context.fillStyle = style("--quiet");
     context.textAlign = "right";
-    context.fillText(cut(context, tagged() ? titleOf("target") : say("whoReads", titleOf("target")), this.leftEdge - this.start - 12), this.leftEdge - 10, 14);
+    context.fillText(cut(context, tell("who", titleOf("target")), this.leftEdge - this.start - 12), this.leftEdge - 10, 14);
     context.textAlign = "left";
-    context.fillText(cut(context, tagged() ? titleOf("source") : say("whatIsRead", titleOf("source")), this.leftEdge - this.start - 12), this.rightEdge + 10, 14);
+    context.fillText(cut(context, tell("whom", titleOf("source")), this.leftEdge - this.start - 12), this.rightEdge + 10, 14);
   }
 
-  paintWords(context, side, values, tone, marked, full) {
-    const { height } = this.room;
-    const count = side === "target" ? this.rows : this.columns;
+  paintWords(context, side, values, stops, marked) {
     const left = side === "target";
-    const wide = this.leftEdge - this.start - 4;
-    const gap = this.tall / count;
-    const first = clamp(Math.floor(((this.scroller.scrollTop - this.margin) / this.tall) * count) - 1, 0, count);
-    const last = clamp(first + Math.ceil(height / gap) + 3, 0, count);
+    const room = this.leftEdge - this.start - 20;
+    const full = values && fullOf(values);
+    const cells = cellsOf(side);
+    const [first, last] = this.seen(side);
+    const tall = this.row - 3;
     context.textBaseline = "middle";
     context.textAlign = left ? "right" : "left";
-    context.font = `14px ${style("--font")}`;
+    context.font = `${14 * enlarged()}px ${style("--font")}`;
     for (let index = first; index < last; index++) {
       const y = this.y(side, index);
-      const text = cut(context, labelOf(side, index), wide - 16);
-      const long = context.measureText(text).width + 14;
+      const thumb = hasThumbnails(cells) ? 24 : 0;
+      const text = cut(context, labelOf(side, index), room - thumb);
+      const long = context.measureText(text).width + 14 + thumb;
       const x = left ? this.leftEdge - 3 - long : this.rightEdge + 3;
-      const part = values ? strength(values[index], full) : 0;
-      if (part > 0) {
-        context.globalAlpha = part;
-        context.fillStyle = style(tone);
-        context.fillRect(x, y - 10.5, long, 21);
-        context.globalAlpha = 1;
+      // White for a weight of 0: also in the dark, weights keep their white ground.
+      const ground = values && !several.length ? mixed(stops, strength(values[index], full)) : null;
+      if (ground) {
+        context.fillStyle = css(ground);
+        context.fillRect(x, y - tall / 2, long, tall);
       }
       if (marked === index) {
         context.strokeStyle = style("--mark");
         context.lineWidth = state.pinned ? 3 : 2;
-        context.strokeRect(x, y - 10.5, long, 21);
+        context.strokeRect(x, y - tall / 2, long, tall);
       }
-      context.fillStyle = part > inverted() ? style("--read-ink") : style("--ink");
-      context.fillText(text, left ? this.leftEdge - 10 : this.rightEdge + 10, y + 0.5);
+      if (thumb) paintThumbnail(context, cells, index, left ? x + long - 21 : x + 1, y - 10, 20, this.drawOver);
+      context.fillStyle = ground ? inkOn(ground) : style("--ink");
+      context.fillText(text, left ? this.leftEdge - 10 - thumb : this.rightEdge + 10 + thumb, y + 0.5);
     }
   }
 

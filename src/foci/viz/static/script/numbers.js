@@ -60,16 +60,58 @@ class Matrix {
 
   /** What one row read. */
   reads(row) {
-    return Float32Array.from(this.row(row), (byte) => byte * this.scales[row]);
+    const scale = this.scales[row];
+    const weights = new Float32Array(this.columns);
+    if (this.sparse) for (let k = this.starts[row]; k < this.starts[row + 1]; k++) weights[this.places[k]] = this.bytes[k] * scale;
+    else for (let column = 0, from = row * this.columns; column < this.columns; column++) weights[column] = this.bytes[from + column] * scale;
+    return weights;
   }
 
   /** What each row read of one column. */
   readBy(column) {
-    return Float32Array.from(this.scales, (scale, row) => this.byte(row, column) * scale);
+    const weights = new Float32Array(this.rows);
+    for (let row = 0; row < this.rows; row++) weights[row] = this.weight(row, column);
+    return weights;
+  }
+
+  isEmpty(row) {
+    return this.scales[row] === 0 && !(this.rest[row] > 0);
   }
 }
 
-const slotOf = (attention, head) => (attention.heads > 1 ? head + 1 : 0);
+/** Rows of bytes that were put together here: one word in all layers, or the difference of two matrices. */
+class MadeMatrix {
+  constructor(lines, scales, columns) {
+    Object.assign(this, { lines, scales, columns, rows: lines.length });
+    this.rest = new Float32Array(lines.length);
+    this.largest = 255 * largest(scales);
+  }
+
+  row(row) {
+    return this.lines[row];
+  }
+
+  weight(row, column) {
+    return this.lines[row][column] * this.scales[row];
+  }
+}
+
+/** Second − first; bytes have a sign. */
+function difference(first, second) {
+  const lines = [];
+  const scales = new Float32Array(first.rows);
+  for (let row = 0; row < first.rows; row++) {
+    const [before, after] = [first.reads(row), second.reads(row)];
+    const change = after.map((weight, column) => weight - before[column]);
+    const most = largest(change.map(Math.abs));
+    scales[row] = most / 255;
+    lines.push(Int16Array.from(change, (value) => (most ? Math.round((255 * value) / most) : 0)));
+  }
+  return new MadeMatrix(lines, scales, first.columns);
+}
+
+const slotOf = (attention, head) => (attention.heads > 1 ? head + 1 : head);
+const headOf = (attention, slot) => (attention.heads > 1 ? slot - 1 : slot);
 const matrices = new Map();
 
 async function matrixOf(attention, head) {
@@ -93,5 +135,3 @@ async function entropiesOf(attention) {
   const all = new Float32Array(await kept(attention.entropy));
   return attention.matrices.map((_, slot) => all.subarray(slot * attention.rows, (slot + 1) * attention.rows));
 }
-
-const mean = (values) => values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);

@@ -1,5 +1,8 @@
 // Views that scroll over a drawing: only the part that is seen is drawn.
 
+/** How the picture of a canvas is drawn again, for files: canvas -> function of a context. */
+const drawings = new WeakMap();
+
 class ScrolledView {
   constructor(place, label) {
     this.base = make("canvas", { "aria-hidden": "true" });
@@ -10,38 +13,46 @@ class ScrolledView {
     this.strip = make("div", { class: "strip" }, this.readout);
     this.caption = make("p", { class: "caption" });
     place.append(this.caption, this.scroller, this.strip);
-    this.draw = framed(() => {
-      if (!this.scroller.isConnected) return;
-      this.paint();
-      this.paintOver();
-    });
-    this.drawOver = framed(() => this.scroller.isConnected && this.paintOver());
+    this.draw = framed(() => this.scroller.isConnected && this.drawNow());
+    this.drawOver = framed(() => this.scroller.isConnected && this.paintOver(sized(this.over, this.room.width, this.room.height)));
     this.scroller.addEventListener("scroll", this.draw, { passive: true });
     this.scroller.addEventListener("pointermove", (event) => this.at(event, "hover"));
     this.scroller.addEventListener("click", (event) => this.at(event, "click"));
     this.scroller.addEventListener("keydown", (event) => this.key(event));
+    drawings.set(this.base, (context) => this.paint(context));
+    drawings.set(this.over, (context) => this.paintOver(context));
+  }
+
+  drawNow() {
+    const { width, height } = this.room;
+    this.over.style.setProperty("--pull", `${-height}px`);
+    this.paint(sized(this.base, width, height));
+    this.paintOver(sized(this.over, width, height));
   }
 
   at(event, how) {
     const box = this.base.getBoundingClientRect();
     const found = this.find(event.clientX - box.left, event.clientY - box.top);
-    if (found) point(found[0], found[1], how);
+    if (found) this.pick(found[0], found[1], how);
+  }
+
+  pick(target, source, how) {
+    point(target, source, how);
   }
 
   get room() {
-    return { width: this.scroller.clientWidth, height: this.scroller.clientHeight };
+    return this.paper ?? { width: this.scroller.clientWidth, height: this.scroller.clientHeight };
+  }
+
+  /** How far the drawing is scrolled; on paper it is not. */
+  get offset() {
+    const { scrollLeft, scrollTop } = this.scroller;
+    return this.paper ? { scrollLeft: 0, scrollTop: 0 } : { scrollLeft, scrollTop };
   }
 
   stretch(width, height) {
     this.extent.style.width = `${width}px`;
     this.extent.style.height = `${height}px`;
-  }
-
-  contexts() {
-    const { width, height } = this.room;
-    const context = sized(this.base, width, height);
-    this.over.style.setProperty("--pull", `${-height}px`);
-    return context;
   }
 
   /** Scroll so that a stretch of the drawing is seen. */
@@ -63,7 +74,15 @@ class ScrolledView {
   }
 
   resize() {
+    this.measure();
     this.draw();
+  }
+
+  /** Draw all of it for paper of this size; null: for the screen again. */
+  print(paper) {
+    this.paper = paper;
+    this.measure();
+    this.drawNow();
   }
 }
 

@@ -1,4 +1,4 @@
-// What is pointed at.
+// What is pointed at, and what stands beside the view about it: lists, entropies, facts.
 
 /** Point at a cell that reads, one that is read, or both. Hovering does not move what is held. */
 function point(target, source, how = "hover") {
@@ -8,22 +8,26 @@ function point(target, source, how = "hover") {
   else if (same) return;
   state.target = target;
   state.source = source;
-  view.point();
-  tellSide();
-  if (how !== "hover") tellAloud();
+  view.point(how);
+  showWord();
+  if (how === "hover") return;
+  announce(aboutWord());
+  remember(how === "focus");
 }
 
 function letGo() {
   if (!state.pinned) return;
   state.pinned = false;
   view.point();
-  tellSide();
+  showWord();
+  remember();
 }
 
 function hold() {
   state.pinned = !state.pinned;
   view.point();
-  tellSide();
+  showWord();
+  remember();
 }
 
 function strongest(values, count) {
@@ -35,22 +39,24 @@ function strongest(values, count) {
   return { places: places.slice(0, count), more: Math.max(0, places.length - count) };
 }
 
-// ---- beside the view: lists, entropies, facts
-
-function bar(name, part, text, tone) {
+function bar(name, part, text, tone, picture = null) {
   const fill = make("div", { class: `fill ${tone}` });
   fill.style.width = `${(100 * clamp(part, 0, 1)).toFixed(1)}%`;
   return [
-    make("span", { class: "name", dir: "auto", title: name, text: name }),
+    make("span", { class: "name", dir: "auto", title: name }, picture, name),
     make("span", { class: "track", "aria-hidden": "true" }, fill),
     make("span", { class: "number", text }),
   ];
 }
 
-function listOf(values, side, tone, rest) {
-  const { places, more } = strongest(values, LISTED);
+function listOf(values, side, tone, rest, listed = LISTED) {
+  const { places, more } = strongest(values, listed);
   const most = places.length ? Math.max(values[places[0]], rest) : rest;
-  const lines = places.map((place) => make("li", {}, ...bar(nameOf(side, place), values[place] / most, number(values[place]), tone)));
+  const lines = places.map((place) => {
+    const picture = thumbnail(side, place);
+    const name = picture ? labelOf(side, place) : nameOf(side, place); // beside a picture the short one is enough
+    return make("li", {}, ...bar(name, values[place] / most, number(values[place]), tone, picture));
+  });
   if (rest > 0.0005) lines.push(make("li", {}, ...bar(say("elsewhere"), rest / most, number(rest), "entropy")));
   if (!lines.length) return make("p", { class: "none", text: say("noneAbove") });
   const list = make("ul", { class: "bars" }, ...lines);
@@ -58,50 +64,80 @@ function listOf(values, side, tone, rest) {
   return list;
 }
 
+const swatch = (colour) => {
+  const element = make("span", { class: "swatch", "aria-hidden": "true" });
+  element.style.backgroundColor = colour;
+  return element;
+};
+
 function wordSection(side, index, asked) {
-  const title = make("p", { class: "word", dir: "auto", text: nameOf(side, index) });
+  const title = make("p", { class: "word", dir: "auto" }, thumbnail(side, index), nameOf(side, index));
   const size = side === "target" ? matrix.rows : matrix.columns;
   const about = [`${titleOf(side)} · ${say("position", index + 1, size)}`];
-  const entropy = entropies[slotOf(state.attention, state.head)]?.[index];
-  if (asked.includes("reads") && Number.isFinite(entropy)) about.push(say("spread", count(Math.exp(entropy))));
-  if (state.pinned) about.push(say("pinned"));
-  const section = make("section", {}, title, make("p", { class: "about", text: about.join(" · ") }));
   if (asked.includes("reads")) {
-    const list = listOf(matrix.reads(index), "source", "", matrix.rest[index]);
-    section.append(make("h2", { text: say(tagged() ? "itsTags" : "read") }), list);
+    const entropy = entropies[slotOf(state.attention, state.head)]?.[index];
+    if (matrix.isEmpty(index)) about.push(tell("nothing"));
+    else if (Number.isFinite(entropy)) about.push(say("spread", count(Math.exp(entropy))));
   }
-  if (asked.includes("readBy")) {
-    section.append(make("h2", { text: say(tagged() ? "itsWords" : "readBy") }), listOf(matrix.readBy(index), "target", "readby", 0));
-  }
+  if (state.pinned) about.push(say(touch.matches ? "pinnedTouch" : "pinned"));
+  const section = make("section", {}, title, make("p", { class: "about", text: about.join(" · ") }));
+  const add = (heading, lines, other, tone, rest) => {
+    section.append(make("h2", { text: heading }));
+    if (!several.length) section.append(listOf(lines(matrix), other, tone, rest));
+    for (const { head, matrix: one, colour } of several) {
+      section.append(make("p", { class: "of-head" }, swatch(colour), headName(state.attention, head)), listOf(lines(one), other, tone, 0, 3));
+    }
+  };
+  if (asked.includes("reads") && !matrix.isEmpty(index)) add(tell("did"), (one) => one.reads(index), "source", "", matrix.rest[index]);
+  if (asked.includes("readBy")) add(tell("was"), (one) => one.readBy(index), "target", "readby", 0);
   return section;
 }
 
-function entropySection() {
+/** The entropies of all heads; each head can be chosen, and ticked to be shown together with others. */
+function headsSection() {
   const { attention } = state;
   const full = Math.log(Math.max(2, attention.columns));
   const lines = entropies.map((rows, slot) => {
-    const head = attention.heads > 1 ? slot - 1 : slot;
+    const head = headOf(attention, slot);
     const value = mean(rows);
-    if (!Number.isFinite(value)) return null;
+    const name = headName(attention, head);
     const pressed = slot === slotOf(attention, state.head);
-    const name = head < 0 ? say("mean") : say("headNumber", head);
+    const known = Number.isFinite(value);
     const button = make(
       "button",
       { type: "button", "aria-pressed": pressed, onclick: () => choose(attention, head) },
-      ...bar(name, value / full, value.toFixed(2), "entropy"),
+      ...bar(name, known ? value / full : 0, known ? value.toFixed(2) : "–", "entropy"),
     );
-    return make("li", { class: "holder" }, button);
+    return make("li", { class: "holder" }, head < 0 || entropies.length < 2 ? make("span", { class: "tick" }) : tick(head, name), button);
   });
   return make(
-    "section", {}, make("h2", { text: `${say("entropy")} (${say("entropyNote")})` }),
-    make("ul", { class: "bars" }, ...lines.filter((line) => line)),
+    "section", { class: "heads" }, make("h2", { text: `${say("entropy")} (${say("entropyNote")})` }),
+    make("ul", { class: "bars" }, ...lines),
+    entropies.length > 1 ? make("p", { class: "about", text: say("together") }) : null,
   );
 }
 
-function tellSide() {
-  const side = byId("side");
-  if (!matrix) return side.replaceChildren();
-  const focused = side.contains(document.activeElement) ? [...side.querySelectorAll("button")].indexOf(document.activeElement) : -1;
+function tick(head, name) {
+  const place = state.together.indexOf(head);
+  const box = make("input", { type: "checkbox", "aria-label": say("togetherWith", name), title: say("togetherWith", name) });
+  box.checked = place >= 0;
+  box.disabled = place < 0 && state.together.length >= TOGETHER;
+  if (place >= 0) box.style.accentColor = HEAD_COLOURS[place];
+  box.addEventListener("change", () => {
+    const together = box.checked ? [...state.together, head] : state.together.filter((other) => other !== head);
+    choose(state.attention, state.head, together);
+  });
+  return make("span", { class: "tick" }, box);
+}
+
+function factsSection() {
+  const facts = make("dl", { class: "facts" });
+  for (const [name, value] of trace.facts) facts.append(make("dt", { dir: "auto", text: name }), make("dd", { dir: "auto", text: value }));
+  if (state.attention.kept) facts.append(make("dd", { class: "wide", text: say("kept", state.attention.kept) }));
+  return facts.children.length ? make("section", {}, make("h2", { text: say("facts") }), facts) : null;
+}
+
+function showWord() {
   const sections = [];
   if (matrix.rows && matrix.columns) {
     if (state.target !== null && state.target === state.source && among()) sections.push(wordSection("target", state.target, ["reads", "readBy"]));
@@ -110,23 +146,25 @@ function tellSide() {
       if (state.source !== null) sections.push(wordSection("source", state.source, ["readBy"]));
     }
   }
-  sections.push(entropySection());
-  const facts = make("dl", { class: "facts" });
-  for (const [name, value] of trace.facts) facts.append(make("dt", { dir: "auto", text: name }), make("dd", { dir: "auto", text: value }));
-  if (state.attention.kept) facts.append(make("dd", { class: "wide", text: say("kept", state.attention.kept) }));
-  if (facts.children.length) sections.push(make("section", {}, make("h2", { text: say("facts") }), facts));
-  const keys = make("p", { class: "keys" });
-  for (const [key, what] of say("keys")) keys.append(make("span", {}, make("kbd", { text: key }), ` ${what}`), " ");
-  sections.push(keys);
-  side.replaceChildren(...sections);
-  if (focused >= 0) side.querySelectorAll("button")[focused]?.focus();
-  return undefined;
+  byId("of-word").replaceChildren(...sections);
 }
 
-function tellAloud() {
+/** What is beside the view, after anything was chosen. */
+function showSide() {
+  showWord();
+  const place = byId("of-attention");
+  const parts = "button, input";
+  const focused = place.contains(document.activeElement) ? [...place.querySelectorAll(parts)].indexOf(document.activeElement) : -1;
+  const keys = make("p", { class: "keys" });
+  for (const [key, what] of say(touch.matches ? "gestures" : "keys")) keys.append(make("span", {}, make("kbd", { text: key }), ` ${what}`), " ");
+  place.replaceChildren(...[headsSection(), factsSection(), keys].filter((section) => section));
+  if (focused >= 0) place.querySelectorAll(parts)[focused]?.focus();
+}
+
+function aboutWord() {
   const parts = [];
   const name = (values, side) => strongest(values, 3).places.map((place) => `${nameOf(side, place)} ${number(values[place])}`).join(", ");
-  if (state.target !== null) parts.push(`${say(tagged() ? "plain" : "readOf", nameOf("target", state.target))}: ${name(matrix.reads(state.target), "source")}`);
-  if (state.source !== null) parts.push(`${say(tagged() ? "plain" : "readByOf", nameOf("source", state.source))}: ${name(matrix.readBy(state.source), "target")}`);
-  byId("live").textContent = parts.join(". ");
+  if (state.target !== null) parts.push(`${tell("didOf", nameOf("target", state.target))}: ${name(matrix.reads(state.target), "source") || tell("nothing")}`);
+  if (state.source !== null) parts.push(`${tell("wasOf", nameOf("source", state.source))}: ${name(matrix.readBy(state.source), "target")}`);
+  return parts.join(". ");
 }

@@ -1,0 +1,199 @@
+"""All steps of word-by-word attention in one call, forward and backward.
+
+    α_t = softmax(vᵀ tanh(q_t + k + W r_{t−1})),   r_t = α_t · y + tanh(C r_{t−1})
+
+``word_by_word.cpp`` computes it for float32 on a CPU. Its backward keeps r, tanh(C r) and α of every step and computes
+the cells again. In other dtypes, on other devices, without a compiler, and where something other than eager autograd
+watches, `foci.functional.stepwise` runs one step after the other. The accuracy is that of the kernel ``additive``: tanh
+has an absolute error of about 1e-7.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from foci.functional.kernels.build import Kernel
+from foci.functional.kernels.gradients import differentiate
+from foci.tracing import is_traced, is_watched
+
+_THREAD_CELLS = 1 << 17
+"""Cells that make one more thread worth waking."""
+
+Plain = Callable[..., tuple[Tensor, Tensor]]
+"""The same arguments, the same results, one step after the other."""
+
+
+def word_by_word(
+    memory: Float[Tensor, "B 1 D"],
+    query: Float[Tensor, "B R D"],
+    exists: Bool[Tensor, "B R"],
+    value: Float[Tensor, "B S D"],
+    key: Float[Tensor, "B S D"],
+    valid: Bool[Tensor, "B S"],
+    vector: Float[Tensor, " D"],
+    to_score: Float[Tensor, "D D"],
+    carry: Float[Tensor, "D D"],
+    *,
+    plain: Plain,
+) -> tuple[Float[Tensor, "B 1 D"], Float[Tensor, "B R S"]]:
+    """Return the memory after the last step and the weights of all steps.
+
+    Args:
+        memory: r before the first step.
+        query: q of each step.
+        exists: which steps there are; the others read nothing and change nothing.
+        value: y.
+        key: k.
+        valid: which cells may be read.
+        vector: v.
+        to_score: W.
+        carry: C.
+        plain: computes the same where the kernel does not serve, and the gradients' own gradients.
+    """
+    arguments = (memory, query, exists, value, key, valid, vector, to_score, carry)
+    floats = (memory, query, value, key, vector, to_score, carry)
+    suits = all(one.dtype is torch.float32 and one.is_cpu for one in floats)
+    library = None if not suits or is_traced() or is_watched(*arguments) else _KERNEL.library
+    if library is None:
+        return plain(*arguments)
+    if torch.is_grad_enabled() and any(one.requires_grad for one in floats):
+        last, weights = _WordByWord.apply(library, plain, *arguments)  # type: ignore[no-untyped-call]
+        return last, weights
+    memories, _, weights = _forward(library, *arguments)
+    return memories[:, -1:], weights
+
+
+# --- the compiled path
+
+_ADDRESS, _SIZE, _COUNT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
+_SIGNATURES = {
+    "scratch": [_SIZE, _SIZE, _COUNT],
+    "forward": [*[_ADDRESS] * 8, *[_SIZE] * 4, *[_ADDRESS] * 4, _COUNT],
+    "backward": [*[_ADDRESS] * 12, *[_SIZE] * 4, *[_ADDRESS] * 7, _COUNT],
+}
+
+
+def _forward(
+    library: ctypes.CDLL, memory: Tensor, query: Tensor, exists: Tensor, value: Tensor, key: Tensor, *others: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return r before the first and after each step, tanh(C r) of each step, and the weights."""
+    (batch, steps, size), cells = query.shape, key.shape[1]
+    memories = query.new_empty(batch, steps + 1, size)
+    memories[:, :1] = memory
+    carried, weights = query.new_empty(batch, steps, size), query.new_empty(batch, steps, cells)
+    given = [one.contiguous() for one in (query, exists, value, key, *others)]
+    _call(library, "forward", given, (batch, steps, cells, size), (memories, carried, weights))
+    return memories, carried, weights
+
+
+def _backward(
+    library: ctypes.CDLL, grads: tuple[Tensor | None, Tensor | None], arguments: tuple[Tensor, ...], *kept: Tensor
+) -> tuple[Tensor | None, ...]:
+    """Return a gradient for each argument of `word_by_word`, None for the masks."""
+    _, query, exists, value, key, _, vector, to_score, carry = (one.contiguous() for one in arguments)
+    memories, _, weights = kept
+    (batch, steps, size), cells = query.shape, key.shape[1]
+    memory_grad, weights_grad = grads
+    memory_grad = memories.new_zeros(batch, 1, size) if memory_grad is None else memory_grad.contiguous()
+    weights_grad = None if weights_grad is None else weights_grad.contiguous()
+    d_query, d_carried, d_memories = (torch.empty_like(query) for _ in range(3))
+    d_start, d_key, d_vectors = torch.empty_like(memory_grad), torch.empty_like(key), query.new_empty(batch, size)
+    given = (weights_grad, memory_grad, query, exists, value, key, vector, to_score, carry, *kept)
+    found = (d_query, d_carried, d_memories, d_start, d_key, d_vectors)
+    _call(library, "backward", given, (batch, steps, cells, size), found)
+    before = memories[:, :-1].flatten(0, 1)
+    return (
+        d_start,
+        d_query,
+        None,
+        weights.mT @ d_memories,
+        d_key,
+        None,
+        d_vectors.sum(dim=0),
+        d_query.flatten(0, 1).mT @ before,
+        d_carried.flatten(0, 1).mT @ before,
+    )
+
+
+def _call(library: ctypes.CDLL, name: str, given: Any, sizes: tuple[int, int, int, int], found: Any) -> None:
+    """Call ``foci_word_by_word_name``; all tensors are contiguous, ``found`` are written."""
+    batch, _, cells, size = sizes
+    threads = max(1, min(torch.get_num_threads(), 1 + math.prod(sizes) // _THREAD_CELLS, batch))
+    scratch = found[0].new_empty(library.foci_word_by_word_scratch(cells, size, threads))
+    addresses = [None if one is None else one.data_ptr() for one in (*given, scratch, *found)]
+    count = len(given)
+    getattr(library, f"foci_word_by_word_{name}")(*addresses[:count], *sizes, *addresses[count:], threads)
+
+
+def _plain_example(
+    memory: Tensor, query: Tensor, value: Tensor, key: Tensor, vector: Tensor, to_score: Tensor, carry: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The equations for a row of the batch without padding, for the self-check."""
+    weights = []
+    for t in range(query.shape[1]):
+        scores = torch.tanh(query[:, t : t + 1] + memory @ to_score.mT + key) @ vector
+        weights.append(torch.softmax(scores, dim=-1))
+        memory = weights[-1].unsqueeze(1) @ value + torch.tanh(memory @ carry.mT)
+    return memory, torch.stack(weights, dim=1)
+
+
+def _self_check(library: ctypes.CDLL) -> bool:
+    """Declare the signatures, and compare three steps with the equations; 19 numbers fill vectors and a rest."""
+    for name, arguments in _SIGNATURES.items():
+        function = getattr(library, f"foci_word_by_word_{name}")
+        function.argtypes = arguments
+        function.restype = _SIZE if name == "scratch" else None
+    # Nothing is drawn: the user's random numbers stay as they were.
+    shapes = [(1, 1, 19), (1, 3, 19), (1, 5, 19), (1, 5, 19), (19,), (19, 19), (19, 19)]
+    point, along = (
+        [
+            torch.arange(math.prod(shape), dtype=torch.float64, device="cpu").add(seed).square().sin().view(shape) / 3
+            for shape in shapes
+        ]
+        for seed in (1, 5)
+    )
+    last, weights = _plain_example(*point)
+    grads = (last.cos(), weights.cos())
+
+    def moved(distance: float) -> Tensor:
+        found = _plain_example(*(one + distance * other for one, other in zip(point, along)))
+        return sum((one * grad).sum() for one, grad in zip(found, grads)) + last.new_zeros(())
+
+    slope = (moved(1e-5) - moved(-1e-5)) / 2e-5  # autograd may be switched off where this is called
+    memory, query, value, key, *rest = (one.float() for one in point)
+    exists, valid = torch.ones(1, 3, dtype=torch.bool, device="cpu"), torch.ones(1, 5, dtype=torch.bool, device="cpu")
+    arguments = (memory, query, exists, value, key, valid, *rest)
+    kept = _forward(library, *arguments)
+    found = _backward(library, (grads[0].float(), grads[1].float()), arguments, *kept)
+    moved_by = sum((one.double() * other).sum() for one, other in zip((f for f in found if f is not None), along))
+    gaps = [(kept[0][:, -1:] - last).abs().max(), (kept[2] - weights).abs().max(), (moved_by - slope).abs()]
+    return all(bool(gap <= 1e-4) for gap in gaps)
+
+
+_KERNEL = Kernel("word_by_word", _self_check)
+
+
+class _WordByWord(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, library: ctypes.CDLL, plain: Plain, *arguments: Tensor) -> tuple[Tensor, Tensor]:
+        memories, carried, weights = _forward(library, *arguments)
+        ctx.library, ctx.plain = library, plain
+        ctx.save_for_backward(*arguments, memories, carried, weights)
+        ctx.set_materialize_grads(False)  # the weights mostly have none
+        return memories[:, -1:].clone(), weights
+
+    @staticmethod
+    def backward(ctx: Any, memory_grad: Tensor | None, weights_grad: Tensor | None) -> tuple[Any, ...]:
+        arguments, kept, grads = ctx.saved_tensors[:9], ctx.saved_tensors[9:], (memory_grad, weights_grad)
+        if memory_grad is None and weights_grad is None:
+            return (None,) * 11
+        if torch.is_grad_enabled():  # create_graph=True: someone wants the gradients' own gradients
+            return None, None, *differentiate(ctx.plain, arguments, grads, create_graph=True)
+        return None, None, *_backward(ctx.library, grads, arguments, *kept)

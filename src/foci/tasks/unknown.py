@@ -1,0 +1,44 @@
+"""The note on an input that a run cannot read: which tokens it does not know, and what it does know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+from foci.printable import printable
+
+_NAMED = 5
+_EXAMPLES = 8
+
+
+def unknown_note(what: str, unknown: Sequence[str], total: int, known: Sequence[str], data: str) -> str:
+    r"""Return a message for the user.
+
+    Args:
+        what: "tokens" or "words".
+        unknown: those of the input that the run does not know.
+        total: how many the input has.
+        known: all that the run knows, the most frequent first.
+        data: what the run was trained on.
+
+    Example:
+        >>> note = unknown_note("words", ["red", "house"], 3, ["days", ",", "ago"], "phrases")
+        >>> print(note.replace(". ", ".\n"))
+        2 of 3 words are unknown to this run: 'red', 'house'.
+        It was trained on phrases and knows 3 words, such as days, ago.
+    """
+    different = list(dict.fromkeys(unknown))
+    named = ", ".join(repr(printable(token)) for token in different[:_NAMED])
+    more = ", …" if len(different) > _NAMED else ""
+    examples = ", ".join(_examples(known))
+    return (
+        f"{len(unknown)} of {total} {what} {'is' if len(unknown) == 1 else 'are'} unknown to this run: {named}{more}. "
+        f"It was trained on {data} and knows {len(known):,} {what}" + (f", such as {examples}." if examples else ".")
+    )
+
+
+def _examples(known: Iterable[str]) -> list[str]:
+    """Some of them that are words, of more than one letter in scripts that have letters."""
+    words = (token.strip() for token in known)
+    fitting = (word for word in words if word.isalpha() and (len(word) > 1 or not word.isascii()))
+    return list(islice(dict.fromkeys(fitting), _EXAMPLES))

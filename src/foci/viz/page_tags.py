@@ -1,0 +1,66 @@
+"""Tagged words as a piece of the page: labels in colour, and under each word, on hover, the probabilities of its tags.
+
+It is plain HTML without script: colours are classes of the page's style sheet, because the page's policy allows no
+styles of single elements, and what appears on hover is the ``title`` of a word.
+"""
+
+from __future__ import annotations
+
+import html
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foci.printable import printable
+from foci.viz.cells import Cells
+from foci.viz.tagged_words import HUES, hues, pieces
+from foci.viz.trace import Trace
+
+LEVELS = 5
+"""How many shades a label's probability has."""
+_TOLD = 5
+"""How many tags of a word are told on hover, those above one in a thousand."""
+
+
+def tagged_html(trace: Trace) -> str:
+    """Return the tagged words of a trace as HTML; nothing where it has none.
+
+    Example:
+        >>> from foci.viz.cells import Mark
+        >>> words = Cells("tokens", ("at", "7"), marks=(Mark(1, 1, "time", 0.875),))
+        >>> trace = Trace.from_arrays([[1.0, 0.0], [0.125, 0.875]], Cells("tags", ("O", "B-time")), words)
+        >>> print(tagged_html(trace))
+        <p class="tagged" dir="auto">
+        <span title="O 100.0 %">at</span>
+        <mark class="hue-0 sure-5"><span title="B-time 87.5 %, O 12.5 %">7</span> <b>time</b> 88 %</mark>
+        </p>
+    """
+    for attention in trace.attentions.values():
+        words, tags = trace.cells[attention.target], trace.cells[attention.source]
+        if tags.kind == "tags" and words.marks is not None:
+            return _sentence(words, tags, attention.dense())
+    return ""
+
+
+def _sentence(words: Cells, tags: Cells, shares: NDArray[np.float32]) -> str:
+    number = {hue: place for place, hue in enumerate(HUES)}
+    by_label = hues(words)
+    lines = ['<p class="tagged" dir="auto">']
+    for some, mark in pieces(words):
+        told = " ".join(_word(words.labels[word], tags, shares[word]) for word in some)
+        if mark is not None:
+            level = min(int(mark.share * LEVELS) + 1, LEVELS)
+            classes = f"hue-{number[by_label[mark.label]]} sure-{level}"
+            told = f'<mark class="{classes}">{told} <b>{_safe(mark.label)}</b> {100 * mark.share:.0f} %</mark>'
+        lines.append(told)
+    return "\n".join([*lines, "</p>"])
+
+
+def _word(word: str, tags: Cells, shares: NDArray[np.float32]) -> str:
+    order = [tag for tag in np.argsort(-shares, kind="stable")[:_TOLD] if shares[tag] >= 0.001]
+    told = ", ".join(f"{_safe(tags.labels[tag])} {100 * shares[tag]:.1f} %" for tag in order)
+    return f'<span title="{told}">{_safe(word)}</span>'
+
+
+def _safe(text: str) -> str:
+    return html.escape(printable(text)).encode("ascii", "xmlcharrefreplace").decode("ascii")

@@ -1,0 +1,55 @@
+// Images and recordings as canvases, and small pictures of regions.
+
+const pictures = new Map();
+
+/** The image of these cells as a canvas, or null until it is unpacked; then `redraw` is called. */
+function pictureOf(cells, redraw) {
+  if (!cells.image) return null;
+  if (!pictures.has(cells)) pictures.set(cells, { canvas: null, waiting: [] });
+  const entry = pictures.get(cells);
+  if (entry.canvas) return entry.canvas;
+  entry.waiting.push(redraw);
+  if (entry.waiting.length === 1) {
+    kept(cells.image.block).then((buffer) => {
+      entry.canvas = painted(cells.image, new Uint8Array(buffer));
+      for (const one of new Set(entry.waiting)) one();
+    });
+  }
+  return null;
+}
+
+function painted({ width, height }, colours) {
+  const pixels = new ImageData(width, height);
+  for (let k = 0, from = 0; k < pixels.data.length; k += 4, from += 3) {
+    pixels.data.set(colours.subarray(from, from + 3), k);
+    pixels.data[k + 3] = 255;
+  }
+  const canvas = make("canvas");
+  [canvas.width, canvas.height] = [width, height];
+  canvas.getContext("2d").putImageData(pixels, 0, 0);
+  return canvas;
+}
+
+const hasThumbnails = (cells) => Boolean(cells.image && cells.grid);
+
+/** Draw the region into a square of this size; gives whether there was anything to draw yet. */
+function paintThumbnail(context, cells, index, x, y, size, redraw) {
+  const picture = hasThumbnails(cells) ? pictureOf(cells, redraw) : null;
+  if (!picture) return false;
+  const [down, across] = cells.grid;
+  const [row, column] = [Math.floor(index / across), index % across];
+  const [wide, high] = [picture.width / across, picture.height / down];
+  const cut = [column * wide, row * high, Math.max(1, wide), Math.max(1, high)];
+  context.drawImage(picture, ...cut, x, y, size, size);
+  return true;
+}
+
+/** The same as an element, for lists. */
+function thumbnail(side, index) {
+  const cells = cellsOf(side);
+  if (!hasThumbnails(cells)) return null;
+  const canvas = make("canvas", { class: "thumb", "aria-hidden": "true" });
+  const paint = () => paintThumbnail(sized(canvas, 20, 20), cells, index, 0, 0, 20, paint);
+  paint();
+  return canvas;
+}

@@ -1,0 +1,78 @@
+"""Tagged words in a terminal: labels as coloured stretches, and the probabilities of tags that are not sure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foci.viz.cells import Cells
+from foci.viz.labels import shown, width
+from foci.viz.tagged_words import hues, pieces, shade
+
+_SURE = 0.95
+"""The tags of a word are told unless one of them has at least this probability."""
+_TOLD = 3
+"""How many tags of such a word are told."""
+_TELLING = 0.005
+
+
+def tagged_lines(words: Cells, tags: Cells, shares: NDArray[np.float32], columns: int, colours: int) -> list[str]:
+    """Return a sentence with its labels, and the tags of words that are not sure.
+
+    Args:
+        words: the words, with their marks.
+        tags: the names of the tags.
+        shares: ``(word, tag)``, the probability of each tag of each word.
+        columns: of the terminal.
+        colours: 0, 256 or 1 << 24.
+
+    Example:
+        >>> from foci.viz.cells import Mark
+        >>> words = Cells("tokens", ("at", "7"), marks=(Mark(1, 1, "time", 0.875),))
+        >>> tags = Cells("tags", ("O", "B-time"))
+        >>> print("\\n".join(tagged_lines(words, tags, np.array([[1.0, 0.0], [0.125, 0.875]]), 80, 0)))
+        at [7 time 88 %]
+        7: B-time 88 %, O 12 %
+    """
+    by_label = hues(words)
+    texts, sizes = [], []
+    for some, mark in pieces(words):
+        text = " ".join(shown(words.labels[word]) for word in some)
+        if mark is None:
+            texts.append(text)
+            sizes.append(width(text))
+            continue
+        told = f"{shown(mark.label)} {100 * mark.share:.0f} %"
+        sizes.append(width(text) + width(told) + 3)
+        colour = _background(by_label[mark.label], mark.share, colours)
+        texts.append(f"\x1b[30;48;{colour}m {text} \x1b[0m{told}" if colours else f"[{text} {told}]")
+    lines = _wrapped(texts, sizes, columns)
+    for word, row in enumerate(shares):
+        if row.size and row.max() < _SURE:
+            order = [tag for tag in np.argsort(-row, kind="stable")[:_TOLD] if row[tag] >= _TELLING]
+            entries = ", ".join(f"{shown(tags.labels[tag])} {100 * row[tag]:.0f} %" for tag in order)
+            lines.append(f"{shown(words.labels[word])}: {entries}")
+    return lines
+
+
+def _wrapped(texts: Sequence[str], sizes: Sequence[int], columns: int) -> list[str]:
+    lines: list[str] = []
+    used = columns
+    for text, size in zip(texts, sizes):
+        if not lines or used + 1 + size > columns:
+            lines.append(text)
+            used = size
+        else:
+            lines[-1] += f" {text}"
+            used += 1 + size
+    return lines
+
+
+def _background(hue: str, share: float, colours: int) -> str:
+    parts = shade(hue, share)
+    if colours > 256:
+        return "2;" + ";".join(map(str, parts))
+    red, green, blue = (round(part / 255 * 5) for part in parts)  # the 6 × 6 × 6 cube of the 256 colours
+    return f"5;{16 + 36 * red + 6 * green + blue}"

@@ -1,0 +1,126 @@
+"""The gradient of a score with respect to recorded weights, and the map that a trace makes of it."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import foci
+from foci.viz.trace import Cells, Trace
+
+
+class Attends(nn.Module):
+    """Self-attention of H heads, fused; or with its weights as a tensor that keeps its gradient."""
+
+    def __init__(self, heads=3, value_heads=3, dropout=0.0):
+        super().__init__()
+        self.heads, self.value_heads, self.dropout = heads, value_heads, dropout
+        self.query = nn.Linear(12, heads * 5)
+        self.key, self.value = nn.Linear(12, value_heads * 5), nn.Linear(12, value_heads * 7)
+        self.last = nn.Linear(heads * 7, 1)
+        self.weights = None
+
+    def split(self, x, heads):
+        return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+    def forward(self, x, mask=None, by_hand=False):
+        query = self.split(self.query(x), self.heads)
+        key, value = (self.split(part(x), self.value_heads) for part in (self.key, self.value))
+        if by_hand:
+            key, value = (part.repeat_interleave(self.heads // self.value_heads, dim=1) for part in (key, value))
+            scores = query @ key.transpose(-1, -2) / 5**0.5
+            if mask is not None:
+                scores = scores.masked_fill(~mask, float("-inf"))
+            self.weights = scores.softmax(-1)
+            self.weights.retain_grad()
+            output = self.weights @ value
+        else:
+            shared = self.heads != self.value_heads
+            output = F.scaled_dot_product_attention(query, key, value, mask, self.dropout, enable_gqa=shared)
+        return self.last(output.transpose(1, 2).flatten(2)).tanh().sum()
+
+
+@pytest.mark.parametrize("value_heads", [4, 2])
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_gradient_is_that_of_weights_written_out(value_heads, masked):
+    torch.manual_seed(0)
+    model, x = Attends(4, value_heads), torch.randn(2, 6, 12)
+    mask = torch.ones(6, 6, dtype=torch.bool).tril() if masked else None
+    with foci.record(model, gradients=True) as tape:
+        score = model(x, mask)
+    assert tape.gradient("") is None  # nothing has been called backward on
+    score.backward()
+    model(x, mask, by_hand=True).backward()
+    torch.testing.assert_close(tape.gradient(""), model.weights.grad, rtol=1e-4, atol=1e-5)
+    product = (model.weights * model.weights.grad)[1].clamp_min(0).mean(0)
+    trace = Trace.from_tape(tape, {"text": Cells.of_tokens(list("abcdef"))}, row=1)
+    (attention,) = trace.attentions.values()
+    torch.testing.assert_close(torch.from_numpy(attention.extras["gradient"]), product.detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_results_and_gradients_of_the_model_stay_the_same():
+    torch.manual_seed(0)
+    model, x = Attends(), torch.randn(2, 6, 12)
+    grads = []
+    for options in ({}, {"gradients": True}):
+        model.zero_grad()
+        with foci.record(model, **options):
+            model(x).backward()
+        grads.append([parameter.grad.clone() for parameter in model.parameters()])
+    for before, after in zip(*grads):
+        assert torch.equal(before, after)
+
+
+def test_there_is_no_gradient_where_it_cannot_be_known():
+    model, x = Attends(dropout=0.5), torch.randn(1, 6, 12)
+    with foci.record(model, gradients=True) as tape:
+        model(x).backward()
+    assert tape.gradient(".") is None  # dropped out
+    model.dropout = 0.0
+    with foci.record(model) as tape:
+        model(x).backward()
+    assert tape.gradient(".") is None  # not asked for
+    with foci.record(model, gradients=True) as tape, torch.no_grad():
+        model(x)
+    assert tape.gradient(".") is None
+    trace = Trace.from_tape(tape, {"text": Cells.of_tokens(list("abcdef"))})
+    assert trace.attention(".").extras == {}
+    with pytest.raises(foci.errors.UnknownNameError, match="unknown path 'x'"):
+        tape.gradient("x")
+
+
+@pytest.mark.parametrize("length", [5, 90])  # weights that are computed, and a fused call
+def test_a_multi_head_attention_of_foci_has_one_too(length):
+    torch.manual_seed(0)
+    attention = foci.build("multi_head", model_dim=12, num_heads=3)
+    x = torch.randn(2, length, 12)
+    with foci.record(attention, gradients=True) as tape:
+        output = attention(x, x, x).output
+    (output * torch.randn(2, length, 12)).sum().backward()
+    weights, gradient = tape["."].dense().detach(), tape.gradient(".")
+    assert gradient.shape == (2, 3, length, length)
+    # Through the softmax: a score's gradient is w (g − Σ w g), and the queries' bias has its sum times the keys.
+    scores = weights * (gradient - (weights * gradient).sum(-1, keepdim=True))
+    key = attention.key_layer(x).unflatten(-1, (3, 4)).transpose(1, 2)
+    expected = (scores @ key * 4**-0.5).sum(dim=(0, 2)).flatten()
+    torch.testing.assert_close(attention.query_layer.bias.grad, expected.detach(), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["additive", "general", "pool"])
+def test_mechanisms_that_compute_their_weights_have_one(name):
+    torch.manual_seed(0)
+    sizes = {"additive": {"query_dim": 6, "key_dim": 6, "hidden_dim": 7}, "general": {"query_dim": 6, "key_dim": 6}}
+    attention = foci.build(name, **sizes.get(name, {"value_dim": 6, "hidden_dim": 7}))
+    query, key = torch.randn(2, 3, 6), torch.randn(2, 5, 6)
+    with foci.record(attention, gradients=True) as tape:
+        output = (attention(key) if name == "pool" else attention(query, key)).output
+    factor = torch.randn_like(output)
+    (output * factor).sum().backward()
+    expected = torch.einsum("bd,bsd->bs", factor, key) if name == "pool" else factor @ key.transpose(1, 2)
+    torch.testing.assert_close(tape.gradient("."), expected, rtol=1e-4, atol=1e-5)
+    cells = {
+        "target": Cells.of_tokens(list("abc")[: 1 if name == "pool" else 3]),
+        "source": Cells.of_tokens(list("vwxyz")),
+    }
+    trace = Trace.from_tape(tape, cells, {".": ("target", "source")})
+    assert trace.attention(".").extras["gradient"].shape == trace.attention(".").shape[1:]
