@@ -161,7 +161,7 @@ def test_gradcheck(kind):
         def call(*leaves):
             filled = [x.masked_fill(hole, -torch.inf) for x, hole in zip(leaves, holes)]
             result = function(*filled, mask, *arguments)
-            result = result.scores if isinstance(result, crf.Decoded) else result
+            result = result.scores if isinstance(result, crf.BestSequences) else result
             return result.masked_fill(result == -torch.inf, 0.0)
 
         return call
