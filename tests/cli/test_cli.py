@@ -100,6 +100,7 @@ def test_explain_tells_everything_the_docstring_has(name, capsys):
         assert squeezed(text) in squeezed(out)
     for symbol in card.names.rstrip(".").split(" = ")[1:]:
         assert re.split(", ", symbol)[0] in out
+    assert f"\n  {card.link}\n" in out
     assert not re.search(r" +$", out, re.MULTILINE)
     for variant, options in card.variants.items():
         assert re.search(rf"^  {variant} +{re.escape(as_code(options))}$", out, re.MULTILINE)
