@@ -169,7 +169,20 @@ def test_a_soak_notices_what_is_not_a_number(quick, monkeypatch, tmp_path):
 
 def test_every_recipe_is_a_configuration_of_its_task(recipes):
     program, *_ = recipes
-    known = {"multi30k", "compare", "tatoeba", "reviews", "bbc", "planted", "snips", "wnut17", "ewt", "memorise"}
+    known = {
+        "multi30k",
+        "compare",
+        "tatoeba",
+        "reviews",
+        "bbc",
+        "planted",
+        "snips",
+        "snips_compare",
+        "wnut17",
+        "ewt",
+        "memorise",
+        "shakespeare",
+    }
     assert known <= {*program.RECIPES}
     for name, recipe in program.RECIPES.items():
         assert recipe.task in TASKS

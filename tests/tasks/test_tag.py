@@ -266,3 +266,10 @@ def test_calibration_is_drawn(predictor, tmp_path):
     evaluation = predictor.evaluate(predictor.held_out()[:50])
     predictor.task.draw(evaluation, tmp_path / "calibration.png")
     assert (tmp_path / "calibration.png").stat().st_size > 1000
+
+
+def test_records_with_mistakes_are_named(predictor):
+    with pytest.raises(DataError, match=r"entry 1: the span \(0, 99, 'x'\) is not part of the text"):
+        predictor.evaluate([{"text": "a b", "spans": []}, {"text": "a b", "spans": [[0, 99, "x"]]}])
+    with pytest.raises(DataError, match=r"entry 0: 'words' is no list of"):
+        predictor.predict([{"text": "a b", "words": [[0, 9]]}])

@@ -388,7 +388,11 @@ def test_paper_is_light_and_shows_everything(open_page):
     one.page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert one.page.locator(".controls").is_hidden()
     inside = "(all) => all.map((one) => one.scrollHeight - one.clientHeight)"
-    assert max(one.page.locator(".panel").evaluate_all(inside)) <= 1  # nothing is left to be scrolled
+    for width in (1280, 794):  # 794 pixels: the width of A4
+        one.page.set_viewport_size({"width": width, "height": 1100})
+        assert max(one.page.locator(".panel").evaluate_all(inside)) <= 1  # nothing is left to be scrolled
+        last = one.page.locator(".panel").nth(1).bounding_box()
+        assert last["y"] + last["height"] <= one.page.locator("#side").bounding_box()["y"] + 1
     one.page.evaluate("dispatchEvent(new Event('afterprint'))")
     one.page.emulate_media(media="screen")
     assert one.page.pdf().startswith(b"%PDF")

@@ -445,7 +445,7 @@ class Tag(Task):
         progress: Progress,
     ) -> list[Prediction]:
         """Tag; each span has its probability given the sentence, and a trace the probability of each tag."""
-        sentences = [_to_predict(record) for record in records]
+        sentences = [_to_predict(record, number) for number, record in enumerate(records)]
         found: dict[int, Prediction] = {}
         for batch, indices in self._batched(sentences, assets, options.batch_tokens):
             moved, scores = _scored(model, batch)
@@ -476,7 +476,7 @@ class Tag(Task):
         progress: Progress,
     ) -> Evaluation:
         """Return span F1 by two conventions, token accuracy, calibration, and figures of each label."""
-        sentences = [from_record(dict(record)) for record in records]
+        sentences = [_given(record, number) for number, record in enumerate(records)]
         tally, loss = Tally(assets.scheme), 0.0
         kept: list[list[Span]] = []
         strict: list[list[Span]] = []
@@ -542,9 +542,16 @@ def _scored(model: nn.Module, batch: TagBatch) -> tuple[TagBatch, TagScores]:
     return moved, model(moved.words, moved.letters, moved.spelt)
 
 
-def _to_predict(record: Record) -> TaggedSentence:
+def _to_predict(record: Record, number: int) -> TaggedSentence:
     """A sentence without spans; its words are found unless they are given."""
-    return from_record({"text": record["text"], "spans": [], "words": record.get("words")})
+    return _given({"text": record["text"], "spans": [], "words": record.get("words")}, number)
+
+
+def _given(record: Record, number: int) -> TaggedSentence:
+    try:
+        return from_record(dict(record))
+    except DataError as error:
+        raise DataError(f"entry {number}: {error}") from error
 
 
 def _answer(
