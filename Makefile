@@ -30,7 +30,7 @@ check: setup lint types imports quick-tests ## the quick loop for developers: no
 bench: setup ## measure foci against its peers on this machine, and write docs/benchmarks.md
 	$(BIN)/foci bench
 
-docs: setup ## write the generated parts of README.md and docs/ anew
+docs: setup ## write what is generated: parts of README.md and docs/, flags of the tasks
 	$(BIN)/python docs/generate.py
 
 format: setup ## format the code
@@ -55,7 +55,7 @@ quick-tests: setup
 	$(BIN)/pytest -q -n 2 -m "not slow"
 
 # The shapes in the signatures are checked at run time, in this pass only; these tests meet none that others do not.
-WITHOUT_SHAPES := $(addprefix --ignore=tests/test_,bench.py docs.py gallery.py heatmap.py) \
+WITHOUT_SHAPES := $(addprefix --ignore=tests/test_,bench.py docs.py heatmap.py) \
 	$(addprefix --ignore=tests/,cli training tasks viz contract/test_every_task.py)
 shapes: setup
 	PYTHONPATH=tests/support $(BIN)/pytest -q -n 2 -m "not slow" $(WITHOUT_SHAPES) \

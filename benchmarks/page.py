@@ -11,6 +11,7 @@ Each page is opened in a fresh browser, the pages in turns. Told are
 
     size      of the file
     drawn     from navigation to the second frame after the picture is there: the smallest of all rounds
+    busy      processor time of the page's main thread until then: the smallest of all rounds
     hover     processor time of the page's main thread, from pointing at a word until two frames later, less that of two
               frames without pointing: median and 95th percentile. It depends little on what else the machine does
 """
@@ -51,7 +52,7 @@ class Viewer(NamedTuple):
 VIEWERS = {
     "foci": Viewer("html[data-ready]", ".panel:first-child .cell", "pointerover"),
     "bertviz": Viewer("svg line", "svg g > g > g:has(> text)", "mouseover"),
-    "circuitsvis": Viewer("canvas, img, svg", "span[style*='background']", "mouseover"),
+    "circuitsvis": Viewer(".tokens button", ".tokens button", "mouseover"),
 }
 SCRIPTS = {
     "d3.min.js": ("mpld3", "js/d3.v5.min.js"),
@@ -117,15 +118,16 @@ def _bertviz(weights: np.ndarray, labels: list[str]) -> str:
 
 
 def _circuitsvis(weights: np.ndarray, labels: list[str]) -> str:
-    from circuitsvis.attention import attention_heads
+    from circuitsvis.attention import attention_patterns  # the view of it that has words to point at
 
-    return str(attention_heads(weights, labels).local_src)
+    return str(attention_patterns(labels, weights).local_src)
 
 
 class Measured(NamedTuple):
-    """One opening of one page: seconds until it was drawn, and milliseconds per hover."""
+    """One opening of one page: seconds until it was drawn, those of the processor, and milliseconds per hover."""
 
     drawn: float
+    busy: float
     hovers: list[float]
 
 
@@ -147,11 +149,14 @@ def measure(playwright: Any, chromium: str, page_file: Path) -> Measured:
 
         page.goto(page_file.as_uri(), wait_until="commit")
         drawn = float(page.evaluate(UNTIL_DRAWN, viewer.ready)) / 1000
+        busy = _task_seconds(client)
         page.wait_for_timeout(1000)
         if not page.evaluate(POINT, [viewer.words, viewer.event, 0]):
             raise LookupError(f"{page_file.name}: there is nothing that matches {viewer.words!r}.")
         idle = float(np.median([spent("", "", place) for place in range(HOVERS // 3)]))
-        return Measured(drawn, [spent(viewer.words, viewer.event, place) - idle for place in range(1, HOVERS + 1)])
+        return Measured(
+            drawn, busy, [spent(viewer.words, viewer.event, place) - idle for place in range(1, HOVERS + 1)]
+        )
     finally:
         browser.close()
 
@@ -194,6 +199,7 @@ def main() -> int:
                 "page": page.stem,
                 "megabytes": round(page.stat().st_size / 1e6, 2),
                 "drawn_seconds": round(min(one.drawn for one in measured), 2),
+                "busy_seconds": round(min(one.busy for one in measured), 2),
                 "hover_median_ms": round(float(np.median(hovers)), 1),
                 "hover_p95_ms": round(float(np.quantile(hovers, 0.95)), 1),
             }

@@ -131,8 +131,8 @@ def _torchcrf(
         field.start_transitions.copy_(model.crf.start)
         field.end_transitions.copy_(model.crf.end)
     spelling: Any = model.spelling
-    encoder: Any = model.encoder
     words, letters = model.embedding, spelling.table
+    encoder: Any = model.encoder
     of_letters, of_words = spelling.recurrent.recurrence.layers, encoder.recurrence.layers
 
     def scores(batch: TagBatch) -> tuple[Tensor, Tensor]:
@@ -174,8 +174,8 @@ def _flair(
 
     flair.device = torch.device("cpu")
     words, letters, labels = Dictionary(add_unk=True), Dictionary(add_unk=True), Dictionary(add_unk=False)
-    for dictionary, known in ((words, lexicon.vocabulary.words), (letters, lexicon.letters.known), (labels, LABELS)):
-        for name in known:
+    for dictionary, names in ((words, lexicon.vocabulary.words), (letters, lexicon.letters.known), (labels, LABELS)):
+        for name in names:
             dictionary.add_item(name)
     labels.span_labels = True
     tagger = SequenceTagger(
@@ -193,7 +193,7 @@ def _flair(
         word_dropout=0.0,
         locked_dropout=0.0,
     )
-    names = tag_names(LABELS, "BIO")
+    tags = tag_names(LABELS, "BIO")
 
     def tagged() -> list[Any]:
         made = []
@@ -201,7 +201,7 @@ def _flair(
             for row, tokens in zip(batch.tags.tolist(), sentences[start : start + TOGETHER]):
                 sentence = Sentence(tokens, use_tokenizer=False)
                 for token, number in zip(sentence, row):
-                    prefix, _, label = names[number].partition("-")
+                    prefix, _, label = tags[number].partition("-")
                     if prefix == "B":
                         sentence[token.idx - 1 : token.idx].add_label("ner", label)
                 made.append(sentence)
@@ -232,11 +232,12 @@ def _flair(
 
 
 def _import_flair() -> Any:
-    """Flair wants transformers 4, the bench has 5: names that are gone, and not used here, are put in place."""
-    import transformers
+    """Import Flair, which needs transformers 4: names that version 5 lacks, and that are not used here, are added."""
+    import transformers as installed
 
+    transformers: Any = installed
     if not hasattr(transformers, "LayoutLMv2FeatureExtractor"):
-        setattr(transformers, "LayoutLMv2FeatureExtractor", object)  # noqa: B010 (it has no such attribute)
+        transformers.LayoutLMv2FeatureExtractor = object
     stub: Any = ModuleType("transformer_smaller_training_vocab")
     stub.reduce_train_vocab = None
     sys.modules.setdefault(stub.__name__, stub)

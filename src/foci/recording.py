@@ -321,7 +321,7 @@ class _Watcher(TorchFunctionMode):
             self.watching = False
 
     def _flow(self, func: Callable[..., Any], output: Any, args: Any, kwargs: Any) -> _Flow | None:
-        """What the gradient of the weights is computed from, if anyone has asked for it and it can be told."""
+        """What the gradient of the weights is computed from, if it was requested and is available."""
         if not any(recording.gradients for recording in self.recordings):
             return None
         flow = record_torch.flow_of_dot_products(func, output, args, kwargs)
@@ -448,7 +448,7 @@ def _watched(read: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _paths(model: nn.Module) -> dict[nn.Module, str]:
-    """Return the path of each module; what `torch.compile` wraps goes by the path of its wrapper."""
+    """Return the path of each module; a module wrapped by `torch.compile` has the path of its wrapper."""
     paths = {}
     for name, module in model.named_modules():
         if "_orig_mod" not in module._modules:

@@ -100,6 +100,7 @@ def test_explain_tells_everything_the_docstring_has(name, capsys):
         assert squeezed(text) in squeezed(out)
     for symbol in card.names.rstrip(".").split(" = ")[1:]:
         assert re.split(", ", symbol)[0] in out
+    assert f"\n  {card.link}\n" in out
     assert not re.search(r" +$", out, re.MULTILINE)
     for variant, options in card.variants.items():
         assert re.search(rf"^  {variant} +{re.escape(as_code(options))}$", out, re.MULTILINE)
@@ -182,12 +183,12 @@ def test_a_folder_that_cannot_be_made_is_told_without_a_traceback(capsys, tmp_pa
 
 def test_help_shows_every_command(capsys):
     assert main(["--help"]) == 0
-    out = squeezed(capsys.readouterr().out)
+    out = capsys.readouterr().out
+    words = squeezed(out.replace("│", " "))  # a long summary goes on in the next line of the box
     for name, (_, summary) in COMMANDS.items():
-        assert name in out
-        assert summary.split(":")[0] in out
+        assert f" {name} {summary} " in words
     assert main([]) == 0
-    assert squeezed(capsys.readouterr().out) == out
+    assert capsys.readouterr().out == out
     for name in COMMANDS:
         assert main([name, "--help"]) == 0
         assert f"Usage: foci {name}" in capsys.readouterr().out

@@ -31,7 +31,7 @@ CONTRACT = "tests/contract"
 DEFINED = f"{CONTRACT}/test_by_definition.py::test_output_and_weights_by_definition"
 DROPPED = f"{CONTRACT}/test_dropout.py::test_the_share_of_the_weights_that_is_dropped"
 DEAD = f"{CONTRACT}/test_attend_family.py::test_dead_rows_give_zeros_and_finite_gradients"
-NORMALISE = "tests/mechanisms/test_normalise.py"
+NORMALISE = "tests/functional/test_normalise.py"
 SEARCH = "tests/decoding/test_search.py"
 EVERY_TASK = f"{CONTRACT}/test_every_task.py"
 
@@ -318,7 +318,7 @@ MUTANTS = {
         "functional/addressing.py",
         "torch.roll(weights, j, -1)",
         "torch.roll(weights, -j, -1)",
-        "tests/mechanisms/test_addressing.py::test_shift_is_the_papers_at_any_odd_width",
+        "tests/functional/test_addressing.py::test_shift_is_the_papers_at_any_odd_width",
     ),
     # --- layers and models
     "ConvS2S: gradients not scaled by the number of attentions": Mutant(

@@ -101,7 +101,7 @@ def test_lock(tmp_path):
     holder.start()
     try:
         assert held.wait(30)
-        with pytest.raises(ConfigError, match=f"another trainer is at work here .process {holder.pid} on"):
+        with pytest.raises(ConfigError, match=f"another trainer uses this folder .process {holder.pid} on"):
             RunFolder(tmp_path, {}, resume=True)
     finally:
         os.kill(holder.pid, signal.SIGKILL)

@@ -1,6 +1,7 @@
 """Exploring a page in a real browser: long texts, wide maps, paper, phones, addresses, files, heads and layers."""
 
 import csv
+import html
 import io
 import json
 import re
@@ -387,7 +388,11 @@ def test_paper_is_light_and_shows_everything(open_page):
     one.page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert one.page.locator(".controls").is_hidden()
     inside = "(all) => all.map((one) => one.scrollHeight - one.clientHeight)"
-    assert max(one.page.locator(".panel").evaluate_all(inside)) <= 1  # nothing is left to be scrolled
+    for width in (1280, 794):  # 794 pixels: the width of A4
+        one.page.set_viewport_size({"width": width, "height": 1100})
+        assert max(one.page.locator(".panel").evaluate_all(inside)) <= 1  # nothing is left to be scrolled
+        last = one.page.locator(".panel").nth(1).bounding_box()
+        assert last["y"] + last["height"] <= one.page.locator("#side").bounding_box()["y"] + 1
     one.page.evaluate("dispatchEvent(new Event('afterprint'))")
     one.page.emulate_media(media="screen")
     assert one.page.pdf().startswith(b"%PDF")
@@ -569,3 +574,22 @@ def test_two_sentences_are_compared_without_a_difference(open_file, tmp_path):
     one.page.mouse.move(box["x"] + 120, box["y"] + 120)
     one.page.wait_for_selector("html[data-ready^='other · cross']")
     assert one.page.locator("img").count() == 0
+
+
+# ---- in a notebook's frame
+
+
+def test_a_sandboxed_frame_leaves_the_history_of_its_host_alone(open_file, tmp_path):
+    page = translation().save_html(tmp_path / "a.html").read_text(encoding="utf-8")
+    host = tmp_path / "host.html"
+    frame = f'<iframe sandbox="allow-scripts" width="1000" height="700" srcdoc="{html.escape(page)}"></iframe>'
+    host.write_text(f"<!doctype html><meta charset=utf-8>{frame}", encoding="utf-8")
+    one = open_file(host)
+    before = one.page.evaluate("history.length")
+    inside = one.page.frame_locator("iframe")
+    inside.locator("html[data-ready='cross/-1/words']").wait_for()
+    inside.locator(".panel").first.locator(".cell").nth(1).click()
+    inside.locator("[data-view=heat]").click()
+    inside.locator("html[data-ready='cross/-1/heat']").wait_for()
+    assert one.page.evaluate("history.length") == before
+    assert "view=heat" in inside.locator("html").evaluate("() => location.hash")

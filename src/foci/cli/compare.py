@@ -73,7 +73,7 @@ def _two(given: Given, name: str) -> tuple[str, str] | None:
 
 
 def _titles(paths: tuple[Path, Path], checkpoints: tuple[str, str], inputs: tuple[str, ...]) -> tuple[str, str]:
-    """What tells the two apart: their files, their checkpoints, or their inputs."""
+    """Return names that distinguish the two: their files, their checkpoints, or their inputs."""
     if paths[0] != paths[1]:
         names = [path.stem if path.is_file() else path.name for path in paths]
         return (names[0], names[1]) if names[0] != names[1] else (str(paths[0]), str(paths[1]))

@@ -8,7 +8,7 @@ from typing import Any
 from foci.printable import printable
 
 _UNSHOWN = {"kind", "step", "epoch", "count", "seconds"}
-"""What a line of metrics tells about itself."""
+"""Keys of a line of metrics that are not figures."""
 _KINDS = {"train": "training", "valid": "validation"}
 
 

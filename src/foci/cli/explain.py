@@ -34,7 +34,7 @@ def explain(name: str, /) -> None:
     page.text(card.summary, "In short")
     page.block("Equation", card.equation)
     page.pairs("Symbols", card.symbols)
-    page.text(card.paper, "Paper")
+    page.text(card.paper, "Paper", card.link)
     page.text(card.complexity, "Complexity")
     page.text(card.differs, "Differs from the paper")
     page.block("Call", worked_example.call(name, card))
@@ -58,8 +58,8 @@ class _Page:
         self._line(Text.assemble((title, "bold cyan"), f"  ({remark})"))
         self._line()
 
-    def text(self, paragraph: str, title: str) -> None:
-        self.block(title, textwrap.fill(paragraph, self._width - 2))
+    def text(self, paragraph: str, title: str, *below: str) -> None:
+        self.block(title, "\n".join([textwrap.fill(paragraph, self._width - 2), *below]))
 
     def pairs(self, title: str, pairs: list[tuple[str, str]]) -> None:
         width = max(len(left) for left, _ in pairs)

@@ -394,7 +394,7 @@ class Classify(Task):
         return [found[i] for i in range(len(records))]
 
     def _unknown(self, vocabulary: Vocabulary, document: Sequence[Sequence[str]]) -> list[str]:
-        """A note where most words of a document have no vector of their own: the answer then means little."""
+        """Return a note where most words of a document are unknown, so that the prediction is unreliable."""
         data = self.config.data
         words = [word for sentence in document for word in sentence]
         unknown = [word for word in words if word not in vocabulary]

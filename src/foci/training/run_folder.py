@@ -185,7 +185,7 @@ class RunFolder:
 
     def _acquire(self) -> None:
         file = self.path / _LOCK
-        busy = f"{self.path}: another trainer is at work here"
+        busy = f"{self.path}: another trainer uses this folder"
         if self.path.resolve() in _held:
             raise ConfigError(f"{busy}, in this very process. Close its RunFolder first.")
         lock = file.open("a+", encoding="utf-8")

@@ -11,6 +11,9 @@ from foci.viz import canvas
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_MARKERS = "osD^v"
+"""Of the lines, so that they can also be told apart in grey print."""
+
 
 def plot_curves(
     curves: Mapping[str, Sequence[tuple[int | float, int | float]]],
@@ -42,7 +45,13 @@ def plot_curves(
         shades = canvas.colours()
         for number, (name, points) in enumerate(curves.items()):
             xs, ys = zip(*sorted(points)) if points else ((), ())
-            axes.plot(xs, ys, marker="o", color=shades(1.0 - 0.6 * number / max(len(curves) - 1, 1)), label=spell(name))
+            axes.plot(
+                xs,
+                ys,
+                marker=_MARKERS[number % len(_MARKERS)],
+                color=shades(1.0 - 0.6 * number / max(len(curves) - 1, 1)),
+                label=spell(name),
+            )
         axes.set_xlabel(spell(across))
         axes.set_ylabel(spell(up))
         axes.set_ylim(bottom=0)

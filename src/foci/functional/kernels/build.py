@@ -160,7 +160,7 @@ def build(cache: Path) -> Path:
 
 
 def _make(compiler: Sequence[str], sources: Sequence[Path], openmp: Sequence[str], target: Path) -> None:
-    """Compile the library, in a folder of its own, and store it."""
+    """Compile the library in a temporary folder, and store it."""
     cache = target.parent
     try:
         cache.mkdir(mode=0o755, parents=True, exist_ok=True)

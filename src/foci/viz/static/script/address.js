@@ -24,12 +24,12 @@ function addressText() {
   return fields.toString();
 }
 
-/** Write the state into the address: as a new step of the history, or in the place of the last. */
+/** Write the state into the address: as a new step of the history, or in the place of the last; in a frame, whose history is its host's, always so. */
 function remember(replace = false) {
   if (!defaults || document.documentElement.dataset.ready === undefined) return;
   const address = `${location.href.split("#")[0]}#${addressText()}`;
   if (address === location.href) return;
-  if (replace) history.replaceState(null, "", address);
+  if (replace || window !== window.top) history.replaceState(null, "", address);
   else history.pushState(null, "", address);
 }
 

@@ -169,7 +169,7 @@ class HeatView extends ScrolledView {
 
   paintLegend() {
     const most = state.scale === "row" ? say("byRow") : number(this.largest);
-    const bars = this.colours.map((colours) => {
+    const bar = (colours) => {
       const canvas = make("canvas", { "aria-hidden": "true" });
       [canvas.width, canvas.height] = [128, 1];
       const pixels = new ImageData(128, 1);
@@ -177,9 +177,12 @@ class HeatView extends ScrolledView {
       for (let k = 0; k < 128; k++) words[k] = colours[Math.floor((k / 127) * (SHADES - 1))];
       canvas.getContext("2d").putImageData(pixels, 0, 0);
       return canvas;
-    });
+    };
+    const bars = this.colours.map(bar);
+    // Of a difference the scale runs from less over 0 to more.
+    const less = this.subject.signed ? [make("span", { text: `−${most}` }), bar(Uint32Array.from(this.negative).reverse())] : [];
     this.legend.classList.toggle("many", bars.length > 1);
-    this.legend.replaceChildren(make("span", { text: "0" }), ...bars, make("span", { text: most }));
+    this.legend.replaceChildren(...less, make("span", { text: "0" }), ...bars, make("span", { text: most }));
   }
 
   /** The visible cells as a picture of one pixel a cell, or, of cells smaller than a pixel, the largest in each. */
