@@ -211,5 +211,23 @@ RECIPES = {
         table=tables.memory_table,
         draw=tables.draw_memory,
     ),
+    "shakespeare": Recipe(
+        task="generate",
+        minutes=30,
+        title="Tinyshakespeare: language models by characters",
+        note="The last 111,540 characters are held out, and all of them are counted, each predicted from at least half "
+        "a context. nanoGPT publishes 1.88 nats for its configuration for a CPU, estimated on a part of them; the "
+        "first row is that configuration in plain PyTorch (benchmarks/plain_gpt.py), and the second had the same "
+        "processor time, the others a quarter of it, in one process and one thread.",
+        variants={
+            "Transformer, 30 minutes": Variant({}),
+            "LSTM, 30 minutes": Variant({"model": {"kind": "lstm", "preset": "small"}}),
+            "LSTM with attention over its history, 30 minutes": Variant(
+                {"model": {"kind": "history", "preset": "small"}}
+            ),
+        },
+        measure=tables.measure_language,
+        table=tables.language_table,
+    ),
 }
 """By name, in the order of docs/results.md."""

@@ -222,3 +222,29 @@ def draw_memory(rows: list[Row]) -> None:
         (prediction,) = foci.load(runs[0]).predict([SHOWN], trace=True)
         if prediction.trace is not None:
             prediction.trace.plot(images / "memory-tape.png")
+
+
+# ---- language models
+
+
+def language_table(rows: list[Row]) -> str:
+    """Return the rows in the order they were measured: CPU time, tokens read, and the figures of the held-out text."""
+    lines = [
+        [
+            row["name"],
+            f"{row['cpu_seconds'] / 60:.1f}" if "cpu_seconds" in row else f"{row['minutes']:.1f}",
+            f"{row['steps']:,}",
+            f"{row['count_trained'] / 1e6:.2f}",
+            f"{row['parameters'] / 1e6:.2f}",
+            f"{row['nats']:.4f}",
+            f"{row['bits_per_byte']:.4f}",
+        ]
+        for row in rows
+    ]
+    head = ["model", "minutes", "steps", "M characters read", "M parameters", "nats", "bits per byte"]
+    return markdown(head, lines)
+
+
+def measure_language(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
+    """Return the number of parameters."""
+    return {"parameters": sum(parameter.numel() for parameter in run.model.parameters())}

@@ -181,6 +181,7 @@ def test_every_recipe_is_a_configuration_of_its_task(recipes):
         "wnut17",
         "ewt",
         "memorise",
+        "shakespeare",
     }
     assert known <= {*program.RECIPES}
     for name, recipe in program.RECIPES.items():

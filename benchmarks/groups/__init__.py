@@ -18,6 +18,7 @@ PEERS = {
     "ntm": ("torch",),
     "word_by_word": ("torch",),
     "decode": ("transformers", "ctranslate2"),
+    "language": ("torch", "transformers"),
     "curves": ("torch",),
 }
 """The groups in the order of the report, and the peers of each."""

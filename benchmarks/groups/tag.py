@@ -131,8 +131,8 @@ def _torchcrf(
         field.start_transitions.copy_(model.crf.start)
         field.end_transitions.copy_(model.crf.end)
     spelling: Any = model.spelling
-    words, letters = model.embedding, spelling.table
     encoder: Any = model.encoder
+    words, letters = model.embedding, spelling.table
     of_letters, of_words = spelling.recurrent.recurrence.layers, encoder.recurrence.layers
 
     def scores(batch: TagBatch) -> tuple[Tensor, Tensor]:
@@ -174,8 +174,8 @@ def _flair(
 
     flair.device = torch.device("cpu")
     words, letters, labels = Dictionary(add_unk=True), Dictionary(add_unk=True), Dictionary(add_unk=False)
-    for dictionary, names in ((words, lexicon.vocabulary.words), (letters, lexicon.letters.known), (labels, LABELS)):
-        for name in names:
+    for dictionary, known in ((words, lexicon.vocabulary.words), (letters, lexicon.letters.known), (labels, LABELS)):
+        for name in known:
             dictionary.add_item(name)
     labels.span_labels = True
     tagger = SequenceTagger(

@@ -12,6 +12,7 @@ import sys
 import pytest
 import torch
 from safetensors.torch import load_file
+from streams import drained
 
 import foci
 import foci_cli
@@ -220,10 +221,31 @@ def test_inputs_of_the_wrong_kind(trained):
         predictor.predict([{"nonsense": "x"}])
     with pytest.raises(ConfigError, match=r"evaluate: got a single mapping"):
         predictor.evaluate({"a": "b"})
-    if any(field.kind in ("sentence", "document") for field in find(task).inputs):
+    if any(field.kind in ("sentence", "document") and field.required for field in find(task).inputs):
         (nothing,) = predictor.predict([{field.name: " \n" for field in find(task).inputs}], trace=True)
         assert (nothing.output, nothing.score, nothing.trace) == ("", None, None)
         assert "empty" in nothing.details["notes"][0]
+
+
+def test_pieces_of_an_answer_join_to_it(trained):
+    _, run = trained
+    predictor = foci.load(run)
+    for given, whole in zip(inputs_of(predictor, 2), predictor.predict(inputs_of(predictor, 2))):
+        stream = predictor.stream(given)
+        assert (stream is not None) == predictor.streams
+        if stream is not None:
+            pieces, prediction = drained(stream)
+            assert "".join(pieces) == whole.output
+            assert plain(prediction) == plain(whole)
+
+
+def test_examples_are_inputs(trained):
+    _, run = trained
+    predictor = foci.load(run)
+    examples = predictor.task.examples(predictor.held_out(), 3)
+    assert 1 <= len(examples) <= 3
+    assert all({*one} == {field.name for field in predictor.task.inputs} for one in examples)
+    assert len(predictor.predict(examples)) == len(examples)
 
 
 # ---- evaluation

@@ -21,7 +21,7 @@ CORPUS = [
     "สวัสดีครับ ขอบคุณมากครับ",
     "こんにちは、世界。ありがとう",
 ]
-SIZES = {"bpe": 400, "unigram": 400, "characters": 200, "words": 300}
+SIZES = {"bpe": 400, "unigram": 400, "bytes": 260, "characters": 200, "words": 300}
 TRAINED = {kind: Tokeniser.train(CORPUS, kind, SIZES[kind]) for kind in KINDS}
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 
@@ -33,7 +33,7 @@ def test_what_was_seen_comes_back_exactly(kind, sentence):
     assert tokeniser.decode(tokeniser.encode(sentence).ids) == sentence
 
 
-@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "bytes"])
 @settings(max_examples=20, deadline=None)
 @given(sentence=text)
 def test_any_text_comes_back_exactly_from_subwords(kind, sentence):
@@ -42,7 +42,7 @@ def test_any_text_comes_back_exactly_from_subwords(kind, sentence):
     assert TRAINED[kind].decode(encoding.ids) == sentence
 
 
-@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "bytes"])
 @pytest.mark.parametrize(
     "sentence", ["👩‍👩‍👧 family", "a   b    c ", " \n\n x", "<pad> <0x41> </s> ▁", "مرحبا بالعالم", "한국어"]
 )
@@ -156,7 +156,7 @@ def test_an_empty_corpus_is_refused(kind, corpus):
         Tokeniser.train(corpus, kind, 300)
 
 
-@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "bytes"])
 def test_the_smallest_vocabulary_still_brings_text_back(kind):
     tokeniser = Tokeniser.train(CORPUS, kind, 261)
     assert len(tokeniser) <= 261

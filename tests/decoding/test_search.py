@@ -11,7 +11,7 @@ from table_model import TableModel
 
 from foci.decoding import Hypothesis, Limits, select
 from foci.decoding.beam_search import top
-from foci.decoding.sampling import truncate
+from foci.decoding.sampling import Sampler, penalise, truncate
 from foci.errors import ConfigError, ShapeError
 
 EOS = 2
@@ -298,6 +298,38 @@ def test_truncation_by_loops() -> None:
         assert {w for w in range(11) if kept[w] > -math.inf} == nucleus
 
 
+def test_min_p_by_loops() -> None:
+    torch.manual_seed(1)
+    logs = torch.randn(5, 11).log_softmax(-1)
+    cut = truncate(logs, None, 1.0, 0.3)
+    sizes = set()
+    for row, kept in zip(logs.tolist(), cut.tolist()):
+        expected = {w for w in range(11) if math.exp(row[w]) >= 0.3 * math.exp(max(row))}
+        assert {w for w in range(11) if kept[w] > -math.inf} == expected
+        sizes.add(len(expected))
+    assert len(sizes) > 1
+
+
+def test_repetition_penalty_by_loops() -> None:
+    torch.manual_seed(2)
+    logs = torch.randn(2, 7).log_softmax(-1)
+    tokens = torch.tensor([[3, 3, 5], [0, 6, 1]])
+    found = penalise(logs, tokens, 1.5)
+    for row in range(2):
+        for word in range(7):
+            factor = 1.5 if word in tokens[row].tolist() else 1.0
+            assert float(found[row, word]) == pytest.approx(factor * float(logs[row, word]))
+    assert torch.equal(penalise(logs, tokens[:, :0], 1.5), logs)
+
+
+def test_the_prompt_counts_as_repeated_for_its_own_source_only() -> None:
+    logs = torch.tensor([[0.4, 0.35, 0.25]]).log().repeat(4, 1)  # two sources, two hypotheses each
+    choose = Sampler(temperature=0, repetition_penalty=3.0).chooser(prompts=torch.tensor([[0], [2], [1]]))
+    none = torch.zeros(4, 0, dtype=torch.long)
+    assert choose(logs, none, [0, 2]).tolist() == [1, 1, 0, 0]
+    assert choose(logs, torch.tensor([[1], [2], [0], [2]]), [0, 2]).tolist() == [2, 1, 2, 0]
+
+
 # Parts
 
 
@@ -373,7 +405,15 @@ def test_wrong_limits(options: dict[str, Any], said: str) -> None:
         Limits(**options)
 
 
-@pytest.mark.parametrize(("options", "said"), [({"top_p": 1.5}, "top_p is 1.5"), ({"top_k": 0}, "top_k is 0")])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"top_p": 1.5}, "top_p is 1.5"),
+        ({"top_k": 0}, "top_k is 0"),
+        ({"min_p": 2.0}, "min_p is 2.0"),
+        ({"repetition_penalty": 0.0}, "repetition_penalty is 0.0"),
+    ],
+)
 def test_wrong_options_of_sample(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         sample(TableModel(7), SOURCE, VALID, **options)

@@ -15,6 +15,7 @@ from foci.layers.interfaces import Encoded
 from foci.layers.token_loss import Targets
 from foci.layers.transformer import Block
 from foci.models.decoders.convolutional import ConvolutionalDecoder
+from foci.models.decoders.history import HistoryDecoder
 from foci.models.decoders.recurrent import RecurrentDecoder
 from foci.models.decoders.transformer import TransformerDecoder
 
@@ -35,6 +36,16 @@ DECODERS = {
     "transformer alibi window": lambda: transformer({"positions": "alibi"}, window=4, norm="pre"),
     "transformer rotary sparse": lambda: transformer({"positions": "rotary"}, normalise="entmax15"),
     "transformer sparse": lambda: transformer({"tie_output": False}, normalise="sparsemax", score="cosine"),
+    "transformer modern": lambda: transformer(
+        {"positions": "rotary", "tie_output": False, "logit_cap": 3.0},
+        norm="pre",
+        rms_norm=True,
+        qk_norm=True,
+        activation="relu2",
+        bias=False,
+    ),
+    "history": lambda: HistoryDecoder(VOCABULARY, embedding_dim=5, hidden_dim=6, span=4),
+    "history of two parts": lambda: HistoryDecoder(VOCABULARY, embedding_dim=5, hidden_dim=12, span=2, split=2),
     "gru": lambda: RecurrentDecoder(VOCABULARY, embedding_dim=5, hidden_dim=6),
     "lstm": lambda: RecurrentDecoder(VOCABULARY, embedding_dim=5, hidden_dim=6, cell="lstm", num_layers=2),
     "lstm tied": lambda: RecurrentDecoder(VOCABULARY, embedding_dim=5, hidden_dim=6, cell="lstm", tie_output=True),
@@ -90,7 +101,7 @@ def test_no_position_sees_what_comes_later(name):
 
 
 @pytest.mark.parametrize("rows", [1, 5, 17])
-@pytest.mark.parametrize("name", ["transformer", "transformer pre learned", "transformer window"])
+@pytest.mark.parametrize("name", [name for name in DECODERS if name.startswith("transformer") and "sparse" not in name])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @torch.no_grad()
 def test_fast_steps_are_those_of_the_modules(name, rows, dtype):

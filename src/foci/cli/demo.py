@@ -88,17 +88,17 @@ def demo(kind: type[Task], given: Given) -> None:
         shown = []
     for path in shown:
         print(f"   wrote {printable(path)}")
-    print(f"\nGo on with: foci show {shlex.quote(str(run))} {_typed(kind, records[0])}")
+    shown_first = predictor.task.examples(records, 1)[0]
+    print(f"\nGo on with: foci show {shlex.quote(str(run))} {_typed(kind, shown_first)}")
 
 
 def _show(predictor: Predictor, records: Any, out: Path) -> list[Path]:
     """Print some predictions with their traces; write a picture and a page of the first."""
-    some = records[:_TRIED]
-    inputs = [{field.name: record[field.name] for field in predictor.task.inputs} for record in some]
+    inputs = predictor.task.examples(records, _TRIED)
     predictions = predictor.predict(inputs, trace=True)
-    order = sorted(range(len(some)), key=lambda number: _relative_entropy(predictions[number]))[:_SHOWN]
+    order = sorted(range(len(inputs)), key=lambda number: _relative_entropy(predictions[number]))[:_SHOWN]
     for number in order:
-        record, prediction = some[number], predictions[number]
+        record, prediction = records[number % len(records)], predictions[number]
         given = ", ".join(printable(value) for value in prediction.inputs.values())
         expected = printable(predictor.task.expected(record))
         verdict = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,12 +52,28 @@ def predict(path: Path, inputs: Sequence[str], given: Given) -> None:
     options = options_from(predictor.task.Options, given)
     records = read_inputs(predictor, inputs, [Path(file) for file in given.get("file", [])])
     one_by_one = not inputs and "file" not in given and sys.stdin.isatty()
+    streams = predictor.streams and not {"json", "show"} & {*given}
     number = 0
-    while some := list(islice(records, 1 if one_by_one else _TOGETHER)):
+    while some := list(islice(records, 1 if one_by_one or streams else _TOGETHER)):
+        if streams and (pieces := predictor.stream(some[0], options=options)) is not None:
+            number += 1
+            print_notes(print_pieces(pieces), number)
+            continue
         for prediction in predictor.predict(some, options=options, trace="show" in given):
             number += 1
             print_notes(prediction, number)
             print_prediction(type(predictor.task), prediction, given)
+
+
+def print_pieces(pieces: Generator[str, None, Prediction]) -> Prediction:
+    """Print the pieces of an answer as they come; return the prediction."""
+    while True:
+        try:
+            print(printable(next(pieces), lines=True), end="", flush=True)
+        except StopIteration as end:
+            print(flush=True)
+            prediction: Prediction = end.value
+            return prediction
 
 
 def read_inputs(predictor: Predictor, inputs: Sequence[str], files: Sequence[Path]) -> Iterator[dict[str, Any]]:
@@ -87,10 +103,10 @@ def print_prediction(kind: type[Task], prediction: Prediction, given: Given) -> 
     answers = (prediction, *prediction.alternatives)
     for answer in answers:
         if answer.score is not None and kind.score == "probability":
-            print(f"{answer.score:6.1%}  {printable(answer.output)}", flush=True)
+            print(f"{answer.score:6.1%}  {printable(answer.output, lines=kind.lines)}", flush=True)
         elif answer.score is not None and len(answers) > 1:
-            print(f"{answer.score:9.4f}  {printable(answer.output)}", flush=True)
+            print(f"{answer.score:9.4f}  {printable(answer.output, lines=kind.lines)}", flush=True)
         else:
-            print(printable(answer.output), flush=True)
+            print(printable(answer.output, lines=kind.lines), flush=True)
         if answer.trace is not None and answer.trace.attentions:
             answer.trace.print()

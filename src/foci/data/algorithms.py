@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from foci.data.batch import _check_same_stream, _whole
+from foci.data.batch import check_same_stream, saved_number
 from foci.errors import ConfigError, check_positive, check_shape, unknown_name
 
 _TRAIN = 0
@@ -412,8 +412,8 @@ class EpisodeBatches:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from the position of `state_dict`, with any number of ranks."""
-        _check_same_stream("EpisodeBatches", state, self._identity())
-        self._position = _whole("EpisodeBatches", state, "position")
+        check_same_stream("EpisodeBatches", state, self._identity())
+        self._position = saved_number("EpisodeBatches", state, "position")
 
     def _identity(self) -> dict[str, Any]:
         return {

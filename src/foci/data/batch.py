@@ -222,8 +222,8 @@ class TokenBatches(Generic[Made]):
 
     def load_state_dict(self, state: dict[str, int | None]) -> None:
         """Continue from the position of `state_dict`, with any number of ranks and workers."""
-        _check_same_stream("TokenBatches", state, self._identity())
-        self._position = (_whole("TokenBatches", state, "epoch"), _whole("TokenBatches", state, "position"))
+        check_same_stream("TokenBatches", state, self._identity())
+        self._position = (saved_number("TokenBatches", state, "epoch"), saved_number("TokenBatches", state, "position"))
 
     def _identity(self) -> dict[str, int | None]:
         return {
@@ -322,8 +322,8 @@ class StreamBatches(Generic[Record, Made]):
 
     def load_state_dict(self, state: dict[str, int | None]) -> None:
         """Continue from the position of `state_dict`, with any number of ranks and workers."""
-        _check_same_stream("StreamBatches", state, self._identity())
-        epoch, block, position = (_whole("StreamBatches", state, key) for key in ("epoch", "block", "position"))
+        check_same_stream("StreamBatches", state, self._identity())
+        epoch, block, position = (saved_number("StreamBatches", state, key) for key in ("epoch", "block", "position"))
         self._position = (epoch, block, position)
 
     def _identity(self) -> dict[str, int | None]:
@@ -441,7 +441,8 @@ def _check_lengths(owner: str, lengths: Indices, max_tokens: int, start: int) ->
         )
 
 
-def _check_same_stream(owner: str, state: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
+def check_same_stream(owner: str, state: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
+    """Raise unless a saved position belongs to the stream with this identity."""
     for name, value in identity.items():
         if name not in state or state[name] != value:
             raise ConfigError(
@@ -450,7 +451,8 @@ def _check_same_stream(owner: str, state: Mapping[str, Any], identity: Mapping[s
             )
 
 
-def _whole(owner: str, state: Mapping[str, Any], key: str) -> int:
+def saved_number(owner: str, state: Mapping[str, Any], key: str) -> int:
+    """Return a whole number of a saved position."""
     value = state.get(key)
     if not isinstance(value, int) or value < 0:
         raise ConfigError(f"{owner}: the saved {key} is {value!r}, expected a whole number.")

@@ -319,7 +319,7 @@ def read_lines(path: Path, max_characters: int = LONGEST_LINE) -> Iterator[str |
     limit = 4 * max_characters + 2  # no character needs more than four bytes, and two end the line
     number = 0
     try:
-        with _open(path) as file:
+        with open_bytes(path) as file:
             while raw := file.readline(limit):
                 number += 1
                 if len(raw) < limit or raw.endswith(b"\n"):
@@ -353,7 +353,7 @@ def ragged(cells: int, width: int) -> str:
     return f"the row has {cells} cells, but the first line has {width}. Quote or remove separators inside a cell."
 
 
-def _open(path: Path) -> BufferedIOBase:
+def open_bytes(path: Path) -> BufferedIOBase:
     """Return the bytes of a file; its first bytes, not its name, determine its compression."""
     try:
         file = path.open("rb")

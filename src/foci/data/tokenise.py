@@ -1,21 +1,22 @@
-"""Text to token ids and back, in any script: byte pairs, unigrams, characters or words, trained on the user's own text.
+"""Text to token ids and back, in any script: byte pairs, unigrams, bytes, characters or words, learned from any text.
 
 The first four ids of every vocabulary are the symbols ``<pad> <bos> <eos> <unk>``. They never represent text: a
 sentence that contains ``<pad>`` is cut at the brackets and decodes to itself.
 
 Text is not normalised. A space belongs to the piece that follows it, so that decoding is exact, also for Chinese,
-Japanese or Thai, which have no spaces. Byte pairs and unigrams also contain the 256 bytes: a character that was not in
-the training text is encoded as bytes, and every text decodes to itself. Characters and words have no bytes: unseen
+Japanese or Thai, which have no spaces. Byte pairs, unigrams and bytes contain the 256 bytes: a character that was not
+in the training text is encoded as bytes, and every text decodes to itself. Characters and words have no bytes: unseen
 ones become ``<unk>``.
 """
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SYMBOLS = ("<pad>", "<bos>", "<eos>", "<unk>")
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
-KINDS = ("bpe", "unigram", "characters", "words")
+KINDS = ("bpe", "unigram", "bytes", "characters", "words")
 
 # Letters, digits and other signs never share a piece. So no piece can look like a symbol or a byte, and a number
 # is encoded digit by digit, so that a model can copy unseen numbers.
@@ -82,13 +83,13 @@ class Tokeniser:
         Args:
             texts: any number of texts. They are read twice, so a generator is kept in memory as a list; give
                 an object that can be iterated again (see `foci.data.text`) for more text than that.
-            kind: ``bpe``, ``unigram``, ``characters`` or ``words``.
-            size: with the symbols, and for ``bpe`` and ``unigram`` with the 256 bytes.
+            kind: ``bpe``, ``unigram``, ``bytes``, ``characters`` or ``words``.
+            size: with the symbols, and for ``bpe`` and ``unigram`` with the 256 bytes; ``bytes`` are always 260.
         """
         if kind not in KINDS:
             raise unknown_name("kind of tokeniser", kind, KINDS)
         fixed = SYMBOLS + BYTES if kind in ("bpe", "unigram") else SYMBOLS
-        if size <= len(fixed):
+        if size <= len(fixed) and kind != "bytes":
             bytes_too = " and 256 bytes, with which unseen characters are spelled" if len(fixed) > 4 else ""
             raise ConfigError(
                 f"Tokeniser.train: size is {size}, expected at least {len(fixed) + 1} for {kind!r}: the vocabulary "
@@ -98,6 +99,8 @@ class Tokeniser:
         counts = _count_characters(texts)
         if not counts:
             raise DataError("Tokeniser.train: the corpus holds no text. Is the right file or field being read?")
+        if kind == "bytes":
+            return cls(_bytes())
         if kind == "bpe":
             return cls(_train_bpe(_without_rare(texts, counts, size - len(fixed)), size))
         if kind == "unigram":
@@ -127,6 +130,11 @@ class Tokeniser:
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of these ids, without ``<pad>``, ``<bos>``, ``<eos>``; ``<unk>`` and partial bytes are �."""
         return b"".join(self._texts[self._known(number)] for number in ids).decode("utf-8", errors="replace")
+
+    def text_stream(self) -> Callable[[int], str]:
+        """Return a function from the next id to the text it completes, which is empty inside of a character."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        return lambda number: decoder.decode(self._texts[self._known(number)])
 
     def labels(self, ids: Iterable[int]) -> list[str]:
         """Return one readable label for each id, for pictures; different ids have different labels."""
@@ -255,6 +263,12 @@ def _train_bpe(texts: Iterable[str], size: int) -> tokenizers.Tokenizer:
     merges = [(left, right) for left, right in learnt["merges"]]
     model = library.models.BPE(vocabulary, merges, unk_token=SYMBOLS[UNK], byte_fallback=True)
     return _assemble(model, _PIECES)
+
+
+def _bytes() -> tokenizers.Tokenizer:
+    """Every character is spelled in bytes."""
+    vocabulary = {piece: number for number, piece in enumerate(SYMBOLS + BYTES)}
+    return _assemble(_library().models.BPE(vocabulary, [], unk_token=SYMBOLS[UNK], byte_fallback=True), _CHARACTERS)
 
 
 def _train_unigram(texts: Iterable[str], size: int) -> tokenizers.Tokenizer:

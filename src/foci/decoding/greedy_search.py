@@ -19,4 +19,4 @@ def greedy(decoder: StepDecoder, start: SearchStart, *, limits: Limits | None = 
     Returns:
         One hypothesis per source, each in a list as from the other searches.
     """
-    return follow(decoder, start, limits or Limits(), lambda logs: logs.argmax(dim=-1))
+    return follow(decoder, start, limits or Limits(), lambda logs, tokens, sources: logs.argmax(dim=-1))

@@ -48,6 +48,10 @@ class Limits:
         if any(self.eos in tokens for tokens in self.prefix or ()):
             raise ConfigError(f"Limits: a prefix holds EOS, token {self.eos}, expected tokens before the end only.")
 
+    def may_allow_nothing(self, vocabulary: int) -> bool:
+        """Whether `apply` may leave a row without any token, for this number of tokens."""
+        return bool(self.no_repeat_ngram) or len(set(self.banned)) + 1 >= vocabulary
+
     def apply(
         self, logs: Float[Tensor, "N V"], tokens: Int[Tensor, "N t"], sources: Sequence[int]
     ) -> Float[Tensor, "N V"]:

@@ -1,25 +1,83 @@
-"""Sampling: tokens drawn from the model's distribution, with a temperature, top-k and top-p.
+"""Sampling: draw each token from the model's distribution, sharpened and cut off below.
 
-    P(token) ∝ exp(log p / temperature)  over the k likeliest, or the fewest whose probabilities reach p together
+    p'(v) ∝ p(v)^(1/t)  for v among the top_k likeliest, or in the smallest set whose probabilities reach top_p, or with
+    at least min_p of the likeliest token's probability; tokens that occur already count as p(v)^θ
 
 Paper: top-k: Hierarchical Neural Story Generation (Fan et al., 2018), section 5; top-p: The Curious Case of Neural
-    Text Degeneration (Holtzman et al., 2020), eqs. 2-3
-Names: V^(p) = nucleus, t = temperature
+    Text Degeneration (Holtzman et al., 2020), eqs. 2-3; min-p: Turning Up the Heat (Nguyen et al., 2024), section 3;
+    repetition penalty: CTRL (Keskar et al., 2019), section 4.1
+Names: V^(p) = nucleus, t = temperature, p_base = min_p, θ = repetition_penalty
 Complexity: O(V log V) per token with top_p, O(V) otherwise
-Differs: nothing; the temperature comes first, then top-k, then top-p of what is left.
+Differs: the repetition penalty comes first, then the temperature, top-k, top-p of what is left, and min-p of that. CTRL
+    divides logits by θ; their offset is arbitrary, so here θ multiplies log-probabilities.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from foci.decoding.limits import Limits
-from foci.decoding.search_state import Hypothesis, follow
+from foci.decoding.search_state import Choose, Ends, Hypothesis, follow
 from foci.decoding.start import SearchStart
 from foci.errors import ConfigError, check_positive
 from foci.layers.interfaces import StepDecoder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampler:
+    """How a token is drawn.
+
+    Args:
+        temperature: below 1 prefers likely tokens, above 1 unlikely ones; 0 takes the likeliest.
+        top_k: draw among the k likeliest tokens.
+        top_p: draw among the fewest likeliest tokens whose probabilities add up to this.
+        min_p: draw among the tokens with at least this share of the likeliest token's probability.
+        repetition_penalty: log-probabilities of tokens that occur already are multiplied by this; 1 changes nothing.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive("sample", repetition_penalty=self.repetition_penalty)
+        if not self.temperature >= 0:
+            raise ConfigError(f"sample: temperature is {self.temperature}, expected 0 or more.")
+        if self.top_k is not None:
+            check_positive("sample", top_k=self.top_k)
+        if not 0.0 < self.top_p <= 1.0:
+            raise ConfigError(f"sample: top_p is {self.top_p}, expected above 0 and at most 1.")
+        if not 0.0 <= self.min_p <= 1.0:
+            raise ConfigError(f"sample: min_p is {self.min_p}, expected from 0 to 1.")
+
+    def chooser(self, generator: torch.Generator | None = None, prompts: Int[Tensor, "B P"] | None = None) -> Choose:
+        """Return the function that draws the next token of each row.
+
+        Args:
+            generator: the source of randomness; the same seed gives the same tokens.
+            prompts: tokens of each source that count as repeated, beside those that were produced.
+        """
+
+        def choose(logs: Tensor, tokens: Tensor, sources: Sequence[int]) -> Tensor:
+            if self.repetition_penalty != 1.0:
+                seen = tokens
+                if prompts is not None:
+                    each = logs.shape[0] // max(1, len(sources))
+                    seen = torch.cat([prompts[list(sources)].repeat_interleave(each, dim=0), tokens], dim=1)
+                logs = penalise(logs, seen, self.repetition_penalty)
+            if self.temperature == 0:
+                return logs.argmax(dim=-1)
+            cut = truncate(logs / self.temperature, self.top_k, self.top_p, self.min_p)
+            return torch.multinomial(cut.softmax(dim=-1), 1, generator=generator).squeeze(1)
+
+        return choose
 
 
 def sample(
@@ -30,8 +88,11 @@ def sample(
     temperature: float = 1.0,
     top_k: int | None = None,
     top_p: float = 1.0,
+    min_p: float = 0.0,
+    repetition_penalty: float = 1.0,
     generator: torch.Generator | None = None,
     limits: Limits | None = None,
+    ends_here: Ends | None = None,
 ) -> list[list[Hypothesis]]:
     """Draw independent samples for each source.
 
@@ -42,27 +103,27 @@ def sample(
         temperature: below 1 prefers likely tokens, above 1 unlikely ones.
         top_k: draw among the k likeliest tokens.
         top_p: draw among the fewest likeliest tokens whose probabilities add up to this.
+        min_p: draw among the tokens with at least this share of the likeliest token's probability.
+        repetition_penalty: log-probabilities of tokens that were produced already are multiplied by this.
         generator: the source of randomness; the same seed gives the same samples.
         limits: allowed lengths and tokens.
+        ends_here: ends further rows; see `foci.decoding.search_state.following`.
 
     Returns:
         The samples of each source, in the order drawn; score and log_prob are the model's own.
     """
     check_positive("sample", samples=samples, temperature=temperature)
-    if top_k is not None:
-        check_positive("sample", top_k=top_k)
-    if not 0.0 < top_p <= 1.0:
-        raise ConfigError(f"sample: top_p is {top_p}, expected above 0 and at most 1.")
-
-    def choose(logs: Tensor) -> Tensor:
-        cut = truncate(logs / temperature, top_k, top_p)
-        return torch.multinomial(cut.softmax(dim=-1), 1, generator=generator).squeeze(1)
-
-    return follow(decoder, start, limits or Limits(), choose, samples)
+    sampler = Sampler(
+        temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty
+    )
+    return follow(decoder, start, limits or Limits(), sampler.chooser(generator), samples, ends_here)
 
 
-def truncate(logs: Float[Tensor, "N V"], top_k: int | None, top_p: float) -> Float[Tensor, "N V"]:
-    """Write −∞ over all but the ``top_k`` likeliest and, of those, all but the nucleus ``top_p``; keep ties."""
+def truncate(logs: Float[Tensor, "N V"], top_k: int | None, top_p: float, min_p: float = 0.0) -> Float[Tensor, "N V"]:
+    """Write −∞ over all but the ``top_k`` likeliest, the nucleus ``top_p`` of those, and what ``min_p`` leaves of it.
+
+    Ties are kept.
+    """
     if top_k is not None and top_k < logs.shape[-1]:
         least = logs.topk(top_k, dim=-1).values[:, -1:]
         logs = logs.masked_fill(logs < least, -torch.inf)
@@ -71,4 +132,14 @@ def truncate(logs: Float[Tensor, "N V"], top_k: int | None, top_p: float) -> Flo
         before = ordered.values.cumsum(dim=-1) - ordered.values
         outside = torch.zeros_like(before, dtype=torch.bool).scatter(-1, ordered.indices, before >= top_p)
         logs = logs.masked_fill(outside, -torch.inf)
+    if min_p > 0.0:
+        probabilities = logs.softmax(dim=-1)
+        logs = logs.masked_fill(probabilities < min_p * probabilities.amax(dim=-1, keepdim=True), -torch.inf)
     return logs
+
+
+def penalise(logs: Float[Tensor, "N V"], tokens: Int[Tensor, "N t"], penalty: float) -> Float[Tensor, "N V"]:
+    """Return the log-probabilities, those of the tokens that occur in each row multiplied by ``penalty``."""
+    if tokens.shape[1] == 0:
+        return logs
+    return logs.scatter(1, tokens, logs.gather(1, tokens) * penalty)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -52,7 +52,8 @@ class SearchState:
         self.tokens = torch.empty(start.rows, 0, dtype=torch.long, device=start.device)
         self.log_probs: Tensor | None = None  # (N,) of each hypothesis; None before the first step: all 0
         self.attention: Weights | None = None
-        self._last = torch.full((start.rows,), limits.bos, dtype=torch.long, device=start.device)
+        bos = torch.full((start.rows,), limits.bos, dtype=torch.long, device=start.device)
+        self._last = bos if start.last is None else start.last
         self._memory, self._state = start.memory, start.state
 
     @property
@@ -112,48 +113,97 @@ class SearchState:
             self.log_probs = self.log_probs.index_select(0, rows)
 
 
-Choose = Callable[[Tensor], Tensor]
-"""From log-probabilities ``(N, V)`` to one token per row."""
+Choose = Callable[[Tensor, Tensor, Sequence[int]], Tensor]
+"""From log-probabilities ``(N, V)``, the tokens so far ``(N, t)`` and the numbers of the sources to a token per row."""
+Ends = Callable[[Tensor, Sequence[int]], Tensor]
+"""From the tokens so far ``(N, t)`` and the numbers of the sources to whether each row ends here, ``(N,)``."""
 
 
-@torch.no_grad()
 def follow(
     decoder: StepDecoder,
     start: SearchStart,
     limits: Limits,
     choose: Choose,
     width: int = 1,
+    ends_here: Ends | None = None,
 ) -> list[list[Hypothesis]]:
-    """Choose token after token for ``width`` hypotheses per source; drop a source when all of its are finished."""
+    """Take all steps of `following`; return the hypotheses of each source."""
+    steps = following(decoder, start, limits, choose, width, ends_here)
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        found: list[list[Hypothesis]] = end.value
+        return found
+
+
+@torch.no_grad()
+def following(
+    decoder: StepDecoder,
+    start: SearchStart,
+    limits: Limits,
+    choose: Choose,
+    width: int = 1,
+    ends_here: Ends | None = None,
+) -> Generator[SearchState, None, list[list[Hypothesis]]]:
+    """Choose token after token for ``width`` hypotheses per source; drop a source when all of its are finished.
+
+    Args:
+        decoder: in ``eval()``.
+        start: the decoder's memory and first state.
+        limits: allowed lengths and tokens.
+        choose: the next token of each row.
+        width: the number of hypotheses per source.
+        ends_here: ends further rows, as EOS does, after the token they have just got.
+
+    Yields:
+        The state of the search after each token, the new one included.
+
+    Returns:
+        The hypotheses of each source.
+    """
     search = SearchState(decoder, start, limits)
     if width > 1:
         search.repeat(width)
     found: list[list[Hypothesis]] = [[] for _ in search.sources]
-    ended = torch.zeros(start.rows * width, dtype=torch.bool, device=start.device)
+    ended = [False] * (start.rows * width)
     closed: list[list[Hypothesis | None]] = [[None] * width for _ in search.sources]
     while search.sources:
         logs = search.next()
-        stuck = logs.amax(dim=-1) == -torch.inf  # no token is allowed: the hypothesis ends here, unfinished
-        tokens = choose(logs.masked_fill_(stuck.unsqueeze(1), 0.0) if bool(stuck.any()) else logs)
+        stuck: set[int] = set()  # rows for which no token is allowed: the hypothesis ends here, unfinished
+        if limits.may_allow_nothing(logs.shape[1]):
+            none = logs.amax(dim=-1) == -torch.inf
+            stuck = set(none.nonzero().squeeze(1).tolist())
+            logs = logs.masked_fill_(none.unsqueeze(1), 0.0) if stuck else logs
+        tokens = choose(logs, search.tokens, search.sources)
         gained = logs.gather(1, tokens.unsqueeze(1)).squeeze(1)
         sums = gained if search.log_probs is None else search.log_probs + gained
-        ends = (tokens == limits.eos) | stuck
-        new = (ends & ~ended).nonzero().squeeze(1).tolist()
+        new = [
+            row for row, token in enumerate(tokens.tolist()) if not ended[row] and (token == limits.eos or row in stuck)
+        ]
         for row in new:
-            finished = not bool(stuck[row])
+            finished = row not in stuck
             before = 0.0 if search.log_probs is None else float(search.log_probs[row])
             log_prob = float(sums[row]) if finished else before
             one = Hypothesis(search.tokens[row].tolist(), log_prob, log_prob, finished)
             closed[search.sources[row // width]][row % width] = one
-        ended = ended | ends
+            ended[row] = True
         search.extend(None, tokens, sums)
+        yield search
+        if ends_here is not None:
+            for row in ends_here(search.tokens, search.sources).nonzero().squeeze(1).tolist():
+                if not ended[row]:
+                    total = float(sums[row])
+                    one = Hypothesis(search.tokens[row].tolist(), total, total, True)
+                    closed[search.sources[row // width]][row % width] = one
+                    ended[row] = True
+                    new.append(row)
         late = [search.max_steps[number] <= search.steps for number in search.sources]
         if not (new or any(late)):
             continue
-        over_all = ended.view(-1, width).all(dim=1).tolist()
         places = []
         for place, number in enumerate(search.sources):
-            if not (late[place] or over_all[place]):
+            if not (late[place] or all(ended[place * width : (place + 1) * width])):
                 places.append(place)
                 continue
             for row, done in enumerate(closed[number], start=place * width):
@@ -161,5 +211,5 @@ def follow(
                 found[number].append(done or Hypothesis(search.tokens[row].tolist(), total, total, False))
         rows = search.keep(places)
         if rows is not None:
-            ended = ended.index_select(0, rows)
+            ended = [ended[row] for row in rows.tolist()]
     return found

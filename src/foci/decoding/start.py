@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from foci.errors import ConfigError, check_valid
@@ -23,6 +23,7 @@ class SearchStart(NamedTuple):
         max_steps: the largest number of steps, one for all rows or one per row; `Limits.max_length` replaces it
             where it is given.
         valid: which cells of each source exist, ``(B, S)``; the coverage penalty of a beam search needs it.
+        last: the token before the first, ``(B,)``; `Limits.bos` unless given.
 
     Example:
         >>> import torch
@@ -41,6 +42,7 @@ class SearchStart(NamedTuple):
     device: torch.device
     max_steps: int | Sequence[int]
     valid: Bool[Tensor, "B S"] | None = None
+    last: Int[Tensor, " B"] | None = None
 
     def steps_per_row(self, max_length: int | None, longest: int | None) -> list[int]:
         """Return the largest number of steps of each row.

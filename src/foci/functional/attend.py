@@ -322,6 +322,12 @@ def _sdpa(
     dropout: float,
     shape: torch.Size,
 ) -> Tensor:
+    if _trains_in_half(query, key, value):
+        # On a CPU the fused kernel takes 2.5 times as long in bfloat16 as in float32 (length 128, one thread).
+        bias = allowed if allowed is None or allowed.dtype == torch.bool else allowed.float()
+        with torch.autocast("cpu", enabled=False):
+            output = _sdpa(query.float(), key.float(), value.float(), bias, causal, scale, dropout, shape)
+        return output.to(query.dtype)
     # The fast CPU kernels need exactly four axes: (batch, head, position, feature).
     leading = shape[:-2]
     if len(leading) == 2:
@@ -344,6 +350,14 @@ def _sdpa(
         enable_gqa=grouped,
     )
     return output if len(leading) == 2 else output.reshape(*leading, *output.shape[-2:])
+
+
+def _trains_in_half(*tensors: Tensor) -> bool:
+    """Whether gradients in half precision are wanted on a CPU."""
+    if tensors[0].device.type != "cpu" or not torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return False
+    half = tensors[0].dtype in (torch.bfloat16, torch.float16)
+    return half and any(tensor.requires_grad for tensor in tensors)
 
 
 def _sdpa_by_distance(

@@ -2,10 +2,10 @@
 
     FFN(x) = max(0, x W₁ + b₁) W₂ + b₂
 
-Paper: Attention Is All You Need (Vaswani et al., 2017), eq. 2
+Paper: Attention Is All You Need (Vaswani et al., 2017), eq. 2; max(0, x)²: Primer (So et al., 2021), section 4.2
 Names: W_1 = inner_layer, W_2 = outer_layer, d_ff = hidden_dim
 Complexity: O(L · D · d_ff)
-Differs: GELU is an option, and so is dropout between the layers; the paper has neither.
+Differs: GELU and the square of ReLU are options, and so is dropout between the layers; the paper has none of them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from foci.errors import check_shape, unknown_name
+from foci.functional.mean_square import squared_relu
 from foci.layers.dropout import Dropout
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "relu2": squared_relu}
 
 
 class FeedForward(nn.Module):
@@ -28,8 +29,9 @@ class FeedForward(nn.Module):
     Args:
         model_dim: size of input and output.
         hidden_dim: size between the layers.
-        activation: "relu" or "gelu".
+        activation: "relu", "gelu" or "relu2" (the square of ReLU).
         dropout: share of the inner features dropped in training.
+        bias: give both layers a bias.
 
     Example:
         >>> import torch
@@ -37,18 +39,21 @@ class FeedForward(nn.Module):
         torch.Size([2, 3, 4])
     """
 
-    def __init__(self, model_dim: int, hidden_dim: int, *, activation: str = "relu", dropout: float = 0.0) -> None:
+    def __init__(
+        self, model_dim: int, hidden_dim: int, *, activation: str = "relu", dropout: float = 0.0, bias: bool = True
+    ) -> None:
         super().__init__()
         if activation not in ACTIVATIONS:
             raise unknown_name("activation", activation, ACTIVATIONS)
         self.model_dim = model_dim
         self.activation = activation
-        self.inner_layer = nn.Linear(model_dim, hidden_dim)
-        self.outer_layer = nn.Linear(hidden_dim, model_dim)
+        self.inner_layer = nn.Linear(model_dim, hidden_dim, bias=bias)
+        self.outer_layer = nn.Linear(hidden_dim, model_dim, bias=bias)
         self.dropout = Dropout(dropout)
         for layer in (self.inner_layer, self.outer_layer):
             nn.init.xavier_uniform_(layer.weight)
-            nn.init.zeros_(layer.bias)
+            if bias:
+                nn.init.zeros_(layer.bias)
 
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
         """Return the output of each position."""

@@ -9,7 +9,8 @@ Paper: Attention Is All You Need (Vaswani et al., 2017), sections 3.1 and 5.4; p
     Transformer Architecture (Xiong et al., 2020), table 1
 Names: d_model = model_dim, h = num_heads, d_ff = hidden_dim, P_drop = dropout
 Complexity: O(L · S · D + L · D · (D + d_ff)) per layer
-Differs: dropout of the attention weights and inside the feed-forward network are options; both are 0 in the paper.
+Differs: dropout of the attention weights and inside the feed-forward network are options; both are 0 in the paper. So
+    are RMSNorm (Root Mean Square Layer Normalization, Zhang and Sennrich, 2019) and layers without a bias.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from foci.layers.embedding import TokenEmbedding, normal_table
 from foci.layers.feed_forward import FeedForward
 from foci.layers.incremental.tree_cache import LayerCells, TreeCache
 from foci.mechanisms.heads import MultiHeadAttention
-from foci.mechanisms.heads.multi_head import ProjectedMemory
+from foci.mechanisms.heads.multi_head import KeyValueCache, ProjectedMemory
 from foci.results import Attended, Weights
 
 RELATIVE = ("rotary", "alibi")
@@ -48,12 +49,15 @@ class Block:
         dropout: of every sublayer's output.
         attention_dropout: of the attention weights.
         feed_forward_dropout: between the two layers of the feed-forward network.
-        activation: of the feed-forward network, "relu" or "gelu".
+        activation: of the feed-forward network, "relu", "gelu" or "relu2".
         score: of every attention, as in `MultiHeadAttention`.
         normalise: of every attention.
         window: number of positions before and after its own that self-attention covers; all unless given.
         relative: positions that self-attention adds itself, "rotary" or "alibi"; none unless given.
-        bias: give the attentions' projections a bias.
+        bias: give the projections of the attentions and the layers of the feed-forward network a bias.
+        rms_norm: normalise by the root mean square alone (RMSNorm) where LayerNorm would stand.
+        qk_norm: normalise the queries and keys of self-attention; see `MultiHeadAttention`.
+        zero_residual: start the layers that end a sublayer at 0, so that a new stack with norm="pre" is the identity.
     """
 
     model_dim: int
@@ -69,6 +73,9 @@ class Block:
     window: int | None = None
     relative: str | None = None
     bias: bool = True
+    rms_norm: bool = False
+    qk_norm: bool = False
+    zero_residual: bool = False
 
     def __post_init__(self) -> None:
         if self.relative not in (None, *RELATIVE):
@@ -83,7 +90,11 @@ class Block:
         after = 0 if causal else self.window
         window = None if self.window is None else (self.window, after)
         return self._attention(
-            causal=causal, window=window, rotary=self.relative == "rotary", alibi=self.relative == "alibi"
+            causal=causal,
+            window=window,
+            rotary=self.relative == "rotary",
+            alibi=self.relative == "alibi",
+            qk_norm=self.qk_norm,
         )
 
     def cross_attention(self, source_dim: int) -> MultiHeadAttention:
@@ -101,15 +112,30 @@ class Block:
             **options,
         )
         nn.init.xavier_uniform_(attention.output_layer.weight)
+        self._end_sublayer(attention.output_layer)
         if self.bias:
             nn.init.zeros_(attention.output_layer.bias)
         return attention
 
     def feed_forward(self) -> FeedForward:
         """Return a new feed-forward network."""
-        return FeedForward(
-            self.model_dim, self.hidden_dim, activation=self.activation, dropout=self.feed_forward_dropout
+        network = FeedForward(
+            self.model_dim,
+            self.hidden_dim,
+            activation=self.activation,
+            dropout=self.feed_forward_dropout,
+            bias=self.bias,
         )
+        self._end_sublayer(network.outer_layer)
+        return network
+
+    def make_norm(self) -> nn.LayerNorm | nn.RMSNorm:
+        """Return a new norm of positions."""
+        return nn.RMSNorm(self.model_dim, eps=1e-6) if self.rms_norm else nn.LayerNorm(self.model_dim)
+
+    def _end_sublayer(self, layer: nn.Linear) -> None:
+        if self.zero_residual:
+            nn.init.zeros_(layer.weight)
 
 
 def embedding_and_block(
@@ -145,7 +171,7 @@ class Sublayer(nn.Module):
 
     def __init__(self, block: Block) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(block.model_dim)
+        self.norm = block.make_norm()
         self.dropout = Dropout(block.dropout)
         self.first = block.norm == "pre"
 
@@ -248,6 +274,19 @@ class DecoderLayer(nn.Module):
         x, cross = self._finish(x, memory)
         return x, read[0], cross
 
+    def read(self, x: Float[Tensor, "N T D"]) -> tuple[Float[Tensor, "N T D"], KeyValueCache]:
+        """Compute all positions of a layer without a source; also return the keys and values of its self-attention."""
+        kept: list[KeyValueCache] = []
+
+        def attend_to_past(x: Tensor) -> Tensor:
+            attended: Attended = self.self_attention(x, x, state=self.self_attention.empty_cache(x.shape[0]))
+            kept.append(attended.state)
+            return attended.output
+
+        x = self.around_self(x, attend_to_past)
+        x, _ = self._finish(x, None)
+        return x, kept[0]
+
     def step(
         self, x: Float[Tensor, "B K D"], source: ProjectedMemory | None, cache: TreeCache, layer: int
     ) -> tuple[Float[Tensor, "B K D"], Weights | None]:
@@ -272,7 +311,7 @@ class DecoderLayer(nn.Module):
         attention = self.self_attention
         new = attention.prepare(x)
         key = new.key
-        query = attention.query_layer(x).unflatten(-1, (attention.num_heads, -1)).transpose(1, 2)
+        query = attention.project_query(x)
         # Not attention.read: it is causal over a sequence of positions, and these hypotheses form a tree.
         position = cache.steps - 1  # of all new cells
         if attention.rotary:

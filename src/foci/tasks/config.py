@@ -41,6 +41,9 @@ Numbers = Annotated[
 ]
 """Whole numbers; as text with commas between them."""
 
+Texts = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
+"""Texts; one may be given by itself."""
+
 
 class Text(str):
     """A value as it was typed on the command line: TOML where that fits the setting, else the text itself."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,28 @@ class Predictor:
         advance(len(records) - len(filled))
         nothing = {"notes": [EMPTY]}
         return [by_number.get(i) or Prediction(record, "", None, nothing) for i, record in enumerate(records)]
+
+    @property
+    def streams(self) -> bool:
+        """Whether the task gives some answers piece by piece."""
+        return type(self.task).stream is not Task.stream
+
+    def stream(self, given: Any, *, options: Any = None) -> Generator[str, None, Prediction] | None:
+        """Predict one input, piece by piece.
+
+        Args:
+            given: a mapping with the task's input fields; where there is one field, its value.
+            options: as in `predict`.
+
+        Returns:
+            A generator of the pieces of the answer as they are made, whose return value is the prediction; None where
+            the answer comes at once.
+        """
+        (record,) = as_records("stream", [given], self.task.inputs)
+        if is_empty(record, self.task.inputs):
+            return None
+        chosen = as_options(self.task.Options, options, "stream")
+        return self.task.stream(self.model, self.assets, record, chosen)
 
     @torch.no_grad()
     def evaluate(

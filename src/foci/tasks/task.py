@@ -7,7 +7,7 @@ figures, predictions. Everything else (commands, training, loading, the demo) is
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -148,6 +148,8 @@ class Task(ABC):
     """What the loss counts: tokens, documents, …"""
     figures: ClassVar[Mapping[str, Literal["lower", "higher"]]]
     """The figures of `validate`, and which values are better; one of them decides which checkpoint is the best."""
+    lines: ClassVar[bool] = False
+    """Whether outputs are texts of several lines, which are printed as such."""
     resumable: ClassVar[tuple[str, ...]] = ()
     """Settings of this task that may change when a run is resumed, beside `foci.tasks.train.RESUMABLE`."""
 
@@ -205,6 +207,16 @@ class Task(ABC):
     ) -> Evaluation:
         """Return the figures of records that have targets."""
 
+    def stream(
+        self, model: nn.Module, assets: Any, record: Record, options: Any
+    ) -> Generator[str, None, Prediction] | None:
+        """Return the pieces of an answer as they are made, and at last the prediction; None where it comes at once."""
+        return None
+
+    def examples(self, records: Sequence[Record], count: int) -> list[Record]:
+        """Return at most ``count`` inputs that show what a run does, from held-out records."""
+        return [{field.name: record[field.name] for field in self.inputs} for record in records[:count]]
+
     def expected(self, record: Record) -> str:
         """Return what the output of a prediction should be, given the targets of a record."""
         return ", ".join(str(record[one.name]) for one in self.targets)
@@ -259,7 +271,8 @@ def as_records(owner: str, values: Any, fields: Sequence[Field]) -> list[dict[st
                     f"{owner}: entry {number} is a {type(value).__name__}, expected a mapping with {', '.join(names)}."
                 )
             value = {names[0]: value}
-        value = {**{one.name: "" for one in fields if not one.required}, **value}
+        if any(name in value for name in names):  # what may be empty may be left out, but not everything
+            value = {**{one.name: "" for one in fields if not one.required}, **value}
         for one in fields:
             if one.name not in value:
                 raise ConfigError(

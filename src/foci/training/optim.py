@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from foci.errors import ConfigError, near_names
+from foci.training.muon import Muon
 from foci.training.options import TrainingOptions
 
 
@@ -46,27 +47,54 @@ def rate(step: int, options: TrainingOptions) -> float:
     return highest * (options.final_rate + (1 - options.final_rate) * left)
 
 
-def make_optimiser(model: nn.Module, options: TrainingOptions) -> torch.optim.Adam:
-    """Return Adam or AdamW over the parameters that require gradients; weight decay is for matrices only.
+def make_optimiser(model: nn.Module, options: TrainingOptions) -> torch.optim.Optimizer:
+    """Return Adam, AdamW or Muon over the parameters that require gradients; weight decay is for matrices only.
 
-    Parameters with the same decay and the same share of the rate form a group, which has that ``share``.
+    Parameters with the same kind, decay and share of the rate form a group, which has that ``share``.
     """
     learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if not learning:
         raise ConfigError(f"{type(model).__name__} has no parameter that requires a gradient: nothing to train.")
     check_rates(model, options)
-    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    groups: dict[tuple[str, float, float], list[nn.Parameter]] = {}
+    for_muon = _matrices(model, options) if options.optimiser == "muon" else set()
     for name, parameter in learning.items():
         share = next((share for end, share in options.rates.items() if name.endswith(end)), 1.0)
-        groups.setdefault((options.weight_decay if parameter.dim() > 1 else 0.0, share), []).append(parameter)
-    kind = torch.optim.AdamW if options.optimiser == "adamw" else torch.optim.Adam
-    return kind(
-        [{"params": those, "weight_decay": decay, "share": share} for (decay, share), those in groups.items()],
+        kind = "muon" if name in for_muon else "adam"
+        decay = options.weight_decay if parameter.dim() > 1 else 0.0
+        groups.setdefault((kind, decay, share), []).append(parameter)
+    made = [
+        {"params": those, "kind": kind, "weight_decay": decay, "share": share}
+        for (kind, decay, share), those in groups.items()
+    ]
+    if options.optimiser == "muon":
+        return Muon(
+            made,
+            lr=options.learning_rate,
+            momentum=options.momentum,
+            betas=options.betas,
+            eps=options.epsilon,
+            precision=torch.bfloat16 if options.precision == "bfloat16" else None,
+        )
+    make = torch.optim.AdamW if options.optimiser == "adamw" else torch.optim.Adam
+    return make(
+        made,
         lr=options.learning_rate,
         betas=options.betas,
         eps=options.epsilon,
         fused=all(p.device.type in ("cpu", "cuda") for p in learning.values()),
     )
+
+
+def _matrices(model: nn.Module, options: TrainingOptions) -> set[str]:
+    """The names of the weights that Muon steps: matrices of linear layers, but for those left to Adam."""
+    return {
+        name
+        for path, module in model.named_modules()
+        if isinstance(module, nn.Linear)
+        for name in [f"{path}.weight" if path else "weight"]
+        if not any(name.endswith(end) for end in options.adam_layers)
+    }
 
 
 def check_rates(model: nn.Module, options: TrainingOptions) -> None:

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from foci.errors import ConfigError, check_positive, unknown_name
 
-Optimiser = Literal["adam", "adamw"]
+Optimiser = Literal["adam", "adamw", "muon"]
 Schedule = Literal["constant", "noam", "inverse_sqrt", "cosine", "linear"]
 Precision = Literal["float32", "bfloat16"]
 Strategy = Literal["ddp", "fsdp"]
@@ -34,7 +34,12 @@ class TrainingOptions:
     """Stop after this many validations in a row that did not improve on the best one."""
 
     optimiser: Optimiser = "adam"
-    """adam adds weight decay to the gradient, adamw applies it to the weights directly."""
+    """adam adds weight decay to the gradient, adamw applies it to the weights directly, muon orthogonalises the
+    updates of matrices and leaves embeddings, vectors and the layers of adam_layers to adamw."""
+    adam_layers: tuple[str, ...] = ("output.weight",)
+    """With muon: the ends of the names of further parameters that adamw steps."""
+    momentum: float = 0.95
+    """Of muon."""
     learning_rate: float = 1e-3
     """The highest rate of the schedule; for noam, the factor in front of it."""
     rates: Mapping[str, float] = field(default_factory=dict)
@@ -123,6 +128,8 @@ class TrainingOptions:
                 raise ConfigError(f"{owner}: {name} is {getattr(self, name)}, expected 0 or more.")
         if self.seed >= 2**63:
             raise ConfigError(f"{owner}: seed is {self.seed}, expected a number below 2**63.")
+        if not 0 <= self.momentum < 1:
+            raise ConfigError(f"{owner}: momentum is {self.momentum}, expected from 0 to below 1.")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ConfigError(f"{owner}: betas are {self.betas}, expected two numbers from 0 to below 1.")
         if self.schedule in ("cosine", "linear") and self.max_steps is None:

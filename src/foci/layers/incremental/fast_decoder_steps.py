@@ -18,6 +18,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from foci.functional.kernels.softmax_rows import FusedSoftmax
+from foci.functional.mean_square import unit_mean_square
+from foci.functional.positions import alibi_slopes, rotary
+from foci.layers.capped_linear import CappedLinear
 from foci.layers.dropout import Dropout
 from foci.layers.embedding import TokenEmbedding
 from foci.layers.feed_forward import ACTIVATIONS, FeedForward
@@ -34,7 +37,7 @@ from foci.tracing import is_traced, is_watched
 
 _KNOWN = {
     *(TokenEmbedding, SinusoidalPositions, LearnedPositions, DecoderLayer, Sublayer, MultiHeadAttention, FeedForward),
-    *(QuantisedLinear, nn.Linear, nn.Embedding, nn.LayerNorm, Dropout, nn.Identity),
+    *(QuantisedLinear, CappedLinear, nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm, Dropout, nn.Identity),
 }
 """The modules that are replaced here; a decoder with any other module steps through its modules."""
 
@@ -79,6 +82,7 @@ class FastDecoderSteps:
         self._layers: list[_Layer] = []
         self._logits: Product | None = None
         self._places: Tensor | None = None  # (positions, D)
+        self._turns: Tensor | None = None  # (positions, head size / 2), complex
 
     def can_run(self, cache: TreeCache) -> bool:
         """Return whether the next step can be computed here; the first one is computed by the modules."""
@@ -123,26 +127,45 @@ class FastDecoderSteps:
         heads = self._layers[0].heads
         sizes = (batch, x.shape[0] // batch, heads, x.shape[1] // heads)
         past = _seen(cache.mask, sizes[1], x.dtype)
+        itself = self._decoder[0].self_attention
+        if itself.alibi and cache.positions is not None:
+            past = _with_distances(past, cache.positions - (cache.steps - 1), itself.num_heads, x.dtype)
+        turn = self._turn(cache.steps - 1, sizes[3], x.dtype) if itself.rotary else None
         seen = _seen(sources[0].mask if sources else None, sizes[1], x.dtype)
         weights = None
         for number, layer in enumerate(self._layers):
-            x = layer.attend_to_past(x, sizes, cache, number, past)
+            x = layer.attend_to_past(x, sizes, cache, number, past, turn)
             if sources:
                 x, query = layer.attend_to_source(x, sizes, sources[number], seen)
             x = layer.feed_forward(x)
         if sources:
             weights = Weights(FusedSoftmax(query, sources[-1].key, layer.scale, mask=seen.mask))
-        return self._logits(self._norm(x)), weights
+        logits = self._logits(self._norm(x))
+        if isinstance(self._output, CappedLinear):
+            logits = logits.div_(self._output.cap).tanh_().mul_(self._output.cap)
+        return logits, weights
 
     def _embed(self, token: Tensor, position: int) -> Tensor:
         positions = self._embedding.positions
-        if not isinstance(positions, SinusoidalPositions):
-            embedded: Tensor = self._embedding(token.unsqueeze(1), start=position)
-            return embedded.squeeze(1)
         looked_up: Tensor = self._embedding.table(token)
+        if positions is None:
+            return looked_up.mul_(self._embedding.scale)
+        if isinstance(positions, LearnedPositions):
+            if position < positions.table.shape[0]:
+                return looked_up.mul_(self._embedding.scale).add_(positions.table[position])
+            embedded: Tensor = self._embedding(token.unsqueeze(1), start=position)  # says what is wrong
+            return embedded.squeeze(1)
         if self._places is None or position >= self._places.shape[0]:
             self._places = positions(looked_up.new_zeros(1, position + _POSITIONS, looked_up.shape[1]))[0]
         return looked_up.mul_(self._embedding.scale).add_(self._places[position])
+
+    def _turn(self, position: int, size: int, dtype: torch.dtype) -> Tensor:
+        """The rotation of each pair of features at a position, as complex numbers."""
+        if self._turns is None or position >= self._turns.shape[0]:
+            ones = torch.ones(position + _POSITIONS, size // 2, 2, dtype=dtype)
+            ones[..., 1] = 0.0  # turned, the pair (1, 0) is (cos, sin)
+            self._turns = torch.view_as_complex(rotary(ones.flatten(1)).unflatten(-1, (-1, 2)))
+        return self._turns[position]
 
 
 class _Layer:
@@ -150,7 +173,7 @@ class _Layer:
 
     def __init__(self, layer: DecoderLayer, rows: int) -> None:
         itself, cross, feed_forward = layer.self_attention, layer.cross_attention, layer.feed_forward
-        self.heads = itself.num_heads
+        self.heads, self.qk_norm = itself.num_heads, itself.qk_norm
         self.scale = (itself.model_dim // itself.num_heads) ** -0.5
         self.norm_first = layer.around_self.first
         self.self_norm, self.feed_forward_norm = layer.around_self.norm, layer.around_feed_forward.norm
@@ -164,11 +187,20 @@ class _Layer:
         self.activation = torch.relu_ if feed_forward.activation == "relu" else ACTIVATIONS[feed_forward.activation]
         self.outer = pack([feed_forward.outer_layer], rows)
 
-    def attend_to_past(self, x: Tensor, sizes: _Sizes, cache: TreeCache, number: int, past: _Seen) -> Tensor:
+    def attend_to_past(
+        self, x: Tensor, sizes: _Sizes, cache: TreeCache, number: int, past: _Seen, turn: Tensor | None
+    ) -> Tensor:
         """Self-attention over the cells of the cache."""
         batch, queries, heads, size = sizes
         projected = self.project(self._before(self.self_norm, x)).view(batch, queries, 3, heads, size)
         query, key, value = projected.permute(2, 0, 3, 1, 4)
+        if self.qk_norm or turn is not None:
+            both = projected[:, :, :2]
+            if self.qk_norm:
+                both = unit_mean_square(both)
+            if turn is not None:
+                both = torch.view_as_real(torch.view_as_complex(both.unflatten(-1, (-1, 2))) * turn).flatten(-2)
+            query, key = both.permute(2, 0, 3, 1, 4)
         cells = cache.append(number, key, value)
         found = self.join_past(_read(query, cells.key, cells.value, self.scale, past))
         return self._after(self.self_norm, x, found)
@@ -190,10 +222,10 @@ class _Layer:
         found = self.outer(self.activation(self.inner(self._before(self.feed_forward_norm, x))))
         return self._after(self.feed_forward_norm, x, found)
 
-    def _before(self, norm: nn.LayerNorm, x: Tensor) -> Tensor:
+    def _before(self, norm: nn.LayerNorm | nn.RMSNorm, x: Tensor) -> Tensor:
         return _norm(norm, x) if self.norm_first else x
 
-    def _after(self, norm: nn.LayerNorm, x: Tensor, found: Tensor) -> Tensor:
+    def _after(self, norm: nn.LayerNorm | nn.RMSNorm, x: Tensor, found: Tensor) -> Tensor:
         added = found.add_(x)
         return added if self.norm_first else _norm(norm, added)
 
@@ -205,10 +237,12 @@ _Sizes = tuple[int, int, int, int]
 def _is_plain_attention(attention: MultiHeadAttention) -> bool:
     """Return whether the attention has scaled dot products and a softmax; a window is handled by the cache."""
     plain = (attention.score, attention.normalise) == ("scaled_dot", "softmax")
-    return plain and attention.num_key_heads == attention.num_heads and not (attention.rotary or attention.alibi)
+    return plain and attention.num_key_heads == attention.num_heads
 
 
-def _norm(norm: nn.LayerNorm, x: Tensor) -> Tensor:
+def _norm(norm: nn.LayerNorm | nn.RMSNorm, x: Tensor) -> Tensor:
+    if isinstance(norm, nn.RMSNorm):
+        return F.rms_norm(x, norm.normalized_shape, norm.weight, norm.eps)
     return torch.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps)
 
 
@@ -219,6 +253,13 @@ def _seen(mask: Tensor | None, queries: int, dtype: torch.dtype) -> _Seen:
     some = mask.any(dim=-1, keepdim=True)
     bias = torch.zeros(mask.shape, dtype=dtype).masked_fill_(some & ~mask, -torch.inf)
     return _Seen(mask.unsqueeze(1), bias.unsqueeze(1), ~some.expand(-1, queries, -1).reshape(-1, 1))
+
+
+def _with_distances(past: _Seen, distances: Tensor, heads: int, dtype: torch.dtype) -> _Seen:
+    """Add the biases of ALiBi: ``distances (B, K, S)`` are 0 or below."""
+    slopes = alibi_slopes(heads).view(-1, 1, 1)
+    bias = (slopes * distances.unsqueeze(1)).to(dtype)
+    return past._replace(bias=bias if past.bias is None else bias + past.bias)
 
 
 def _read(query: Tensor, key: Tensor, value: Tensor, scale: float, seen: _Seen) -> Tensor:

@@ -13,6 +13,7 @@ Complexity: per step and source O(K · cells · D); reordering O(K · cells) byt
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -88,6 +89,42 @@ class TreeCache:
         self._path: Tensor | None = None  # (rows, cells), None while every cell is on every path
         self._source: Tensor | None = None  # the stores' row of each hypothesis; None: hypothesis n has row n // width
         self._width = 1  # hypotheses per source, as of the last step
+
+    @classmethod
+    def filled(
+        cls,
+        cells: Sequence[LayerCells],
+        sources: int,
+        *,
+        window: int | None = None,
+        keep_positions: bool = False,
+    ) -> TreeCache:
+        """Return the cache of hypotheses that have read P tokens each, and share none of them.
+
+        Args:
+            cells: keys and values ``(N, H, P, K)`` of each layer; row b · width + k is hypothesis k of source b.
+            sources: their number, which divides N.
+            window: as in the class.
+            keep_positions: as in the class.
+        """
+        rows, heads, length, size = cells[0].key.shape
+        cache = cls(len(cells), rows, cells[0].key.device, window=window, keep_positions=keep_positions)
+        cache._width = width = max(1, rows // max(1, sources))
+        cache._cells, cache.steps = width * length, length
+        if cache._born is not None:
+            cache._born = torch.arange(length, device=cache._device).repeat(width).expand(rows, -1)
+        if width > 1:
+            own = torch.eye(width, dtype=torch.bool, device=cache._device).repeat_interleave(length, dim=1)
+            cache._path = own.repeat(sources, 1)
+
+        def stored(part: Tensor) -> Tensor:
+            by_source = part.reshape(sources, width, heads, length, size).transpose(1, 2).flatten(2, 3)
+            room = cache._room(by_source, cache._cells)
+            room[:, :, : cache._cells] = by_source
+            return room
+
+        cache._stores = [_Store(stored(layer.key), stored(layer.value), cache._cells) for layer in cells]
+        return cache
 
     @property
     def mask(self) -> Bool[Tensor, "B K cells"] | None:

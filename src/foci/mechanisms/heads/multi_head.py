@@ -5,11 +5,13 @@
 
 Paper: Attention Is All You Need (Vaswani et al., 2017), section 3.2.2, arXiv:1706.03762; grouped heads: GQA (Ainslie et
     al., 2023), section 2.2, arXiv:2305.13245; rotary: RoFormer (Su et al., 2021), eq. 34, arXiv:2104.09864; ALiBi:
-    Train Short, Test Long (Press et al., 2022), section 3, arXiv:2108.12409
+    Train Short, Test Long (Press et al., 2022), section 3, arXiv:2108.12409; norms of query and key: Scaling Vision
+    Transformers to 22 Billion Parameters (Dehghani et al., 2023), section 2, arXiv:2302.05442
 Names: H = num_heads, K = model_dim / num_heads (d_k in the paper), W_h^Q = query_layer, W_h^K = key_layer,
     W_h^V = value_layer, W^O = output_layer
 Complexity: O(L · S · D) and four projections O((L + S) · D²)
-Differs: projections have a bias unless bias=False, as in torch; the paper writes none.
+Differs: projections have a bias unless bias=False, as in torch; the paper writes none. The norms of
+    query and key have no gain.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from foci.errors import (
     check_together,
 )
 from foci.functional.attend import Window, attend, attend_dots, causal_window, combine, reads_own_key
+from foci.functional.mean_square import unit_mean_square
 from foci.functional.positions import alibi_bias, alibi_slopes, rotary
 from foci.masks import clear_source
 from foci.results import Attended
@@ -67,6 +70,7 @@ class MultiHeadAttention(nn.Module):
         causal: each query attends to the keys up to its own.
         window: attend to at most ``(left, right)`` keys before and after a query's own.
         rotary: rotate query and key by their positions.
+        qk_norm: divide the query and the key of each head by their root mean square, which bounds the scores.
         alibi: add the linear bias of the distance to the scores.
         score: "scaled_dot", "dot" or "cosine".
         normalise: "softmax" or any other normaliser of `foci.attend`.
@@ -100,6 +104,7 @@ class MultiHeadAttention(nn.Module):
         window: Window | None = None,
         rotary: bool = False,
         alibi: bool = False,
+        qk_norm: bool = False,
         score: str = "scaled_dot",
         normalise: str = "softmax",
         dropout: float = 0.0,
@@ -136,6 +141,7 @@ class MultiHeadAttention(nn.Module):
         self.window = window
         self.rotary = rotary
         self.alibi = alibi
+        self.qk_norm = qk_norm
         self.score = score
         self.normalise = normalise
         self.dropout = dropout
@@ -215,8 +221,9 @@ class MultiHeadAttention(nn.Module):
             check_together("MultiHeadAttention", key=key, value=value)
         if mask is not None:
             key, value = clear_source(key, value, mask)
+        projected = self._split(self.key_layer(key), self.num_key_heads)
         return ProjectedMemory(
-            self._split(self.key_layer(key), self.num_key_heads),
+            unit_mean_square(projected) if self.qk_norm else projected,
             self._split(self.value_layer(value), self.num_key_heads),
             mask,
         )
@@ -228,7 +235,7 @@ class MultiHeadAttention(nn.Module):
         check_shape("MultiHeadAttention", "query", query, "batch", "query", self.model_dim)
         check_together("MultiHeadAttention", query=query, value=memory.value)
         check_batch("MultiHeadAttention", query, memory.key)
-        projected = self._split(self.query_layer(query), self.num_heads)
+        projected = self.project_query(query)
         key, value = memory.key, memory.value
         if self.rotary:
             past = 0 if state is None else state.key.shape[2]
@@ -284,6 +291,11 @@ class MultiHeadAttention(nn.Module):
             output = output.masked_fill(~mask.any(dim=-1).any(dim=1).unsqueeze(-1), 0.0)
         return Attended(output, read.weights, state)
 
+    def project_query(self, query: Float[Tensor, "B L D"]) -> Float[Tensor, "B H L K"]:
+        """Return the queries of each head, before any rotation."""
+        projected = self._split(self.query_layer(query), self.num_heads)
+        return unit_mean_square(projected) if self.qk_norm else projected
+
     def _split(self, projected: Tensor, heads: int) -> Tensor:
         batch, length, _ = projected.shape
         return projected.view(batch, length, heads, self.model_dim // self.num_heads).transpose(1, 2)
@@ -293,5 +305,5 @@ class MultiHeadAttention(nn.Module):
         shown = [f"model_dim={self.model_dim}", f"num_heads={self.num_heads}"]
         if self.num_key_heads != self.num_heads:
             shown.append(f"num_key_heads={self.num_key_heads}")
-        shown += [name for name in ("causal", "rotary", "alibi") if getattr(self, name)]
+        shown += [name for name in ("causal", "rotary", "alibi", "qk_norm") if getattr(self, name)]
         return ", ".join(shown)

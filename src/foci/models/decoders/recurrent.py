@@ -281,6 +281,14 @@ class RecurrentDecoder(nn.Module):
         )
         return RecurrentMemory(cells, summary), state
 
+    def read(self, tokens: Int[Tensor, "N P"], memory: RecurrentMemory) -> RecurrentState:
+        """Return the state after N hypotheses have read P tokens each, at least 1, without a source."""
+        if self.source_dim is not None:
+            raise ConfigError("RecurrentDecoder: read is for decoders without a source. Use step.")
+        check_ids("RecurrentDecoder", "tokens", tokens, "row", "time")
+        _, recurrent = self.recurrence(self.dropout(self.embedding(tokens)))
+        return RecurrentState(recurrent, None, None, None)
+
     def step(self, token: Int[Tensor, " N"], memory: RecurrentMemory, state: RecurrentState) -> DecoderStep:
         """Return the scores of what follows ``token`` in each of N hypotheses."""
         check_ids("RecurrentDecoder", "token", token, "row")

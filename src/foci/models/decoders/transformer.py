@@ -7,7 +7,7 @@ Paper: Attention Is All You Need (Vaswani et al., 2017), sections 3.1, 3.4 and 3
     Wikipedia by Summarizing Long Sequences (Liu et al., 2018), section 4.2.3
 Names: N = num_layers, d_model = block.model_dim, E = embedding.table, PE = embedding.positions
 Complexity: O(N · ((T · S + T²) · D + T · D · (D + d_ff)) + T · D · V); a decoding step costs what one position does
-Differs: with norm="pre" the stack ends in one more LayerNorm. Learned positions, rotary ones (Su et al., 2021) and
+Differs: with norm="pre" the stack ends in one more norm. Learned positions, rotary ones (Su et al., 2021) and
     ALiBi (Press et al., 2022) are options. The linear map before the softmax has no bias, as in the paper. See also
     `foci.layers.transformer`.
 """
@@ -20,10 +20,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from foci.errors import ShapeError, check_positive
+from foci.errors import ConfigError, ShapeError, check_positive
+from foci.layers.capped_linear import CappedLinear
 from foci.layers.incremental.fast_decoder_steps import FastDecoderSteps
 from foci.layers.incremental.hypotheses import as_rows
-from foci.layers.incremental.tree_cache import TreeCache
+from foci.layers.incremental.tree_cache import LayerCells, TreeCache
 from foci.layers.interfaces import DecoderStep, Encoded, check_encoded, source_mask
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss, logits_or_loss
 from foci.layers.transformer import Block, DecoderLayer, embedding_and_block
@@ -57,6 +58,7 @@ class TransformerDecoder(nn.Module):
         max_length: the number of learned positions.
         scale_embeddings: multiply embeddings by sqrt(model_dim).
         tie_output: use the embedding table also as the matrix before the softmax.
+        logit_cap: keep the logits between −logit_cap and logit_cap by a tanh; no bound unless given.
 
     Example:
         >>> import torch
@@ -77,6 +79,7 @@ class TransformerDecoder(nn.Module):
         max_length: int | None = None,
         scale_embeddings: bool = True,
         tie_output: bool = True,
+        logit_cap: float | None = None,
     ) -> None:
         super().__init__()
         check_positive("TransformerDecoder", vocabulary=vocabulary, num_layers=num_layers)
@@ -87,8 +90,12 @@ class TransformerDecoder(nn.Module):
             vocabulary, block, positions=positions, max_length=max_length, scale=scale_embeddings
         )
         self.layers = nn.ModuleList(DecoderLayer(block, source_dim) for _ in range(num_layers))
-        self.norm = nn.LayerNorm(block.model_dim) if block.norm == "pre" else nn.Identity()
-        self.output = nn.Linear(block.model_dim, vocabulary, bias=False)
+        self.norm = block.make_norm() if block.norm == "pre" else nn.Identity()
+        self.output = (
+            nn.Linear(block.model_dim, vocabulary, bias=False)
+            if logit_cap is None
+            else CappedLinear(block.model_dim, vocabulary, cap=logit_cap)
+        )
         if tie_output:
             self.output.weight = self.embedding.table.weight
         else:
@@ -142,6 +149,22 @@ class TransformerDecoder(nn.Module):
         steps = FastDecoderSteps(self.embedding, self._layers, self.norm, self.output)
         memory = TransformerMemory(tuple(memories), torch.arange(rows, device=device), steps)
         return memory, TreeCache(len(self.layers), rows, device, window=self.window, keep_positions=self.alibi)
+
+    def read(self, tokens: Int[Tensor, "N P"], memory: TransformerMemory) -> TreeCache:
+        """Return the state after N hypotheses have read P tokens each, computed at once, without a source.
+
+        Args:
+            tokens: P of them, at least 1; row b · K + k is hypothesis k of source b.
+            memory: what `start` returned.
+        """
+        if self.source_dim is not None:
+            raise ConfigError("TransformerDecoder: read is for decoders without a source. Use step.")
+        x = self.embedding(tokens)
+        cells = []
+        for layer in self._layers:
+            x, kept = layer.read(x)
+            cells.append(LayerCells(kept.key, kept.value))
+        return TreeCache.filled(cells, memory.rows.shape[0], window=self.window, keep_positions=self.alibi)
 
     def step(self, token: Int[Tensor, " N"], memory: TransformerMemory, state: TreeCache) -> DecoderStep:
         """Return the logits of what follows ``token`` in each of N hypotheses, K = N / B per source."""

@@ -1,0 +1,108 @@
+"""Muon: the singular vectors it steps along, which parameters it steps, and its state."""
+
+import pytest
+import torch
+from torch import nn
+
+from foci.errors import ConfigError
+from foci.models.language_model import TransformerLanguageModel
+from foci.training import TrainingOptions
+from foci.training.muon import Muon, orthogonalised
+from foci.training.named_tensors import optimiser_tensors, put_optimiser_tensors
+from foci.training.optim import make_optimiser, set_rate
+
+
+@pytest.mark.parametrize("shape", [(5, 11), (11, 5), (7, 7)])
+def test_updates_have_the_singular_vectors_of_the_gradient_and_values_near_one(shape):
+    torch.manual_seed(3)
+    matrices = torch.randn(3, *shape, dtype=torch.float64)
+    found = orthogonalised(matrices)
+    for one, update in zip(matrices, found):
+        u, _, v = torch.linalg.svd(one, full_matrices=False)
+        inside = u.T @ update @ v.T  # diagonal where the singular vectors are the same
+        torch.testing.assert_close(inside, torch.diag(inside.diagonal()), atol=1e-9, rtol=0)
+        assert ((inside.diagonal() > 0.5) & (inside.diagonal() < 1.3)).all()
+        torch.testing.assert_close(u @ inside @ v, update, atol=1e-9, rtol=0)
+
+
+def test_a_step_by_the_equations():
+    torch.manual_seed(3)
+    weight = nn.Parameter(torch.randn(4, 6, dtype=torch.float64))
+    vector = nn.Parameter(torch.randn(3, dtype=torch.float64))
+    groups = [
+        {"params": [weight], "kind": "muon", "weight_decay": 0.1},
+        {"params": [vector], "kind": "adam", "weight_decay": 0.0},
+    ]
+    optimiser = Muon(groups, lr=0.01, momentum=0.9, betas=(0.8, 0.95), eps=1e-8)
+    expected, momentum = weight.detach().clone(), torch.zeros(4, 6, dtype=torch.float64)
+    twin = nn.Parameter(vector.detach().clone())
+    adam = torch.optim.AdamW([twin], lr=0.01, betas=(0.8, 0.95), eps=1e-8, weight_decay=0.0)
+    for _ in range(3):
+        gradient = torch.randn(4, 6, dtype=torch.float64)
+        weight.grad = gradient.clone()
+        vector.grad = torch.randn(3, dtype=torch.float64)
+        twin.grad = vector.grad.clone()
+        optimiser.step()
+        adam.step()
+        momentum = 0.9 * momentum + gradient
+        update = orthogonalised((gradient + 0.9 * momentum).unsqueeze(0))[0]
+        expected = expected * (1 - 0.01 * 0.1) - 0.01 * 0.2 * 6**0.5 * update
+        torch.testing.assert_close(weight.detach(), expected)
+        torch.testing.assert_close(vector.detach(), twin.detach())
+
+
+def model():
+    torch.manual_seed(5)
+    return TransformerLanguageModel(11, 7, model_dim=8, num_heads=2, hidden_dim=12, num_layers=1, rms_norm=True)
+
+
+def options(**changes):
+    return TrainingOptions(max_steps=9, optimiser="muon", weight_decay=0.1, **changes)
+
+
+def stepped(network, optimiser, steps, rate=0.01):
+    for step in range(steps):
+        generator = torch.Generator().manual_seed(step)
+        tokens = torch.randint(3, 11, (2, 7), generator=generator)
+        optimiser.zero_grad()
+        network(tokens[:, :-1]).logits.log_softmax(-1)[..., 5].sum().neg().backward()
+        set_rate(optimiser, rate)
+        optimiser.step()
+
+
+def test_matrices_of_linear_layers_only_and_shares_of_the_rate():
+    network = model()
+    optimiser = make_optimiser(network, options(rates={"output_layer.weight": 0.5}))
+    names = {parameter: name for name, parameter in network.named_parameters()}
+    kinds = {
+        names[one]: (group["kind"], group["weight_decay"], group["share"])
+        for group in optimiser.param_groups
+        for one in group["params"]
+    }
+    assert kinds.keys() == dict(network.named_parameters()).keys()
+    assert kinds["decoder.embedding.table.weight"] == ("adam", 0.1, 1.0)
+    assert kinds["decoder.output.weight"] == ("adam", 0.1, 1.0)
+    assert kinds["decoder.norm.weight"] == ("adam", 0.0, 1.0)
+    assert kinds["decoder.layers.0.self_attention.output_layer.weight"] == ("muon", 0.1, 0.5)
+    assert kinds["decoder.layers.0.feed_forward.inner_layer.weight"] == ("muon", 0.1, 1.0)
+
+
+def test_a_saved_state_goes_on_bit_for_bit(tmp_path):
+    network = model()
+    optimiser = make_optimiser(network, options())
+    stepped(network, optimiser, 2)
+    other = model()
+    other.load_state_dict(network.state_dict())
+    resumed = make_optimiser(other, options())
+    saved = {name: value.clone() for name, value in optimiser_tensors(network, optimiser).items()}
+    put_optimiser_tensors(other, resumed, saved, tmp_path)
+    stepped(network, optimiser, 3, 0.02)
+    stepped(other, resumed, 3, 0.02)
+    for name, value in network.state_dict().items():
+        assert torch.equal(value, other.state_dict()[name]), name
+
+
+def test_what_is_no_matrix_is_refused():
+    group = {"params": [nn.Parameter(torch.zeros(3))], "kind": "muon", "weight_decay": 0.0}
+    with pytest.raises(ConfigError, match=r"a parameter has shape \(3,\), expected matrices"):
+        Muon([group], lr=0.1)
