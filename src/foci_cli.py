@@ -23,7 +23,7 @@ COMMANDS = {
     "evaluate": ("foci.cli.evaluate:main", "Compute the figures of a run on data it was not trained on."),
     "predict": ("foci.cli.predict:main", "Predict with a run: translate, classify, …"),
     "show": ("foci.cli.show:main", "Show what a prediction attended to: in the terminal, as a page or as a picture."),
-    "compare": ("foci.cli.compare:main", "Put two traces side by side on one page, with their difference."),
+    "compare": ("foci.cli.compare:main", "Show two traces side by side, with their difference."),
     "curves": ("foci.cli.curves:curves", "Draw the training curves of one or more runs."),
     "list": ("foci.cli.listing:show_list", "List every mechanism, or those of one family."),
     "explain": ("foci.cli.explain:explain", "Explain one mechanism: equation, paper, symbols, cost, code and numbers."),

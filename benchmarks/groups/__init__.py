@@ -8,7 +8,7 @@ import os
 from types import ModuleType
 
 PEERS = {
-    "additive": ("torch", "keras", "speechbrain", "espnet", "eole", "flair"),
+    "additive": ("torch", "keras", "speechbrain", "espnet", "eole"),
     "heads": ("torch", "keras", "x-transformers", "transformers"),
     "weights": ("torch",),
     "window": ("torch", "local-attention", "transformers"),

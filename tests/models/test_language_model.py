@@ -105,6 +105,24 @@ def test_a_beam_slides_too(name):
 
 @every_model
 @torch.no_grad()
+def test_hypotheses_that_slid_several_times_keep_their_own_past(name):
+    model = make(name)
+    sliding = SlidingContext(model, context=5, stride=2)
+    prompts = torch.tensor([[3, 5], [7, 4]])
+    limits = Limits(min_length=11)
+    found = beam(sliding, sliding.start(prompts, 11), size=4, n_best=4, length_penalty=0.0, limits=limits)
+    for prompt, hypotheses in zip(prompts.tolist(), found):
+        assert len({tuple(one.tokens) for one in hypotheses}) == 4
+        for one in hypotheses:
+            text, total = list(prompt), 0.0
+            for token in one.tokens:
+                total += float(whole_window(model, text, 5, 2)[token])
+                text.append(token)
+            assert one.log_prob == pytest.approx(total)
+
+
+@every_model
+@torch.no_grad()
 def test_windows_predict_each_token_as_generation_does(name):
     model = make(name)
     text = torch.randint(3, VOCABULARY, (23,), generator=torch.Generator().manual_seed(8)).tolist()

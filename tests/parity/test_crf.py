@@ -161,7 +161,7 @@ def test_gradcheck(kind):
         def call(*leaves):
             filled = [x.masked_fill(hole, -torch.inf) for x, hole in zip(leaves, holes)]
             result = function(*filled, mask, *arguments)
-            result = result.scores if isinstance(result, crf.Decoded) else result
+            result = result.scores if isinstance(result, crf.BestSequences) else result
             return result.masked_fill(result == -torch.inf, 0.0)
 
         return call
@@ -331,8 +331,8 @@ def test_constraints_are_saved_and_barred_transitions_get_no_gradient():
         (["O", "S-x"], "BIO", ConfigError, "'S-x' does not belong to the scheme BIO"),
         (["O-x"], "BIO", ConfigError, "'O-x' does not belong"),
         (["O", ""], "BIO", ConfigError, "'' does not belong"),
-        (["O", "I-x", "B-y", "I-y"], "BIO", ConfigError, "I-x can stand in no sequence of the scheme BIO"),
-        (["O", "B-x", "I-x"], "BIOES", ConfigError, "B-x, I-x can stand in no sequence of the scheme BIOES"),
+        (["O", "I-x", "B-y", "I-y"], "BIO", ConfigError, "I-x can occur in no sequence of the scheme BIO"),
+        (["O", "B-x", "I-x"], "BIOES", ConfigError, "B-x, I-x can occur in no sequence of the scheme BIOES"),
         (["O", "B", "B"], "BIO", ConfigError, "3 names, 2 of them different"),
         ([], "BIO", ConfigError, "0 names"),
         (["O"], "BIOE", UnknownNameError, "unknown scheme 'BIOE'. Did you mean 'BIOES'"),

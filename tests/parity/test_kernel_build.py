@@ -525,6 +525,7 @@ WRONG = {
     "ntm": ("const VectorOf<Real> power = all(gamma)", "const VectorOf<Real> power = all(gamma + 1)"),
     "softmax_rows": ("- sums.below / sums.z", "+ sums.below / sums.z"),
     "window": ("to[w] *= scale;", "to[w] *= scale + 1;"),
+    "word_by_word": ("sum_v - 2.0 * weight[j]", "sum_v - 2.1 * weight[j]"),
 }
 
 

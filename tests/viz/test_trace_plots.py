@@ -488,3 +488,11 @@ def test_hatching_is_for_zeros_on_purpose_not_for_those_of_a_softmax_that_ran_ou
     assert masked.mask.tolist() == [[False, False, True], [False] * 3, [True] * 3]
     assert "hatched" in canvas.scale_label("weight", "exactly 0", weights)
     assert "hatched" not in canvas.scale_label("weight", "exactly 0", weights[1:2])
+
+
+def test_cells_are_widened_a_little_so_that_short_labels_stand_upright():
+    short, long = ["1", "1", ":", "2", "9", "▁AM"], ["Ausschuss", "beschlossen"]
+    (axes,) = panels(Trace.from_arrays(weights_of(6, 6), short).plot())
+    assert {label.get_rotation() for label in axes.get_xticklabels()} == {0.0}
+    (axes,) = panels(Trace.from_arrays(weights_of(2, 2), long).plot())
+    assert {label.get_rotation() for label in axes.get_xticklabels()} == {45.0}

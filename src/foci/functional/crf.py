@@ -30,7 +30,7 @@ from foci.functional import kernels
 from foci.functional.crf_plain import Chain
 
 
-class Decoded(NamedTuple):
+class BestSequences(NamedTuple):
     """The best tag sequences, best first: ``tags (B, k, T)``, -1 at masked steps, and ``scores (B, k)``.
 
     Where a row has fewer than k allowed sequences, the rest have score ``-inf`` and tags -1.
@@ -82,7 +82,7 @@ def viterbi(
     end: Float[Tensor, " K"],
     mask: Bool[Tensor, "B T"] | None = None,
     k: int = 1,
-) -> Decoded:
+) -> BestSequences:
     """Return the exact ``k`` best tag sequences, best first, in O(k·T·K²).
 
     The scores are differentiable: their gradient is 1 at the tags and transitions of each sequence.
@@ -90,7 +90,7 @@ def viterbi(
     check_positive("viterbi", k=k)
     chain, dtype = checked_chain("viterbi", emissions, transitions, start, end, mask)
     tags, scores = kernels.crf.best(chain, k)
-    return Decoded(tags, scores.to(dtype))
+    return BestSequences(tags, scores.to(dtype))
 
 
 def marginals(

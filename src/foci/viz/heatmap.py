@@ -15,7 +15,7 @@ from foci.errors import DataError, ShapeError
 from foci.viz import canvas, measured_text
 from foci.viz.canvas import Look
 from foci.viz.colours import ink
-from foci.viz.measured_text import LINE, Fitted, measure, wrapped
+from foci.viz.measured_text import GAP, LINE, Fitted, measure, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,8 +26,10 @@ _CELL = 0.34
 """Height of a cell in inches; wider ones are made for long texts, smaller ones for long sequences."""
 _WIDEST = 10.0
 """How much room all panels together may take, in inches."""
+_PRINTED = 7.5
+"""As much fits on a page; cells are not widened beyond it."""
 _WIDEST_CELL = 0.62
-"""How wide a cell is made to fill a given width, in inches."""
+"""How wide a cell is made to fill a given width, or so that labels stand upright, in inches."""
 _NARROWEST_CELL = 0.13
 """Panels with narrower cells than this do not stand side by side."""
 _GAP = 0.4
@@ -174,6 +176,9 @@ class _Layout:
         if look.width is None:
             height = min(_CELL, (_WIDEST / (across or min(count, 2)) - _GAP) / max(rows, columns))
             width = max(height, in_cell)
+            upright = max(measure(labels.columns or (), size).values(), default=0.0) + GAP
+            if height < upright <= _WIDEST_CELL and height == _CELL and columns * upright * (across or 1) <= _PRINTED:
+                width = max(width, upright)  # a little wider, and no label must lean
             across = across or _filled(count, max(1, int(_WIDEST // (columns * width + _GAP))))
         else:
             room = look.width - at_side - (0.0 if bar_below else _BAR_ROOM)

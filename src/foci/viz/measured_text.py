@@ -16,7 +16,7 @@ SMALLEST = 7.0
 """Points below which letters are not made: less is hard to read in print."""
 LINE = 1.25
 """The height of a line, in sizes of its letters."""
-_GAP = 0.07
+GAP = 0.07
 """Between two labels side by side, in inches."""
 _MOST = 64
 """Labels of words; more are not read."""
@@ -66,10 +66,10 @@ def below(labels: Sequence[str], cell: float, size: float) -> Fitted:
     """
     widths = measure(labels, size)
     widest, line = max(widths.values(), default=0.0), LINE * size / 72
-    if widest + _GAP <= cell and len(labels) <= _MOST:
+    if widest + GAP <= cell and len(labels) <= _MOST:
         return Fitted(labels, 1, 0, size, line)
     if labels and all(_NUMBER.fullmatch(label) for label in labels):
-        return Fitted(labels, _nice((widest + _GAP) / cell), 0, size, line)
+        return Fitted(labels, _nice((widest + GAP) / cell), 0, size, line)
     if cell * math.sin(math.pi / 4) >= line and len(labels) <= _MOST:
         return Fitted(labels, 1, 45, size, widest * math.sin(math.pi / 4) + line)
     step, smaller = _upright(len(labels), cell, size)

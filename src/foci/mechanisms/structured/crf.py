@@ -164,7 +164,7 @@ class CRF(nn.Module):
 
     def viterbi(
         self, emissions: Float[Tensor, "B T K"], mask: Bool[Tensor, "B T"] | None = None, k: int = 1
-    ) -> crf.Decoded:
+    ) -> crf.BestSequences:
         """Return the ``k`` best sequences, best first: ``tags (B, k, T)``, -1 at masked steps, and ``scores``."""
         return crf.viterbi(*self._chain("emissions", emissions, mask), k)
 
