@@ -324,7 +324,7 @@ def test_repetition_penalty_by_loops() -> None:
 
 def test_the_prompt_counts_as_repeated_for_its_own_source_only() -> None:
     logs = torch.tensor([[0.4, 0.35, 0.25]]).log().repeat(4, 1)  # two sources, two hypotheses each
-    choose = Sampler(temperature=0, repetition_penalty=3.0).chooser(prompts=torch.tensor([[0], [2], [1]]))
+    choose = Sampler(temperature=0.0, repetition_penalty=3.0).chooser(prompts=torch.tensor([[0], [2], [1]]))
     none = torch.zeros(4, 0, dtype=torch.long)
     assert choose(logs, none, [0, 2]).tolist() == [1, 1, 0, 0]
     assert choose(logs, torch.tensor([[1], [2], [0], [2]]), [0, 2]).tolist() == [2, 1, 2, 0]

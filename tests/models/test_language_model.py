@@ -272,14 +272,14 @@ def test_rows_end_where_they_are_told_to_and_others_go_on():
     memory, state = model.start(3)
     start = SearchStart(memory, state, 3, torch.device("cpu"), max_steps=9)
     limits = Limits(min_length=99)
-    free = follow(model, start, limits, Sampler(temperature=0).chooser())
+    free = follow(model, start, limits, Sampler(temperature=0.0).chooser())
     steps = []
 
     def ends(tokens, sources):
         steps.append((tokens.shape[1], list(sources)))
         return torch.tensor([source == 1 and tokens.shape[1] == 4 for source in sources])
 
-    found = follow(model, start, limits, Sampler(temperature=0).chooser(), ends_here=ends)
+    found = follow(model, start, limits, Sampler(temperature=0.0).chooser(), ends_here=ends)
     assert [len(row[0].tokens) for row in found] == [9, 4, 9]
     assert [row[0].finished for row in found] == [False, True, False]
     assert [row[0].tokens for row in found] == [row[0].tokens[: len(one[0].tokens)] for row, one in zip(free, found)]

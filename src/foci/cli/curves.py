@@ -60,12 +60,12 @@ def names_of(runs: tuple[Path, ...]) -> list[str]:
     return names if len({*names}) == len(names) else [str(run) for run in runs]
 
 
-def read_curves(runs: tuple[Path, ...], figures: list[str] | None) -> dict[str, dict[str, list[tuple[float, float]]]]:
+def read_curves(runs: tuple[Path, ...], figures: list[str] | None) -> dict[str, dict[str, list[tuple[int, float]]]]:
     """Return the points ``(step, value)`` by figure and run, validation first."""
     from foci.errors import CheckpointError, unknown_name
     from foci.training.run_folder import read_config, read_metrics
 
-    found: dict[str, dict[str, dict[str, list[tuple[float, float]]]]] = {"valid": {}, "train": {}}
+    found: dict[str, dict[str, dict[str, list[tuple[int, float]]]]] = {"valid": {}, "train": {}}
     known: set[str] = set()
     for run, name in zip(runs, names_of(runs)):
         read_config(run)

@@ -18,7 +18,7 @@ from foci.viz.offline import offline_page
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Points = Sequence[tuple[float, float]]
+Points = Sequence[tuple[int, float]]
 Curves = Mapping[str, Mapping[str, Points]]
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b3478f", "#c98a00", "#3aa0dc", "#6b4fbb", "#7a7a00")
@@ -92,6 +92,6 @@ def _runs(curves: Curves) -> list[str]:
     return list(dict.fromkeys(run for lines in curves.values() for run in lines))
 
 
-def _known(points: Points) -> list[tuple[float, float]]:
+def _known(points: Points) -> list[tuple[int, float]]:
     """The points in order, without those that have no finite value."""
     return sorted((step, value) for step, value in points if math.isfinite(value))

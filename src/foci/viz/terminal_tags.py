@@ -31,8 +31,8 @@ def tagged_lines(words: Cells, tags: Cells, shares: NDArray[np.float32], columns
     Example:
         >>> from foci.viz.cells import Mark
         >>> words = Cells("tokens", ("at", "7"), marks=(Mark(1, 1, "time", 0.875),))
-        >>> tags = Cells("tags", ("O", "B-time"))
-        >>> print("\\n".join(tagged_lines(words, tags, np.array([[1.0, 0.0], [0.125, 0.875]]), 80, 0)))
+        >>> tags, shares = Cells("tags", ("O", "B-time")), np.array([[1.0, 0.0], [0.125, 0.875]], dtype=np.float32)
+        >>> print("\\n".join(tagged_lines(words, tags, shares, 80, 0)))
         at [7 time 88 %]
         7: B-time 88 %, O 12 %
     """
