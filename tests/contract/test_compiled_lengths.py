@@ -17,7 +17,7 @@ def run(module, inputs):
     inputs = [one.clone().requires_grad_() if one.is_floating_point() else one for one in inputs]
     result = module(*inputs)
     leaves = [one for one in inputs if one.requires_grad] + [*module.parameters()]
-    loss = result.output.square().sum()
+    loss = result.output.square().mean()  # of a sum, the gradients are so large that their rounding would show
     found = torch.autograd.grad(loss, leaves, materialize_grads=True, allow_unused=True)
     return [result.output, result.weights.dense(), *found]
 
@@ -66,8 +66,7 @@ def check_other_sizes(family, name, masked):
         if not masked:
             inputs = tuple(one for one in inputs if one.dtype != torch.bool)
         for ours, theirs in zip(run(compiled, inputs), run(module, inputs)):
-            # The gradient of a key's bias is 0 but for rounding, in terms of size 10.
-            torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+            torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
     assert counter.frame_count <= 2
 
 

@@ -378,8 +378,8 @@ MUTANTS = {
     ),
     "sampling: temperature after the cut": Mutant(
         "decoding/*.py",
-        "truncate(logs / temperature, top_k, top_p)",
-        "truncate(logs, top_k, top_p) / temperature",
+        "truncate(logs / self.temperature, self.top_k, self.top_p, self.min_p)",
+        "truncate(logs, self.top_k, self.top_p, self.min_p) / self.temperature",
         f"{SEARCH}::test_the_temperature_comes_before_the_cut",
     ),
     "decoding past the model's positions": Mutant(
