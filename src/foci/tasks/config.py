@@ -16,6 +16,7 @@ import re
 import textwrap
 import tomllib
 import types
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -52,16 +53,16 @@ class Text(str):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpenTable:
+class OpenTable(ABC):
     """A table with further keys: the keyword arguments of the class that the table selects."""
 
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    @abstractmethod
     def maker(self, origin: str, path: str) -> Callable[..., Any]:
         """Return the class or function whose keyword arguments the further keys are."""
-        raise NotImplementedError
 
-    def check(self, origin: str, path: str) -> None:
+    def check(self, origin: str, path: str) -> None:  # noqa: B027 (most tables need none)
         """Raise a ConfigError unless the options fit together."""
 
     @property
