@@ -182,6 +182,7 @@ def masked_softmax_(scores: Float[Tensor, "... S"], mask: Bool[Tensor, "..."] | 
     if mask is None:
         return torch.softmax(scores, dim=-1, out=scores)
     mask = check_mask("softmax", mask, scores.shape, scores.device)
-    # A row that may read nothing keeps its scores: whatever their softmax is, it is cleared.
-    scores.masked_fill_(mask.any(dim=-1, keepdim=True) & ~mask, -torch.inf)
-    return torch.softmax(scores, dim=-1, out=scores).masked_fill_(~mask, 0.0)
+    closed = ~mask
+    # A row that may attend to nothing becomes NaN, and is cleared whole.
+    torch.softmax(scores.masked_fill_(closed, -torch.inf), dim=-1, out=scores)
+    return scores.masked_fill_(closed, 0.0)
