@@ -3,7 +3,8 @@
 A step works on a few rows only. The checks, handles and views of the modules would take as long as the products
 themselves, so the layers are prepared once per search: query, key and value of a layer's self-attention are one
 product, weights are packed (`foci.layers.incremental.packed_linear`), and what all layers share (masks, position) is
-computed once per step. `DecoderLayer.step` is the plain form, used for training, gradients, other scores and
+computed once per step. In float32 the C++ kernel ``decoder_step`` takes the whole step, where it is active
+(`foci.layers.incremental.compiled_steps`). `DecoderLayer.step` is the plain form, used for training, gradients, other scores and
 normalisers, other devices, `foci.record`, and modules with hooks.
 """
 
@@ -86,6 +87,13 @@ class FastDecoderSteps:
         self._places: Tensor | None = None  # (positions, D)
         self._turns: Tensor | None = None  # (positions, head size / 2), complex
 
+    @property
+    def form(self) -> str | None:
+        """How the steps are computed: "compiled" or "torch"; None as long as all were the modules'."""
+        if self._compiled is not None:
+            return "compiled"
+        return "torch" if self._layers else None
+
     def can_run(self, cache: TreeCache) -> bool:
         """Return whether the next step can be computed here; the first one is computed by the modules."""
         if cache.steps == 0 or cache.rows == 0 or self._embedding.training:
@@ -97,7 +105,7 @@ class FastDecoderSteps:
             return False
         if torch.is_autocast_enabled("cpu") or is_watched(weight) or has_global_forward_hooks():
             return False
-        return bool(self._layers) or self._compiled is not None or self._know_all_parts()
+        return self.form is not None or self._know_all_parts()
 
     def _know_all_parts(self) -> bool:
         for root in (self._embedding, *self._decoder, self._norm, self._output):
@@ -146,7 +154,7 @@ class FastDecoderSteps:
 
     def _prepare(self, rows: int) -> None:
         """Pack the weights, once."""
-        if self._compiled is not None or self._layers:
+        if self.form is not None:
             return
         if isinstance(self._output, nn.Linear) and can_compile(self._decoder, self._output, rows):
             self._compiled = CompiledSteps(self._decoder, self._norm, self._output)
