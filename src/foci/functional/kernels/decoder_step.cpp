@@ -87,13 +87,12 @@ Vector error_complement(Vector a) {  // e^(a²) erfc(a) for a ≥ 0, relative er
 }
 
 Vector gelu(Vector x) {  // x Φ(x)
-    constexpr float FAR = 9.3f;  // beyond, Φ is 0 or 1 in float32
+    constexpr float FAR = 9.3f;  // beyond, Φ counts as 0 or 1
     const Vector size = x < all(0.0f) ? -x : x;
     const Vector a = all(0.707106781f) * (size < all(FAR) ? size : all(FAR));
-    const Vector below = all(0.5f) * error_complement(a) * exponential(-a * a);
-    const Vector share = x < all(0.0f) ? below : all(1.0f) - below;
-    const Vector result = x * share;
-    return x != x ? x : result;
+    const Vector tail = all(0.5f) * error_complement(a) * exponential(-a * a);
+    const Vector below = size < all(FAR) ? tail : Vector{};
+    return x * (x < all(0.0f) ? below : all(1.0f) - below);  // NaN stays
 }
 
 Vector activate(Vector x, int64_t kind) {

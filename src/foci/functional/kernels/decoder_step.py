@@ -157,8 +157,8 @@ def _self_check(library: ctypes.CDLL) -> bool:
     nothing = Product(None, None, 0, 0)
     past = (stored_keys.data_ptr(), stored_values.data_ptr(), cells + 1, None, None)
     layers = (Layer * 1)(Layer(norm, norm, norm, project, join, nothing, nothing, inner_layer, outer, *past))
-    shared = dict(layers=1, sources=1, hypotheses=1, heads=1, size=size, cells=cells + 1, norm_first=1)
-    step = Step(**shared, activation=ACTIVATIONS["gelu"], unit_epsilon=-1.0, output=output, threads=1)
+    one = {"layers": 1, "sources": 1, "hypotheses": 1, "heads": 1, "norm_first": 1, "threads": 1}
+    step = Step(**one, size=size, cells=cells + 1, activation=ACTIVATIONS["gelu"], unit_epsilon=-1.0, output=output)
     logits, _ = _run(library, step, layers, x.float(), hidden)
     return bool(((logits - wanted).abs() <= 1e-4 * wanted.abs().max()).all())
 

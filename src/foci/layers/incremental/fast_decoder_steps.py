@@ -4,8 +4,8 @@ A step works on a few rows only. The checks, handles and views of the modules wo
 themselves, so the layers are prepared once per search: query, key and value of a layer's self-attention are one
 product, weights are packed (`foci.layers.incremental.packed_linear`), and what all layers share (masks, position) is
 computed once per step. In float32 the C++ kernel ``decoder_step`` takes the whole step, where it is active
-(`foci.layers.incremental.compiled_steps`). `DecoderLayer.step` is the plain form, used for training, gradients, other scores and
-normalisers, other devices, `foci.record`, and modules with hooks.
+(`foci.layers.incremental.compiled_steps`). `DecoderLayer.step` is the plain form, used for training, gradients, other
+scores and normalisers, other devices, `foci.record`, and modules with hooks.
 """
 
 from __future__ import annotations

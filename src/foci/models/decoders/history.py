@@ -33,11 +33,10 @@ from foci.layers.token_loss import Targets, TokenLogits, TokenLoss, logits_or_lo
 from foci.mechanisms.attention import Attention
 from foci.results import Weights
 
-
 _GAIN = 3.0
-"""Of the two layers before the tanh. The outputs of a new LSTM are small; with torch's own initial weights h* is smaller
-still, and so are the gradients of all that lies before it: at an equal number of steps the loss is that of a model
-without a recurrence (trained by characters, 2.93 nats after 200 steps, 2.23 with this gain)."""
+"""Of the two layers before the tanh. The outputs of a new LSTM are small; with torch's own initial weights h* is
+smaller still, and so are the gradients of all that lies before it: trained by characters, an LSTM of 192 features with
+attention has 2.93 nats after 200 steps, with this gain 2.23, and the LSTM alone 2.33."""
 
 
 class HistoryState(NamedTuple):
