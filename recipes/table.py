@@ -222,15 +222,19 @@ RECIPES = {
         variants={
             "Transformer, 30 minutes": Variant({"model.dropout": 0.1, "training.max_steps": 10_000}),
             **{
-                f"{name}, 30 minutes": Variant(
+                f"{name}, 12 minutes": Variant(
                     {
-                        "model": {"kind": kind, "preset": "small", "dropout": 0.2},
+                        "model": {"kind": kind, "hidden_dim": size, "dropout": 0.2},
                         "training.optimiser": "adamw",
                         "training.learning_rate": 3e-3,
-                        "training.max_steps": 6000,
+                        "training.max_steps": 2600,
+                        "training.valid_every": 1300,
                     }
                 )
-                for name, kind in (("LSTM", "lstm"), ("LSTM with attention over its history", "history"))
+                for name, kind, size in (
+                    ("LSTM", "lstm", 512),
+                    ("LSTM with attention over its history", "history", 516),
+                )
             },
         },
         measure=tables.measure_language,

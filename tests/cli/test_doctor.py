@@ -17,7 +17,7 @@ def run(command, **environment):
 def test_kernels_switched_off_are_named_with_the_reason():
     told = run("doctor", FOCI_KERNELS="off")
     assert told.returncode == 0, told.stderr
-    for kernel in ("additive", "crf", "ntm", "softmax_rows", "window", "word_by_word"):
+    for kernel in ("additive", "crf", "decoder_step", "ntm", "softmax_rows", "window", "word_by_word"):
         assert any(line.split()[:3] == [kernel, "not", "active:"] for line in told.stdout.splitlines())
     assert "FOCI_KERNELS" in told.stdout
     built = run("build-kernels", FOCI_KERNELS="off")

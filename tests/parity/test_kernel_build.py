@@ -532,6 +532,7 @@ def test_a_changed_header_is_compiled_anew(compiler, monkeypatch, tmp_path):
 WRONG = {
     "additive": ("sum_v - 2.0 * s[c]", "sum_v - 2.1 * s[c]"),
     "crf": ("log_total + shifts", "log_total + shifts + 1"),
+    "decoder_step": ("p * t + all(0.186366111f)", "p * t + all(0.286366111f)"),
     "ntm": ("const VectorOf<Real> power = all(gamma)", "const VectorOf<Real> power = all(gamma + 1)"),
     "softmax_rows": ("- sums.below / sums.z", "+ sums.below / sums.z"),
     "window": ("to[w] *= scale;", "to[w] *= scale + 1;"),

@@ -112,11 +112,17 @@ def cross_entropy(
     tensors = (features, weight) if bias is None else (features, weight, bias)
     if is_traced() or is_watched(*tensors):
         return _from_logits(F.linear(features, weight, bias), targets)
-    tokens = targets.tokens.flatten()
-    known = (tokens != targets.padding).nonzero().squeeze(1)
+    tokens, rows = targets.tokens.flatten(), features.flatten(0, 1)
     wants = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    exists = tokens != targets.padding
+    if bool(exists.all()):  # without padding no row needs to be copied, forward or backward
+        loss, log_probs = _CrossEntropy.apply(  # type: ignore[no-untyped-call]
+            rows, weight, bias, tokens, targets.label_smoothing, wants
+        )
+        return loss, log_probs.view_as(targets.tokens)
+    known = exists.nonzero().squeeze(1)
     loss, found = _CrossEntropy.apply(  # type: ignore[no-untyped-call]
-        features.flatten(0, 1)[known], weight, bias, tokens[known], targets.label_smoothing, wants
+        rows[known], weight, bias, tokens[known], targets.label_smoothing, wants
     )
     log_probs = found.new_zeros(tokens.shape).index_copy(0, known, found)
     return loss, log_probs.view_as(targets.tokens)

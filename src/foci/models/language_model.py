@@ -272,6 +272,7 @@ RECURRENT_PRESETS: dict[str, dict[str, Any]] = {
 }
 
 HISTORY_PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": {"embedding_dim": 64, "hidden_dim": 384},
-    "small": {"embedding_dim": 128, "hidden_dim": 768, "num_layers": 2},
+    "tiny": {"embedding_dim": 64, "hidden_dim": 258},
+    "small": {"embedding_dim": 128, "hidden_dim": 516, "num_layers": 2},
 }
+"""About as large as the LSTMs of these names."""

@@ -3,8 +3,9 @@
 A step works on a few rows only. The checks, handles and views of the modules would take as long as the products
 themselves, so the layers are prepared once per search: query, key and value of a layer's self-attention are one
 product, weights are packed (`foci.layers.incremental.packed_linear`), and what all layers share (masks, position) is
-computed once per step. `DecoderLayer.step` is the plain form, used for training, gradients, other scores and
-normalisers, other devices, `foci.record`, and modules with hooks.
+computed once per step. In float32 the C++ kernel ``decoder_step`` takes the whole step, where it is active
+(`foci.layers.incremental.compiled_steps`). `DecoderLayer.step` is the plain form, used for training, gradients, other
+scores and normalisers, other devices, `foci.record`, and modules with hooks.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from foci.layers.capped_linear import CappedLinear
 from foci.layers.dropout import Dropout
 from foci.layers.embedding import TokenEmbedding
 from foci.layers.feed_forward import ACTIVATIONS, FeedForward
+from foci.layers.incremental.compiled_steps import CompiledSteps, can_compile
 from foci.layers.incremental.packed_linear import Product, pack
 from foci.layers.incremental.quantised_linear import QuantisedLinear
 from foci.layers.incremental.tree_cache import TreeCache
@@ -80,9 +82,17 @@ class FastDecoderSteps:
         self._norm = norm
         self._output = output
         self._layers: list[_Layer] = []
-        self._logits: Product | None = None
+        self._logits: Product = nn.Identity()
+        self._compiled: CompiledSteps | None = None
         self._places: Tensor | None = None  # (positions, D)
         self._turns: Tensor | None = None  # (positions, head size / 2), complex
+
+    @property
+    def form(self) -> str | None:
+        """How the steps are computed: "compiled" or "torch"; None as long as all were the modules'."""
+        if self._compiled is not None:
+            return "compiled"
+        return "torch" if self._layers else None
 
     def can_run(self, cache: TreeCache) -> bool:
         """Return whether the next step can be computed here; the first one is computed by the modules."""
@@ -95,7 +105,7 @@ class FastDecoderSteps:
             return False
         if torch.is_autocast_enabled("cpu") or is_watched(weight) or has_global_forward_hooks():
             return False
-        return bool(self._layers) or self._know_all_parts()
+        return self.form is not None or self._know_all_parts()
 
     def _know_all_parts(self) -> bool:
         for root in (self._embedding, *self._decoder, self._norm, self._output):
@@ -120,30 +130,37 @@ class FastDecoderSteps:
         Returns:
             The logits, and the handle ``(B, H, K, S)`` on the last layer's weights over the source.
         """
-        if self._logits is None:
-            self._layers = [_Layer(layer, token.shape[0]) for layer in self._decoder]
-            self._logits = pack([self._output], token.shape[0])
+        self._prepare(token.shape[0])
         x = self._embed(token, cache.steps - 1)
-        heads = self._layers[0].heads
-        sizes = (batch, x.shape[0] // batch, heads, x.shape[1] // heads)
-        past = _seen(cache.mask, sizes[1], x.dtype)
         itself = self._decoder[0].self_attention
+        sizes = (batch, x.shape[0] // batch, itself.num_heads, x.shape[1] // itself.num_heads)
+        turn = self._turn(cache.steps - 1, sizes[3], x.dtype) if itself.rotary else None
+        if self._compiled is not None:
+            logits, query = self._compiled(x, sources, batch, cache, turn)
+            return logits, _weights(query, sources) if sources else None
+        past = _seen(cache.mask, sizes[1], x.dtype)
         if itself.alibi and cache.positions is not None:
             past = _with_distances(past, cache.positions - (cache.steps - 1), itself.num_heads, x.dtype)
-        turn = self._turn(cache.steps - 1, sizes[3], x.dtype) if itself.rotary else None
         seen = _seen(sources[0].mask if sources else None, sizes[1], x.dtype)
-        weights = None
         for number, layer in enumerate(self._layers):
             x = layer.attend_to_past(x, sizes, cache, number, past, turn)
             if sources:
                 x, query = layer.attend_to_source(x, sizes, sources[number], seen)
             x = layer.feed_forward(x)
-        if sources:
-            weights = Weights(FusedSoftmax(query, sources[-1].key, layer.scale, mask=seen.mask))
         logits = self._logits(self._norm(x))
         if isinstance(self._output, CappedLinear):
             logits = logits.div_(self._output.cap).tanh_().mul_(self._output.cap)
-        return logits, weights
+        return logits, _weights(query, sources) if sources else None
+
+    def _prepare(self, rows: int) -> None:
+        """Pack the weights, once."""
+        if self.form is not None:
+            return
+        if isinstance(self._output, nn.Linear) and can_compile(self._decoder, self._output, rows):
+            self._compiled = CompiledSteps(self._decoder, self._norm, self._output)
+        else:
+            self._layers = [_Layer(layer, rows) for layer in self._decoder]
+            self._logits = pack([self._output], rows)
 
     def _embed(self, token: Tensor, position: int) -> Tensor:
         positions = self._embedding.positions
@@ -238,6 +255,12 @@ def _is_plain_attention(attention: MultiHeadAttention) -> bool:
     """Return whether the attention has scaled dot products and a softmax; a window is handled by the cache."""
     plain = (attention.score, attention.normalise) == ("scaled_dot", "softmax")
     return plain and attention.num_key_heads == attention.num_heads
+
+
+def _weights(query: Tensor, sources: Sequence[ProjectedMemory]) -> Weights:
+    """The handle on the last layer's weights over the source, of queries ``(B, H, K, D)``."""
+    key, mask = sources[-1].key, sources[-1].mask
+    return Weights(FusedSoftmax(query, key, query.shape[-1] ** -0.5, mask=None if mask is None else mask.unsqueeze(1)))
 
 
 def _norm(norm: nn.LayerNorm | nn.RMSNorm, x: Tensor) -> Tensor:

@@ -132,6 +132,11 @@ class TreeCache:
         return None if self._path is None else self._path.view(-1, self._width, self._cells)
 
     @property
+    def cells(self) -> int:
+        """The number of cells of each source."""
+        return self._cells
+
+    @property
     def positions(self) -> Int[Tensor, "B K cells"] | None:
         """The position of each cell; None unless they are kept."""
         return None if self._born is None else self._born.view(-1, self._width, self._cells)
@@ -179,17 +184,24 @@ class TreeCache:
     def append(self, layer: int, key: Float[Tensor, "B H width K"], value: Float[Tensor, "B H width K"]) -> LayerCells:
         """Write a layer's new cells; return all its cells, the earlier ones included."""
         begin, end = self._cells - self._width, self._cells
+        if self._stores[layer] is None:
+            self._stores[layer] = _Store(self._room(key, begin), self._room(value, begin), begin)
+        room = self.reserve(layer)
+        room.key[:, :, begin:end] = key
+        room.value[:, :, begin:end] = value
+        return LayerCells(room.key[:, :, :end], room.value[:, :, :end])
+
+    def reserve(self, layer: int) -> LayerCells:
+        """Return the memory ``(B, H, room, K)`` of a layer that has cells; the caller writes its new cells there."""
+        begin = self._cells - self._width
         store = self._stores[layer]
         if store is None:
-            store = _Store(self._room(key, begin), self._room(value, begin), begin)
-        elif store.written > begin or torch.is_grad_enabled():
+            raise ShapeError(f"TreeCache: layer {layer} has no cells, expected those of earlier steps. Use append.")
+        if store.written > begin or torch.is_grad_enabled():
             # The same cache was grown before, or autograd has saved what was read: write into a new store.
-            store = self._moved(store, None, None, begin)
-        self._stores[layer] = store
-        store.key[:, :, begin:end] = key
-        store.value[:, :, begin:end] = value
-        store.written = end
-        return LayerCells(store.key[:, :, :end], store.value[:, :, :end])
+            store = self._stores[layer] = self._moved(store, None, None, begin)
+        store.written = self._cells
+        return LayerCells(store.key, store.value)
 
     def _copy(self) -> TreeCache:
         copy = TreeCache(0, self.rows, self._device)

@@ -33,6 +33,11 @@ from foci.layers.token_loss import Targets, TokenLogits, TokenLoss, logits_or_lo
 from foci.mechanisms.attention import Attention
 from foci.results import Weights
 
+_GAIN = 3.0
+"""Of the two layers before the tanh. The outputs of a new LSTM are small; with torch's own initial weights h* is
+smaller still, and so are the gradients of all that lies before it: trained by characters, an LSTM of 192 features with
+attention has 2.93 nats after 200 steps, with this gain 2.23, and the LSTM alone 2.33."""
+
 
 class HistoryState(NamedTuple):
     """What each hypothesis carries from step to step, N rows.
@@ -102,6 +107,9 @@ class HistoryDecoder(nn.Module):
         self.predict_layer = nn.Linear(part, part, bias=False)
         self.dropout = Dropout(dropout)
         self.output = nn.Linear(part, vocabulary)
+        for layer in (self.read_layer, self.predict_layer):
+            nn.init.xavier_uniform_(layer.weight, gain=_GAIN)
+        nn.init.xavier_uniform_(self.output.weight)
 
     def forward(
         self, encoded: Encoded | None, target: Int[Tensor, "B T"], targets: Targets | None = None

@@ -1,0 +1,166 @@
+"""One step of a Transformer's decoder for N hypotheses, all layers in one call, for float32 on a CPU.
+
+    x ← x + W_o attend(norm(x))   over the past, and over the source if there is one
+    x ← x + W_2 f(W_1 norm(x)),   logits = W norm(x)
+
+A step of a few rows has little to compute: called one by one, torch's operations and their views cost more than
+the numbers, and a product of 16 rows reaches half of what the processor can do. ``decoder_step.cpp`` multiplies by
+weights packed for this. `foci.layers.incremental.compiled_steps` prepares a decoder for it; the plain form is
+`foci.layers.transformer.DecoderLayer.step`. The activations, softmax and norms are computed in float32, with relative
+errors of about 1e-7.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from foci.functional.kernels.build import Kernel
+
+ACTIVATIONS = {"relu": 1, "relu2": 2, "gelu": 3}
+"""The activations of the feed-forward network that the kernel has, by their numbers there."""
+
+_ADDRESS, _SIZE, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
+
+
+class Product(ctypes.Structure):
+    """A linear layer; see `packed`."""
+
+    _fields_ = [("weight", _ADDRESS), ("bias", _ADDRESS), ("inputs", _SIZE), ("outputs", _SIZE)]
+
+
+class Norm(ctypes.Structure):
+    """LayerNorm where it is ``centred``, else RMSNorm; gain and shift may be missing."""
+
+    _fields_ = [("gain", _ADDRESS), ("shift", _ADDRESS), ("centred", _SIZE), ("epsilon", _FLOAT)]
+
+
+class Layer(ctypes.Structure):
+    """A layer, its past ``(B, H, room, K)`` and, if there is one, its source ``(B, H, S, K)``."""
+
+    _fields_ = [
+        *((name, Norm) for name in ("self_norm", "source_norm", "inner_norm")),
+        *((name, Product) for name in ("project", "join", "query", "join_source", "inner", "outer")),
+        *(("keys", _ADDRESS), ("values", _ADDRESS), ("room", _SIZE)),
+        *(("source_keys", _ADDRESS), ("source_values", _ADDRESS)),
+    ]
+
+
+class Step(ctypes.Structure):
+    """What all layers share. Addresses are those of contiguous tensors; 0 where there is nothing.
+
+    ``turn (K / 2, 2)`` has cosine and sine of the rotation of each pair of features, ``path (N, cells)`` and
+    ``valid (B, S)`` which cells may be read, ``positions (N, cells)`` and ``slopes (H,)`` are those of ALiBi.
+    A negative ``unit_epsilon`` leaves query and key as they are, a ``cap`` of 0 the logits.
+    """
+
+    _fields_ = [
+        *((name, _SIZE) for name in ("layers", "sources", "hypotheses", "heads", "size", "cells")),
+        *((name, _SIZE) for name in ("source_cells", "norm_first", "activation")),
+        *((name, _ADDRESS) for name in ("turn", "path", "positions", "slopes", "valid")),
+        ("position", _SIZE),
+        ("unit_epsilon", _FLOAT),
+        ("cap", _FLOAT),
+        ("norm", Norm),
+        ("has_norm", _SIZE),
+        ("output", Product),
+        ("threads", _SIZE),
+    ]
+
+
+def is_active() -> bool:
+    """Return whether the kernel can be used."""
+    return _KERNEL.library is not None
+
+
+def packed(weight: Float[Tensor, "O I"], bias: Float[Tensor, " O"] | None) -> tuple[Product, tuple[Tensor | None, ...]]:
+    """Return a linear layer as the kernel reads it, and the tensors that must live as long as it does."""
+    return _packed(_library(), weight, bias)
+
+
+def run(
+    step: Step, layers: ctypes.Array[Layer], x: Float[Tensor, "N D"], hidden: int
+) -> tuple[Float[Tensor, "N V"], Float[Tensor, "N D"]]:
+    """Take a step.
+
+    Args:
+        step: the sizes and what the layers share.
+        layers: the layers, with the past in which the new cells are written.
+        x: the embedded tokens, which are overwritten.
+        hidden: inner size of the feed-forward networks.
+
+    Returns:
+        The logits, and the last layer's queries of the source; without a source these are undefined.
+    """
+    return _run(_library(), step, layers, x, hidden)
+
+
+def _library() -> ctypes.CDLL:
+    library = _KERNEL.library
+    if library is None:
+        raise RuntimeError("decoder_step: the kernel is not active. Ask is_active first.")
+    return library
+
+
+def _packed(library: ctypes.CDLL, weight: Tensor, bias: Tensor | None) -> tuple[Product, tuple[Tensor | None, ...]]:
+    weight = weight.detach().contiguous()
+    bias = None if bias is None else bias.detach().contiguous()
+    outputs, inputs = weight.shape
+    width = library.foci_decoder_step_width()
+    panels = weight.new_empty(-(-outputs // width) * width * inputs)
+    library.foci_decoder_step_pack(weight.data_ptr(), outputs, inputs, panels.data_ptr())
+    address = None if bias is None else bias.data_ptr()
+    return Product(panels.data_ptr(), address, inputs, outputs), (panels, bias)
+
+
+def _run(library: ctypes.CDLL, step: Step, layers: Any, x: Tensor, hidden: int) -> tuple[Tensor, Tensor]:
+    scratch = x.new_empty(library.foci_decoder_step_scratch(ctypes.byref(step), hidden))
+    queries, logits = torch.empty_like(x), x.new_empty(x.shape[0], step.output.outputs)
+    library.foci_decoder_step(
+        ctypes.byref(step), layers, x.data_ptr(), scratch.data_ptr(), hidden, queries.data_ptr(), logits.data_ptr()
+    )
+    return logits, queries
+
+
+def _self_check(library: ctypes.CDLL) -> bool:
+    """Declare the signatures, and compare a step of one layer with 19 features with the equations."""
+    library.foci_decoder_step_width.argtypes, library.foci_decoder_step_width.restype = [], _SIZE
+    library.foci_decoder_step_scratch.argtypes = [_ADDRESS, _SIZE]
+    library.foci_decoder_step_scratch.restype = _SIZE
+    library.foci_decoder_step_pack.argtypes = [_ADDRESS, _SIZE, _SIZE, _ADDRESS]
+    library.foci_decoder_step.argtypes = [*[_ADDRESS] * 4, _SIZE, _ADDRESS, _ADDRESS]
+    library.foci_decoder_step_pack.restype = library.foci_decoder_step.restype = None
+
+    def numbers(seed: int, *shape: int) -> Tensor:  # nothing is drawn: the user's random numbers stay as they were
+        ramp = torch.arange(math.prod(shape), dtype=torch.float64, device="cpu")
+        return ramp.add(seed).square().sin().view(shape)
+
+    size, hidden, cells = 19, 23, 3
+    x, keys, values = numbers(1, 1, size), numbers(2, cells + 1, size), numbers(3, cells + 1, size)
+    weights = [numbers(4, 3 * size, size), numbers(5, size, size), numbers(6, hidden, size), numbers(7, size, hidden)]
+    weights.append(numbers(8, 70, size))
+    projected = torch.nn.functional.layer_norm(x, (size,)) @ weights[0].mT
+    query, keys[cells], values[cells] = projected.chunk(3, dim=1)
+    found = x + torch.softmax(query @ keys.mT / size**0.5, dim=1) @ values @ weights[1].mT
+    inner = torch.nn.functional.gelu(torch.nn.functional.layer_norm(found, (size,)) @ weights[2].mT)
+    wanted = (found + inner @ weights[3].mT) @ weights[4].mT
+
+    products = [_packed(library, weight.float(), None) for weight in weights]
+    project, join, inner_layer, outer, output = (product for product, _ in products)
+    norm, (stored_keys, stored_values) = Norm(None, None, 1, 1e-5), (keys.float(), values.float())
+    stored_keys[cells] = stored_values[cells] = 0.0
+    nothing = Product(None, None, 0, 0)
+    past = (stored_keys.data_ptr(), stored_values.data_ptr(), cells + 1, None, None)
+    layers = (Layer * 1)(Layer(norm, norm, norm, project, join, nothing, nothing, inner_layer, outer, *past))
+    one = {"layers": 1, "sources": 1, "hypotheses": 1, "heads": 1, "norm_first": 1, "threads": 1}
+    step = Step(**one, size=size, cells=cells + 1, activation=ACTIVATIONS["gelu"], unit_epsilon=-1.0, output=output)
+    logits, _ = _run(library, step, layers, x.float(), hidden)
+    return bool(((logits - wanted).abs() <= 1e-4 * wanted.abs().max()).all())
+
+
+_KERNEL = Kernel("decoder_step", _self_check)
