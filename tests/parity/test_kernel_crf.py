@@ -409,7 +409,7 @@ def test_spans_equal_the_plain_path(active, labels, scheme, scale, dtype):
         at = mask.unsqueeze(-1).expand_as(one) if one.dim() == 3 else slice(None)
         torch.testing.assert_close(one[at], other[at], rtol=1e-12, atol=1e-10, msg=lambda text, n=name: f"{n}: {text}")
     terms = crf_spans_plain.terms(built, tags, have)
-    with mock.patch.object(kernel, "_THREAD_CELLS", 1), mock.patch.object(torch, "get_num_threads", lambda: 2):
+    with mock.patch.object(kernel, "_THREAD_CELLS", 1), mock.patch.object(torch, "get_num_threads", return_value=2):
         for one, other in zip(kernel.span_messages(built, tags), have):
             assert torch.equal(one, other)  # threads change nothing
         assert torch.equal(kernel.every_span(terms, 5), kernel.every_span(terms, steps)[:, :, :5])
