@@ -48,8 +48,8 @@ def cases(peer: str, quick: bool) -> Iterator[Case]:
             against="forward and backward messages in torch",
             measure=FORWARD,
             inputs=_chain,
-            ours=lambda chain, tags: call(FORWARD, lambda: span_distribution(*chain, tags).all().exp()),
-            theirs=lambda chain, tags: call(FORWARD, lambda: _spans_in_torch(chain, tags).exp()),
+            ours=lambda chain, tags: call(FORWARD, lambda: _every_span(chain, tags)),
+            theirs=lambda chain, tags: call(FORWARD, lambda: _every_span_in_torch(chain, tags)),
         )
         return
     for measure in (TRAIN, TAGGING):
@@ -74,9 +74,13 @@ def _chain() -> tuple[Chain, SpanTags]:
     return chain, lexicon.span_tags(torch.device("cpu"))
 
 
-def _spans_in_torch(chain: Chain, tags: SpanTags) -> Tensor:
+def _every_span(chain: Chain, tags: SpanTags) -> Tensor:
+    return span_distribution(*chain, tags).all().exp()
+
+
+def _every_span_in_torch(chain: Chain, tags: SpanTags) -> Tensor:
     terms = crf_spans_plain.terms(chain, tags, crf_spans_plain.messages(chain, tags))
-    return crf_spans_plain.every_span(terms, chain.emissions.shape[1])
+    return crf_spans_plain.every_span(terms, chain.emissions.shape[1]).exp()
 
 
 def _inputs() -> tuple[list[list[str]], TagLexicon, Tagger, list[TagBatch]]:

@@ -255,8 +255,8 @@ def _aligned(words: Path, tags: Path, intents: Path | None) -> Iterator[_Written
         elif intents is not None and not texts[2].strip():
             yield Fault(intents, number, "empty intent", "the line is empty, expected the label of the sentence.")
         else:
-            apart, lines = [False] * len(found), [number] * len(found)
-            yield _Written(found, labels, apart, lines, texts[2].strip() if intents else "")
+            apart, places = [False] * len(found), [number] * len(found)
+            yield _Written(found, labels, apart, places, texts[2].strip() if intents else "")
 
 
 def _columns(path: Path, word_column: int, column: int) -> Iterator[_Written | Fault]:
