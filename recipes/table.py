@@ -165,7 +165,7 @@ RECIPES = {
         note="700 test sentences. Settings were chosen by the validation sentences. The test sentences were looked at "
         "with three settings: the first, with a lower rate and fewer steps, had 92.1 % F1 and 96.7 % of the intents; "
         "the second are those of the first two rows; the third (the last row: the intent adds to the scores of the "
-        "tags, 400 units, BIOES, more dropout) were the best of five further trainings. Published (span F1 / intent): "
+        "tags, 400 units, BIOES, more dropout) were the best of four further trainings. Published (span F1 / intent): "
         "Stack-Propagation 94.2 / 98.0, the best without pre-training; BLSTM-CRF with word vectors 96.3. ± is the "
         "standard deviation over seeds.",
         variants=_SNIPS,
