@@ -37,11 +37,17 @@ plt.rcParams.update(
 )
 
 
-def draw(runs: Runs, folder: Path) -> dict[str, str]:
-    """Draw the plots that the runs have figures for; return file names by subject."""
+def draw(runs: Runs, folder: Path, *, overview: bool = True) -> dict[str, str]:
+    """Draw the plots that the runs have figures for; return file names by subject.
+
+    Args:
+        runs: the runs and their cases by group.
+        folder: where the plots are written.
+        overview: draw the ratios of all groups too; not where only some of the page's groups were measured.
+    """
     drawn = {}
     for name, plot in (("ratios", _ratios), ("window", _window), ("curves", _curves)):
-        figure = plot(runs)
+        figure = None if name == "ratios" and not overview else plot(runs)
         if figure is not None:
             drawn[name] = f"bench-{name}.png"
             figure.savefig(folder / drawn[name], bbox_inches="tight", metadata={"Software": None})

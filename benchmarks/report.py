@@ -3,16 +3,17 @@
     python -m benchmarks.report RESULTS PAGE
 
 Speeds are reported as ratios, theirs / ours: above 1 foci is faster. The only absolute figures are the limits of
-the machine, and memory.
+the machine, and memory. Groups that have no results but a section in the page keep that section.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks import groups
 from benchmarks.interference import MOST, disturbance
@@ -41,8 +42,9 @@ def main(arguments: Sequence[str]) -> int:
 
     images = page.parent / "images"
     images.mkdir(parents=True, exist_ok=True)
-    drawn = plots.draw(runs, images)
-    page.write_text(markdown(runs, drawn))
+    older = older_page(page.read_text(), runs) if page.exists() else None
+    drawn = plots.draw(runs, images, overview=older is None)
+    page.write_text(markdown(runs, drawn, older))
     print(f"wrote {page} and {len(drawn)} plots in {images}")
     busy = trust(runs)
     if busy:
@@ -61,8 +63,38 @@ def load(results: Path) -> dict[str, tuple[Record, list[Record]]]:
     return found
 
 
-def markdown(runs: dict[str, tuple[Record, list[Record]]], images: dict[str, str]) -> str:
-    """Return the page. ``images`` are file names beside it, by their subject: a group, or "ratios"."""
+class OlderPage(NamedTuple):
+    """What a page keeps of an earlier run: all that comes before the groups, and the sections of other groups."""
+
+    head: str
+    sections: dict[str, str]
+
+
+def older_page(text: str, runs: dict[str, tuple[Record, list[Record]]]) -> OlderPage | None:
+    """Return what the page has of groups that are not among the runs; None if there is nothing."""
+    parts = re.split(r"^(?=## )", text, flags=re.MULTILINE)
+    names = {f"## {_title(name)[0]}": name for name in groups.PEERS}
+    by_name = {names[part.partition("\n")[0]]: part.strip() for part in parts if part.partition("\n")[0] in names}
+    sections = {name: part for name, part in by_name.items() if name not in runs}
+    head = "".join(part for part in parts if part.partition("\n")[0] not in names).strip()
+    return OlderPage(head, sections) if sections else None
+
+
+def markdown(
+    runs: dict[str, tuple[Record, list[Record]]], images: dict[str, str], older: OlderPage | None = None
+) -> str:
+    """Return the page.
+
+    Args:
+        runs: the runs and their cases by group.
+        images: file names beside the page, by their subject: a group, or "ratios".
+        older: what is kept of the page; its head describes the machine, and the sections of the runs say what differs.
+    """
+    if older is not None:
+        sections = dict(older.sections)
+        for name, (run, cases) in runs.items():
+            sections[name] = "\n\n".join([*_section(name, run, cases, images.get(name)), _apart(name, run, cases)])
+        return "\n\n".join([older.head, *(sections[name] for name in groups.PEERS if name in sections)]) + "\n"
     text = [
         "# Benchmarks",
         "foci and its peers side by side: the same inputs, the same parameters, in the same process, in turns. Before "
@@ -129,6 +161,14 @@ def _machine(runs: dict[str, tuple[Record, list[Record]]]) -> list[str]:
     return text
 
 
+def _apart(name: str, run: Record, cases: list[Record]) -> str:
+    """Return the versions and the state of the machine in a run that the head of the page does not describe."""
+    versions = ", ".join(sorted(map(" ".join, run["versions"].items())))
+    text = f"Measured in a run of its own: foci {run['foci']}; {versions}. {' '.join(_noise(run))}"
+    busy = trust({name: (run, cases)})
+    return f"{text}\n\n> **{busy}**" if busy else text
+
+
 def _noise(run: Record) -> list[str]:
     """Return the results for two identical calls, and the interference before the run."""
     text = []
@@ -146,8 +186,14 @@ def _threads(count: int) -> str:
     return "one thread, timed by the processor time it used" if count == 1 else f"{count} threads, timed by the clock"
 
 
-def _section(name: str, run: Record, cases: list[Record], image: str | None) -> list[str]:
+def _title(name: str) -> tuple[str, str]:
+    """Return the title of a group and its text."""
     title, _, about = (groups.load(name).__doc__ or name).partition("\n\n")
+    return title.strip(), about
+
+
+def _section(name: str, run: Record, cases: list[Record], image: str | None) -> list[str]:
+    title, about = _title(name)
     took = f"{run['took'] // 60} min {run['took'] % 60} s" if run["took"] >= 60 else f"{run['took']} s"
     text = [f"## {title}", about.strip()]
     text.append(f"`{run['command']}`, {run['when']}, {_threads(run['threads'])}; the whole run took {took}.")

@@ -462,6 +462,32 @@ def test_a_disturbed_case_is_marked() -> None:
     assert "~ |" not in report.markdown({"additive": (a_run(), [a_record()])}, {})
 
 
+def test_a_page_keeps_the_sections_of_groups_that_were_not_measured() -> None:
+    heads = a_record(group="heads", name="heads (2, 3)")
+    both = {"additive": (a_run(), [a_record()]), "heads": (a_run(), [heads])}
+    page = report.markdown(both, {})
+    assert report.older_page(page, both) is None
+    later = {"heads": (a_run(foci="later", when="2026-02-03 04:05"), [{**heads, "ratio_median": 1.23}])}
+    older = report.older_page(page, later)
+    assert older is not None
+    assert [*older.sections] == ["additive"]
+    found = report.markdown(later, {}, older)
+    # The table of the other group and the head are as they were; the measured section is new and says of which run.
+    head, additive, heads_section = found.split("\n## Additive attention\n")[0], *found.split("\n## ")[2:]
+    assert head == page.split("\n## Additive attention\n")[0]
+    assert f"## {additive}" in page
+    assert "1.23×" in heads_section
+    assert "2026-02-03 04:05" in heads_section
+    assert "foci later; torch 2.13.0" in heads_section
+    assert "later" not in head + additive
+    # A group that the page did not have yet takes its place in the order of the groups.
+    crf = {"alibi": (a_run(), [{**heads, "group": "alibi"}])}
+    third = report.older_page(found, crf)
+    titles = [part.partition("\n")[0] for part in report.markdown(crf, {}, third).split("\n## ")[1:]]
+    assert titles[1:3] == ["Additive attention", "Multi-head attention"]
+    assert titles[3].startswith("ALiBi")
+
+
 def test_the_report_never_states_seconds_of_a_call() -> None:
     page = report.markdown({"additive": (a_run(), [a_record(ours={"min": 0.123456, "median": 0.2})])}, {})
     assert "0.123" not in page

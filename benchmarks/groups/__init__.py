@@ -14,7 +14,7 @@ PEERS = {
     "window": ("torch", "local-attention", "transformers"),
     "alibi": ("torch", "x-transformers"),
     "crf": ("pytorch-crf",),
-    "tag": ("pytorch-crf", "flair"),
+    "tag": ("torch", "pytorch-crf", "flair"),
     "ntm": ("torch",),
     "word_by_word": ("torch",),
     "decode": ("transformers", "ctranslate2"),

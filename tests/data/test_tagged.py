@@ -160,7 +160,7 @@ def test_spans_by_characters(tmp_path):
         ({"text": " ", "spans": []}, "the text has no words"),
         ({"text": "a b", "spans": [], "words": [[0, 2], [1, 3]]}, "'words' is no list of"),
         ({"text": "a", "spans": "x"}, "expected a text in 'text', a list in 'spans'"),
-        ([], "a JSON list, expected an object"),
+        ([], "a JSON list, expected one object per line"),
     ],
 )
 def test_a_mistake_in_a_record_names_its_line(record, said, tmp_path):
@@ -173,14 +173,31 @@ def test_a_mistake_in_a_record_names_its_line(record, said, tmp_path):
     ("content", "said"),
     [
         ("", "line 1: no sentences"),
-        ("a B-x\nb X-LOC\n", "line 1: tag 'X-LOC' has no prefix of BIO"),
+        ("a B-x\n\nc O\nb X-LOC\n", "line 4: tag 'X-LOC' has no prefix of BIO"),
         ("a O\n\nb\n", "line 3: the line has 1 columns, expected a word in column 0 and its tag in column -1"),
         ("a\t\n", "line 1: the word or its tag is empty"),
+        ("a O\n\0\1 \2\n", "line 2: holds a zero byte, so it is a binary file"),
     ],
 )
 def test_a_mistake_in_columns_names_its_line(content, said, tmp_path):
     with pytest.raises(DataError, match=rf"a.txt, {said}"):
         read_tagged(write(tmp_path / "a.txt", content))
+
+
+def test_comments_are_passed_over_but_not_words(tmp_path):
+    path = write(tmp_path / "a.conll", "# id 7 domain=en\n# text = a b\n# B-x\na I-x\n#b = O\n# O\n")
+    assert [one.tokens for one in read_tagged(path).sentences] == [["#", "a", "#"]]
+
+
+def test_files_say_how_their_tags_were_read(tmp_path):
+    """Tags such as b-per are labels of single words: who wanted spans should see it."""
+    for tags, said in (
+        ("b-per o", "tags have no prefixes (such as B-): each word has a label of its own"),
+        ("B-x O", "tags in BIO"),
+    ):
+        first, second = tags.split()
+        found = read_tagged(write(tmp_path / "a.conll", f"Ada {first}\nsleeps {second}\n"))
+        assert [note.rpartition("a.conll: ")[2] for note in found.notes] == [said]
 
 
 def test_repairs_are_told_once(tmp_path):

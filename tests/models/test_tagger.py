@@ -32,7 +32,8 @@ def make(**options):
 @pytest.mark.parametrize("encoder", ENCODERS)
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_padding_changes_nothing(encoder, spelling):
-    model = make(encoder=encoder, spelling=spelling, num_layers=2)
+    model = make(encoder=encoder, spelling=spelling, num_layers=2, tags_read_intent=True)
+    torch.nn.init.normal_(model.intent_tags.weight)
     words, letters, spelt = batch()
     together = model(words, letters, spelt)
     alone = model(words[:1, :3], letters, spelt[:1, :3])
@@ -87,6 +88,26 @@ def test_word_dropout_replaces_words_in_training_only():
     unknown = model(torch.where(words > 0, 11, 0), letters, spelt).emissions
     assert not torch.allclose(model(words, letters, spelt).emissions, unknown)
     torch.testing.assert_close(model.train()(words, letters, spelt).emissions, unknown)
+
+
+def test_tags_read_the_intent():
+    """Each intent adds its own scores to the tags, weighted by its probability, and they are learned from the tags."""
+    model, plain = make(tags_read_intent=True), make()
+    plain.load_state_dict(model.state_dict(), strict=False)
+    found, without = model(*batch()), plain(*batch())
+    torch.testing.assert_close(found.emissions, without.emissions)  # nothing is known of the intents at first
+    with torch.no_grad():
+        model.intent_tags.weight.copy_(torch.arange(15.0).view(5, 3))
+    found = model(*batch())
+    shares = found.intents.detach().softmax(dim=-1)
+    difference = (found.emissions - without.emissions).detach()
+    for row, word, tag in itertools.product(range(2), range(5), range(5)):
+        added = sum(float(shares[row, intent]) * (3 * tag + intent) for intent in range(3))
+        have = float(difference[row, word, tag])
+        assert have == pytest.approx(added, abs=1e-4)
+    found.emissions[0, 0, 1].backward()
+    torch.testing.assert_close(model.intent_tags.weight.grad[1], shares[0])
+    assert make(tags_read_intent=True, sizes=(13, 11, 0, 7, 5, 0)).intent_tags is None
 
 
 def test_a_softmax_is_a_chain_without_transitions():

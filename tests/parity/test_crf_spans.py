@@ -5,16 +5,27 @@ import math
 
 import pytest
 import torch
+from active_kernel import skip_unless_active
 
 from foci.data.tag_schemes import tag_names
 from foci.errors import ShapeError
 from foci.functional.crf_spans import SpanTags, span_distribution
+from foci.functional.kernels import crf as kernel
 from foci.mechanisms.structured import constraints
 from foci.metrics.spans import Span, strict_spans
 
 LABELS = ("x", "y")
 T = 4
 PATTERNS = [[1, 1, 1, 1], [1, 1, 1, 0], [1, 0, 1, 1], [0, 1, 1, 0], [0, 0, 0, 0]]
+
+
+@pytest.fixture(params=["compiled", "plain"], autouse=True)
+def path(request):
+    """Every test runs on the C++ kernel and without it."""
+    if request.param == "plain":
+        request.getfixturevalue("missing")
+    else:
+        skip_unless_active(kernel)
 
 
 def chain(names, seed, scale=1.0):
@@ -129,3 +140,37 @@ def test_tags_that_are_none():
     two = torch.tensor([1, 2])
     with pytest.raises(ShapeError, match=r"first has shape \(2,\).*expected one whole number for each of the 1 labels"):
         span_distribution(emissions, torch.zeros(3, 3), zeros, zeros, None, SpanTags(one, two, one, one, one))
+
+
+def test_scores_that_are_no_numbers_spoil_their_row_only():
+    names = tag_names(LABELS, "BIO")
+    emissions, *rest = chain(names, seed=11)
+    clean = span_distribution(emissions, *rest, None, span_tags(names, "BIO")).all()
+    emissions = emissions.clone()
+    emissions[1, 2, 0], emissions[2, 0, 1] = math.nan, math.inf
+    found = span_distribution(emissions, *rest, None, span_tags(names, "BIO"))
+    everything = found.all()
+    possible = clean[1] > -math.inf
+    assert everything[1][possible].isnan().all()
+    assert everything[2][possible].isnan().all()
+    torch.testing.assert_close(everything[[0, 3, 4]], clean[[0, 3, 4]])
+    assert found.log_probability(*torch.tensor([[1], [0], [1], [0]])).isnan().all()
+
+
+def test_a_row_that_allows_no_sequence_has_no_span():
+    names = tag_names(LABELS, "BIO")
+    emissions, *rest = chain(names, seed=13)
+    emissions[2, 1] = -math.inf
+    found = span_distribution(emissions, *rest, None, span_tags(names, "BIO"))
+    assert (found.all()[2] == -math.inf).all()
+    assert (found.all()[0].exp().sum() > 0).all()
+    assert found.log_probability(*torch.tensor([[2], [0], [0], [1]])).exp().item() == 0.0
+
+
+def test_empty_batches_and_rows():
+    names = tag_names(LABELS, "BIO")
+    count = len(names)
+    nothing = torch.zeros(count, count), torch.zeros(count), torch.zeros(count)
+    for batch, steps in ((0, 3), (2, 0)):
+        found = span_distribution(torch.zeros(batch, steps, count), *nothing, None, span_tags(names, "BIO"))
+        assert found.all().shape == (batch, steps, steps, len(LABELS))

@@ -9,11 +9,14 @@ from active_kernel import WrongLibrary, skip_unless_active
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foci.data.tag_schemes import tag_names
 from foci.errors import DataError, ShapeError
-from foci.functional import crf, crf_plain
+from foci.functional import crf, crf_plain, crf_spans_plain
 from foci.functional.crf_plain import Chain
+from foci.functional.crf_spans import SpanTags
 from foci.functional.kernels import crf as kernel
 from foci.functional.kernels import status
+from foci.mechanisms.structured import constraints
 
 NEVER = -torch.inf
 
@@ -375,6 +378,46 @@ def test_gradients_of_gradients(active):
 
 
 # --- without the kernel
+
+
+def of_labels(count, scheme):
+    """The tags of ``count`` labels and those of their spans."""
+    names = tag_names([f"l{number}" for number in range(count)], scheme)
+    number = {name: place for place, name in enumerate(names)}
+    of = lambda prefix: torch.tensor([number[f"{prefix}-l{label}"] for label in range(count)])  # noqa: E731
+    nothing = torch.full((count,), -1)
+    parts = [of("B"), of("B"), of("I"), of("I"), of("I")] if scheme == "BIO" else [*map(of, "SBIE"), nothing]
+    return names, SpanTags(*parts)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("labels", "scheme", "scale"), [(1, "BIO", 1.0), (7, "BIOES", 30.0), (13, "BIO", 150.0)])
+def test_spans_equal_the_plain_path(active, labels, scheme, scale, dtype):
+    """Every log-probability, also of spans that are as good as impossible: e^-1000 is not 0 in logarithms."""
+    names, tags = of_labels(labels, scheme)
+    generator = torch.Generator().manual_seed(labels)
+    count, rows, steps = len(names), 5, 11
+    shapes = [(rows, steps, count), (count, count), (count,), (count,)]
+    emissions, transitions, start, end = (scale * torch.randn(shape, generator=generator) for shape in shapes)
+    allowed = constraints(names, scheme)
+    transitions = transitions.masked_fill(~allowed.allowed_transitions, NEVER)
+    mask = torch.rand(rows, steps, generator=generator) < 0.8
+    mask[0], mask[1] = True, False
+    built = Chain(*(part.to(dtype) for part in (emissions, transitions, start, end)), mask)
+    have, want = kernel.span_messages(built, tags), crf_spans_plain.messages(built, tags)
+    for name, one, other in zip(have._fields, have, want):
+        at = mask.unsqueeze(-1).expand_as(one) if one.dim() == 3 else slice(None)
+        torch.testing.assert_close(one[at], other[at], rtol=1e-12, atol=1e-10, msg=lambda text, n=name: f"{n}: {text}")
+    terms = crf_spans_plain.terms(built, tags, have)
+    with mock.patch.object(kernel, "_THREAD_CELLS", 1), mock.patch.object(torch, "get_num_threads", return_value=2):
+        for one, other in zip(kernel.span_messages(built, tags), have):
+            assert torch.equal(one, other)  # threads change nothing
+        assert torch.equal(kernel.every_span(terms, 5), kernel.every_span(terms, steps)[:, :, :5])
+    for width in (1, 3, steps):
+        every = kernel.every_span(terms, width)
+        torch.testing.assert_close(every, crf_spans_plain.every_span(terms, width), rtol=1e-12, atol=1e-9)
+    assert (every[1] == NEVER).all()
+    assert (every[0] > NEVER).sum() >= labels * steps
 
 
 def test_without_the_kernel_the_plain_path_runs(missing):

@@ -111,6 +111,18 @@ def test_span_probabilities_are_sums_over_all_sequences(predictor):
     assert sum(one.score for one in told) <= 1.0 + 1e-9
 
 
+def test_notes_on_what_the_run_does_not_know(predictor, run, capsys):
+    plain, strange, long = predictor.predict(["wake me at 7 pm", "☃ at 7 pm in 東京", f"wake {'a' * 31}"])
+    assert "notes" not in plain.details
+    (note,) = strange.details["notes"]
+    assert note.startswith(
+        "3 of 7 words are unknown to this run: '☃', '東', '京'. It was trained on built-in sentences (en)"
+    )
+    assert long.details["notes"][0] == "only the first 30 letters were read of 1 longer word"
+    foci_cli.main(["predict", str(run), "☃ at 7 pm"])
+    assert "1 of 4 words is unknown to this run: '☃'" in capsys.readouterr().err
+
+
 def test_a_threshold_leaves_uncertain_spans_out(predictor):
     records = predictor.held_out()[:60]
     every = [span for one in predictor.predict(records) for span in one.details["spans"]]

@@ -54,6 +54,10 @@ class Letters:
         known: dict[str, int] = self._ids  # type: ignore[attr-defined]
         return [known.get(letter, 1) for letter in word[:LONGEST_WORD]]
 
+    def knows(self, word: str) -> bool:
+        """Return whether all letters of a word that are read are known."""
+        return 1 not in self.ids(word)
+
     def to_text(self) -> str:
         """Return the letters as JSON."""
         return json.dumps({"letters": "".join(self.known)}, ensure_ascii=False)

@@ -4,7 +4,8 @@
     .conllu         CoNLL-U: any column by its name; ranges (3-4) and empty words (8.1) are passed over
     a folder        seq.in, seq.out and, if there are intents, label: line n of each is one sentence, as Snips has it
     two files       the same with any names
-    any other file  one word per line, its columns separated by tabs or spaces; an empty line ends a sentence
+    any other file  one word per line, its columns separated by tabs or spaces; an empty line ends a sentence, and
+                    comments (# key = value) and -DOCSTART- are passed over
 
 All may be compressed (.gz, .xz). Tags are recognised as BIO, BIOES, IOB1 or plain labels; malformed ones are repaired
 and counted (`foci.data.tag_schemes`).
@@ -13,6 +14,7 @@ and counted (`foci.data.tag_schemes`).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise, zip_longest
 from pathlib import Path
@@ -27,6 +29,8 @@ from foci.metrics.spans import Span
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 """The columns of CoNLL-U."""
+_COMMENT = re.compile(r"#\s*[\w.:-]+\s*=\s|# id\s")
+"""A comment in a file with columns, as CoNLL-U and MultiCoNER write them; a word may be # too."""
 
 Offsets = tuple[int, int]
 """Where a word begins and ends in its text, in characters; the end is not in it."""
@@ -78,11 +82,12 @@ class TaggedFile(NamedTuple):
 class _Written(NamedTuple):
     """A sentence with one tag per word, as it stands in a file."""
 
-    line: int
     words: list[str]
     tags: list[str]
     joined: list[bool]
     """Whether no space follows each word."""
+    lines: list[int]
+    """The line of each tag."""
     intent: str = ""
 
 
@@ -195,7 +200,8 @@ def _from_tags(path: Path, entries: Iterator[_Written | Fault], log: Log | None)
         repairs += malformed
         repaired += malformed > 0
         sentences.append(TaggedSentence(text, to_characters(spans, offsets), one.intent, offsets))
-    notes = [] if scheme == PLAIN else [f"{path}: tags in {scheme}"]
+    plain = "no prefixes (such as B-): each word has a label of its own"
+    notes = [f"{path}: tags {f'have {plain}' if scheme == PLAIN else f'in {scheme}'}"]
     if repairs:
         notes.append(
             f"{path}: {repairs:,} tags in {repaired:,} sentences are malformed for {scheme} (such as I after O) and "
@@ -206,7 +212,7 @@ def _from_tags(path: Path, entries: Iterator[_Written | Fault], log: Log | None)
 
 def _foreign_tag(path: Path, written: Sequence[_Written], found: Recognised) -> DataError:
     tag = found.foreign[0]
-    line = next(one.line for one in written if tag in one.tags)
+    line = next(one.lines[one.tags.index(tag)] for one in written if tag in one.tags)
     count = sum(one.tags.count(foreign) for one in written for foreign in found.foreign)
     return DataError(
         f"{path}, line {line}: tag {tag!r} has no prefix of {found.scheme} (B-, I-, E- or S-), as the other tags have; "
@@ -249,7 +255,8 @@ def _aligned(words: Path, tags: Path, intents: Path | None) -> Iterator[_Written
         elif intents is not None and not texts[2].strip():
             yield Fault(intents, number, "empty intent", "the line is empty, expected the label of the sentence.")
         else:
-            yield _Written(number, found, labels, [False] * len(found), texts[2].strip() if intents else "")
+            apart, places = [False] * len(found), [number] * len(found)
+            yield _Written(found, labels, apart, places, texts[2].strip() if intents else "")
 
 
 def _columns(path: Path, word_column: int, column: int) -> Iterator[_Written | Fault]:
@@ -257,7 +264,7 @@ def _columns(path: Path, word_column: int, column: int) -> Iterator[_Written | F
         return line.split("\t") if "\t" in line else line.split()
 
     def usable_row(line: str) -> bool:
-        return not line.startswith("-DOCSTART-")
+        return not line.startswith("-DOCSTART-") and _COMMENT.match(line) is None
 
     return _rows(path, split, usable_row, word_column, column, lambda cells: False)
 
@@ -288,15 +295,18 @@ def _rows(
     joined: Callable[[list[str]], bool],
 ) -> Iterator[_Written | Fault]:
     """The sentences of a file with one word per line; a sentence with a faulty line is that fault."""
-    sentence = _Written(1, [], [], [])
+    sentence = _Written([], [], [], [])
     faults: list[Fault] = []
     for number, line in enumerate([*read_lines(path), ""], start=1):
         if isinstance(line, Fault):
             faults.append(line)
+        elif "\0" in line:
+            reason = "holds a zero byte, so it is a binary file. Give a text file."
+            faults.append(Fault(path, number, "binary file", reason))
         elif not line.strip():
             if faults or sentence.words:
                 yield faults[0] if faults else sentence
-            sentence, faults = _Written(number + 1, [], [], []), []
+            sentence, faults = _Written([], [], [], []), []
         elif usable_row(line):
             cells = split(line)
             least = max(place if place >= 0 else -1 - place for place in (word_column, column)) + 1
@@ -312,6 +322,7 @@ def _rows(
                 sentence.words.append(cells[word_column].strip())
                 sentence.tags.append(cells[column].strip())
                 sentence.joined.append(joined(cells))
+                sentence.lines.append(number)
 
 
 # ---- spans by characters
@@ -362,7 +373,7 @@ def from_record(record: Any) -> TaggedSentence:
         DataError: a field is missing or of another kind, or spans lie outside of the text or overlap.
     """
     if not isinstance(record, dict):
-        raise DataError(f"a JSON {type(record).__name__}, expected an object.")
+        raise DataError(f"a JSON {type(record).__name__}, expected one object per line.")
     for name in ("text", "spans"):
         if name not in record:
             raise DataError(f"no field {name!r}. {near_names(name, record)}")

@@ -3,18 +3,20 @@
     c_w = max_t(W_c ∗ E_c(letters of w))_t                           letters, by convolution or by a BiLSTM
     x_w = [E(w); V(w); c_w]                                          learned, given and spelt vector of a word
     h   = BiLSTM(x_1 … x_T)  or  Transformer layers with relative positions
-    P   = W h + b                                                    one score for each word and tag
+    P   = W h + b  [+ U p(intent)]                                   one score for each word and tag
     p(y) ∝ exp(b[y_1] + Σ_t P[t, y_t] + Σ_t A[y_t, y_t+1] + e[y_T])  (CRF);   Π_t softmax(P_t)[y_t]  (softmax)
     intent: softmax(W_i [h_T→; h_1←; Σ_t α_t h_t]),  α_t = softmax_t(u · tanh(W_a h_t + b_a))
 
 Paper: Neural Architectures for Named Entity Recognition (Lample et al., 2016), sections 2 and 4; letters by
     convolution: End-to-end Sequence Labeling via Bi-directional LSTM-CNNs-CRF (Ma, Hovy, 2016), section 2.1;
-    self-attention that knows directions: TENER (Yan et al., 2019), section 3.2
-Names: E = embedding, V = vectors, E_c and W_c = spelling, h = encoder, P = output, A and b and e = crf,
-    α = attentions["intent"]
+    self-attention that knows directions: TENER (Yan et al., 2019), section 3.2; tags that read the intent: A
+    Stack-Propagation Framework with Token-Level Intent Detection (Qin et al., 2019), section 2.3
+Names: E = embedding, V = vectors, E_c and W_c = spelling, h = encoder, P = output, U = intent_tags, A and b and e =
+    crf, α = attentions["intent"]
 Complexity: O(T · D²) and T steps one after another (BiLSTM), O(T² · D + T · D²) (self-attention); CRF O(T · K²)
 Differs: relative positions are rotary (Su et al., 2021) or ALiBi's instead of TENER's own. A softmax is the CRF with
-    all transitions 0, so that both can be constrained to the tags that a scheme allows.
+    all transitions 0, so that both can be constrained to the tags that a scheme allows. The intent, one for the
+    sentence, adds to the tags' scores; in Stack-Propagation each word has one, which enters a second LSTM.
 """
 
 from __future__ import annotations
@@ -92,6 +94,7 @@ class Tagger(nn.Module):
         dropout: on what enters and leaves the encoder, and between its layers.
         attention_dropout: inside of the layers of self-attention.
         word_dropout: share of the words that are replaced by the unknown word in training.
+        tags_read_intent: add to the scores of the tags what the predicted intents say for or against each of them.
 
     Example:
         >>> import torch
@@ -128,6 +131,7 @@ class Tagger(nn.Module):
         dropout: float = 0.0,
         attention_dropout: float = 0.1,
         word_dropout: float = 0.0,
+        tags_read_intent: bool = False,
     ) -> None:
         super().__init__()
         for name, value, known in (
@@ -172,6 +176,9 @@ class Tagger(nn.Module):
                 nn.init.zeros_(parameter).requires_grad_(False)
         self.pool = AttentionPool(hidden_dim) if num_intents else None
         self.intent_output = nn.Linear(2 * hidden_dim, num_intents) if num_intents else None
+        self.intent_tags = nn.Linear(num_intents, num_tags, bias=False) if num_intents and tags_read_intent else None
+        if self.intent_tags is not None:
+            nn.init.zeros_(self.intent_tags.weight)
 
     def forward(self, words: Int[Tensor, "B T"], letters: Int[Tensor, "U C"], spelt: Int[Tensor, "B T"]) -> TagScores:
         """Score the tags of a batch of sentences."""
@@ -200,7 +207,10 @@ class Tagger(nn.Module):
         if self.pool is not None and self.intent_output is not None:
             pooled, attentions["intent"], _ = self.pool(encoded, valid)
             intents = self.intent_output(self.dropout(torch.cat([summary, pooled], dim=-1)))
-        return TagScores(self.output(self.dropout(encoded)), *self.crf.scores(), intents, attentions)
+        emissions = self.output(self.dropout(encoded))
+        if self.intent_tags is not None:
+            emissions = emissions + self.intent_tags(intents.softmax(dim=-1)).unsqueeze(1)
+        return TagScores(emissions, *self.crf.scores(), intents, attentions)
 
 
 class _Spelling(nn.Module):

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from foci.data import TokenBatches
 from foci.data.carriers import carriers
 from foci.data.documents import Document, parts
-from foci.data.tag_batches import Letters, TagBatch, TagExamples
+from foci.data.tag_batches import LONGEST_WORD, Letters, TagBatch, TagExamples
 from foci.data.tag_schemes import PLAIN
 from foci.data.tagged import LabelledSpan, TaggedSentence, from_record, read_tagged, to_characters
 from foci.data.vocabulary import Vocabulary, read_vectors, words_with_vectors
@@ -44,6 +44,7 @@ from foci.tasks.task import (
     Task,
     by_length,
 )
+from foci.tasks.unknown import unknown_note
 from foci.training import Batches, Loss, TrainingOptions
 from foci.viz.cells import Mark
 from foci.viz.trace import Cells, Trace
@@ -451,14 +452,28 @@ class Tag(Task):
             moved, scores = _scored(model, batch)
             decoded = decode(scores, moved.words > 0, assets, options.nbest)
             for row, i in enumerate(indices):
+                notes = self._notes(sentences[i], assets)
                 answers = [
-                    _answer(records[i], sentences[i], one, decoded[row], assets, options.threshold)
+                    _answer(records[i], sentences[i], one, decoded[row], assets, options.threshold, notes)
                     for one in decoded[row].sequences
                 ]
                 traced = _trace(scores, row, sentences[i], decoded[row], assets, answers[0]) if trace else None
                 found[i] = replace(answers[0], trace=traced, alternatives=tuple(answers[1:]))
             progress(len(indices))
         return [found[i] for i in range(len(records))]
+
+    def _notes(self, sentence: TaggedSentence, assets: TagLexicon) -> list[str]:
+        """Return notes on words in letters that the run does not know, and on words that were not read whole."""
+        notes = []
+        long = sum(len(word) > LONGEST_WORD for word in sentence.tokens)
+        if long:
+            notes.append(f"only the first {LONGEST_WORD} letters were read of {long} longer word{'s' * (long > 1)}")
+        unknown = [word for word in sentence.tokens if word not in assets.vocabulary and not assets.letters.knows(word)]
+        if unknown:
+            data, known = self.config.data, assets.vocabulary.words[: assets.trained - 1]
+            built_in = f"built-in sentences ({data.locale})"
+            notes.append(unknown_note("words", unknown, len(sentence.words), known, data.path or built_in))
+        return notes
 
     def expected(self, record: Record) -> str:
         """Return the gold spans and intent as `predict` writes its own."""
@@ -561,6 +576,7 @@ def _answer(
     decoded: Decoded,
     assets: TagLexicon,
     threshold: float,
+    notes: Sequence[str],
 ) -> Prediction:
     """One tag sequence of a sentence as an answer."""
     spans = to_characters(sequence.spans, sentence.words)
@@ -582,6 +598,8 @@ def _answer(
             for place, ((start, end), tag) in enumerate(zip(sentence.words, sequence.tags))
         ],
     }
+    if notes:
+        details["notes"] = list(notes)
     if len(details["spans"]) < len(told):
         details["below_threshold"] = [one for one in told if one["probability"] < threshold]
     intent = ""

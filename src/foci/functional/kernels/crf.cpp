@@ -1,4 +1,5 @@
-// The linear-chain CRF: log Z or log p(tags) with their gradients, the k best sequences, and the gradient's gradient.
+// The linear-chain CRF: log Z or log p(tags) with their gradients, the k best sequences, the gradient's gradient, and
+// the probability of every span.
 //
 //     a_t(j)   = Σ_i a_t-1(i)·e^{A_ij}·e^{x_t(j)},   a_1 = e^{start + x_1},   Z = Σ_j a_T(j)·e^{end_j}
 //     b_t-1(i) = Σ_j e^{A_ij}·e^{x_t(j)}·b_t(j),     b_T = e^{end}
@@ -35,6 +36,9 @@ using Bits = VectorOf<uint64_t>;
 constexpr double NEVER = -std::numeric_limits<double>::infinity();
 constexpr double DEPTH = 200;        // three factors of e^-200 are still a normal double
 constexpr double TINY = 0x1p-288;    // about e^-200
+constexpr double UNKNOWN = std::numeric_limits<double>::quiet_NaN();
+constexpr double LN2 = 0.69314718055994530942;
+constexpr int64_t BIAS = 1023;       // of a double's exponent
 constexpr double NEGLIGIBLE = -40;   // e^-40 of the whole is below double's precision
 constexpr int64_t STEPS = 4;         // steps whose transitions are counted together
 constexpr int64_t GROUPS = 32;       // parts, at most, in which the rows' transitions are counted
@@ -325,14 +329,15 @@ Vector weigh_emission(const Chain<Real>& chain, int64_t b, int64_t t, Room& room
     return top;
 }
 
-// log Z by weights, and a_t into `kept` where it is not null; NaN where this method is not precise enough.
+// log Z by weights, and a_t into `kept` where it is not null; NaN where this method is not precise enough. With
+// `shifts`, a_t is kept·e^{shifts[t]}, and a single finite score whose weight would be dropped is not precise enough.
 //
 // Every a is 0 or at least TINY, transitions and emissions are 0 or at least e^-DEPTH, so that no product underflows:
 // 0 means that no sequence passes here, except through a dropped weight. Those sequences weigh at most e^nearest
 // each, and there are at most K^n of them: together they must be negligible. NaN and +inf make every later a NaN.
 template <typename Real>
-double total_by_weights(const Chain<Real>& chain, const Model& model, int64_t b, Room& room, double* kept) {
-    constexpr double UNKNOWN = std::numeric_limits<double>::quiet_NaN();
+double total_by_weights(const Chain<Real>& chain, const Model& model, int64_t b, Room& room, double* kept,
+                        double* shifts = nullptr) {
     const int64_t K = chain.K, W = chain.W;
     Integers tiny{}, exponents{};
     Vector nearest = all(model.nearest), tops{};
@@ -358,21 +363,24 @@ double total_by_weights(const Chain<Real>& chain, const Model& model, int64_t b,
             tiny |= (here > Vector{}) & (here < all(TINY));
             store(a + j, here);
         }
+        if (shifts) shifts[t] = tops[0] + model.start_top + steps * model.top + LN2 * (exponents[0] - BIAS * (steps + 1));
         steps++;
     }
     Vector sum{};
     for (int64_t j = 0; j < W; j += LANES) sum += load(a + j) * load(model.end + j);
     const double total = sum_lanes<double>(sum);
     if (!(total > 0) || any_lane(tiny)) return UNKNOWN;
-    const double log_total = std::log(total) + (exponents[0] - 1023 * steps) * 0.69314718055994530942;
+    if (shifts && largest_lane(nearest)[0] > NEVER) return UNKNOWN;
+    const double log_total = std::log(total) + LN2 * (exponents[0] - BIAS * steps);
     const double lost = steps * std::log(static_cast<double>(K)) + largest_lane(nearest)[0];
-    const double shifts = tops[0] + model.start_top + model.end_top + (steps - 1) * model.top;
-    return lost - log_total < NEGLIGIBLE ? log_total + shifts : UNKNOWN;
+    const double shifted = tops[0] + model.start_top + model.end_top + (steps - 1) * model.top;
+    return lost - log_total < NEGLIGIBLE ? log_total + shifted : UNKNOWN;
 }
 
-// log Z by scores, and log a_t, up to a constant for each step, into `kept` where it is not null.
+// log Z by scores, and log a_t, up to a constant for each step, into `kept` where it is not null; `shifts` are these.
 template <typename Real>
-double total_by_scores(const Chain<Real>& chain, const Model& model, int64_t b, Room& room, double* kept) {
+double total_by_scores(const Chain<Real>& chain, const Model& model, int64_t b, Room& room, double* kept,
+                       double* shifts = nullptr) {
     const int64_t K = chain.K, W = chain.W;
     double *before = nullptr, *a = nullptr, tops = 0;
     for (int64_t t = chain.next(b, 0); t < chain.T; t = chain.next(b, t + 1)) {
@@ -388,6 +396,7 @@ double total_by_scores(const Chain<Real>& chain, const Model& model, int64_t b, 
             for (int64_t j = 0; j < W; j++) a[j] -= top;
             tops += top;
         }
+        if (shifts) shifts[t] = tops;
     }
     return log_sum(a, model.end_scores, W) + tops;
 }
@@ -975,6 +984,163 @@ void decode_all(const Chain<Real>& chain, int64_t k, double* scratch, Real* scor
     }
 }
 
+// --- spans: for every step and label, the log of all that may come before a span, and after it
+//
+//     P(span of label n, steps i..j) = a_i(first)·Π(transitions and emissions inside)·c_j(n) / Z
+//     c_j(n) = Σ_{y' ≠ continuing} e^{A[last, y']}·e^{x_j+1(y')}·b_j+1(y'),   e^{end[last]} after the last step
+
+// The tags of N labels, each (N): of a span of one step, and of the first and last step of a longer one; and the tag
+// that would continue a span, or -1.
+struct SpanTags {
+    const int64_t *single, *first, *last, *continuing;
+    int64_t N, NW;
+
+    SpanTags(const int64_t* tags, int64_t labels)
+        : single(tags), first(tags + labels), last(tags + 2 * labels), continuing(tags + 3 * labels), N(labels),
+          NW(padded(labels)) {}
+
+    // to[y', n] = moves[tag_n, y'], `nothing` where y' would continue the span of n.
+    void leaving(const int64_t* tag, const double* moves, double nothing, int64_t K, int64_t W, double* to) const {
+        std::fill_n(to, K * NW, nothing);
+        for (int64_t n = 0; n < N; n++)
+            for (int64_t y = 0; y < K; y++)
+                if (y != continuing[n]) to[y * NW + n] = moves[tag[n] * W + y];
+    }
+};
+
+// Where the messages of a row go, each (T, N).
+struct SpanMessages {
+    double *opened, *alone, *closed, *closed_alone;
+};
+
+// The scratch memory of one thread, and the transitions out of spans, which all rows share.
+struct SpanRoom {
+    static int64_t shared(int64_t K, int64_t N) { return 4 * K * padded(N); }
+    static int64_t size(int64_t T, int64_t K, int64_t N) { return T * (padded(K) + 1) + padded(N); }
+};
+
+// What comes after the spans that end at each step: by weights, where it returns false if they are not precise enough,
+// or by scores. `longer` and `single` are the transitions out of spans.
+template <bool by_weights, typename Real>
+bool close_spans(const Chain<Real>& chain, const Model& model, const SpanTags& tags, const double* longer,
+                 const double* single, int64_t row, Room& room, double* sums, const SpanMessages& to) {
+    const int64_t K = chain.K, W = chain.W, N = tags.N;
+    double *b = room.first, *c = room.columns, shift = by_weights ? model.end_top : 0;
+    Vector nearest = all(NEVER);
+    Integers tiny{};
+    int64_t t = chain.last(row, chain.T - 1);
+    std::copy_n(by_weights ? model.end : model.end_scores, W, b);
+    for (int64_t n = 0; n < N; n++) {
+        to.closed[t * N + n] = model.end_scores[tags.last[n]];
+        to.closed_alone[t * N + n] = model.end_scores[tags.single[n]];
+    }
+    for (int64_t before = chain.last(row, t - 1); before >= 0; t = before, before = chain.last(row, t - 1)) {
+        if constexpr (by_weights) {
+            Integers exponents{};
+            const Vector scale = scale_of(largest(b, W), exponents);
+            shift += weigh_emission(chain, row, t, room, nearest)[0] + model.top + LN2 * (exponents[0] - BIAS);
+            for (int64_t j = 0; j < W; j += LANES) {
+                const Vector here = load(b + j) * scale;
+                tiny |= (here > Vector{}) & (here < all(TINY));
+                store(c + j, load(room.weights + j) * here);
+            }
+            multiply(c, model.weights_back, K, W, b);
+        } else {
+            const Real* emission = chain.emission(row, t);
+            for (int64_t j = 0; j < W; j++) c[j] = j < K ? b[j] + emission[j] : NEVER;
+            log_multiply(c, model.scores_back, K, W, b);
+        }
+        const auto put = [&](const double* leaving, double* into) {
+            (by_weights ? multiply : log_multiply)(c, leaving, K, tags.NW, sums);
+            for (int64_t n = 0; n < N; n++) into[before * N + n] = shift + (by_weights ? std::log(sums[n]) : sums[n]);
+        };
+        put(longer, to.closed);
+        put(single, to.closed_alone);
+    }
+    return !any_lane(tiny);
+}
+
+// The messages (4, B, T, N) of opened, alone, closed and closed_alone spans, and log Z (B).
+template <typename Real>
+void span_messages(const Chain<Real>& chain, const SpanTags& tags, double* scratch, double* messages, double* totals,
+                   int threads) {
+    const int64_t T = chain.T, K = chain.K, W = chain.W, N = tags.N, cells = T * N;
+    Model model(chain, scratch);
+    model.exponentiate();
+    double* longer = scratch + Model::size(K);
+    double *single = longer + K * tags.NW, *longer_scores = single + K * tags.NW;
+    double* single_scores = longer_scores + K * tags.NW;
+    tags.leaving(tags.last, model.weights, 0, K, W, longer);
+    tags.leaving(tags.single, model.weights, 0, K, W, single);
+    tags.leaving(tags.last, model.scores, NEVER, K, W, longer_scores);
+    tags.leaving(tags.single, model.scores, NEVER, K, W, single_scores);
+    double* rooms = longer + SpanRoom::shared(K, N);
+    double* own_rooms = rooms + threads * Room::size(T, K);
+    std::fill_n(messages, 4 * chain.B * cells, NEVER);
+#pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
+    for (int64_t b = 0; b < chain.B; b++) {
+        totals[b] = 0;
+        if (chain.next(b, 0) == T) continue;
+        Room room(rooms, T, K);
+        double *kept = own_rooms + this_thread() * SpanRoom::size(T, K, N), *shifts = kept + T * W, *sums = shifts + T;
+        const auto part = [&](int64_t n) { return messages + (n * chain.B + b) * cells; };
+        const SpanMessages to{part(0), part(1), part(2), part(3)};
+        totals[b] = total_by_weights(chain, model, b, room, kept, shifts);
+        bool by_weights = !std::isnan(totals[b]);
+        if (by_weights) by_weights = close_spans<true>(chain, model, tags, longer, single, b, room, sums, to);
+        if (!by_weights) {
+            totals[b] = total_by_scores(chain, model, b, room, kept, shifts);
+            close_spans<false>(chain, model, tags, longer_scores, single_scores, b, room, sums, to);
+        }
+        for (int64_t t = chain.next(b, 0); t < T; t = chain.next(b, t + 1))
+            for (int64_t n = 0; n < N; n++) {
+                const double first = kept[t * W + tags.first[n]], only = kept[t * W + tags.single[n]];
+                to.opened[t * N + n] = shifts[t] + (by_weights ? std::log(first) : first);
+                to.alone[t * N + n] = shifts[t] + (by_weights ? std::log(only) : only);
+            }
+    }
+}
+
+// What `every_span` reads: messages (4, B, T, N), emissions of the inner and last tag (B, T, N), transitions (4, N)
+// first → last, first → inner, inner → inner, inner → last, log Z (B), and which steps exist (B, T).
+struct Spans {
+    const double *messages, *inner, *last, *moves, *totals;
+    const uint8_t* exists;
+    int64_t B, T, N;
+};
+
+// The log-probability of every span, (B, T, width, N): from step t on, over 1, 2, … width steps.
+void every_span(const Spans& spans, int64_t width, double* runs, double* found, int threads) {
+    const int64_t T = spans.T, N = spans.N, size = spans.B * T * N;
+    const double *opened = spans.messages, *alone = opened + size, *closed = alone + size, *closed_alone = closed + size;
+    const double *to_last = spans.moves, *to_inner = to_last + N, *among = to_inner + N, *from_inner = among + N;
+#pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
+    for (int64_t begin = 0; begin < spans.B * T; begin++) {
+        double* to = found + begin * width * N;
+        std::fill_n(to, width * N, NEVER);
+        const int64_t row_end = (begin / T + 1) * T;
+        const double total = spans.totals[begin / T];
+        if (!spans.exists[begin] || total == NEVER) continue;
+        double* run = runs + this_thread() * N;  // up to and with the inner steps so far
+        for (int64_t n = 0; n < N; n++) run[n] = opened[begin * N + n] + to_inner[n];
+        int64_t length = 0;
+        for (int64_t end = begin; end < std::min(begin + width, row_end); end++, to += N) {
+            if (!spans.exists[end]) continue;
+            length++;
+            const double *last = spans.last + end * N, *inner = spans.inner + end * N, *after = closed + end * N;
+            if (length == 1)
+                for (int64_t n = 0; n < N; n++) to[n] = alone[begin * N + n] + closed_alone[end * N + n];
+            else if (length == 2)
+                for (int64_t n = 0; n < N; n++) to[n] = opened[begin * N + n] + to_last[n] + last[n] + after[n];
+            else
+                for (int64_t n = 0; n < N; n++) to[n] = run[n] + from_inner[n] + last[n] + after[n];
+            for (int64_t n = 0; n < N; n++) to[n] = to[n] - total > 0 ? 0 : to[n] - total;
+            if (length > 1)
+                for (int64_t n = 0; n < N; n++) run[n] += inner[n] + (length > 2 ? among[n] : 0);
+        }
+    }
+}
+
 }  // namespace
 
 extern "C" {
@@ -983,6 +1149,17 @@ extern "C" {
 int64_t foci_crf_scratch(int64_t B, int64_t T, int64_t K, int64_t k, int threads) {
     const int64_t decoding = k ? decode_room(T, K, k) + k : 0;
     return Model::size(K) + Groups::room(B, K) + threads * (Room::size(T, K) + decoding);
+}
+
+// Doubles of scratch that the messages of spans need.
+int64_t foci_crf_span_scratch(int64_t T, int64_t K, int64_t N, int threads) {
+    return Model::size(K) + SpanRoom::shared(K, N) + threads * (Room::size(T, K) + SpanRoom::size(T, K, N));
+}
+
+void foci_crf_every_span(const double* messages, const double* inner, const double* last, const double* moves,
+                         const double* totals, const uint8_t* exists, int64_t B, int64_t T, int64_t N, int64_t width,
+                         double* scratch, double* found, int threads) {
+    every_span({messages, inner, last, moves, totals, exists, B, T, N}, width, scratch, found, threads);
 }
 
 #define CHAIN(Real)                                                                                           \
@@ -1014,6 +1191,10 @@ int64_t foci_crf_scratch(int64_t B, int64_t T, int64_t K, int64_t k, int threads
                                               double* scratch, GRADIENTS(Real), int threads) {                       \
         sequence_gradients(MADE(Real), tags, k, grad, scratch, to_emissions, to_transitions, to_start, to_end,       \
                            threads);                                                                                 \
+    }                                                                                                                \
+    void foci_crf_span_messages_##suffix(CHAIN(Real), int64_t labels, const int64_t* tags, double* scratch,          \
+                                         double* messages, double* totals, int threads) {                            \
+        span_messages(MADE(Real), SpanTags(tags, labels), scratch, messages, totals, threads);                       \
     }
 
 INTERFACE(float, float32)

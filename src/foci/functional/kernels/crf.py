@@ -1,4 +1,4 @@
-"""The linear-chain CRF without the B×T×K² tensor: log Z and log p(tags), marginals, the k best, and gradients.
+"""The linear-chain CRF without the B×T×K² tensor: log Z and log p(tags), marginals, the k best, gradients, and spans.
 
     ∂ log Z/∂emissions[t, j] = p(y_t = j),    ∂ log Z/∂transitions[i, j] = Σ_t p(y_t = i, y_t+1 = j)
 
@@ -24,8 +24,9 @@ import torch
 from torch import Tensor
 
 from foci.errors import ShapeError
-from foci.functional import crf_plain
+from foci.functional import crf_plain, crf_spans_plain
 from foci.functional.crf_plain import Chain
+from foci.functional.crf_spans_plain import SpanMessages, SpanTags, SpanTerms
 from foci.functional.kernels.build import Kernel
 from foci.functional.kernels.decomposition_table import decompose
 from foci.functional.kernels.gradients import differentiate, plain_gradients
@@ -78,6 +79,20 @@ def best(chain: Chain, k: int) -> tuple[Tensor, Tensor]:
     return tags, scores
 
 
+def span_messages(chain: Chain, tags: SpanTags) -> SpanMessages:
+    """Return what may come before and after the spans of each step and label; see `crf_spans_plain.messages`."""
+    library = None if is_traced() else _library_for(chain)
+    return crf_spans_plain.messages(chain, tags) if library is None else _compiled_messages(library, chain, tags)
+
+
+def every_span(spans: SpanTerms, width: int) -> Tensor:
+    """Return the log-probabilities of all spans of up to ``width`` steps; see `crf_spans_plain.every_span`."""
+    messages = spans.messages
+    usable = messages.opened.device.type == "cpu" and not (is_traced() or is_watched(messages.opened, spans.exists))
+    library = _KERNEL.library if usable else None
+    return crf_spans_plain.every_span(spans, width) if library is None else _compiled_every(library, spans, width)
+
+
 # --- choosing a path
 
 
@@ -108,6 +123,7 @@ _SIGNATURES = {
     "marginal_gradients": [*_CHAIN, *[_ADDRESS] * 8, _COUNT],
     "decode": [*_CHAIN, _SIZE, *[_ADDRESS] * 3, _COUNT],
     "sequence_gradients": [*_CHAIN, _SIZE, *[_ADDRESS] * 7, _COUNT],
+    "span_messages": [*_CHAIN, _SIZE, *[_ADDRESS] * 4, _COUNT],
 }
 
 
@@ -129,8 +145,8 @@ class _ChainCall:
                     f"crf: {name} has shape {tuple(part.shape)} and {part.dtype}, expected {shape}, {dtype}."
                 )
         cells = batch * steps * tags * tags
-        self._threads = min(torch.get_num_threads(), 1 + cells // _THREAD_CELLS, max(batch, 1))
-        room = library.foci_crf_scratch(batch, steps, tags, k, self._threads)
+        self.threads = min(torch.get_num_threads(), 1 + cells // _THREAD_CELLS, max(batch, 1))
+        room = library.foci_crf_scratch(batch, steps, tags, k, self.threads)
         self.scratch = chain.emissions.new_empty(room, dtype=torch.float64)
 
     def __call__(self, name: str, *arguments: Tensor | int | None) -> int | None:
@@ -138,7 +154,7 @@ class _ChainCall:
         function = getattr(self._library, f"foci_crf_{name}_{self._suffix}")
         everything = (*self._parts, *self._sizes, *arguments)
         answer: int | None = function(
-            *(one.data_ptr() if isinstance(one, Tensor) else one for one in everything), self._threads
+            *(one.data_ptr() if isinstance(one, Tensor) else one for one in everything), self.threads
         )
         return answer
 
@@ -204,8 +220,39 @@ def _compiled_best(library: ctypes.CDLL, chain: Chain, k: int) -> tuple[Tensor, 
     return scores, tags
 
 
+def _compiled_messages(library: ctypes.CDLL, chain: Chain, tags: SpanTags) -> SpanMessages:
+    batch, steps, num_tags = chain.emissions.shape
+    labels = len(tags.single)
+    call = _ChainCall(library, chain)
+    room = library.foci_crf_span_scratch(steps, num_tags, labels, call.threads)
+    scratch, totals, messages = (
+        torch.empty(shape, dtype=torch.float64) for shape in ((room,), (batch,), (4, batch, steps, labels))
+    )
+    numbers = torch.stack([tags.single, tags.first, tags.last, tags.continuing]).long()
+    call("span_messages", labels, numbers, scratch, messages, totals)
+    opened, alone, closed, closed_alone = messages
+    return SpanMessages(opened, alone, closed, closed_alone, totals)
+
+
+def _compiled_every(library: ctypes.CDLL, spans: SpanTerms, width: int) -> Tensor:
+    batch, steps, labels = spans.messages.opened.shape
+    threads = min(torch.get_num_threads(), 1 + batch * steps * width * labels // _THREAD_CELLS, max(batch * steps, 1))
+    found = torch.empty((batch, steps, width, labels), dtype=torch.float64)
+    scratch = torch.empty(threads * labels, dtype=torch.float64)
+    messages = torch.stack(spans.messages[:4])
+    parts = [messages, spans.inner, spans.last, spans.moves, spans.messages.log_partition, spans.exists]
+    read = [part.contiguous() for part in parts]  # kept alive during the call
+    addresses = [part.data_ptr() for part in read]
+    library.foci_crf_every_span(*addresses, batch, steps, labels, width, scratch.data_ptr(), found.data_ptr(), threads)
+    return found
+
+
 def _self_check(library: ctypes.CDLL) -> bool:
     """Declare the signatures, and compare a chain with all its sequences; 5 tags fill a vector and a rest."""
+    library.foci_crf_span_scratch.argtypes = [_SIZE, _SIZE, _SIZE, _COUNT]
+    library.foci_crf_span_scratch.restype = _SIZE
+    library.foci_crf_every_span.argtypes = [*[_ADDRESS] * 6, *[_SIZE] * 4, *[_ADDRESS] * 2, _COUNT]
+    library.foci_crf_every_span.restype = None
     library.foci_crf_scratch.argtypes = [_SIZE, _SIZE, _SIZE, _SIZE, _COUNT]
     library.foci_crf_scratch.restype = _SIZE
     for name, arguments in _SIGNATURES.items():
@@ -245,11 +292,23 @@ def _agrees(library: ctypes.CDLL, dtype: torch.dtype, spread: float, tolerance: 
     totals, ways, kept = _compiled_total(library, chain, None, keep=True)
     gradients = _ChainCall(library, chain).gradients("gradients", None, torch.ones_like(totals), ways, kept)
     scores, tags = _compiled_best(library, chain, 2)
+    # A span is tag 1, then any number of 2; 2 continues it.
+    shares = [0.0] * 9
+    for score, sequence in scored:
+        for first, last in itertools.combinations_with_replacement(range(3), 2):
+            run = (*sequence[first : last + 1], *sequence[last + 1 : last + 2])
+            if run[: last - first + 1] == (1, *[2] * (last - first)) and run[last - first + 1 :] != (2,):
+                shares[3 * first + last - first] += math.exp(score - log_z)
+    begin, inner = torch.tensor([1], device="cpu"), torch.tensor([2], device="cpu")
+    of_spans = SpanTags(begin, begin, inner, inner, inner)
+    messages = _compiled_messages(library, chain, of_spans)
+    spans = _compiled_every(library, crf_spans_plain.terms(chain, of_spans, messages), 3)
     return (
         close(totals, [log_z], tolerance * spread)
         and close(torch.cat([part.flatten() for part in gradients]), counts, tolerance)
         and close(scores, [score for score, _ in scored[:2]], tolerance * spread)
         and tags[0].tolist() == [list(sequence) for _, sequence in scored[:2]]
+        and close(spans.exp(), shares, tolerance)
     )
 
 
