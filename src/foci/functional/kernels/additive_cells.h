@@ -19,6 +19,7 @@ namespace {
 constexpr int64_t CELL = 16;          // prepared rows are padded to whole cache lines
 constexpr float LIMIT = 40.0f;        // e^{2·40} = 5.5e34 and its inverse are normal float32 numbers
 constexpr float SATURATED = 0x1p30f;  // beyond it tanh is 1 in float32; four of them multiply without overflow
+constexpr float FAR = 0x1p120f;       // beyond it a gradient is 0
 constexpr int64_t TILE = 8;           // keys that one query is scored against at a time
 
 // 1 / (1 + e^{2(a+b)}) of the sum itself, for wild rows; NaN stays NaN.
@@ -26,14 +27,13 @@ Vector exact_reciprocal(Vector a, Vector b) {
     Vector x = a + b;
     x = x > all(15.0f) ? all(15.0f) : x;  // tanh is ±1 long before
     x = x < all(-15.0f) ? all(-15.0f) : x;
-    return all(1.0f) / (all(1.0f) + exponential(x + x));
+    return reciprocal(all(1.0f) + exponential(x + x));
 }
 
-// 1 + x·y, no more than SATURATED. Positive floats are ordered like their bits, and the integer minimum is one instruction.
-Vector denominator(Vector x, Vector y) {
-    const Integers d = (Integers)(all(1.0f) + x * y);
-    const Integers most = (Integers)all(SATURATED);
-    return (Vector)(d < most ? d : most);
+// 1 + x·y, no more than `most`. Positive floats are ordered like their bits, and the integer minimum is one instruction.
+Vector denominator(Vector x, Vector y, float most = SATURATED) {
+    const Integers d = (Integers)(all(1.0f) + x * y), limit = (Integers)all(most);
+    return (Vector)(d < limit ? d : limit);
 }
 
 int64_t padded(int64_t A) { return round_up<CELL>(A); }
@@ -78,13 +78,16 @@ void score_tile(const float* x, const float* y, int64_t width, const float* v, i
             const Vector d2 = denominator(x2, load(yj + 2 * LANES)), d3 = denominator(x3, load(yj + 3 * LANES));
             const Vector n01 = v0 * d1 + v1 * d0, n23 = v2 * d3 + v3 * d2;
             const Vector d01 = d0 * d1, d23 = d2 * d3;
-            total[j] += (n01 * d23 + n23 * d01) / (d01 * d23);
+            total[j] += (n01 * d23 + n23 * d01) * reciprocal(d01 * d23);
         }
     }
     for (; a < A; a += LANES)
         for (int j = 0; j < count; j++)
-            total[j] += load(v + a) / denominator(load(x + a), load(y + j * width + a));
-    for (int j = 0; j < count; j++) sums[j] = sum_lanes<float>(total[j]);
+            total[j] += load(v + a) * reciprocal(denominator(load(x + a), load(y + j * width + a)));
+    if constexpr (count == EACH)
+        sum_each(total, sums);
+    else
+        for (int j = 0; j < count; j++) sums[j] = sum_lanes<float>(total[j]);
 }
 
 void score_keys(const float* x, const float* y, int64_t count, int64_t width, const float* v, int64_t A, float* sums) {
@@ -126,7 +129,7 @@ void gradient_tile(const float* g, int64_t S, const float* x, const float* y, in
             const Vector yj = load(y + j * y_row + a);
             Vector dkj = load(dk + j * width + a);
             for (int i = 0; i < queries; i++) {
-                const Vector r = exact ? exact_reciprocal(xs[i], yj) : all(1.0f) / (all(1.0f) + xs[i] * yj);
+                const Vector r = exact ? exact_reciprocal(xs[i], yj) : reciprocal(denominator(xs[i], yj, FAR));
                 const Vector m = all(g[i * S + j]) * r;
                 const Vector h = m - m * r;
                 sum += m;
@@ -153,6 +156,10 @@ template <int queries, bool exact>
 void gradient_keys(const float* g, int64_t count, int64_t S, const float* x, const float* y, int64_t y_row,
                    int64_t width, int64_t A, float* dq, float* dk, float* dv) {
     int64_t j = 0;
+    if constexpr (queries == 1)
+        for (; j + 8 <= count; j += 8)
+            if (any_gradient<queries, 8>(g + j, S))
+                gradient_tile<queries, 8, exact>(g + j, S, x, y + j * y_row, y_row, width, A, dq, dk + j * width, dv);
     for (; j + 4 <= count; j += 4)
         if (any_gradient<queries, 4>(g + j, S))
             gradient_tile<queries, 4, exact>(g + j, S, x, y + j * y_row, y_row, width, A, dq, dk + j * width, dv);
