@@ -69,23 +69,4 @@ void multiply(const float* x, int64_t rows, int64_t x_row, const float* matrix, 
     if (rows & 1) multiply_rows<1>(x, x_row, matrix, matrix_row, K, width, to, to_row);
 }
 
-// products[j] = x · rows[j] over `size` numbers, a multiple of LANES.
-void dot_rows(const float* x, const float* rows, int64_t row, int64_t count, int64_t size, float* products) {
-    int64_t j = 0;
-    for (; j + EACH <= count; j += EACH) {
-        Vector sums[EACH];
-        for (auto& sum : sums) sum = Vector{};
-        for (int64_t a = 0; a < size; a += LANES) {
-            const Vector here = load(x + a);
-            for (int i = 0; i < EACH; i++) sums[i] += here * load(rows + (j + i) * row + a);
-        }
-        sum_each(sums, products + j);
-    }
-    for (; j < count; j++) {
-        Vector sum{};
-        for (int64_t a = 0; a < size; a += LANES) sum += load(x + a) * load(rows + j * row + a);
-        products[j] = sum_lanes<float>(sum);
-    }
-}
-
 }  // namespace

@@ -28,9 +28,9 @@ constexpr float DEEPEST = -87.0f;        // e^x is a normal number down to here,
 struct Sizes {
     int64_t B, R, S, D;  // batch, steps, cells, size of a vector
     int64_t P() const { return padded(D); }
-    int64_t row() const { return row_width(D); }
-    // Cells as whole vectors.
+    // Cells as whole vectors, and as whole tiles.
     int64_t cells() const { return round_up<CELL>(S); }
+    int64_t tiled() const { return round_up<TILE>(S); }
 
     // Rows of the batch that are one task, where each keeps this many floats: no more than give each thread some.
     int64_t block(int64_t kept, int threads) const {
@@ -112,8 +112,41 @@ struct Pieces {
     }
 };
 
-void prepare_keys(const float* key, const Sizes& s, float* keys) {
-    for (int64_t j = 0; j < s.S; j++) prepare_row(key + j * s.D, s.D, keys + j * s.row());
+// Rows of the scratch in tiles (additive_cells.h): the cells of a step then read memory from one end to the other.
+template <typename Real>
+Layout<Real> tile(Real* rows, int64_t first, const Sizes& s) {
+    return {rows + first * s.P(), LANES, TILE};
+}
+
+// Spreads P numbers over a tile, as its row j.
+void store_row(const float* from, const Sizes& s, float* tiles, int64_t j) {
+    const KeyGrads to = tile(tiles, j / TILE * TILE, s);
+    for (int64_t a = 0; a < s.P(); a += LANES) store(to(j % TILE, a), load(from + a));
+}
+
+// Prepares the keys, as tiles, and returns whether one of them is wild. `row` is scratch.
+bool prepare_keys(const float* key, const Sizes& s, float* keys, float* row) {
+    bool wild = false;
+    for (int64_t j = 0; j < s.tiled(); j++) {
+        if (j < s.S)
+            wild |= prepare(key + j * s.D, s.D, row, s.P());
+        else
+            std::fill_n(row, s.P(), 0.0f);
+        store_row(row, s, keys, j);
+    }
+    return wild;
+}
+
+// Copies rows of D numbers into tiles; the rest is zeros. `row` is scratch.
+void copy_to_tiles(const float* from, const Sizes& s, float* tiles, float* row) {
+    std::fill_n(row, s.P(), 0.0f);
+    for (int64_t j = 0; j < s.tiled(); j++) {
+        if (j < s.S)
+            std::copy_n(from + j * s.D, s.D, row);
+        else
+            std::fill_n(row, s.P(), 0.0f);
+        store_row(row, s, tiles, j);
+    }
 }
 
 bool any_exists(const uint8_t* exists, int64_t rows, int64_t R, int64_t t) {
@@ -142,16 +175,16 @@ struct ForwardBlock {
     float *keys, *values, *allowed, *memory, *products, *query, *scores;
     int64_t size;
 
-    static int64_t kept(const Sizes& s) { return s.S * (s.row() + s.P()); }
+    static int64_t kept(const Sizes& s) { return 2 * s.tiled() * s.P(); }
 
     ForwardBlock(float* at, int64_t rows, const Sizes& s) {
         Pieces pieces{at};
-        keys = pieces.take(rows * s.S * s.row());
+        keys = pieces.take(rows * s.tiled() * s.P());
         values = pieces.take(rows * s.S * s.P());
         allowed = pieces.take(rows * s.cells());
         memory = pieces.take(rows * s.P());
         products = pieces.take(rows * 2 * s.P());
-        query = pieces.take(s.row());
+        query = pieces.take(s.P());
         scores = pieces.take(s.cells());
         size = pieces.total;
     }
@@ -160,19 +193,14 @@ struct ForwardBlock {
 // A step of one row: the products a and C r become the weights and the next memory.
 void forward_step(const float* key, bool wild_keys, const ForwardWeights& weights, const Sizes& s, int64_t i,
                   const ForwardBlock& at) {
-    const int64_t P = s.P(), row = s.row();
-    const float *asked = at.products + i * 2 * P, *keys = at.keys + i * s.S * row;
+    const int64_t P = s.P();
+    const float *asked = at.products + i * 2 * P, *keys = at.keys + i * s.tiled() * P;
     float* memory = at.memory + i * P;
-    prepare_row(asked, s.D, at.query);
-    const bool exact = wild_keys || any_wild(at.query, 1, s.D);
-    for (int64_t j = 0; j < s.S; j += TILE) {
-        const int64_t count = std::min(TILE, s.S - j);
-        if (exact)
-            for (int64_t n = j; n < j + count; n++)
-                at.scores[n] = exact_score(asked, key + n * s.D, weights.vector, s.D);
-        else
-            score_keys(at.query, keys + j * row, count, row, weights.vector, P, at.scores + j);
-    }
+    if (prepare(asked, s.D, at.query, P) || wild_keys)
+        for (int64_t j = 0; j < s.S; j++) at.scores[j] = exact_score(asked, key + j * s.D, weights.vector, s.D);
+    else
+        for (int64_t j = 0; j < s.S; j += TILE)
+            score_tile<TILE>(at.query, tile(keys, j, s), weights.vector, P, at.scores + j);
     const float sum_v = static_cast<float>(weights.sum_v);
     for (int64_t j = 0; j < s.cells(); j += LANES) store(at.scores + j, all(sum_v) - all(2.0f) * load(at.scores + j));
     weigh(at.scores, at.allowed + i * s.cells(), s.cells());
@@ -185,8 +213,7 @@ void forward_block(const ForwardArguments& given, const ForwardWeights& weights,
     bool wild[BLOCK];
     std::fill_n(at.scores, cells, 0.0f);
     for (int64_t i = 0; i < rows; i++) {
-        prepare_keys(given.key + i * S * D, s, at.keys + i * S * s.row());
-        wild[i] = any_wild(at.keys + i * S * s.row(), S, D);
+        wild[i] = prepare_keys(given.key + i * S * D, s, at.keys + i * s.tiled() * P, at.query);
         pad_rows(given.value + i * S * D, S, s, at.values + i * S * P, P);
         for (int64_t j = 0; j < cells; j++) at.allowed[i * cells + j] = j < S && given.valid[i * S + j] ? 1.0f : 0.0f;
         pad_rows(given.start + i * D, 1, s, at.memory + i * P, P);
@@ -238,19 +265,20 @@ struct BackwardBlock {
     float *keys, *key_grads, *values, *raw_keys, *grad, *next, *stepped, *vector_grad, *query, *raw_query, *scores, *cells;
     int64_t size;
 
-    static int64_t kept(const Sizes& s) { return s.S * (2 * s.row() + s.P()); }
+    static int64_t kept(const Sizes& s) { return 3 * s.tiled() * s.P(); }
 
     BackwardBlock(float* at, int64_t rows, const Sizes& s) {
         Pieces pieces{at};
-        keys = pieces.take(rows * s.S * s.row());
-        key_grads = pieces.take(rows * s.S * s.row());
-        values = pieces.take(rows * s.S * s.P());
-        raw_keys = pieces.take(s.S * s.P());
+        const int64_t rows_tiled = rows * s.tiled() * s.P();
+        keys = pieces.take(rows_tiled);
+        key_grads = pieces.take(rows_tiled);
+        values = pieces.take(rows_tiled);
+        raw_keys = pieces.take(s.tiled() * s.P());
         grad = pieces.take(rows * s.P());
         next = pieces.take(rows * s.P());
         stepped = pieces.take(rows * 2 * s.P());
-        vector_grad = pieces.take(rows * s.row());
-        query = pieces.take(s.row());
+        vector_grad = pieces.take(rows * s.P());
+        query = pieces.take(s.P());
         raw_query = pieces.take(s.P());
         cells = pieces.take(s.P());
         scores = pieces.take(s.cells());
@@ -261,7 +289,14 @@ struct BackwardBlock {
 // The gradients of the scores in at.scores, from those of the weights and of the memory.
 void score_gradients(const float* weights_grad, const float* weight, const float* grad, const float* values,
                      const Sizes& s, float* scores) {
-    dot_rows(grad, values, s.P(), s.S, s.P(), scores);
+    for (int64_t j = 0; j < s.S; j += TILE) {
+        const Keys y = tile(values, j, s);
+        Vector sums[TILE];
+        for (auto& sum : sums) sum = Vector{};
+        for (int64_t a = 0; a < s.P(); a += LANES)
+            for (int i = 0; i < TILE; i++) sums[i] += load(grad + a) * load(y(i, a));
+        sum_each(sums, scores + j);
+    }
     Vector means{};
     for (int64_t j = 0; j < s.S; j += LANES) {
         const int64_t here = s.S - j;
@@ -281,19 +316,24 @@ void score_gradients(const float* weights_grad, const float* weight, const float
 // A step of one row: the gradients of a and of C r, side by side in at.stepped.
 void backward_step(const BackwardArguments& given, bool wild_keys, const BackwardWeights& weights, const Sizes& s,
                    int64_t i, int64_t t, const BackwardBlock& at) {
-    const int64_t P = s.P(), D = s.D, S = s.S, row = s.row(), n = i * s.R + t;
-    const float *grad = at.grad + i * P, *keys = at.keys + i * S * row;
-    float *key_grads = at.key_grads + i * S * row, *vector_grad = at.vector_grad + i * row;
+    const int64_t P = s.P(), D = s.D, S = s.S, n = i * s.R + t, first = i * s.tiled();
+    const float* grad = at.grad + i * P;
+    float* vector_grad = at.vector_grad + i * P;
     score_gradients(given.weights_grad ? given.weights_grad + n * S : nullptr, given.found + n * S, grad,
-                    at.values + i * S * P, s, at.scores);
+                    at.values + first * P, s, at.scores);
     pad_rows(given.asked + n * D, 1, s, at.raw_query, P);
-    prepare_row(at.raw_query, D, at.query);
     std::fill_n(at.cells, P, 0.0f);
-    if (wild_keys || any_wild(at.query, 1, D)) {
-        pad_rows(given.key + i * S * D, S, s, at.raw_keys, P);
-        gradient_rows<true>(at.scores, 1, S, S, at.raw_query, at.raw_keys, P, row, P, at.cells, key_grads, vector_grad);
-    } else {
-        gradient_rows<false>(at.scores, 1, S, S, at.query, keys, row, row, P, at.cells, key_grads, vector_grad);
+    const bool exact = prepare(at.raw_query, D, at.query, P) || wild_keys;
+    if (exact) copy_to_tiles(given.key + i * S * D, s, at.raw_keys, at.query);
+    for (int64_t j = 0; j < S; j += TILE) {
+        const KeyGrads dk = tile(at.key_grads, first + j, s);
+        if (!any_gradient<1, TILE>(at.scores + j, S)) continue;
+        if (exact)
+            gradient_tile<1, TILE, true>(at.scores + j, S, at.raw_query, tile<const float>(at.raw_keys, j, s), P, P,
+                                         at.cells, dk, vector_grad);
+        else
+            gradient_tile<1, TILE, false>(at.scores + j, S, at.query, tile<const float>(at.keys, first + j, s), P, P,
+                                          at.cells, dk, vector_grad);
     }
     float *query_grad = at.stepped + i * 2 * P, *carried_grad = query_grad + P;
     const float* carried = given.carried + n * D;
@@ -305,16 +345,15 @@ void backward_step(const BackwardArguments& given, bool wild_keys, const Backwar
 
 void backward_block(const BackwardArguments& given, const BackwardWeights& weights, int64_t rows, const Sizes& s,
                     const BackwardBlock& at) {
-    const int64_t P = s.P(), D = s.D, R = s.R, S = s.S, row = s.row();
+    const int64_t P = s.P(), D = s.D, R = s.R, S = s.S, tiled = s.tiled();
     bool wild[BLOCK];
     for (int64_t i = 0; i < rows; i++) {
-        prepare_keys(given.key + i * S * D, s, at.keys + i * S * row);
-        wild[i] = any_wild(at.keys + i * S * row, S, D);
-        pad_rows(given.value + i * S * D, S, s, at.values + i * S * P, P);
+        wild[i] = prepare_keys(given.key + i * S * D, s, at.keys + i * tiled * P, at.query);
+        copy_to_tiles(given.value + i * S * D, s, at.values + i * tiled * P, at.query);
         pad_rows(given.last_grad + i * D, 1, s, at.grad + i * P, P);
     }
-    std::fill_n(at.key_grads, rows * S * row, 0.0f);
-    std::fill_n(at.vector_grad, rows * row, 0.0f);
+    std::fill_n(at.key_grads, rows * tiled * P, 0.0f);
+    std::fill_n(at.vector_grad, rows * P, 0.0f);
     std::fill_n(at.scores, s.cells(), 0.0f);
     std::fill_n(at.stepped, rows * 2 * P, 0.0f);
     for (int64_t t = R - 1; t >= 0; t--) {
@@ -341,10 +380,13 @@ void backward_block(const BackwardArguments& given, const BackwardWeights& weigh
     }
     for (int64_t i = 0; i < rows; i++) {
         std::copy_n(at.grad + i * P, D, given.start_grad + i * D);
-        for (int64_t a = 0; a < D; a++) given.vector_grad[i * D + a] = -2 * at.vector_grad[i * row + a];
+        for (int64_t a = 0; a < D; a++) given.vector_grad[i * D + a] = -2 * at.vector_grad[i * P + a];
         for (int64_t j = 0; j < S; j++)
-            for (int64_t a = 0; a < D; a++)
-                given.key_grad[(i * S + j) * D + a] = 4 * weights.vector[a] * at.key_grads[(i * S + j) * row + a];
+            for (int64_t a = 0; a < D; a += LANES)
+                store_some(given.key_grad + (i * S + j) * D + a,
+                           all(4.0f) * load(weights.vector + a) *
+                               load(tile(at.key_grads, i * tiled + j / TILE * TILE, s)(j % TILE, a)),
+                           D - a);
     }
 }
 
