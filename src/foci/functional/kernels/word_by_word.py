@@ -2,10 +2,10 @@
 
     α_t = softmax(vᵀ tanh(q_t + k + W r_{t−1})),   r_t = α_t · y + tanh(C r_{t−1})
 
-``word_by_word.cpp`` computes it for float32 on a CPU. Its backward keeps r, q + W r, tanh(C r) and α of every step and
-computes the cells again. In other dtypes, on other devices, without a compiler, and where something other than eager autograd
-watches, `foci.functional.stepwise` runs one step after the other. The accuracy is that of the kernel ``additive``: tanh
-has an absolute error of about 1e-7.
+``word_by_word.cpp`` computes it for float32 on a CPU. The forward keeps r, q + W r, tanh(C r) and α of every step, and
+the backward computes the cells again. In other dtypes, on other devices, without a compiler, and where something other
+than eager autograd watches, `foci.functional.stepwise` runs one step after the other. The accuracy is that of the kernel
+``additive``: tanh has an absolute error of about 1e-7.
 """
 
 from __future__ import annotations
