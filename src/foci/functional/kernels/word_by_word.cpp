@@ -11,19 +11,18 @@
 // Plain C interface, float32, all tensors contiguous. Results do not depend on the number of threads.
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
-#include <limits>
 
 #include "additive_cells.h"
 #include "products.h"
+#include "scratch.h"
+#include "softmax_cells.h"
 #include "threads.h"
 
 namespace {
 
-constexpr int64_t BLOCK = 8;             // rows of the batch that are one task, at most
-constexpr int64_t CACHED = 3 << 18;      // bytes of the second-level cache that a block's keys and values may fill
-constexpr float DEEPEST = -87.0f;        // e^x is a normal number down to here, and counts for nothing below
+constexpr int64_t BLOCK = 8;         // rows of the batch that are one task, at most
+constexpr int64_t CACHED = 3 << 18;  // bytes of the second-level cache that a block's keys and values may fill
 
 struct Sizes {
     int64_t B, R, S, D;  // batch, steps, cells, size of a vector
@@ -62,55 +61,6 @@ void tanh_of(const float* x, int64_t P, float* to) {
     for (int64_t a = 0; a < P; a += LANES)
         store(to + a, all(1.0f) - all(2.0f) * exact_reciprocal(load(x + a), Vector{}));
 }
-
-// The softmax of the allowed cells; the others, and all of them where none is allowed, get 0.
-void weigh(float* scores, const float* allowed, int64_t cells) {
-    const Vector none = all(-std::numeric_limits<float>::infinity());
-    Vector tops = none;
-    Integers finite = ~Integers{};
-    for (int64_t j = 0; j < cells; j += LANES) {
-        const Vector x = load(scores + j);
-        const Integers here = load(allowed + j) != Vector{};
-        finite &= (x - x == Vector{}) | ~here;
-        const Vector seen = here ? x : none;
-        tops = seen > tops ? seen : tops;
-    }
-    float top = tops[0];
-    int32_t all_finite = -1;
-    for (int64_t l = 0; l < LANES; l++) {
-        top = std::max(top, tops[l]);
-        all_finite &= finite[l];
-    }
-    float sum = 0;
-    if (all_finite) {
-        Vector sums{};
-        for (int64_t j = 0; j < cells; j += LANES) {
-            Vector x = load(scores + j) - all(top);
-            x = x < all(DEEPEST) ? all(DEEPEST) : x;
-            x = x > all(0.0f) ? all(0.0f) : x;
-            const Vector e = load(allowed + j) != Vector{} ? exponential(x) : Vector{};
-            store(scores + j, e);
-            sums += e;
-        }
-        sum = sum_lanes<float>(sums);
-    } else {
-        for (int64_t j = 0; j < cells; j++) sum += scores[j] = allowed[j] != 0 ? std::exp(scores[j] - top) : 0.0f;
-    }
-    const Vector scale = all(sum != 0 ? 1 / sum : 0.0f);  // NaN is not 0
-    for (int64_t j = 0; j < cells; j += LANES)
-        store(scores + j, load(allowed + j) != Vector{} ? load(scores + j) * scale : Vector{});
-}
-
-// Hands out pieces of scratch; without memory it only counts.
-struct Pieces {
-    float* at;
-    int64_t total = 0;
-    float* take(int64_t count) {
-        const int64_t first = total;
-        total += count;
-        return at ? at + first : nullptr;
-    }
-};
 
 // Rows of the scratch in tiles (additive_cells.h): the cells of a step then read memory from one end to the other.
 template <typename Real>
