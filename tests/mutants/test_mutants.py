@@ -519,6 +519,12 @@ KERNEL_MUTANTS = {
         "x > all(6.0f) ? all(6.0f)",
         "tests/parity/test_kernel_additive.py",
     ),
+    "word_by_word: padding ends the gradient of the memory": Mutant(
+        "functional/kernels/word_by_word.cpp",
+        "            if (given.exists[i * R + t]) std::copy_n(at.next",
+        "            std::copy_n(at.next",
+        "tests/parity/test_kernel_word_by_word.py::test_rows_of_the_batch_do_not_affect_each_other",
+    ),
 }
 """Mistakes in C++, one in each kernel: they are compiled together, once."""
 

@@ -137,6 +137,25 @@ def test_threads_do_not_change_the_result():
         assert torch.equal(found[0][0], found[1][0])
 
 
+def test_rows_of_the_batch_do_not_affect_each_other():
+    """Rows that share products give what each gives alone, to the bit; some have steps that others do not have."""
+    given = {name: one.float() if one.is_floating_point() else one for name, one in example(batch=13).items()}
+    shared = ("vector", "to_score", "carry")
+
+    def gradients(given):
+        leaves = [one.clone().requires_grad_() if one.is_floating_point() else one for one in given.values()]
+        memory, weights = fused(*leaves)
+        wanted = [one for name, one in zip(given, leaves) if one.requires_grad and name not in shared]
+        return [memory, weights, *torch.autograd.grad(memory.square().sum() + weights.square().sum(), wanted)]
+
+    together = gradients(given)
+    for row in range(13):
+        alone = gradients({name: one if name in shared else one[row : row + 1] for name, one in given.items()})
+        for one, other in zip(together[:4] + together[5:], alone[:4] + alone[5:]):
+            assert torch.equal(one[row : row + 1], other)
+        torch.testing.assert_close(together[4][row : row + 1], alone[4], atol=1e-6, rtol=1e-5)  # torch's product
+
+
 def test_second_derivatives_are_those_of_the_loop():
     given = example(batch=2, steps=3, cells=5, size=7)
 

@@ -4,8 +4,8 @@
     median_window    α_t = normalise(e_t) within reach of the median of α_{t−1}
     word_by_word     α_t = softmax(vᵀ tanh(q_t + k + W r_{t−1})),   r_t = α_t · value + tanh(C r_{t−1})
 
-`over_steps` runs one of them over all positions. In eager mode it is a Python loop; ``word_by_word`` has a kernel for
-all steps at once. `torch.compile` sees one operator for every number of steps, so that other lengths need no
+`over_steps` runs one of them over all positions. In eager mode it is a Python loop; ``word_by_word`` and
+``location_aware`` have a kernel for all steps at once (with a window around the median, for one step). `torch.compile` sees one operator for every number of steps, so that other lengths need no
 recompilation; it runs the same, and its backward computes the steps again. `torch.export` sees torch's own `scan`,
 which runs without foci.
 (`torch.compile` must not see `scan`: in torch 2.13 its default backend gives wrong gradients of what the steps share.)
@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foci.functional.attend import NORMALISERS, Normaliser
+from foci.functional.kernels import location_aware as location_aware_kernel
 from foci.functional.kernels import word_by_word as word_by_word_kernel
 from foci.functional.kernels.decomposition_table import decompose
 from foci.functional.sample import best
@@ -93,7 +94,7 @@ def over_steps(
     Returns:
         The final carry, and the outputs of all steps, concatenated along axis 1.
     """
-    if known_true(inputs[0].shape[1] == 1):
+    if known_true(inputs[0].shape[1] == 1) and (name != "location_aware" or torch.compiler.is_compiling()):
         return STEPS[name](carry, inputs, shared, options)
     if torch.compiler.is_compiling() and not torch.compiler.is_exporting() and options.normalise not in _RANDOM:
         carry, *outputs = _steps_op(carry, list(inputs), list(shared), name, *options)
@@ -118,10 +119,15 @@ def near_median(previous: Tensor, left: int, right: int) -> Tensor:
     return (near | (half == 0)).unsqueeze(1)
 
 
-def _weigh(scores: Tensor, previous: Tensor, given: Sequence[Tensor], options: StepOptions) -> tuple[Tensor, Tensors]:
+def _readable(previous: Tensor, given: Sequence[Tensor], options: StepOptions) -> Tensor | None:
+    """Return which cells a step may read: those of the mask, if one is given, within reach of the median."""
     near = () if options.reach is None else (near_median(previous, *options.reach),)
     masks = (*given, *near)
-    mask = masks[0] & masks[1] if len(masks) == 2 else masks[0] if masks else None
+    return masks[0] & masks[1] if len(masks) == 2 else masks[0] if masks else None
+
+
+def _weigh(scores: Tensor, previous: Tensor, given: Sequence[Tensor], options: StepOptions) -> tuple[Tensor, Tensors]:
+    mask = _readable(previous, given, options)
     scores = scores if options.sharpening == 1.0 else scores * options.sharpening
     weights, log_prob = _NORMALISERS[options.normalise](scores, mask)
     return weights.squeeze(1), (weights,) if log_prob is None else (weights, log_prob)
@@ -133,7 +139,40 @@ def _run(
     if name == "word_by_word":
         memory, weights = word_by_word_kernel.word_by_word(carry, *inputs, *shared, plain=_plain_word_by_word)
         return memory, (weights,)
+    if name == "location_aware" and options.normalise in ("softmax", "sigmoid"):
+        if options.reach is None:
+            return _fused_location_aware(carry, tuple(inputs), tuple(shared), options)
+        return run_steps(lambda carry, at: _fused_location_aware(carry, at, tuple(shared), options), carry, tuple(inputs))
     return run_steps(lambda carry, at: STEPS[name](carry, at, tuple(shared), options), carry, tuple(inputs))
+
+
+def _fused_location_aware(
+    previous: Tensor, inputs: Tensors, shared: Tensors, options: StepOptions
+) -> tuple[Tensor, Tensors]:
+    """Run `location_aware` by its kernel: all steps, or with a window around the median one step."""
+    (query, *per_query), (key, vector, filters, projection, *mask) = inputs, shared
+    without_window = options._replace(reach=None)
+
+    def plain(previous: Tensor, query: Tensor, *source: Tensor) -> Tensor:
+        *source, mask = source
+        at, shared = ((query,), (*source, mask)) if mask is not None else ((query,), tuple(source))
+        if mask is not None and mask.shape[1] != 1:
+            at, shared = (query, mask), tuple(source)
+        _, (weights,) = run_steps(lambda previous, at: location_aware(previous, at, shared, without_window), previous, at)
+        return weights
+
+    weights = location_aware_kernel.location_aware(
+        previous,
+        query,
+        key,
+        vector,
+        filters,
+        projection,
+        _readable(previous, (*per_query, *mask), options),
+        options=location_aware_kernel.LocationOptions(options.sharpening, options.normalise == "sigmoid"),
+        plain=plain,
+    )
+    return weights[:, -1], (weights,)
 
 
 def _plain_word_by_word(memory: Tensor, query: Tensor, exists: Tensor, *shared: Tensor) -> tuple[Tensor, Tensor]:

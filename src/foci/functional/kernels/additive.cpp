@@ -123,7 +123,7 @@ void foci_additive_forward(const float* query, int64_t query_batch, int64_t quer
                         for (int64_t t = 0; t < keys; t++)
                             sums[t] = exact_score(q + i * query_row, k + (j + t) * key_row, v, A);
                     else
-                        score_keys(x + i * width, y + (j - j0) * width, keys, width, v, padded(A), sums);
+                        score_keys(x + i * width, Keys{y + (j - j0) * width, width}, keys, v, padded(A), sums);
                 }
         }
         for (int64_t c = 0; c < count * S; c++) s[c] = static_cast<float>(sum_v - 2.0 * s[c]);
@@ -180,7 +180,8 @@ void foci_additive_backward(const float* grad, const float* query, int64_t query
                     y_row = width;
                 }
                 const auto add = exact ? gradient_rows<true> : gradient_rows<false>;
-                add(grad + (b * L + i) * S + j, q.count, k.count, S, x, y, y_row, width, padded(entries), dx, dy, dv_part);
+                add(grad + (b * L + i) * S + j, q.count, k.count, S, x, Keys{y, y_row}, width, padded(entries), dx,
+                    KeyGrads{dy, width}, dv_part);
                 move_rows(dy, width, k, vector + a, i == 0, dk + (b * S + j) * A + a, A);
                 if (j % KEYS + TILE == KEYS || j + TILE >= S) {
                     move_rows(dx, width, q, vector + a, j < KEYS, dq + (b * L + i) * A + a, A);

@@ -6,6 +6,11 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
+
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
 
 #ifndef VECTOR_BYTES
 #ifdef __AVX512F__
@@ -42,6 +47,10 @@ template <typename Real>
 VectorOf<Real> load_some(const Real* from, int64_t count, Real fill = 0) {  // the lanes past `count` are `fill`
     if (count >= LANES_OF<Real>) return load(from);
     VectorOf<Real> x = all(fill);
+#if defined(__AVX512F__) && VECTOR_BYTES == 64
+    if constexpr (std::is_same_v<Real, float>)  // without a call of memcpy
+        return (VectorOf<Real>)_mm512_mask_loadu_ps((__m512)x, __mmask16((1u << count) - 1), from);
+#endif
     std::memcpy(&x, from, count * sizeof(Real));
     return x;
 }
@@ -54,6 +63,9 @@ void store(Real* to, VectorOf<Real> x) {
 template <typename Real>
 void store_some(Real* to, VectorOf<Real> x, int64_t count) {
     if (count >= LANES_OF<Real>) return store(to, x);
+#if defined(__AVX512F__) && VECTOR_BYTES == 64
+    if constexpr (std::is_same_v<Real, float>) return _mm512_mask_storeu_ps(to, __mmask16((1u << count) - 1), (__m512)x);
+#endif
     std::memcpy(to, &x, count * sizeof(Real));
 }
 

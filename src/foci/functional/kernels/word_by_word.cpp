@@ -3,28 +3,41 @@
 //     a_t = q_t + W r_{t−1}        α_t = softmax_j(vᵀ tanh(a_t + k_j))        r_t = Σ_j α_tj y_j + tanh(C r_{t−1})
 //
 // A step that does not exist (padding) has weights 0 and leaves r as it is; cells that are not valid have weight 0.
-// A row of the batch is one task: its keys are prepared once for all steps (additive_cells.h). The backward gets what
-// the forward kept (r and tanh(C r) of every step) and gives the gradients of a, of C r and of r at every step; the
-// gradients of W, C and y are matrix products of these, which the caller computes.
+// A block of rows of the batch is one task: at every step they share one product with W and C, and their keys are
+// prepared once for all steps (additive_cells.h). The backward gets what the forward kept (a, r before and tanh(C r) of
+// every step) and gives the gradients of a, of C r and of r at every step; the gradients of W, C and y are matrix
+// products of these, which the caller computes.
 //
 // Plain C interface, float32, all tensors contiguous. Results do not depend on the number of threads.
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
-#include <limits>
 
 #include "additive_cells.h"
+#include "products.h"
+#include "scratch.h"
+#include "softmax_cells.h"
 #include "threads.h"
 
 namespace {
 
+constexpr int64_t BLOCK = 8;         // rows of the batch that are one task, at most
+constexpr int64_t CACHED = 3 << 18;  // bytes of the second-level cache that a block's keys and values may fill
+
 struct Sizes {
     int64_t B, R, S, D;  // batch, steps, cells, size of a vector
     int64_t P() const { return padded(D); }
-    int64_t row() const { return row_width(D); }
-    // Cells as whole vectors.
+    // Cells as whole vectors, and as whole tiles.
     int64_t cells() const { return round_up<CELL>(S); }
+    int64_t tiled() const { return round_up<TILE>(S); }
+
+    // Rows of the batch that are one task, where each keeps this many floats: no more than give each thread some.
+    int64_t block(int64_t kept, int threads) const {
+        const int64_t fit = CACHED / std::max<int64_t>(1, kept * sizeof(float));
+        int64_t rows = BLOCK;
+        while (rows > 1 && (rows > fit || rows * threads > B)) rows /= 2;
+        return rows;
+    }
 };
 
 // Copies rows of D numbers to rows of P, the rest of each filled with zeros.
@@ -35,38 +48,13 @@ void pad_rows(const float* from, int64_t rows, const Sizes& s, float* to, int64_
     }
 }
 
-// The same rows as columns: `to` has P rows of `stride` numbers, of which the first `rows` are written.
-void turn_rows(const float* from, int64_t rows, const Sizes& s, float* to, int64_t stride) {
-    std::fill_n(to, s.P() * stride, 0.0f);
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t a = 0; a < s.D; a++) to[a * stride + i] = from[i * s.D + a];
-}
-
-// to += Σ_i x[i] · rows[i] over N vectors, whose sums stay in registers.
-template <int N>
-void add_block(const float* rows, int64_t stride, const float* x, int64_t count, float* to) {
-    Vector sums[N];
-    for (int n = 0; n < N; n++) sums[n] = load(to + n * LANES);
-    for (int64_t i = 0; i < count; i++) {
-        const Vector scale = all(x[i]);
-        for (int n = 0; n < N; n++) sums[n] += scale * load(rows + i * stride + n * LANES);
-    }
-    for (int n = 0; n < N; n++) store(to + n * LANES, sums[n]);
-}
-
-// to += Σ_i x[i] · rows[i] over `size` numbers, a multiple of LANES: a product with a matrix, x on the left.
-void add_rows(const float* rows, int64_t stride, const float* x, int64_t count, int64_t size, float* to) {
-    int64_t a = 0;
-    for (; a + 8 * LANES <= size; a += 8 * LANES) add_block<8>(rows + a, stride, x, count, to + a);
-    switch ((size - a) / LANES) {
-        case 7: return add_block<7>(rows + a, stride, x, count, to + a);
-        case 6: return add_block<6>(rows + a, stride, x, count, to + a);
-        case 5: return add_block<5>(rows + a, stride, x, count, to + a);
-        case 4: return add_block<4>(rows + a, stride, x, count, to + a);
-        case 3: return add_block<3>(rows + a, stride, x, count, to + a);
-        case 2: return add_block<2>(rows + a, stride, x, count, to + a);
-        case 1: return add_block<1>(rows + a, stride, x, count, to + a);
-    }
+// The columns of a matrix (D, D) as rows of P.
+void turn(const float* from, const Sizes& s, float* to, int64_t stride) {
+    for (int64_t a = 0; a < s.D; a++) std::fill_n(to + a * stride, s.P(), 0.0f);
+    for (int64_t i = 0; i < s.D; i += CELL)  // by squares, whose lines stay in the cache
+        for (int64_t a = 0; a < s.D; a += CELL)
+            for (int64_t y = i; y < std::min(i + CELL, s.D); y++)
+                for (int64_t x = a; x < std::min(a + CELL, s.D); x++) to[x * stride + y] = from[y * s.D + x];
 }
 
 void tanh_of(const float* x, int64_t P, float* to) {
@@ -74,186 +62,288 @@ void tanh_of(const float* x, int64_t P, float* to) {
         store(to + a, all(1.0f) - all(2.0f) * exact_reciprocal(load(x + a), Vector{}));
 }
 
-// The softmax of the valid cells; the others, and all of them where none is valid, get 0.
-void weigh(float* scores, const uint8_t* valid, int64_t S) {
-    float top = -std::numeric_limits<float>::infinity();
-    bool finite = true;
-    for (int64_t j = 0; j < S; j++) {
-        if (!valid[j]) continue;
-        finite &= std::isfinite(scores[j]);
-        top = std::max(top, scores[j]);
-    }
-    float sum = 0;
-    if (finite) {
-        constexpr float DEEPEST = -87.0f;  // e^x is a normal number down to here, and counts for nothing below
-        for (int64_t j = 0; j < S; j += LANES) {
-            const Vector x = load_some(scores + j, S - j) - all(top);
-            store_some(scores + j, exponential(x < all(DEEPEST) ? all(DEEPEST) : x > all(0.0f) ? all(0.0f) : x), S - j);
-        }
-        for (int64_t j = 0; j < S; j++) sum += scores[j] = valid[j] ? scores[j] : 0.0f;
-    } else {
-        for (int64_t j = 0; j < S; j++) sum += scores[j] = valid[j] ? std::exp(scores[j] - top) : 0.0f;
-    }
-    const float scale = sum != 0 ? 1 / sum : 0.0f;  // NaN is not 0
-    for (int64_t j = 0; j < S; j++) scores[j] *= valid[j] ? scale : 0.0f;
+// Rows of the scratch in tiles (additive_cells.h): the cells of a step then read memory from one end to the other.
+template <typename Real>
+Layout<Real> tile(Real* rows, int64_t first, const Sizes& s) {
+    return {rows + first * s.P(), LANES, TILE};
 }
 
-// What a thread works in: one row of the batch at a time.
-struct Scratch {
-    float *keys, *raw_keys, *values, *turned_values, *query, *raw_query, *memory, *next, *carried, *key_grads, *vector_grad, *scores;
+// Spreads P numbers over a tile, as its row j.
+void store_row(const float* from, const Sizes& s, float* tiles, int64_t j) {
+    const KeyGrads to = tile(tiles, j / TILE * TILE, s);
+    for (int64_t a = 0; a < s.P(); a += LANES) store(to(j % TILE, a), load(from + a));
+}
 
-    static int64_t size(const Sizes& s) {
-        return s.S * (2 * s.row() + 2 * s.P()) + s.P() * s.cells() + 2 * s.row() + 4 * s.P() + s.cells();
+// Prepares the keys, as tiles, and returns whether one of them is wild. `row` is scratch.
+bool prepare_keys(const float* key, const Sizes& s, float* keys, float* row) {
+    bool wild = false;
+    for (int64_t j = 0; j < s.tiled(); j++) {
+        if (j < s.S)
+            wild |= prepare(key + j * s.D, s.D, row, s.P());
+        else
+            std::fill_n(row, s.P(), 0.0f);
+        store_row(row, s, keys, j);
     }
+    return wild;
+}
 
-    Scratch(float* at, const Sizes& s) {
-        const auto take = [&](int64_t count) { return (at += count) - count; };
-        keys = take(s.S * s.row());
-        key_grads = take(s.S * s.row());
-        raw_keys = take(s.S * s.P());
-        values = take(s.S * s.P());
-        turned_values = take(s.P() * s.cells());
-        query = take(s.row());
-        vector_grad = take(s.row());
-        raw_query = take(s.P());
-        memory = take(s.P());
-        next = take(s.P());
-        carried = take(s.P());
-        scores = take(s.cells());
+// Copies rows of D numbers into tiles; the rest is zeros. `row` is scratch.
+void copy_to_tiles(const float* from, const Sizes& s, float* tiles, float* row) {
+    std::fill_n(row, s.P(), 0.0f);
+    for (int64_t j = 0; j < s.tiled(); j++) {
+        if (j < s.S)
+            std::copy_n(from + j * s.D, s.D, row);
+        else
+            std::fill_n(row, s.P(), 0.0f);
+        store_row(row, s, tiles, j);
+    }
+}
+
+bool any_exists(const uint8_t* exists, int64_t rows, int64_t R, int64_t t) {
+    for (int64_t i = 0; i < rows; i++)
+        if (exists[i * R + t]) return true;
+    return false;
+}
+
+// --- forward
+
+struct ForwardArguments {
+    const float *query, *value, *key;
+    const uint8_t *exists, *valid;
+    const float* start;
+    float *memories, *asked, *carried;  // may be null: only the backward needs them
+    float *last, *found;
+};
+
+struct ForwardWeights {
+    const float *vector, *both;  // P numbers; the columns of W and of C side by side: D rows of 2·P
+    double sum_v;
+    static int64_t size(const Sizes& s) { return s.P() + 2 * s.D * s.P(); }
+};
+
+struct ForwardBlock {
+    float *keys, *values, *allowed, *memory, *products, *query, *scores;
+    int64_t size;
+
+    static int64_t kept(const Sizes& s) { return 2 * s.tiled() * s.P(); }
+
+    ForwardBlock(float* at, int64_t rows, const Sizes& s) {
+        Pieces pieces{at};
+        keys = pieces.take(rows * s.tiled() * s.P());
+        values = pieces.take(rows * s.S * s.P());
+        allowed = pieces.take(rows * s.cells());
+        memory = pieces.take(rows * s.P());
+        products = pieces.take(rows * 2 * s.P());
+        query = pieces.take(s.P());
+        scores = pieces.take(s.cells());
+        size = pieces.total;
     }
 };
 
-struct Weights {
-    const float *vector, *to_score, *carry;      // padded: P numbers, and D rows of P
-    const float *turned_to_score, *turned_carry;  // the matrices' columns
-};
-
-int64_t weights_size(const Sizes& s) { return s.P() + 2 * s.D * s.P() + 2 * s.P() * s.P(); }
-
-Weights pad_weights(const float* vector, const float* to_score, const float* carry, const Sizes& s, float* to) {
-    const auto take = [&](int64_t count) { return (to += count) - count; };
-    float* v = take(s.P());
-    float *w = take(s.D * s.P()), *c = take(s.D * s.P());
-    float *turned_w = take(s.P() * s.P()), *turned_c = take(s.P() * s.P());
-    pad_rows(vector, 1, s, v, s.P());
-    pad_rows(to_score, s.D, s, w, s.P());
-    pad_rows(carry, s.D, s, c, s.P());
-    turn_rows(to_score, s.D, s, turned_w, s.P());
-    turn_rows(carry, s.D, s, turned_c, s.P());
-    return {v, w, c, turned_w, turned_c};
+// A step of one row: the products a and C r become the weights and the next memory.
+void forward_step(const float* key, bool wild_keys, const ForwardWeights& weights, const Sizes& s, int64_t i,
+                  const ForwardBlock& at) {
+    const int64_t P = s.P();
+    const float *asked = at.products + i * 2 * P, *keys = at.keys + i * s.tiled() * P;
+    float* memory = at.memory + i * P;
+    if (prepare(asked, s.D, at.query, P) || wild_keys)
+        for (int64_t j = 0; j < s.S; j++) at.scores[j] = exact_score(asked, key + j * s.D, weights.vector, s.D);
+    else
+        for (int64_t j = 0; j < s.S; j += TILE)
+            score_tile<TILE>(at.query, tile(keys, j, s), weights.vector, P, at.scores + j);
+    const float sum_v = static_cast<float>(weights.sum_v);
+    for (int64_t j = 0; j < s.cells(); j += LANES) store(at.scores + j, all(sum_v) - all(2.0f) * load(at.scores + j));
+    weigh(at.scores, at.allowed + i * s.cells(), s.cells());
+    tanh_of(asked + P, P, memory);
 }
 
-void prepare_keys(const float* key, const Sizes& s, const Scratch& at) {
-    for (int64_t j = 0; j < s.S; j++) prepare_row(key + j * s.D, s.D, at.keys + j * s.row());
-}
-
-// Prepares a_t = q_t + W r and returns whether its cells, with these keys, must be exact.
-bool prepare_query(const float* query, const Weights& weights, const Sizes& s, bool wild_keys, const Scratch& at) {
-    pad_rows(query, 1, s, at.raw_query, s.P());
-    add_rows(weights.turned_to_score, s.P(), at.memory, s.D, s.P(), at.raw_query);
-    prepare_row(at.raw_query, s.D, at.query);
-    return wild_keys || any_wild(at.query, 1, s.D);
-}
-
-void forward_row(const float* query, const uint8_t* exists, const float* value, const float* key, const uint8_t* valid,
-                 const Weights& weights, double sum_v, const Sizes& s, const Scratch& at, float* memories,
-                 float* carried, float* found) {
-    const int64_t P = s.P(), row = s.row();
-    prepare_keys(key, s, at);
-    pad_rows(value, s.S, s, at.values, P);
-    const bool wild_keys = any_wild(at.keys, s.S, s.D);
-    pad_rows(memories, 1, s, at.memory, P);  // the first of R + 1 is given
-    for (int64_t t = 0; t < s.R; t++) {
-        float* weight = found + t * s.S;
-        float* kept = carried + t * s.D;
-        if (exists[t]) {
-            const bool exact = prepare_query(query + t * s.D, weights, s, wild_keys, at);
-            for (int64_t j = 0; j < s.S; j += TILE) {
-                const int64_t count = std::min(TILE, s.S - j);
-                if (exact)
-                    for (int64_t i = j; i < j + count; i++)
-                        weight[i] = exact_score(at.raw_query, key + i * s.D, weights.vector, s.D);
-                else
-                    score_keys(at.query, at.keys + j * row, count, row, weights.vector, P, weight + j);
+void forward_block(const ForwardArguments& given, const ForwardWeights& weights, int64_t rows, const Sizes& s,
+                   const ForwardBlock& at) {
+    const int64_t P = s.P(), D = s.D, R = s.R, S = s.S, cells = s.cells();
+    bool wild[BLOCK];
+    std::fill_n(at.scores, cells, 0.0f);
+    for (int64_t i = 0; i < rows; i++) {
+        wild[i] = prepare_keys(given.key + i * S * D, s, at.keys + i * s.tiled() * P, at.query);
+        pad_rows(given.value + i * S * D, S, s, at.values + i * S * P, P);
+        for (int64_t j = 0; j < cells; j++) at.allowed[i * cells + j] = j < S && given.valid[i * S + j] ? 1.0f : 0.0f;
+        pad_rows(given.start + i * D, 1, s, at.memory + i * P, P);
+    }
+    for (int64_t t = 0; t < R; t++) {
+        if (any_exists(given.exists, rows, R, t)) {
+            for (int64_t i = 0; i < rows; i++) {
+                pad_rows(given.query + (i * R + t) * D, 1, s, at.products + i * 2 * P, P);
+                std::fill_n(at.products + i * 2 * P + P, P, 0.0f);
             }
-            for (int64_t j = 0; j < s.S; j++) weight[j] = static_cast<float>(sum_v - 2.0 * weight[j]);
-            weigh(weight, valid, s.S);
-            std::fill_n(at.next, P, 0.0f);
-            add_rows(weights.turned_carry, P, at.memory, s.D, P, at.next);
-            tanh_of(at.next, P, at.carried);
-            std::copy_n(at.carried, P, at.memory);
-            add_rows(at.values, P, weight, s.S, P, at.memory);
-            std::copy_n(at.carried, s.D, kept);
-        } else {
-            std::fill_n(weight, s.S, 0.0f);
-            std::fill_n(kept, s.D, 0.0f);
+            multiply(at.memory, rows, P, weights.both, 2 * P, D, 2 * P, at.products, 2 * P);
         }
-        std::copy_n(at.memory, s.D, memories + (t + 1) * s.D);
+        for (int64_t i = 0; i < rows; i++) {
+            const int64_t n = i * R + t;
+            const bool exists = given.exists[n];
+            float *memory = at.memory + i * P, *weight = given.found + n * S;
+            if (given.memories) std::copy_n(memory, D, given.memories + n * D);
+            if (!exists) {
+                std::fill_n(weight, S, 0.0f);
+                if (given.asked) std::fill_n(given.asked + n * D, D, 0.0f);
+                if (given.carried) std::fill_n(given.carried + n * D, D, 0.0f);
+                continue;
+            }
+            forward_step(given.key + i * S * D, wild[i], weights, s, i, at);
+            std::copy_n(at.scores, S, weight);
+            if (given.asked) std::copy_n(at.products + i * 2 * P, D, given.asked + n * D);
+            if (given.carried) std::copy_n(memory, D, given.carried + n * D);
+            multiply(at.scores, 1, cells, at.values + i * S * P, P, S, P, memory, P);
+        }
+    }
+    for (int64_t i = 0; i < rows; i++) std::copy_n(at.memory + i * P, D, given.last + i * D);
+}
+
+// --- backward
+
+struct BackwardArguments {
+    const float *weights_grad, *last_grad;  // weights_grad may be null
+    const uint8_t* exists;
+    const float *value, *key, *asked, *carried, *found;
+    float *query_grad, *carried_grad, *memory_grad, *start_grad, *key_grad, *vector_grad;
+};
+
+struct BackwardWeights {
+    const float *vector, *to_score, *carry;  // P numbers, and D rows of P
+    static int64_t size(const Sizes& s) { return s.P() + 2 * s.D * s.P(); }
+};
+
+struct BackwardBlock {
+    float *keys, *key_grads, *values, *raw_keys, *grad, *next, *stepped, *vector_grad, *query, *raw_query, *scores, *cells;
+    int64_t size;
+
+    static int64_t kept(const Sizes& s) { return 3 * s.tiled() * s.P(); }
+
+    BackwardBlock(float* at, int64_t rows, const Sizes& s) {
+        Pieces pieces{at};
+        const int64_t rows_tiled = rows * s.tiled() * s.P();
+        keys = pieces.take(rows_tiled);
+        key_grads = pieces.take(rows_tiled);
+        values = pieces.take(rows_tiled);
+        raw_keys = pieces.take(s.tiled() * s.P());
+        grad = pieces.take(rows * s.P());
+        next = pieces.take(rows * s.P());
+        stepped = pieces.take(rows * 2 * s.P());
+        vector_grad = pieces.take(rows * s.P());
+        query = pieces.take(s.P());
+        raw_query = pieces.take(s.P());
+        cells = pieces.take(s.P());
+        scores = pieces.take(s.cells());
+        size = pieces.total;
+    }
+};
+
+// The gradients of the scores in at.scores, from those of the weights and of the memory.
+void score_gradients(const float* weights_grad, const float* weight, const float* grad, const float* values,
+                     const Sizes& s, float* scores) {
+    for (int64_t j = 0; j < s.S; j += TILE) {
+        const Keys y = tile(values, j, s);
+        Vector sums[TILE];
+        for (auto& sum : sums) sum = Vector{};
+        for (int64_t a = 0; a < s.P(); a += LANES)
+            for (int i = 0; i < TILE; i++) sums[i] += load(grad + a) * load(y(i, a));
+        sum_each(sums, scores + j);
+    }
+    Vector means{};
+    for (int64_t j = 0; j < s.S; j += LANES) {
+        const int64_t here = s.S - j;
+        Vector x = load(scores + j);
+        if (weights_grad) x += load_some(weights_grad + j, here);
+        const Vector w = load_some(weight + j, here);
+        means += w == Vector{} ? Vector{} : w * x;
+        store(scores + j, x);
+    }
+    const Vector mean = all(sum_lanes<float>(means));
+    for (int64_t j = 0; j < s.S; j += LANES) {
+        const Vector w = load_some(weight + j, s.S - j);
+        store(scores + j, w == Vector{} ? Vector{} : w * (load(scores + j) - mean));
     }
 }
 
-struct Grads {
-    float *query, *carried, *memory, *start, *key, *vector;
-};
-
-// `weights_grad` may be null; `memory_grad` is the gradient of the last memory.
-void backward_row(const float* weights_grad, const float* memory_grad, const float* query, const uint8_t* exists,
-                  const float* value, const float* key, const Weights& weights, const float* memories,
-                  const float* carried, const float* found, const Sizes& s, const Scratch& at, const Grads& grads) {
-    const int64_t P = s.P(), row = s.row();
-    prepare_keys(key, s, at);
-    turn_rows(value, s.S, s, at.turned_values, s.cells());
-    const bool wild_keys = any_wild(at.keys, s.S, s.D);
-    bool raw_keys = false;
-    std::fill_n(at.key_grads, s.S * row, 0.0f);
-    std::fill_n(at.vector_grad, row, 0.0f);
-    float* grad = at.next;  // of r_t
-    pad_rows(memory_grad, 1, s, grad, P);
-    for (int64_t t = s.R - 1; t >= 0; t--) {
-        float* query_grad = grads.query + t * s.D;
-        float* carried_grad = grads.carried + t * s.D;
-        if (!exists[t]) {
-            std::fill_n(query_grad, s.D, 0.0f);
-            std::fill_n(carried_grad, s.D, 0.0f);
-            std::fill_n(grads.memory + t * s.D, s.D, 0.0f);
-            continue;
-        }
-        std::copy_n(grad, s.D, grads.memory + t * s.D);
-        const float* weight = found + t * s.S;
-        std::fill_n(at.scores, s.cells(), 0.0f);
-        if (weights_grad) std::copy_n(weights_grad + t * s.S, s.S, at.scores);
-        add_rows(at.turned_values, s.cells(), grad, s.D, s.cells(), at.scores);
-        float mean = 0;
-        for (int64_t j = 0; j < s.S; j++) mean += weight[j] == 0 ? 0.0f : weight[j] * at.scores[j];
-        for (int64_t j = 0; j < s.S; j++) at.scores[j] = weight[j] == 0 ? 0.0f : weight[j] * (at.scores[j] - mean);
-
-        pad_rows(memories + t * s.D, 1, s, at.memory, P);
-        const bool exact = prepare_query(query + t * s.D, weights, s, wild_keys, at);
-        float* cells = at.carried;
-        std::fill_n(cells, P, 0.0f);
-        if (exact) {
-            if (!raw_keys) pad_rows(key, s.S, s, at.raw_keys, P);
-            raw_keys = true;
-            gradient_rows<true>(at.scores, 1, s.S, s.S, at.raw_query, at.raw_keys, P, row, P, cells, at.key_grads,
-                                at.vector_grad);
-        } else {
-            gradient_rows<false>(at.scores, 1, s.S, s.S, at.query, at.keys, row, row, P, cells, at.key_grads,
-                                 at.vector_grad);
-        }
-        for (int64_t a = 0; a < s.D; a++) {
-            query_grad[a] = 4 * weights.vector[a] * cells[a];
-            const float tanh = carried[t * s.D + a];
-            carried_grad[a] = grad[a] * (1 - tanh * tanh);
-        }
-        std::fill_n(grad, P, 0.0f);
-        add_rows(weights.to_score, P, query_grad, s.D, P, grad);
-        add_rows(weights.carry, P, carried_grad, s.D, P, grad);
+// A step of one row: the gradients of a and of C r, side by side in at.stepped.
+void backward_step(const BackwardArguments& given, bool wild_keys, const BackwardWeights& weights, const Sizes& s,
+                   int64_t i, int64_t t, const BackwardBlock& at) {
+    const int64_t P = s.P(), D = s.D, S = s.S, n = i * s.R + t, first = i * s.tiled();
+    const float* grad = at.grad + i * P;
+    float* vector_grad = at.vector_grad + i * P;
+    score_gradients(given.weights_grad ? given.weights_grad + n * S : nullptr, given.found + n * S, grad,
+                    at.values + first * P, s, at.scores);
+    pad_rows(given.asked + n * D, 1, s, at.raw_query, P);
+    std::fill_n(at.cells, P, 0.0f);
+    const bool exact = prepare(at.raw_query, D, at.query, P) || wild_keys;
+    if (exact) copy_to_tiles(given.key + i * S * D, s, at.raw_keys, at.query);
+    for (int64_t j = 0; j < S; j += TILE) {
+        const KeyGrads dk = tile(at.key_grads, first + j, s);
+        if (!any_gradient<1, TILE>(at.scores + j, S)) continue;
+        if (exact)
+            gradient_tile<1, TILE, true>(at.scores + j, S, at.raw_query, tile<const float>(at.raw_keys, j, s), P, P,
+                                         at.cells, dk, vector_grad);
+        else
+            gradient_tile<1, TILE, false>(at.scores + j, S, at.query, tile<const float>(at.keys, first + j, s), P, P,
+                                          at.cells, dk, vector_grad);
     }
-    std::copy_n(grad, s.D, grads.start);
-    for (int64_t a = 0; a < s.D; a++) grads.vector[a] = -2 * at.vector_grad[a];
-    for (int64_t j = 0; j < s.S; j++)
-        for (int64_t a = 0; a < s.D; a++)
-            grads.key[j * s.D + a] = 4 * weights.vector[a] * at.key_grads[j * row + a];
+    float *query_grad = at.stepped + i * 2 * P, *carried_grad = query_grad + P;
+    const float* carried = given.carried + n * D;
+    for (int64_t a = 0; a < D; a++) {
+        query_grad[a] = 4 * weights.vector[a] * at.cells[a];
+        carried_grad[a] = grad[a] * (1 - carried[a] * carried[a]);
+    }
+}
+
+void backward_block(const BackwardArguments& given, const BackwardWeights& weights, int64_t rows, const Sizes& s,
+                    const BackwardBlock& at) {
+    const int64_t P = s.P(), D = s.D, R = s.R, S = s.S, tiled = s.tiled();
+    bool wild[BLOCK];
+    for (int64_t i = 0; i < rows; i++) {
+        wild[i] = prepare_keys(given.key + i * S * D, s, at.keys + i * tiled * P, at.query);
+        copy_to_tiles(given.value + i * S * D, s, at.values + i * tiled * P, at.query);
+        pad_rows(given.last_grad + i * D, 1, s, at.grad + i * P, P);
+    }
+    std::fill_n(at.key_grads, rows * tiled * P, 0.0f);
+    std::fill_n(at.vector_grad, rows * P, 0.0f);
+    std::fill_n(at.scores, s.cells(), 0.0f);
+    std::fill_n(at.stepped, rows * 2 * P, 0.0f);
+    for (int64_t t = R - 1; t >= 0; t--) {
+        const bool any = any_exists(given.exists, rows, R, t);
+        for (int64_t i = 0; i < rows; i++) {
+            const int64_t n = i * R + t;
+            const float* stepped = at.stepped + i * 2 * P;
+            if (given.exists[n]) {
+                std::copy_n(at.grad + i * P, D, given.memory_grad + n * D);
+                backward_step(given, wild[i], weights, s, i, t, at);
+                std::copy_n(stepped, D, given.query_grad + n * D);
+                std::copy_n(stepped + P, D, given.carried_grad + n * D);
+            } else {
+                for (float* zeros : {given.memory_grad, given.query_grad, given.carried_grad})
+                    std::fill_n(zeros + n * D, D, 0.0f);
+            }
+        }
+        if (!any) continue;
+        std::fill_n(at.next, rows * P, 0.0f);
+        multiply(at.stepped, rows, 2 * P, weights.to_score, P, D, P, at.next, P);
+        multiply(at.stepped + P, rows, 2 * P, weights.carry, P, D, P, at.next, P);
+        for (int64_t i = 0; i < rows; i++)
+            if (given.exists[i * R + t]) std::copy_n(at.next + i * P, P, at.grad + i * P);
+    }
+    for (int64_t i = 0; i < rows; i++) {
+        std::copy_n(at.grad + i * P, D, given.start_grad + i * D);
+        for (int64_t a = 0; a < D; a++) given.vector_grad[i * D + a] = -2 * at.vector_grad[i * P + a];
+        for (int64_t j = 0; j < S; j++)
+            for (int64_t a = 0; a < D; a += LANES)
+                store_some(given.key_grad + (i * S + j) * D + a,
+                           all(4.0f) * load(weights.vector + a) *
+                               load(tile(at.key_grads, i * tiled + j / TILE * TILE, s)(j % TILE, a)),
+                           D - a);
+    }
+}
+
+// Where a tensor that may be null continues after `count` numbers.
+template <typename Real>
+Real* after(Real* at, int64_t count) {
+    return at ? at + count : nullptr;
 }
 
 }  // namespace
@@ -261,47 +351,66 @@ void backward_row(const float* weights_grad, const float* memory_grad, const flo
 extern "C" {
 
 // Floats of scratch that both need.
-int64_t foci_word_by_word_scratch(int64_t S, int64_t D, int threads) {
-    const Sizes s{0, 0, S, D};
-    return weights_size(s) + threads * Scratch::size(s);
+int64_t foci_word_by_word_scratch(int64_t B, int64_t S, int64_t D, int threads) {
+    const Sizes s{B, 0, S, D};
+    const int64_t forward = ForwardBlock(nullptr, s.block(ForwardBlock::kept(s), threads), s).size;
+    const int64_t backward = BackwardBlock(nullptr, s.block(BackwardBlock::kept(s), threads), s).size;
+    return ForwardWeights::size(s) + threads * std::max(forward, backward);
 }
 
-// query (B, R, D), exists (B, R), value and key (B, S, D), valid (B, S), vector (D), to_score and carry (D, D);
-// memories (B, R + 1, D), of which the first are given; carried (B, R, D), weights (B, R, S).
-void foci_word_by_word_forward(const float* query, const uint8_t* exists, const float* value, const float* key,
-                               const uint8_t* valid, const float* vector, const float* to_score, const float* carry,
-                               int64_t B, int64_t R, int64_t S, int64_t D, float* scratch, float* memories,
-                               float* carried, float* weights, int threads) {
+// memory (B, D), query (B, R, D), exists (B, R), value and key (B, S, D), valid (B, S), vector (D), to_score and carry
+// (D, D); memories (r before each step), asked (a) and carried (tanh(C r)) (B, R, D), which may be null;
+// last (B, D), weights (B, R, S).
+void foci_word_by_word_forward(const float* memory, const float* query, const uint8_t* exists, const float* value,
+                               const float* key, const uint8_t* valid, const float* vector, const float* to_score,
+                               const float* carry, int64_t B, int64_t R, int64_t S, int64_t D, float* scratch,
+                               float* memories, float* asked, float* carried, float* last, float* weights,
+                               int threads) {
     const Sizes s{B, R, S, D};
-    const Weights padded_weights = pad_weights(vector, to_score, carry, s, scratch);
+    float *padded_vector = scratch, *both = scratch + s.P();
+    pad_rows(vector, 1, s, padded_vector, s.P());
+    turn(to_score, s, both, 2 * s.P());
+    turn(carry, s, both + s.P(), 2 * s.P());
     double sum_v = 0;
     for (int64_t a = 0; a < D; a++) sum_v += vector[a];
+    const ForwardWeights shared{padded_vector, both, sum_v};
+    const int64_t block = s.block(ForwardBlock::kept(s), threads), size = ForwardBlock(nullptr, block, s).size;
+    float* blocks = scratch + ForwardWeights::size(s);
 #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
-    for (int64_t b = 0; b < B; b++)
-        forward_row(query + b * R * D, exists + b * R, value + b * S * D, key + b * S * D, valid + b * S,
-                    padded_weights, sum_v, s,
-                    Scratch(scratch + weights_size(s) + this_thread() * Scratch::size(s), s),
-                    memories + b * (R + 1) * D, carried + b * R * D, weights + b * R * S);
+    for (int64_t b = 0; b < B; b += block) {
+        const int64_t n = b * R * D;
+        const ForwardArguments given{query + n, value + b * S * D, key + b * S * D, exists + b * R, valid + b * S,
+                                     memory + b * D, after(memories, n), after(asked, n), after(carried, n),
+                                     last + b * D, weights + b * R * S};
+        forward_block(given, shared, std::min(block, B - b), s, ForwardBlock(blocks + this_thread() * size, block, s));
+    }
 }
 
-// The gradients query_grad, carried_grad and memory_grads (B, R, D), start_grad (B, D), key_grad (B, S, D) and, for each
-// row of the batch, vector_grads (B, D). weights_grad may be null.
-void foci_word_by_word_backward(const float* weights_grad, const float* memory_grad, const float* query,
-                                const uint8_t* exists, const float* value, const float* key, const float* vector,
-                                const float* to_score, const float* carry, const float* memories,
-                                const float* carried, const float* weights, int64_t B, int64_t R, int64_t S, int64_t D,
-                                float* scratch, float* query_grad, float* carried_grad, float* memory_grads,
-                                float* start_grad, float* key_grad, float* vector_grads, int threads) {
+// The gradients query_grad, carried_grad (of C r) and memory_grads (of r after each step) (B, R, D), start_grad (B, D),
+// key_grad (B, S, D) and, for each row of the batch, vector_grads (B, D). weights_grad may be null.
+void foci_word_by_word_backward(const float* weights_grad, const float* last_grad, const uint8_t* exists,
+                                const float* value, const float* key, const float* vector, const float* to_score,
+                                const float* carry, const float* asked, const float* carried, const float* weights,
+                                int64_t B, int64_t R, int64_t S, int64_t D, float* scratch, float* query_grad,
+                                float* carried_grad, float* memory_grads, float* start_grad, float* key_grad,
+                                float* vector_grads, int threads) {
     const Sizes s{B, R, S, D};
-    const Weights padded_weights = pad_weights(vector, to_score, carry, s, scratch);
+    float *padded_vector = scratch, *w = scratch + s.P(), *c = w + D * s.P();
+    pad_rows(vector, 1, s, padded_vector, s.P());
+    pad_rows(to_score, D, s, w, s.P());
+    pad_rows(carry, D, s, c, s.P());
+    const BackwardWeights shared{padded_vector, w, c};
+    const int64_t block = s.block(BackwardBlock::kept(s), threads), size = BackwardBlock(nullptr, block, s).size;
+    float* blocks = scratch + BackwardWeights::size(s);
 #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
-    for (int64_t b = 0; b < B; b++)
-        backward_row(weights_grad ? weights_grad + b * R * S : nullptr, memory_grad + b * D, query + b * R * D,
-                     exists + b * R, value + b * S * D, key + b * S * D, padded_weights, memories + b * (R + 1) * D,
-                     carried + b * R * D, weights + b * R * S, s,
-                     Scratch(scratch + weights_size(s) + this_thread() * Scratch::size(s), s),
-                     {query_grad + b * R * D, carried_grad + b * R * D, memory_grads + b * R * D, start_grad + b * D,
-                      key_grad + b * S * D, vector_grads + b * D});
+    for (int64_t b = 0; b < B; b += block) {
+        const int64_t n = b * R * D;
+        const BackwardArguments given{after(weights_grad, b * R * S), last_grad + b * D, exists + b * R,
+                                      value + b * S * D, key + b * S * D, asked + n, carried + n,
+                                      weights + b * R * S, query_grad + n, carried_grad + n, memory_grads + n,
+                                      start_grad + b * D, key_grad + b * S * D, vector_grads + b * D};
+        backward_block(given, shared, std::min(block, B - b), s, BackwardBlock(blocks + this_thread() * size, block, s));
+    }
 }
 
 }  // extern "C"

@@ -2,10 +2,10 @@
 
     α_t = softmax(vᵀ tanh(q_t + k + W r_{t−1})),   r_t = α_t · y + tanh(C r_{t−1})
 
-``word_by_word.cpp`` computes it for float32 on a CPU. Its backward keeps r, tanh(C r) and α of every step and computes
-the cells again. In other dtypes, on other devices, without a compiler, and where something other than eager autograd
-watches, `foci.functional.stepwise` runs one step after the other. The accuracy is that of the kernel ``additive``: tanh
-has an absolute error of about 1e-7.
+``word_by_word.cpp`` computes it for float32 on a CPU. The forward keeps r, q + W r, tanh(C r) and α of every step, and
+the backward computes the cells again. In other dtypes, on other devices, without a compiler, and where something other
+than eager autograd watches, `foci.functional.stepwise` runs one step after the other. The accuracy is that of the kernel
+``additive``: tanh has an absolute error of about 1e-7.
 """
 
 from __future__ import annotations
@@ -66,49 +66,51 @@ def word_by_word(
     if torch.is_grad_enabled() and any(one.requires_grad for one in floats):
         last, weights = _WordByWord.apply(library, plain, *arguments)  # type: ignore[no-untyped-call]
         return last, weights
-    memories, _, weights = _forward(library, *arguments)
-    return memories[:, -1:], weights
+    last, weights, _ = _forward(library, *arguments, keep=False)
+    return last, weights
 
 
 # --- the compiled path
 
 _ADDRESS, _SIZE, _COUNT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
 _SIGNATURES = {
-    "scratch": [_SIZE, _SIZE, _COUNT],
-    "forward": [*[_ADDRESS] * 8, *[_SIZE] * 4, *[_ADDRESS] * 4, _COUNT],
-    "backward": [*[_ADDRESS] * 12, *[_SIZE] * 4, *[_ADDRESS] * 7, _COUNT],
+    "scratch": [_SIZE, _SIZE, _SIZE, _COUNT],
+    "forward": [*[_ADDRESS] * 9, *[_SIZE] * 4, *[_ADDRESS] * 6, _COUNT],
+    "backward": [*[_ADDRESS] * 11, *[_SIZE] * 4, *[_ADDRESS] * 7, _COUNT],
 }
 
 
-def _forward(
-    library: ctypes.CDLL, memory: Tensor, query: Tensor, exists: Tensor, value: Tensor, key: Tensor, *others: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return r before the first and after each step, tanh(C r) of each step, and the weights."""
+def _forward(library: ctypes.CDLL, *arguments: Tensor, keep: bool = True) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+    """Return the last memory, the weights and what the backward needs: r before, q + W r and tanh(C r) of each step."""
+    query, key = arguments[1], arguments[4]
     (batch, steps, size), cells = query.shape, key.shape[1]
-    memories = query.new_empty(batch, steps + 1, size)
-    memories[:, :1] = memory
-    carried, weights = query.new_empty(batch, steps, size), query.new_empty(batch, steps, cells)
-    given = [one.contiguous() for one in (query, exists, value, key, *others)]
-    _call(library, "forward", given, (batch, steps, cells, size), (memories, carried, weights))
-    return memories, carried, weights
+    last, weights = query.new_empty(batch, 1, size), query.new_empty(batch, steps, cells)
+    kept = tuple(query.new_empty(batch, steps, size) for _ in range(3)) if keep else ()
+    given = [one.contiguous() for one in arguments]
+    _call(library, "forward", given, (batch, steps, cells, size), (*(kept or (None,) * 3), last, weights))
+    return last, weights, kept
 
 
 def _backward(
-    library: ctypes.CDLL, grads: tuple[Tensor | None, Tensor | None], arguments: tuple[Tensor, ...], *kept: Tensor
+    library: ctypes.CDLL,
+    grads: tuple[Tensor | None, Tensor | None],
+    arguments: tuple[Tensor, ...],
+    weights: Tensor,
+    kept: tuple[Tensor, ...],
 ) -> tuple[Tensor | None, ...]:
     """Return a gradient for each argument of `word_by_word`, None for the masks."""
-    _, query, exists, value, key, _, vector, to_score, carry = (one.contiguous() for one in arguments)
-    memories, _, weights = kept
-    (batch, steps, size), cells = query.shape, key.shape[1]
+    _, _, exists, value, key, _, vector, to_score, carry = (one.contiguous() for one in arguments)
+    memories, asked, carried = kept
+    (batch, steps, size), cells = memories.shape, key.shape[1]
     memory_grad, weights_grad = grads
     memory_grad = memories.new_zeros(batch, 1, size) if memory_grad is None else memory_grad.contiguous()
     weights_grad = None if weights_grad is None else weights_grad.contiguous()
-    d_query, d_carried, d_memories = (torch.empty_like(query) for _ in range(3))
-    d_start, d_key, d_vectors = torch.empty_like(memory_grad), torch.empty_like(key), query.new_empty(batch, size)
-    given = (weights_grad, memory_grad, query, exists, value, key, vector, to_score, carry, *kept)
+    d_query, d_carried, d_memories = (torch.empty_like(memories) for _ in range(3))
+    d_start, d_key, d_vectors = torch.empty_like(memory_grad), torch.empty_like(key), memories.new_empty(batch, size)
+    given = (weights_grad, memory_grad, exists, value, key, vector, to_score, carry, asked, carried, weights)
     found = (d_query, d_carried, d_memories, d_start, d_key, d_vectors)
     _call(library, "backward", given, (batch, steps, cells, size), found)
-    before = memories[:, :-1].flatten(0, 1)
+    before = memories.flatten(0, 1)
     return (
         d_start,
         d_query,
@@ -126,7 +128,7 @@ def _call(library: ctypes.CDLL, name: str, given: Any, sizes: tuple[int, int, in
     """Call ``foci_word_by_word_name``; all tensors are contiguous, ``found`` are written."""
     batch, _, cells, size = sizes
     threads = max(1, min(torch.get_num_threads(), 1 + math.prod(sizes) // _THREAD_CELLS, batch))
-    scratch = found[0].new_empty(library.foci_word_by_word_scratch(cells, size, threads))
+    scratch = found[-1].new_empty(library.foci_word_by_word_scratch(batch, cells, size, threads))
     addresses = [None if one is None else one.data_ptr() for one in (*given, scratch, *found)]
     count = len(given)
     getattr(library, f"foci_word_by_word_{name}")(*addresses[:count], *sizes, *addresses[count:], threads)
@@ -170,10 +172,10 @@ def _self_check(library: ctypes.CDLL) -> bool:
     memory, query, value, key, *rest = (one.float() for one in point)
     exists, valid = torch.ones(1, 3, dtype=torch.bool, device="cpu"), torch.ones(1, 5, dtype=torch.bool, device="cpu")
     arguments = (memory, query, exists, value, key, valid, *rest)
-    kept = _forward(library, *arguments)
-    found = _backward(library, (grads[0].float(), grads[1].float()), arguments, *kept)
+    found_last, found_weights, kept = _forward(library, *arguments)
+    found = _backward(library, (grads[0].float(), grads[1].float()), arguments, found_weights, kept)
     moved_by = sum((one.double() * other).sum() for one, other in zip((f for f in found if f is not None), along))
-    gaps = [(kept[0][:, -1:] - last).abs().max(), (kept[2] - weights).abs().max(), (moved_by - slope).abs()]
+    gaps = [(found_last - last).abs().max(), (found_weights - weights).abs().max(), (moved_by - slope).abs()]
     return all(bool(gap <= 1e-4) for gap in gaps)
 
 
@@ -183,17 +185,17 @@ _KERNEL = Kernel("word_by_word", _self_check)
 class _WordByWord(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, library: ctypes.CDLL, plain: Plain, *arguments: Tensor) -> tuple[Tensor, Tensor]:
-        memories, carried, weights = _forward(library, *arguments)
+        last, weights, kept = _forward(library, *arguments)
         ctx.library, ctx.plain = library, plain
-        ctx.save_for_backward(*arguments, memories, carried, weights)
+        ctx.save_for_backward(*arguments, weights, *kept)
         ctx.set_materialize_grads(False)  # the weights mostly have none
-        return memories[:, -1:].clone(), weights
+        return last, weights
 
     @staticmethod
     def backward(ctx: Any, memory_grad: Tensor | None, weights_grad: Tensor | None) -> tuple[Any, ...]:
-        arguments, kept, grads = ctx.saved_tensors[:9], ctx.saved_tensors[9:], (memory_grad, weights_grad)
+        arguments, (weights, *kept), grads = ctx.saved_tensors[:9], ctx.saved_tensors[9:], (memory_grad, weights_grad)
         if memory_grad is None and weights_grad is None:
             return (None,) * 11
         if torch.is_grad_enabled():  # create_graph=True: someone wants the gradients' own gradients
             return None, None, *differentiate(ctx.plain, arguments, grads, create_graph=True)
-        return None, None, *_backward(ctx.library, grads, arguments, *kept)
+        return None, None, *_backward(ctx.library, grads, arguments, weights, tuple(kept))

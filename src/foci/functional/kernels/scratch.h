@@ -1,0 +1,20 @@
+// Scratch memory that the caller allocates.
+
+#pragma once
+
+#include <cstdint>
+
+namespace {
+
+// Hands out pieces of scratch; without memory it only counts.
+struct Pieces {
+    float* at;
+    int64_t total = 0;
+    float* take(int64_t count) {
+        const int64_t first = total;
+        total += count;
+        return at ? at + first : nullptr;
+    }
+};
+
+}  // namespace
