@@ -26,6 +26,9 @@ Progress = Callable[[int], None]
 """Called with the number of inputs that were just done."""
 Record = Mapping[str, Any]
 """One example by the names of its fields."""
+NamedAxes = Mapping[str, tuple[Sequence[str] | None, ...]]
+"""Of a weight by its name: what the rows of each of its axes stand for (words, labels), None where they have no names.
+"""
 Kind = Literal["sentence", "document", "label", "image", "audio", "number", "list"]
 
 
@@ -178,6 +181,10 @@ class Task(ABC):
 
     def initialise(self, model: nn.Module, assets: Any, log: Log) -> None:  # noqa: B027 (most tasks need none)
         """Initialise weights of a new run, for example with the word vectors of a file."""
+
+    def named_axes(self, assets: Any) -> NamedAxes:
+        """Return which axes of which weights have names, by which they are taken from another run (``init_from``)."""
+        return {}
 
     @abstractmethod
     def batches(self, splits: Splits, assets: Any, shard: Shard, log: Log) -> Batches:
