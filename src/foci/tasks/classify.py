@@ -41,6 +41,7 @@ from foci.tasks.task import (
     Evaluation,
     Field,
     Log,
+    NamedAxes,
     Prediction,
     Progress,
     Record,
@@ -296,6 +297,11 @@ class Classify(Task):
     def model(self, assets: Lexicon) -> nn.Module:
         """Build the model for these words and classes."""
         return self.config.model.build(len(assets.vocabulary), len(assets.labels))
+
+    def named_axes(self, assets: Lexicon) -> NamedAxes:
+        """Return which rows of the weights are words, and which are classes."""
+        words, labels = assets.vocabulary.names, assets.labels
+        return {"embedding.weight": (words,), "output.weight": (labels,), "output.bias": (labels,)}
 
     def batches(self, splits: Splits, assets: Lexicon, shard: Shard, log: Log) -> Batches:
         """Encode and batch the training documents."""

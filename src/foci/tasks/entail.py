@@ -330,13 +330,11 @@ class Entail(Task):
 
     def named_axes(self, assets: EntailLexicon) -> NamedAxes:
         """Return which rows of the weights are words, and which are labels."""
-        words = ["<pad>", *assets.vocabulary.words]
-        own = [*words[: assets.trained], "<unknown>"]
-        vectors = [*words, *(f"<bucket {number}>" for number in range(assets.vocabulary.buckets))]
+        words = assets.vocabulary.names
         return {
-            "inputs.embedding.weight": (own, None),
-            "inputs.vectors.weight": (vectors, None),
-            "output.weight": (assets.labels, None),
+            "inputs.embedding.weight": ([*words[: assets.trained], "<unknown>"],),
+            "inputs.vectors.weight": (words,),
+            "output.weight": (assets.labels,),
             "output.bias": (assets.labels,),
         }
 
