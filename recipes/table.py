@@ -213,8 +213,8 @@ RECIPES = {
         minutes=10,
         title="OCNLI: entailment in Chinese, 10,000 pairs",
         note="Train train.10k, of whose premises a twentieth is held out to validate; evaluated on the development "
-        "pairs, since the test pairs have no labels. Published with 50,000 pairs and pre-trained vectors: BiLSTM 60.5 %, "
-        "ESIM 61.8 %. Words are single characters, without pre-trained vectors.",
+        "pairs, since the test pairs have no labels. Published with 50,000 pairs and pre-trained vectors: BiLSTM "
+        "60.5 %, ESIM 61.8 %. Words are single characters, without pre-trained vectors.",
         variants={
             "decomposable attention, all features, BiLSTM": Variant(),
             "the same, hypothesis only": Variant(_HYPOTHESIS_ONLY),

@@ -14,6 +14,7 @@ words that both sentences share nor the hypothesis alone say anything about it.
 
 from __future__ import annotations
 
+import hashlib
 import random
 from typing import NamedTuple
 
@@ -106,7 +107,8 @@ def hypernym_pairs(size: int, *, language: str = "en", split: str = "train", see
     Example:
         >>> for pair in hypernym_pairs(2):
         ...     print(*pair, sep=" | ")
-        x
+        The child drops the strange hat behind the big canoe. | The child drops the hat behind the boat. | entailment
+        The medic hides the potato near the college. | The athlete hides the potato near the college. | contradiction
     """
     check_positive("hypernym_pairs", size=size)
     if language not in LANGUAGES:
@@ -115,8 +117,9 @@ def hypernym_pairs(size: int, *, language: str = "en", split: str = "train", see
     made: list[SentencePair] = []
     while len(made) < size:
         pair = _pair(chance, LABELS[len(made) % len(LABELS)], LANGUAGES.index(language))
-        # Disjoint splits without making the others: a premise belongs to the split that its letters choose.
-        if (sum(map(ord, pair.premise)) % 5 == 0) == (split != "train"):
+        # Disjoint splits without making the others: a premise belongs to the split that its hash chooses.
+        held_out = hashlib.blake2b(pair.premise.encode(), digest_size=1).digest()[0] < 51
+        if held_out == (split != "train"):
             made.append(pair)
     chance.shuffle(made)
     return made

@@ -11,8 +11,9 @@ Names: a = premise, b = hypothesis, F = attend, e and its softmax = attentions, 
     m_i = whether the other sentence has word i
 Complexity: O((S + R) · D²) and O(S · R · D), no sequential steps without an encoder
 Differs: intra-sentence attention (section 3.4) is left out; a recurrent encoder before the attention is an option in
-    its place. |a − β|, a ∘ β and m are options that the paper does not have. Word vectors are not normalised, and
-    learned ones stand beside the given ones.
+    its place. |a − β|, a ∘ β and m are options that the paper does not have; m is a feature of the words that F reads
+    too, so that the attention can prefer words without an equal one. Word vectors are not normalised, and learned ones
+    stand beside the given ones.
 """
 
 from __future__ import annotations

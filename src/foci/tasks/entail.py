@@ -54,7 +54,7 @@ from foci.viz.trace import Cells, Trace
 
 BUILT_IN = 6000
 """How many built-in pairs are trained on where no data is named."""
-_VALID, _TEST = 300, 600
+_VALID, _TEST = 150, 600
 """How many built-in pairs are validated and evaluated with."""
 NOTHING = "∅"
 """What stands for a premise that is not read, and for the word that has no counterpart."""
@@ -192,14 +192,20 @@ class Entail(Task):
     }
     demo: ClassVar[Mapping[str, Any]] = {
         "data": {"hypernyms": BUILT_IN},
-        "model": {"preset": "tiny", "attention": "two_way"},
+        "model": {
+            "kind": "decomposable",
+            "preset": "tiny",
+            "difference": True,
+            "product": True,
+            "exact_match": True,
+        },
         "training": {"max_steps": 1500, "learning_rate": 3e-3, "schedule": "cosine", "warmup": 50, "valid_every": 300},
     }
     smallest: ClassVar[Mapping[str, Any]] = {
-        "data": {"hypernyms": 60, "max_pairs": 16},
+        "data": {"hypernyms": 24, "max_pairs": 24},
         "vocabulary": {"min_count": 1},
-        "model": {"preset": "tiny", "embedding_dim": 8, "hidden_dim": 8, "attention": "two_way", "dropout": 0.0},
-        "training": {"max_steps": 8, "valid_every": 4, "warmup": 2, "learning_rate": 0.03, "metrics_every": 1},
+        "model": {"preset": "tiny", "embedding_dim": 16, "hidden_dim": 16, "attention": "two_way", "dropout": 0.0},
+        "training": {"max_steps": 8, "valid_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
     }
 
     config: EntailConfig
