@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import lzma
 import os
@@ -61,6 +62,18 @@ def unpack_bbc(out: Path) -> None:
             (unfinished / parts[-2]).mkdir(parents=True, exist_ok=True)
             (unfinished / parts[-2] / parts[-1]).write_text(text, encoding="utf-8")
     unfinished.replace(target)
+
+
+def prepare_sick(out: Path) -> None:
+    """Write what the rows of SICK need beside it: GloVe's vectors, and the parts of SNLI as one table."""
+    write_glove(out)
+    target = out / "snli-parts.tsv"
+    if target.exists():
+        return
+    packed = [folder("snli-dev-test") / f"{part}.txt.gz" for part in ("dev", "test")]
+    text = "premise\thypothesis\tlabel\n" + "".join(gzip.decompress(path.read_bytes()).decode() for path in packed)
+    out.mkdir(parents=True, exist_ok=True)
+    target.write_text(text, encoding="utf-8")
 
 
 def write_glove(out: Path) -> None:

@@ -23,6 +23,8 @@ class Variant:
     """Changes of the configuration file, by dotted paths."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the evaluation."""
+    init_from: str | None = None
+    """The name of an earlier variant; its weights, trained with the same seed, are the start."""
 
 
 def nothing_more(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:

@@ -33,7 +33,7 @@ def run(title: str, recipe: Recipe, job: Job, out: Path, minutes: float) -> Row 
     print(f"== {title}: {job.name}, seed {job.seed}", flush=True)
     spent = 0.0
     for attempt in range(1, recipe.attempts + 1):
-        folder = out / f"{title}-{_file_name(job.name)}-{job.seed + attempt - 1}"
+        folder = _folder(out, title, job.name, job.seed + attempt - 1)
         if recipe.attempts > 1:
             summary = _train(title, recipe, job.name, folder, minutes / 3, job.seed + attempt - 1)
             if attempt < recipe.attempts and not recipe.begun(job.name, summary):
@@ -64,13 +64,21 @@ def run(title: str, recipe: Recipe, job: Job, out: Path, minutes: float) -> Row 
 
 def _train(title: str, recipe: Recipe, name: str, folder: Path, minutes: float, seed: int) -> Summary:
     path = CONFIGS / f"{title}.toml"
+    variant = recipe.variants[name]
     limits = {"training.time_limit": 60 * minutes, "training.seed": seed}
-    tables = configs.put(configs.read_toml(path), {**recipe.variants[name].settings, **limits})
+    start = {}
+    if variant.init_from is not None:
+        start["training.init_from"] = str(_folder(folder.parent, title, variant.init_from, seed))
+    tables = configs.put(configs.read_toml(path), {**variant.settings, **limits, **start})
     resume = (folder / "config.json").exists()
     summary = foci.train(recipe.task, tables, out=folder, resume=resume, origin=str(path))
     if summary.reason == "interrupted":  # an interrupted training also ends the recipe
         sys.exit(130)
     return summary
+
+
+def _folder(out: Path, title: str, name: str, seed: int) -> Path:
+    return out / f"{title}-{_file_name(name)}-{seed}"
 
 
 def _test_files(recipe: Recipe) -> list[str]:

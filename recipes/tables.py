@@ -168,6 +168,37 @@ def spans_table(rows: list[Row]) -> str:
     return markdown(head, lines)
 
 
+# ---- entailment
+
+
+def measure_entailer(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
+    """Return the accuracy on the validation pairs, which chose the checkpoint, and the number of parameters."""
+    splits = run.task.read(lambda text: None)
+    valid = run.evaluate([pair._asdict() for pair in splits.valid])
+    learned = sum(parameter.numel() for parameter in run.model.parameters() if parameter.requires_grad)
+    return {"valid_accuracy": valid.figures["accuracy"], "parameters": learned}
+
+
+def entailment_table(rows: list[Row]) -> str:
+    """Return the mean over the seeds of each model, their standard deviation, and the baselines of the same pairs."""
+    by_name: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_name[row["name"]].append(row)
+    head = ["model", "accuracy", "macro F1", "validation accuracy", "majority label", "naive Bayes, hypothesis alone",
+            "pairs evaluated", "pairs/s trained", "minutes each", "seeds"]  # fmt: skip
+    lines = []
+    for name, some in by_name.items():
+        figures = [
+            _with_deviation([100 * row[figure] for row in some])
+            for figure in ("accuracy", "macro_f1", "valid_accuracy")
+        ]
+        baselines = [f"{100 * fmean(row[figure] for row in some):.2f} %" for figure in ("majority", "hypothesis_bayes")]
+        speed = f"{fmean(_trained_per_second(row) for row in some):,.0f}"
+        further = [f"{some[0]['pairs']:,}", speed, f"{fmean(row['minutes'] for row in some):.1f}", str(len(some))]
+        lines.append([name, *figures, *baselines, *further])
+    return markdown(head, lines)
+
+
 # ---- memory
 
 

@@ -1,4 +1,4 @@
-"""Atomic writes: a file is either the complete new one or the old one."""
+"""Atomic writes: a file is either the complete new one or the old one; and the type of settings that are paths."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+A_FILE = "a file or folder"
+FilePath = Annotated[str, A_FILE]
+"""A path in the settings; ``~`` and ``$VARIABLES`` are expanded, and it is made absolute, so that a run works from any
+folder."""
 
 
 @contextmanager

@@ -26,6 +26,7 @@ for _name, _row in TASKS.items():
 _OUT = Flag("out", "The folder of the run, new or empty.", Path)
 _SET = Flag("set", "Any setting, such as training.max_steps=5000; may be given several times.", list)
 _RESUME = Flag("resume", "Continue the run in --out; limits, learning rate and validation may change.", bool)
+_INIT = Flag("init-from", "A run of the same task whose weights are the start, words and labels by name.", Path)
 _PRINT = Flag("print-config", "Print a TOML file with every setting, its value and its meaning, and stop.", bool)
 
 
@@ -45,7 +46,7 @@ def __getattr__(name: str) -> Callable[..., None]:
 
     doc = f"{TASKS[name].summary}\n\nEvery setting with its default: foci train {name} --print-config."
     config = argument("config", "A TOML file with settings; flags and --set override it.", Path, required=False)
-    return make_command(command, doc, [config], [_OUT, *task_flags(name), _SET, _RESUME, _PRINT])
+    return make_command(command, doc, [config], [_OUT, *task_flags(name), _SET, _INIT, _RESUME, _PRINT])
 
 
 def task_flags(name: str) -> list[Flag]:
@@ -87,6 +88,8 @@ def train(kind: type[Task], config: Path | None, given: Given) -> None:
 
     origin = "the command line" if config is None else str(config)
     tables = tables_from(kind, {} if config is None else configs.read_toml(config), given)
+    if "init_from" in given:
+        tables = configs.put(tables, {"training.init_from": str(given["init_from"])})
     if "print_config" in given:
         tables.pop("task", None)
         made = configs.configure(kind.Config, tables, origin)

@@ -88,6 +88,11 @@ class Vocabulary:
             )
         return found
 
+    @property
+    def names(self) -> list[str]:
+        """What each id stands for, each by a different name: padding, the words, the buckets."""
+        return ["<pad>", *self.words, *(f"<bucket {number}>" for number in range(self.buckets))]
+
     def to_text(self) -> str:
         """Return it as JSON."""
         fields = {"words": self.words, "buckets": self.buckets, "lowercase": self.lowercase}

@@ -90,9 +90,12 @@ class Recurrence(nn.Module):
         return output, tuple(part.transpose(0, 1) for part in ((last,) if isinstance(last, Tensor) else last))
 
     def read_padded(
-        self, inputs: Float[Tensor, "N T D"], padding: Bool[Tensor, "N T"]
+        self, inputs: Float[Tensor, "N T D"], padding: Bool[Tensor, "N T"], start: State | None = None
     ) -> tuple[Float[Tensor, "N T E"], State]:
         """Compute `forward` for padded rows; padding changes neither the outputs before it nor the final state.
+
+        Padding comes after the inputs of a row. ``start`` is the state before the first input, zeros unless given. The
+        final hidden state of a row without any input is not defined for an LSTM with a ``start``.
 
         One more input closes the gates at a padded step, so that the state stays as it is; in the backward direction it
         stays zero until the last word. torch's packed sequences compute the same with fewer steps, but on a CPU every
@@ -100,29 +103,38 @@ class Recurrence(nn.Module):
         """
         if self._wants_full_precision(inputs):
             with torch.autocast("cpu", enabled=False):
-                return self.read_padded(inputs.to(next(self.parameters()).dtype), padding)
+                dtype = next(self.parameters()).dtype
+                first = None if start is None else tuple(part.to(dtype) for part in start)
+                return self.read_padded(inputs.to(dtype), padding, first)
         inputs = inputs.masked_fill(padding.unsqueeze(-1), 0.0)  # NaN in padding must not reach the gates
         rows, flag = len(inputs), padding.unsqueeze(-1).to(inputs.dtype)
         state: list[Tensor] = []
         for layer in range(self.layers.num_layers):
             weights = [self._with_closing_gates(*direction) for direction in self._weights(layer)]
             size = self.layers.hidden_size
-            zeros = inputs.new_zeros(len(weights), rows, size)
+            begin = self._begin(start, layer, inputs.new_zeros(len(weights), rows, size))
             flat = [weight for direction in weights for weight in direction]
             flagged = torch.cat([inputs, flag], dim=-1)
             how = (True, 1, 0.0, self.training, len(weights) > 1, True)  # biases, layers, dropout, …, batch first
             if self.is_lstm:
-                inputs, hidden, cell = torch.lstm(flagged, (zeros, zeros), flat, *how)
+                inputs, hidden, cell = torch.lstm(flagged, begin, flat, *how)
                 # The output gate stays open: the final state is the one at the last word.
                 at_last = (~padding).sum(dim=1).clamp_min(1).sub(1).reshape(rows, 1, 1).expand(-1, -1, size)
                 forward = inputs[..., :size].gather(1, at_last).transpose(0, 1)
                 state.append(torch.stack([torch.cat([forward, hidden[1:]]), cell]))
             else:
-                inputs, hidden = torch.gru(flagged, zeros, flat, *how)
+                inputs, hidden = torch.gru(flagged, begin[0], flat, *how)
                 state.append(hidden.unsqueeze(0))
             if layer < self.layers.num_layers - 1:
                 inputs = F.dropout(inputs, self.layers.dropout, self.training)
         return inputs, torch.cat(state, dim=1).transpose(1, 2).unbind()
+
+    def _begin(self, start: State | None, layer: int, zeros: Tensor) -> State:
+        """Return the first state of one layer, ``(directions, N, D)`` for each part."""
+        if start is None:
+            return (zeros, zeros) if self.is_lstm else (zeros,)
+        ways = len(zeros)
+        return tuple(part[:, layer * ways : (layer + 1) * ways].transpose(0, 1).contiguous() for part in start)
 
     @property
     def is_lstm(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,16 +36,17 @@ from foci.metrics import labels as figures_of
 from foci.models.hierarchical import PRESETS, Classified, HierarchicalClassifier
 from foci.printable import printable
 from foci.tasks.config import FilePath, ModelChoice
+from foci.tasks.label_figures import draw_confusion, label_tables, log_labels
 from foci.tasks.task import (
     Evaluation,
     Field,
     Log,
+    NamedAxes,
     Prediction,
     Progress,
     Record,
     Shard,
     Splits,
-    Table,
     Task,
     by_length,
 )
@@ -215,7 +215,7 @@ class Classify(Task):
             return self._planted(log)
         documents = movie_reviews() if data.path is None else self._read(data.path, log)
         found = self._split(documents, log)
-        _log_classes(found.train, log)
+        log_labels((document.label for document in found.train), "classes", log)
         log(
             f"{len(found.train):,} documents to train on, {len(found.valid):,} to validate, {len(found.test):,} to "
             f"evaluate; the first is {_quoted(documents[0])}"
@@ -297,6 +297,11 @@ class Classify(Task):
     def model(self, assets: Lexicon) -> nn.Module:
         """Build the model for these words and classes."""
         return self.config.model.build(len(assets.vocabulary), len(assets.labels))
+
+    def named_axes(self, assets: Lexicon) -> NamedAxes:
+        """Return which rows of the weights are words, and which are classes."""
+        words, labels = assets.vocabulary.names, assets.labels
+        return {"embedding.weight": (words,), "output.weight": (labels,), "output.bias": (labels,)}
 
     def batches(self, splits: Splits, assets: Lexicon, shard: Shard, log: Log) -> Batches:
         """Encode and batch the training documents."""
@@ -430,17 +435,8 @@ class Classify(Task):
         }
         if all("evidence" in record for record in records):
             figures |= self._evidence(model, assets, records, options)
-        rows = tuple((label, *map(int, row)) for label, row in zip(assets.labels, counts))
-        f1 = [None if np.isnan(value) else float(value) for value in figures_of.f1_per_class(counts)]
-        classes = tuple(zip(assets.labels, map(int, counts.sum(axis=1)), map(int, counts.sum(axis=0)), f1))
-        return Evaluation(
-            figures,
-            {},
-            {
-                "confusion": Table(("class \\ predicted", *assets.labels), rows),
-                "classes": Table(("class", "documents", "predicted", "f1"), classes),
-            },
-        )
+        confusion, classes = label_tables(assets.labels, counts, kind="class", unit="documents")
+        return Evaluation(figures, {}, {"confusion": confusion, "classes": classes})
 
     def _evidence(
         self, model: nn.Module, assets: Lexicon, records: Sequence[Record], options: ClassifyOptions
@@ -464,20 +460,7 @@ class Classify(Task):
 
     def draw(self, evaluation: Evaluation, path: Path) -> None:
         """Draw the confusion."""
-        from foci.viz.heatmap import heatmap
-
-        table = evaluation.tables["confusion"]
-        counts = [list(row[1:]) for row in table.rows]
-        heatmap(
-            counts,
-            path,
-            rows=list(table.columns[1:]),
-            columns=list(table.columns[1:]),
-            texts=[[str(count) for count in row] for row in counts],
-            row_axis="class",
-            column_axis="predicted",
-            scale="documents",
-        )
+        draw_confusion(evaluation.tables["confusion"], path, kind="class", unit="documents")
 
 
 def _numbers(documents: Iterable[Document], labels: Sequence[str], use: str) -> list[int]:
@@ -491,21 +474,6 @@ def _numbers(documents: Iterable[Document], labels: Sequence[str], use: str) -> 
             )
         found.append(number[document.label])
     return found
-
-
-def _log_classes(documents: Sequence[Document], log: Log) -> None:
-    """Log the classes with their counts, and which of them differ in case or spaces alone."""
-    counts = Counter(document.label for document in documents)
-    shown = [f"{printable(label)} ({count:,})" for label, count in counts.most_common(20)]
-    more = f" and {len(counts) - 20} more" if len(counts) > 20 else ""
-    log(f"{len(counts)} classes: {', '.join(shown)}{more}")
-    alike: dict[str, list[str]] = {}
-    for label in sorted(counts):
-        alike.setdefault("".join(label.casefold().split()), []).append(label)
-    for labels in alike.values():
-        if len(labels) > 1:
-            names = ", ".join(repr(printable(label)) for label in labels)
-            log(f"warning: the classes {names} differ in case or spaces alone, and are trained as different classes")
 
 
 def _with_evidence(entry: Planted) -> dict[str, Any]:

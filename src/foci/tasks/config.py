@@ -29,13 +29,10 @@ from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 from torch import nn
 
 from foci.errors import ConfigError, FociError, near_names, unknown_name
+from foci.files import A_FILE
+from foci.files import FilePath as FilePath
 
 Config = TypeVar("Config")
-
-_FILE = "a file or folder"
-FilePath = Annotated[str, _FILE]
-"""A path; ``~`` and ``$VARIABLES`` are expanded, and it is made absolute, so that a run works from any folder."""
-
 
 Numbers = Annotated[
     tuple[int, ...], BeforeValidator(lambda value: value.split(",") if isinstance(value, str) else value)
@@ -275,7 +272,7 @@ def fit_value(value: Any, hint: Any, origin: str, path: str, default: Any = None
             fitted = _validated(value, hint)
         except ValueError as error:
             raise ConfigError(f"{origin}: {path} is {_short(value)}: {error}.") from error
-    is_file = any(_FILE in getattr(choice, "__metadata__", ()) for choice in choices)
+    is_file = any(A_FILE in getattr(choice, "__metadata__", ()) for choice in choices)
     return (
         os.path.abspath(os.path.expandvars(os.path.expanduser(fitted)))
         if is_file and isinstance(fitted, str)

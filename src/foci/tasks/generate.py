@@ -28,7 +28,19 @@ from foci.models import language_model
 from foci.models.language_model import LanguageModel
 from foci.tasks.config import FilePath, ModelChoice
 from foci.tasks.continuation import ContextOptions, GenerateOptions, Prompt, log_probs, quoted
-from foci.tasks.task import Evaluation, Field, Log, Prediction, Progress, Record, Shard, Splits, Task
+from foci.tasks.task import (
+    Evaluation,
+    Field,
+    Log,
+    NamedAxes,
+    Prediction,
+    Progress,
+    Record,
+    Shard,
+    Splits,
+    Task,
+    token_axes,
+)
 from foci.training import Batches, Loss, TrainingOptions
 
 
@@ -238,6 +250,10 @@ class Generate(Task):
     def model(self, assets: Vocabulary) -> nn.Module:
         """Build the model for this vocabulary and context."""
         return self.config.model.build(len(assets.tokeniser), self.config.data.context)
+
+    def named_axes(self, assets: Vocabulary) -> NamedAxes:
+        """Return which rows of the weights are tokens."""
+        return token_axes("decoder", assets.tokeniser.labels(range(len(assets.tokeniser))))
 
     def batches(self, splits: Splits, assets: Vocabulary, shard: Shard, log: Log) -> Batches:
         """Encode the training text, and cut it into windows."""

@@ -36,6 +36,7 @@ from foci.tasks.task import (
     Evaluation,
     Field,
     Log,
+    NamedAxes,
     Prediction,
     Progress,
     Record,
@@ -363,6 +364,22 @@ class Tag(Task):
             weight.copy_(torch.from_numpy(vectors))
         own = int(found[: assets.trained].sum())
         log(f"{path} has vectors for {own:,} of {assets.trained - 1:,} words, and {int(found.sum()) - own:,} others")
+
+    def named_axes(self, assets: TagLexicon) -> NamedAxes:
+        """Return which rows of the weights are words, letters, tags and intents."""
+        words, tags, intents = assets.vocabulary.names, assets.tags, assets.intents
+        return {
+            "embedding.weight": ([*words[: assets.trained], "<unknown>"],),
+            "vectors.weight": (words,),
+            "spelling.table.weight": (["<pad>", "<unknown>", *assets.letters.known],),
+            "output.weight": (tags,),
+            "output.bias": (tags,),
+            "crf.transitions": (tags, tags),
+            "crf.start": (tags,),
+            "crf.end": (tags,),
+            "intent_output.weight": (intents,),
+            "intent_output.bias": (intents,),
+        }
 
     def batches(self, splits: Splits, assets: TagLexicon, shard: Shard, log: Log) -> Batches:
         """Encode and batch the training sentences."""

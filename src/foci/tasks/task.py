@@ -26,6 +26,9 @@ Progress = Callable[[int], None]
 """Called with the number of inputs that were just done."""
 Record = Mapping[str, Any]
 """One example by the names of its fields."""
+NamedAxes = Mapping[str, tuple[Sequence[str] | None, ...]]
+"""Of a weight by its name: what the rows of each of its axes stand for (words, labels), None where they have no names.
+"""
 Kind = Literal["sentence", "document", "label", "image", "audio", "number", "list"]
 
 
@@ -179,6 +182,14 @@ class Task(ABC):
     def initialise(self, model: nn.Module, assets: Any, log: Log) -> None:  # noqa: B027 (most tasks need none)
         """Initialise weights of a new run, for example with the word vectors of a file."""
 
+    def named_axes(self, assets: Any) -> NamedAxes | None:
+        """Return which axes of which weights have names, by which `foci.tasks.init_from` matches two runs.
+
+        The names of an axis must differ from each other. Names of weights that the chosen model does not have are
+        ignored. With None, weights are only taken from runs with the same assets.
+        """
+        return None
+
     @abstractmethod
     def batches(self, splits: Splits, assets: Any, shard: Shard, log: Log) -> Batches:
         """Return the training examples as batches, one process's share of them."""
@@ -291,6 +302,18 @@ def is_empty(record: Record, fields: Sequence[Field]) -> bool:
     """Return whether a required text field of a record has nothing in it."""
     texts = [record[one.name] for one in fields if one.required]
     return any(isinstance(text, str) and not text.strip() for text in texts)
+
+
+def token_axes(part: str, tokens: Sequence[str]) -> dict[str, tuple[Sequence[str], ...]]:
+    """Return the axes of an encoder's or decoder's weights that stand for tokens; see `Task.named_axes`.
+
+    Args:
+        part: "encoder" or "decoder".
+        tokens: a different name for each id.
+    """
+    inputs = (f"{part}.embedding.weight", f"{part}.embedding.table.weight")
+    outputs = ("weight", "bias", "parametrizations.weight.original0", "parametrizations.weight.original1")
+    return dict.fromkeys((*inputs, *(f"{part}.output.{name}" for name in outputs)), (tokens,))
 
 
 def by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:

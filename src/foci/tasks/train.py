@@ -20,6 +20,7 @@ from torch import nn
 from foci.errors import CheckpointError, ConfigError, FociError, TrainingError, near_names
 from foci.files import write_text
 from foci.tasks import config as configs
+from foci.tasks.init_from import check_run, take_weights
 from foci.tasks.run import asset_reader, task_of
 from foci.tasks.task import Assets, Log, Shard, Splits, Task, find, silent
 from foci.training import Loss, RunFolder, Summary, TrainingOptions, check_rates, fit, launched
@@ -92,6 +93,9 @@ def train(
     config = resumed_config(kind, given, out, origin) if resume and (out / "config.json").exists() else None
     config = config or configs.configure(kind.Config, given, origin)
     _check_training(kind, config.training)
+    begun = resume and bool(Checkpoints(out / "checkpoints").all())
+    if config.training.init_from is not None and not begun:
+        check_run(config.training.init_from, kind)
     with launched(config.training) as fabric:
         main = fabric.global_rank == 0
         return _train(kind(config), out, resume, fabric, log if main else silent)
@@ -153,8 +157,10 @@ def _train(task: Task, out: Path, resume: bool, fabric: Fabric, given_log: Log |
     torch.manual_seed(options.seed)
     model = task.model(assets)
     check_rates(model, options)
-    if not resume:
+    if not (resume and Checkpoints(out / "checkpoints").all()):
         task.initialise(model, assets, log)
+        if options.init_from is not None:
+            take_weights(task, model, assets, log)
     batches = task.batches(splits, assets, Shard(fabric.global_rank, fabric.world_size), log)
     objective = _Objective(task, task.held_out(splits, assets, log))
     if resume:

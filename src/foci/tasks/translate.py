@@ -41,6 +41,7 @@ from foci.tasks.task import (
     Evaluation,
     Field,
     Log,
+    NamedAxes,
     Prediction,
     Progress,
     Record,
@@ -48,6 +49,7 @@ from foci.tasks.task import (
     Splits,
     Task,
     by_length,
+    token_axes,
 )
 from foci.tasks.unknown import unknown_note
 from foci.training import Batches, Loss, TrainingOptions
@@ -355,6 +357,11 @@ class Translate(Task):
     def model(self, assets: Tokenisers) -> nn.Module:
         """Build the model for these vocabularies."""
         return self.config.model.build(len(assets.source), len(assets.target))
+
+    def named_axes(self, assets: Tokenisers) -> NamedAxes:
+        """Return which rows of the weights are tokens."""
+        encoder, decoder = (side.labels(range(len(side))) for side in assets)
+        return token_axes("encoder", encoder) | token_axes("decoder", decoder)
 
     def batches(self, splits: Splits, assets: Tokenisers, shard: Shard, log: Log) -> Batches:
         """Encode and batch the training pairs."""

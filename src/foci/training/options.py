@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Literal, get_args
 
 from foci.errors import ConfigError, check_positive, unknown_name
+from foci.files import FilePath
 
 Optimiser = Literal["adam", "adamw", "muon"]
 Schedule = Literal["constant", "noam", "inverse_sqrt", "cosine", "linear"]
@@ -32,6 +33,10 @@ class TrainingOptions:
     """Stop cleanly after this many seconds of training, counted over all sessions of the run."""
     patience: int | None = None
     """Stop after this many validations in a row that did not improve on the best one."""
+
+    init_from: FilePath | None = None
+    """The folder of another run of the same task, whose weights are the start: those of the same names and shapes, rows
+    of words and labels by name."""
 
     optimiser: Optimiser = "adam"
     """adam adds weight decay to the gradient, adamw applies it to the weights directly, muon orthogonalises the

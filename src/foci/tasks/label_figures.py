@@ -1,0 +1,66 @@
+"""Figures of tasks that choose one of several labels: tables from the confusion, and its picture."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from foci.metrics import labels as figures_of
+from foci.printable import printable
+from foci.tasks.task import Log, Table
+
+
+def label_tables(labels: Sequence[str], counts: figures_of.Confusion, *, kind: str, unit: str) -> tuple[Table, Table]:
+    """Return the confusion as a table, and one with the figures of each label.
+
+    Args:
+        labels: in the order of the rows and columns.
+        counts: the confusion.
+        kind: what a label is, "class" or "label".
+        unit: what is counted, "documents" or "pairs".
+    """
+    rows = tuple((label, *map(int, row)) for label, row in zip(labels, counts))
+    f1 = [None if np.isnan(value) else float(value) for value in figures_of.f1_per_class(counts)]
+    each = tuple(zip(labels, map(int, counts.sum(axis=1)), map(int, counts.sum(axis=0)), f1))
+    return Table((f"{kind} \\ predicted", *labels), rows), Table((kind, unit, "predicted", "f1"), each)
+
+
+def draw_confusion(table: Table, path: Path, *, kind: str, unit: str) -> None:
+    """Draw the first table of `label_tables` to a .png, .svg or .pdf file."""
+    from foci.viz.heatmap import heatmap
+
+    counts = [list(row[1:]) for row in table.rows]
+    heatmap(
+        counts,
+        path,
+        rows=list(table.columns[1:]),
+        columns=list(table.columns[1:]),
+        texts=[[str(count) for count in row] for row in counts],
+        row_axis=kind,
+        column_axis="predicted",
+        scale=unit,
+    )
+
+
+def log_labels(labels: Iterable[str], kind: str, log: Log) -> None:
+    """Log the labels with their counts, and which of them differ in case or spaces alone.
+
+    Args:
+        labels: of all examples.
+        kind: the plural of what a label is, "classes" or "labels".
+        log: called with each message.
+    """
+    counts = Counter(labels)
+    shown = [f"{printable(label)} ({count:,})" for label, count in counts.most_common(20)]
+    more = f" and {len(counts) - 20} more" if len(counts) > 20 else ""
+    log(f"{len(counts)} {kind}: {', '.join(shown)}{more}")
+    alike: dict[str, list[str]] = {}
+    for label in sorted(counts):
+        alike.setdefault("".join(label.casefold().split()), []).append(label)
+    for some in alike.values():
+        if len(some) > 1:
+            names = ", ".join(repr(printable(label)) for label in some)
+            log(f"warning: the {kind} {names} differ in case or spaces alone, and are trained as different {kind}")
