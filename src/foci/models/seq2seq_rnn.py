@@ -96,6 +96,7 @@ class RecurrentSeq2Seq(EncoderDecoder):
         num_heads: use multi-head attention, as in `foci.models.decoders.recurrent.RecurrentDecoder`.
         coverage: add the sum of the previous weights to the keys (See 2017); `foci.layers.coverage.coverage_loss`
             computes the loss of ``attentions["decoder.cross"]``.
+        copy: also produce words of the source by the attention to them; see `foci.layers.copying`.
         dropout: on embeddings, between layers, and before the output layer.
         share_embeddings: one table for source, target and output layer; needs one vocabulary.
         padding: the id whose embedding stays 0.
@@ -136,6 +137,7 @@ class RecurrentSeq2Seq(EncoderDecoder):
         max_length: int | None = None,
         num_heads: int | None = None,
         coverage: bool = False,
+        copy: bool = False,
         dropout: float = 0.0,
         share_embeddings: bool = False,
         padding: int = 0,
@@ -174,6 +176,7 @@ class RecurrentSeq2Seq(EncoderDecoder):
             max_source_length=max_length,
             num_heads=num_heads,
             coverage=coverage,
+            copy=copy,
             dropout=dropout,
             tie_output=share_embeddings,
             padding=padding,

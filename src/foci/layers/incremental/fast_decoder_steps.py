@@ -108,7 +108,7 @@ class FastDecoderSteps:
 
     def __call__(
         self, token: Int[Tensor, " N"], sources: Sequence[ProjectedMemory], batch: int, cache: TreeCache
-    ) -> tuple[Float[Tensor, "N V"], Weights | None]:
+    ) -> tuple[Float[Tensor, "N V"], Weights | None, Float[Tensor, "N D"]]:
         """Take one step.
 
         Args:
@@ -118,7 +118,8 @@ class FastDecoderSteps:
             cache: the cache of this step, grown already.
 
         Returns:
-            The logits, and the handle ``(B, H, K, S)`` on the last layer's weights over the source.
+            The logits, the handle ``(B, H, K, S)`` on the last layer's weights over the source, and the input of the
+            output layer.
         """
         if self._logits is None:
             self._layers = [_Layer(layer, token.shape[0]) for layer in self._decoder]
@@ -140,10 +141,11 @@ class FastDecoderSteps:
             x = layer.feed_forward(x)
         if sources:
             weights = Weights(FusedSoftmax(query, sources[-1].key, layer.scale, mask=seen.mask))
-        logits = self._logits(self._norm(x))
+        features = self._norm(x)
+        logits = self._logits(features)
         if isinstance(self._output, CappedLinear):
             logits = logits.div_(self._output.cap).tanh_().mul_(self._output.cap)
-        return logits, weights
+        return logits, weights, features
 
     def _embed(self, token: Tensor, position: int) -> Tensor:
         positions = self._embedding.positions
