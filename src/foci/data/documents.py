@@ -21,7 +21,7 @@ from functools import cache
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,14 +34,11 @@ from foci.data.progress import counted
 from foci.data.text import Fault, Log, looks_like_header, ragged, read_lines, usable
 from foci.data.vocabulary import Vocabulary
 from foci.errors import ConfigError, DataError, MissingPackageError, check_positive, near_names
+from foci.spaceless import SPACELESS
 
 LONGEST_DOCUMENT = 10_000_000
 """Maximum number of characters of a document; a longer one indicates a damaged file."""
 
-_NO_SPACES = (  # Thai, Lao, Tibetan, Burmese, Khmer, kana, Han: each character with its marks is a word
-    "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff"
-    "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-)
 _CLOSING = "\"'”’»›)\\]}」』）】》〉｣"
 _ABBREVIATIONS = frozenset(("mr", "mrs", "ms", "dr", "prof", "sr", "jr", "st", "vs", "e.g", "i.e", "cf", "fig"))
 _ENDS = re.compile(  # full stops that need no space after them, those that do, and empty lines
@@ -114,6 +111,19 @@ def _in_folders(path: Path) -> Iterator[Document | Fault]:
 def _in_table(path: Path, text: int | str, label: int | str, ending: str) -> Iterator[Document | Fault]:
     if isinstance(text, int) != isinstance(label, int) or text == label:
         raise ConfigError(f"{path}: columns {text!r} and {label!r}, expected two different names or numbers from 0.")
+    for entry in table_rows(path, (text, label), ending):
+        yield entry if isinstance(entry, Fault) else _document(entry.cells[0], entry.cells[1], path, entry.line)
+
+
+class TableRow(NamedTuple):
+    """Some cells of a table, and the line they end on."""
+
+    line: int
+    cells: list[str]
+
+
+def table_rows(path: Path, columns: Sequence[int | str], ending: str) -> Iterator[TableRow | Fault]:
+    """Yield the cells of these columns, by names of the first line or by numbers from 0, of a .csv or .tsv file."""
     faults: list[Fault] = []
     # A TSV file has no quoting: a quote in a text must not swallow the lines that follow.
     reader = csv.reader(
@@ -124,7 +134,7 @@ def _in_table(path: Path, text: int | str, label: int | str, ending: str) -> Ite
     )
     longest = csv.field_size_limit(LONGEST_DOCUMENT)  # for all readers of the process: restored at the end
     try:
-        yield from _rows(path, reader, text, label)
+        yield from _rows(path, reader, columns)
     except csv.Error as error:
         yield Fault(path, reader.line_num, "broken table", f"the table cannot be read further ({error}).")
     finally:
@@ -132,36 +142,36 @@ def _in_table(path: Path, text: int | str, label: int | str, ending: str) -> Ite
     yield from faults
 
 
-def _rows(path: Path, reader: Iterator[list[str]], text: int | str, label: int | str) -> Iterator[Document | Fault]:
-    columns = (text, label)
+def _rows(path: Path, reader: Iterator[list[str]], columns: Sequence[int | str]) -> Iterator[TableRow | Fault]:
     width: int | None = None
-    if isinstance(text, str):
+    if isinstance(columns[0], str):
         names = next(reader, [])
         if not names:
             return
         width = len(names)
         for name in columns:
             if name not in names:
-                reason = f"no column {name!r} in the first line. {near_names(name, names)}"
+                reason = f"no column {name!r} in the first line. {near_names(str(name), names)}"
                 yield Fault(path, 1, "missing column", reason)
                 return
-        columns = (names.index(text), names.index(str(label)))
+        columns = [names.index(str(name)) for name in columns]
+    numbers = [int(column) for column in columns]
     for cells in reader:
         line: int = reader.line_num  # type: ignore[attr-defined]
         if not cells:
             continue
         first = width is None
         width = width or len(cells)
-        if len(cells) <= max(map(int, columns)):
-            reason = f"no column {max(map(int, columns))} (from 0): the line has {len(cells)}."
+        if len(cells) <= max(numbers):
+            reason = f"no column {max(numbers)} (from 0): the line has {len(cells)}."
             yield Fault(path, line, "missing column", reason)
         elif len(cells) != width:
             yield Fault(path, line, "ragged row", ragged(len(cells), width))
-        elif first and looks_like_header([cells[int(column)] for column in columns]):
-            reason = "the line seems to hold the names of columns. Name the columns of text and label, or remove it."
+        elif first and looks_like_header([cells[column] for column in numbers]):
+            reason = "the line seems to hold the names of columns. Name the columns that are read, or remove it."
             yield Fault(path, line, "header", reason)
         else:
-            yield _document(cells[int(columns[0])], cells[int(columns[1])], path, line)
+            yield TableRow(line, [cells[column] for column in numbers])
 
 
 def _lines(path: Path, faults: list[Fault]) -> Iterator[str]:
@@ -172,7 +182,15 @@ def _lines(path: Path, faults: list[Fault]) -> Iterator[str]:
         yield "\n" if isinstance(line, Fault) else f"{line}\n"
 
 
-def _in_objects(path: Path, text: str, label: str) -> Iterator[Document | Fault]:
+class JsonObject(NamedTuple):
+    """A JSON object, and its line."""
+
+    line: int
+    content: dict[str, Any]
+
+
+def json_objects(path: Path, names: Sequence[str]) -> Iterator[JsonObject | Fault]:
+    """Yield the objects of a JSONL file that have these fields."""
     for number, line in enumerate(read_lines(path, LONGEST_DOCUMENT), start=1):
         if isinstance(line, Fault):
             yield line
@@ -185,18 +203,28 @@ def _in_objects(path: Path, text: str, label: str) -> Iterator[Document | Fault]
         if not isinstance(record, dict):
             yield Fault(path, number, "bad JSON", f"a JSON {type(record).__name__}, expected an object.")
             continue
-        missing = [name for name in (text, label) if name not in record]
+        missing = [name for name in names if name not in record]
         if missing:
             reason = f"no field {missing[0]!r}. {near_names(missing[0], record)}"
             yield Fault(path, number, "missing field", reason)
-        elif not isinstance(record[text], str) or not isinstance(record[label], str | int):
+        else:
+            yield JsonObject(number, record)
+
+
+def _in_objects(path: Path, text: str, label: str) -> Iterator[Document | Fault]:
+    for entry in json_objects(path, (text, label)):
+        if isinstance(entry, Fault):
+            yield entry
+            continue
+        record = entry.content
+        if not isinstance(record[text], str) or not isinstance(record[label], str | int):
             reason = (
                 f"fields {text!r} and {label!r} are a {type(record[text]).__name__} and a "
                 f"{type(record[label]).__name__}, expected a text, and a text or a whole number."
             )
-            yield Fault(path, number, "field of another kind", reason)
+            yield Fault(path, entry.line, "field of another kind", reason)
         else:
-            yield _document(record[text], str(record[label]), path, number)
+            yield _document(record[text], str(record[label]), path, entry.line)
 
 
 def _document(text: str, label: str, path: Path, line: int) -> Document | Fault:
@@ -319,9 +347,9 @@ def word_pattern() -> re.Pattern[str]:
     codes = [code for code in range(0x300, 0x1F000) if unicodedata.category(chr(code)).startswith("M")]
     runs = [list(run) for _, run in groupby(enumerate(codes), key=lambda placed: placed[1] - placed[0])]
     marks = "".join(f"{chr(run[0][1])}-{chr(run[-1][1])}" for run in runs) + "\u200c\u200d\ufe0f"
-    letter, mark = rf"[^\W_{_NO_SPACES}]", f"[{marks}]"
+    letter, mark = rf"[^\W_{SPACELESS}]", f"[{marks}]"
     return re.compile(
-        rf"{letter}+(?:{mark}+{letter}*)*(?:['’]{letter}+|(?<=\d)[.,]\d+)*|[{_NO_SPACES}]{mark}*"
+        rf"{letter}+(?:{mark}+{letter}*)*(?:['’]{letter}+|(?<=\d)[.,]\d+)*|[{SPACELESS}]{mark}*"
         rf"|\.{{2,}}|(?:[^\w\s]|_){mark}*"
     )
 
