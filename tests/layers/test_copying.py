@@ -13,6 +13,7 @@ from foci.decoding import Limits, select
 from foci.errors import ConfigError, ShapeError
 from foci.layers.copying import CopyHead, CopySource
 from foci.layers.token_loss import Targets, token_log_probs
+from foci.models.attention_based import AttentionBasedSummariser
 from foci.models.seq2seq_conv import ConvSeq2Seq
 from foci.models.seq2seq_rnn import RecurrentSeq2Seq
 from foci.models.transformer import Transformer
@@ -29,6 +30,7 @@ MODELS = {
     "conv": partial(
         ConvSeq2Seq, 17, V, embedding_dim=5, encoder_layers=[(7, 3)], decoder_layers=[(7, 2)] * 2, copy=True
     ),
+    "abs": partial(AttentionBasedSummariser, 17, V, embedding_dim=3, hidden_dim=5, source_dim=7, window=3, copy=True),
     "transformer": partial(Transformer, 17, V, model_dim=6, num_heads=2, hidden_dim=7, num_layers=2, copy=True),
 }
 
@@ -183,13 +185,13 @@ def test_log_probabilities_in_chunks_have_the_gradients_of_the_whole(monkeypatch
     monkeypatch.setattr("foci.layers.token_loss._CELLS", 2 * V)
     torch.manual_seed(2)
     output = nn.Linear(F, V).double()
-    features = torch.randn(B, T, F, dtype=torch.double, requires_grad=True)
-    tokens = torch.randint(0, V, (B, T))
+    features = torch.randn(B * T, F, dtype=torch.double, requires_grad=True)
+    tokens = torch.randint(0, V, (B * T,))
     logs = output(features).log_softmax(-1)
-    right = (logs.gather(2, tokens.unsqueeze(2)).squeeze(2), logs.mean(2))
+    right = (logs.gather(1, tokens.unsqueeze(1)).squeeze(1), logs.mean(1))
     found = token_log_probs(features, output, tokens)
     torch.testing.assert_close(found, right)
-    slopes = torch.randn(2, B, T).double()
+    slopes = torch.randn(2, B * T).double()
     inputs = (features, *output.parameters())
     given = torch.autograd.grad((found[0] * slopes[0] + found[1] * slopes[1]).sum(), inputs)
     torch.testing.assert_close(given, torch.autograd.grad((right[0] * slopes[0] + right[1] * slopes[1]).sum(), inputs))

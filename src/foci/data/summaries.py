@@ -3,8 +3,8 @@
     read_summaries(source, target)          line n of one file is summarised by line n of the other
     read_summaries(path, fields=(a, b))     columns of a .csv or .tsv file, fields of a .jsonl file (+ .gz, .xz)
 
-In JSONL the target may be a list of references, and the source a list of sentences, which are joined by spaces. An
-empty text or summary is a fault with its line.
+In JSONL the target may be a list of references, and the source a list of sentences, which are joined by spaces; a field
+"references" holds further ones. An empty text or summary is a fault with its line.
 """
 
 from __future__ import annotations
@@ -83,8 +83,9 @@ def _entries(
             if isinstance(one, Fault):
                 yield one
                 continue
-            values = [_texts(one.content[str(name)]) for name in names]
-            wrong = [str(name) for name, value in zip(names, values) if value is None]
+            given = [*names, *(["references"] if "references" in one.content and "references" not in names else [])]
+            values = [_texts(one.content[str(name)]) for name in given]
+            wrong = [str(name) for name, value in zip(given, values) if value is None]
             if wrong:
                 reason = f"field {wrong[0]!r} is no text, expected a text or a list of texts."
                 yield Fault(path, one.line, "field without text", reason)

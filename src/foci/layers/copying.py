@@ -112,23 +112,32 @@ class CopyHead(nn.Module):
         if targets is None:
             _, _, generates = self._gates(features, dense)
             return TokenLogits(self.mix(output(features), features, dense, copied), attentions, generates)
-        tokens = targets.tokens
-        generate, copy, _ = self._gates(features, dense)
-        generated, mean = token_log_probs(features, output, self.readable(tokens))
-        mass = (dense * (copied.unsqueeze(1) == tokens.unsqueeze(2))).sum(dim=2)
-        copies = _safe_log(mass) + copy
-        least = math.log(torch.finfo(copies.dtype).tiny)  # of an extended token that the source does not have
-        log_probs = torch.where(
-            tokens < self.vocabulary,
-            torch.logaddexp(generated + generate, copies),
-            copies.masked_fill(mass == 0, least),
+        tokens = targets.tokens.flatten()
+        known = (tokens != targets.padding).nonzero().squeeze(1)  # rows of padding are left out
+        log_probs, mean = self._of_tokens(
+            features.flatten(0, 1)[known],
+            output,
+            tokens[known],
+            dense.flatten(0, 1)[known],
+            copied[known.div(targets.tokens.shape[1], rounding_mode="floor")],
         )
-        wanted = tokens != targets.padding
-        log_probs = log_probs.masked_fill(~wanted, 0.0)
         loss = -log_probs.sum() * (1 - targets.label_smoothing)
         if targets.label_smoothing:
-            loss = loss - targets.label_smoothing * mean.masked_fill(~wanted, 0.0).sum()
-        return TokenLoss(loss, log_probs.detach(), attentions)
+            loss = loss - targets.label_smoothing * mean.sum()
+        found = log_probs.new_zeros(tokens.shape).index_copy(0, known, log_probs.detach())
+        return TokenLoss(loss, found.view_as(targets.tokens), attentions)
+
+    def _of_tokens(
+        self, features: Tensor, output: nn.Module, tokens: Tensor, weights: Tensor, copied: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the log-probability of each token, and the mean of those of all generated ones; N rows each."""
+        generate, copy, _ = self._gates(features, weights)
+        generated, mean = token_log_probs(features, output, self.readable(tokens))
+        mass = (weights * (copied == tokens.unsqueeze(1))).sum(dim=1)
+        copies = _safe_log(mass) + copy
+        least = math.log(torch.finfo(copies.dtype).tiny)  # of an extended token that the source does not have
+        mixed = torch.logaddexp(generated + generate, copies)
+        return torch.where(tokens < self.vocabulary, mixed, copies.masked_fill(mass == 0, least)), mean
 
     def step(
         self,

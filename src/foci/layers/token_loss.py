@@ -135,19 +135,17 @@ def _from_logits(logits: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:
 
 
 def token_log_probs(
-    features: Float[Tensor, "B T D"], output: nn.Module, tokens: Int[Tensor, "B T"]
-) -> tuple[Float[Tensor, "B T"], Float[Tensor, "B T"]]:
+    features: Float[Tensor, "N D"], output: nn.Module, tokens: Int[Tensor, " N"]
+) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
     """Return the log-probability of each token and the mean of those of all tokens, both with gradients.
 
     The logits of some rows at a time are computed, and computed again for the gradients.
     """
     if not _is_plain(output) or is_traced() or is_watched(features, output.weight):
         logs = torch.log_softmax(_at_least_single(output(features)), dim=-1)
-        return logs.gather(2, tokens.unsqueeze(2)).squeeze(2), logs.mean(dim=2)
-    chosen, mean = _TokenLogProbs.apply(  # type: ignore[no-untyped-call]
-        features.flatten(0, 1), output.weight, output.bias, tokens.flatten()
-    )
-    return chosen.view_as(tokens), mean.view_as(tokens)
+        return logs.gather(1, tokens.unsqueeze(1)).squeeze(1), logs.mean(dim=1)
+    chosen, mean = _TokenLogProbs.apply(features, output.weight, output.bias, tokens)  # type: ignore[no-untyped-call]
+    return chosen, mean
 
 
 class _TokenLogProbs(torch.autograd.Function):
