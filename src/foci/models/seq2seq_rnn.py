@@ -90,9 +90,10 @@ class RecurrentSeq2Seq(EncoderDecoder):
             it).
         input_feeding: Luong's: the attention output of a step is an input of the next one. Without it (and without
             coverage) teacher forcing computes all steps at once.
-        score, normalise, focus, sharpening, radius, reach, max_length: as in `foci.Attention`; ``attention_dim`` is its
-            hidden_dim. Decoders without attention ignore them. A focus that slides with the queries ("causal",
-            "sliding_window") has no meaning here.
+        score, normalise, focus, sharpening, radius, reach, max_length: as in `foci.Attention`. Decoders without
+            attention ignore them. A focus that slides with the queries ("causal", "sliding_window") has no meaning
+            here.
+        attention_dim: size of the hidden layer of additive, concat and location_aware scores; the state's unless given.
         num_heads: use multi-head attention, as in `foci.models.decoders.recurrent.RecurrentDecoder`.
         coverage: add the sum of the previous weights to the keys (See 2017); `foci.layers.coverage.coverage_loss`
             computes the loss of ``attentions["decoder.cross"]``.

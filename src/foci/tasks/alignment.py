@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -12,8 +13,11 @@ from torch import Tensor, nn
 from foci.data import BOS, EOS, Sequences, Tokeniser
 from foci.data.copy_ids import CopyIds, SourceRow, padded_sources
 from foci.decoding import Hypothesis
-from foci.layers.copying import CopySource
+from foci.layers.copying import CopySource, copying_head
 from foci.layers.token_loss import TokenLogits
+from foci.results import Weights
+from foci.viz.cells import Mark
+from foci.viz.copied_words import COPIED, P_GEN
 from foci.viz.trace import Cells, Trace
 
 
@@ -54,13 +58,35 @@ def trace_of(
         "input": Cells("tokens", tuple(inputs), "target so far"),
     }
     own = [name for name in predicted.attentions if name.startswith("decoder.") and name.endswith(".self")]
+    attentions, between = dict(predicted.attentions), dict.fromkeys(own, ("target", "input"))
+    if isinstance(given, CopySource) and predicted.generates is not None:
+        attentions[COPIED] = Weights.of(_copied(predicted, given, produced))
+        between[COPIED] = ("target", "source")
+        p_gen = predicted.generates[0].tolist()
+        marks = tuple(Mark(place, place, P_GEN, min(share, 1.0)) for place, share in enumerate(p_gen))
+        cells["target"] = replace(cells["target"], marks=marks)
     return Trace.from_handles(
-        predicted.attentions,
+        attentions,
         cells,
-        between=dict.fromkeys(own, ("target", "input")),
+        between=between,
         text=text,
         facts={"score": hypothesis.score, "log-probability": hypothesis.log_prob},
     )
+
+
+def _copied(predicted: TokenLogits, source: CopySource, produced: Sequence[int]) -> Tensor:
+    """Return where each produced token was copied from, ``(1, T, S)``: rows that sum to 1, or 0 of generated tokens.
+
+    A token counts as copied if more of its probability comes from copying than from generating.
+    """
+    crossing = [weights for name, weights in predicted.attentions.items() if name.endswith("cross")]
+    tokens = torch.tensor(produced, device=source.extended.device)
+    read = copying_head(crossing[-1]).dense()[0] * (source.extended == tokens.unsqueeze(1))
+    mass = read.sum(dim=1, keepdim=True)
+    total = predicted.logits[0].gather(1, tokens.unsqueeze(1)).exp()
+    generates = 1.0 if predicted.generates is None else predicted.generates[0].unsqueeze(1)
+    copied = (1 - generates) * mass > total / 2
+    return torch.where(copied, read / mass.clamp_min(torch.finfo(mass.dtype).tiny), 0.0).unsqueeze(0)
 
 
 def _source_labels(source: Tokeniser, target: Tokeniser, row: SourceRow) -> list[str]:
