@@ -13,7 +13,7 @@ from recipes.recipe import Recipe, Row, Variant
 
 _SEARCH = {"beam": 5, "length_penalty": 1.0}
 _SUMMARY = {"beam": 5, "length_penalty": 1.0}
-_COVERAGE = {"model.coverage": True, "coverage.weight": 1.0, "coverage.start": 2400}
+_COVERAGE = {"model.coverage": True, "coverage.weight": 1.0, "coverage.start": 2100}
 _TEST2016 = ("$FOCI_DATA/multi30k/test_2016_flickr.en.gz", "$FOCI_DATA/multi30k/test_2016_flickr.de.gz")
 _RATES = {"conv": 1e-3, "rnn": 2e-3, "transformer": 3e-3}
 _HELD_OUT = "Trained from scratch, without vectors of other texts; a tenth of the documents is held out to evaluate."

@@ -547,7 +547,7 @@ class Summarise(Task):
         return Evaluation(
             {**found.figures, "perplexity": perplexity, "texts_cut": cut},
             {
-                "rouge": f"F1 in per cent of {unit}{', stemmed' if options.stem else ''}; against the target, and, "
+                "rouge_of": f"F1 in per cent of {unit}{', stemmed' if options.stem else ''}; against the target, and, "
                 "with several references, max (the reference with the highest ROUGE-1) and mean",
                 "baselines": f"lead: the first {options.lead} of the sentences; oracle: at most {options.extract}, "
                 "chosen greedily knowing the references",
