@@ -5,8 +5,8 @@ from functools import partial
 
 import pytest
 import torch
-from tests.support.searches import beam, greedy, sample
-from tests.support.seq2seq import TARGET_VOCABULARY, B, S, T, example, generic
+from searches import beam, greedy, sample
+from seq2seq import TARGET_VOCABULARY, B, S, T, example, generic
 from torch import nn
 
 from foci.decoding import Limits, select
