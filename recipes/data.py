@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import lzma
 import os
 import random
+import re
 import sys
 import tarfile
 from pathlib import Path
@@ -74,6 +76,33 @@ def prepare_sick(out: Path) -> None:
     text = "premise\thypothesis\tlabel\n" + "".join(gzip.decompress(path.read_bytes()).decode() for path in packed)
     out.mkdir(parents=True, exist_ok=True)
     target.write_text(text, encoding="utf-8")
+
+
+def unpack_aeslc(out: Path) -> None:
+    """Write the e-mails as three JSONL files: the body, its subject line, and the subjects of three annotators."""
+    paths = {split: out / f"aeslc.{split}.jsonl" for split in ("train", "dev", "test")}
+    if all(path.exists() for path in paths.values()):
+        return
+    lines: dict[str, list[tuple[str, str]]] = {split: [] for split in paths}
+    with tarfile.open(folder("aeslc") / "enron_subject_line.tar.xz") as archive:
+        for member in archive:
+            file = archive.extractfile(member)
+            split = Path(member.name).parts[-2] if file is not None else ""
+            if file is None or split not in lines:
+                continue
+            body, _, rest = file.read().decode("utf-8").partition("@subject")
+            subject, *annotated = re.split(r"@ann\d", rest)
+            record = {
+                "source": body.strip(),
+                "target": subject.strip(),
+                "references": [one.strip() for one in annotated if one.strip()],
+            }
+            if record["source"] and record["target"]:
+                lines[split].append((member.name, json.dumps(record, ensure_ascii=False) + "\n"))
+    out.mkdir(parents=True, exist_ok=True)
+    for split, path in paths.items():
+        path.write_text("".join(line for _, line in sorted(lines[split])), encoding="utf-8")
+        print(f"recipes: {len(lines[split]):,} e-mails in {path}")
 
 
 def write_glove(out: Path) -> None:

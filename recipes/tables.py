@@ -16,6 +16,7 @@ from foci.metrics.attention import entropy
 from foci.models.hierarchical import POOLINGS
 from foci.tasks.run import Predictor
 from foci.tasks.task import Evaluation, Prediction
+from foci.training import read_metrics
 from foci.viz.curves import plot_curves
 from recipes import report
 from recipes.recipe import Row
@@ -196,6 +197,43 @@ def entailment_table(rows: list[Row]) -> str:
         speed = f"{fmean(_trained_per_second(row) for row in some):,.0f}"
         further = [f"{some[0]['pairs']:,}", speed, f"{fmean(row['minutes'] for row in some):.1f}", str(len(some))]
         lines.append([name, *figures, *baselines, *further])
+    return markdown(head, lines)
+
+
+# ---- summaries
+
+
+def measure_summariser(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
+    """Return the number of parameters, and ROUGE-1 of the validation texts, which chose the checkpoint."""
+    metrics = [line for line in read_metrics(Path(run.path) / "metrics.jsonl") if line["kind"] == "valid"]
+    return {
+        "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
+        "valid_rouge1": max(line["rouge1"] for line in metrics),
+    }
+
+
+def summary_table(rows: list[Row]) -> str:
+    """Return the rows of models, with their baselines below."""
+    kinds = ("rouge1", "rouge2", "rougeL")
+    head = ["model", "ROUGE-1", "ROUGE-2", "ROUGE-L", "max 1 / 2 / L", "mean 1 / 2 / L", "novel 2-grams", "perplexity",
+            "validation ROUGE-1", "minutes", "steps", "seed"]  # fmt: skip
+
+    def several(row: Row, prefix: str, way: str) -> str:
+        names = [f"{prefix}{kind}_{way}" for kind in kinds]
+        return " / ".join(f"{row[name]:.1f}" for name in names) if names[0] in row else ""
+
+    lines = []
+    for row in rows:
+        figures = [f"{row[kind]:.2f}" for kind in kinds]
+        further = [f"{100 * row['novel_2grams']:.0f} %", f"{row['perplexity']:.1f}", f"{row['valid_rouge1']:.2f}"]
+        ways = [several(row, "", way) for way in ("max", "mean")]
+        lines.append(
+            [row["name"], *figures, *ways, *further, f"{row['minutes']:.1f}", str(row["steps"]), str(row["seed"])]
+        )
+    for name, title in (("lead", "the first sentence"), ("oracle", "the best sentence (knows the references)")):
+        figures = [f"{rows[0][f'{name}_{kind}']:.2f}" for kind in kinds]
+        ways = [several(rows[0], f"{name}_", way) for way in ("max", "mean")]
+        lines.append([title, *figures, *ways, *[""] * 6])
     return markdown(head, lines)
 
 

@@ -29,6 +29,7 @@ from torch.utils.data import DataLoader
 from foci.data.text import Pair
 from foci.data.tokenise import BOS, EOS, PAD, Tokeniser
 from foci.errors import ConfigError, DataError, check_positive
+from foci.layers.copying import CopySource
 
 Made = TypeVar("Made")
 Given = TypeVar("Given")
@@ -38,12 +39,24 @@ Indices = NDArray[np.int64]
 
 
 class Batch(NamedTuple):
-    """Sentence pairs, padded with 0. A target is BOS … EOS; ``valid`` says which positions are not padding."""
+    """Sentence pairs, padded with 0. A target is BOS … EOS; ``valid`` says which positions are not padding.
 
-    source: Int[Tensor, "B S"]
+    For a model that copies, the source has its target ids beside it.
+    """
+
+    source: Int[Tensor, "B S"] | CopySource
     source_valid: Bool[Tensor, "B S"]
     target: Int[Tensor, "B T"]
     target_valid: Bool[Tensor, "B T"]
+
+    def to(self, device: torch.device | str) -> Batch:
+        """Return the batch on this device."""
+        source = self.source
+        if isinstance(source, CopySource):
+            moved: Tensor | CopySource = CopySource(*(part.to(device) for part in source))
+        else:
+            moved = source.to(device)
+        return Batch(moved, *(part.to(device) for part in self[1:]))
 
 
 @runtime_checkable
@@ -133,13 +146,18 @@ class PairExamples:
     def batch(self, indices: Indices, widths: Sequence[int]) -> Batch:
         """Return these pairs, padded."""
         source, source_valid = self.source.padded(indices, widths[0])
-        inner, inner_valid = self.target.padded(indices, widths[1] - 2)
-        rows = len(indices)
-        target = np.concatenate([np.full((rows, 1), BOS), inner, np.full((rows, 1), PAD)], axis=1)
-        lengths = inner_valid.sum(axis=1)
-        target[np.arange(rows), lengths + 1] = EOS
-        target_valid = np.arange(widths[1]) < (lengths + 2)[:, None]
+        target, target_valid = framed(self.target, indices, widths[1])
         return Batch(*map(torch.from_numpy, (source, source_valid, target, target_valid)))
+
+
+def framed(sequences: Sequences, indices: Indices, width: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the chosen sequences between BOS and EOS, padded with 0 to ``width``, and which ids are not padding."""
+    inner, inner_valid = sequences.padded(indices, width - 2)
+    rows = len(indices)
+    made = np.concatenate([np.full((rows, 1), BOS), inner, np.full((rows, 1), PAD)], axis=1)
+    lengths = inner_valid.sum(axis=1)
+    made[np.arange(rows), lengths + 1] = EOS
+    return made, np.arange(width) < (lengths + 2)[:, None]
 
 
 class _Work(NamedTuple):

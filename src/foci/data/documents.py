@@ -33,11 +33,8 @@ from foci.data.tables import LONGEST_TEXT, TableRow, ending_of, read_objects, re
 from foci.data.text import Fault, Log, read_lines, usable
 from foci.data.vocabulary import Vocabulary
 from foci.errors import ConfigError, DataError, MissingPackageError, check_positive
+from foci.spaceless import SPACELESS
 
-_NO_SPACES = (  # Thai, Lao, Tibetan, Burmese, Khmer, kana, Han: each character with its marks is a word
-    "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff"
-    "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-)
 _CLOSING = "\"'”’»›)\\]}」』）】》〉｣"
 _ABBREVIATIONS = frozenset(("mr", "mrs", "ms", "dr", "prof", "sr", "jr", "st", "vs", "e.g", "i.e", "cf", "fig"))
 _ENDS = re.compile(  # full stops that need no space after them, those that do, and empty lines
@@ -229,9 +226,9 @@ def word_pattern() -> re.Pattern[str]:
     codes = [code for code in range(0x300, 0x1F000) if unicodedata.category(chr(code)).startswith("M")]
     runs = [list(run) for _, run in groupby(enumerate(codes), key=lambda placed: placed[1] - placed[0])]
     marks = "".join(f"{chr(run[0][1])}-{chr(run[-1][1])}" for run in runs) + "\u200c\u200d\ufe0f"
-    letter, mark = rf"[^\W_{_NO_SPACES}]", f"[{marks}]"
+    letter, mark = rf"[^\W_{SPACELESS}]", f"[{marks}]"
     return re.compile(
-        rf"{letter}+(?:{mark}+{letter}*)*(?:['’]{letter}+|(?<=\d)[.,]\d+)*|[{_NO_SPACES}]{mark}*"
+        rf"{letter}+(?:{mark}+{letter}*)*(?:['’]{letter}+|(?<=\d)[.,]\d+)*|[{SPACELESS}]{mark}*"
         rf"|\.{{2,}}|(?:[^\w\s]|_){mark}*"
     )
 

@@ -130,6 +130,22 @@ def read_objects(
         texts: how many of them, the first ones, must be texts; the others may also be whole numbers.
         optional: fields whose values are empty where an object does not have them.
     """
+    for entry in json_objects(path):
+        if isinstance(entry, Fault):
+            yield entry
+        else:
+            yield _object(path, entry.line, entry.content, fields, texts, optional)
+
+
+class JsonObject(NamedTuple):
+    """A JSON object, and the number of its line."""
+
+    content: dict[str, Any]
+    line: int
+
+
+def json_objects(path: Path, names: Sequence[str] = ()) -> Iterator[JsonObject | Fault]:
+    """Yield the objects of a file with one JSON object per line; each must have the named fields."""
     for number, line in enumerate(read_lines(path, LONGEST_TEXT), start=1):
         if isinstance(line, Fault):
             yield line
@@ -142,7 +158,11 @@ def read_objects(
         if not isinstance(record, dict):
             yield Fault(path, number, "bad JSON", f"a JSON {type(record).__name__}, expected an object.")
             continue
-        yield _object(path, number, record, fields, texts, optional)
+        missing = next((name for name in names if name not in record), None)
+        if missing is not None:
+            yield Fault(path, number, "missing field", f"no field {missing!r}. {near_names(missing, record)}")
+        else:
+            yield JsonObject(record, number)
 
 
 def _object(

@@ -16,7 +16,7 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -127,18 +127,39 @@ class Tokeniser:
             for encoded in self._tokenizer.encode_batch_fast(chunk, add_special_tokens=False):
                 yield encoded.ids
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of these ids, without ``<pad>``, ``<bos>``, ``<eos>``; ``<unk>`` and partial bytes are �."""
-        return b"".join(self._texts[self._known(number)] for number in ids).decode("utf-8", errors="replace")
+    def encodings(self, texts: Iterable[str]) -> Iterator[Encoding]:
+        """Return what `encode` does of many texts, in order."""
+        remaining = iter(texts)
+        while chunk := [_encodable(text) for text in islice(remaining, _CHUNK)]:
+            for encoded in self._tokenizer.encode_batch(chunk, add_special_tokens=False):
+                yield Encoding(encoded.ids, encoded.tokens, encoded.offsets)
+
+    def id_of(self, piece: str) -> int | None:
+        """Return the id of a piece of text; None if it is not in the vocabulary, as symbols and bytes never are."""
+        number: int | None = self._tokenizer.token_to_id(piece)
+        return None if number is None or number < len(SYMBOLS) else number
+
+    def decode(self, ids: Iterable[int], own: Sequence[str] = ()) -> str:
+        """Return the text of these ids, without ``<pad>``, ``<bos>``, ``<eos>``; ``<unk>`` and partial bytes are �.
+
+        Ids from the size of the vocabulary on are the pieces ``own``; see `foci.data.copy_ids`.
+        """
+        size = len(self)
+        parts = (self._texts[self._known(n)] if n < size else own[n - size].encode() for n in ids)
+        return b"".join(parts).decode("utf-8", errors="replace")
 
     def text_stream(self) -> Callable[[int], str]:
         """Return a function from the next id to the text it completes, which is empty inside of a character."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         return lambda number: decoder.decode(self._texts[self._known(number)])
 
-    def labels(self, ids: Iterable[int]) -> list[str]:
-        """Return one readable label for each id, for pictures; different ids have different labels."""
-        return [_label(self._pieces[self._known(number)]) for number in ids]
+    def labels(self, ids: Iterable[int], own: Sequence[str] = ()) -> list[str]:
+        """Return one readable label for each id, for pictures; different ids have different labels.
+
+        Ids from the size of the vocabulary on are the pieces ``own``.
+        """
+        size = len(self)
+        return [_label(self._pieces[self._known(n)] if n < size else own[n - size]) for n in ids]
 
     def to_text(self) -> str:
         """Return the tokeniser as JSON, in the format of the tokenizers library."""

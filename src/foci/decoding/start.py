@@ -10,6 +10,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from foci.errors import ConfigError, check_valid
+from foci.layers.copying import CopySource
 
 
 class SearchStart(NamedTuple):
@@ -70,18 +71,19 @@ class SourceModel(Protocol):
 
 
 @torch.no_grad()
-def start_from_source(model: SourceModel, source: Tensor, valid: Bool[Tensor, "B S"]) -> SearchStart:
+def start_from_source(model: SourceModel, source: Tensor | CopySource, valid: Bool[Tensor, "B S"]) -> SearchStart:
     """Encode a batch of sources of S positions; at most 2 · S + 20 steps, S of each source by itself.
 
     Args:
         model: encodes the sources.
-        source: token ids ``(B, S)`` or anything else with these axes.
+        source: token ids ``(B, S)`` or anything else with these axes; `CopySource` for a decoder that copies.
         valid: which positions exist.
 
     Raises:
         ShapeError: ``valid`` does not fit the source.
     """
-    check_valid("decoding", "source_valid", valid, source.shape[0], source.shape[1], source.device)
+    cells = source.tokens if isinstance(source, CopySource) else source
+    check_valid("decoding", "source_valid", valid, cells.shape[0], cells.shape[1], cells.device)
     memory, state = model.start(source, valid)
     max_steps = [2 * count + 20 for count in valid.sum(dim=1).tolist()]
-    return SearchStart(memory, state, source.shape[0], source.device, max_steps, valid)
+    return SearchStart(memory, state, cells.shape[0], cells.device, max_steps, valid)

@@ -37,6 +37,7 @@ class Encoded(NamedTuple):
             None where the encoder has no such state.
         keys: what queries are compared with, ``(B, S, D)``; None where these are the values.
         attentions: the weights of the encoder's own attentions by name, such as ``encoder.0.self``.
+        copied: what each cell is as a target token, for decoders that copy; see `foci.layers.copying.CopySource`.
 
     Example:
         >>> import torch
@@ -50,6 +51,7 @@ class Encoded(NamedTuple):
     summary: tuple[Tensor, ...] | None = None
     keys: Float[Tensor, "B S D"] | None = None
     attentions: dict[str, Weights] | None = None
+    copied: Int[Tensor, "B S"] | None = None
 
     def mean(self) -> Float[Tensor, "B D"]:
         """Return the mean of the valid values of each source, 0 for a source without any."""

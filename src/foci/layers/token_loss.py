@@ -16,6 +16,7 @@ Differs: nothing; but the loss can be differentiated once only.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeGuard
 
 import torch
@@ -53,10 +54,12 @@ class TokenLogits(NamedTuple):
         logits: ``logits[:, t]`` predict ``target[:, t + 1]``.
         attentions: the weights of every attention of the pass by name (``encoder.0.self``, ``decoder.0.self``,
             ``decoder.0.cross``, …); they are computed on request.
+        generates: p_gen, the probability with which each token is generated rather than copied; None without copying.
     """
 
     logits: Float[Tensor, "B T V"]
     attentions: dict[str, Weights]
+    generates: Float[Tensor, "B T"] | None = None
 
 
 class TokenLoss(NamedTuple):
@@ -137,6 +140,59 @@ def _from_logits(logits: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:
     return loss, log_probs.view_as(targets.tokens)
 
 
+def token_log_probs(
+    features: Float[Tensor, "N D"], output: nn.Module, tokens: Int[Tensor, " N"]
+) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
+    """Return the log-probability of each token and the mean of those of all tokens, both with gradients.
+
+    The logits of some rows at a time are computed, and computed again for the gradients.
+    """
+    if not _is_plain(output) or is_traced() or is_watched(features, output.weight):
+        logs = torch.log_softmax(_at_least_single(output(features)), dim=-1)
+        return logs.gather(1, tokens.unsqueeze(1)).squeeze(1), logs.mean(dim=1)
+    chosen, mean = _TokenLogProbs.apply(features, output.weight, output.bias, tokens)  # type: ignore[no-untyped-call]
+    return chosen, mean
+
+
+class _TokenLogProbs(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, tokens: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        chosen = _at_least_single(features.new_zeros(len(tokens)))
+        mean, normalisers = torch.zeros_like(chosen), torch.zeros_like(chosen)
+        for here in _chunks(len(tokens), len(weight)):
+            logits = _at_least_single(F.linear(features[here], weight, bias))
+            normalisers[here] = logits.logsumexp(dim=1)
+            chosen[here] = logits.gather(1, tokens[here].unsqueeze(1)).squeeze(1) - normalisers[here]
+            mean[here] = logits.mean(dim=1) - normalisers[here]
+        ctx.save_for_backward(features, weight, bias, tokens, normalisers)
+        return chosen, mean
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, of_chosen: Tensor, of_mean: Tensor) -> tuple[Tensor | None, ...]:
+        features, weight, bias, tokens, normalisers = ctx.saved_tensors
+        given = (features, weight, bias)
+        grads = [
+            torch.zeros_like(_at_least_single(each)) if each is not None and needed else None
+            for each, needed in zip(given, ctx.needs_input_grad)
+        ]
+        for here in _chunks(len(tokens), len(weight)):
+            logits = _at_least_single(F.linear(features[here], weight, bias))
+            slopes = logits.sub_(normalisers[here].unsqueeze(1)).exp_()
+            slopes.mul_(-(of_chosen[here] + of_mean[here]).unsqueeze(1)).add_(of_mean[here].unsqueeze(1) / len(weight))
+            slopes.scatter_add_(1, tokens[here].unsqueeze(1), of_chosen[here].unsqueeze(1))
+            _add_gradients(grads, slopes, features[here], weight, here)
+        return *(None if grad is None else grad.to(each.dtype) for grad, each in zip(grads, given)), None
+
+
+def _chunks(rows: int, vocabulary: int) -> Iterator[slice]:
+    """Yield the rows in parts whose logits fit in the cache."""
+    step = max(1, _CELLS // vocabulary)
+    return (slice(start, start + step) for start in range(0, rows, step))
+
+
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -148,9 +204,7 @@ class _CrossEntropy(torch.autograd.Function):
         grads = [torch.zeros_like(_at_least_single(each)) if wants and each is not None else None for each in given]
         log_probs = _at_least_single(features.new_zeros(rows))
         loss = log_probs.new_zeros(())
-        step = max(1, _CELLS // vocabulary)
-        for start in range(0, rows, step):
-            here = slice(start, start + step)
+        for here in _chunks(rows, vocabulary):
             logits = _at_least_single(F.linear(features[here], weight, bias))
             normaliser = logits.logsumexp(dim=1, keepdim=True)
             right = tokens[here].unsqueeze(1)

@@ -14,7 +14,8 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from foci.errors import ConfigError
-from foci.layers.interfaces import Decoder, DecoderStep, Encoder
+from foci.layers.copying import CopySource
+from foci.layers.interfaces import Decoder, DecoderStep, Encoded, Encoder
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
 
 
@@ -67,7 +68,8 @@ class EncoderDecoder(nn.Module):
         """Predict by teacher forcing.
 
         Args:
-            source: what the encoder reads.
+            source: what the encoder reads; with its target ids, `foci.layers.copying.CopySource`, for a decoder that
+                copies.
             source_valid: which positions of the source exist, as the encoder takes it.
             target: the tokens so far; they start with BOS.
             targets: the tokens to predict, for the loss instead of the logits.
@@ -75,17 +77,22 @@ class EncoderDecoder(nn.Module):
         Returns:
             The logits or the loss, with the attentions of encoder and decoder.
         """
-        encoded = self.encoder(source, source_valid)
+        encoded = self._encode(source, source_valid)
         predicted = self.decoder(encoded, target, targets)
         return predicted._replace(attentions={**(encoded.attentions or {}), **predicted.attentions})
 
     def start(self, source: Any, source_valid: Any) -> tuple[Any, Any]:
         """Encode the sources; return the decoder's memory and first state, B rows each."""
-        return self.decoder.start(self.encoder(source, source_valid))
+        return self.decoder.start(self._encode(source, source_valid))
 
     def step(self, token: Int[Tensor, " N"], memory: Any, state: Any) -> DecoderStep:
         """Return the scores of what follows ``token`` in each of N hypotheses."""
         return self.decoder.step(token, memory, state)
+
+    def _encode(self, source: Any, valid: Any) -> Encoded:
+        if isinstance(source, CopySource):
+            return self.encoder(source.tokens, valid)._replace(copied=source.extended)
+        return self.encoder(source, valid)
 
 
 def check_one_vocabulary(owner: str, source_vocabulary: int, target_vocabulary: int) -> None:

@@ -54,6 +54,7 @@ class ConvSeq2Seq(EncoderDecoder):
         encoder_layers: ``(width, kernel size)`` of each encoder layer; the kernel sizes are odd.
         decoder_layers: the same of each decoder layer; any kernel size.
         max_length: the longest source or target.
+        copy: also produce words of the source by the last layer's attention to them; see `foci.layers.copying`.
         dropout: on embeddings, on the inputs of convolutions, and before the output layer.
         share_embeddings: one table for source, target and output layer; needs one vocabulary.
         padding: the id whose embedding stays 0.
@@ -79,6 +80,7 @@ class ConvSeq2Seq(EncoderDecoder):
         encoder_layers: LayerSizes = ((256, 3),) * 4,
         decoder_layers: LayerSizes = ((256, 3),) * 3,
         max_length: int = 1024,
+        copy: bool = False,
         dropout: float = 0.0,
         share_embeddings: bool = False,
         padding: int = 0,
@@ -102,6 +104,7 @@ class ConvSeq2Seq(EncoderDecoder):
             embedding_dim=embedding_dim,
             layers=decoder_layers,
             max_length=max_length,
+            copy=copy,
             dropout=dropout,
             tie_output=share_embeddings,
             padding=padding,

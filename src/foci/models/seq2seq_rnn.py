@@ -90,12 +90,14 @@ class RecurrentSeq2Seq(EncoderDecoder):
             it).
         input_feeding: Luong's: the attention output of a step is an input of the next one. Without it (and without
             coverage) teacher forcing computes all steps at once.
-        score, normalise, focus, sharpening, radius, reach, max_length: as in `foci.Attention`; ``attention_dim`` is its
-            hidden_dim. Decoders without attention ignore them. A focus that slides with the queries ("causal",
-            "sliding_window") has no meaning here.
+        score, normalise, focus, sharpening, radius, reach, max_length: as in `foci.Attention`. Decoders without
+            attention ignore them. A focus that slides with the queries ("causal", "sliding_window") has no meaning
+            here.
+        attention_dim: size of the hidden layer of additive, concat and location_aware scores; the state's unless given.
         num_heads: use multi-head attention, as in `foci.models.decoders.recurrent.RecurrentDecoder`.
         coverage: add the sum of the previous weights to the keys (See 2017); `foci.layers.coverage.coverage_loss`
             computes the loss of ``attentions["decoder.cross"]``.
+        copy: also produce words of the source by the attention to them; see `foci.layers.copying`.
         dropout: on embeddings, between layers, and before the output layer.
         share_embeddings: one table for source, target and output layer; needs one vocabulary.
         padding: the id whose embedding stays 0.
@@ -136,6 +138,7 @@ class RecurrentSeq2Seq(EncoderDecoder):
         max_length: int | None = None,
         num_heads: int | None = None,
         coverage: bool = False,
+        copy: bool = False,
         dropout: float = 0.0,
         share_embeddings: bool = False,
         padding: int = 0,
@@ -174,6 +177,7 @@ class RecurrentSeq2Seq(EncoderDecoder):
             max_source_length=max_length,
             num_heads=num_heads,
             coverage=coverage,
+            copy=copy,
             dropout=dropout,
             tie_output=share_embeddings,
             padding=padding,

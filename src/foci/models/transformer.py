@@ -55,6 +55,8 @@ class Transformer(EncoderDecoder):
         normalise: of every attention: "softmax", "sparsemax", "entmax15", …
         focus: the positions that self-attention covers: "global", all; or "sliding_window", those around each one.
         radius: number of positions of a sliding window on each side; in the decoder only those before.
+        copy: also produce words of the source by the first head of the last layer's attention to them; see
+            `foci.layers.copying`.
 
     `PRESETS` holds sizes by name: ``Transformer(8000, 8000, **PRESETS["tiny"])``.
 
@@ -94,6 +96,7 @@ class Transformer(EncoderDecoder):
         normalise: str = "softmax",
         focus: str = "global",
         radius: int | None = None,
+        copy: bool = False,
     ) -> None:
         if focus not in FOCUSES:
             raise unknown_name("focus of a Transformer", focus, FOCUSES)
@@ -131,6 +134,7 @@ class Transformer(EncoderDecoder):
             source_dim=model_dim,
             num_layers=num_layers if num_decoder_layers is None else num_decoder_layers,
             tie_output=tie_output,
+            copy=copy,
             **embeddings,
         )
         super().__init__(encoder, decoder)

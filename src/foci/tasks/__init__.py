@@ -18,6 +18,7 @@ class Row(NamedTuple):
 
 TASKS = {
     "translate": Row("foci.tasks.translate:Translate", "Translate sentences; trained on sentence pairs."),
+    "summarise": Row("foci.tasks.summarise:Summarise", "Summarise texts; trained on texts with their summaries."),
     "classify": Row("foci.tasks.classify:Classify", "Classify documents; trained on documents with labels."),
     "tag": Row("foci.tasks.tag:Tag", "Tag words: named entities, slots, parts of speech; trained on tagged sentences."),
     "entail": Row("foci.tasks.entail:Entail", "Label pairs of sentences: entailment, contradiction or neutral."),

@@ -198,6 +198,9 @@ class Task(ABC):
     def held_out(self, splits: Splits, assets: Any, log: Log) -> Any:
         """Return the validation examples in the form that `validate` takes."""
 
+    def begin_step(self, step: int) -> None:  # noqa: B027 (most losses are the same at every step)
+        """Called before the losses of a training step, which is counted from 1."""
+
     @abstractmethod
     def loss(self, model: nn.Module, batch: Any) -> Loss:
         """Return the loss of a batch, summed over what ``unit`` counts."""

@@ -214,6 +214,9 @@ class _Objective:
     task: Task
     held_out: Any
 
+    def begin_step(self, step: int) -> None:
+        self.task.begin_step(step)
+
     def loss(self, model: nn.Module, batch: Any) -> Loss:
         return self.task.loss(model, batch)
 

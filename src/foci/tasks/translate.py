@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
 from foci.data import (
-    BOS,
-    EOS,
     PAD,
     UNK,
     Pair,
@@ -27,16 +23,18 @@ from foci.data import (
     open_corpus,
 )
 from foci.data.batch import Batch
+from foci.data.copy_ids import CopyExamples, CopyIds, SourceRow
 from foci.data.text import Corpus, check, read_pairs
-from foci.decoding import Hypothesis, Limits, beam, greedy, sample, start_from_source
+from foci.decoding import Hypothesis
 from foci.errors import ConfigError, DataError
 from foci.layers.incremental.quantised_linear import quantise
-from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
+from foci.layers.token_loss import Targets, TokenLoss
 from foci.metrics import overlap
 from foci.models import seq2seq_conv, seq2seq_rnn, transformer
-from foci.models.encoder_decoder import EncoderDecoder
 from foci.printable import printable
+from foci.tasks.alignment import padded, source_rows, trace_of
 from foci.tasks.config import FilePath, ModelChoice
+from foci.tasks.searching import SearchOptions, search
 from foci.tasks.task import (
     Evaluation,
     Field,
@@ -53,7 +51,6 @@ from foci.tasks.task import (
 )
 from foci.tasks.unknown import unknown_note
 from foci.training import Batches, Loss, TrainingOptions
-from foci.viz.trace import Cells, Trace
 
 BUILT_IN = "en-zh"
 """Locales of the built-in phrases to train on without data."""
@@ -161,52 +158,6 @@ class TranslateConfig:
         slow = ["score.weight"] if options.get("score", "general") == "general" else []
         slow += ["focus.layer.weight", "focus.vector"] if options.get("focus") == "local_p" else []
         return {"training": {"rates": dict.fromkeys(slow, 1 / 16)}}
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchOptions:
-    """How translations are searched for."""
-
-    beam: Annotated[int, Ge(1)] = 5
-    """Number of hypotheses of the beam search; 1 is greedy search."""
-    n_best: Annotated[int, Ge(1)] = 1
-    """Number of translations per sentence, each with its score."""
-    length_penalty: float = 0.6
-    """Above 0 favours longer translations."""
-    coverage_penalty: Annotated[float, Ge(0)] = 0.0
-    """Above 0 favours translations that have attended to all of the source."""
-    no_repeat_ngram: Annotated[int, Ge(0)] = 0
-    """No sequence of this many tokens occurs twice; 0 sets no limit."""
-    min_length: Annotated[int, Ge(0)] = 0
-    """Shortest translation in tokens."""
-    max_length: Annotated[int, Ge(1)] | None = None
-    """Longest translation in tokens; twice the source and 20 more unless given."""
-    temperature: Annotated[float, Gt(0)] | None = None
-    """Sample instead of searching: 1 draws from the model's distribution, lower values prefer likely tokens."""
-    top_k: Annotated[int, Ge(1)] | None = None
-    """Sample among this many likeliest tokens; needs a temperature."""
-    top_p: Annotated[float, Gt(0), Le(1)] = 1.0
-    """Sample among the fewest tokens whose probabilities add up to this; needs a temperature."""
-    seed: Annotated[int, Ge(0)] = 0
-    """Seed of the sampling."""
-    prefix: str | None = None
-    """Text that every translation begins with."""
-    int8: bool = False
-    """Use 8-bit integers in large layers: faster on a CPU, slightly less exact."""
-    batch_tokens: Annotated[int, Ge(1)] = 2048
-    """Tokens per batch, padding included."""
-
-    def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ConfigError(f"{name} is {value}, expected a finite number.")
-        for name in ("beam", "n_best"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}, expected at least 1.")
-        if self.temperature is None and self.n_best > self.beam:
-            raise ConfigError(f"n_best is {self.n_best}, expected at most beam={self.beam}. Raise the beam.")
-        if self.temperature is None and (self.top_k is not None or self.top_p != 1.0):
-            raise ConfigError("top_k and top_p choose what is sampled, so they need a temperature, such as 1.0.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -368,7 +319,7 @@ class Translate(Task):
         data = self.config.data
         options: dict[str, Any] = {"max_tokens": data.max_tokens, "seed": self.config.training.seed, **shard._asdict()}
         if data.stream:
-            encode = PairEncoder(assets, data.max_length)
+            encode = PairEncoder(assets, data.max_length, self._copies)
             return StreamBatches(splits.train, encode, buffer=data.stream_buffer, workers=data.workers, **options)
         examples = self._examples(splits.train, assets, log)
         return TokenBatches(examples, workers=data.workers, **options)
@@ -377,10 +328,14 @@ class Translate(Task):
         """Encode and batch the validation pairs."""
         return TokenBatches(self._examples(splits.valid, assets, log), max_tokens=self.config.data.max_tokens)
 
-    def _examples(self, pairs: Iterable[Pair], assets: Tokenisers, log: Log) -> PairExamples:
+    @property
+    def _copies(self) -> bool:
+        return bool(self.config.model.resolved.get("copy"))
+
+    def _examples(self, pairs: Iterable[Pair], assets: Tokenisers, log: Log) -> PairExamples | CopyExamples:
         longest = self.config.data.max_length
         pairs = list(pairs)
-        examples = PairEncoder(assets, longest)(pairs)
+        examples = PairEncoder(assets, longest, self._copies)(pairs)
         left = len(examples.source)
         if left == 0:
             raise DataError(f"no sentence pair has at most data.max_length = {longest} tokens on both sides. Raise it.")
@@ -402,10 +357,11 @@ class Translate(Task):
         total, count = 0.0, 0
         device = next(model.parameters()).device
         for batch in held_out.epoch(0):
-            source, source_valid, target, target_valid = (tensor.to(device) for tensor in batch)
-            learned: TokenLoss = model(source, source_valid, target[:, :-1], Targets(target[:, 1:], padding=PAD))
+            batch = batch.to(device)
+            wanted = Targets(batch.target[:, 1:], padding=PAD)
+            learned: TokenLoss = model(batch.source, batch.source_valid, batch.target[:, :-1], wanted)
             total += float(learned.loss)
-            count += int(target_valid[:, 1:].sum())
+            count += int(batch.target_valid[:, 1:].sum())
         loss = total / max(count, 1)
         return {"loss": loss, "perplexity": float(np.exp(min(loss, 700.0)))}
 
@@ -422,12 +378,12 @@ class Translate(Task):
     ) -> list[Prediction]:
         """Translate; a trace has the weights of every attention for every produced token."""
         model = _quantised(model) if options.int8 else model
-        rows = list(assets.source.encode_many(record["source"] for record in records))
+        rows = source_rows(*assets, [record["source"] for record in records], copies=self._copies)
         prefix = None if options.prefix is None else assets.target.encode(options.prefix).ids
         found: dict[int, Prediction] = {}
-        for indices in by_length([len(row) for row in rows], options.batch_tokens):
-            source, valid = _padded(model, [rows[i] for i in indices], len(assets.source))
-            for i, hypotheses in zip(indices, _search(model, source, valid, options, prefix)):
+        for indices in by_length([len(row.ids) for row in rows], options.batch_tokens):
+            source, valid = padded(model, [rows[i] for i in indices])
+            for i, hypotheses in zip(indices, search(model, source, valid, options, prefix)):
                 made = [self._prediction(model, assets, records[i], rows[i], one, trace) for one in hypotheses]
                 found[i] = replace(made[0], alternatives=tuple(made[1:]))
             progress(len(indices))
@@ -438,18 +394,18 @@ class Translate(Task):
         model: nn.Module,
         assets: Tokenisers,
         record: Record,
-        row: list[int],
+        row: SourceRow,
         hypothesis: Hypothesis,
         trace: bool,
     ) -> Prediction:
-        text = assets.target.decode(hypothesis.tokens)
+        text = assets.target.decode(hypothesis.tokens, row.own)
         details: dict[str, Any] = {"log_prob": hypothesis.log_prob, "finished": hypothesis.finished}
         notes = [] if hypothesis.finished else ["the translation was cut at its greatest length (max_length)"]
-        if UNK in row:
+        if UNK in row.ids:
             notes.append(self._unknown(assets.source, record["source"]))
         if notes:
             details["notes"] = notes
-        traced = _trace(model, assets, row, hypothesis, text) if trace else None
+        traced = trace_of(model, *assets, row, hypothesis, text) if trace else None
         return Prediction(record, text, hypothesis.score, details, traced)
 
     def _unknown(self, tokeniser: Tokeniser, text: str) -> str:
@@ -490,7 +446,7 @@ class Translate(Task):
         bleu = overlap.bleu(produced, wanted, tokenize=tokenize, lowercase=options.lowercase)
         chrf = overlap.chrf(produced, wanted, lowercase=options.lowercase)
         pairs = [Pair(record["source"], record["target"]) for record in records]
-        examples = PairExamples.encode(pairs, assets.source, assets.target)
+        examples = PairEncoder(assets, None, self._copies)(pairs)
         longest = int(examples.lengths.max())
         batches: TokenBatches[Batch] = TokenBatches(examples, max_tokens=max(options.batch_tokens, longest))
         return Evaluation(
@@ -516,19 +472,37 @@ class _Side:
 
 
 class PairEncoder:
-    """Sentence pairs to ids; pairs with a side of more than ``longest`` tokens, or without a source, are left out."""
+    """Sentence pairs to ids; pairs with a side of more than ``longest`` tokens, or without a source, are left out.
 
-    def __init__(self, assets: Tokenisers, longest: int) -> None:
-        self.assets, self.longest = assets, longest
+    With ``longest`` None all pairs are kept.
+    """
 
-    def __call__(self, pairs: Sequence[Pair]) -> PairExamples:
+    def __init__(self, assets: Tokenisers, longest: int | None, copies: bool = False) -> None:
+        self.assets, self.longest, self.copies = assets, longest, copies
+
+    def __call__(self, pairs: Sequence[Pair]) -> PairExamples | CopyExamples:
         """Return what is left of these pairs, which may be nothing."""
+        if self.copies:
+            return self._copied(pairs)
         examples = PairExamples.encode(pairs, *self.assets)
+        if self.longest is None:
+            return examples
         fits = np.flatnonzero((examples.lengths.max(axis=1) <= self.longest) & (examples.source.lengths > 0))
         if len(fits) == len(pairs):
             return examples
         sides = zip((examples.source, examples.target), self.assets)
         return PairExamples(*(Sequences((side[int(i)] for i in fits), len(tokeniser)) for side, tokeniser in sides))
+
+    def _copied(self, pairs: Sequence[Pair]) -> CopyExamples:
+        ids = CopyIds(*self.assets)
+        rows = list(ids.sources(pair.source for pair in pairs))
+        targets = list(ids.targets((pair.target for pair in pairs), rows))
+        fits = [
+            self.longest is None or (max(len(row.ids), len(target) + 2) <= self.longest and len(row.ids) > 0)
+            for row, target in zip(rows, targets)
+        ]
+        kept = [number for number, fit in enumerate(fits) if fit]
+        return CopyExamples([rows[i] for i in kept], [targets[i] for i in kept], len(self.assets.target))
 
 
 def _check_data(data: DataConfig) -> None:
@@ -562,45 +536,6 @@ def _attention_loss(learned: TokenLoss, known: Tensor) -> Tensor | float:
     return -sum((advantage * cast("Tensor", weights.log_prob)).sum() for weights in sampled)
 
 
-def _search(
-    model: nn.Module, source: Tensor, valid: Tensor, options: SearchOptions, prefix: list[int] | None
-) -> list[list[Hypothesis]]:
-    """Return the hypotheses of each source, best first."""
-    decoder = cast("EncoderDecoder", model)
-    limits = Limits(
-        max_length=options.max_length,
-        min_length=options.min_length,
-        no_repeat_ngram=options.no_repeat_ngram,
-        prefix=None if prefix is None else [prefix] * len(source),
-        bos=BOS,
-        eos=EOS,
-        banned=(PAD, BOS),
-    )
-    start = start_from_source(decoder, source, valid)
-    if options.temperature is not None:
-        return sample(
-            decoder,
-            start,
-            samples=options.n_best,
-            temperature=options.temperature,
-            top_k=options.top_k,
-            top_p=options.top_p,
-            generator=torch.Generator(source.device).manual_seed(options.seed),
-            limits=limits,
-        )
-    if options.beam == 1:
-        return greedy(decoder, start, limits=limits)
-    return beam(
-        decoder,
-        start,
-        size=options.beam,
-        n_best=options.n_best,
-        length_penalty=options.length_penalty,
-        coverage_penalty=options.coverage_penalty,
-        limits=limits,
-    )
-
-
 _QUANTISED: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
 
 
@@ -609,36 +544,6 @@ def _quantised(model: nn.Module) -> nn.Module:
     if model not in _QUANTISED:
         _QUANTISED[model] = quantise(model).eval()
     return _QUANTISED[model]
-
-
-def _padded(model: nn.Module, rows: list[list[int]], vocabulary: int) -> tuple[Tensor, Tensor]:
-    width = max(1, *map(len, rows))
-    source, valid = Sequences(rows, vocabulary).padded(np.arange(len(rows)), width)
-    device = next(model.parameters()).device
-    return torch.from_numpy(source).to(device), torch.from_numpy(valid).to(device)
-
-
-def _trace(model: nn.Module, assets: Tokenisers, row: list[int], hypothesis: Hypothesis, text: str) -> Trace:
-    """Return the attention weights of each generated token, by teacher forcing, which equals those of the search."""
-    source, valid = _padded(model, [row], len(assets.source))
-    produced = [*hypothesis.tokens, EOS] if hypothesis.finished else hypothesis.tokens
-    target = torch.tensor([[BOS, *produced[:-1]]] if produced else [[]], dtype=torch.long, device=source.device)
-    predicted: TokenLogits = model(source, valid, target)
-    # Self-attention covers the decoder's input, which is one token behind its output.
-    read = ["<bos>", *assets.target.labels(produced[:-1])] if produced else []
-    cells = {
-        "source": Cells("tokens", tuple(assets.source.labels(row)), "source"),
-        "target": Cells("tokens", tuple(assets.target.labels(produced)), "target"),
-        "input": Cells("tokens", tuple(read), "target so far"),
-    }
-    own = [name for name in predicted.attentions if name.startswith("decoder.") and name.endswith(".self")]
-    return Trace.from_handles(
-        predicted.attentions,
-        cells,
-        between=dict.fromkeys(own, ("target", "input")),
-        text=text,
-        facts={"score": hypothesis.score, "log-probability": hypothesis.log_prob},
-    )
 
 
 def _quoted(text: str) -> str:

@@ -29,7 +29,7 @@ from foci.training.checkpoint import Checkpoints, Saved, load, load_weights
 from foci.training.devices import distribute, gathered, is_sharded, launch, synchronised
 from foci.training.interrupts import Interrupts
 from foci.training.named_tensors import optimiser_tensors, put_optimiser_tensors, put_weights, weights
-from foci.training.objective import Batches, Objective
+from foci.training.objective import Batches, Objective, StepObjective
 from foci.training.optim import make_optimiser, rate, set_rate
 from foci.training.options import TrainingOptions
 from foci.training.progress import Progress, figures_text, make_progress
@@ -119,6 +119,8 @@ def fit(
 
         while reason is None:
             began = time.monotonic()
+            if isinstance(objective, StepObjective):
+                objective.begin_step(train_state.step + 1)
             sums = trainer.gradient(stream)
             now = time.monotonic()
             due = now - saved_at >= (options.checkpoint_seconds or math.inf)

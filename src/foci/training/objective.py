@@ -39,6 +39,14 @@ class Objective(Protocol):
 
 
 @runtime_checkable
+class StepObjective(Objective, Protocol):
+    """An objective whose loss depends on the step, such as a term that is added in the last phase of a training."""
+
+    def begin_step(self, step: int) -> None:
+        """Called before the losses of a step, which is counted from 1."""
+
+
+@runtime_checkable
 class Batches(Protocol):
     """An endless stream of this process's share of each batch, with a position that can be saved.
 

@@ -32,6 +32,7 @@ from foci.metrics.attention import row_entropy
 from foci.viz import colours
 from foci.viz.labels import shown
 from foci.viz.offline import offline_page
+from foci.viz.page_copied import copied_html
 from foci.viz.page_tags import tagged_html
 from foci.viz.rollouts import rollouts
 from foci.viz.trace import Cells, TopWeights, Trace, TracedAttention
@@ -108,8 +109,8 @@ def _page(traces: Sequence[Trace], titles: Sequence[str]) -> str:
     for trace, prefix in zip(traces, prefixes):
         _describe_trace(trace, prefix, payload, blocks)
     title = payload["text"] or " · ".join(attention["name"] for attention in payload["attentions"]) or "foci"
-    tagged = "\n".join(filter(None, map(tagged_html, traces)))
-    return offline_page("page", _SCRIPTS, title, payload, blocks.packed, body=tagged)
+    words = "\n".join(filter(None, (make(trace) for trace in traces for make in (tagged_html, copied_html))))
+    return offline_page("page", _SCRIPTS, title, payload, blocks.packed, body=words)
 
 
 def _pairs(traces: Sequence[Trace], prefixes: Sequence[str]) -> list[list[str]]:

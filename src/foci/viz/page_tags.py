@@ -51,16 +51,17 @@ def _sentence(words: Cells, tags: Cells, shares: NDArray[np.float32]) -> str:
         if mark is not None:
             level = min(int(mark.share * LEVELS) + 1, LEVELS)
             classes = f"hue-{number[by_label[mark.label]]} sure-{level}"
-            told = f'<mark class="{classes}">{told} <b>{_safe(mark.label)}</b> {100 * mark.share:.0f} %</mark>'
+            told = f'<mark class="{classes}">{told} <b>{safe(mark.label)}</b> {100 * mark.share:.0f} %</mark>'
         lines.append(told)
     return "\n".join([*lines, "</p>"])
 
 
 def _word(word: str, tags: Cells, shares: NDArray[np.float32]) -> str:
     order = [tag for tag in np.argsort(-shares, kind="stable")[:_TOLD] if shares[tag] >= 0.001]
-    told = ", ".join(f"{_safe(tags.labels[tag])} {100 * shares[tag]:.1f} %" for tag in order)
-    return f'<span title="{told}">{_safe(word)}</span>'
+    told = ", ".join(f"{safe(tags.labels[tag])} {100 * shares[tag]:.1f} %" for tag in order)
+    return f'<span title="{told}">{safe(word)}</span>'
 
 
-def _safe(text: str) -> str:
+def safe(text: str) -> str:
+    """Return the text as HTML that shows it as it is."""
     return html.escape(printable(text)).encode("ascii", "xmlcharrefreplace").decode("ascii")

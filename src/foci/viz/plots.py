@@ -12,6 +12,7 @@ import numpy as np
 from foci.errors import ConfigError, unknown_name
 from foci.viz import canvas, plot_document, plot_media, plot_tags
 from foci.viz.canvas import Look
+from foci.viz.copied_words import has_copies
 from foci.viz.heatmap import Labels, draw
 from foci.viz.measured_text import LINE, wrapped
 from foci.viz.trace import Trace, TracedAttention
@@ -196,11 +197,14 @@ VIEWS: dict[str, Callable[..., Figure]] = {
     "memory": _memory,
     "marginals": _marginals,
     "tags": plot_tags.tags,
+    "copied": plot_tags.copied,
 }
 
 
 def _fitting(trace: Trace, name: str | None) -> str:
     """The view for what is read."""
+    if name is None and has_copies(trace):
+        return "copied"
     attention = trace.attention(name) if name is not None else trace.crossing()[0]
     source = trace.cells[attention.source]
     if source.kind == "tags" and trace.cells[attention.target].marks is not None:

@@ -4,7 +4,8 @@ Colours appear where the terminal has them (``NO_COLOR``, ``TERM`` and a pipe ar
 figures (`foci.viz.colours`), painted behind the cells on a white ground, so that a darker cell has a larger weight on
 light and on dark terminals. Every column lines up, whatever script its label is in. A map too wide for the terminal
 comes in parts; one that would take too many parts is listed row by row, most read cells first; cells that have only a
-number (frames, regions, slots) are put together. A document is shown as text, its words shaded.
+number (frames, regions, slots) are put together. A document is shown as text, its words shaded; so are words that were
+copied.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ from numpy.typing import NDArray
 
 from foci.errors import ConfigError, unknown_name
 from foci.viz.colours import HATCH, ink, rgb
+from foci.viz.copied_words import copied_attention, copied_words, has_copies
 from foci.viz.document_attention import over_words, shares_of_sentences
 from foci.viz.labels import cut, shown, widest, width
 from foci.viz.stream import Stream
 from foci.viz.tagged_words import tagged_attention
-from foci.viz.terminal_tags import tagged_lines
+from foci.viz.terminal_tags import copied_lines, tagged_lines
 from foci.viz.trace import Cells, Trace
 from foci.viz.zeros import zeros_on_purpose
 
-STYLES = ("heat", "ranked", "document", "tags")
+STYLES = ("heat", "ranked", "document", "tags", "copied")
 BLOCKS = "·░▒▓█"
 PLAIN = ".:+*#"
 """For terminals whose encoding has no blocks."""
@@ -101,8 +103,8 @@ def render(
         trace: what to show.
         name: which attention; those between two sides in the last layer unless given.
         head: which head; their mean unless given.
-        style: "heat", "ranked", "document" (a text with its words shaded) or "tags" (words with their labels).
-            Whichever fits unless given.
+        style: "heat", "ranked", "document" (a text with its words shaded), "tags" (words with their labels) or "copied"
+            (a summary and what of its text was copied). Whichever fits unless given.
         top: of how many cells each row tells when ranked.
         most_rows: how many rows are shown; None shows all.
         screen: what the terminal can show; 80 columns without colours unless given.
@@ -119,6 +121,8 @@ def render(
         name = over_words(trace, name).name
     elif style == "tags":
         name = tagged_attention(trace, name).name
+    elif style == "copied" or (style is None and name is None and head is None and has_copies(trace)):
+        style, name = "copied", copied_attention(trace).name
     if style is not None and style not in STYLES:
         raise unknown_name("style", style, STYLES)
     if top < 1:
@@ -139,6 +143,8 @@ def render(
     lines = [cut(heading, screen.columns)]
     if weights.size == 0:
         return "\n".join([*lines, "(no cells)"])
+    if style == "copied":
+        return "\n".join([*lines, *copied_lines(copied_words(trace), screen.columns, screen.colours)])
     if style == "tags" or (style is None and source.kind == "tags" and target.marks is not None):
         return "\n".join([*lines, *tagged_lines(target, source, weights, screen.columns, screen.colours)])
     names = [cut(shown(label), min(_LABEL, screen.columns // 3)) for label in target.labels[:rows]]

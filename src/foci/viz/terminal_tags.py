@@ -1,4 +1,4 @@
-"""Tagged words in a terminal: labels as coloured stretches, and the probabilities of tags that are not sure."""
+"""Tagged and copied words in a terminal: labels as coloured stretches, and the probabilities of unsure tags."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foci.viz.cells import Cells
+from foci.viz.copied_words import CopiedWords
 from foci.viz.labels import shown, width
 from foci.viz.tagged_words import hues, pieces, shade
 
@@ -54,6 +55,35 @@ def tagged_lines(words: Cells, tags: Cells, shares: NDArray[np.float32], columns
             order = [tag for tag in np.argsort(-row, kind="stable")[:_TOLD] if row[tag] >= _TELLING]
             entries = ", ".join(f"{shown(tags.labels[tag])} {100 * row[tag]:.0f} %" for tag in order)
             lines.append(f"{shown(words.labels[word])}: {entries}")
+    return lines
+
+
+def copied_lines(words: CopiedWords, columns: int, colours: int) -> list[str]:
+    """Return the summary and its text; copied words have the number of the produced word.
+
+    Example:
+        >>> from foci.viz.copied_words import ShadedWord
+        >>> words = CopiedWords([ShadedWord("will"), ShadedWord("rain", "#56b4e9", 1.0, "→1")],
+        ...                     [ShadedWord("rain", "#56b4e9", 1.0, "1: p_gen 10 %")])
+        >>> print("\\n".join(copied_lines(words, 80, 0)))
+        target:
+        [rain 1: p_gen 10 %]
+        source:
+        will [rain →1]
+    """
+    lines = []
+    for title, side in (("target:", words.target), ("source:", words.source)):
+        texts, sizes = [], []
+        for word in side:
+            text, told = shown(word.text), f" {shown(word.told)}" if word.told else ""
+            sizes.append(width(text) + width(told) + 2 * (word.hue is not None))
+            if word.hue is None:
+                texts.append(f"{text}{f' ({told.strip()})' if told else ''}")
+            elif colours:
+                texts.append(f"\x1b[30;48;{_background(word.hue, word.share, colours)}m {text} \x1b[0m{told.strip()}")
+            else:
+                texts.append(f"[{text}{told}]")
+        lines += [title, *_wrapped(texts, sizes, columns)]
     return lines
 
 

@@ -72,7 +72,7 @@ class CompiledSteps:
         cache: TreeCache,
         turn: Tensor | None,
     ) -> tuple[Float[Tensor, "N V"], Float[Tensor, "B H K size"]]:
-        """Take one step; ``x`` is overwritten.
+        """Take one step; ``x`` is overwritten with the input of the output layer.
 
         Args:
             x: the embedded tokens.

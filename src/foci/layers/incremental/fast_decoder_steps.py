@@ -118,7 +118,7 @@ class FastDecoderSteps:
 
     def __call__(
         self, token: Int[Tensor, " N"], sources: Sequence[ProjectedMemory], batch: int, cache: TreeCache
-    ) -> tuple[Float[Tensor, "N V"], Weights | None]:
+    ) -> tuple[Float[Tensor, "N V"], Weights | None, Float[Tensor, "N D"]]:
         """Take one step.
 
         Args:
@@ -128,7 +128,8 @@ class FastDecoderSteps:
             cache: the cache of this step, grown already.
 
         Returns:
-            The logits, and the handle ``(B, H, K, S)`` on the last layer's weights over the source.
+            The logits, the handle ``(B, H, K, S)`` on the last layer's weights over the source, and the input of the
+            output layer.
         """
         self._prepare(token.shape[0])
         x = self._embed(token, cache.steps - 1)
@@ -136,8 +137,8 @@ class FastDecoderSteps:
         sizes = (batch, x.shape[0] // batch, itself.num_heads, x.shape[1] // itself.num_heads)
         turn = self._turn(cache.steps - 1, sizes[3], x.dtype) if itself.rotary else None
         if self._compiled is not None:
-            logits, query = self._compiled(x, sources, batch, cache, turn)
-            return logits, _weights(query, sources) if sources else None
+            logits, query = self._compiled(x, sources, batch, cache, turn)  # overwrites x with the output's input
+            return logits, _weights(query, sources) if sources else None, x
         past = _seen(cache.mask, sizes[1], x.dtype)
         if itself.alibi and cache.positions is not None:
             past = _with_distances(past, cache.positions - (cache.steps - 1), itself.num_heads, x.dtype)
@@ -147,10 +148,11 @@ class FastDecoderSteps:
             if sources:
                 x, query = layer.attend_to_source(x, sizes, sources[number], seen)
             x = layer.feed_forward(x)
-        logits = self._logits(self._norm(x))
+        features = self._norm(x)
+        logits = self._logits(features)
         if isinstance(self._output, CappedLinear):
             logits = logits.div_(self._output.cap).tanh_().mul_(self._output.cap)
-        return logits, _weights(query, sources) if sources else None
+        return logits, _weights(query, sources) if sources else None, features
 
     def _prepare(self, rows: int) -> None:
         """Pack the weights, once."""

@@ -30,6 +30,7 @@ from foci.layers.conv import (
     normalised,
     normalised_linear,
 )
+from foci.layers.copying import CopyHead, check_copied
 from foci.layers.dropout import Dropout
 from foci.layers.embedding import normal_table
 from foci.layers.incremental.hypotheses import as_queries, as_rows
@@ -49,10 +50,12 @@ class ConvolutionalState(NamedTuple):
     Attributes:
         position: the number of tokens so far, ``(N,)``.
         caches: the last inputs of each layer, ``(N, C, kernel size − 1)``.
+        copied: what each cell of the source is as a target token, ``(N, S)``; None without copying.
     """
 
     position: Tensor
     caches: tuple[Tensor, ...]
+    copied: Tensor | None = None
 
 
 class ConvolutionalDecoder(nn.Module):
@@ -64,6 +67,7 @@ class ConvolutionalDecoder(nn.Module):
         embedding_dim: size of the embeddings, and of the keys and values of attention.
         layers: ``(width, kernel size)`` of each layer; any kernel size.
         max_length: the longest target.
+        copy: also produce words of the source by the last layer's attention to them; see `foci.layers.copying`.
         dropout: on embeddings, on the inputs of convolutions, and before the output layer.
         tie_output: use the embedding table also as the matrix before the softmax.
         padding: the id whose embedding stays 0.
@@ -83,11 +87,14 @@ class ConvolutionalDecoder(nn.Module):
         embedding_dim: int = 256,
         layers: LayerSizes = ((256, 3),) * 3,
         max_length: int = 1024,
+        copy: bool = False,
         dropout: float = 0.0,
         tie_output: bool = False,
         padding: int = 0,
     ) -> None:
         super().__init__()
+        if copy and source_dim is None:
+            raise ConfigError("ConvolutionalDecoder: copy needs a source to copy from, expected source_dim.")
         if not layers:
             raise ConfigError("ConvolutionalDecoder: layers is empty, expected one (width, kernel size) at least.")
         if source_dim not in (None, embedding_dim):
@@ -113,6 +120,7 @@ class ConvolutionalDecoder(nn.Module):
             nn.init.zeros_(self.output.bias)
         else:
             self.output = normalised_linear(embedding_dim, vocabulary, dropout=dropout)
+        self.copying = CopyHead(embedding_dim, vocabulary) if copy else None
 
     @property
     def _layers(self) -> Sequence[ConvolutionalDecoderLayer]:
@@ -124,14 +132,19 @@ class ConvolutionalDecoder(nn.Module):
         """Predict by teacher forcing: ``logits[:, t]`` predict ``target[:, t + 1]``; the loss with ``targets``."""
         check_ids("ConvolutionalDecoder", "target", target, "batch" if encoded is None else len(encoded.values), "time")
         memory = self._memory(encoded)
-        embedded = self.dropout(self.positions(self.embedding(target)))
+        embedded = self.dropout(self.positions(self._embed(target)))
         hidden = self.input(embedded)
         attentions: dict[str, Weights] = {}
+        weights: Weights | None = None
         for number, layer in enumerate(self._layers):
             hidden, weights = layer(hidden, embedded, memory)
             if weights is not None:
                 attentions[f"decoder.{number}.cross"] = weights
-        return logits_or_loss(self.dropout(self.features(hidden)), self.output, attentions, targets)
+        features = self.dropout(self.features(hidden))
+        if self.copying is not None and encoded is not None and weights is not None:
+            copied = check_copied("ConvolutionalDecoder", encoded.copied, encoded.values)
+            return self.copying.predict(features, self.output, attentions, targets, weights, copied)
+        return logits_or_loss(features, self.output, attentions, targets)
 
     def start(self, encoded: Encoded | None, rows: int = 1) -> tuple[Memory | None, ConvolutionalState]:
         """Return the memory, None without a source, and the empty caches.
@@ -144,19 +157,30 @@ class ConvolutionalDecoder(nn.Module):
         like = self.embedding.weight if encoded is None else encoded.values
         rows = rows if encoded is None else encoded.values.shape[0]
         position = torch.zeros(rows, dtype=torch.long, device=like.device)
-        return memory, ConvolutionalState(position, tuple(layer.empty_cache(like, rows) for layer in self._layers))
+        copied = None
+        if self.copying is not None and encoded is not None:
+            copied = check_copied("ConvolutionalDecoder", encoded.copied, encoded.values)
+        caches = tuple(layer.empty_cache(like, rows) for layer in self._layers)
+        return memory, ConvolutionalState(position, caches, copied)
 
     def step(self, token: Int[Tensor, " N"], memory: Memory | None, state: ConvolutionalState) -> DecoderStep:
         """Return the scores of what follows ``token`` in each of N hypotheses."""
         check_ids("ConvolutionalDecoder", "token", token, state.position.shape[0])
-        embedded = self.dropout(self.embedding(token) + self._positions_at(state.position))
+        embedded = self.dropout(self._embed(token) + self._positions_at(state.position))
         hidden, caches = self.input(embedded), []
         weights: Weights | None = None
         for layer, cache in zip(self._layers, state.caches):
             hidden, weights, cache = layer.step(hidden, embedded, memory, cache)
             caches.append(cache)
-        logits = self.output(self.dropout(self.features(hidden)))
-        return DecoderStep(logits, ConvolutionalState(state.position + 1, tuple(caches)), weights)
+        features = self.dropout(self.features(hidden))
+        logits = self.output(features)
+        if self.copying is not None and weights is not None and state.copied is not None:
+            logits = self.copying.step(logits, features, weights, state.copied)
+        return DecoderStep(logits, ConvolutionalState(state.position + 1, tuple(caches), state.copied), weights)
+
+    def _embed(self, tokens: Tensor) -> Tensor:
+        embedded: Tensor = self.embedding(tokens if self.copying is None else self.copying.readable(tokens))
+        return embedded
 
     def _memory(self, encoded: Encoded | None) -> Memory | None:
         check_encoded("ConvolutionalDecoder", encoded, self.source_dim)

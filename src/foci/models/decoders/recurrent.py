@@ -12,7 +12,7 @@ Paper: Sequence to Sequence Learning with Neural Networks (Sutskever, Vinyals, L
     Representations using RNN Encoder-Decoder for Statistical Machine Translation (Cho et al., 2014), section 2.2 and
     appendix A; Neural Machine Translation by Jointly Learning to Align and Translate (Bahdanau, Cho, Bengio, 2015),
     eqs. 4-7 and appendix A.2; Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning,
-    2015), eqs. 5-6 and section 3.3
+    2015), eqs. 5-6 and section 3.3; copying and coverage: Get To The Point (See, Liu, Manning, 2017)
 Names: h = encoded.values (the memory), h_S = encoded.summary, s_t = hidden, y_{t-1} = token, c = summary,
     c_t = context, h̃_t = readout and feed
 Complexity: O(T) recurrent steps of O(D²), plus the attention's T reads; without input feeding all steps are one call
@@ -33,6 +33,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from foci.errors import ConfigError, ShapeError, check_ids, check_positive, unknown_name
+from foci.layers.copying import CopyHead, check_copied
 from foci.layers.coverage import Coverage
 from foci.layers.dropout import Dropout
 from foci.layers.embedding import uniform_table
@@ -60,10 +61,12 @@ class RecurrentMemory(NamedTuple):
     Attributes:
         cells: the source as attention reads it; None without attention.
         summary: Cho's c, ``(B, E)``; None for the other kinds.
+        copied: what each cell is as a target token, ``(B, S)``; None without copying.
     """
 
     cells: Memory | ProjectedMemory | None
     summary: Tensor | None
+    copied: Tensor | None = None
 
 
 @exportable
@@ -107,6 +110,7 @@ class RecurrentDecoder(nn.Module):
             "scaled_dot", "dot" or "cosine", its focus "global".
         coverage: add the sum of the previous weights to the keys (See 2017); `foci.layers.coverage.coverage_loss`
             computes the loss of ``attentions["decoder.cross"]``.
+        copy: also produce words of the source by the attention to them (See 2017); see `foci.layers.copying`.
         dropout: on embeddings, between layers, and before the output layer.
         tie_output: use the embedding table also as the matrix before the softmax.
         padding: the id whose embedding stays 0.
@@ -148,6 +152,7 @@ class RecurrentDecoder(nn.Module):
         max_source_length: int | None = None,
         num_heads: int | None = None,
         coverage: bool = False,
+        copy: bool = False,
         dropout: float = 0.0,
         tie_output: bool = False,
         padding: int = 0,
@@ -232,6 +237,11 @@ class RecurrentDecoder(nn.Module):
                     f"{embedding_dim}, expected the same. Leave readout_dim out."
                 )
             self.output.weight = self.embedding.weight
+        self.copying: CopyHead | None = None
+        if copy:
+            if self.attention is None:
+                raise ConfigError(f"RecurrentDecoder: copy needs attention; the decoder {kind!r} has none.")
+            self.copying = CopyHead(readout_dim, vocabulary)
 
     def forward(
         self, encoded: Encoded | None, target: Int[Tensor, "B T"], targets: Targets | None = None
@@ -239,7 +249,7 @@ class RecurrentDecoder(nn.Module):
         """Predict by teacher forcing: ``logits[:, t]`` predict ``target[:, t + 1]``; the loss with ``targets``."""
         check_ids("RecurrentDecoder", "target", target, *_batch(encoded), "time")
         memory, state = self.start(encoded, target.shape[0])
-        embedded = self.dropout(self.embedding(target))
+        embedded = self.dropout(self._embed(target))
         weights: Weights | None = None
         if target.shape[1] == 0:
             readout = embedded.new_zeros(*target.shape, self.output.in_features)
@@ -251,6 +261,8 @@ class RecurrentDecoder(nn.Module):
         else:
             readout, weights = self._each_step(embedded, memory, state)
         attentions = {} if weights is None else {"decoder.cross": weights}
+        if self.copying is not None and weights is not None and memory.copied is not None:
+            return self.copying.predict(self.dropout(readout), self.output, attentions, targets, weights, memory.copied)
         return logits_or_loss(self.dropout(readout), self.output, attentions, targets)
 
     def start(self, encoded: Encoded | None, rows: int = 1) -> tuple[RecurrentMemory, RecurrentState]:
@@ -279,7 +291,8 @@ class RecurrentDecoder(nn.Module):
             feed=values.new_zeros(values.shape[0], self.output.in_features) if self.feeds else None,
             covered=values.new_zeros(values.shape[:2]) if self.coverage is not None else None,
         )
-        return RecurrentMemory(cells, summary), state
+        copied = None if self.copying is None else check_copied("RecurrentDecoder", encoded.copied, values)
+        return RecurrentMemory(cells, summary, copied), state
 
     def read(self, tokens: Int[Tensor, "N P"], memory: RecurrentMemory) -> RecurrentState:
         """Return the state after N hypotheses have read P tokens each, at least 1, without a source."""
@@ -292,9 +305,17 @@ class RecurrentDecoder(nn.Module):
     def step(self, token: Int[Tensor, " N"], memory: RecurrentMemory, state: RecurrentState) -> DecoderStep:
         """Return the scores of what follows ``token`` in each of N hypotheses."""
         check_ids("RecurrentDecoder", "token", token, "row")
-        embedded = self.dropout(self.embedding(token))
+        embedded = self.dropout(self._embed(token))
         readout, weights, state = self._advance(embedded, memory, state)
-        return DecoderStep(self.output(self.dropout(readout)), state, weights)
+        features = self.dropout(readout)
+        logits = self.output(features)
+        if self.copying is not None and weights is not None and memory.copied is not None:
+            logits = self.copying.step(logits, features, weights, memory.copied)
+        return DecoderStep(logits, state, weights)
+
+    def _embed(self, tokens: Tensor) -> Tensor:
+        embedded: Tensor = self.embedding(tokens if self.copying is None else self.copying.readable(tokens))
+        return embedded
 
     def _zeros(self, rows: int) -> State:
         zeros = self.embedding.weight.new_zeros(rows, *self._state_sizes)

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from foci.errors import ConfigError, ShapeError, check_positive
 from foci.layers.capped_linear import CappedLinear
+from foci.layers.copying import CopyHead, check_copied
 from foci.layers.incremental.fast_decoder_steps import FastDecoderSteps
 from foci.layers.incremental.hypotheses import as_rows
 from foci.layers.incremental.tree_cache import LayerCells, TreeCache
@@ -39,11 +40,13 @@ class TransformerMemory(NamedTuple):
         layers: the source as each layer reads it; empty without a source.
         rows: one number per source, or per first hypothesis without a source.
         steps: the fast form of the steps; None steps through the modules.
+        copied: what each cell is as a target token, ``(B, S)``; None without copying.
     """
 
     layers: tuple[ProjectedMemory, ...]
     rows: Int[Tensor, " B"]
     steps: FastDecoderSteps | None = None
+    copied: Int[Tensor, "B S"] | None = None
 
 
 class TransformerDecoder(nn.Module):
@@ -59,6 +62,8 @@ class TransformerDecoder(nn.Module):
         scale_embeddings: multiply embeddings by sqrt(model_dim).
         tie_output: use the embedding table also as the matrix before the softmax.
         logit_cap: keep the logits between −logit_cap and logit_cap by a tanh; no bound unless given.
+        copy: also produce words of the source by the first head of the last layer's attention to them; see
+            `foci.layers.copying`.
 
     Example:
         >>> import torch
@@ -80,8 +85,11 @@ class TransformerDecoder(nn.Module):
         scale_embeddings: bool = True,
         tie_output: bool = True,
         logit_cap: float | None = None,
+        copy: bool = False,
     ) -> None:
         super().__init__()
+        if copy and source_dim is None:
+            raise ConfigError("TransformerDecoder: copy needs a source to copy from, expected source_dim.")
         check_positive("TransformerDecoder", vocabulary=vocabulary, num_layers=num_layers)
         self.source_dim = source_dim
         self.window = block.window
@@ -100,6 +108,7 @@ class TransformerDecoder(nn.Module):
             self.output.weight = self.embedding.table.weight
         else:
             nn.init.xavier_uniform_(self.output.weight)
+        self.copying = CopyHead(block.model_dim, vocabulary) if copy else None
 
     @property
     def max_length(self) -> int | None:
@@ -121,11 +130,15 @@ class TransformerDecoder(nn.Module):
             value, mask = encoded.values, source_mask(encoded.valid)
             key = value if encoded.keys is None else encoded.keys
         attentions: dict[str, Weights] = {}
-        x = self.embedding(target)
+        x = self.embedding(self._readable(target))
+        cross: Weights | None = None
         for number, layer in enumerate(self._layers):
             x, attentions[f"decoder.{number}.self"], cross = layer(x, key, value, mask)
             if cross is not None:
                 attentions[f"decoder.{number}.cross"] = cross
+        if self.copying is not None and encoded is not None and cross is not None:
+            copied = check_copied("TransformerDecoder", encoded.copied, encoded.values)
+            return self.copying.predict(self.norm(x), self.output, attentions, targets, cross, copied)
         return logits_or_loss(self.norm(x), self.output, attentions, targets)
 
     def start(self, encoded: Encoded | None, rows: int = 1) -> tuple[TransformerMemory, TreeCache]:
@@ -147,7 +160,10 @@ class TransformerDecoder(nn.Module):
                     projected = layer.cross_attention.prepare(key, encoded.values, mask)
                     memories.append(ProjectedMemory(projected.key.contiguous(), projected.value.contiguous(), mask))
         steps = FastDecoderSteps(self.embedding, self._layers, self.norm, self.output)
-        memory = TransformerMemory(tuple(memories), torch.arange(rows, device=device), steps)
+        copied = None
+        if self.copying is not None and encoded is not None:
+            copied = check_copied("TransformerDecoder", encoded.copied, encoded.values)
+        memory = TransformerMemory(tuple(memories), torch.arange(rows, device=device), steps, copied)
         return memory, TreeCache(len(self.layers), rows, device, window=self.window, keep_positions=self.alibi)
 
     def read(self, tokens: Int[Tensor, "N P"], memory: TransformerMemory) -> TreeCache:
@@ -170,17 +186,25 @@ class TransformerDecoder(nn.Module):
         """Return the logits of what follows ``token`` in each of N hypotheses, K = N / B per source."""
         sources = memory.rows.shape[0]
         cache = state.grow(sources)
+        token = self._readable(token)
         if memory.steps is not None and memory.steps.can_run(state):
-            logits, cross = memory.steps(token, memory.layers, sources, cache)
-            return DecoderStep(logits, cache, None if cross is None else as_rows(cross))
-        # All hypotheses have the same length, so one position is used for all, and the batch axis holds them.
-        x = self.embedding(token.unsqueeze(1), start=state.steps)
-        x = x.view(sources, max(1, token.shape[0] // max(1, sources)), x.shape[-1])
-        cross = None
-        for number, layer in enumerate(self._layers):
-            x, cross = layer.step(x, memory.layers[number] if memory.layers else None, cache, number)
-        logits = self.output(self.norm(x).flatten(0, 1))
-        return DecoderStep(logits, cache, None if cross is None else as_rows(cross))
+            logits, cross, features = memory.steps(token, memory.layers, sources, cache)
+        else:
+            # All hypotheses have the same length, so one position is used for all, and the batch axis holds them.
+            x = self.embedding(token.unsqueeze(1), start=state.steps)
+            x = x.view(sources, max(1, token.shape[0] // max(1, sources)), x.shape[-1])
+            cross = None
+            for number, layer in enumerate(self._layers):
+                x, cross = layer.step(x, memory.layers[number] if memory.layers else None, cache, number)
+            features = self.norm(x).flatten(0, 1)
+            logits = self.output(features)
+        weights = None if cross is None else as_rows(cross)
+        if self.copying is not None and weights is not None and memory.copied is not None:
+            logits = self.copying.step(logits, features, weights, memory.copied)
+        return DecoderStep(logits, cache, weights)
+
+    def _readable(self, tokens: Tensor) -> Tensor:
+        return tokens if self.copying is None else self.copying.readable(tokens)
 
 
 def _check_rows(target: Tensor, encoded: Encoded) -> None:

@@ -1,0 +1,159 @@
+"""The decoder of ABS: a feed-forward language model over the last C words, with attention to the source.
+
+    ỹ_c = [E y_{i−C+1}, …, E y_i],   h = tanh(U ỹ_c + b),   ỹ'_c = [G y_{i−C+1}, …, G y_i]
+    α = softmax(x̃ P ỹ'_c),   enc = Σ_j α_j x̄_j,   p(y_{i+1} | y_c, x) = softmax(V h + W enc)
+
+Nothing is carried from step to step but the last C words, so that training computes all positions at once.
+
+Paper: A Neural Attention Model for Abstractive Sentence Summarization (Rush, Chopra, Weston, 2015), eqs. 4-6 and
+    section 3.2 (attention-based encoder); the language model: A Neural Probabilistic Language Model (Bengio et al.,
+    2003)
+Names: C = window, D = embedding_dim, H = hidden_dim, E = embedding, G = context_embedding, U = hidden,
+    P = attention.score, V and W = the halves of output, x̃ = encoded.keys, x̄ = encoded.values
+Complexity: O(C · D · H + S · H + (H + source_dim) · V) per position
+Differs: the output layer has one bias. Before the beginning the window holds the first token, BOS. The extractive
+    features of ABS+, tuned on validation data, are left out.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from foci.errors import check_ids, check_positive
+from foci.layers.copying import CopyHead, check_copied
+from foci.layers.dropout import Dropout
+from foci.layers.embedding import uniform_table
+from foci.layers.incremental.hypotheses import as_queries, as_rows
+from foci.layers.interfaces import DecoderStep, Encoded, check_encoded, source_mask
+from foci.layers.token_loss import Targets, TokenLogits, TokenLoss, logits_or_loss
+from foci.mechanisms.attention import Attention, Memory
+from foci.results import Weights
+
+
+class FeedForwardMemory(NamedTuple):
+    """The sources as the steps use them, B rows.
+
+    Attributes:
+        cells: the source as attention reads it.
+        copied: what each cell is as a target token, ``(B, S)``; None without copying.
+    """
+
+    cells: Memory
+    copied: Tensor | None = None
+
+
+class FeedForwardState(NamedTuple):
+    """The last tokens of each hypothesis, ``(N, C)``, the newest last; −1 before the first one."""
+
+    tokens: Int[Tensor, "N C"]
+
+
+class FeedForwardDecoder(nn.Module):
+    """A language model with a window of words that attends to a source.
+
+    Args:
+        vocabulary: number of target tokens.
+        source_dim: size of the source's cells.
+        embedding_dim: size of the embeddings.
+        hidden_dim: size of the hidden layer.
+        window: number of words that are read, C.
+        score, normalise: of the attention, as in `foci.Attention`; the paper's is "general" and "softmax".
+        copy: also produce words of the source by the attention to them; see `foci.layers.copying`.
+        dropout: on embeddings and before the output layer.
+        padding: the id whose embedding stays 0.
+
+    Example:
+        >>> import torch
+        >>> decoder = FeedForwardDecoder(13, source_dim=4, embedding_dim=3, hidden_dim=6, window=2)
+        >>> encoded = Encoded(torch.zeros(2, 5, 4), torch.ones(2, 5, dtype=torch.bool))
+        >>> predicted = decoder(encoded, torch.ones(2, 7, dtype=torch.long))
+        >>> predicted.logits.shape, predicted.attentions["decoder.cross"].shape
+        (torch.Size([2, 7, 13]), torch.Size([2, 7, 5]))
+    """
+
+    max_length: int | None = None  # a window has no longest target
+
+    def __init__(
+        self,
+        vocabulary: int,
+        *,
+        source_dim: int,
+        embedding_dim: int = 200,
+        hidden_dim: int = 400,
+        window: int = 5,
+        score: str = "general",
+        normalise: str = "softmax",
+        copy: bool = False,
+        dropout: float = 0.0,
+        padding: int = 0,
+    ) -> None:
+        super().__init__()
+        check_positive("FeedForwardDecoder", vocabulary=vocabulary, embedding_dim=embedding_dim, window=window)
+        self.source_dim: int | None = source_dim
+        self.window = window
+        self.dropout = Dropout(dropout)
+        self.embedding = uniform_table(vocabulary, embedding_dim, padding=padding)
+        self.context_embedding = uniform_table(vocabulary, embedding_dim, padding=padding)
+        self.hidden = nn.Linear(window * embedding_dim, hidden_dim)
+        self.attention = Attention(window * embedding_dim, source_dim, score=score, normalise=normalise)
+        self.output = nn.Linear(hidden_dim + source_dim, vocabulary)
+        self.copying = CopyHead(hidden_dim + source_dim, vocabulary) if copy else None
+
+    def forward(
+        self, encoded: Encoded | None, target: Int[Tensor, "B T"], targets: Targets | None = None
+    ) -> TokenLogits | TokenLoss:
+        """Predict by teacher forcing: ``logits[:, t]`` predict ``target[:, t + 1]``; the loss with ``targets``."""
+        check_ids("FeedForwardDecoder", "target", target, "batch" if encoded is None else len(encoded.values), "time")
+        memory, state = self.start(encoded)
+        windows = torch.cat([state.tokens[:, 1:], target], dim=1)
+        features, weights = self._features(self._windows(windows, target.shape[1]), memory.cells)
+        attentions = {"decoder.cross": weights}
+        if self.copying is not None and memory.copied is not None:
+            return self.copying.predict(features, self.output, attentions, targets, weights, memory.copied)
+        return logits_or_loss(features, self.output, attentions, targets)
+
+    def start(self, encoded: Encoded | None, rows: int = 1) -> tuple[FeedForwardMemory, FeedForwardState]:
+        """Return the memory and the empty windows."""
+        check_encoded("FeedForwardDecoder", encoded, self.source_dim)
+        encoded = cast("Encoded", encoded)  # without a source, check_encoded has raised
+        key = encoded.values if encoded.keys is None else encoded.keys
+        cells = self.attention.prepare(key, encoded.values, source_mask(encoded.valid))
+        copied = None if self.copying is None else check_copied("FeedForwardDecoder", encoded.copied, encoded.values)
+        tokens = torch.full((key.shape[0], self.window), -1, dtype=torch.long, device=key.device)
+        return FeedForwardMemory(cells, copied), FeedForwardState(tokens)
+
+    def step(self, token: Int[Tensor, " N"], memory: FeedForwardMemory, state: FeedForwardState) -> DecoderStep:
+        """Return the scores of what follows ``token`` in each of N hypotheses."""
+        check_ids("FeedForwardDecoder", "token", token, state.tokens.shape[0])
+        tokens = torch.cat([state.tokens[:, 1:], token.unsqueeze(1)], dim=1)
+        sources = memory.cells.key.shape[0]
+        rows = as_queries("FeedForwardDecoder", self._windows(tokens, 1).squeeze(1), sources)
+        features, weights = self._features(rows, memory.cells)
+        features, weights = features.flatten(0, 1), as_rows(weights)
+        logits = self.output(features)
+        if self.copying is not None and memory.copied is not None:
+            logits = self.copying.step(logits, features, weights, memory.copied)
+        return DecoderStep(logits, FeedForwardState(tokens), weights)
+
+    def _windows(self, tokens: Int[Tensor, "B W"], count: int) -> Int[Tensor, "B T C"]:
+        """Return ``count`` windows; positions before the beginning hold the first token of the row."""
+        if count == 0:
+            return tokens.new_zeros(tokens.shape[0], 0, self.window)
+        if self.copying is not None:
+            tokens = self.copying.readable(tokens)
+        before = (tokens < 0).sum(dim=1, keepdim=True).clamp_max(tokens.shape[1] - 1)
+        first = tokens.gather(1, before).clamp_min(0)
+        filled = torch.where(tokens < 0, first, tokens)
+        return filled.unfold(1, self.window, 1)[:, :count]
+
+    def _features(self, windows: Int[Tensor, "B T C"], cells: Memory) -> tuple[Float[Tensor, "B T F"], Weights]:
+        """Return the input of the output layer, and the attention weights."""
+        embedded = self.dropout(self.embedding(windows)).flatten(2)
+        query = self.dropout(self.context_embedding(windows)).flatten(2)
+        read, weights, _ = self.attention.read(query, cells)
+        hidden = torch.tanh(self.hidden(embedded))
+        return self.dropout(torch.cat([hidden, read], dim=-1)), weights

@@ -1,0 +1,65 @@
+"""The encoder of ABS: embeddings as keys, and their averages over a window as values.
+
+    x̃_i = F x_i,   x̄_i = mean of x̃_q over |q − i| ≤ Q
+
+Paper: A Neural Attention Model for Abstractive Sentence Summarization (Rush, Chopra, Weston, 2015), section 3.2
+Names: F = embedding, Q = smoothing, x̃ = keys, x̄ = values
+Complexity: O(S · Q · H)
+Differs: the paper divides the sum of up to 2 Q + 1 embeddings by Q; here it is divided by their number, so that the
+    ends of a text and padding change nothing.
+"""
+
+from __future__ import annotations
+
+from jaxtyping import Bool, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from foci.errors import ConfigError, check_ids, check_positive, check_valid
+from foci.layers.dropout import Dropout
+from foci.layers.embedding import uniform_table
+from foci.layers.interfaces import Encoded
+
+
+class SmoothedTextEncoder(nn.Module):
+    """Embeddings of token ids, and their averages over neighbouring positions.
+
+    Args:
+        vocabulary: number of source tokens.
+        output_dim: size of the embeddings.
+        smoothing: number of neighbours on each side, Q; 0 reads the embeddings themselves.
+        dropout: on embeddings.
+        padding: the id whose embedding stays 0.
+
+    Example:
+        >>> import torch
+        >>> encoder = SmoothedTextEncoder(11, output_dim=3, smoothing=1)
+        >>> encoded = encoder(torch.tensor([[5, 6, 0]]), torch.tensor([[True, True, False]]))
+        >>> encoded.values.shape, torch.allclose(encoded.values[0, 0], encoded.keys[0, :2].mean(0))
+        (torch.Size([1, 3, 3]), True)
+    """
+
+    def __init__(
+        self, vocabulary: int, *, output_dim: int = 200, smoothing: int = 2, dropout: float = 0.0, padding: int = 0
+    ) -> None:
+        super().__init__()
+        check_positive("SmoothedTextEncoder", vocabulary=vocabulary, output_dim=output_dim)
+        if smoothing < 0:
+            raise ConfigError(f"SmoothedTextEncoder: smoothing is {smoothing}, expected 0 or more.")
+        self.output_dim, self.smoothing = output_dim, smoothing
+        self.dropout = Dropout(dropout)
+        self.embedding = uniform_table(vocabulary, output_dim, padding=padding)
+
+    def forward(self, source: Int[Tensor, "B S"], valid: Bool[Tensor, "B S"]) -> Encoded:
+        """Encode a batch of token ids; ``valid`` says which of them exist."""
+        check_ids("SmoothedTextEncoder", "source", source, "batch", "position")
+        check_valid("SmoothedTextEncoder", "source_valid", valid, source.shape[0], source.shape[1], source.device)
+        keys = self.dropout(self.embedding(source)).masked_fill(~valid.unsqueeze(-1), 0.0)
+        counts = _window_sums(valid.unsqueeze(-1).to(keys.dtype), self.smoothing)
+        values = _window_sums(keys, self.smoothing) / counts.clamp_min(1.0)
+        return Encoded(values, valid, keys=keys)
+
+
+def _window_sums(values: Tensor, reach: int) -> Tensor:
+    """Return the sums over ``reach`` positions on each side."""
+    return F.pad(values, (0, 0, reach, reach)).unfold(1, 2 * reach + 1, 1).sum(dim=-1)
