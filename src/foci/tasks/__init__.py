@@ -20,6 +20,7 @@ TASKS = {
     "translate": Row("foci.tasks.translate:Translate", "Translate sentences; trained on sentence pairs."),
     "classify": Row("foci.tasks.classify:Classify", "Classify documents; trained on documents with labels."),
     "tag": Row("foci.tasks.tag:Tag", "Tag words: named entities, slots, parts of speech; trained on tagged sentences."),
+    "cloze": Row("foci.tasks.cloze:Cloze", "Fill the blank of a question about a document; trained on such questions."),
     "generate": Row("foci.tasks.generate:Generate", "Generate text; trained on plain text."),
     "memorise": Row("foci.tasks.memorise:Memorise", "Solve problems that need a memory; made as they are needed."),
 }
