@@ -2,7 +2,7 @@
 
     .jsonl          {"document": …, "question": …, "candidates": ["a", "b"], "answer": "a", "kind": …}
     1 sentence      the Children's Book Test: numbered sentences, then "21 question TAB answer TAB TAB a|b|c"
-    1 ||| sentence  People's Daily and the Children's Fairy Tales (Cui et al., 2016): at last "n ||| question ||| answer"
+    1 ||| sentence  People's Daily and Children's Fairy Tales (Cui et al., 2016): at last "n ||| question ||| answer"
                     CMRC 2017: at last "<qid_n> ||| question"; the answers are in NAME.answer beside NAME.doc_query
 
 All may be compressed (.gz, .xz). Candidates may be left out: then every word of the document is one. The sentences of a
@@ -30,7 +30,7 @@ _NUMBERED = re.compile(r"(\d+)\s(.*)", re.DOTALL)
 
 
 class ClozeQuestion(NamedTuple):
-    """A question about a document; ``candidates`` have ``|`` between them, and are empty if all words are candidates."""
+    """A question about a document; ``candidates`` have ``|`` between them, and are empty where all words are."""
 
     document: str
     question: str

@@ -186,6 +186,8 @@ class ClozeExamples:
     def batch(self, indices: Indices, widths: Sequence[int]) -> ClozeBatch:
         """Return these questions, padded."""
         texts = [rows.padded(indices, width)[0] for rows, width in zip((self.document, self.question), widths)]
-        places = [rows.padded(indices, width)[0] - 1 for rows, width in zip((self.places, self.question_places), widths)]
+        places = [
+            rows.padded(indices, width)[0] - 1 for rows, width in zip((self.places, self.question_places), widths)
+        ]
         others = (self.blank[indices], self.num_candidates[indices], self.answer[indices])
         return ClozeBatch(*map(torch.from_numpy, (*texts, *places, *others)))

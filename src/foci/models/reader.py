@@ -3,7 +3,7 @@
     D, Q    = BiGRU(E(document)), BiGRU(E(question))
     s_i     = softmax_i(q · D_i),   q = [→Q_R; ←Q_1], or Q at the blank         Attention Sum Reader
     s       = αᵀ β                                                              Attention-over-Attention Reader
-    P(c)    = Σ_{i: c is at i} s_i  /  Σ_{i: any candidate is at i} s_i
+    P(c)    = Σ_{i: c is at i} s_i
     a hop:  D_i ← D_i ∘ Σ_j softmax_j(D_i · Q_j) Q_j,   then both are encoded again   Gated-Attention Reader
 
 Paper: Text Understanding with the Attention Sum Reader Network (Kadlec et al., 2016), section 3; α, β: Attention-over-
@@ -12,9 +12,9 @@ Paper: Text Understanding with the Attention Sum Reader Network (Kadlec et al., 
 Names: E = embedding, D = document_encoders, Q = question_encoders, s = attentions["document"], α = attentions["words"],
     β = attentions["question"]
 Complexity: O((S + R) · D²) and S steps one after another for each encoder; O(S · R · D) for a hop and for α, β
-Differs: the N-best re-ranking of Cui et al. (their section 4) is left out. P is normalised over the candidates as in
-    Dhingra et al. and not over all words; where all words are candidates that is the same. A candidate of several
-    words counts where it begins. The feature "occurs in the question" enters the first layer, not the last one.
+Differs: the N-best re-ranking of Cui et al. (their section 4) is left out. Only words that are candidates are read at
+    last, so that their probabilities sum to 1, as in Dhingra et al.; where all words are candidates that is the same. A
+    candidate of several words counts where it begins. The feature "occurs in the question" enters the first layer.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class Reader(nn.Module):
     Args:
         vocabulary: number of word ids.
         vector_dim: size of the given word vectors, which are not trained; 0 for none.
-        reader: "sum", the whole question asks (Kadlec et al.), or "over_attention", each of its words does (Cui et al.).
+        reader: "sum", the whole question asks (Kadlec et al.), or "over_attention", each of its words does (Cui et
+            al.).
         hops: times that the document is gated by the question before it is read (Dhingra et al.); 0 for none.
         question: what asks where the whole question does: "ends", the last states of both directions, or "blank", the
             state at the blank. A question without a blank asks by its ends.
@@ -167,12 +168,11 @@ class Reader(nn.Module):
             if number < len(self.gates):
                 gate, attentions[f"hop.{number}"], _ = self.gates[number](encoded, compared, mask=masks.keys(asked))
                 words = encoded * gate
-        weights, further = self._point(self.dropout(encoded), self.dropout(compared), state[0][:, -1], valid, asked, blank)
+        encoded, compared = self.dropout(encoded), self.dropout(compared)
+        weights, further = self._point(encoded, compared, state[0][:, -1], valid & (places >= 0), asked, blank)
         most = torch.arange(int(num_candidates.max()) if len(num_candidates) else 0, device=document.device)
         numbers = torch.where(most < num_candidates.unsqueeze(1), most, -1)
-        sums = sum_occurrences(weights, places, numbers)
-        total = sums.sum(dim=1, keepdim=True)
-        probabilities = sums / total.clamp_min(torch.finfo(sums.dtype).tiny)
+        probabilities = sum_occurrences(weights, places, numbers)
         return Read(probabilities, {"document": Weights.of(weights), **further, **attentions})
 
     def _embed(

@@ -74,8 +74,8 @@ class DataConfig:
     locale: Literal["en", "zh"] = "en"
     """The language of built-in stories."""
     splitting: Splitting = "words"
-    """How texts become words: "words" finds them in any script, Chinese by characters; "spaces" where they are separated
-    by spaces already, as in the files of the Children's Book Test and of CMRC 2017."""
+    """How texts become words: "words" finds them in any script, Chinese by characters; "spaces" where they are
+    separated by spaces already, as in the files of the Children's Book Test and of CMRC 2017."""
     blank: Annotated[str, "text"] = BLANK
     """How the texts write the blank."""
     needs_blank: bool = True
@@ -227,14 +227,14 @@ class Cloze(Task):
         answerable = [one for one in train if self._tokenised(one).is_answerable]
         if len(answerable) < len(train):
             log(
-                f"{len(train) - len(answerable):,} of {len(train):,} questions are not trained on: the answer is not in "
-                "the document, as data.splitting has its words"
+                f"{len(train) - len(answerable):,} of {len(train):,} questions are not trained on: the answer is not in"
+                " the document, as data.splitting has its words"
             )
         if not valid or not answerable:
             use = "train on" if valid else "validate"
             raise DataError(
                 f"{data.path}, line 1: of {len(questions)} questions none is left to {use}. Give more of them, change "
-                f"data.valid_share = {data.valid_share}, name data.valid, or change data.splitting = {data.splitting!r}."
+                f"data.valid_share = {data.valid_share} or data.splitting = {data.splitting!r}, or name data.valid."
             )
         log(
             f"{len(answerable):,} questions to train on, {len(valid):,} to validate, {len(test):,} to evaluate; the "
@@ -259,9 +259,7 @@ class Cloze(Task):
             test_share=0.0 if data.test is not None else data.test_share,
             seed=data.split_seed,
         )
-        where = {
-            _key(document.text): name for name in ("train", "valid", "test") for document in getattr(found, name)
-        }
+        where = {_key(document.text): name for name in ("train", "valid", "test") for document in getattr(found, name)}
         return tuple(
             [one for one in questions if where[_key(one.document)] == name] for name in ("train", "valid", "test")
         )
@@ -331,7 +329,7 @@ class Cloze(Task):
         data = self.config.data
         tokenised = [self._tokenised(question) for question in splits.train]
         if cut := sum(one.left_out > 0 for one in tokenised):
-            log(f"{cut:,} documents have more than {data.max_words} words; only the last ones are read (data.max_words)")
+            log(f"{cut:,} documents have more than {data.max_words} words: the last ones are read (data.max_words)")
         return TokenBatches(
             ClozeExamples(tokenised, assets.vocabulary),
             max_tokens=data.max_tokens,
@@ -555,14 +553,11 @@ def _trace(read: Read, row: int, question: TokenisedQuestion, shares: Float[Tens
     }
     sides = {"document": ("answer", "document"), "question": ("answer", "question"), "words": ("question", "document")}
     between = {name: sides.get(name, ("document", "question")) for name in read.attentions}
-    handles = {name: handle for name, handle in read.attentions.items()}
-    lone = Trace.from_handles(handles, cells, between=between, row=row)
-    ranked = Trace.from_handles(
-        {"candidates": Weights.of(shares.unsqueeze(0).unsqueeze(0))}, cells, between={"candidates": ("answer", "candidates")}
-    )
-    return replace(
-        lone,
-        attentions={**lone.attentions, **ranked.attentions},
+    return Trace.from_handles(
+        {**read.attentions, "candidates": Weights.of(read.probabilities)},
+        cells,
+        between={**between, "candidates": ("answer", "candidates")},
+        row=row,
         text=answer,
         facts={"probability": float(shares.max())},
     )
