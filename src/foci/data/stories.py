@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from foci.data.cloze import BAR, ClozeQuestion
@@ -77,20 +78,25 @@ def stories(language: str = "en", *, split: str = "train", size: int = 4000, see
     Example:
         >>> story = stories(size=1, seed=3)[0]
         >>> story.question, story.candidates, story.answer
-        ('', '', '')
+        ('You can find John in the XXXXX.', 'attic|library|office|school|cellar', 'cellar')
     """
     if language not in LANGUAGES:
         raise unknown_name("language of the built-in stories", language, LANGUAGES)
     if split not in SPLITS:
         raise unknown_name("split", split, SPLITS)
     check_positive("stories", size=size)
+    return list(_made(language, split, size, seed))
+
+
+@lru_cache(maxsize=8)  # of a small split sixteen times as many are made as are kept
+def _made(language: str, split: str, size: int, seed: int) -> tuple[ClozeQuestion, ...]:
     found: dict[str, ClozeQuestion] = {}
     for question in _questions(LANGUAGES[language], random.Random(f"{seed}/{split}")):
         if split_of(question.document) == split and question.document not in found:
             found[question.document] = question
             if len(found) == size:
                 break
-    return list(found.values())
+    return tuple(found.values())
 
 
 def _questions(language: _Language, chance: random.Random) -> Iterator[ClozeQuestion]:

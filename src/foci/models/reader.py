@@ -166,7 +166,7 @@ class Reader(nn.Module):
             encoded, _ = encode(self.dropout(words), valid)
             compared, state = encode_question(self.dropout(asking), asked)
             if number < len(self.gates):
-                gate, attentions[f"hop.{number}"], _ = self.gates[number](encoded, compared, mask=masks.keys(asked))
+                gate, attentions[f"hop{number + 1}"], _ = self.gates[number](encoded, compared, mask=masks.keys(asked))
                 words = encoded * gate
         encoded, compared = self.dropout(encoded), self.dropout(compared)
         weights, further = self._point(encoded, compared, state[0][:, -1], valid & (places >= 0), asked, blank)
