@@ -7,9 +7,11 @@ import pytest
 
 import foci
 import foci_cli
+from foci.data.cloze_batches import split_text
 from foci.data.stories import stories
 from foci.errors import ConfigError, DataError
 from foci.tasks.config import put
+from foci.viz.document_attention import shares_of_sentences
 
 SILENT = {"log": lambda text: None}
 QUICK = {
@@ -56,9 +58,7 @@ def test_it_learns_and_its_figures_are_those_of_its_predictions(predictor):
     assert figures["accuracy"] == np.mean([rank == 1 for rank in ranks])
     for k in (2, 3, 5):
         assert figures[f"accuracy_at_{k}"] == np.mean([rank <= k for rank in ranks])
-    often = [
-        max(r["candidates"].split("|"), key=r["document"].count) == r["answer"] for r in records
-    ]
+    often = [max(r["candidates"].split("|"), key=r["document"].count) == r["answer"] for r in records]
     assert figures["most_frequent"] == np.mean(often)
     of_kind = {kind: (count, share) for kind, count, share, _ in evaluation.tables["kinds"].rows}
     for kind, (count, share) in of_kind.items():
@@ -88,6 +88,16 @@ def test_a_trace_has_both_attentions_and_their_product(predictor):
     on = {name: sum(w for w, word in zip(trace.alignment("document")[0], words) if word == name) for name in words}
     assert on[prediction.output] == pytest.approx(prediction.score, abs=1e-5)
     assert trace.alignment("candidates")[0].max() == pytest.approx(prediction.score, abs=1e-5)
+
+
+def test_the_share_of_a_sentence_is_that_of_its_words(predictor):
+    """Also where the question has as many words as the document has sentences."""
+    (prediction,) = predictor.predict([{"document": STORY, "question": "Mary in XXXXX now"}], trace=True)
+    trace = prediction.trace
+    weights, lengths = trace.alignment("document")[0], trace.cells["document"].sentences
+    assert len(lengths) == len(trace.cells["question"]) == 4
+    shares = shares_of_sentences(trace, trace.attention("document"), weights, lengths)
+    np.testing.assert_allclose(shares, [part.sum() for part in np.split(weights, np.cumsum(lengths)[:-1])], atol=1e-6)
 
 
 def test_candidates_as_a_list_as_a_text_and_none(predictor):
@@ -120,7 +130,7 @@ def test_notes_say_what_is_missing_cut_or_unknown(predictor, tmp_path):
 def test_training_on_a_file_of_the_childrens_book_test(tmp_path):
     text = ""
     for story in stories(size=40):
-        lines = [f"{n} {line.replace('.', ' .')}" for n, line in enumerate(story.document.splitlines(), start=1)]
+        lines = [f"{n} {' '.join(words)}" for n, words in enumerate(split_text(story.document, "words"), start=1)]
         asked = story.question.replace(".", " .")
         text += "\n".join([*lines, f"{len(lines) + 1} {asked}\t{story.answer}\t\t{story.candidates}"]) + "\n\n"
     path = tmp_path / "cbt.txt"

@@ -29,6 +29,8 @@ class _Language(NamedTuple):
     carries: tuple[str, ...]
     gives: tuple[str, ...]
     questions: dict[str, tuple[str, ...]]
+    space: str
+    """Between sentences."""
 
 
 LANGUAGES = {
@@ -45,6 +47,7 @@ LANGUAGES = {
             "who has something": ("The {thing} is with XXXXX now.", "XXXXX has the {thing}."),
             "what was given": ("{person} gave {other} the XXXXX.", "{other} got the XXXXX from {person}."),
         },
+        " ",
     ),
     "zh": _Language(
         ("小明", "小红", "王芳", "李雷", "张伟", "小兰", "阿强", "陈静", "刘洋", "阿梅"),
@@ -59,6 +62,7 @@ LANGUAGES = {
             "who has something": ("{thing}现在在XXXXX手里。", "XXXXX有{thing}。"),
             "what was given": ("{person}给了{other}XXXXX。", "{other}从{person}那里得到了XXXXX。"),
         },
+        "",
     ),
 }
 """By the code of the language."""
@@ -123,7 +127,7 @@ def _questions(language: _Language, chance: random.Random) -> Iterator[ClozeQues
                 facts["who has something"][(("thing", thing),)] = other
                 facts["what was given"][("person", person), ("other", other)] = thing
         kind = chance.choice([*language.questions])
-        text = "\n".join(lines)
+        text = language.space.join(lines)
         casts = {"where is someone": places, "where is something": places, "who has something": people}
         named = sorted((name for name in casts.get(kind, things) if name in text), key=text.index)
         if not facts[kind] or len(named) < 4:

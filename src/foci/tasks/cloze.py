@@ -199,7 +199,7 @@ class Cloze(Task):
     demo: ClassVar[Mapping[str, Any]] = {
         "data": {"stories": BUILT_IN},
         "model": {"preset": "tiny", "reader": "over_attention"},
-        "training": {"max_steps": 900, "learning_rate": 4e-3, "schedule": "cosine", "warmup": 50, "valid_every": 150},
+        "training": {"max_steps": 1200, "learning_rate": 4e-3, "schedule": "cosine", "warmup": 50, "valid_every": 150},
     }
     smallest: ClassVar[Mapping[str, Any]] = {
         "data": {"stories": 60, "max_questions": 16},

@@ -273,7 +273,7 @@ def as_records(owner: str, values: Any, fields: Sequence[Field]) -> list[dict[st
                 )
             value = {names[0]: value}
         if any(name in value for name in names):  # what may be empty may be left out, but not everything
-            value = {**{one.name: "" for one in fields if not one.required}, **value}
+            value = {**value, **{one.name: "" for one in fields if not one.required and one.name not in value}}
         for one in fields:
             if one.name not in value:
                 raise ConfigError(
