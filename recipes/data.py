@@ -11,9 +11,12 @@ import random
 import re
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 
 import numpy as np
+
+from foci.data.cloze import ClozeQuestion, read_cloze
 
 
 def set_variables(out: Path) -> None:
@@ -125,3 +128,59 @@ def write_glove(out: Path) -> None:
         for word, vector in zip(table.column("index").to_pylist(), vectors):
             file.write(" ".join([word, *(f"{value:.5g}" for value in vector.tolist())]) + "\n")
     unfinished.replace(target)
+
+
+def join_fairytales(out: Path) -> None:
+    """Write the questions about common nouns and about names as one JSONL file for each split, with their kind."""
+    for split in ("train", "val", "test"):
+        questions = [
+            question._replace(kind=kind)
+            for name, kind in (("CN", "common noun"), ("NE", "name"))
+            for question in read_cloze(folder("fairytale-cloze") / f"fairytale_{name}_{split}.txt.xz")
+        ]
+        _write_questions(out / f"fairytale.{split}.jsonl", questions)
+
+
+def split_chinese_cloze(out: Path) -> None:
+    """Write Chinese questions as JSONL, with their origin as kind.
+
+    Of CMRC's validation questions, the only ones at hand with answers, 1,600 are trained on, 200 validated and 200
+    evaluated with; of Children's Fairy Tales the automatic ones are trained on too, and the human ones evaluated.
+    """
+    root = folder("chinese-cloze")
+    cmrc = [one._replace(kind="CMRC 2017") for one in read_cloze(root / "cmrc2017" / "cloze.valid.doc_query.xz")]
+    random.Random(0).shuffle(cmrc)
+    tales: dict[str, list[ClozeQuestion]] = {}
+    out.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(root / "cft.zip") as archive:
+        for part in ("auto", "human"):
+            path = out / f"cft.{part}.txt"
+            path.write_text(_with_questions(archive.read(f"cft/cft.test.{part}").decode("utf-8")), encoding="utf-8")
+            tales[part] = [one._replace(kind=f"fairy tales, {part}") for one in read_cloze(path)]
+    evaluated = {one.document for one in tales["human"]}
+    trained = [one for one in tales["auto"] if one.document not in evaluated]
+    _write_questions(out / "chinese_cloze.train.jsonl", [*cmrc[:1600], *trained])
+    _write_questions(out / "chinese_cloze.valid.jsonl", cmrc[1600:1800])
+    _write_questions(out / "chinese_cloze.test.jsonl", [*cmrc[1800:], *tales["human"]])
+
+
+def _with_questions(text: str) -> str:
+    """The documents of a file whose question is not empty: one of Children's Fairy Tales has none."""
+    kept, document = [], []
+    for line in text.splitlines():
+        document.append(line)
+        cells = [cell.strip() for cell in line.split("|||")]
+        if len(cells) == 3:
+            kept += document if all(cells) else []
+            document = []
+    return "\n".join(kept) + "\n"
+
+
+def _write_questions(path: Path, questions: list[ClozeQuestion]) -> None:
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}")
+    lines = (json.dumps(question._asdict(), ensure_ascii=False) + "\n" for question in questions)
+    unfinished.write_text("".join(lines), encoding="utf-8")
+    unfinished.replace(path)

@@ -237,6 +237,48 @@ def summary_table(rows: list[Row]) -> str:
     return markdown(head, lines)
 
 
+# ---- cloze reading
+
+
+def measure_reader(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
+    """Return the figures of each kind of question, those of the validation questions, and the speed of reading."""
+    table = evaluation.tables["kinds"]
+    splits = run.task.read(lambda text: None)
+    valid = run.evaluate([question._asdict() for question in splits.valid])
+    questions = run.held_out()
+    started = time.perf_counter()
+    run.predict(questions)
+    seconds = time.perf_counter() - started
+    return {
+        "kinds": [dict(zip(table.columns, row)) for row in table.rows],
+        "valid_accuracy": valid.figures["accuracy"],
+        "questions_per_second_answered": len(questions) / seconds,
+    }
+
+
+def reading_table(rows: list[Row]) -> str:
+    """Return the mean over the seeds of each model for each kind of question, and their standard deviation."""
+    by_name: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_name[row["name"]].append(row)
+    kinds = [(at["kind"], at["questions"]) for at in rows[0]["kinds"]]
+    head = ["reader", *(f"{kind} ({count:,})" for kind, count in kinds), "all", "among the best 3", "validation",
+            "questions/s trained", "answered", "minutes each", "seeds"]  # fmt: skip
+    lines = []
+    for name, some in by_name.items():
+        each = [[100 * row["kinds"][number]["accuracy"] for row in some] for number in range(len(kinds))]
+        further = [[100 * row[figure] for row in some] for figure in ("accuracy", "accuracy_at_3", "valid_accuracy")]
+        speeds = [
+            f"{fmean(_trained_per_second(row) for row in some):,.0f}",
+            f"{fmean(row['questions_per_second_answered'] for row in some):,.0f}",
+        ]
+        minutes = f"{fmean(row['minutes'] for row in some):.1f}"
+        lines.append([name, *map(_with_deviation, [*each, *further]), *speeds, minutes, str(len(some))])
+    baseline = [f"{100 * at['most_frequent']:.2f} %" for at in rows[0]["kinds"]]
+    lines.insert(0, ["most frequent candidate", *baseline, f"{100 * rows[0]['most_frequent']:.2f} %", *[""] * 6])
+    return markdown(head, lines)
+
+
 # ---- memory
 
 

@@ -300,3 +300,28 @@ def test_attention_over_attention_exports_with_any_batch_and_lengths() -> None:
     bigger = torch.randn(6, 13, D), torch.randn(6, 4, D), masks.lengths([13, 2, 0] * 2, 13), masks.lengths([4] * 6, 4)
     torch.testing.assert_close(program(*bigger).output, mechanism(*bigger).output)
     torch.testing.assert_close(program(*bigger).left.dense(), mechanism(*bigger).left.dense())
+
+
+def test_attention_over_attention_keeps_few_matrices_for_its_gradients() -> None:
+    """A bench of texts of 4,096 words once ran out of memory: what grows with both lengths must stay small."""
+    S, R = 211, 197
+    left, right = torch.randn(1, S, 3, requires_grad=True), torch.randn(1, R, 3, requires_grad=True)
+    kept = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        AttentionOverAttention()(left, right)
+    assert sum(kept.values()) < 4.5 * (4 * S * R)  # both weights, one copy, and masks of a byte each
+
+
+@pytest.mark.slow
+def test_attention_over_attention_of_two_texts_of_4096_words() -> None:
+    texts = [torch.randn(1, 4096, 64, requires_grad=True) for _ in range(2)]
+    matched = AttentionOverAttention()(*texts)
+    matched.output.sum().backward()
+    assert matched.left.dense().sum().item() == pytest.approx(1, abs=1e-4)
+    assert all(text.grad.isfinite().all() for text in texts)

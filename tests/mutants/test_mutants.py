@@ -504,6 +504,55 @@ MUTANTS = {
         "        most = len(order)",
         "tests/data/test_documents.py::test_parts_hold_every_document_once_and_split_each_class",
     ),
+    # --- cloze reading
+    "reader: words that are no candidates are read": Mutant(
+        "models/reader.py",
+        "valid & (places >= 0), asked",
+        "valid, asked",
+        "tests/models/test_reader.py::test_the_attention_sum_is_the_paper",
+    ),
+    "reader: the blank is not where it is": Mutant(
+        "models/reader.py",
+        "at = blank.clamp_min(0)",
+        "at = 0 * blank",
+        "tests/models/test_reader.py::test_the_attention_sum_is_the_paper",
+    ),
+    "reader: a hop adds instead of gating": Mutant(
+        "models/reader.py",
+        "words = encoded * gate",
+        "words = encoded + gate",
+        "tests/models/test_reader.py::test_a_hop_gates_each_word_by_what_it_reads_of_the_question",
+    ),
+    "reader: a document gates itself by padding too": Mutant(
+        "models/reader.py",
+        "self.gates[number](encoded, compared, mask=masks.keys(asked))",
+        "self.gates[number](encoded, compared)",
+        "tests/models/test_reader.py::test_padding_changes_nothing",
+    ),
+    "reader: entities of one question are drawn apart": Mutant(
+        "models/reader.py",
+        "return order.gather(1, wrapped)",
+        "return order.gather(1, wrapped // 2)",
+        "tests/models/test_reader.py::test_entities_are_drawn_anew_and_differ_within_a_question",
+    ),
+    "cloze: short candidates first": Mutant(
+        "data/cloze_batches.py",
+        "lengths = sorted({len(name) for name in known if name}, reverse=True)",
+        "lengths = sorted({len(name) for name in known if name})",
+        "tests/data/test_cloze.py::test_places_by_brute_force",
+    ),
+    "cloze: the share of right answers at k": Mutant(
+        "tasks/cloze.py",
+        "[1 <= rank <= k for rank in ranks]",
+        "[rank <= k for rank in ranks]",
+        "tests/tasks/test_cloze.py::test_what_cannot_be_answered_is_not_trained_on_and_counts_as_wrong",
+    ),
+    "stories: the first event counts": Mutant(
+        "data/stories.py",
+        'facts["where is someone"][(("person", person),)] = place',
+        'facts["where is someone"].setdefault((("person", person),), place)',
+        "tests/data/test_cloze.py::test_the_answer_is_that_of_the_latest_event",
+    ),
 }
 
 KERNEL_MUTANTS = {

@@ -16,8 +16,10 @@ _LONGEST = 10_000_000
 
 
 def from_arguments(fields: Sequence[Field], values: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield a record for every ``len(fields)`` arguments."""
+    """Yield a record for every ``len(fields)`` arguments; of one record those that may be empty may be left out."""
     names = " ".join(field.name.upper() for field in fields)
+    if len(values) == len([field for field in fields if field.required]):
+        fields = [field for field in fields if field.required]
     if len(values) % len(fields):
         raise ConfigError(f"{len(values)} inputs are given, expected {len(fields)} for each prediction: {names}.")
     for start in range(0, len(values), len(fields)):
@@ -66,7 +68,7 @@ def from_standard_input(fields: Sequence[Field]) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(lines, start=1):
         where = f"standard input, line {number}"
         record = _object(line)
-        if record is not None and all(field.name in record for field in fields):
+        if record is not None and all(field.name in record for field in fields if field.required):
             yield _checked(record, fields, where)
         elif len(fields) == 1:
             yield _record(fields, [line], where)
@@ -115,8 +117,10 @@ def _record(fields: Sequence[Field], values: Sequence[str], where: str) -> dict[
 
 
 def _checked(record: dict[str, Any], fields: Sequence[Field], where: str) -> dict[str, Any]:
+    record = {**{field.name: "" for field in fields if not field.required}, **record}
     for field in fields:
-        if not isinstance(record.get(field.name), int if field.kind == "number" else str):
+        kinds = {"number": int, "choices": str | list}
+        if not isinstance(record.get(field.name), kinds.get(field.kind, str)):
             raise DataError(f"{where}: has no {field.name!r} of the right kind. {_expected(fields)}")
     return {field.name: record[field.name] for field in fields}
 

@@ -22,6 +22,7 @@ TASKS = {
     "classify": Row("foci.tasks.classify:Classify", "Classify documents; trained on documents with labels."),
     "tag": Row("foci.tasks.tag:Tag", "Tag words: named entities, slots, parts of speech; trained on tagged sentences."),
     "entail": Row("foci.tasks.entail:Entail", "Label pairs of sentences: entailment, contradiction or neutral."),
+    "cloze": Row("foci.tasks.cloze:Cloze", "Fill the blank of a question about a document; trained on such questions."),
     "generate": Row("foci.tasks.generate:Generate", "Generate text; trained on plain text."),
     "memorise": Row("foci.tasks.memorise:Memorise", "Solve problems that need a memory; made as they are needed."),
 }

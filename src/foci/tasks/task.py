@@ -29,14 +29,15 @@ Record = Mapping[str, Any]
 NamedAxes = Mapping[str, tuple[Sequence[str] | None, ...]]
 """Of a weight by its name: what the rows of each of its axes stand for (words, labels), None where they have no names.
 """
-Kind = Literal["sentence", "document", "label", "image", "audio", "number", "list"]
+Kind = Literal["sentence", "document", "label", "excerpt", "choices", "image", "audio", "number", "list"]
 
 
 class Field(NamedTuple):
     """One field of an example: an argument of `foci predict`, a key of a JSON object, a column of a table.
 
-    ``kind`` says how it is given: a sentence is one line of a file, a document a whole file, an image or audio a path;
-    these and a label are text. A field that is not ``required`` may be empty.
+    ``kind`` says how it is given: a sentence is one line of a file, a document a whole file, an image or audio a path,
+    an excerpt occurs in another field, choices have ``|`` between them (or are a list); these and a label are text. A
+    field that is not ``required`` may be empty.
     """
 
     name: str
@@ -286,13 +287,15 @@ def as_records(owner: str, values: Any, fields: Sequence[Field]) -> list[dict[st
                 )
             value = {names[0]: value}
         if any(name in value for name in names):  # what may be empty may be left out, but not everything
-            value = {**{one.name: "" for one in fields if not one.required}, **value}
+            value = {**value, **{one.name: "" for one in fields if not one.required and one.name not in value}}
         for one in fields:
             if one.name not in value:
                 raise ConfigError(
                     f"{owner}: entry {number} has no {one.name!r}, expected {', '.join(names)}; it has "
                     f"{', '.join(map(str, value)) or 'nothing'}."
                 )
+            if one.kind == "choices" and isinstance(value[one.name], list | tuple):
+                value = {**value, one.name: "|".join(map(str, value[one.name]))}
             kind, expected = _TYPES.get(one.kind, (str, "a text"))
             if not isinstance(value[one.name], kind):
                 have = type(value[one.name]).__name__

@@ -25,11 +25,11 @@ def shares_of_sentences(
     name: str | None = None,
     row: int = 0,
 ) -> NDArray[np.float32]:
-    """Each sentence's share: its weight in an attention over sentences, or else what its words have together."""
+    """Each sentence's share: its weight in an attention over "sentences", or else what its words have together."""
     fitting = [
         other
         for other in trace.attentions.values()
-        if other is not attention and other.target == attention.target and other.shape[2] == len(lengths)
+        if other.source == "sentences" and other.target == attention.target and other.shape[2] == len(lengths)
     ]
     if name is not None:
         fitting = [trace.attention(name)]

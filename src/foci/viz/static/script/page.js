@@ -231,10 +231,10 @@ function sayEmpty() {
   byId("view").replaceChildren(make("p", { class: "notice", text: say("empty") }));
 }
 
-/** What a page opens with: between two sides says most; of several layers, the last. */
+/** What a page opens with, as Trace.crossing has it: between two sides says most; of several layers, the last. */
 function opening() {
   const across = trace.attentions.filter((attention) => attention.source !== attention.target);
-  if (across.length) state.attention = across.reduce((best, each) => ((each.layer ?? -1) >= (best.layer ?? -1) ? each : best));
+  if (across.length) state.attention = across.reduce((best, each) => ((each.layer ?? -1) > (best.layer ?? -1) ? each : best));
   if (trace.pairs.length) state.attention = byName(pairOf(state.attention)?.[0] ?? trace.pairs[0][0]);
   const { attention } = state;
   const kinds = [cellsOf("target").kind, cellsOf("source").kind];
