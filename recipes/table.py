@@ -196,11 +196,12 @@ RECIPES = {
         task="tag",
         minutes=40,
         title="WNUT17: emerging and rare entities",
-        note="1,287 test sentences (the annotated file of the shared task), looked at with two settings. The second row "
-        "is larger and predicts every span of a probability of at least 0.2 (`--select probability`), not those of the "
-        "best sequence only; both were chosen by the validation sentences among five trainings and eight thresholds, on "
-        "which the spans so chosen have 48.2 % F1 (the table has that of the best sequences). One set of vectors (GloVe "
-        "6B, size 50); the published 40.3 needed three. Only 24 of 1,079 test entities occur in training.",
+        note="1,287 test sentences (the annotated file of the shared task), looked at with two settings. The second "
+        "row is larger and predicts every span of a probability of at least 0.2 (`--select probability`), not those of "
+        "the best sequence only; both were chosen by the validation sentences among five trainings and eight "
+        "thresholds. There the spans so chosen have 48.2 % F1; the table has that of the best sequences. One set of "
+        "vectors (GloVe 6B, size 50); the published 40.3 needed three. Only 24 of 1,079 test entities occur in "
+        "training.",
         variants={
             "BiLSTM, CRF, GloVe-50": Variant(),
             "BiLSTM, CRF, GloVe-50, larger, spans by probability": Variant(
