@@ -13,7 +13,9 @@ import foci
 import foci_cli
 from foci.data.carriers import carriers
 from foci.data.tag_schemes import to_tags
+from foci.data.tagged import from_record
 from foci.errors import ConfigError, DataError
+from foci.functional.crf_spans import span_distribution
 from foci.metrics.spans import Span, strict_spans
 from foci.tasks.config import put
 from foci.tasks.tag import Tag
@@ -136,6 +138,50 @@ def test_a_threshold_leaves_uncertain_spans_out(predictor):
     strict, loose = (predictor.evaluate(records, options={"threshold": value}).figures for value in (middle, 0.0))
     assert strict["precision"] >= loose["precision"]
     assert strict["recall"] <= loose["recall"]
+
+
+def test_spans_by_their_probability(predictor):
+    """All spans that reach the threshold, of overlapping ones the most probable: as from the table of every span."""
+    records = predictor.held_out()[:40]
+    texts = [record["text"] for record in records] + ["seven 7 May at 3", "7 5 2024 km :"]
+    for least in (0.05, 0.3):
+        found = predictor.predict(texts, options={"select": "probability", "threshold": least})
+        more = 0
+        for text, prediction in zip(texts, found):
+            more += len(prediction.details["spans"])
+            want = every_likely_span(predictor, text, least)
+            have = [(one["start"], one["end"], one["label"]) for one in prediction.details["spans"]]
+            assert have == [one[:3] for one in want], text
+            shares = [one["probability"] for one in prediction.details["spans"]]
+            assert shares == pytest.approx([one[3] for one in want], abs=1e-6)
+        assert more > 40
+    best, both = (
+        predictor.evaluate(records, options=options).figures
+        for options in (None, {"select": "probability", "threshold": 0.05})
+    )
+    assert both["recall"] >= best["recall"]
+    assert both["strict_f1"] == both["f1"]
+    with pytest.raises(ConfigError, match="threshold is 0, expected a probability from which on spans are given"):
+        predictor.predict(texts, options={"select": "probability"})
+
+
+def every_likely_span(predictor, text, least):
+    """Spans with at least this probability, from the table of all of them, greedily; with offsets."""
+    task, assets = predictor.task, predictor.assets
+    sentence = from_record({"text": text, "spans": []})
+    ((batch, _),) = task._batched([sentence], assets, 1000)
+    with torch.no_grad():
+        scores = predictor.model(batch.words, batch.letters, batch.spelt)
+    tags = assets.span_tags(torch.device("cpu"))
+    table = span_distribution(*chain_of(scores), batch.words > 0, tags).all().exp()[0]
+    taken, chosen = set(), []
+    for first, longer, label in sorted((table >= least).nonzero().tolist(), key=lambda at: -float(table[tuple(at)])):
+        words = {*range(first, first + longer + 1)}
+        if not words & taken:
+            taken |= words
+            start, end = sentence.words[first][0], sentence.words[first + longer][1]
+            chosen.append((start, end, assets.labels[label], float(table[first, longer, label])))
+    return sorted(chosen)
 
 
 def test_a_trace_has_marginals_and_marks(predictor, tmp_path, capsys):

@@ -70,6 +70,7 @@ def span_distribution(
     """Return the distribution of the spans of a chain; arguments as in `foci.functional.crf`.
 
     Example:
+        >>> import torch
         >>> emissions, nothing = torch.zeros(1, 2, 3), torch.zeros(3)   # tags O, B, I; 9 sequences, equally likely
         >>> begin, inner = torch.tensor([1]), torch.tensor([2])
         >>> tags = SpanTags(begin, begin, inner, inner, inner)

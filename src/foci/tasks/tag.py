@@ -157,6 +157,9 @@ class TagOptions:
 
     threshold: Annotated[float, Ge(0), Le(1)] = 0.0
     """Leave out spans whose probability, given the sentence, is lower."""
+    select: Literal["sequence", "probability"] = "sequence"
+    """Which spans are given: those of the best tag sequence, or all that reach the threshold, of overlapping ones the
+    most probable; the latter finds spans that a cautious tagger leaves out."""
     nbest: Annotated[int, Ge(1)] = 1
     """How many tag sequences are given, best first, each with its probability."""
     batch_tokens: Annotated[int, Ge(1)] = 8192
@@ -169,6 +172,9 @@ class TagEvaluateOptions:
 
     threshold: Annotated[float, Ge(0), Le(1)] = 0.0
     """Leave out predicted spans whose probability, given the sentence, is lower."""
+    select: Literal["sequence", "probability"] = "sequence"
+    """Which spans are predicted: those of the best tag sequence, or all that reach the threshold, of overlapping ones
+    the most probable."""
     bins: Annotated[int, Ge(1)] = 10
     """Rows of the calibration table."""
     batch_tokens: Annotated[int, Ge(1)] = 8192
@@ -463,11 +469,12 @@ class Tag(Task):
         progress: Progress,
     ) -> list[Prediction]:
         """Tag; each span has its probability given the sentence, and a trace the probability of each tag."""
+        least = _least(options)
         sentences = [_to_predict(record, number) for number, record in enumerate(records)]
         found: dict[int, Prediction] = {}
         for batch, indices in self._batched(sentences, assets, options.batch_tokens):
             moved, scores = _scored(model, batch)
-            decoded = decode(scores, moved.words > 0, assets, options.nbest)
+            decoded = decode(scores, moved.words > 0, assets, options.nbest, least)
             for row, i in enumerate(indices):
                 notes = self._notes(sentences[i], assets)
                 answers = [
@@ -508,6 +515,7 @@ class Tag(Task):
         progress: Progress,
     ) -> Evaluation:
         """Return span F1 by two conventions, token accuracy, calibration, and figures of each label."""
+        least = _least(options)
         sentences = [_given(record, number) for number, record in enumerate(records)]
         tally, loss = Tally(assets.scheme), 0.0
         kept: list[list[Span]] = []
@@ -517,12 +525,13 @@ class Tag(Task):
         for batch, indices in self._batched(sentences, assets, options.batch_tokens):
             moved, scores = _scored(model, batch)
             loss += sum(map(float, self._losses(scores, moved)))
-            for i, one in zip(indices, decode(scores, moved.words > 0, assets, 1)):
+            for i, one in zip(indices, decode(scores, moved.words > 0, assets, 1, least)):
                 gold, best = Gold.of(sentences[i], assets.scheme), one.sequences[0]
                 tally.add(gold, best.tags, assets.intents[int(one.intents.argmax())] if assets.intents else "")
                 sure = [span for span, share in zip(best.spans, best.span_probabilities) if share >= options.threshold]
                 kept.append(sure)
-                strict.append([span for span in strictly(best.tags, assets.scheme) if span in sure])
+                formed = sure if least is not None else strictly(best.tags, assets.scheme)
+                strict.append([span for span in formed if span in sure])
                 shares += best.span_probabilities
                 right += [span in gold.spans for span in best.spans]
             progress(len(indices))
@@ -546,6 +555,8 @@ class Tag(Task):
             "f1_convention": "spans as conlleval reads tags (seqeval's default); first word, last word and label right",
             "strict_convention": f"only spans that are formed as {assets.scheme} has it (seqeval's strict mode)",
         }
+        if least is not None:
+            notes["select"] = f"all spans of a probability of at least {least:g}; accuracy and exact: the best sequence"
         if unknown := sum(span.label not in assets.labels for spans in tally.gold for span in spans):
             notes["unknown_labels"] = f"{unknown} gold spans have labels that were not trained, and count as missed"
         return Evaluation(figures, notes, {"labels": labels_table(counts), "calibration": calibration_table(bins)})
@@ -572,6 +583,18 @@ def _scored(model: nn.Module, batch: TagBatch) -> tuple[TagBatch, TagScores]:
     device = next(model.parameters()).device
     moved = TagBatch(*(tensor.to(device) for tensor in batch))
     return moved, model(moved.words, moved.letters, moved.spelt)
+
+
+def _least(options: TagOptions | TagEvaluateOptions) -> float | None:
+    """The probability from which on spans are given; None for those of the best sequence."""
+    if options.select == "sequence":
+        return None
+    if options.threshold <= 0:
+        raise ConfigError(
+            "select is 'probability', but threshold is 0, expected a probability from which on spans are given. Set "
+            "threshold, such as 0.25."
+        )
+    return options.threshold
 
 
 def _to_predict(record: Record, number: int) -> TaggedSentence:
