@@ -249,3 +249,17 @@ def test_a_row_about_translation_has_its_figures(recipes, tmp_path, monkeypatch)
     row = runner.run("multi30k", recipe, runner.Job("tiny", 1), tmp_path / "runs", 5.0)
     assert (row["steps"], row["sentences"]) == (2, 3)
     assert "| tiny | " in recipe.table([{**row, "name": "tiny"}])
+
+
+def test_a_variant_may_start_from_the_weights_of_another(quick, monkeypatch, tmp_path):
+    program, runner, *_ = quick
+    recipe = program.RECIPES["memorise"]
+    first = recipe.variants["copy, lstm"]
+    variants = {"first": first, "second": replace(first, init_from="first")}
+    recipe = replace(recipe, variants=variants, attempts=1)
+    for name in variants:
+        assert runner.run("memorise", recipe, runner.Job(name, 4), tmp_path / "runs", 1.0)["seed"] == 4
+    folders = {name: tmp_path / "runs" / f"memorise-{name}-4" for name in variants}
+    told = {name: json.loads((folder / "config.json").read_text())["training"] for name, folder in folders.items()}
+    assert told["first"]["init_from"] is None
+    assert told["second"]["init_from"] == str(folders["first"])

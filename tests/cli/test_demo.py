@@ -9,6 +9,7 @@ SMALL = {
     "translate": ["--phrasebook", "en-de", "--set", "data.phrasebook_size=60"],
     "classify": ["--planted", "60"],
     "tag": ["--carriers", "60"],
+    "entail": ["--hypernyms", "60"],
     "memorise": ["--set", "data.max_length=2", "--set", "data.valid_sequences=2"],
 }
 
