@@ -27,7 +27,7 @@ def _paragraph(words: Sequence[ShadedWord], side: str) -> str:
     for word in words:
         text = safe(word.text)
         if word.hue is None:
-            lines.append(f'<span title="{safe(word.told)}">{text}</span>' if word.told else text)
+            lines.append(f"{text} <small>{safe(word.told)}</small>" if word.told else text)
             continue
         level = min(int(word.share * LEVELS) + 1, LEVELS)
         lines.append(f'<mark class="hue-{number[word.hue]} sure-{level}">{text} <b>{safe(word.told)}</b></mark>')
