@@ -1,4 +1,4 @@
-"""`python -m recipes NAME [--minutes M] [--seed S] [--out runs]`: train a recipe, and keep its figures.
+"""`python -m recipes NAME [--minutes M] [--seed S] [--seeds N] [--out runs]`: train a recipe, and keep its figures.
 
 `torchrun --nproc-per-node 2 -m recipes NAME --threads 1` trains with two processes. Rows are stored in
 recipes/results/NAME.jsonl; docs/results.md is generated from all of them. The same command resumes a run that was
@@ -26,7 +26,8 @@ def main() -> None:
     )
     parser.add_argument("name", choices=[*RECIPES, "report"])
     parser.add_argument("--minutes", type=float, help="of training, each run")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--seeds", type=int, help="number of seeds; the recipe's unless given")
     parser.add_argument("--only", action="append", metavar="ROW", help="train this row; may be given several times")
     parser.add_argument("--threads", type=int, help="of torch; all cores unless given")
     parser.add_argument("--out", type=Path, default=Path("runs"), help="folder for the runs")
@@ -46,7 +47,7 @@ def main() -> None:
         data.set_variables(options.out)
         if recipe.prepare is not None:
             recipe.prepare(options.out)
-        for job in run.jobs(recipe, options.seed):
+        for job in run.jobs(recipe, options.seed, options.seeds):
             if options.only and job.name not in options.only:
                 continue
             row = run.run(options.name, recipe, job, options.out, minutes)

@@ -21,9 +21,9 @@ class Job(NamedTuple):
     seed: int
 
 
-def jobs(recipe: Recipe, seed: int) -> Iterator[Job]:
-    """Yield the trainings of a recipe."""
-    for number in range(seed, seed + recipe.seeds):
+def jobs(recipe: Recipe, seed: int, seeds: int | None = None) -> Iterator[Job]:
+    """Yield the trainings of a recipe: its number of seeds unless another is given, from ``seed`` on."""
+    for number in range(seed, seed + (recipe.seeds if seeds is None else seeds)):
         for name in recipe.variants:
             yield Job(name, number)
 

@@ -56,6 +56,16 @@ def run(program, monkeypatch, *arguments):
     program.main()
 
 
+def test_the_number_of_seeds_is_the_recipes_unless_given(recipes):
+    program, *_ = recipes
+    from recipes.run import jobs
+
+    recipe = replace(program.RECIPES["planted"], seeds=3)
+    names = list(recipe.variants)
+    assert [(job.name, job.seed) for job in jobs(recipe, 5)] == [(name, seed) for seed in (5, 6, 7) for name in names]
+    assert [(job.name, job.seed) for job in jobs(recipe, 5, 1)] == [(name, 5) for name in names]
+
+
 def test_a_row_for_each_model_and_every_length(quick, monkeypatch, tmp_path, capsys):
     program, _, report, _ = quick
     monkeypatch.setitem(program.RECIPES, "memorise", replace(program.RECIPES["memorise"], begun=lambda *given: True))
