@@ -33,9 +33,32 @@ DROPPED = f"{CONTRACT}/test_dropout.py::test_the_share_of_the_weights_that_is_dr
 DEAD = f"{CONTRACT}/test_attend_family.py::test_dead_rows_give_zeros_and_finite_gradients"
 NORMALISE = "tests/functional/test_normalise.py"
 SEARCH = "tests/decoding/test_search.py"
+COPYING = "tests/layers/test_copying.py"
 EVERY_TASK = f"{CONTRACT}/test_every_task.py"
 
 MUTANTS = {
+    # --- copying and summaries
+    "copying: a row without attention copies": Mutant(
+        "layers/copying.py", ".masked_fill(~reads, 0.0)", "", f"{COPYING}::test_the_mixture_is_the_papers"
+    ),
+    "copying: the target of another row": Mutant(
+        "layers/copying.py",
+        "targets.tokens.shape[1], rounding_mode",
+        "targets.tokens.shape[1] + 1, rounding_mode",
+        f"{COPYING}::test_loss_and_log_probabilities_agree[luong]",
+    ),
+    "copying: the logarithm of 0": Mutant(
+        "layers/copying.py",
+        ".masked_fill(mass == 0, -torch.inf)",
+        "",
+        f"{COPYING}::test_a_padded_batch_equals_each_alone[luong]",
+    ),
+    "copying: unknown words of targets stay unknown": Mutant(
+        "data/copy_ids.py",
+        "own.get(text[start:end], UNK)",
+        "UNK",
+        "tests/data/test_summaries.py::test_unknown_words_are_numbered_by_source_and_found_in_the_target",
+    ),
     # --- masks
     "softmax: mask dropped": Mutant(
         "masks.py",

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from foci.data.documents import sentences_of
 from foci.errors import ConfigError
-from foci.metrics.rouge import KINDS, Rouge, Words, against_all, mean_of, novel_share, oracle_extract, rouge, words_of
+from foci.metrics.rouge import KINDS, Words, against_all, mean_of, novel_share, oracle_extract, rouge, words_of
 from foci.tasks.task import Evaluation, Record, Table
 
 _SIZES = (1, 2, 3, 4)
@@ -76,14 +76,10 @@ def evaluate_summaries(
                 if way == "target" and system == "model":
                     figures[f"{name}_precision"] = 100 * found[kind].precision
                     figures[f"{name}_recall"] = 100 * found[kind].recall
-            rows.append((system, way, *_cells(found), fmean(map(len, texts))))
+            rows.append((system, way, *(round(100 * found[kind].f, 2) for kind in KINDS), fmean(map(len, texts))))
     table, novel = _novelty(systems["model"], [wanted[0] for wanted in references], sources)
-    columns = ("system", "references", *(f"{kind} {part}" for kind in KINDS for part in ("P", "R", "F")), "words")
+    columns = ("system", "against", *KINDS, "words")
     return Evaluation({**figures, **novel}, {}, {"rouge": Table(columns, tuple(rows)), "n-grams": table})
-
-
-def _cells(found: dict[str, Rouge]) -> list[float]:
-    return [round(100 * value, 2) for kind in KINDS for value in found[kind]]
 
 
 def _novelty(

@@ -26,9 +26,10 @@ def _paragraph(words: Sequence[ShadedWord], side: str) -> str:
     lines = [f'<p class="tagged copied-{side}" dir="auto">']
     for word in words:
         text = safe(word.text)
+        told = f'dir="ltr">{safe(word.told)}'  # a label reads from left to right beside any script
         if word.hue is None:
-            lines.append(f'<span title="{safe(word.told)}">{text}</span>' if word.told else text)
+            lines.append(f"{text} <small {told}</small>" if word.told else text)
             continue
         level = min(int(word.share * LEVELS) + 1, LEVELS)
-        lines.append(f'<mark class="hue-{number[word.hue]} sure-{level}">{text} <b>{safe(word.told)}</b></mark>')
+        lines.append(f'<mark class="hue-{number[word.hue]} sure-{level}">{text} <b {told}</b></mark>')
     return "\n".join([*lines, "</p>"])
