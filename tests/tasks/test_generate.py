@@ -319,6 +319,16 @@ def test_the_prompt_comes_from_an_argument_a_file_or_standard_input(run, tmp_pat
     assert json.loads(capsys.readouterr().out)["output"] + "\n" == outputs[0]
 
 
+def test_stop_strings_are_given_one_after_the_other_or_as_a_list(run, capsys):
+    options = ["predict", str(run), "the cat sat", "--max-tokens", "30", "--temperature", "0", "--json"]
+    found = []
+    for stop in (["--stop", "xyz", "--stop", "mat\nand"], ["--stop", '["xyz", "mat\\nand"]'], ["--stop", "mat\nand"]):
+        assert foci_cli.main([*options, *stop]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0]["ended_by"] == "stop"
+    assert found == [found[0]] * 3
+
+
 def test_lines_are_printed_as_lines_and_notes_on_standard_error(run, capsys):
     options = ["--max-tokens", "30", "--temperature", "0", "--stop", "toe"]
     assert foci_cli.main(["predict", str(run), "the cat sat on the ☃ mat", *options]) == 0

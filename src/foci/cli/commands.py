@@ -87,7 +87,8 @@ def option_flags(options: type[Any]) -> list[Flag]:
     for one in configs.settings(options()):
         default = "" if one.value in (None, False, ()) else f" Default: {one.value}."
         name = one.path.replace("_", "-")
-        flags.append(Flag(name, one.doc + default, bool if configs.is_flag(one.hint) else str))
+        kind = bool if configs.is_flag(one.hint) else list if configs.is_texts(one.hint) else str
+        flags.append(Flag(name, one.doc + default, kind))
     return flags
 
 
@@ -97,8 +98,12 @@ def options_from(options: type[Any], given: Mapping[str, Any]) -> Any:
 
     names = {one.path for one in configs.settings(options())}
     typed = {name: value for name, value in given.items() if name in names}
-    tables = {name: configs.Text(value) if isinstance(value, str) else value for name, value in typed.items()}
-    return configs.build(options, tables, "the command line")
+    for name, value in typed.items():
+        if isinstance(value, list) and len(value) == 1:  # may be a list in TOML
+            typed[name] = configs.Text(value[0])
+        elif isinstance(value, str):
+            typed[name] = configs.Text(value)
+    return configs.build(options, typed, "the command line")
 
 
 def task_of_run(tokens: Sequence[str]) -> type[Task] | None:

@@ -134,7 +134,9 @@ def _objects(path: Path, field: str) -> Iterator[str | Fault]:
         if not isinstance(record, dict):
             yield Fault(path, number, "bad JSON", f"a JSON {type(record).__name__}, expected an object.")
         elif field not in record:
-            yield Fault(path, number, "missing field", f"no field {field!r}. {near_names(field, record)}")
+            yield Fault(
+                path, number, "missing field", f"no field {field!r}. {near_names(field, record)} Set data.field."
+            )
         elif not isinstance(record[field], str) or not record[field]:
             yield Fault(path, number, "field without text", f"field {field!r} holds no text.")
         elif any("\ud800" <= character <= "\udfff" for character in record[field]):

@@ -142,7 +142,9 @@ def _run(
     if name == "location_aware" and options.normalise in ("softmax", "sigmoid"):
         if options.reach is None:
             return _fused_location_aware(carry, tuple(inputs), tuple(shared), options)
-        return run_steps(lambda carry, at: _fused_location_aware(carry, at, tuple(shared), options), carry, tuple(inputs))
+        return run_steps(
+            lambda carry, at: _fused_location_aware(carry, at, tuple(shared), options), carry, tuple(inputs)
+        )
     return run_steps(lambda carry, at: STEPS[name](carry, at, tuple(shared), options), carry, tuple(inputs))
 
 
@@ -158,7 +160,9 @@ def _fused_location_aware(
         at, shared = ((query,), (*source, mask)) if mask is not None else ((query,), tuple(source))
         if mask is not None and mask.shape[1] != 1:
             at, shared = (query, mask), tuple(source)
-        _, (weights,) = run_steps(lambda previous, at: location_aware(previous, at, shared, without_window), previous, at)
+        _, (weights,) = run_steps(
+            lambda previous, at: location_aware(previous, at, shared, without_window), previous, at
+        )
         return weights
 
     weights = location_aware_kernel.location_aware(

@@ -443,6 +443,11 @@ def is_flag(hint: Any) -> bool:
     return _parts(hint) == [bool]
 
 
+def is_texts(hint: Any) -> bool:
+    """Return whether a setting is any number of texts."""
+    return _parts(hint) == [tuple[str, ...]]
+
+
 def _choices(hint: Any) -> tuple[str, ...]:
     """Return the values that a setting may have, where its type lists them."""
     return tuple(str(value) for part in _parts(hint) if get_origin(part) is Literal for value in get_args(part))

@@ -73,7 +73,7 @@ class GenerateOptions(ContextOptions):
     repetition_penalty: Annotated[float, Gt(0)] = 1.0
     """Above 1 makes tokens that occur in the prompt or were produced already less likely."""
     stop: Texts = ()
-    """The text ends before the first of these strings; several are given as a list."""
+    """The text ends before the first of these strings; several times."""
     samples: Annotated[int, Ge(1)] = 1
     """How many texts are generated for each prompt."""
     seed: Annotated[int, Ge(0)] = 0
