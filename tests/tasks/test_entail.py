@@ -205,7 +205,7 @@ def test_mistakes(tmp_path):
             train("entail", settings(data), out=tmp_path / "run", **SILENT)
         assert not (tmp_path / "run").exists()
     good = write_pairs(tmp_path / "b.jsonl", hypernym_pairs(30))
-    with pytest.raises(DataError, match=r"a pair to evaluate has the label 'x', which the training pairs do not have"):
+    with pytest.raises(DataError, match=r"a pair to evaluate has the label 'x', which the training data does not have"):
         train("entail", settings({"path": good, "test": path}), out=tmp_path / "run", **SILENT)
     renamed = settings({"path": good, "test": path, "labels": {"x": "neutral"}}, max_steps=1)
     assert train("entail", renamed, out=tmp_path / "run", **SILENT).step == 1

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from foci.data.batch import Indices, Sequences
 from foci.data.progress import counted
-from foci.data.tables import LONGEST_TEXT, TableRow, ending_of, read_objects, read_table
+from foci.data.tables import LONGEST_TEXT, TableRow, read_rows, read_table
 from foci.data.text import Fault, Log, read_lines, usable
 from foci.data.vocabulary import Vocabulary
 from foci.errors import ConfigError, DataError, MissingPackageError, check_positive
@@ -75,18 +75,14 @@ def read_documents(
     if path.is_dir():
         entries = _in_folders(path)
     else:
-        ending = ending_of(path)
-        if ending in (".csv", ".tsv"):
-            rows = read_table(path, (text, label), separator="," if ending == ".csv" else "\t")
-            entries = _in_rows(rows, path)
-        elif ending in (".jsonl", ".json"):
-            entries = _in_rows(read_objects(path, (str(text), str(label)), texts=1), path)
-        elif not path.exists():
+        rows = read_rows(path, (text, label), texts=1)
+        if rows is None and not path.exists():
             raise DataError(f"{path}: there is no such file or folder.")
-        else:
+        if rows is None:
             raise ConfigError(
                 f"{path}: expected a folder with a folder of files per class, or .csv, .tsv or .jsonl (also .gz, .xz)."
             )
+        entries = _in_rows(rows, path)
     documents = list(usable(entries if log is None else counted(entries, "documents", log), "documents"))
     if not documents:
         raise DataError(f"{path}, line 1: no documents, the file or folder is empty.")

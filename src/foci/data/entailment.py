@@ -23,7 +23,7 @@ from torch import Tensor
 from foci.data.batch import Indices, Sequences
 from foci.data.documents import Document, parts, word_pattern
 from foci.data.progress import counted
-from foci.data.tables import Column, TableRow, ending_of, read_objects, read_table
+from foci.data.tables import Column, TableRow, ending_of, read_rows, read_table
 from foci.data.text import Fault, Log, usable
 from foci.data.vocabulary import Vocabulary
 from foci.errors import ConfigError, DataError
@@ -89,16 +89,12 @@ def read_entailment(
         HYPOTHESIS if hypothesis is None else hypothesis,
         LABEL if label is None else label,
     )
-    ending = ending_of(path)
-    rows: Iterator[TableRow | Fault]
-    if ending in (".csv", ".tsv", ".txt"):
-        rows = read_table(path, columns, separator="," if ending == ".csv" else "\t", optional=(split,))
-    elif ending in (".jsonl", ".json"):
-        fields = tuple(str(column) if isinstance(column, int) else column for column in columns)
-        rows = read_objects(path, fields, texts=2, optional=(split,))
-    elif not path.exists():
+    rows = read_rows(path, columns, texts=2, optional=(split,))
+    if ending_of(path) == ".txt":  # SICK's and SNLI's own files
+        rows = read_table(path, columns, separator="\t", optional=(split,))
+    if rows is None and not path.exists():
         raise DataError(f"{path}: there is no such file.")
-    else:
+    if rows is None:
         raise ConfigError(f"{path}: expected .tsv, .txt (tabs), .csv or .jsonl (also .gz, .xz).")
     entries = _pairs(rows, path, split, names or {})
     found: dict[str, list[SentencePair]] = {}

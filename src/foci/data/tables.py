@@ -39,6 +39,26 @@ def ending_of(path: Path) -> str:
     return endings[-1] if endings else ""
 
 
+def read_rows(
+    path: Path, columns: Sequence[Column], *, texts: int, optional: Sequence[Column] = ()
+) -> Iterator[TableRow | Fault] | None:
+    """Yield the chosen columns of a .csv, .tsv, .jsonl or .json file; return None for a file with another ending.
+
+    Args:
+        path: the file, plain, .gz or .xz.
+        columns: of a table by names or by numbers from 0; numbers mean that it has no line of names.
+        texts: how many of them, the first ones, must be texts in JSON; the others may also be whole numbers.
+        optional: columns whose values are empty where the file does not have them.
+    """
+    ending = ending_of(path)
+    if ending in (".csv", ".tsv"):
+        return read_table(path, columns, separator="," if ending == ".csv" else "\t", optional=optional)
+    if ending in (".jsonl", ".json"):
+        fields = [str(column) if isinstance(column, int) else column for column in columns]
+        return read_objects(path, fields, texts=texts, optional=optional)
+    return None
+
+
 def read_table(
     path: Path, columns: Sequence[Column], *, separator: str, optional: Sequence[Column] = ()
 ) -> Iterator[TableRow | Fault]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,12 +30,20 @@ from foci.data.documents import (
 )
 from foci.data.planted import Planted, planted
 from foci.data.vocabulary import Vocabulary, read_vectors
-from foci.errors import CheckpointError, ConfigError, DataError
+from foci.errors import ConfigError, DataError
 from foci.metrics import labels as figures_of
 from foci.models.hierarchical import PRESETS, Classified, HierarchicalClassifier
 from foci.printable import printable
 from foci.tasks.config import FilePath, ModelChoice
-from foci.tasks.label_figures import draw_confusion, label_tables, log_labels
+from foci.tasks.labels import (
+    LABELS_FILE,
+    draw_confusion,
+    label_tables,
+    labels_from,
+    labels_text,
+    log_labels,
+    number_labels,
+)
 from foci.tasks.task import (
     Evaluation,
     Field,
@@ -158,8 +165,7 @@ class Lexicon(NamedTuple):
 
     def to_files(self) -> dict[str, str]:
         """Return both as JSON."""
-        labels = json.dumps(list(self.labels), ensure_ascii=False)
-        return {"vocabulary.json": self.vocabulary.to_text(), "labels.json": labels}
+        return {"vocabulary.json": self.vocabulary.to_text(), LABELS_FILE: labels_text(self.labels)}
 
 
 class Classify(Task):
@@ -286,13 +292,8 @@ class Classify(Task):
 
     def load_assets(self, read: Callable[[str], str]) -> Lexicon:
         """Read the words and the classes."""
-        try:
-            labels = json.loads(read("labels.json"))
-        except (ValueError, RecursionError) as error:
-            raise CheckpointError(f"labels.json: the classes of the run cannot be read ({error}).") from error
-        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels) or len(labels) < 2:
-            raise CheckpointError("labels.json: holds no list of at least two classes. Restore the file.")
-        return Lexicon(Vocabulary.from_text(read("vocabulary.json"), "vocabulary.json"), tuple(labels))
+        labels = labels_from(read(LABELS_FILE))
+        return Lexicon(Vocabulary.from_text(read("vocabulary.json"), "vocabulary.json"), labels)
 
     def model(self, assets: Lexicon) -> nn.Module:
         """Build the model for these words and classes."""
@@ -464,16 +465,7 @@ class Classify(Task):
 
 
 def _numbers(documents: Iterable[Document], labels: Sequence[str], use: str) -> list[int]:
-    number = {label: place for place, label in enumerate(labels)}
-    found = []
-    for document in documents:
-        if document.label not in number:
-            raise DataError(
-                f"a document to {use} is of the class {document.label!r}, which the training documents do not have: "
-                f"{', '.join(labels[:20])}."
-            )
-        found.append(number[document.label])
-    return found
+    return number_labels((document.label for document in documents), labels, "a document", use)
 
 
 def _with_evidence(entry: Planted) -> dict[str, Any]:

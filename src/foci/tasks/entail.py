@@ -34,7 +34,7 @@ from foci.models.entailer import ConditionalEntailer, Entailed
 from foci.printable import printable
 from foci.tasks.config import FilePath, ModelChoice
 from foci.tasks.entail_lexicon import EntailLexicon, HypothesisBayes
-from foci.tasks.label_figures import draw_confusion, label_tables, log_labels
+from foci.tasks.labels import draw_confusion, label_tables, log_labels, number_labels
 from foci.tasks.task import (
     Evaluation,
     Field,
@@ -494,16 +494,8 @@ def _mean(values: Iterable[bool]) -> float:
 
 
 def _numbers(pairs: Iterable[SentencePair], labels: Sequence[str], use: str) -> list[int]:
-    number = {label: place for place, label in enumerate(labels)}
-    found = []
-    for pair in pairs:
-        if pair.label not in number:
-            raise DataError(
-                f"a pair to {use} has the label {pair.label!r}, which the training pairs do not have: "
-                f"{', '.join(labels[:20])}. data.labels gives labels other names."
-            )
-        found.append(number[pair.label])
-    return found
+    fix = "data.labels gives labels other names."
+    return number_labels((pair.label for pair in pairs), labels, "a pair", use, fix)
 
 
 def _confusion(model: nn.Module, batches: TokenBatches[PairBatch]) -> tuple[float, NDArray[np.int64]]:

@@ -1,16 +1,66 @@
-"""Figures of tasks that choose one of several labels: tables from the confusion, and its picture."""
+"""What tasks with labels share: their numbers and their file, tables from the confusion, and its picture."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from foci.errors import CheckpointError, DataError
 from foci.metrics import labels as figures_of
 from foci.printable import printable
 from foci.tasks.task import Log, Table
+
+LABELS_FILE = "labels.json"
+"""The file of a run that has its labels in their order."""
+
+
+def number_labels(labels: Iterable[str], known: Sequence[str], what: str, use: str, fix: str = "") -> list[int]:
+    """Return the number of each label.
+
+    Args:
+        labels: the label of each example.
+        known: the labels of the training examples, in their order.
+        what: what an example is, for messages: "a document".
+        use: what the examples are for: "train on", "validate" or "evaluate".
+        fix: how to fix it, if the task knows.
+
+    Raises:
+        DataError: a label that the training examples do not have.
+    """
+    number = {label: place for place, label in enumerate(known)}
+    found = []
+    for label in labels:
+        if label not in number:
+            raise DataError(
+                f"{what} to {use} has the label {label!r}, which the training data does not have: "
+                f"{', '.join(known[:20])}.{' ' * bool(fix)}{fix}"
+            )
+        found.append(number[label])
+    return found
+
+
+def labels_text(labels: Sequence[str]) -> str:
+    """Return the text of `LABELS_FILE`."""
+    return json.dumps(list(labels), ensure_ascii=False)
+
+
+def labels_from(text: str) -> tuple[str, ...]:
+    """Return the labels of the text of `LABELS_FILE`.
+
+    Raises:
+        CheckpointError: the text is not that of at least two labels.
+    """
+    try:
+        labels = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{LABELS_FILE}: the classes of the run cannot be read ({error}).") from error
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels) or len(labels) < 2:
+        raise CheckpointError(f"{LABELS_FILE}: holds no list of at least two classes. Restore the file.")
+    return tuple(labels)
 
 
 def label_tables(labels: Sequence[str], counts: figures_of.Confusion, *, kind: str, unit: str) -> tuple[Table, Table]:
