@@ -10,7 +10,9 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+import torch
 
+from foci.results import Weights
 from foci.viz.page import save_html
 from foci.viz.trace import Cells, Trace, TracedAttention
 
@@ -440,6 +442,17 @@ def test_the_page_speaks_chinese_and_wears_dark(open_page):
     one.page.click("#language")
     assert one.page.inner_text("[data-view=heat]") == "Heat map"
     assert "It read" in one.side()
+
+
+@pytest.mark.slow
+def test_the_page_opens_with_what_the_terminal_shows(open_page):
+    sizes = {"read": (1, 5), "asked": (1, 3), "both": (3, 5)}
+    labels = {1: ["answer"], 3: ["a", "b", "c"], 5: ["d", "e", "f", "g", "h"]}
+    handles = {name: Weights.of(torch.full((1, *size), 1 / size[1])) for name, size in sizes.items()}
+    between = {name: (f"{rows}", f"{columns}") for name, (rows, columns) in sizes.items()}
+    trace = Trace.from_handles(handles, {f"{size}": words for size, words in labels.items()}, between)
+    assert trace.crossing()[0].name == "read"
+    open_page(trace).ready("read/0/words")
 
 
 @pytest.mark.slow
