@@ -66,7 +66,7 @@ def predictor(run):
 def test_words_outside_the_vocabulary_are_copied_by_their_own_text(predictor):
     records = notes(7, 40)
     assert len(predictor.assets.tokeniser) == 14
-    for options in ({"beam": 1}, {"beam": 3}, {"temperature": 0.01}):
+    for options in ({"beam": 1}, {"beam": 3}, {"temperature": 0.01}, {"int8": True}):
         found = predictor.predict([record["source"] for record in records], options=options)
         right = [one.output == record["target"] for one, record in zip(found, records)]
         assert sum(right) >= 36, options

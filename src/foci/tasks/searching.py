@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from typing import Annotated, cast
+from weakref import WeakKeyDictionary
 
 import torch
 from annotated_types import Ge, Gt, Le
@@ -15,6 +16,7 @@ from foci.data import BOS, EOS, PAD, UNK
 from foci.decoding import Hypothesis, Limits, beam, greedy, sample, start_from_source
 from foci.errors import ConfigError
 from foci.layers.copying import CopySource
+from foci.layers.incremental.quantised_linear import quantise
 from foci.models.encoder_decoder import EncoderDecoder
 
 
@@ -105,3 +107,13 @@ def search(
         coverage_penalty=options.coverage_penalty,
         limits=limits,
     )
+
+
+_QUANTISED: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
+
+
+def quantised(model: nn.Module) -> nn.Module:
+    """Return the model with large linear layers in 8-bit integers, made once."""
+    if model not in _QUANTISED:
+        _QUANTISED[model] = quantise(model).eval()
+    return _QUANTISED[model]

@@ -27,7 +27,7 @@ from foci.printable import printable
 from foci.spaceless import begins_spaceless
 from foci.tasks.alignment import padded, source_rows, trace_of
 from foci.tasks.config import FilePath, ModelChoice
-from foci.tasks.searching import SearchOptions, search
+from foci.tasks.searching import SearchOptions, quantised, search
 from foci.tasks.summary_figures import evaluate_summaries, word_splitter
 from foci.tasks.task import (
     Evaluation,
@@ -487,6 +487,7 @@ class Summarise(Task):
         progress: Progress,
     ) -> list[Prediction]:
         """Summarise; a trace has the attention of every produced token, and what was copied from where."""
+        model = quantised(model) if options.int8 else model
         if options.max_length is None:
             options = replace(options, max_length=max(self.config.data.max_target, options.min_length))
         rows = self._rows(assets, [record["source"] for record in records])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, cast
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
@@ -27,14 +26,13 @@ from foci.data.copy_ids import CopyExamples, CopyIds, SourceRow
 from foci.data.text import Corpus, check, read_pairs
 from foci.decoding import Hypothesis
 from foci.errors import ConfigError, DataError
-from foci.layers.incremental.quantised_linear import quantise
 from foci.layers.token_loss import Targets, TokenLoss
 from foci.metrics import overlap
 from foci.models import seq2seq_conv, seq2seq_rnn, transformer
 from foci.printable import printable
 from foci.tasks.alignment import padded, source_rows, trace_of
 from foci.tasks.config import FilePath, ModelChoice
-from foci.tasks.searching import SearchOptions, search
+from foci.tasks.searching import SearchOptions, quantised, search
 from foci.tasks.task import (
     Evaluation,
     Field,
@@ -377,7 +375,7 @@ class Translate(Task):
         progress: Progress,
     ) -> list[Prediction]:
         """Translate; a trace has the weights of every attention for every produced token."""
-        model = _quantised(model) if options.int8 else model
+        model = quantised(model) if options.int8 else model
         rows = source_rows(*assets, [record["source"] for record in records], copies=self._copies)
         prefix = None if options.prefix is None else assets.target.encode(options.prefix).ids
         found: dict[int, Prediction] = {}
@@ -534,16 +532,6 @@ def _attention_loss(learned: TokenLoss, known: Tensor) -> Tensor | float:
     reward = learned.log_probs
     advantage = (reward - reward.sum() / known.sum().clamp_min(1)) * known
     return -sum((advantage * cast("Tensor", weights.log_prob)).sum() for weights in sampled)
-
-
-_QUANTISED: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
-
-
-def _quantised(model: nn.Module) -> nn.Module:
-    """Return the model with large linear layers in 8-bit integers, made once."""
-    if model not in _QUANTISED:
-        _QUANTISED[model] = quantise(model).eval()
-    return _QUANTISED[model]
 
 
 def _quoted(text: str) -> str:

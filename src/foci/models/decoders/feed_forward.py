@@ -27,7 +27,7 @@ from foci.errors import check_ids, check_positive
 from foci.layers.copying import CopyHead, check_copied
 from foci.layers.dropout import Dropout
 from foci.layers.embedding import uniform_table
-from foci.layers.incremental.hypotheses import as_queries, as_rows
+from foci.layers.incremental.hypotheses import as_rows, hypotheses_each
 from foci.layers.interfaces import DecoderStep, Encoded, check_encoded, source_mask
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss, logits_or_loss
 from foci.mechanisms.attention import Attention, Memory
@@ -131,8 +131,9 @@ class FeedForwardDecoder(nn.Module):
         check_ids("FeedForwardDecoder", "token", token, state.tokens.shape[0])
         tokens = torch.cat([state.tokens[:, 1:], token.unsqueeze(1)], dim=1)
         sources = memory.cells.key.shape[0]
-        rows = as_queries("FeedForwardDecoder", self._windows(tokens, 1).squeeze(1), sources)
-        features, weights = self._features(rows, memory.cells)
+        each = hypotheses_each("FeedForwardDecoder", token.shape[0], sources)
+        windows = self._windows(tokens, 1).reshape(sources, each, self.window)
+        features, weights = self._features(windows, memory.cells)
         features, weights = features.flatten(0, 1), as_rows(weights)
         logits = self.output(features)
         if self.copying is not None and memory.copied is not None:
