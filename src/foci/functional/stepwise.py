@@ -5,9 +5,9 @@
     word_by_word     α_t = softmax(vᵀ tanh(q_t + k + W r_{t−1})),   r_t = α_t · value + tanh(C r_{t−1})
 
 `over_steps` runs one of them over all positions. In eager mode it is a Python loop; ``word_by_word`` and
-``location_aware`` have a kernel for all steps at once (with a window around the median, for one step). `torch.compile` sees one operator for every number of steps, so that other lengths need no
-recompilation; it runs the same, and its backward computes the steps again. `torch.export` sees torch's own `scan`,
-which runs without foci.
+``location_aware`` have a kernel for all steps at once (for one step, where there is a window around the median).
+`torch.compile` sees one operator for every number of steps, so that other lengths need no recompilation; it runs the
+same, and its backward computes the steps again. `torch.export` sees torch's own `scan`, which runs without foci.
 (`torch.compile` must not see `scan`: in torch 2.13 its default backend gives wrong gradients of what the steps share.)
 """
 
@@ -142,7 +142,9 @@ def _run(
     if name == "location_aware" and options.normalise in ("softmax", "sigmoid"):
         if options.reach is None:
             return _fused_location_aware(carry, tuple(inputs), tuple(shared), options)
-        return run_steps(lambda carry, at: _fused_location_aware(carry, at, tuple(shared), options), carry, tuple(inputs))
+        return run_steps(
+            lambda carry, at: _fused_location_aware(carry, at, tuple(shared), options), carry, tuple(inputs)
+        )
     return run_steps(lambda carry, at: STEPS[name](carry, at, tuple(shared), options), carry, tuple(inputs))
 
 
@@ -153,12 +155,12 @@ def _fused_location_aware(
     (query, *per_query), (key, vector, filters, projection, *mask) = inputs, shared
     without_window = options._replace(reach=None)
 
-    def plain(previous: Tensor, query: Tensor, *source: Tensor) -> Tensor:
-        *source, mask = source
-        at, shared = ((query,), (*source, mask)) if mask is not None else ((query,), tuple(source))
-        if mask is not None and mask.shape[1] != 1:
-            at, shared = (query, mask), tuple(source)
-        _, (weights,) = run_steps(lambda previous, at: location_aware(previous, at, shared, without_window), previous, at)
+    def plain(previous: Tensor, query: Tensor, *rest: Any) -> Tensor:
+        *source, mask = rest
+        shares = mask is not None and mask.shape[1] == 1
+        at = (query,) if mask is None or shares else (query, mask)
+        shared = (*source, mask) if shares else tuple(source)
+        _, (weights,) = run_steps(lambda carry, at: location_aware(carry, at, shared, without_window), previous, at)
         return weights
 
     weights = location_aware_kernel.location_aware(

@@ -2,10 +2,10 @@
 
     f_t = F ∗ α_{t−1},   e_tj = vᵀ tanh(q_t + k_j + U f_tj),   α_t = normalise(β e_t)
 
-``location_aware.cpp`` computes it for float32 on a CPU, with a softmax or with sigmoids divided by their sum. The forward
-keeps f, and the backward computes the tanh again. In other dtypes, on other devices, with other normalisers, without a
-compiler, and where something other than eager autograd watches, `foci.functional.stepwise` runs one step after the
-other. tanh has an absolute error of about 1e-7.
+``location_aware.cpp`` computes it for float32 on a CPU, with a softmax or with sigmoids divided by their sum. The
+forward keeps f, and the backward computes the tanh again. In other dtypes, on other devices, with other normalisers,
+without a compiler, and where something other than eager autograd watches, `foci.functional.stepwise` runs one step
+after the other. tanh has an absolute error of about 1e-7.
 """
 
 from __future__ import annotations
