@@ -1,5 +1,7 @@
 """The kernel of location-aware attention against the loop of its steps, in values and all gradients."""
 
+from functools import partial
+
 import pytest
 import torch
 from active_kernel import WrongLibrary, skip_unless_active
@@ -162,6 +164,38 @@ def test_a_source_that_all_rows_share(calls):
     torch.testing.assert_close(weights.double(), want, atol=1e-5, rtol=0)
     run(given, None, StepOptions(), torch.float32)
     assert calls == [1]
+
+
+@pytest.mark.parametrize("kind", ["none", "keys"])
+@pytest.mark.parametrize("reach", [None, (3, 4)])
+@pytest.mark.parametrize("size", [1, 16, 37, 150, 256])
+def test_reading_in_the_same_call(size, reach, kind):
+    previous, query, *shared = (one.float() for one in example(steps=1).values())
+    mask, value = example_mask(kind, B, 1, S), torch.randn(B, S, size)
+    shared, options = (*shared, *(() if mask is None else (mask,))), StepOptions("sigmoid", 2.0, reach)
+    output, weights = stepwise.read_location_aware(previous, query, shared, value, options)
+    _, (wanted,) = over_steps("location_aware", previous, (query,), shared, options)
+    assert torch.equal(weights, wanted)
+    torch.testing.assert_close(output, wanted @ value, atol=1e-6, rtol=1e-5)
+
+
+def test_reading_where_all_rows_share_the_source():
+    previous, query, key, *parameters = (one.float() for one in example(steps=1).values())
+    value = torch.randn(1, S, 5)
+    output, weights = stepwise.read_location_aware(previous, query, (key[:1], *parameters), value, StepOptions())
+    torch.testing.assert_close(output, weights @ value, atol=1e-6, rtol=1e-5)
+
+
+def test_reading_in_the_same_call_serves_inference_in_float32_only():
+    previous, query, *shared = (one.float() for one in example(steps=1).values())
+    read = partial(stepwise.read_location_aware, previous, query)
+    value, options = torch.randn(B, S, 5), StepOptions()
+    assert read(tuple(shared), value, options) is not None
+    assert read(tuple(shared), value.double(), options) is None
+    assert read(tuple(shared), value, StepOptions("sparsemax")) is None
+    assert read(tuple(shared), value.requires_grad_(), options) is None
+    with torch.no_grad():
+        assert read(tuple(shared), value, options) is not None
 
 
 def test_other_layouts():

@@ -47,6 +47,9 @@ Step = Callable[[Tensor, Tensors, Tensors, StepOptions], tuple[Tensor, Tensors]]
 
 _SOFTMAX = StepOptions()
 _NORMALISERS: Mapping[str, Normaliser] = {**NORMALISERS, "best": best}
+_FUSED = ("softmax", "sigmoid")
+"""Normalisers that the kernel of ``location_aware`` has."""
+
 _RANDOM = ("sample", "gumbel")
 """Normalisers that an operator cannot compute again in its backward pass."""
 
@@ -102,6 +105,23 @@ def over_steps(
     return _run(name, carry, inputs, shared, options)
 
 
+def read_location_aware(
+    previous: Tensor, query: Tensor, shared: Tensors, value: Tensor, options: StepOptions
+) -> tuple[Tensor, Tensor] | None:
+    """Return the output and the weights of one step of ``location_aware`` by one kernel; None where it does not serve.
+
+    The arguments are those of `over_steps` for one query, whose mask is among ``shared``.
+    """
+    if torch.compiler.is_compiling() or options.normalise not in _FUSED:
+        return None
+    key, vector, filters, projection, *mask = shared
+    readable = _readable(previous, mask, options)
+    how = location_aware_kernel.LocationOptions(options.sharpening, options.normalise == "sigmoid")
+    return location_aware_kernel.location_aware_read(
+        previous, query, key, vector, filters, projection, readable, value, options=how
+    )
+
+
 def add_location(key: Tensor, previous: Tensor, filters: Tensor, projection: Tensor) -> Tensor:
     """Return the projected keys with ``U (F ∗ α)`` added, for ``previous`` weights α ``(B, S)``."""
     if known_true(key.shape[1] == 0):
@@ -139,7 +159,7 @@ def _run(
     if name == "word_by_word":
         memory, weights = word_by_word_kernel.word_by_word(carry, *inputs, *shared, plain=_plain_word_by_word)
         return memory, (weights,)
-    if name == "location_aware" and options.normalise in ("softmax", "sigmoid"):
+    if name == "location_aware" and options.normalise in _FUSED:
         if options.reach is None:
             return _fused_location_aware(carry, tuple(inputs), tuple(shared), options)
         return run_steps(

@@ -163,8 +163,9 @@ inline void half_tanhs(const Tile& tile, const float* query, const float* projec
 }
 
 // The scores of the cells within the range; `features` and `scores` begin with cell 0 and are whole vectors.
+// `value`, which may be null, is fetched meanwhile, to be read afterwards.
 void score(const float* query, const float* key, const Parameters& shared, const float* features, const Sizes& s,
-           Range range, float* scores) {
+           Range range, const float* value, int64_t V, float* scores) {
     for (int64_t j = range.first; j < range.last; j += EACH) {
         const Tile tile(key, j, range.last, s.A);
         Vector total[EACH];
@@ -174,6 +175,9 @@ void score(const float* query, const float* key, const Parameters& shared, const
             half_tanhs(tile, query, shared.projection, features + j, s, a, r);
             const Vector v = load(shared.vector + a);
             for (int i = 0; i < EACH; i++) total[i] += v * r[i];
+            if (value)
+                for (int64_t i = 0; i < tile.count; i++)
+                    for (int64_t n = a; n < V; n += s.P()) __builtin_prefetch(value + (j + i) * V + n, 0, 2);
         }
         float sums[EACH];
         sum_each(total, sums);
@@ -245,6 +249,26 @@ void score_gradients(const float* grad, const float* query, const float* key, co
     }
 }
 
+// output[n] = Σ_j weights[j] · value[j, n] for N vectors of n, of which the last may be a part of one.
+template <int N>
+void read_vectors(const float* weights, Range range, const float* value, int64_t V, int64_t count, float* output) {
+    Vector sums[N];
+    for (auto& sum : sums) sum = Vector{};
+    for (int64_t j = range.first; j < range.last; j++) {
+        const Vector weight = all(weights[j]);
+        for (int n = 0; n < N; n++) sums[n] += weight * load_some(value + j * V + n * LANES, count - n * LANES);
+    }
+    for (int n = 0; n < N; n++) store_some(output + n * LANES, sums[n], count - n * LANES);
+}
+
+template <int N>
+void read(const float* weights, Range range, const float* value, int64_t V, int64_t first, float* output) {
+    int64_t v = first;
+    for (; V - v > (N - 1) * LANES; v += N * LANES) read_vectors<N>(weights, range, value + v, V, V - v, output + v);
+    if constexpr (N > 1)
+        if (v < V) read<N / 2>(weights, range, value, V, v, output);
+}
+
 // --- forward
 
 struct Forward {
@@ -289,10 +313,10 @@ struct Options {
     bool smoothing;
 };
 
-// The steps of one row of the batch. `mask` may be null, `kept` (features) and `slopes` too.
+// The steps of one row of the batch. `mask` may be null, `kept` (features), `slopes`, and `value` with `output` too.
 void forward_row(const float* query, const float* key, const uint8_t* mask, int64_t mask_step, const float* previous,
-                 const Parameters& shared, const Options& options, const Sizes& s, const Forward& at, float* weights,
-                 float* kept, float* slopes) {
+                 const Parameters& shared, const Options& options, const float* value, int64_t V, const Sizes& s,
+                 const Forward& at, float* weights, float* kept, float* slopes, float* output) {
     std::fill_n(at.features, s.F * s.cells() + LINE, 0.0f);
     std::fill_n(at.query, s.P(), 0.0f);
     for (int64_t t = 0; t < s.L; t++) {
@@ -305,11 +329,12 @@ void forward_row(const float* query, const float* key, const uint8_t* mask, int6
         correlate(shared.filters, s.taps(), s.F, {0, s.W}, at.signal, heard, s.S, at.features, s.cells());
         std::copy_n(query + t * s.A, s.A, at.query);
         std::fill_n(at.scores, s.cells(), 0.0f);
-        score(at.query, key, shared, at.features, s, range, at.scores);
+        score(at.query, key, shared, at.features, s, range, value, V, at.scores);
         for (int64_t j = 0; j < s.cells(); j++) at.scores[j] *= options.sharpening;
         if (options.smoothing) smooth(at.scores, at.factors, s.cells(), s.S, slopes ? slopes + t * s.S : nullptr);
         weigh(at.scores, at.allowed, s.cells(), options.smoothing ? at.factors : nullptr);
         std::copy_n(at.scores, s.S, weights + t * s.S);
+        if (value) read<8>(at.scores, range, value, V, 0, output + t * V);
         if (kept) std::copy_n(at.features, s.F * s.cells(), kept + t * s.F * s.cells());
         previous = weights + t * s.S;
     }
@@ -422,12 +447,14 @@ int64_t foci_location_aware_kept(int64_t S, int64_t F) { return F * round_up<LIN
 
 // query (B, L, A), key (B, S, A), mask (B, L or 1, S) or null, previous (B, S), vector (A), filters (F, W), projection
 // (A, F); key_batch, mask_batch and mask_step are strides, 0 where rows share; weights (B, L, S), and what the backward
-// needs, or null: kept (B, L, foci_location_aware_kept) and, for smoothing, slopes (B, L, S).
+// needs, or null: kept (B, L, foci_location_aware_kept) and, for smoothing, slopes (B, L, S). Where value (B, S, V) is not
+// null, output (B, L, V) is what the weights read of it.
 void foci_location_aware_forward(const float* query, const float* key, int64_t key_batch, const uint8_t* mask,
                                  int64_t mask_batch, int64_t mask_step, const float* previous, const float* vector,
-                                 const float* filters, const float* projection, int64_t B, int64_t L, int64_t S,
-                                 int64_t A, int64_t F, int64_t W, float sharpening, int smoothing, float* scratch,
-                                 float* weights, float* kept, float* slopes, int threads) {
+                                 const float* filters, const float* projection, const float* value,
+                                 int64_t value_batch, int64_t V, int64_t B, int64_t L, int64_t S, int64_t A, int64_t F,
+                                 int64_t W, float sharpening, int smoothing, float* scratch, float* weights,
+                                 float* kept, float* slopes, float* output, int threads) {
     const Sizes s{B, L, S, A, F, W};
     const Parameters shared(scratch, s, vector, filters, projection);
     const Options options{sharpening, smoothing != 0};
@@ -436,8 +463,9 @@ void foci_location_aware_forward(const float* query, const float* key, int64_t k
 #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
     for (int64_t b = 0; b < B; b++)
         forward_row(query + b * L * A, key + b * key_batch, after(mask, b * mask_batch), mask_step, previous + b * S,
-                    shared, options, s, Forward(rows + this_thread() * size, s), weights + b * L * S,
-                    after(kept, b * L * F * s.cells()), after(slopes, b * L * S));
+                    shared, options, after(value, b * value_batch), V, s, Forward(rows + this_thread() * size, s),
+                    weights + b * L * S, after(kept, b * L * F * s.cells()), after(slopes, b * L * S),
+                    after(output, b * L * V));
 }
 
 // The gradients query_grad (B, L, A), key_grad (B, S, A), previous_grad (B, S), which may be null, and, for each row of
