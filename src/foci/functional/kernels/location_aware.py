@@ -95,7 +95,8 @@ def location_aware_read(
 ) -> tuple[Float[Tensor, "B L V"], Float[Tensor, "B L S"]] | None:
     """Return what the steps read of the value, and the weights; None where the kernel does not serve.
 
-    It serves where `location_aware` does and nothing is recorded for gradients. The arguments are those of `location_aware`. The value is fetched from memory while the scores are computed.
+    It serves where `location_aware` does and nothing is recorded for gradients. The arguments are those of
+    `location_aware`. The value is fetched from memory while the scores are computed.
     """
     floats = (previous, query, key, vector, filters, projection, value)
     given = floats if mask is None else (*floats, mask)
@@ -262,8 +263,7 @@ def _self_check(library: ctypes.CDLL) -> bool:
 
         slope = (moved(1e-5) - moved(-1e-5)) / 2e-5  # autograd may be switched off where this is called
         arguments = tuple(one.float() for one in point)
-        previous, query, key, *rest = arguments
-        weights, kept, slopes = _forward(library, options, previous, query, key, *rest, None)
+        weights, kept, slopes = _forward(library, options, *arguments, mask=None)
         if kept is None:
             return False
         found = _backward(library, options.sharpening, grad.float(), arguments, weights, kept, slopes)
