@@ -263,7 +263,8 @@ def _self_check(library: ctypes.CDLL) -> bool:
 
         slope = (moved(1e-5) - moved(-1e-5)) / 2e-5  # autograd may be switched off where this is called
         arguments = tuple(one.float() for one in point)
-        weights, kept, slopes = _forward(library, options, *arguments, mask=None)
+        previous, query, key, vector, filters, projection = arguments
+        weights, kept, slopes = _forward(library, options, previous, query, key, vector, filters, projection, None)
         if kept is None:
             return False
         found = _backward(library, options.sharpening, grad.float(), arguments, weights, kept, slopes)
