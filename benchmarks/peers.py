@@ -7,10 +7,12 @@ name. A peer that cannot be installed is left out, which the report notes. This 
 from __future__ import annotations
 
 import hashlib
+import importlib.machinery
 import json
 import os
 import subprocess
 import sys
+import types
 import venv
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -130,6 +132,13 @@ def install(
             log(f"    could not be installed: {failed[name]}")
     stamp.write_text(json.dumps({"wanted": wanted, "failed": failed}))
     return failed
+
+
+def stand_in_for_torchaudio() -> None:
+    """Put an empty module in the place of torchaudio, which speechbrain imports and does not use here."""
+    empty = types.ModuleType("torchaudio")
+    empty.__spec__ = importlib.machinery.ModuleSpec("torchaudio", None)
+    sys.modules.setdefault("torchaudio", empty)
 
 
 def _pip(*arguments: str) -> None:

@@ -17,6 +17,7 @@ PEERS = {
     "tag": ("torch", "pytorch-crf", "flair"),
     "ntm": ("torch",),
     "word_by_word": ("torch",),
+    "location_aware": ("speechbrain", "espnet"),
     "decode": ("transformers", "ctranslate2"),
     "language": ("torch", "transformers"),
     "curves": ("torch",),

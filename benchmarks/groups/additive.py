@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 import foci
 from benchmarks.harness import FORWARD, TRAIN, Call, Case, Side, call, leaf
+from benchmarks.peers import stand_in_for_torchaudio
 from foci.functional import scores
 from foci.mechanisms.scores import Additive
 
@@ -200,13 +201,7 @@ def _keras_step(attention: Any, projection: nn.Linear, query: Tensor, source: Te
 
 
 def _speechbrain_step(attention: Any, projection: nn.Linear, query: Tensor, source: Tensor) -> Call:
-    import importlib.machinery
-    import sys
-    import types
-
-    empty = types.ModuleType("torchaudio")
-    empty.__spec__ = importlib.machinery.ModuleSpec("torchaudio", None)
-    sys.modules.setdefault("torchaudio", empty)
+    stand_in_for_torchaudio()
     from speechbrain.nnet.attention import ContentBasedAttention
 
     size = source.shape[-1]

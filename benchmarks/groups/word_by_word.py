@@ -3,8 +3,8 @@
 A premise and a hypothesis, sizes (batch, premise, hypothesis, model). No package has this mechanism, so the kernel of
 all steps is compared with the loop over the steps, whose scores are the additive kernel's: the steps alone, and the
 whole mechanism, in which both sides share four projections. The goal in training is ten times the loop's speed. The
-whole mechanism cannot reach it at the smaller shape: its matrix products alone, at the processor's peak, take a tenth of
-the loop's time.
+whole mechanism cannot reach it at the smaller shape: its matrix products alone, at the processor's peak, take a tenth
+of the loop's time.
 """
 
 from __future__ import annotations

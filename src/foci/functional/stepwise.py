@@ -5,9 +5,9 @@
     word_by_word     α_t = softmax(vᵀ tanh(q_t + k + W r_{t−1})),   r_t = α_t · value + tanh(C r_{t−1})
 
 `over_steps` runs one of them over all positions. In eager mode it is a Python loop; ``word_by_word`` and
-``location_aware`` have a kernel for all steps at once (with a window around the median, for one step). `torch.compile` sees one operator for every number of steps, so that other lengths need no
-recompilation; it runs the same, and its backward computes the steps again. `torch.export` sees torch's own `scan`,
-which runs without foci.
+``location_aware`` have a kernel for all steps at once (for one step, where there is a window around the median).
+`torch.compile` sees one operator for every number of steps, so that other lengths need no recompilation; it runs the
+same, and its backward computes the steps again. `torch.export` sees torch's own `scan`, which runs without foci.
 (`torch.compile` must not see `scan`: in torch 2.13 its default backend gives wrong gradients of what the steps share.)
 """
 
@@ -47,6 +47,9 @@ Step = Callable[[Tensor, Tensors, Tensors, StepOptions], tuple[Tensor, Tensors]]
 
 _SOFTMAX = StepOptions()
 _NORMALISERS: Mapping[str, Normaliser] = {**NORMALISERS, "best": best}
+_FUSED = ("softmax", "sigmoid")
+"""Normalisers that the kernel of ``location_aware`` has."""
+
 _RANDOM = ("sample", "gumbel")
 """Normalisers that an operator cannot compute again in its backward pass."""
 
@@ -102,6 +105,23 @@ def over_steps(
     return _run(name, carry, inputs, shared, options)
 
 
+def read_location_aware(
+    previous: Tensor, query: Tensor, shared: Tensors, value: Tensor, options: StepOptions
+) -> tuple[Tensor, Tensor] | None:
+    """Return the output and the weights of one step of ``location_aware`` by one kernel; None where it does not serve.
+
+    The arguments are those of `over_steps` for one query, whose mask is among ``shared``.
+    """
+    if torch.compiler.is_compiling() or options.normalise not in _FUSED:
+        return None
+    key, vector, filters, projection, *mask = shared
+    readable = _readable(previous, mask, options)
+    how = location_aware_kernel.LocationOptions(options.sharpening, options.normalise == "sigmoid")
+    return location_aware_kernel.location_aware_read(
+        previous, query, key, vector, filters, projection, readable, value, options=how
+    )
+
+
 def add_location(key: Tensor, previous: Tensor, filters: Tensor, projection: Tensor) -> Tensor:
     """Return the projected keys with ``U (F ∗ α)`` added, for ``previous`` weights α ``(B, S)``."""
     if known_true(key.shape[1] == 0):
@@ -139,7 +159,7 @@ def _run(
     if name == "word_by_word":
         memory, weights = word_by_word_kernel.word_by_word(carry, *inputs, *shared, plain=_plain_word_by_word)
         return memory, (weights,)
-    if name == "location_aware" and options.normalise in ("softmax", "sigmoid"):
+    if name == "location_aware" and options.normalise in _FUSED:
         if options.reach is None:
             return _fused_location_aware(carry, tuple(inputs), tuple(shared), options)
         return run_steps(
@@ -155,14 +175,12 @@ def _fused_location_aware(
     (query, *per_query), (key, vector, filters, projection, *mask) = inputs, shared
     without_window = options._replace(reach=None)
 
-    def plain(previous: Tensor, query: Tensor, *source: Tensor) -> Tensor:
-        *source, mask = source
-        at, shared = ((query,), (*source, mask)) if mask is not None else ((query,), tuple(source))
-        if mask is not None and mask.shape[1] != 1:
-            at, shared = (query, mask), tuple(source)
-        _, (weights,) = run_steps(
-            lambda previous, at: location_aware(previous, at, shared, without_window), previous, at
-        )
+    def plain(previous: Tensor, query: Tensor, *rest: Any) -> Tensor:
+        *source, mask = rest
+        shares = mask is not None and mask.shape[1] == 1
+        at = (query,) if mask is None or shares else (query, mask)
+        shared = (*source, mask) if shares else tuple(source)
+        _, (weights,) = run_steps(lambda carry, at: location_aware(carry, at, shared, without_window), previous, at)
         return weights
 
     weights = location_aware_kernel.location_aware(

@@ -31,7 +31,7 @@ from foci.errors import (
 )
 from foci.functional.attend import NORMALISERS, attend_dots, attend_scores, normaliser
 from foci.functional.sample import best
-from foci.functional.stepwise import StepOptions, over_steps
+from foci.functional.stepwise import StepOptions, over_steps, read_location_aware
 from foci.functional.windows import local, local_dots, row_lengths
 from foci.masks import clear_source
 from foci.mechanisms.focus import Causal, LocalM, LocalP, MedianWindow, SlidingWindow
@@ -266,6 +266,10 @@ class Attention(nn.Module):
         per_query, shared = (given, ()) if mask is not None and mask.shape[1] != 1 else ((), given)
         if isinstance(self.score, LocationAware):
             source = (memory.key, *self.score.location_parameters)
+            if known_true(query.shape[1] == 1) and not (self.training and self.dropout):
+                read = read_location_aware(previous, query, (*source, *given), memory.value, options)
+                if read is not None:
+                    return Attended(read[0], Weights.of(read[1]), read[1].squeeze(1))
             previous, outputs = over_steps("location_aware", previous, (query, *per_query), (*source, *shared), options)
         else:
             scores = self.score.cells(query, memory.key, memory.prepared)

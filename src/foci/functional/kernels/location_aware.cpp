@@ -21,6 +21,11 @@
 namespace {
 
 constexpr int64_t LINE = 16;  // rows of the scratch are whole cache lines
+#ifdef __AVX512F__
+constexpr int FILTERS = 5;  // filters at a time: with 4 vectors of cells, their sums fill the registers
+#else
+constexpr int FILTERS = 2;
+#endif
 
 struct Sizes {
     int64_t B, L, S, A, F, W;  // batch, steps, cells, hidden size, filters, width of a filter (odd)
@@ -63,12 +68,13 @@ void correlate_tile(const float* taps, int64_t taps_row, Range seen, const float
         for (int n = 0; n < N; n++) store(out + g * out_row + n * LANES, sums[g][n]);
 }
 
-template <int N>
+template <int G, int N>
 void correlate_filters(const float* taps, int64_t taps_row, int64_t F, Range seen, const float* signal, float* out,
                        int64_t out_row) {
-    for (; F >= 4; F -= 4, taps += 4 * taps_row, out += 4 * out_row)
-        correlate_tile<4, N>(taps, taps_row, seen, signal, out, out_row);
-    for (; F; F--, taps += taps_row, out += out_row) correlate_tile<1, N>(taps, taps_row, seen, signal, out, out_row);
+    for (; F >= G; F -= G, taps += G * taps_row, out += G * out_row)
+        correlate_tile<G, N>(taps, taps_row, seen, signal, out, out_row);
+    if constexpr (G > 1)
+        if (F) correlate_filters<G - 1, N>(taps, taps_row, F, seen, signal, out, out_row);
 }
 
 // The same for `count` numbers o, as whole vectors. `taps` are zero outside of `used`, the signal outside of `heard`.
@@ -80,18 +86,20 @@ void correlate(const float* taps, int64_t taps_row, int64_t F, Range used, const
     };
     int64_t o = 0;
     for (; o + 4 * LANES <= round_up<LANES>(count); o += 4 * LANES)
-        correlate_filters<4>(taps, taps_row, F, seen(o, 4 * LANES), signal + o, out + o, out_row);
+        correlate_filters<FILTERS, 4>(taps, taps_row, F, seen(o, 4 * LANES), signal + o, out + o, out_row);
     for (; o < count; o += LANES)
-        correlate_filters<1>(taps, taps_row, F, seen(o, LANES), signal + o, out + o, out_row);
+        correlate_filters<FILTERS, 1>(taps, taps_row, F, seen(o, LANES), signal + o, out + o, out_row);
 }
 
-// out[o] = Σ_c Σ_k taps[c, k] · signals[c, o + k] for 4 vectors of o.
+// out[o] = Σ_c Σ_k taps[c, k] · signals[c, o + k] for `count` numbers o; the signals are zero outside of `heard`.
 void correlate_all(const float* taps, int64_t taps_row, int64_t F, int64_t W, const float* signals, int64_t row,
-                   int64_t count, float* out) {
+                   Range heard, int64_t count, float* out) {
     for (int64_t o = 0; o < count; o += 4 * LANES) {
         Vector sums[4] = {Vector{}, Vector{}, Vector{}, Vector{}};
+        const int64_t first = std::max<int64_t>(0, heard.first - (o + 4 * LANES - 1));
+        const int64_t last = std::min(W, heard.last - o);
         for (int64_t c = 0; c < F; c++)
-            for (int64_t k = 0; k < W; k++) {
+            for (int64_t k = first; k < last; k++) {
                 const Vector tap = all(taps[c * taps_row + k]);
                 for (int n = 0; n < 4; n++) sums[n] += tap * load(signals + c * row + o + k + n * LANES);
             }
@@ -132,7 +140,7 @@ struct Parameters {
 // The keys of a tile: the last is repeated where there are fewer than EACH.
 struct Tile {
     const float* key[EACH];
-    int64_t count;
+    int64_t count;  // of keys that there are
 
     Tile(const float* keys, int64_t j, int64_t last, int64_t A) : count(std::min<int64_t>(EACH, last - j)) {
         for (int64_t i = 0; i < EACH; i++) key[i] = keys + std::min(j + i, last - 1) * A;
@@ -143,7 +151,10 @@ struct Tile {
 inline void half_tanhs(const Tile& tile, const float* query, const float* projection, const float* features,
                        const Sizes& s, int64_t a, Vector (&r)[EACH]) {
     const Vector q = load(query + a);
-    for (int i = 0; i < EACH; i++) r[i] = q + load_some(tile.key[i] + a, s.A - a);
+    for (int i = 0; i < EACH; i++) {
+        r[i] = q + load_some(tile.key[i] + a, s.A - a);
+        __builtin_prefetch(tile.key[i] + EACH * s.A + a);  // the next tile's
+    }
     for (int64_t c = 0; c < s.F; c++) {
         const Vector u = load(projection + c * s.P() + a);
         for (int i = 0; i < EACH; i++) r[i] += all(features[c * s.cells() + i]) * u;
@@ -152,8 +163,9 @@ inline void half_tanhs(const Tile& tile, const float* query, const float* projec
 }
 
 // The scores of the cells within the range; `features` and `scores` begin with cell 0 and are whole vectors.
+// `value`, which may be null, is fetched meanwhile, to be read afterwards.
 void score(const float* query, const float* key, const Parameters& shared, const float* features, const Sizes& s,
-           Range range, float* scores) {
+           Range range, const float* value, int64_t V, float* scores) {
     for (int64_t j = range.first; j < range.last; j += EACH) {
         const Tile tile(key, j, range.last, s.A);
         Vector total[EACH];
@@ -163,6 +175,9 @@ void score(const float* query, const float* key, const Parameters& shared, const
             half_tanhs(tile, query, shared.projection, features + j, s, a, r);
             const Vector v = load(shared.vector + a);
             for (int i = 0; i < EACH; i++) total[i] += v * r[i];
+            if (value)
+                for (int64_t i = 0; i < tile.count; i++)
+                    for (int64_t n = a; n < V; n += s.P()) __builtin_prefetch(value + (j + i) * V + n, 0, 2);
         }
         float sums[EACH];
         sum_each(total, sums);
@@ -175,10 +190,14 @@ struct CellGrads {
 };
 
 // The gradients of the cells within the range, from those of the scores. `query` and `vector` are still to be
-// multiplied, the one by 4·v, the other by −2.
+// multiplied, the one by 4·v, the other by −2. `first` says that nothing was written to `to.key` before.
 void score_gradients(const float* grad, const float* query, const float* key, const Parameters& shared,
-                     const float* features, const Sizes& s, Range range, const CellGrads& to) {
+                     const float* features, const Sizes& s, Range range, bool first, const CellGrads& to) {
     const int64_t P = s.P();
+    if (first) {
+        std::fill_n(to.key, range.first * s.A, 0.0f);
+        std::fill_n(to.key + range.last * s.A, (s.S - range.last) * s.A, 0.0f);
+    }
     for (int64_t j = range.first; j < range.last; j += EACH) {
         const Tile tile(key, j, range.last, s.A);
         float g[EACH] = {}, sum_g = 0;
@@ -187,7 +206,10 @@ void score_gradients(const float* grad, const float* query, const float* key, co
             sum_g += g[i] = grad[j + i];
             any |= g[i] != 0;
         }
-        if (!any) continue;
+        if (!any) {
+            if (first) std::fill_n(to.key + j * s.A, tile.count * s.A, 0.0f);
+            continue;
+        }
         for (int64_t a = 0; a < P; a += LANES) {
             Vector r[EACH];
             half_tanhs(tile, query, shared.projection, features + j, s, a, r);
@@ -205,7 +227,7 @@ void score_gradients(const float* grad, const float* query, const float* key, co
             store(to.vector + a, load(to.vector + a) + sum);
             for (int64_t i = 0; i < tile.count; i++) {
                 float* key_grad = to.key + (j + i) * s.A + a;
-                store_some(key_grad, load_some(key_grad, s.A - a) + r[i], s.A - a);
+                store_some(key_grad, first ? r[i] : load_some(key_grad, s.A - a) + r[i], s.A - a);
             }
             for (int64_t c = 0; c < s.F; c++) {
                 Vector u = load(to.projection + c * P + a);
@@ -225,6 +247,26 @@ void score_gradients(const float* grad, const float* query, const float* key, co
             std::copy_n(found, tile.count, to.features + c * s.signal() + j);
         }
     }
+}
+
+// output[n] = Σ_j weights[j] · value[j, n] for N vectors of n, of which the last may be a part of one.
+template <int N>
+void read_vectors(const float* weights, Range range, const float* value, int64_t V, int64_t count, float* output) {
+    Vector sums[N];
+    for (auto& sum : sums) sum = Vector{};
+    for (int64_t j = range.first; j < range.last; j++) {
+        const Vector weight = all(weights[j]);
+        for (int n = 0; n < N; n++) sums[n] += weight * load_some(value + j * V + n * LANES, count - n * LANES);
+    }
+    for (int n = 0; n < N; n++) store_some(output + n * LANES, sums[n], count - n * LANES);
+}
+
+template <int N>
+void read(const float* weights, Range range, const float* value, int64_t V, int64_t first, float* output) {
+    int64_t v = first;
+    for (; V - v > (N - 1) * LANES; v += N * LANES) read_vectors<N>(weights, range, value + v, V, V - v, output + v);
+    if constexpr (N > 1)
+        if (v < V) read<N / 2>(weights, range, value, V, v, output);
 }
 
 // --- forward
@@ -271,10 +313,10 @@ struct Options {
     bool smoothing;
 };
 
-// The steps of one row of the batch. `mask` may be null, `kept` (features) and `slopes` too.
+// The steps of one row of the batch. `mask` may be null, `kept` (features), `slopes`, and `value` with `output` too.
 void forward_row(const float* query, const float* key, const uint8_t* mask, int64_t mask_step, const float* previous,
-                 const Parameters& shared, const Options& options, const Sizes& s, const Forward& at, float* weights,
-                 float* kept, float* slopes) {
+                 const Parameters& shared, const Options& options, const float* value, int64_t V, const Sizes& s,
+                 const Forward& at, float* weights, float* kept, float* slopes, float* output) {
     std::fill_n(at.features, s.F * s.cells() + LINE, 0.0f);
     std::fill_n(at.query, s.P(), 0.0f);
     for (int64_t t = 0; t < s.L; t++) {
@@ -287,11 +329,12 @@ void forward_row(const float* query, const float* key, const uint8_t* mask, int6
         correlate(shared.filters, s.taps(), s.F, {0, s.W}, at.signal, heard, s.S, at.features, s.cells());
         std::copy_n(query + t * s.A, s.A, at.query);
         std::fill_n(at.scores, s.cells(), 0.0f);
-        score(at.query, key, shared, at.features, s, range, at.scores);
+        score(at.query, key, shared, at.features, s, range, value, V, at.scores);
         for (int64_t j = 0; j < s.cells(); j++) at.scores[j] *= options.sharpening;
         if (options.smoothing) smooth(at.scores, at.factors, s.cells(), s.S, slopes ? slopes + t * s.S : nullptr);
         weigh(at.scores, at.allowed, s.cells(), options.smoothing ? at.factors : nullptr);
         std::copy_n(at.scores, s.S, weights + t * s.S);
+        if (value) read<8>(at.scores, range, value, V, 0, output + t * V);
         if (kept) std::copy_n(at.features, s.F * s.cells(), kept + t * s.F * s.cells());
         previous = weights + t * s.S;
     }
@@ -353,7 +396,7 @@ void backward_row(const float* grad, const float* query, const float* key, const
     std::fill_n(at.carried, s.cells(), 0.0f);
     std::fill_n(at.vector_grad, P, 0.0f);
     std::fill_n(at.projection_grad, s.F * P, 0.0f);
-    std::fill_n(to.key, S * A, 0.0f);
+    if (!s.L) std::fill_n(to.key, S * A, 0.0f);
     std::fill_n(to.filters, s.F * s.W, 0.0f);
     for (int64_t t = s.L - 1; t >= 0; t--) {
         const float* before = t ? weights + (t - 1) * S : previous;
@@ -364,7 +407,7 @@ void backward_row(const float* grad, const float* query, const float* key, const
         std::fill_n(at.query_grad, P, 0.0f);
         std::fill_n(at.feature_grads, s.F * s.signal(), 0.0f);
         const CellGrads cells{at.query_grad, at.vector_grad, at.projection_grad, to.key, at.feature_grads + half, at.tile};
-        score_gradients(at.scores, at.query, key, shared, at.features, s, range, cells);
+        score_gradients(at.scores, at.query, key, shared, at.features, s, range, t == s.L - 1, cells);
         for (int64_t a = 0; a < A; a++) to.query[t * A + a] = 4 * shared.vector[a] * at.query_grad[a];
 
         surround(before, S, half, s.signal(), at.signal);
@@ -376,7 +419,8 @@ void backward_row(const float* grad, const float* query, const float* key, const
                 for (int64_t k = 0; k < s.W; k++) to.filters[c * s.W + k] += at.filter_grad[c * filter_row + k];
         }
         if (t || to.previous)
-            correlate_all(shared.flipped, s.taps(), s.F, s.W, at.feature_grads, s.signal(), S, at.carried);
+            correlate_all(shared.flipped, s.taps(), s.F, s.W, at.feature_grads, s.signal(),
+                          {range.first + half, range.last + half}, S, at.carried);
     }
     if (to.previous) std::copy_n(at.carried, S, to.previous);
     for (int64_t a = 0; a < A; a++) {
@@ -403,12 +447,14 @@ int64_t foci_location_aware_kept(int64_t S, int64_t F) { return F * round_up<LIN
 
 // query (B, L, A), key (B, S, A), mask (B, L or 1, S) or null, previous (B, S), vector (A), filters (F, W), projection
 // (A, F); key_batch, mask_batch and mask_step are strides, 0 where rows share; weights (B, L, S), and what the backward
-// needs, or null: kept (B, L, foci_location_aware_kept) and, for smoothing, slopes (B, L, S).
+// needs, or null: kept (B, L, foci_location_aware_kept) and, for smoothing, slopes (B, L, S). Where value (B, S, V) is not
+// null, output (B, L, V) is what the weights read of it.
 void foci_location_aware_forward(const float* query, const float* key, int64_t key_batch, const uint8_t* mask,
                                  int64_t mask_batch, int64_t mask_step, const float* previous, const float* vector,
-                                 const float* filters, const float* projection, int64_t B, int64_t L, int64_t S,
-                                 int64_t A, int64_t F, int64_t W, float sharpening, int smoothing, float* scratch,
-                                 float* weights, float* kept, float* slopes, int threads) {
+                                 const float* filters, const float* projection, const float* value,
+                                 int64_t value_batch, int64_t V, int64_t B, int64_t L, int64_t S, int64_t A, int64_t F,
+                                 int64_t W, float sharpening, int smoothing, float* scratch, float* weights,
+                                 float* kept, float* slopes, float* output, int threads) {
     const Sizes s{B, L, S, A, F, W};
     const Parameters shared(scratch, s, vector, filters, projection);
     const Options options{sharpening, smoothing != 0};
@@ -417,8 +463,9 @@ void foci_location_aware_forward(const float* query, const float* key, int64_t k
 #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
     for (int64_t b = 0; b < B; b++)
         forward_row(query + b * L * A, key + b * key_batch, after(mask, b * mask_batch), mask_step, previous + b * S,
-                    shared, options, s, Forward(rows + this_thread() * size, s), weights + b * L * S,
-                    after(kept, b * L * F * s.cells()), after(slopes, b * L * S));
+                    shared, options, after(value, b * value_batch), V, s, Forward(rows + this_thread() * size, s),
+                    weights + b * L * S, after(kept, b * L * F * s.cells()), after(slopes, b * L * S),
+                    after(output, b * L * V));
 }
 
 // The gradients query_grad (B, L, A), key_grad (B, S, A), previous_grad (B, S), which may be null, and, for each row of

@@ -2,10 +2,10 @@
 
     f_t = F ∗ α_{t−1},   e_tj = vᵀ tanh(q_t + k_j + U f_tj),   α_t = normalise(β e_t)
 
-``location_aware.cpp`` computes it for float32 on a CPU, with a softmax or with sigmoids divided by their sum. The forward
-keeps f, and the backward computes the tanh again. In other dtypes, on other devices, with other normalisers, without a
-compiler, and where something other than eager autograd watches, `foci.functional.stepwise` runs one step after the
-other. tanh has an absolute error of about 1e-7.
+``location_aware.cpp`` computes it for float32 on a CPU, with a softmax or with sigmoids divided by their sum. The
+forward keeps f, and the backward computes the tanh again. In other dtypes, on other devices, with other normalisers,
+without a compiler, and where something other than eager autograd watches, `foci.functional.stepwise` runs one step
+after the other. tanh has an absolute error of about 1e-7.
 """
 
 from __future__ import annotations
@@ -81,6 +81,41 @@ def location_aware(
     return _forward(library, options, *arguments, keep=False)[0]
 
 
+def location_aware_read(
+    previous: Float[Tensor, "B S"],
+    query: Float[Tensor, "#B L A"],
+    key: Float[Tensor, "#B S A"],
+    vector: Float[Tensor, " A"],
+    filters: Float[Tensor, "F 1 W"],
+    projection: Float[Tensor, "A F"],
+    mask: Bool[Tensor, "#B #L #S"] | None,
+    value: Float[Tensor, "#B S V"],
+    *,
+    options: LocationOptions,
+) -> tuple[Float[Tensor, "B L V"], Float[Tensor, "B L S"]] | None:
+    """Return what the steps read of the value, and the weights; None where the kernel does not serve.
+
+    It serves where `location_aware` does and nothing is recorded for gradients. The arguments are those of
+    `location_aware`. The value is fetched from memory while the scores are computed.
+    """
+    floats = (previous, query, key, vector, filters, projection, value)
+    given = floats if mask is None else (*floats, mask)
+    if torch.is_grad_enabled() and any(one.requires_grad for one in floats):
+        return None
+    suits = all(one.dtype is torch.float32 and one.is_cpu for one in floats) and value.shape[0] == key.shape[0]
+    if not suits or previous.shape[0] == 0 or is_traced() or is_watched(*given) or _KERNEL.library is None:
+        return None
+    _check(*floats[:-1])
+    if value.shape[:2] != key.shape[:2]:
+        raise ShapeError(
+            f"location_aware: value has shape {tuple(value.shape)}, expected {tuple(key.shape[:2])} and its size. "
+            "Key and value have one entry per cell."
+        )
+    value, output = value.contiguous(), value.new_empty(previous.shape[0], query.shape[1], value.shape[2])
+    weights, _, _ = _forward(_KERNEL.library, options, *floats[:-1], mask, keep=False, reading=(value, output))
+    return output, weights
+
+
 def _check(previous: Tensor, query: Tensor, key: Tensor, vector: Tensor, filters: Tensor, projection: Tensor) -> None:
     """Raise an error for sizes that do not fit: compiled code would read past the end."""
     size, count, width = vector.shape[0], filters.shape[0], filters.shape[-1]
@@ -108,7 +143,7 @@ _SIGNATURES = {
     "kept": [_SIZE, _SIZE],
     "forward": [
         _ADDRESS, _ADDRESS, _SIZE, _ADDRESS, _SIZE, _SIZE, *[_ADDRESS] * 4,
-        *[_SIZE] * 6, _REAL, _COUNT, *[_ADDRESS] * 4, _COUNT,
+        _ADDRESS, _SIZE, _SIZE, *[_SIZE] * 6, _REAL, _COUNT, *[_ADDRESS] * 5, _COUNT,
     ],
     "backward": [*[_ADDRESS] * 10, *[_SIZE] * 6, _REAL, *[_ADDRESS] * 7, _COUNT],
 }  # fmt: skip
@@ -134,8 +169,12 @@ def _forward(
     mask: Tensor | None,
     *,
     keep: bool = True,
+    reading: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Return the weights and what the backward needs: f and, for smoothing, the slopes of the log-sigmoids."""
+    """Return the weights and what the backward needs: f and, for smoothing, the slopes of the log-sigmoids.
+
+    ``reading`` is the value, and the output that is written.
+    """
     (batch, cells), steps, (count, width) = previous.shape, query.shape[1], filters.shape[::2]
     sizes = (batch, steps, cells, vector.shape[0], count, width)
     given = previous, query.expand(batch, -1, -1), key, vector, filters, projection
@@ -144,6 +183,8 @@ def _forward(
     if mask is not None:
         mask = mask.expand(batch, -1, cells).contiguous()
         mask_strides = (mask.stride(0), 0 if mask.shape[1] == 1 else cells)
+    value, output = (None, None) if reading is None else reading
+    value_sizes = (0, 0) if value is None else (0 if value.shape[0] == 1 else value.stride(0), value.shape[2])
     weights = query.new_empty(batch, steps, cells)
     kept = query.new_empty(batch, steps, library.foci_location_aware_kept(cells, count)) if keep else None
     slopes = torch.empty_like(weights) if keep and options.smoothing else None
@@ -151,8 +192,9 @@ def _forward(
     scratch = query.new_empty(library.foci_location_aware_scratch(*sizes[2:], threads))
     library.foci_location_aware_forward(
         query.data_ptr(), key.data_ptr(), 0 if key.shape[0] == 1 else key.stride(0), _address(mask), *mask_strides,
-        previous.data_ptr(), vector.data_ptr(), filters.data_ptr(), projection.data_ptr(), *sizes, *options,
-        scratch.data_ptr(), weights.data_ptr(), _address(kept), _address(slopes), threads,
+        previous.data_ptr(), vector.data_ptr(), filters.data_ptr(), projection.data_ptr(),
+        _address(value), *value_sizes, *sizes, *options,
+        scratch.data_ptr(), weights.data_ptr(), _address(kept), _address(slopes), _address(output), threads,
     )  # fmt: skip
     return weights, kept, slopes
 
@@ -221,8 +263,8 @@ def _self_check(library: ctypes.CDLL) -> bool:
 
         slope = (moved(1e-5) - moved(-1e-5)) / 2e-5  # autograd may be switched off where this is called
         arguments = tuple(one.float() for one in point)
-        previous, query, key, *rest = arguments
-        weights, kept, slopes = _forward(library, options, previous, query, key, *rest, None)
+        previous, query, key, vector, filters, projection = arguments
+        weights, kept, slopes = _forward(library, options, previous, query, key, vector, filters, projection, None)
         if kept is None:
             return False
         found = _backward(library, options.sharpening, grad.float(), arguments, weights, kept, slopes)

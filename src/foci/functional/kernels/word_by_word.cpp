@@ -99,6 +99,13 @@ void copy_to_tiles(const float* from, const Sizes& s, float* tiles, float* row) 
     }
 }
 
+// Fetches rows of the next step, of the tensors that there are: those of a block lie too far apart to be foreseen.
+template <bool written, typename... Tensors>
+void fetch(int64_t first, int64_t count, const Tensors*... tensors) {
+    for (const float* at : {static_cast<const float*>(tensors)...})
+        for (int64_t a = 0; at && a < count + CELL; a += CELL) __builtin_prefetch(at + first + a, written);
+}
+
 bool any_exists(const uint8_t* exists, int64_t rows, int64_t R, int64_t t) {
     for (int64_t i = 0; i < rows; i++)
         if (exists[i * R + t]) return true;
@@ -180,6 +187,9 @@ void forward_block(const ForwardArguments& given, const ForwardWeights& weights,
             const int64_t n = i * R + t;
             const bool exists = given.exists[n];
             float *memory = at.memory + i * P, *weight = given.found + n * S;
+            fetch<false>((n + 1) * D, D, given.query);
+            fetch<true>((n + 1) * D, D, given.memories, given.asked, given.carried);
+            fetch<true>((n + 1) * S, S, given.found);
             if (given.memories) std::copy_n(memory, D, given.memories + n * D);
             if (!exists) {
                 std::fill_n(weight, S, 0.0f);
@@ -311,6 +321,9 @@ void backward_block(const BackwardArguments& given, const BackwardWeights& weigh
         for (int64_t i = 0; i < rows; i++) {
             const int64_t n = i * R + t;
             const float* stepped = at.stepped + i * 2 * P;
+            fetch<false>((n - 1) * D, D, given.asked, given.carried);
+            fetch<false>((n - 1) * S, S, given.found, given.weights_grad);
+            fetch<true>((n - 1) * D, D, given.memory_grad, given.query_grad, given.carried_grad);
             if (given.exists[n]) {
                 std::copy_n(at.grad + i * P, D, given.memory_grad + n * D);
                 backward_step(given, wild[i], weights, s, i, t, at);

@@ -4,8 +4,8 @@
 
 ``word_by_word.cpp`` computes it for float32 on a CPU. The forward keeps r, q + W r, tanh(C r) and α of every step, and
 the backward computes the cells again. In other dtypes, on other devices, without a compiler, and where something other
-than eager autograd watches, `foci.functional.stepwise` runs one step after the other. The accuracy is that of the kernel
-``additive``: tanh has an absolute error of about 1e-7.
+than eager autograd watches, `foci.functional.stepwise` runs one step after the other. The accuracy is that of the
+kernel ``additive``: tanh has an absolute error of about 1e-7.
 """
 
 from __future__ import annotations
