@@ -9,6 +9,7 @@ import foci
 import foci_cli
 from foci.data.hypernyms import hypernym_pairs
 from foci.errors import CheckpointError, ConfigError
+from foci.tasks import TASKS
 from foci.tasks import config as configs
 from foci.tasks.init_from import _copy, take_weights
 from foci.tasks.task import find
@@ -29,7 +30,7 @@ def started(run):
     return model.state_dict(), said
 
 
-@pytest.mark.parametrize("task", ["translate", "classify", "tag", "generate", "entail", "memorise"])
+@pytest.mark.parametrize("task", [*TASKS])
 def test_the_same_data_gives_all_weights(task, tmp_path):
     train(task, tmp_path / "first", training__max_steps=2)
     said = []

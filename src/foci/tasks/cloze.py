@@ -29,6 +29,7 @@ from foci.tasks.task import (
     Evaluation,
     Field,
     Log,
+    NamedAxes,
     Prediction,
     Progress,
     Record,
@@ -313,6 +314,11 @@ class Cloze(Task):
     def model(self, assets: Words) -> nn.Module:
         """Build the model for these words."""
         return self.config.model.build(len(assets.vocabulary), assets.vector_dim)
+
+    def named_axes(self, assets: Words) -> NamedAxes:
+        """Return which rows of the weights are words."""
+        words = assets.vocabulary.names
+        return {"embedding.weight": (words,), "vectors.weight": (words,)}
 
     def initialise(self, model: nn.Module, assets: Words, log: Log) -> None:
         """Take over the word vectors of a file, if one is named."""

@@ -33,6 +33,7 @@ from foci.tasks.task import (
     Evaluation,
     Field,
     Log,
+    NamedAxes,
     Prediction,
     Progress,
     Record,
@@ -40,6 +41,7 @@ from foci.tasks.task import (
     Splits,
     Task,
     by_length,
+    token_axes,
 )
 from foci.training import Batches, Loss, TrainingOptions
 
@@ -370,6 +372,12 @@ class Summarise(Task):
     def model(self, assets: SharedTokeniser) -> nn.Module:
         """Build the model for this vocabulary."""
         return self.config.model.build(len(assets.tokeniser), len(assets.tokeniser))
+
+    def named_axes(self, assets: SharedTokeniser) -> NamedAxes:
+        """Return which rows of the weights are tokens."""
+        tokens = assets.tokeniser.labels(range(len(assets.tokeniser)))
+        context = {"decoder.context_embedding.weight": (tokens,)}
+        return token_axes("encoder", tokens) | token_axes("decoder", tokens) | context
 
     @property
     def _copies(self) -> bool:
