@@ -11,13 +11,13 @@ document stand on lines of their own.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from foci.data.progress import counted
+from foci.data.tables import json_objects
 from foci.data.text import Fault, Log, read_lines, usable
 from foci.errors import DataError, near_names
 
@@ -204,19 +204,14 @@ def _answers(path: Path) -> dict[str, str] | Fault:
 
 
 def _objects(path: Path) -> Iterator[_Placed | Fault]:
-    for number, line in enumerate(read_lines(path, _LONGEST), start=1):
-        if isinstance(line, Fault):
-            yield line
+    for entry in json_objects(path):
+        if isinstance(entry, Fault):
+            yield entry
             continue
         try:
-            record = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            yield Fault(path, number, "bad JSON", f"not a JSON object ({error}).")
-            continue
-        try:
-            yield number, from_record(record)
+            yield entry.line, from_record(entry.content)
         except DataError as error:
-            yield Fault(path, number, "unusable question", str(error))
+            yield Fault(path, entry.line, "unusable question", str(error))
 
 
 def from_record(record: Any) -> ClozeQuestion:
