@@ -349,8 +349,8 @@ RECIPES = {
         title="Fairytale cloze: common nouns and names",
         note="Our own questions in the manner of the Children's Book Test, so that its figures are not comparable. One "
         "reader is trained on both kinds of questions together (names alone are 1,909), from scratch, for 450 steps of "
-        "32 questions (1.4 epochs). All have the settings of the attention sum, which were chosen by validation questions. "
-        "± is the standard deviation over seeds.",
+        "32 questions (1.4 epochs). All have the settings of the attention sum, which were chosen by validation "
+        "questions. ± is the standard deviation over seeds.",
         variants=_READERS,
         seeds=3,
         prepare=data.join_fairytales,
