@@ -98,7 +98,7 @@ def test_wrong_places_and_bytes(tmp_path):
         read_documents(tmp_path)
     with pytest.raises(ConfigError, match=r"a\.doc: expected a folder .* or \.csv, \.tsv or \.jsonl"):
         read_documents(write(tmp_path / "a.doc", "x"))
-    with pytest.raises(ConfigError, match=r"columns 0 and 'label', expected two different names or numbers"):
+    with pytest.raises(ConfigError, match=r"columns 0 and 'label', expected 2 different names or numbers"):
         read_documents(write(tmp_path / "a.csv", "x"), text=0)
     (tmp_path / "sport").mkdir()
     (tmp_path / "sport" / "1.txt").write_bytes(b"fine\n\xa310m")

@@ -50,7 +50,7 @@ def read_rows(path: Path, columns: Columns, *, numbers: Sequence[int] = ()) -> I
 def _in_table(path: Path, columns: Columns, ending: str) -> Iterator[TableRow | Fault]:
     if len({type(column) for column in columns}) > 1 or len({*columns}) < len(columns):
         named = " and ".join(map(repr, columns))
-        raise ConfigError(f"{path}: columns {named}, expected different names, or different numbers from 0.")
+        raise ConfigError(f"{path}: columns {named}, expected {len(columns)} different names or numbers from 0.")
     faults: list[Fault] = []
     # A TSV file has no quoting: a quote in a text must not swallow the lines that follow.
     reader = csv.reader(
