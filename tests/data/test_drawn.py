@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from foci.data.drawn import COLOURS, SHAPES, Scene, Shape, caption, draw, find_scene, on_grid, questions, scene_name
+from foci.data.drawn import COLOURS, SHAPES, Scene, Shape, caption, draw, find_scene, questions, scene_name
 from foci.errors import ConfigError, DataError
 
 SCENES = [find_scene(scene_name("several", "test", 0, number)) for number in range(200)]
@@ -100,12 +100,3 @@ def test_answers_are_true():
                     for one in scene.shapes
                 )
     assert kinds == {"what colour", "what shape", "how many", "is there", "what is"}
-
-
-def test_boxes_on_a_grid_by_counting_pixels():
-    box = SCENES[0].shapes[0].box
-    fine, down, across = 840, 5, 7
-    centres = (np.arange(fine) + 0.5) / fine
-    inside = ((centres > box.top) & (centres < box.bottom))[:, None] & ((centres > box.left) & (centres < box.right))
-    counted = inside.reshape(down, fine // down, across, fine // across).mean(axis=(1, 3))
-    assert np.abs(on_grid(box, (down, across)) - counted).max() < 0.01

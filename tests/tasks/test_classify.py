@@ -192,7 +192,7 @@ def test_bad_data_is_told_before_a_folder_is_made(tmp_path, monkeypatch):
     )
     two = [("a", "x"), ("b", "y")]
     assert "none is left to validate" in error(DataError, two, valid_share=0.0, test_share=0.0)
-    assert "a document to validate is of the class 'b', which the training documents do not have: x, y." in error(
+    assert "a document to validate is of the class 'b', which the training data does not have: x, y." in error(
         DataError, [("a", "x"), ("b", "y")], valid=write_corpus(tmp_path), test_share=0.0
     )
     assert "path and planted are both set" in error(ConfigError, path="x", planted=3)

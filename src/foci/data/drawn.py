@@ -20,6 +20,7 @@ from jaxtyping import Float, UInt8
 from numpy.typing import NDArray
 
 from foci.errors import DataError, check_positive, unknown_name
+from foci.metrics.boxes import Box
 
 PREFIX = "drawn:"
 FAMILIES = ("one", "several")
@@ -50,15 +51,6 @@ _LEAST, _MOST = 0.13, 0.28
 """Radius of the shape of ``one``."""
 _NOISE = 0.09
 """Standard deviation of the canvas's noise; white is 1."""
-
-
-class Box(NamedTuple):
-    """Left, top, right and bottom edge; the canvas is 1 wide and high."""
-
-    left: float
-    top: float
-    right: float
-    bottom: float
 
 
 class Shape(NamedTuple):
@@ -261,23 +253,3 @@ def _called(shape: Shape, language: Language) -> str:
 def _check_language(language: str) -> None:
     if language not in LANGUAGES:
         raise unknown_name("language", language, LANGUAGES)
-
-
-def on_grid(box: Box, grid: tuple[int, int]) -> Float[NDArray[np.float64], "R S"]:
-    """Return how much of each region of a grid a box covers, from 0 to 1.
-
-    Example:
-        >>> on_grid(Box(0.0, 0.0, 0.5, 0.75), (2, 2)).tolist()
-        [[1.0, 0.0], [0.5, 0.0]]
-    """
-    down, across = grid
-    high = _overlap(box.top * down, box.bottom * down, down)
-    wide = _overlap(box.left * across, box.right * across, across)
-    covered: NDArray[np.float64] = high[:, None] * wide
-    return covered
-
-
-def _overlap(first: float, last: float, count: int) -> Float[NDArray[np.float64], " S"]:
-    places = np.arange(count)
-    covered: NDArray[np.float64] = np.clip(np.minimum(last, places + 1) - np.maximum(first, places), 0, 1)
-    return covered

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,10 +30,19 @@ from foci.data.documents import (
 )
 from foci.data.planted import Planted, planted
 from foci.data.vocabulary import Vocabulary, read_vectors
-from foci.errors import CheckpointError, ConfigError, DataError
+from foci.errors import ConfigError, DataError
 from foci.metrics import labels as figures_of
 from foci.models.hierarchical import PRESETS, Classified, HierarchicalClassifier
 from foci.printable import printable
+from foci.tasks.classes import (
+    LABELS_FILE,
+    class_tables,
+    draw_confusion,
+    labels_from,
+    labels_text,
+    log_classes,
+    number_classes,
+)
 from foci.tasks.config import FilePath, ModelChoice
 from foci.tasks.task import (
     Evaluation,
@@ -46,7 +53,6 @@ from foci.tasks.task import (
     Record,
     Shard,
     Splits,
-    Table,
     Task,
     by_length,
 )
@@ -158,8 +164,7 @@ class Lexicon(NamedTuple):
 
     def to_files(self) -> dict[str, str]:
         """Return both as JSON."""
-        labels = json.dumps(list(self.labels), ensure_ascii=False)
-        return {"vocabulary.json": self.vocabulary.to_text(), "labels.json": labels}
+        return {"vocabulary.json": self.vocabulary.to_text(), LABELS_FILE: labels_text(self.labels)}
 
 
 class Classify(Task):
@@ -215,7 +220,7 @@ class Classify(Task):
             return self._planted(log)
         documents = movie_reviews() if data.path is None else self._read(data.path, log)
         found = self._split(documents, log)
-        _log_classes(found.train, log)
+        log_classes((document.label for document in found.train), log)
         log(
             f"{len(found.train):,} documents to train on, {len(found.valid):,} to validate, {len(found.test):,} to "
             f"evaluate; the first is {_quoted(documents[0])}"
@@ -286,13 +291,8 @@ class Classify(Task):
 
     def load_assets(self, read: Callable[[str], str]) -> Lexicon:
         """Read the words and the classes."""
-        try:
-            labels = json.loads(read("labels.json"))
-        except (ValueError, RecursionError) as error:
-            raise CheckpointError(f"labels.json: the classes of the run cannot be read ({error}).") from error
-        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels) or len(labels) < 2:
-            raise CheckpointError("labels.json: holds no list of at least two classes. Restore the file.")
-        return Lexicon(Vocabulary.from_text(read("vocabulary.json"), "vocabulary.json"), tuple(labels))
+        labels = labels_from(read(LABELS_FILE))
+        return Lexicon(Vocabulary.from_text(read("vocabulary.json"), "vocabulary.json"), labels)
 
     def model(self, assets: Lexicon) -> nn.Module:
         """Build the model for these words and classes."""
@@ -430,17 +430,7 @@ class Classify(Task):
         }
         if all("evidence" in record for record in records):
             figures |= self._evidence(model, assets, records, options)
-        rows = tuple((label, *map(int, row)) for label, row in zip(assets.labels, counts))
-        f1 = [None if np.isnan(value) else float(value) for value in figures_of.f1_per_class(counts)]
-        classes = tuple(zip(assets.labels, map(int, counts.sum(axis=1)), map(int, counts.sum(axis=0)), f1))
-        return Evaluation(
-            figures,
-            {},
-            {
-                "confusion": Table(("class \\ predicted", *assets.labels), rows),
-                "classes": Table(("class", "documents", "predicted", "f1"), classes),
-            },
-        )
+        return Evaluation(figures, {}, class_tables(assets.labels, counts, "documents"))
 
     def _evidence(
         self, model: nn.Module, assets: Lexicon, records: Sequence[Record], options: ClassifyOptions
@@ -464,48 +454,11 @@ class Classify(Task):
 
     def draw(self, evaluation: Evaluation, path: Path) -> None:
         """Draw the confusion."""
-        from foci.viz.heatmap import heatmap
-
-        table = evaluation.tables["confusion"]
-        counts = [list(row[1:]) for row in table.rows]
-        heatmap(
-            counts,
-            path,
-            rows=list(table.columns[1:]),
-            columns=list(table.columns[1:]),
-            texts=[[str(count) for count in row] for row in counts],
-            row_axis="class",
-            column_axis="predicted",
-            scale="documents",
-        )
+        draw_confusion(evaluation, path, "documents")
 
 
 def _numbers(documents: Iterable[Document], labels: Sequence[str], use: str) -> list[int]:
-    number = {label: place for place, label in enumerate(labels)}
-    found = []
-    for document in documents:
-        if document.label not in number:
-            raise DataError(
-                f"a document to {use} is of the class {document.label!r}, which the training documents do not have: "
-                f"{', '.join(labels[:20])}."
-            )
-        found.append(number[document.label])
-    return found
-
-
-def _log_classes(documents: Sequence[Document], log: Log) -> None:
-    """Log the classes with their counts, and which of them differ in case or spaces alone."""
-    counts = Counter(document.label for document in documents)
-    shown = [f"{printable(label)} ({count:,})" for label, count in counts.most_common(20)]
-    more = f" and {len(counts) - 20} more" if len(counts) > 20 else ""
-    log(f"{len(counts)} classes: {', '.join(shown)}{more}")
-    alike: dict[str, list[str]] = {}
-    for label in sorted(counts):
-        alike.setdefault("".join(label.casefold().split()), []).append(label)
-    for labels in alike.values():
-        if len(labels) > 1:
-            names = ", ".join(repr(printable(label)) for label in labels)
-            log(f"warning: the classes {names} differ in case or spaces alone, and are trained as different classes")
+    return number_classes((document.label for document in documents), labels, "a document", use)
 
 
 def _with_evidence(entry: Planted) -> dict[str, Any]:
