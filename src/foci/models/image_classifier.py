@@ -24,7 +24,7 @@ from foci.results import Weights
 from foci.tracing import exportable
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": {"hidden_dim": 32, "stride": 2},
+    "tiny": {"hidden_dim": 32},
     "base": {"hidden_dim": 64, "stride": 2},
     "deep": {"hidden_dim": 128, "num_stages": 4, "depth": 2, "dropout": 0.1},
 }

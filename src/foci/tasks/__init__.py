@@ -19,6 +19,9 @@ class Row(NamedTuple):
 TASKS = {
     "translate": Row("foci.tasks.translate:Translate", "Translate sentences; trained on sentence pairs."),
     "classify": Row("foci.tasks.classify:Classify", "Classify documents; trained on documents with labels."),
+    "classify_images": Row(
+        "foci.tasks.classify_images:ClassifyImages", "Classify images; trained on images with labels."
+    ),
     "tag": Row("foci.tasks.tag:Tag", "Tag words: named entities, slots, parts of speech; trained on tagged sentences."),
     "generate": Row("foci.tasks.generate:Generate", "Generate text; trained on plain text."),
     "memorise": Row("foci.tasks.memorise:Memorise", "Solve problems that need a memory; made as they are needed."),

@@ -25,6 +25,7 @@ from itertools import pairwise
 import torch
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor, nn
+from torch.nn.functional import interpolate
 
 from foci.catalog import ALIASES, build
 from foci.errors import ShapeError, check_sizes, check_valid, unknown_name
@@ -182,24 +183,19 @@ def _maps(weights: Weights | None) -> dict[str, Weights]:
 
 
 def as_shares(maps: Sequence[Weights], grid: tuple[int, int]) -> Float[Tensor, "B L S"]:
-    """Return maps ``(B, 1, h, w)`` on one grid, each as shares that sum to 1.
+    """Return maps ``(B, 1, h, w)`` on one grid, each as shares that sum to 1 of what exceeds its smallest weight.
 
-    A region of the grid has the value of the map's region that its middle lies in.
+    Maps of sigmoids never come near 0: what tells places apart is the difference to the smallest weight. Between the
+    middles of regions a map is linear; a map of equal weights has shares of 0.
 
     Example:
         >>> import torch
         >>> from foci.results import Weights
-        >>> as_shares([Weights.of(torch.tensor([[[[0.75, 0.25]]]]))], (2, 2)).tolist()
-        [[[0.375, 0.125, 0.375, 0.125]]]
+        >>> as_shares([Weights.of(torch.tensor([[[[0.75, 0.25], [0.5, 0.25]]]]))], (2, 2))[0, 0].tolist()
+        [0.6666666865348816, 0.0, 0.3333333432674408, 0.0]
     """
-    rows = []
-    for handle in maps:
-        dense = handle.dense()
-        places = [
-            ((torch.arange(count, device=dense.device) + 0.5) * size / count).long()
-            for count, size in zip(grid, dense.shape[2:])
-        ]
-        rows.append(dense[:, 0][:, places[0]][:, :, places[1]].flatten(1))
-    stacked = torch.stack(rows, dim=1)
-    total = stacked.sum(dim=-1, keepdim=True)
-    return stacked / torch.where(total > 0, total, 1.0)
+    spread = [interpolate(handle.dense(), grid, mode="bilinear", align_corners=False).flatten(1) for handle in maps]
+    stacked = torch.stack(spread, dim=1)
+    above = stacked - stacked.amin(dim=-1, keepdim=True)
+    total = above.sum(dim=-1, keepdim=True)
+    return above / torch.where(total > 0, total, 1.0)
