@@ -18,7 +18,7 @@ from foci.viz.regions import smooth
 
 _WIDEST = 28
 """Columns of an image."""
-_LABEL = 20
+_LABEL = 24
 """Columns that a label may take above a narrower image."""
 _VEIL = 0.2
 """How bright a pixel is that nothing looked at."""
