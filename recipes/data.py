@@ -10,6 +10,7 @@ import random
 import subprocess
 import sys
 import tarfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -115,3 +116,22 @@ def unpack_fashion(out: Path) -> None:
                 folder.mkdir(parents=True, exist_ok=True)
                 Image.fromarray(np.array(pixels, np.uint8).reshape(28, 28)).save(folder / f"{place:04}.png")
     unfinished.replace(target)
+
+
+def write_easy_vqa(out: Path) -> None:
+    """Write the questions of the package easy-vqa as two JSONL files that name its images."""
+    paths = {split: out / f"easy_vqa.{split}.jsonl" for split in ("train", "test")}
+    if all(path.exists() for path in paths.values()):
+        return
+    package = find_spec("easy_vqa")
+    if package is None or not package.submodule_search_locations:
+        sys.exit("recipes: the questions are in the package easy-vqa. Install it: pip install --no-deps easy-vqa")
+    root = Path(package.submodule_search_locations[0]) / "data"
+    out.mkdir(parents=True, exist_ok=True)
+    for split, path in paths.items():
+        asked = json.loads((root / split / "questions.json").read_text(encoding="utf-8"))
+        lines = [
+            {"image": str(root / split / "images" / f"{image}.png"), "question": question, "answer": answer}
+            for question, answer, image in asked
+        ]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")

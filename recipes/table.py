@@ -187,6 +187,30 @@ RECIPES = {
         measure=tables.measure_image_classifier,
         table=tables.places_table,
     ),
+    "easy_vqa": Recipe(
+        task="vqa",
+        minutes=10,
+        title="easy-VQA: stacked attention",
+        note="The package easy-vqa: 48,248 questions with 13 answers about 5,000 images of 64 × 64 pixels with one "
+        "shape each, by the package's own split; its 9,673 test questions were looked at once.",
+        variants={"two hops": Variant()},
+        test=("$FOCI_RUNS/easy_vqa.test.jsonl",),
+        prepare=data.write_easy_vqa,
+        measure=tables.measure_answerer,
+        table=tables.answers_table,
+    ),
+    "vqa_shapes": Recipe(
+        task="vqa",
+        minutes=10,
+        title="Questions about drawn scenes: one look and two",
+        note="Two or three coloured shapes on a noisy canvas of 48 × 48 pixels; which colour, which shape, what is "
+        "left of it, is there one, how many; 3,000 scenes to train on, 200 to evaluate. Pointing is the share of "
+        "questions for which the largest weight of a hop lies on a shape that is asked about, inside the share of its "
+        "weights there.",
+        variants={f"{hops} hop{'s' * (hops > 1)}": Variant({"model.num_hops": hops}) for hops in (1, 2)},
+        measure=tables.measure_answerer,
+        table=tables.answers_table,
+    ),
     "snips": Recipe(
         task="tag",
         minutes=40,

@@ -186,6 +186,41 @@ def places_table(rows: list[Row]) -> str:
     return markdown(head, lines)
 
 
+def measure_answerer(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
+    """Return the number of parameters, the figures of each hop, and the accuracy by the kind of question."""
+    given = [dict(record) for record in run.held_out()] if records is None else records
+    answers = run.predict([{name: record[name] for name in ("image", "question")} for record in given])
+    kinds: dict[str, list[bool]] = defaultdict(list)
+    for record, answer in zip(given, answers):
+        kinds[" ".join(record["question"].split()[:2])].append(answer.output == record["answer"])
+    hops = evaluation.tables.get("hops")
+    return {
+        "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
+        "kinds": {kind: fmean(right) for kind, right in sorted(kinds.items())},
+        **({"hops": [list(row) for row in hops.rows]} if hops else {}),
+    }
+
+
+def answers_table(rows: list[Row]) -> str:
+    """Return the accuracy, of all questions and by their first words, and where each hop looked."""
+    kinds = sorted({kind for row in rows for kind in row["kinds"]})
+    places = any("hops" in row for row in rows)
+    head = ["model", "accuracy", *(f"“{kind} …”" for kind in kinds), *(["pointing", "inside"] if places else []),
+            "questions", "parameters", "minutes", "seed"]  # fmt: skip
+    lines = []
+    for row in rows:
+        shares = [
+            f"{100 * share:.1f} %" for share in (row["accuracy"], *(row["kinds"].get(kind, 0.0) for kind in kinds))
+        ]
+        looked = [
+            ", ".join(f"{100 * hop[column]:.0f} %" for hop in row.get("hops", []))
+            for column in ((1, 2) if places else ())
+        ]
+        further = [f"{row['questions']:,}", f"{row['parameters']:,}", f"{row['minutes']:.1f}", str(row["seed"])]
+        lines.append([row["name"], *shares, *looked, *further])
+    return markdown(head, lines)
+
+
 # ---- tags
 
 

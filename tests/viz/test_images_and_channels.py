@@ -22,6 +22,11 @@ def test_without_colours_each_region_is_two_blocks():
     assert lines[1:] == ["left  圆形", "██··", "····    ██"]
     plain = render(TRACE, screen=Screen(80, 0, PLAIN)).splitlines()
     assert plain[2].startswith("##")
+    fine = Trace.from_arrays(
+        np.eye(1, 40 * 40, 1, dtype=np.float32), Cells("regions", ("",) * 1600, grid=(40, 40)), ["x"]
+    )
+    lines = render(fine).split("\n")
+    assert [len(lines), max(map(len, lines[2:]))] == [16, 2]
     narrow = render(TRACE, screen=Screen(9, 0)).splitlines()
     assert [line for line in narrow if "left" in line or "圆形" in line] == ["left", "圆形"]
 

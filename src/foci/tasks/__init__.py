@@ -22,6 +22,7 @@ TASKS = {
     "classify_images": Row(
         "foci.tasks.classify_images:ClassifyImages", "Classify images; trained on images with labels."
     ),
+    "vqa": Row("foci.tasks.vqa:Vqa", "Answer questions about images; trained on images, questions and answers."),
     "tag": Row("foci.tasks.tag:Tag", "Tag words: named entities, slots, parts of speech; trained on tagged sentences."),
     "generate": Row("foci.tasks.generate:Generate", "Generate text; trained on plain text."),
     "memorise": Row("foci.tasks.memorise:Memorise", "Solve problems that need a memory; made as they are needed."),

@@ -1,12 +1,14 @@
 """Images and channels in a terminal: what each row looked at over the image, and weights of channels as bars.
 
 With colours a character shows two pixels of the image, one above the other; what was looked at stays bright, the rest
-lies under a veil. Without colours each region is two blocks, darker where its weight is larger.
+lies under a veil. Without colours each region is two blocks, darker where its weight is larger; of a fine grid, some
+regions together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,14 +61,21 @@ def image_lines(
         highest = float(row.max())
         shares = (row / highest if highest > 0 else row).reshape(grid)
         room = min(columns, _WIDEST)
-        picture = _painted(shares, source, room, colours) if colours else _blocks(shares, block)
-        size = room if colours else 2 * grid[1]
+        picture = _painted(shares, source, room, colours) if colours else _blocks(_coarser(shares, room // 2), block)
+        size = picture[0][1]
         called = cut(shown(label), max(size, min(_LABEL, columns)))
         tiles.append((called, picture, max(size, width(called))))
     return _beside(tiles, columns)
 
 
-def _blocks(shares: NDArray[np.float32], block: Callable[[float], str]) -> list[tuple[str, int]]:
+def _coarser(shares: NDArray[np.float32], most: int) -> NDArray[Any]:
+    """The map with at most so many regions across."""
+    factor = -(-shares.shape[1] // max(most, 1))
+    down, across = (-(-side // factor) for side in shares.shape)
+    return shares if factor == 1 else smooth(shares, down, across)
+
+
+def _blocks(shares: NDArray[Any], block: Callable[[float], str]) -> list[tuple[str, int]]:
     lines = ["".join(2 * (block(float(share)) if share > 0 else " ") for share in row) for row in shares]
     return [(line, len(line)) for line in lines]
 
