@@ -36,7 +36,8 @@ def test_the_hops_are_those_of_the_equations(hops):
             weights = torch.softmax(torch.stack(energies), dim=0)
             torch.testing.assert_close(answered.attentions[str(number)].dense()[row, 0], weights, atol=1e-5, rtol=1e-4)
             query = query + sum(weight * region for weight, region in zip(weights, regions))
-        torch.testing.assert_close(answered.logits[row], model.output(query), atol=1e-5, rtol=1e-4)
+        hidden = torch.relu(model.fuse(torch.cat([query, summary[row]])))
+        torch.testing.assert_close(answered.logits[row], model.output(hidden), atol=1e-5, rtol=1e-4)
 
 
 def test_an_answer_does_not_depend_on_its_batch():
@@ -44,6 +45,14 @@ def test_an_answer_does_not_depend_on_its_batch():
     together = model(IMAGES, QUESTIONS).logits
     alone = [model(IMAGES[:1], QUESTIONS[:1]), model(IMAGES[1:2], QUESTIONS[1:2, :2]), model(IMAGES[2:], QUESTIONS[2:])]
     torch.testing.assert_close(together, torch.cat([one.logits for one in alone]), atol=1e-5, rtol=1e-4)
+
+
+def test_several_questions_about_one_image():
+    model = ImageAnswerer(11, 5, hidden_dim=6, region_dim=8).eval()
+    image_of = torch.tensor([1, 0, 1])
+    torch.testing.assert_close(
+        model(IMAGES[:2], QUESTIONS, image_of).logits, model(IMAGES[image_of], QUESTIONS).logits, atol=1e-5, rtol=1e-4
+    )
 
 
 def test_the_answer_depends_on_question_and_image_and_gradients_are_finite():

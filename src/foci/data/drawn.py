@@ -45,7 +45,7 @@ _SIDES = {
     "below": ("below", "下面"),
 }
 _NUMBERS = {1: "one", 2: "two", 3: "three"}
-_SMALL, _LARGE = 0.09, 0.145
+_SMALL, _LARGE = 0.11, 0.15
 """Radius of the shapes of ``several``; the canvas is 1 wide and high."""
 _LEAST, _MOST = 0.13, 0.28
 """Radius of the shape of ``one``."""

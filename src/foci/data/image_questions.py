@@ -28,6 +28,9 @@ from foci.data.tables import Columns, TableRow, read_rows
 from foci.data.text import Fault, Log, usable
 from foci.errors import ConfigError, DataError
 
+QUESTIONS_TOGETHER = 16
+"""Largest number of questions about one image in an example."""
+
 
 class ImageQuestion(NamedTuple):
     """The file of an image, or the name of a drawn scene, a question about it, and the answer."""
@@ -128,39 +131,69 @@ def question_words(question: str) -> list[str]:
 
 
 class QuestionBatch(NamedTuple):
-    """Images, questions as word ids padded with 0, and the numbers of the answers: −1 for one that was not trained."""
+    """Images and the questions about them: each with the number of its image, word ids padded with 0, and the answer.
 
-    images: UInt8[Tensor, "B 3 H W"]
+    An answer that was not trained is −1.
+    """
+
+    images: UInt8[Tensor, "I 3 H W"]
+    image_of: Int[Tensor, " B"]
     questions: Int[Tensor, "B T"]
     answers: Int[Tensor, " B"]
 
 
 class QuestionExamples:
-    """Questions as word ids, each about one of the decoded images.
+    """Questions as word ids, by the image they are about: an example is an image with up to ``together`` questions.
+
+    The image is encoded once for all of them, which is most of the work.
 
     Args:
         images: the images.
         places: for each question, the number of its image among them.
         questions: word ids.
         answers: the numbers of the answers, −1 for one that was not trained.
+        together: an image with more questions is several examples.
     """
 
-    def __init__(self, images: Images, places: Sequence[int], questions: Sequences, answers: Sequence[int]) -> None:
+    def __init__(
+        self,
+        images: Images,
+        places: Sequence[int],
+        questions: Sequences,
+        answers: Sequence[int],
+        *,
+        together: int = QUESTIONS_TOGETHER,
+    ) -> None:
         if not len(places) == len(questions) == len(answers):
             raise DataError(
                 f"QuestionExamples: {len(places)} images, {len(questions)} questions and {len(answers)} answers, "
                 "expected as many of each."
             )
-        self.images, self.questions = images, questions
-        self.places, self.answers = np.array(places, dtype=np.int64), np.array(answers, dtype=np.int64)
+        self.images, self.questions, self.answers = images, questions, np.array(answers, dtype=np.int64)
+        by_image: dict[int, list[int]] = {}
+        for number, place in enumerate(places):
+            by_image.setdefault(place, []).append(number)
+        self.groups = [
+            (place, np.array(numbers[start : start + together]))
+            for place, numbers in by_image.items()
+            for start in range(0, len(numbers), together)
+        ]
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """``(question, 1)``: words."""
-        return self.questions.lengths[:, None]
+        """``(example, 2)``: questions, and words of the longest one."""
+        words = self.questions.lengths
+        return np.array([(len(numbers), words[numbers].max()) for _, numbers in self.groups]).reshape(-1, 2)
+
+    def numbers(self, indices: Indices) -> NDArray[np.int64]:
+        """Return the numbers of the questions of these examples, in the order of a batch."""
+        return np.concatenate([self.groups[index][1] for index in indices] or [np.zeros(0, np.int64)])
 
     def batch(self, indices: Indices, widths: Sequence[int]) -> QuestionBatch:
-        """Return these questions, padded, with their images."""
-        words, _ = self.questions.padded(indices, widths[0])
-        pixels = np.ascontiguousarray(self.images.pixels[self.places[indices]].transpose(0, 3, 1, 2))
-        return QuestionBatch(*map(torch.from_numpy, (pixels, words, self.answers[indices])))
+        """Return these images with their questions, padded."""
+        numbers = self.numbers(indices)
+        words, _ = self.questions.padded(numbers, widths[1])
+        places = np.array([self.groups[index][0] for index in indices], dtype=np.int64)
+        pixels = np.ascontiguousarray(self.images.pixels[places].transpose(0, 3, 1, 2))
+        image_of = np.repeat(np.arange(len(indices)), [len(self.groups[index][1]) for index in indices])
+        return QuestionBatch(*map(torch.from_numpy, (pixels, image_of, words, self.answers[numbers])))

@@ -2,16 +2,18 @@
 
     v_Q   = LSTM(E w_1 … E w_T)_T,          v_i = tanh(W_I f_i + b_I)       f_i region i of the image
     h_i^k = tanh(W^k v_i + U^k u^{k−1}),    p_i^k = softmax_i(w^k · h_i^k),    u^0 = v_Q
-    u^k   = Σ_i p_i^k v_i + u^{k−1},        answer = softmax(W_u u^K + b_u)
+    u^k   = Σ_i p_i^k v_i + u^{k−1},        answer = softmax(W_u relu(W_h [u^K; v_Q] + b_h) + b_u)
 
 Paper: Stacked Attention Networks for Image Question Answering (Yang, He, Gao, Deng, Smola, 2016), eqs. 5-7, 11
     and 15-22, arXiv:1511.02274
 Names: f = encoder's values, v_Q = question's summary, W_I and b_I = project, W^k and U^k and w^k = hops[k − 1].score,
-    p^k = attentions["k − 1"], K = num_hops, W_u and b_u = output
+    p^k = attentions["k − 1"], K = num_hops, W_h and b_h = fuse, W_u and b_u = output
 Complexity: that of the encoders, plus O(K · S · A) for S regions and a score of size A
 Differs: the image network is small and trained with the rest, where the paper has a fixed VGG; a region's place is
-    added to its features, since a small network does not tell places apart; the score has no bias b_A. Any other score
-    and normaliser can take the place of the paper's.
+    added to its features, since a small network does not tell places apart; the score has no bias b_A. The paper's
+    answer is softmax(W_u u^K + b_u), in which question and image meet in the attention alone: trained from scratch it
+    learns very slowly to look, and the hidden layer W_h lets them meet from the first step on. Any other score and
+    normaliser can take the place of the paper's.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ class Answered(NamedTuple):
 class ImageAnswerer(nn.Module):
     """Answers questions about images.
 
-    Call it with ``images (B, 3, H, W)``, bytes from 0 to 255, and ``questions (B, T)``, word ids padded with 0.
+    Call it with ``images (I, 3, H, W)``, bytes from 0 to 255, and ``questions (B, T)``, word ids padded with 0;
+    ``image_of (B)`` has the number of each question's image, where that is not its own number. Each image is encoded
+    once, however many questions are about it.
 
     Args:
         vocabulary: number of word ids.
@@ -119,27 +123,34 @@ class ImageAnswerer(nn.Module):
             for _ in range(num_hops)
         )
         self.dropout = Dropout(dropout)
+        self.fuse = nn.Linear(2 * hidden_dim, hidden_dim)
         self.output = nn.Linear(hidden_dim, num_answers)
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
         """Return how many regions down and across an image of this size has."""
         return self.encoder.grid(height, width)
 
-    def forward(self, images: Image, questions: Int[Tensor, "B T"]) -> Answered:
-        """Answer a batch of questions, one about each image."""
-        check_ids(type(self).__name__, "questions", questions, images.shape[0], "word")
+    def forward(
+        self, images: Image, questions: Int[Tensor, "B T"], image_of: Int[Tensor, " B"] | None = None
+    ) -> Answered:
+        """Answer a batch of questions."""
+        owner = type(self).__name__
+        check_ids(owner, "questions", questions, images.shape[0] if image_of is None else image_of.shape[0], "word")
         encoded = self.encoder(images)
         places = _places(self.grid(images.shape[2], images.shape[3]), encoded.values)
         regions = torch.tanh(self.project(torch.cat([encoded.values, places], dim=-1)))
-        summary = self.question(questions, questions > 0).summary
-        query = summary[0][:, -1:]  # (B, 1, D): the last layer's state after the last word
         mask = keys(encoded.valid)
+        if image_of is not None:
+            regions, mask = regions[image_of], mask[image_of]
+        summary = self.question(questions, questions > 0).summary
+        question = query = summary[0][:, -1:]  # (B, 1, D): the last layer's state after the last word
         attentions = {}
         for number, hop in enumerate(self.hops):
             attended: Attended = hop(query, regions, mask=mask)
             query = query + attended.output
             attentions[str(number)] = attended.weights
-        return Answered(self.output(self.dropout(query.squeeze(1))), attentions)
+        hidden = torch.relu(self.fuse(torch.cat([query, question], dim=-1).squeeze(1)))
+        return Answered(self.output(self.dropout(hidden)), attentions)
 
 
 def _places(grid: tuple[int, int], like: Float[Tensor, "B S D"]) -> Float[Tensor, "B S 2"]:

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from foci.data import Sequences, TokenBatches
 from foci.data.drawn import PREFIX, find_scene, questions
 from foci.data.image_questions import (
+    QUESTIONS_TOGETHER,
     ImageQuestion,
     QuestionBatch,
     QuestionExamples,
@@ -38,7 +39,7 @@ from foci.results import Weights
 from foci.tasks.classes import LABELS_FILE, class_tables, draw_confusion, labels_from
 from foci.tasks.classify import Lexicon
 from foci.tasks.config import FilePath, ModelChoice
-from foci.tasks.task import Evaluation, Field, Log, Prediction, Progress, Record, Shard, Splits, Table, Task, by_length
+from foci.tasks.task import Evaluation, Field, Log, Prediction, Progress, Record, Shard, Splits, Table, Task
 from foci.tasks.unknown import unknown_note
 from foci.training import Batches, Loss, TrainingOptions
 from foci.viz.regions import smooth
@@ -81,8 +82,8 @@ class DataConfig:
     """Only this many words of a question are read."""
     max_answers: Annotated[int, Ge(2)] = 1000
     """Only questions with one of this many most frequent answers are trained on; the others are counted."""
-    batch_size: Annotated[int, Ge(1)] = 64
-    """Questions per batch."""
+    batch_size: Annotated[int, Ge(1)] = 32
+    """Images per batch, each with up to 16 of its questions."""
     workers: Annotated[int, Ge(0)] = 0
     """Processes that prepare batches ahead of time."""
 
@@ -131,8 +132,8 @@ class VqaConfig:
 class VqaOptions:
     """How questions are answered."""
 
-    batch_size: Annotated[int, Ge(1)] = 64
-    """Questions that are answered at once."""
+    batch_size: Annotated[int, Ge(1)] = 32
+    """Images whose questions are answered at once."""
 
 
 class Vqa(Task):
@@ -158,12 +159,12 @@ class Vqa(Task):
         "preset": "model.preset",
     }
     demo: ClassVar[Mapping[str, Any]] = {
-        "data": {"drawn": BUILT_IN, "batch_size": 128},
+        "data": {"drawn": BUILT_IN},
         "model": {"preset": "tiny"},
-        "training": {"max_steps": 1200, "learning_rate": 4e-3, "schedule": "cosine", "warmup": 50, "valid_every": 300},
+        "training": {"max_steps": 1800, "learning_rate": 4e-3, "schedule": "cosine", "warmup": 50, "valid_every": 300},
     }
     smallest: ClassVar[Mapping[str, Any]] = {
-        "data": {"drawn": 12, "image_size": 16, "batch_size": 20},
+        "data": {"drawn": 12, "image_size": 16, "batch_size": 4},
         "vocabulary": {"min_count": 1, "buckets": 10},
         "model": {"preset": "tiny", "hidden_dim": 16, "region_dim": 8, "num_stages": 2},
         "training": {"max_steps": 8, "valid_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
@@ -262,7 +263,7 @@ class Vqa(Task):
             log(f"{rare:,} questions have none of the {data.max_answers:,} most frequent answers (data.max_answers)")
         return TokenBatches(
             self._examples(train, assets, log).examples,
-            max_tokens=data.batch_size * data.max_words,
+            max_tokens=data.batch_size * max(data.max_words, QUESTIONS_TOGETHER),
             max_examples=data.batch_size,
             seed=self.config.training.seed,
             workers=data.workers,
@@ -298,7 +299,7 @@ class Vqa(Task):
 
     def loss(self, model: nn.Module, batch: QuestionBatch) -> Loss:
         """Return the cross-entropy of the answer, summed over the questions."""
-        logits = model(batch.images, batch.questions).logits.float()
+        logits = model(batch.images, batch.questions, batch.image_of).logits.float()
         right = (logits.argmax(dim=-1) == batch.answers).sum()
         return Loss(F.cross_entropy(logits, batch.answers, reduction="sum"), len(batch.answers), {"accuracy": right})
 
@@ -310,7 +311,7 @@ class Vqa(Task):
             loss += float(F.cross_entropy(logits, batch.answers, ignore_index=-1, reduction="sum"))
             right += int((logits.argmax(dim=-1) == batch.answers).sum())
             known += int((batch.answers >= 0).sum())
-        return {"loss": loss / max(known, 1), "accuracy": right / len(held_out.places)}
+        return {"loss": loss / max(known, 1), "accuracy": right / len(held_out.answers)}
 
     # ---- predictions
 
@@ -345,7 +346,7 @@ class Vqa(Task):
                     details["notes"] = notes
                 traced = None
                 if trace:
-                    image = encoded.examples.images.pixels[encoded.examples.places[i]]
+                    image = batch.images[int(batch.image_of[row])].permute(1, 2, 0).numpy()
                     traced = _trace(model, answered, row, image, assets.labels[best], float(shares[row][best]))
                 found[number] = Prediction(
                     records[number], assets.labels[best], float(shares[row][best]), details, traced
@@ -441,18 +442,17 @@ class _Encoded(NamedTuple):
 
 
 def _batched(examples: QuestionExamples, size: int) -> Iterator[tuple[QuestionBatch, list[int]]]:
-    """Batches of about equal length, and the numbers of their questions."""
-    lengths = examples.questions.lengths
-    longest = max(int(lengths.max(initial=1)), 1)
-    for some in by_length(lengths.tolist(), size * longest):
-        for start in range(0, len(some), size):
-            indices = some[start : start + size]
-            yield examples.batch(np.array(indices), [max(int(lengths[indices].max()), 1)]), indices
+    """Batches of so many images, and the numbers of their questions."""
+    lengths = examples.lengths
+    for start in range(0, len(lengths), size):
+        indices = np.arange(start, min(start + size, len(lengths)))
+        widths = [int(lengths[indices, 0].max()), max(int(lengths[indices, 1].max()), 1)]
+        yield examples.batch(indices, widths), examples.numbers(indices).tolist()
 
 
 def _answered(model: nn.Module, batch: QuestionBatch) -> Answered:
     device = next(model.parameters()).device
-    answered: Answered = model(batch.images.to(device), batch.questions.to(device))
+    answered: Answered = model(*(part.to(device) for part in (batch.images, batch.questions, batch.image_of)))
     return answered
 
 
