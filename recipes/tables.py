@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import numpy as np
+import torch
 
 import foci
 from foci.data.algorithms import PROBLEMS
@@ -129,6 +130,96 @@ def evidence_table(rows: list[Row]) -> str:
 
 def _with_deviation(values: list[float]) -> str:
     return f"{fmean(values):.2f} %" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
+
+
+# ---- images
+
+
+def measure_image_classifier(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
+    """Return the number of parameters, the processor time of a step per image, and how maps fall on objects."""
+    size, batch = run.config.data.image_size, 64
+    images = torch.zeros(batch, 3, size, size, dtype=torch.uint8)
+    times = []
+    for _ in range(12):
+        started = time.process_time()
+        run.model(images).logits.sum().backward()
+        times.append(time.process_time() - started)
+    maps = evaluation.tables.get("maps")
+    return {
+        "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
+        "milliseconds_per_image": 1000 * min(times) / batch,
+        **({"maps": [list(row) for row in maps.rows]} if maps else {}),
+    }
+
+
+def images_table(rows: list[Row]) -> str:
+    """Return the mean over the seeds of each network, and what it has more than the plain one."""
+    by_name: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_name[row["name"]].append(row)
+    plain = by_name.get("plain", rows)
+    least = min(row["milliseconds_per_image"] for row in plain)
+    head = ["blocks", "accuracy", "macro F1", "parameters", "added", "ms per image", "added", "minutes each", "seeds"]
+    lines = []
+    for name, some in by_name.items():
+        figures = [_with_deviation([100 * row[figure] for row in some]) for figure in ("accuracy", "macro_f1")]
+        parameters = some[0]["parameters"]
+        spent = min(row["milliseconds_per_image"] for row in some)
+        added = [
+            f"{parameters:,}",
+            f"{parameters / plain[0]['parameters'] - 1:.1%}",
+            f"{spent:.2f}",
+            f"{spent / least - 1:.0%}",
+        ]
+        lines.append([name, *figures, *added, f"{fmean(row['minutes'] for row in some):.1f}", str(len(some))])
+    return markdown(head, lines)
+
+
+def places_table(rows: list[Row]) -> str:
+    """Return accuracy, and pointing and the share inside of each map."""
+    head = ["blocks", "accuracy", "map", "pointing", "inside", "minutes", "seed"]
+    lines = []
+    for row in rows:
+        for number, (name, pointing, inside) in enumerate(row["maps"]):
+            first = [row["name"], f"{100 * row['accuracy']:.1f} %"] if number == 0 else ["", ""]
+            last = [f"{row['minutes']:.1f}", str(row["seed"])] if number == 0 else ["", ""]
+            lines.append([*first, name, f"{100 * pointing:.1f} %", f"{100 * inside:.1f} %", *last])
+    return markdown(head, lines)
+
+
+def measure_answerer(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
+    """Return the number of parameters, the figures of each hop, and the accuracy by the kind of question."""
+    given = [dict(record) for record in run.held_out()] if records is None else records
+    answers = run.predict([{name: record[name] for name in ("image", "question")} for record in given])
+    kinds: dict[str, list[bool]] = defaultdict(list)
+    for record, answer in zip(given, answers):
+        kinds[" ".join(record["question"].split()[:2])].append(answer.output == record["answer"])
+    hops = evaluation.tables.get("hops")
+    return {
+        "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
+        "kinds": {kind: fmean(right) for kind, right in sorted(kinds.items())},
+        **({"hops": [list(row) for row in hops.rows]} if hops else {}),
+    }
+
+
+def answers_table(rows: list[Row]) -> str:
+    """Return the accuracy, of all questions and by their first words, and where each hop looked."""
+    kinds = sorted({kind for row in rows for kind in row["kinds"]})
+    places = any("hops" in row for row in rows)
+    head = ["model", "accuracy", *(f"“{kind} …”" for kind in kinds), *(["pointing", "inside"] if places else []),
+            "questions", "parameters", "minutes", "seed"]  # fmt: skip
+    lines = []
+    for row in rows:
+        shares = [
+            f"{100 * share:.1f} %" for share in (row["accuracy"], *(row["kinds"].get(kind, 0.0) for kind in kinds))
+        ]
+        looked = [
+            ", ".join(f"{100 * hop[column]:.0f} %" for hop in row.get("hops", []))
+            for column in ((1, 2) if places else ())
+        ]
+        further = [f"{row['questions']:,}", f"{row['parameters']:,}", f"{row['minutes']:.1f}", str(row["seed"])]
+        lines.append([row["name"], *shares, *looked, *further])
+    return markdown(head, lines)
 
 
 # ---- tags

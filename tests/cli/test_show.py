@@ -219,7 +219,7 @@ def test_what_is_asked_for_wrongly(run, saved, tmp_path, capsys):
     assert "Did you mean 'attention'" in failed(capsys, path, "--attention", "atention")
     assert "head is 2, but 'attention' has 2" in failed(capsys, path, "--head", "2")
     assert "Did you mean 'heads'" in failed(capsys, path, "--view", "hads", "--png", tmp_path / "x.png")
-    assert "the terminal shows heat, ranked, document, tags or copied, not 'heads'. Name a file" in failed(
+    assert "the terminal shows heat, ranked, document, tags, copied, image or bars, not 'heads'. Name a file" in failed(
         capsys, path, "--view", "heads"
     )
     assert "the page has all views" in failed(capsys, path, "--view", "heads", "--html", tmp_path / "x.html")

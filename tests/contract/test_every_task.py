@@ -346,7 +346,8 @@ def escaped(kind, record):
     for excerpt in [record[field.name] for field in fields if field.kind == "excerpt"]:
         for name, value in changed.items():
             changed[name] = value.replace(excerpt, with_escape(excerpt))
-    whole = [field.name for field in fields if field.kind not in ("excerpt", "choices")]
+    named = ("image", "audio")  # names of files
+    whole = [field.name for field in fields if field.kind not in ("excerpt", "choices", *named)]
     return changed | {name: with_escape(changed[name]) for name in whole}
 
 

@@ -204,6 +204,7 @@ def test_regions_have_thumbnails_and_frames_their_time(open_page):
         (Cells.of_frames(6), "Sound", "声音"),
         (Cells.of_document([["a", "b", "c"], ["d", "e", "f"]]), "Document", "文档"),
         (Cells.numbered("slots", 6), "Memory", "存储"),
+        (Cells.numbered("channels", 6), "Channels", "通道"),
     ],
 )
 def test_tabs_are_named_for_what_they_show(source, name, chinese, open_page):

@@ -183,7 +183,9 @@ def test_numbers_stand_upright_in_round_steps():
 
 
 @pytest.mark.parametrize("width", [2.5, 3.3, 6.9])
-@pytest.mark.parametrize("view", ["heatmap", "heads", "marginals", "spectrogram", "document", "image", "memory"])
+@pytest.mark.parametrize(
+    "view", ["heatmap", "heads", "marginals", "spectrogram", "document", "image", "memory", "bars"]
+)
 def test_a_given_width_is_kept_and_holds_everything(view, width, tmp_path):
     trace = {
         "heatmap": Trace.from_arrays(weights_of(11, 11), WORDS, title=" ".join(WORDS)),
@@ -195,6 +197,7 @@ def test_a_given_width_is_kept_and_holds_everything(view, width, tmp_path):
         "document": document(),
         "image": Trace.from_arrays(weights_of(4, 6), Cells.of_image(IMAGE, (3, 2)), ["one", "two", "three", "four"]),
         "memory": tape_of(10, 20),
+        "bars": Trace.from_arrays(weights_of(1, 40), Cells.numbered("channels", 40), ["class"]),
     }[view]
     figure = trace.plot(tmp_path / "x.svg", view, width=width)
     assert figure.get_figwidth() == width

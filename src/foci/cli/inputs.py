@@ -30,7 +30,8 @@ def from_files(fields: Sequence[Field], paths: Sequence[Path]) -> Iterator[dict[
     """Yield the records of files.
 
     A .jsonl file has one object per line and a .tsv file one row per record, with the fields as columns. Of a task with
-    one field any other file has one sentence per line, or is one document.
+    one field any other file has one sentence per line, or is one document or one image; a .txt file has the name of an
+    image per line.
     """
     for path in paths:
         ending = next((one for one in reversed(path.suffixes) if one not in (".gz", ".xz")), "").lower()
@@ -46,6 +47,8 @@ def from_files(fields: Sequence[Field], paths: Sequence[Path]) -> Iterator[dict[
                 if len(cells) != len(fields):
                     raise DataError(f"{path}, line {number}: has {len(cells)} columns. {_expected(fields)}")
                 yield _record(fields, cells, f"{path}, line {number}")
+        elif fields[0].kind == "image" and ending not in ("", ".txt"):
+            yield {fields[0].name: str(path)}
         elif fields[0].kind == "document":
             yield {fields[0].name: "\n".join(line for _, line in _lines(path))}
         else:

@@ -33,6 +33,7 @@ Log = Callable[[str], None]
 
 _HEADERS = frozenset(
     [
+        "answer",
         "body",
         "category",
         "class",
@@ -45,10 +46,13 @@ _HEADERS = frozenset(
         "zh",
         "es",
         "id",
+        "image",
         "input",
         "label",
         "labels",
         "output",
+        "path",
+        "question",
         "review",
         "sentence",
         "source",

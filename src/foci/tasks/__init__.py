@@ -20,6 +20,10 @@ TASKS = {
     "translate": Row("foci.tasks.translate:Translate", "Translate sentences; trained on sentence pairs."),
     "summarise": Row("foci.tasks.summarise:Summarise", "Summarise texts; trained on texts with their summaries."),
     "classify": Row("foci.tasks.classify:Classify", "Classify documents; trained on documents with labels."),
+    "classify_images": Row(
+        "foci.tasks.classify_images:ClassifyImages", "Classify images; trained on images with labels."
+    ),
+    "vqa": Row("foci.tasks.vqa:Vqa", "Answer questions about images; trained on images, questions and answers."),
     "tag": Row("foci.tasks.tag:Tag", "Tag words: named entities, slots, parts of speech; trained on tagged sentences."),
     "entail": Row("foci.tasks.entail:Entail", "Label pairs of sentences: entailment, contradiction or neutral."),
     "cloze": Row("foci.tasks.cloze:Cloze", "Fill the blank of a question about a document; trained on such questions."),

@@ -436,8 +436,7 @@ class Classify(Task):
         }
         if all("evidence" in record for record in records):
             figures |= self._evidence(model, assets, records, options)
-        confusion, classes = label_tables(assets.labels, counts, kind="class", unit="documents")
-        return Evaluation(figures, {}, {"confusion": confusion, "classes": classes})
+        return Evaluation(figures, {}, label_tables(assets.labels, counts, kind="class", unit="documents"))
 
     def _evidence(
         self, model: nn.Module, assets: Lexicon, records: Sequence[Record], options: ClassifyOptions

@@ -477,8 +477,7 @@ class Entail(Task):
         }
         if self.config.data.hypothesis_only:
             notes["hypothesis_only"] = "this run is a baseline that does not read the premise"
-        confusion, each = label_tables(assets.labels, counts, kind="label", unit="pairs")
-        return Evaluation(figures, notes, {"confusion": confusion, "labels": each})
+        return Evaluation(figures, notes, label_tables(assets.labels, counts, kind="label", unit="pairs"))
 
     def draw(self, evaluation: Evaluation, path: Path) -> None:
         """Draw the confusion."""

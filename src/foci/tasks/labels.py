@@ -63,8 +63,8 @@ def labels_from(text: str) -> tuple[str, ...]:
     return tuple(labels)
 
 
-def label_tables(labels: Sequence[str], counts: figures_of.Confusion, *, kind: str, unit: str) -> tuple[Table, Table]:
-    """Return the confusion as a table, and one with the figures of each label.
+def label_tables(labels: Sequence[str], counts: figures_of.Confusion, *, kind: str, unit: str) -> dict[str, Table]:
+    """Return the table ``confusion``, and ``classes`` with the figures of each label.
 
     Args:
         labels: in the order of the rows and columns.
@@ -75,11 +75,14 @@ def label_tables(labels: Sequence[str], counts: figures_of.Confusion, *, kind: s
     rows = tuple((label, *map(int, row)) for label, row in zip(labels, counts))
     f1 = [None if np.isnan(value) else float(value) for value in figures_of.f1_per_class(counts)]
     each = tuple(zip(labels, map(int, counts.sum(axis=1)), map(int, counts.sum(axis=0)), f1))
-    return Table((f"{kind} \\ predicted", *labels), rows), Table((kind, unit, "predicted", "f1"), each)
+    return {
+        "confusion": Table((f"{kind} \\ predicted", *labels), rows),
+        "classes": Table((kind, unit, "predicted", "f1"), each),
+    }
 
 
 def draw_confusion(table: Table, path: Path, *, kind: str, unit: str) -> None:
-    """Draw the first table of `label_tables` to a .png, .svg or .pdf file."""
+    """Draw the confusion of `label_tables` to a .png, .svg or .pdf file."""
     from foci.viz.heatmap import heatmap
 
     counts = [list(row[1:]) for row in table.rows]

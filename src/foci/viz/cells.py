@@ -22,7 +22,7 @@ class Mark(NamedTuple):
     share: float
 
 
-KINDS = ("tokens", "regions", "frames", "document", "slots", "steps", "tags")
+KINDS = ("tokens", "regions", "frames", "document", "slots", "steps", "tags", "channels")
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class Cells:
 
     Args:
         kind: what the cells are: tokens, regions (of an image), frames (of a recording), document (words in sentences),
-            slots (of a memory), steps or tags.
+            slots (of a memory), steps, tags or channels (of a feature map).
         labels: a label for each cell; plain text, never markup.
         title: what the side is called, for example "source".
         image: for regions, what they are regions of: ``(height, width, 3)``, uint8.
@@ -107,7 +107,7 @@ class Cells:
 
     @classmethod
     def numbered(cls, kind: str, count: int, title: str = "") -> Cells:
-        """Cells that have nothing but a number: slots, steps."""
+        """Cells that have nothing but a number: slots, steps, channels."""
         return cls(kind, tuple(str(number) for number in range(count)), title or kind)
 
 

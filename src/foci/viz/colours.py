@@ -47,3 +47,16 @@ def rgb(share: float) -> tuple[int, int, int]:
 def ink(share: float) -> str:
     """Return the colour of text on the colour of this share: "black" or "white"."""
     return "black" if share <= BLACK_UP_TO else "white"
+
+
+def code(colour: tuple[int, int, int], colours: int) -> str:
+    """Return the part of a terminal's escape sequence that names a colour, as 24 bits or the nearest of 256.
+
+    Example:
+        >>> code((255, 0, 51), 1 << 24), code((255, 0, 51), 256)
+        ('2;255;0;51', '5;197')
+    """
+    if colours > 256:
+        return "2;" + ";".join(map(str, colour))
+    red, green, blue = (round(part / 255 * 5) for part in colour)  # the 6 × 6 × 6 cube of the 256 colours
+    return f"5;{16 + 36 * red + 6 * green + blue}"

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from foci.errors import ConfigError
 from foci.viz import canvas
 from foci.viz.measured_text import beside, measure, wrapped
+from foci.viz.regions import smooth
 from foci.viz.trace import Trace
 
 if TYPE_CHECKING:
@@ -82,10 +82,10 @@ def image(
     for axes, word in zip(list(grid.flat)[1:], chosen):
         axes.imshow(grey, extent=whole)
         layer = axes.imshow(
-            (smooth := _smooth(weights[word].reshape(source.grid), height, width)),
+            (spread := smooth(weights[word].reshape(source.grid), height, width)),
             extent=whole,
             cmap=canvas.colours(),
-            alpha=_FAINTEST + (_STRONGEST - _FAINTEST) * np.asarray(norm(smooth)),  # elsewhere the image stays clear
+            alpha=_FAINTEST + (_STRONGEST - _FAINTEST) * np.asarray(norm(spread)),  # elsewhere the image stays clear
             norm=norm,
         )
         axes.set_title(wrapped(spell.cell(target.labels[word]), wide, look.size))
@@ -153,12 +153,3 @@ def spectrogram(
         bar.set_label(wrapped(said, 1.5 + below, look.size))
     bar.outline.set(edgecolor="#c8c8c8", linewidth=0.5)
     return figure
-
-
-def _smooth(weights: NDArray[np.float32], height: int, width: int) -> NDArray[np.float64]:
-    """The weights of a grid of regions at each point of the image, linear between the middles of the regions."""
-    down, across = weights.shape
-    rows = (np.arange(height) + 0.5) * down / height - 0.5
-    columns = (np.arange(width) + 0.5) * across / width - 0.5
-    wide = np.stack([np.interp(columns, np.arange(across), line) for line in weights])
-    return np.stack([np.interp(rows, np.arange(down), line) for line in wide.T], axis=1)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foci.errors import ConfigError, unknown_name
-from foci.viz import canvas, plot_document, plot_media, plot_tags
+from foci.viz import canvas, plot_channels, plot_document, plot_media, plot_tags
 from foci.viz.canvas import Look
 from foci.viz.copied_words import has_copies
 from foci.viz.heatmap import Labels, draw
@@ -42,8 +42,8 @@ def plot(
         path: where the picture goes; the file appears whole or not at all.
         view: "heatmap" (name, head), "heads" (name: small maps of layers × heads), "image" (name, head, words),
             "spectrogram" (name, head), "document" (name, head, row, sentences), "memory" (slots over steps, each
-            attention and head a panel), "marginals" (name: tags of words) or "tags" (name: words with their labels);
-            what fits the source unless given.
+            attention and head a panel), "marginals" (name: tags of words), "tags" (name: words with their labels) or
+            "bars" (name: weights of channels); what fits the source unless given.
         title: above everything; what was predicted unless given.
         width: of the figure in inches, for example 3.3 for a column of a paper: it is drawn at that size, with
             letters of 7 points at least. What suits the content unless given.
@@ -198,6 +198,7 @@ VIEWS: dict[str, Callable[..., Figure]] = {
     "marginals": _marginals,
     "tags": plot_tags.tags,
     "copied": plot_tags.copied,
+    "bars": plot_channels.bars,
 }
 
 
@@ -213,7 +214,9 @@ def _fitting(trace: Trace, name: str | None) -> str:
         return "image"
     if source.kind == "frames" and source.spectrogram is not None:
         return "spectrogram"
-    return {"document": "document", "slots": "memory", "tags": "marginals"}.get(source.kind, "heatmap")
+    return {"document": "document", "slots": "memory", "tags": "marginals", "channels": "bars"}.get(
+        source.kind, "heatmap"
+    )
 
 
 def _first_of_several(trace: Trace) -> TracedAttention:

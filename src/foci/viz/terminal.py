@@ -4,8 +4,8 @@ Colours appear where the terminal has them (``NO_COLOR``, ``TERM`` and a pipe ar
 figures (`foci.viz.colours`), painted behind the cells on a white ground, so that a darker cell has a larger weight on
 light and on dark terminals. Every column lines up, whatever script its label is in. A map too wide for the terminal
 comes in parts; one that would take too many parts is listed row by row, most read cells first; cells that have only a
-number (frames, regions, slots) are put together. A document is shown as text, its words shaded; so are words that were
-copied.
+number (frames, slots) are put together. A document is shown as text, its words shaded; so are words that were copied;
+an image with what each row looked at; weights of channels as bars.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from foci.viz.document_attention import over_words, shares_of_sentences
 from foci.viz.labels import cut, shown, widest, width
 from foci.viz.stream import Stream
 from foci.viz.tagged_words import tagged_attention
+from foci.viz.terminal_media import bar_lines, image_lines
 from foci.viz.terminal_tags import copied_lines, tagged_lines
 from foci.viz.trace import Cells, Trace
 from foci.viz.zeros import zeros_on_purpose
 
-STYLES = ("heat", "ranked", "document", "tags", "copied")
+STYLES = ("heat", "ranked", "document", "tags", "copied", "image", "bars")
 BLOCKS = "·░▒▓█"
 PLAIN = ".:+*#"
 """For terminals whose encoding has no blocks."""
@@ -47,7 +48,7 @@ _FAINT = 0.02
 """A weight that is so small beside the highest one is left blank."""
 _TELLING = 0.005
 """A smaller share would read 0 %."""
-_NUMBERED = ("regions", "frames", "slots", "steps")
+_NUMBERED = ("regions", "frames", "slots", "steps", "channels")
 _OF_256 = {231: 0.0, 153: 0.18, 110: 0.34, 67: 0.51, 25: 0.67, 18: 0.97}
 """White and blues among the 256 colours, each with the share whose lightness it has."""
 _LETTERS_OF_256 = {0: 16, 255: 231, 0xB0: 249}
@@ -103,8 +104,9 @@ def render(
         trace: what to show.
         name: which attention; those between two sides in the last layer unless given.
         head: which head; their mean unless given.
-        style: "heat", "ranked", "document" (a text with its words shaded), "tags" (words with their labels) or "copied"
-            (a summary and what of its text was copied). Whichever fits unless given.
+        style: "heat", "ranked", "document" (a text with its words shaded), "tags" (words with their labels), "copied"
+            (a summary and what of its text was copied), "image" (what each row looked at) or "bars" (weights of
+            channels). Whichever fits unless given.
         top: of how many cells each row tells when ranked.
         most_rows: how many rows are shown; None shows all.
         screen: what the terminal can show; 80 columns without colours unless given.
@@ -149,7 +151,14 @@ def render(
         return "\n".join([*lines, *tagged_lines(target, source, weights, screen.columns, screen.colours)])
     names = [cut(shown(label), min(_LABEL, screen.columns // 3)) for label in target.labels[:rows]]
     page = _Page(weights[:rows], names, source, screen)
-    if as_document:
+    if style == "image" and source.grid is None:
+        raise ConfigError(f"view 'image' needs regions of an image, but {chosen[0].source!r} has no grid.")
+    if style == "image" or (style is None and source.kind == "regions" and source.grid is not None):
+        lines += image_lines(target, source, weights[:rows], screen.columns, screen.colours, page.block)
+    elif style == "bars" or (style is None and source.kind == "channels"):
+        applied = chosen[0].extras.get("weight", weights)[:rows]
+        lines += bar_lines(names, applied, screen.columns, plain=screen.blocks == PLAIN)
+    elif as_document:
         lines += page.document(shares_of_sentences(trace, chosen[0], weights[0], page.sentences))
     elif style == "ranked" or (style is None and not page.fits()):
         lines += page.ranked(top)
@@ -255,7 +264,7 @@ class _Page:
             return self._painted(_isolated(label), weight / highest if highest > 0 else 0.0)
         if weight <= _FAINT * highest:
             return _isolated(label)
-        return _isolated(label) + self._block(weight / highest)
+        return _isolated(label) + self.block(weight / highest)
 
     def _table(self) -> list[str]:
         highest = float(self.weights.max())
@@ -304,9 +313,9 @@ class _Page:
             return self._hatched(size) if zero else self._painted(" " * size, weight / highest if highest > 0 else 0.0)
         if weight <= _FAINT * highest:
             return " " * size
-        return self._block(weight / highest) * size
+        return self.block(weight / highest) * size
 
-    def _block(self, share: float) -> str:
+    def block(self, share: float) -> str:
         """What stands for a share of the highest weight, from 0 to 1, where there are no colours."""
         blocks = self.screen.blocks
         level = int(np.ceil(share * len(blocks) - 1e-6)) - 1  # equal steps; a bound belongs to the step below it
@@ -344,8 +353,8 @@ class _Page:
             return "  ".join(entries if wide <= self.screen.columns else [entries[0], entries[count]])
         start = f"up to: blank {highest * _FAINT:.1g}"
         if len(start) + sum(len(bound) + 4 for bound in bounds) > self.screen.columns:
-            return f"{self._block(1.0)} {bounds[-1]}"
-        return "  ".join([start, *(f"{self._block((step + 1) / count)} {bound}" for step, bound in enumerate(bounds))])
+            return f"{self.block(1.0)} {bounds[-1]}"
+        return "  ".join([start, *(f"{self.block((step + 1) / count)} {bound}" for step, bound in enumerate(bounds))])
 
 
 def _padded(label: str, columns: int) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foci.viz.cells import Cells
+from foci.viz.colours import code
 from foci.viz.copied_words import CopiedWords
 from foci.viz.labels import shown, width
 from foci.viz.tagged_words import hues, pieces, shade
@@ -47,7 +48,7 @@ def tagged_lines(words: Cells, tags: Cells, shares: NDArray[np.float32], columns
             continue
         told = f"{shown(mark.label)} {100 * mark.share:.0f} %"
         sizes.append(width(text) + width(told) + 3)
-        colour = _background(by_label[mark.label], mark.share, colours)
+        colour = code(shade(by_label[mark.label], mark.share), colours)
         texts.append(f"\x1b[30;48;{colour}m {text} \x1b[0m{told}" if colours else f"[{text} {told}]")
     lines = _wrapped(texts, sizes, columns)
     for word, row in enumerate(shares):
@@ -98,11 +99,3 @@ def _wrapped(texts: Sequence[str], sizes: Sequence[int], columns: int) -> list[s
             lines[-1] += f" {text}"
             used += 1 + size
     return lines
-
-
-def _background(hue: str, share: float, colours: int) -> str:
-    parts = shade(hue, share)
-    if colours > 256:
-        return "2;" + ";".join(map(str, parts))
-    red, green, blue = (round(part / 255 * 5) for part in parts)  # the 6 × 6 × 6 cube of the 256 colours
-    return f"5;{16 + 36 * red + 6 * green + blue}"

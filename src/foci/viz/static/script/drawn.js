@@ -1,4 +1,4 @@
-// Sides that are drawn: an image with its regions, a recording with its frames.
+// Sides that are drawn: an image with its regions, a recording with its frames, channels as bars.
 
 /** One canvas that takes the focus, with an arrow for each way. */
 class DrawnPanel {
@@ -108,7 +108,7 @@ class PicturePanel extends DrawnPanel {
 
 class SoundPanel extends DrawnPanel {
   constructor(side) {
-    super(side, say("soundLabel", titleOf(side)));
+    super(side, say(cellsOf(side).kind === "channels" ? "channelsLabel" : "soundLabel", titleOf(side)));
     this.picture = null;
     const { spectrogram } = this.cells;
     if (!spectrogram) return;
@@ -198,6 +198,6 @@ class SoundPanel extends DrawnPanel {
 function panelOf(side) {
   const cells = cellsOf(side);
   if (cells.kind === "regions" && cells.grid) return new PicturePanel(side);
-  if (cells.kind === "frames") return new SoundPanel(side);
+  if (cells.kind === "frames" || cells.kind === "channels") return new SoundPanel(side);
   return new TextPanel(side);
 }

@@ -114,7 +114,7 @@ function showControls() {
 /** What the first view shows: words, a picture, a recording, a document, a memory. */
 function sidesName() {
   const kinds = [cellsOf("source").kind, cellsOf("target").kind];
-  const special = ["regions", "frames", "document", "slots"].find((kind) => kinds.includes(kind));
+  const special = ["regions", "frames", "document", "slots", "channels"].find((kind) => kinds.includes(kind));
   return say("kinds")[special] ?? say("words");
 }
 
@@ -240,7 +240,7 @@ function opening() {
   const kinds = [cellsOf("target").kind, cellsOf("source").kind];
   if (trace.pairs.length) state.view = "compare";
   else if (kinds.some((kind) => kind === "slots" || kind === "tags")) state.view = "heat";
-  const drawn = kinds.includes("regions") || kinds.includes("frames");
+  const drawn = ["regions", "frames", "channels"].some((kind) => kinds.includes(kind));
   if (attention.columns > 64) Object.assign(state, { scale: "row", root: !drawn });
   state.head = attention.heads > 1 ? -1 : 0;
 }

@@ -1,0 +1,201 @@
+"""A small residual network over images: a grid of regions, with attention to channels or places in its blocks.
+
+    x⁰   = relu(norm(W ∗ image))
+    r^l  = norm(W_2 ∗ relu(norm(W_1 ∗ x^{l−1})))
+    x^l  = relu(s^l(x^{l−1}) + a^l(r^l))
+
+Each stage halves the grid and doubles the channels; a^l is squeeze-and-excitation, efficient channel attention, CBAM,
+spatial attention or nothing, and s^l a projection where sizes change, else the identity.
+
+Paper: Deep Residual Learning for Image Recognition (He et al., 2016), eqs. 1-2 and section 3.3, arXiv:1512.03385; the
+    place of the attention in a block: Squeeze-and-Excitation Networks (Hu, Shen, Sun, 2018), fig. 3; CBAM (Woo et al.,
+    2018), fig. 3
+Names: W = stem, W_1 and W_2 = first and second, a = attention, s = shortcut, x^L = encoded.values
+Complexity: O(H · W · C²) per block
+Differs: groups of channels of one image are normalised (Wu, He, 2018) instead of batches, so that neither an image's
+    encoding nor its gradient depends on the others in its batch, and a batch may have any size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from jaxtyping import Bool, Float, UInt8
+from torch import Tensor, nn
+from torch.nn.functional import interpolate
+
+from foci.catalog import ALIASES, build
+from foci.errors import ShapeError, check_sizes, check_valid, unknown_name
+from foci.layers.interfaces import Encoded
+from foci.mechanisms.visual.cbam import ProductOfMaps
+from foci.results import Attended, Weights
+
+NO_ATTENTION = "none"
+ATTENTIONS = (NO_ATTENTION, "squeeze_excitation", "efficient_channel", "cbam", "spatial")
+"""What can be in the blocks."""
+_GROUPS = 8
+"""Largest number of groups of channels that are normalised together."""
+
+Image = UInt8[Tensor, "B 3 H W"] | Float[Tensor, "B 3 H W"]
+
+
+class ImageGridEncoder(nn.Module):
+    """Turns images into a grid of regions.
+
+    Call it with ``images (B, 3, H, W)``: bytes from 0 to 255, or floating numbers around 0. ``Encoded.values`` are the
+    regions, row by row, ``Encoded.summary`` their mean, and ``Encoded.attentions`` the maps of each block as they were
+    applied: ``0.channel (B, C, 1, 1)`` and ``0.spatial (B, 1, h, w)``, from 0 to 1.
+
+    Args:
+        hidden_dim: channels of the last stage, and so the size of a region; each stage before has half of them.
+        num_stages: number of stages; all but the first halve height and width.
+        depth: blocks per stage.
+        stride: of the first convolution; 2 halves height and width at once.
+        attention: "none", "squeeze_excitation" (or "se"), "efficient_channel" (or "eca"), "cbam" or "spatial".
+        reduction: channels per hidden unit, of squeeze_excitation and cbam.
+        kernel_size: height and width of the neighbourhood of a place, odd; of spatial and cbam.
+
+    Example:
+        >>> import torch
+        >>> encoder = ImageGridEncoder(12, num_stages=2, attention="cbam")
+        >>> encoded = encoder(torch.zeros(1, 3, 10, 6, dtype=torch.uint8))
+        >>> encoded.values.shape, encoder.grid(10, 6), sorted(encoded.attentions)
+        (torch.Size([1, 15, 12]), (5, 3), ['0.channel', '0.spatial', '1.channel', '1.spatial'])
+    """
+
+    def __init__(
+        self,
+        hidden_dim: int = 64,
+        *,
+        num_stages: int = 3,
+        depth: int = 1,
+        stride: int = 1,
+        attention: str = NO_ATTENTION,
+        reduction: int = 4,
+        kernel_size: int = 7,
+    ) -> None:
+        super().__init__()
+        owner = type(self).__name__
+        check_sizes(owner, hidden_dim=hidden_dim, num_stages=num_stages, depth=depth, stride=stride)
+        name = ALIASES.get(attention, attention)
+        if name not in ATTENTIONS:
+            raise unknown_name("attention of an image encoder", attention, ATTENTIONS)
+        self.output_dim = hidden_dim
+        self.stride, self.num_stages = stride, num_stages
+        widths = [max(1, hidden_dim // 2**place) for place in range(num_stages - 1, -1, -1)]
+        self.stem = nn.Conv2d(3, widths[0], 3, stride=stride, padding=1, bias=False)
+        self.norm = _norm(widths[0])
+        before = [widths[0], *widths]
+        self.blocks = nn.ModuleList(
+            ResidualBlock(
+                input_dim if number == 0 else output_dim,
+                output_dim,
+                stride=2 if stage > 0 and number == 0 else 1,
+                attention=_attention(name, output_dim, reduction, kernel_size),
+            )
+            for stage, (input_dim, output_dim) in enumerate(pairwise(before))
+            for number in range(depth)
+        )
+
+    def grid(self, height: int, width: int) -> tuple[int, int]:
+        """Return how many regions down and across an image of this size has."""
+        down, across = (-(-side // self.stride) for side in (height, width))
+        for _ in range(self.num_stages - 1):
+            down, across = -(-down // 2), -(-across // 2)
+        return down, across
+
+    def forward(self, images: Image, valid: Bool[Tensor, "B S"] | None = None) -> Encoded:
+        """Encode a batch of images; ``valid`` says which regions exist, all of them unless given."""
+        owner = type(self).__name__
+        if images.dim() != 4 or images.shape[1] != 3 or 0 in images.shape[2:]:
+            raise ShapeError(f"{owner}: images has shape {tuple(images.shape)}, expected (batch, 3, height, width).")
+        pixels = images.to(self.stem.weight.dtype)
+        if not images.is_floating_point():
+            pixels = pixels / 127.5 - 1
+        features = torch.relu(self.norm(self.stem(pixels)))
+        attentions: dict[str, Weights] = {}
+        for number, block in enumerate(self.blocks):
+            features, weights = block(features)
+            attentions |= {f"{number}.{kind}": handle for kind, handle in _maps(weights).items()}
+        values = features.flatten(2).mT
+        if valid is None:
+            valid = torch.ones(values.shape[:2], dtype=torch.bool, device=values.device)
+        check_valid(owner, "valid", valid, values.shape[0], values.shape[1], values.device)
+        encoded = Encoded(values, valid, attentions=attentions)
+        return encoded._replace(summary=(encoded.mean().unsqueeze(1),))
+
+
+class ResidualBlock(nn.Module):
+    """Two convolutions with a residual connection around them, and attention before the sum.
+
+    Args:
+        input_dim: channels of the features.
+        output_dim: channels of the output.
+        stride: of the first convolution.
+        attention: a mechanism of the family "map"; None for a plain block.
+    """
+
+    def __init__(self, input_dim: int, output_dim: int, *, stride: int = 1, attention: nn.Module | None = None) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(input_dim, output_dim, 3, stride=stride, padding=1, bias=False)
+        self.first_norm = _norm(output_dim)
+        self.second = nn.Conv2d(output_dim, output_dim, 3, padding=1, bias=False)
+        self.second_norm = _norm(output_dim)
+        self.attention = attention
+        same = input_dim == output_dim and stride == 1
+        self.shortcut = nn.Identity() if same else nn.Conv2d(input_dim, output_dim, 1, stride=stride, bias=False)
+
+    def forward(self, features: Float[Tensor, "B C H W"]) -> tuple[Float[Tensor, "B D I J"], Weights | None]:
+        """Return the features of the next block, and the weights of the attention."""
+        hidden = torch.relu(self.first_norm(self.first(features)))
+        residual = self.second_norm(self.second(hidden))
+        weights = None
+        if self.attention is not None:
+            attended: Attended = self.attention(residual)
+            residual, weights = attended.output, attended.weights
+        return torch.relu(self.shortcut(features) + residual), weights
+
+
+def _norm(channels: int) -> nn.GroupNorm:
+    return nn.GroupNorm(math.gcd(channels, _GROUPS), channels)
+
+
+def _attention(name: str, channels: int, reduction: int, kernel_size: int) -> nn.Module | None:
+    sizes: dict[str, dict[str, int]] = {
+        "squeeze_excitation": {"channels": channels, "reduction": reduction},
+        "efficient_channel": {"channels": channels},
+        "cbam": {"channels": channels, "reduction": reduction, "kernel_size": kernel_size},
+        "spatial": {"kernel_size": kernel_size},
+    }
+    return None if name == NO_ATTENTION else build(name, **sizes[name])
+
+
+def _maps(weights: Weights | None) -> dict[str, Weights]:
+    """The map of channels and that of places which a mechanism has multiplied by."""
+    if weights is None:
+        return {}
+    if isinstance(weights.source, ProductOfMaps):
+        return {"channel": Weights.of(weights.source.channel), "spatial": Weights.of(weights.source.spatial)}
+    return {"channel" if weights.shape[1] > 1 or weights.shape[2:] == (1, 1) else "spatial": weights}
+
+
+def as_shares(maps: Sequence[Weights], grid: tuple[int, int]) -> Float[Tensor, "B L S"]:
+    """Return maps ``(B, 1, h, w)`` on one grid, each as shares that sum to 1 of what exceeds its smallest weight.
+
+    Maps of sigmoids never come near 0: what tells places apart is the difference to the smallest weight. Between the
+    middles of regions a map is linear; a map of equal weights has shares of 0.
+
+    Example:
+        >>> import torch
+        >>> from foci.results import Weights
+        >>> as_shares([Weights.of(torch.tensor([[[[0.75, 0.25], [0.5, 0.25]]]]))], (2, 2))[0, 0].tolist()
+        [0.6666666865348816, 0.0, 0.3333333432674408, 0.0]
+    """
+    spread = [interpolate(handle.dense(), grid, mode="bilinear", align_corners=False).flatten(1) for handle in maps]
+    stacked = torch.stack(spread, dim=1)
+    above = stacked - stacked.amin(dim=-1, keepdim=True)
+    total = above.sum(dim=-1, keepdim=True)
+    return above / torch.where(total > 0, total, 1.0)

@@ -1,0 +1,162 @@
+"""Stacked attention: answers a question about an image by looking at it several times.
+
+    v_Q   = LSTM(E w_1 … E w_T)_T,          v_i = tanh(W_I f_i + b_I)       f_i region i of the image
+    h_i^k = tanh(W^k v_i + U^k u^{k−1}),    p_i^k = softmax_i(w^k · h_i^k),    u^0 = v_Q
+    u^k   = Σ_i p_i^k v_i + u^{k−1},        answer = softmax(W_u relu(W_h [u^K; v_Q] + b_h) + b_u)
+
+Paper: Stacked Attention Networks for Image Question Answering (Yang, He, Gao, Deng, Smola, 2016), eqs. 5-7, 11
+    and 15-22, arXiv:1511.02274
+Names: f = encoder's values, v_Q = question's summary, W_I and b_I = project, W^k and U^k and w^k = hops[k − 1].score,
+    p^k = attentions["k − 1"], K = num_hops, W_h and b_h = fuse, W_u and b_u = output
+Complexity: that of the encoders, plus O(K · S · A) for S regions and a score of size A
+Differs: the image network is small and trained with the rest, where the paper has a fixed VGG; a region's place is
+    added to its features, since a small network does not tell places apart; the score has no bias b_A. The paper's
+    answer is softmax(W_u u^K + b_u), in which question and image meet in the attention alone: trained from scratch it
+    learns very slowly to look, and the hidden layer W_h lets them meet from the first step on. Any other score and
+    normaliser can take the place of the paper's.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from foci.errors import check_ids, check_sizes
+from foci.layers.dropout import Dropout
+from foci.masks import keys
+from foci.mechanisms.attention import Attention
+from foci.models.encoders.image_grid import NO_ATTENTION, Image, ImageGridEncoder
+from foci.models.encoders.recurrent import RecurrentTextEncoder
+from foci.results import Attended, Weights
+from foci.tracing import exportable
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "tiny": {"embedding_dim": 32, "hidden_dim": 64, "region_dim": 32, "stride": 2},
+    "base": {"embedding_dim": 64, "hidden_dim": 128, "region_dim": 64, "stride": 2},
+    "yang": {"embedding_dim": 500, "hidden_dim": 500, "attention_dim": 512, "region_dim": 128, "num_stages": 4},
+}
+
+
+@exportable
+class Answered(NamedTuple):
+    """The scores of each answer, and where each hop looked: ``attentions["0"] (B, 1, S)`` over the regions."""
+
+    logits: Float[Tensor, "B C"]
+    attentions: dict[str, Weights]
+
+
+class ImageAnswerer(nn.Module):
+    """Answers questions about images.
+
+    Call it with ``images (I, 3, H, W)``, bytes from 0 to 255, and ``questions (B, T)``, word ids padded with 0;
+    ``image_of (B)`` has the number of each question's image, where that is not its own number. Each image is encoded
+    once, however many questions are about it.
+
+    Args:
+        vocabulary: number of word ids.
+        num_answers: number of answers.
+        embedding_dim: size of the word embeddings.
+        hidden_dim: size of the question, and of a region as it is compared with it.
+        attention_dim: size in which both are compared; hidden_dim unless given.
+        num_hops: how often the image is looked at.
+        score, normalise: of each hop, as in `foci.Attention`.
+        cell: "lstm" or "gru", of the question.
+        region_dim: channels of the last stage of the image network.
+        num_stages, depth, stride, attention, reduction, kernel_size: of the image network, as in `ImageGridEncoder`.
+        dropout: on word embeddings, and before the output layer.
+
+    Example:
+        >>> import torch
+        >>> model = ImageAnswerer(11, 5, hidden_dim=6, region_dim=8)
+        >>> images, questions = torch.zeros(2, 3, 16, 12, dtype=torch.uint8), torch.tensor([[7, 8, 9], [5, 0, 0]])
+        >>> answered = model(images, questions)
+        >>> answered.logits.shape, answered.attentions["1"].shape, model.grid(16, 12)
+        (torch.Size([2, 5]), torch.Size([2, 1, 12]), (4, 3))
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        num_answers: int,
+        *,
+        embedding_dim: int = 64,
+        hidden_dim: int = 128,
+        attention_dim: int | None = None,
+        num_hops: int = 2,
+        score: str = "additive",
+        normalise: str = "softmax",
+        cell: str = "lstm",
+        region_dim: int = 64,
+        num_stages: int = 3,
+        depth: int = 1,
+        stride: int = 1,
+        attention: str = NO_ATTENTION,
+        reduction: int = 4,
+        kernel_size: int = 7,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        check_sizes(type(self).__name__, num_answers=num_answers, num_hops=num_hops, hidden_dim=hidden_dim)
+        self.encoder = ImageGridEncoder(
+            region_dim,
+            num_stages=num_stages,
+            depth=depth,
+            stride=stride,
+            attention=attention,
+            reduction=reduction,
+            kernel_size=kernel_size,
+        )
+        self.question = RecurrentTextEncoder(
+            vocabulary,
+            embedding_dim=embedding_dim,
+            output_dim=hidden_dim,
+            cell=cell,
+            bidirectional=False,
+            dropout=dropout,
+        )
+        self.project = nn.Linear(region_dim + 2, hidden_dim)
+        self.hops = nn.ModuleList(
+            Attention(hidden_dim, hidden_dim, attention_dim or hidden_dim, score=score, normalise=normalise)
+            for _ in range(num_hops)
+        )
+        self.dropout = Dropout(dropout)
+        self.fuse = nn.Linear(2 * hidden_dim, hidden_dim)
+        self.output = nn.Linear(hidden_dim, num_answers)
+
+    def grid(self, height: int, width: int) -> tuple[int, int]:
+        """Return how many regions down and across an image of this size has."""
+        return self.encoder.grid(height, width)
+
+    def forward(
+        self, images: Image, questions: Int[Tensor, "B T"], image_of: Int[Tensor, " B"] | None = None
+    ) -> Answered:
+        """Answer a batch of questions."""
+        owner = type(self).__name__
+        check_ids(owner, "questions", questions, images.shape[0] if image_of is None else image_of.shape[0], "word")
+        encoded = self.encoder(images)
+        places = _places(self.grid(images.shape[2], images.shape[3]), encoded.values)
+        regions = torch.tanh(self.project(torch.cat([encoded.values, places], dim=-1)))
+        mask = keys(encoded.valid)
+        if image_of is not None:
+            regions, mask = regions[image_of], mask[image_of]
+        summary = self.question(questions, questions > 0).summary
+        question = query = summary[0][:, -1:]  # (B, 1, D): the last layer's state after the last word
+        attentions = {}
+        for number, hop in enumerate(self.hops):
+            attended: Attended = hop(query, regions, mask=mask)
+            query = query + attended.output
+            attentions[str(number)] = attended.weights
+        hidden = torch.relu(self.fuse(torch.cat([query, question], dim=-1).squeeze(1)))
+        return Answered(self.output(self.dropout(hidden)), attentions)
+
+
+def _places(grid: tuple[int, int], like: Float[Tensor, "B S D"]) -> Float[Tensor, "B S 2"]:
+    """The middle of each region, from −1 to 1 down and across."""
+    down, across = (
+        (torch.arange(count, device=like.device, dtype=like.dtype) + 0.5) * (2 / count) - 1 for count in grid
+    )
+    middles = torch.stack(torch.meshgrid(down, across, indexing="ij"), dim=-1).flatten(0, 1)
+    return middles.expand(like.shape[0], -1, -1)
