@@ -597,10 +597,10 @@ KERNEL_MUTANTS = {
         "            std::copy_n(at.next",
         "tests/parity/test_kernel_word_by_word.py::test_rows_of_the_batch_do_not_affect_each_other",
     ),
-    "location_aware: a window's edge is lost": Mutant(
+    "location_aware: mask dropped": Mutant(
         "functional/kernels/location_aware.cpp",
-        "heard.first - (o + width - 1))",
-        "heard.first - o)",
+        "j < s.S && (!readable || readable[j])",
+        "j < s.S",
         "tests/parity/test_kernel_location_aware.py::test_options",
     ),
 }
