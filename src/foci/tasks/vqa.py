@@ -36,9 +36,9 @@ from foci.metrics.boxes import Box, area, points_at, share_inside
 from foci.models.image_answerer import PRESETS, Answered, ImageAnswerer
 from foci.printable import printable
 from foci.results import Weights
-from foci.tasks.labels import LABELS_FILE, draw_confusion, label_tables, labels_from
 from foci.tasks.classify import Lexicon
 from foci.tasks.config import FilePath, ModelChoice
+from foci.tasks.labels import LABELS_FILE, draw_confusion, label_tables, labels_from
 from foci.tasks.task import Evaluation, Field, Log, Prediction, Progress, Record, Shard, Splits, Table, Task
 from foci.tasks.unknown import unknown_note
 from foci.training import Batches, Loss, TrainingOptions

@@ -81,7 +81,8 @@ def copied_lines(words: CopiedWords, columns: int, colours: int) -> list[str]:
             if word.hue is None:
                 texts.append(f"{text}{f' ({told.strip()})' if told else ''}")
             elif colours:
-                texts.append(f"\x1b[30;48;{_background(word.hue, word.share, colours)}m {text} \x1b[0m{told.strip()}")
+                colour = code(shade(word.hue, word.share), colours)
+                texts.append(f"\x1b[30;48;{colour}m {text} \x1b[0m{told.strip()}")
             else:
                 texts.append(f"[{text}{told}]")
         lines += [title, *_wrapped(texts, sizes, columns)]
