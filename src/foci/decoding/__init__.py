@@ -1,6 +1,7 @@
 """Searches for the best target of a decoder: greedy, beam and sampling."""
 
 from foci.decoding.beam_search import beam
+from foci.decoding.ctc_prefix import CtcJoinedDecoder
 from foci.decoding.greedy_search import greedy
 from foci.decoding.limits import Limits
 from foci.decoding.sampling import Sampler, sample
@@ -10,6 +11,7 @@ from foci.decoding.sliding_context import SlidingContext, windows
 from foci.decoding.start import SearchStart, start_from_source
 
 __all__ = [
+    "CtcJoinedDecoder",
     "Hypothesis",
     "Limits",
     "Sampler",

@@ -1,0 +1,176 @@
+"""Sound files as samples: wav, flac, ogg, mp3 and all else that libsndfile reads, at any rate, mono or stereo.
+
+A file is read in blocks and never beyond the longest duration that the caller allows, whatever its header claims: a few
+kilobytes of FLAC can expand to gigabytes of silence. Whatever makes a file unusable is an `AudioError` with a kind of
+two words, by which unusable files are counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from foci.errors import DataError, MissingPackageError
+
+LOWEST_RATE, HIGHEST_RATE = 1_000, 768_000
+"""Samples per second that a header may claim."""
+MOST_CHANNELS = 32
+_BLOCK = 1 << 16
+"""Samples of each channel that are decoded at a time."""
+_SILENCE = 1e-4
+"""A recording is silent where no sample is louder, on a scale from −1 to 1: about three steps of 16 bits."""
+
+
+class AudioError(DataError):
+    """A recording that cannot be used; ``kind`` is why, in two or three words."""
+
+    def __init__(self, where: str, kind: str, reason: str) -> None:
+        super().__init__(f"{where}: {reason}")
+        self.kind = kind
+
+
+class Utterance(NamedTuple):
+    """A recording, by the path of its file or another name of it, and what is said in it."""
+
+    audio: str
+    text: str
+
+
+class Sound(NamedTuple):
+    """Samples of one channel, from −1 to 1, and their number per second."""
+
+    samples: Float[ndarray, " N"]
+    rate: int
+
+    @property
+    def seconds(self) -> float:
+        """The duration."""
+        return len(self.samples) / self.rate
+
+
+class Header(NamedTuple):
+    """What a sound file claims of itself; ``seconds`` is infinite where it does not say."""
+
+    rate: int
+    channels: int
+    seconds: float
+
+
+def read_header(path: str | Path) -> Header:
+    """Return what the header of a sound file claims, after checking that it is not absurd.
+
+    Raises:
+        AudioError: the file is missing, no sound file, or has an absurd header.
+    """
+    with _opened(path) as file:
+        return _header(path, file)
+
+
+def read_sound(path: str | Path, *, max_seconds: float = 4 * 3600.0) -> Sound:
+    """Read a sound file; several channels are averaged.
+
+    Args:
+        path: the file.
+        max_seconds: more is never decoded: a longer file is an error.
+
+    Raises:
+        AudioError: the file is missing, broken, empty, longer than ``max_seconds``, or has an absurd header.
+    """
+    with _opened(path) as file:
+        header = _header(path, file)
+        if header.seconds < math.inf and header.seconds > max_seconds:
+            raise _too_long(path, header.seconds, max_seconds)
+        most = math.ceil(max_seconds * header.rate)
+        blocks: list[ndarray] = []
+        count = 0
+        for block in _blocks(path, file):
+            count += len(block)
+            if count > most:
+                raise _too_long(path, math.inf, max_seconds)
+            if not np.isfinite(block).all():
+                raise AudioError(str(path), "broken file", "has samples that are not finite. Convert it again.")
+            blocks.append(block.mean(axis=1, dtype=np.float32))
+    if count == 0:
+        raise AudioError(str(path), "empty file", "has no samples, expected a recording.")
+    return Sound(np.concatenate(blocks), header.rate)
+
+
+def check_audible(where: str, sound: Sound) -> None:
+    """Raise an AudioError for a recording of silence."""
+    loudest = float(np.abs(sound.samples).max(initial=0.0))
+    if loudest <= _SILENCE:
+        raise AudioError(where, "silent file", f"is silent: its loudest sample is {loudest:.1e} of 1.")
+
+
+def write_sound(path: str | Path, sound: Sound) -> Path:
+    """Write a sound file of 16 bits; the format goes by the ending, such as .wav or .flac."""
+    library = _library()
+    try:
+        library.write(str(path), np.clip(sound.samples, -1.0, 1.0), sound.rate, subtype="PCM_16")
+    except (OSError, library.LibsndfileError, TypeError, ValueError) as error:
+        raise DataError(f"{path}: cannot be written ({error}).") from error
+    return Path(path)
+
+
+def _header(path: str | Path, file: Any) -> Header:
+    """Check a header: what it claims decides how much is read."""
+    rate, channels, frames = int(file.samplerate), int(file.channels), int(file.frames)
+    if not LOWEST_RATE <= rate <= HIGHEST_RATE or not 1 <= channels <= MOST_CHANNELS:
+        raise AudioError(
+            str(path),
+            "absurd header",
+            f"claims {rate:,} samples per second in {channels} channels, expected {LOWEST_RATE:,} to {HIGHEST_RATE:,} "
+            f"and at most {MOST_CHANNELS}. Convert it again.",
+        )
+    known = 0 <= frames < 1 << 62  # libsndfile gives 2**63 - 1 where a stream does not say
+    return Header(rate, channels, frames / rate if known else math.inf)
+
+
+@contextmanager
+def _opened(path: str | Path) -> Iterator[Any]:
+    library = _library()
+    if not Path(path).is_file():
+        raise AudioError(str(path), "missing file", "there is no such file.")
+    if Path(path).stat().st_size == 0:
+        raise AudioError(str(path), "empty file", "is empty, expected a recording.")
+    try:
+        file = library.SoundFile(str(path))
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
+        raise AudioError(
+            str(path), "broken file", f"is no sound file that can be read ({error}). Convert it to wav or flac."
+        ) from error
+    with file:
+        yield file
+
+
+def _blocks(path: str | Path, file: Any) -> Iterator[ndarray]:
+    while True:
+        try:
+            block = file.read(_BLOCK, dtype="float32", always_2d=True)
+        except (OSError, RuntimeError) as error:
+            raise AudioError(str(path), "broken file", f"cannot be decoded ({error}). Convert it again.") from error
+        if len(block) == 0:
+            return
+        yield block
+
+
+def _too_long(path: str | Path, seconds: float, max_seconds: float) -> AudioError:
+    length = f"lasts {seconds:,.1f} s" if seconds < math.inf else "goes on after its end"
+    return AudioError(
+        str(path), "over-long file", f"{length}, expected at most {max_seconds:g} s. Cut it, or raise the limit."
+    )
+
+
+def _library() -> Any:
+    try:
+        import soundfile
+    except (ImportError, OSError) as error:  # OSError where libsndfile itself is missing
+        raise MissingPackageError("sound files need soundfile. Install it with: pip install 'foci[audio]'") from error
+    return soundfile
