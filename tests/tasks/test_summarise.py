@@ -183,6 +183,9 @@ def test_every_model_learns_with_and_without_copying(kind, copy):
         found.total.backward()
         optimiser.step()
     assert losses[-1] < losses[0]
+    records = [{"source": "the qqq of zzz"}]
+    (made,) = task.predict(model.eval(), assets, records, task.Options(beam=1), False, lambda count: None)
+    assert "\N{REPLACEMENT CHARACTER}" not in made.output  # <unk> is never produced
 
 
 @pytest.mark.parametrize("text", ["猫坐在垫子上看鱼", "ולום עולם טוב מאוד"])

@@ -72,8 +72,13 @@ def search(
     valid: Bool[Tensor, "B S"],
     options: SearchOptions,
     prefix: list[int] | None = None,
+    *,
+    unknown: bool = True,
 ) -> list[list[Hypothesis]]:
-    """Return the hypotheses of each source, best first; one that copies never produces ``<unk>``."""
+    """Return the hypotheses of each source, best first.
+
+    ``unknown`` allows ``<unk>``; a model that copies never produces it.
+    """
     decoder = cast("EncoderDecoder", model)
     limits = Limits(
         max_length=options.max_length,
@@ -82,7 +87,7 @@ def search(
         prefix=None if prefix is None else [prefix] * len(valid),
         bos=BOS,
         eos=EOS,
-        banned=(PAD, BOS, UNK) if isinstance(source, CopySource) else (PAD, BOS),
+        banned=(PAD, BOS) if unknown and not isinstance(source, CopySource) else (PAD, BOS, UNK),
     )
     start = start_from_source(decoder, source, valid)
     if options.temperature is not None:

@@ -473,7 +473,7 @@ class Summarise(Task):
         scores = []
         for indices in by_length([len(row.ids) for row in held_out.rows], _VALIDATED_TOKENS):
             rows = [held_out.rows[i] for i in indices]
-            for i, row, found in zip(indices, rows, search(model, *padded(model, rows), options)):
+            for i, row, found in zip(indices, rows, search(model, *padded(model, rows), options, unknown=False)):
                 text = held_out.tokeniser.decode(found[0].tokens, row.own)
                 scores.append(rouge(words_of(text), words_of(held_out.targets[i]))["rouge1"].f)
         loss = total / max(count, 1)
@@ -503,7 +503,9 @@ class Summarise(Task):
         found: dict[int, Prediction] = {}
         for indices in by_length([len(row.ids) for row in rows], options.batch_tokens):
             some = [rows[i] for i in indices]
-            for i, row, hypotheses in zip(indices, some, search(model, *padded(model, some), options, prefix)):
+            for i, row, hypotheses in zip(
+                indices, some, search(model, *padded(model, some), options, prefix, unknown=False)
+            ):
                 made = [self._prediction(model, assets, records[i], row, one, trace) for one in hypotheses]
                 found[i] = replace(made[0], alternatives=tuple(made[1:]))
             progress(len(indices))
