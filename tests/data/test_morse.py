@@ -47,7 +47,7 @@ def test_names_are_deterministic_and_conditions_vary():
     assert np.array_equal(morse.sound_of("morse:SOS")[0].samples, morse.sound_of("morse:sos")[0].samples)
     assert not np.array_equal(morse.sound_of("morse:SOS")[0].samples, morse.sound_of("morse/5:SOS")[0].samples)
     keys = [morse.keying(seed, "SOS") for seed in range(50)]
-    for name, low, high in (("speed", 22, 36), ("pitch", 400, 1000), ("noise", 0.02, 0.3), ("jitter", 0, 0.1)):
+    for name, low, high in (("speed", 20, 32), ("pitch", 400, 1000), ("noise", 0.02, 0.3), ("jitter", 0, 0.1)):
         values = [getattr(key, name) for key in keys]
         assert low <= min(values) < low + 0.3 * (high - low)
         assert high - 0.3 * (high - low) < max(values) <= high

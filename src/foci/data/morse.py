@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import random
 import re
+from string import ascii_uppercase, digits
 from typing import NamedTuple
 
 import numpy as np
@@ -69,7 +70,7 @@ def keying(seed: int, message: str) -> Keying:
     """Return the conditions of a message."""
     chance = _chance("keying", seed, message)
     return Keying(
-        speed=chance.uniform(22.0, 36.0),
+        speed=chance.uniform(20.0, 32.0),
         pitch=chance.uniform(400.0, 1000.0),
         noise=0.02 * 15.0 ** chance.random(),  # from 0.02 to 0.3: 31 to 7 dB below the tone
         fading=(chance.uniform(0.0, 0.6), chance.uniform(0.1, 0.6)),
@@ -159,14 +160,15 @@ def morse_messages(split: str, size: int, *, seed: int = 0, most_words: int = 3)
 
 def _word(chance: random.Random) -> str:
     kind = chance.random()
-    if kind < 0.45:
+    if kind < 0.3:
         return chance.choice(_WORDS)
-    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    if kind < 0.65:  # a call sign
-        return "".join([*chance.choices(letters, k=2), chance.choice("0123456789"), *chance.choices(letters, k=2)])
-    if kind < 0.8:
-        return "".join(chance.choices("0123456789", k=chance.randint(2, 4)))
-    return "".join(chance.choices(letters, k=chance.randint(2, 5)))
+    if kind < 0.4:  # a call sign
+        letters = chance.choices(ascii_uppercase, k=4)
+        return "".join([*letters[:2], chance.choice(digits), *letters[2:]])
+    if kind < 0.5:
+        return "".join(chance.choices(digits, k=chance.randint(1, 4)))
+    # Any characters, and many short ones: the rarer ones are learned from these.
+    return "".join(chance.choices(_LETTERS, k=min(chance.randint(1, 5), chance.randint(1, 5))))
 
 
 def _split_of(message: str) -> str:

@@ -221,7 +221,7 @@ class Recogniser(nn.Module):
     def encode(self, features: Float[Tensor, "B T F"], lengths: Int[Tensor, " B"]) -> Encoded:
         """Return the cells that a decoder reads."""
         check_shape("Recogniser", "features", features, "batch", "frame", "feature")
-        encoded = self.encoder(features, masks.lengths(lengths, features.shape[1]))
+        encoded: Encoded = self.encoder(features, masks.lengths(lengths, features.shape[1]))
         return encoded if self.content else encoded._replace(keys=torch.zeros_like(encoded.values))
 
     def ctc_log_probs(self, encoded: Encoded) -> Float[Tensor, "B S V"]:

@@ -21,6 +21,7 @@ TASKS = {
     "classify": Row("foci.tasks.classify:Classify", "Classify documents; trained on documents with labels."),
     "tag": Row("foci.tasks.tag:Tag", "Tag words: named entities, slots, parts of speech; trained on tagged sentences."),
     "generate": Row("foci.tasks.generate:Generate", "Generate text; trained on plain text."),
+    "transcribe": Row("foci.tasks.transcribe:Transcribe", "Transcribe speech; trained on recordings with transcripts."),
     "memorise": Row("foci.tasks.memorise:Memorise", "Solve problems that need a memory; made as they are needed."),
 }
 """Name -> row."""
