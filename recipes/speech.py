@@ -74,7 +74,7 @@ def prepare_fsdd(out: Path) -> None:
             for factor in LONGER
         },
     }
-    found = {}
+    found: dict[str, list[Utterance]] = {}
     for part, strings in made.items():
         found[part] = []
         for number, (text, samples) in enumerate(strings):

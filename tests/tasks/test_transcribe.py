@@ -36,7 +36,7 @@ def wav(path, *messages, gap=0.6):
     """A file with messages in Morse code, one after the other."""
     pieces = []
     for message in messages:
-        pieces += [sound_of(f"morse:{message}")[0].samples, np.zeros(int(gap * 8000), np.float32)]
+        pieces += [sound_of(f"morse:{message}").samples, np.zeros(int(gap * 8000), np.float32)]
     return str(write_sound(path, Sound(np.concatenate(pieces), 8000)))
 
 
@@ -135,11 +135,13 @@ def test_unusable_recordings_have_a_note_and_stop_nothing(run, tmp_path):
 
 
 def test_a_higher_rate_and_n_best(run, tmp_path):
-    path = str(write_sound(tmp_path / "a.flac", Sound(np.repeat(sound_of("morse:SOS")[0].samples, 2), 16000)))
+    path = str(write_sound(tmp_path / "a.flac", Sound(np.repeat(sound_of("morse:SOS").samples, 2), 16000)))
     (found,) = run.predict([path], options={"beam": 3, "n_best": 3})
     assert len(found.alternatives) == 2
     scores = [found.score, *(one.score for one in found.alternatives)]
     assert scores == sorted(scores, reverse=True)
+    low = str(write_sound(tmp_path / "low.wav", Sound(sound_of("morse:SOS").samples[::2], 4000)))
+    assert "4,000 samples per second" in run.predict([low])[0].details["notes"][0]
     with pytest.raises(ConfigError, match="n_best is 9, expected at most beam = 4"):
         run.predict([path], options={"n_best": 9})
 

@@ -78,29 +78,47 @@ def keying(seed: int, message: str) -> Keying:
     )
 
 
-def sound_of(address: str) -> tuple[Sound, str]:
-    """Return the sound that ``morse:MESSAGE`` names, and the characters of it that have no code and are left out.
+class Message(NamedTuple):
+    """A message that ``morse:MESSAGE`` names, and the characters of it that have no code and are left out."""
+
+    seed: int
+    text: str
+    left_out: str
+
+
+def message_of(address: str) -> Message:
+    """Return the message that ``morse:MESSAGE`` names.
 
     Raises:
         DataError: no character of it has a code, or it is too long.
 
     Example:
-        >>> sound, left_out = sound_of("morse:SOS!")
-        >>> sound.rate, 1.0 < sound.seconds < 4.0, left_out
-        (8000, True, '!')
+        >>> message_of("morse/3:sos!")
+        Message(seed=3, text='SOS', left_out='!')
     """
     found = PREFIX.match(address)
     if found is None:
         raise ConfigError(f"morse: the sound is called {address!r}, expected morse:MESSAGE.")
-    seed, given = int(found[1] or 0), address[found.end() :].upper()
-    message = " ".join("".join(letter for letter in given if letter in CODE or letter.isspace()).split())
-    if not message or len(message) > LONGEST_MESSAGE:
+    given = address[found.end() :].upper()
+    text = " ".join("".join(letter for letter in given if letter in CODE or letter.isspace()).split())
+    if not text or len(text) > LONGEST_MESSAGE:
         raise DataError(
-            f"morse: {len(message)} characters of the message have a code, expected 1 to {LONGEST_MESSAGE} of "
-            f"{''.join(CODE)}."
+            f"morse: {len(text)} characters of the message have a code, expected 1 to {LONGEST_MESSAGE} of {_LETTERS}."
         )
-    left_out = "".join(dict.fromkeys(letter for letter in given if letter not in CODE and not letter.isspace()))
-    return render(message, keying(seed, message), seed), left_out
+    left_out = dict.fromkeys(letter for letter in given if letter not in CODE and not letter.isspace())
+    return Message(int(found[1] or 0), text, "".join(left_out))
+
+
+def sound_of(address: str) -> Sound:
+    """Return the sound that ``morse:MESSAGE`` names.
+
+    Example:
+        >>> sound = sound_of("morse:SOS")
+        >>> sound.rate, 1.0 < sound.seconds < 4.0
+        (8000, True)
+    """
+    seed, text, _ = message_of(address)
+    return render(text, keying(seed, text), seed)
 
 
 def render(message: str, key: Keying, seed: int = 0) -> Sound:

@@ -6,7 +6,8 @@ encoders read both ways, so that a recording must have ended before its first wo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +20,7 @@ from numpy import ndarray
 from torch import Tensor, nn
 
 from foci.data import BOS, EOS, PAD, TokenBatches, Tokeniser, morse
-from foci.data.audio import Utterance, write_sound
+from foci.data.audio import Utterance, read_header, write_sound
 from foci.data.audio_augment import Masking, spec_augment
 from foci.data.audio_features import FilterBank, Normalisation, Statistics, normalised, read_features
 from foci.data.audio_manifest import read_manifest
@@ -27,6 +28,7 @@ from foci.data.audio_segments import cut_at_silences
 from foci.data.documents import Document, parts
 from foci.data.speech_batches import (
     Heard,
+    ShortFirstBatches,
     SpeechBatch,
     SpeechExamples,
     SpeechReader,
@@ -104,6 +106,8 @@ class DataConfig:
     """Utterances per batch."""
     speeds: tuple[Annotated[float, Ge(0.5), Le(2.0)], ...] = (1.0,)
     """Speeds at which each training utterance is played, such as 0.9, 1.0, 1.1 for three times the data."""
+    short_first: Annotated[int, Ge(0)] = 1
+    """Epochs at the beginning that go from short utterances to long ones."""
     workers: Annotated[int, Ge(0)] = 0
     """Processes that prepare batches ahead of time."""
 
@@ -293,8 +297,10 @@ class Transcribe(Task):
         "preset": "model.preset",
     }
     demo: ClassVar[Mapping[str, Any]] = {
-        "data": {"morse": BUILT_IN},
-        "training": {"max_steps": 900, "learning_rate": 4e-3, "schedule": "cosine", "warmup": 50, "valid_every": 150},
+        "data": {"morse": BUILT_IN, "max_frames": 9000, "short_first": 2},
+        "model": {"preset": "tiny"},
+        "ctc": {"weight": 0.7, "final_weight": 0.3, "steps": 600},
+        "training": {"max_steps": 1000, "learning_rate": 3e-3, "schedule": "cosine", "warmup": 50, "valid_every": 200},
     }
     smallest: ClassVar[Mapping[str, Any]] = {
         "data": {"morse": 24, "morse_words": 1, "max_utterances": 8},
@@ -405,8 +411,9 @@ class Transcribe(Task):
         """Batch the training utterances; those that are too short for their transcripts are left out."""
         data = self.config.data
         heard = self._hear("train", cast("list[Utterance]", splits.train), log)
-        return TokenBatches(
+        return ShortFirstBatches(
             self._examples(heard, assets, log),
+            short_first=data.short_first,
             max_tokens=data.max_frames,
             max_examples=data.max_utterances,
             seed=self.config.training.seed,
@@ -486,7 +493,7 @@ class Transcribe(Task):
         for batch in held_out.batches:
             features, lengths, target = (tensor.to(device) for tensor in batch)
             found: RecogniserLoss = model(features, lengths, target)
-            loss += float(self._mixed(found))
+            loss += float(self._mixed(found).detach())
             count += int((target[:, 1:] != PAD).sum())
             step = int(found.step)
             if found.attention is not None:
@@ -536,33 +543,46 @@ class Transcribe(Task):
         progress: Progress,
     ) -> list[Prediction]:
         """Transcribe; each word has its times and its probability. A recording that cannot be used has a note."""
-        found: list[Prediction | None] = [None] * len(records)
+        found: dict[int, Prediction] = {}
+        for number, heard in self._answers(_plain(model), assets, records, options, progress, keep=trace):
+            if isinstance(heard, DataError):
+                found[number] = Prediction(records[number], "", None, {"notes": [str(heard)], "words": []})
+            else:
+                found[number] = self._joined(_plain(model), assets, records[number], *heard, options, trace)
+        return [found[number] for number in range(len(records))]
+
+    def _answers(
+        self,
+        model: Recogniser,
+        assets: SpeechAssets,
+        records: Sequence[Record],
+        options: SearchOptions,
+        progress: Progress,
+        *,
+        keep: bool = False,
+    ) -> Iterator[tuple[int, tuple[list[_Answer], list[str]] | DataError]]:
+        """Yield the number of each record with the answers for its pieces and notes, or why it cannot be used.
+
+        They come as they are done, which is by length; ``keep`` keeps spectrogram and sound.
+        """
         pieces: list[_Piece] = []
-        notes: list[list[str]] = [[] for _ in records]
+        notes: dict[int, list[str]] = {}
         for number, record in enumerate(records):
             try:
-                own, told = self._pieces(number, str(record["audio"]), assets, options, keep=trace)
+                own, notes[number] = self._pieces(number, str(record["audio"]), assets, options, keep=keep)
+                pieces += own
             except DataError as error:
-                found[number] = Prediction(record, "", None, {"notes": [str(error)], "words": []})
                 progress(1)
-                continue
-            pieces += own
-            notes[number] = told
-        answers: dict[int, list[_Answer]] = {}
-        waiting = {number: sum(piece.record == number for piece in pieces) for number in range(len(records))}
+                yield number, error
+        waiting = Counter(piece.record for piece in pieces)
+        answers: dict[int, list[_Answer]] = defaultdict(list)
         for indices in by_length([len(piece.features) for piece in pieces], options.batch_frames):
-            some = [pieces[i] for i in indices]
-            for piece, answer in zip(some, self._transcribed(_plain(model), assets, some, options)):
-                answers.setdefault(piece.record, []).append(answer)
-                waiting[piece.record] -= 1
-                if not waiting[piece.record]:
+            for answer in self._transcribed(model, assets, [pieces[i] for i in indices], options):
+                number = answer.piece.record
+                answers[number].append(answer)
+                if len(answers[number]) == waiting[number]:
                     progress(1)
-        for number, own_answers in answers.items():
-            own_answers.sort(key=lambda answer: answer.piece.start)
-            found[number] = self._joined(
-                _plain(model), assets, records[number], own_answers, notes[number], options, trace
-            )
-        return [one for one in found if one is not None]
+                    yield number, (sorted(answers.pop(number), key=lambda one: one.piece.start), notes[number])
 
     def _pieces(
         self, number: int, address: str, assets: SpeechAssets, options: SearchOptions, *, keep: bool
@@ -578,8 +598,13 @@ class Transcribe(Task):
             loudness = frames[:, 0]
         else:
             if morse.is_morse(address):
-                _, left_out = morse.sound_of(address)
+                left_out = morse.message_of(address).left_out
                 notes += [f"characters without a code were left out: {left_out}"] if left_out else []
+            elif (rate := read_header(address).rate) < self.config.features.rate:
+                notes.append(
+                    f"the recording has {rate:,} samples per second, the run was trained with "
+                    f"{self.config.features.rate:,}: its upper bands are empty, expect more errors"
+                )
             samples = reader.sound(address).samples
             frames = reader.bank(samples)
             loudness = frames.mean(axis=1) if len(frames) else np.zeros(0)
@@ -710,7 +735,7 @@ class Transcribe(Task):
         for number, record in enumerate(inputs, start=1):
             address = str(record["audio"])
             if morse.is_morse(address):
-                address = str(write_sound(folder / f"morse-{number}.wav", morse.sound_of(address)[0]))
+                address = str(write_sound(folder / f"morse-{number}.wav", morse.sound_of(address)))
             found.append({**record, "audio": address})
         return found
 
@@ -725,22 +750,21 @@ class Transcribe(Task):
         progress: Progress,
     ) -> Evaluation:
         """Return the error rates of words, characters and sentences, and the worst utterances with their errors."""
-        shared = {name: getattr(options, name) for name in SearchOptions.__dataclass_fields__}
-        predictions = self.predict(model, assets, records, TranscribeOptions(**shared), False, progress)
-        left_out = [one for one in predictions if one.score is None]
-        pairs = [
-            (self._text(str(record["text"])), one.output)
-            for record, one in zip(records, predictions)
-            if one.score is not None
-        ]
-        if not pairs:
-            raise DataError(
-                f"evaluate: none of {len(records)} recordings can be used; {left_out[0].details['notes'][0]}"
-            )
-        said, heard = ([pair[side] for pair in pairs] for side in (0, 1))
+        texts: dict[int, str] = {}
+        left_out: list[DataError] = []
+        for number, found in self._answers(_plain(model), assets, records, options, progress):
+            if isinstance(found, DataError):
+                left_out.append(found)
+                continue
+            best = [assets.tokeniser.decode(answer.hypotheses[0].tokens).strip() for answer in found[0]]
+            texts[number] = " ".join(filter(None, best))
+        if not texts:
+            raise DataError(f"evaluate: none of {len(records)} recordings can be used; {left_out[0]}")
+        said = [self._text(str(records[number]["text"])) for number in sorted(texts)]
+        heard = [texts[number] for number in sorted(texts)]
         words, characters = word_errors(said, heard), character_errors(said, heard)
         figures: dict[str, float | int] = {
-            "utterances": len(pairs),
+            "utterances": len(texts),
             "wer": words.rate,
             "cer": characters.rate,
             "sentence_errors": sentence_errors(said, heard),
@@ -752,7 +776,7 @@ class Transcribe(Task):
         notes = {"rates": "errors per word (wer) and character (cer) of the references, all utterances together; jiwer"}
         if left_out:
             figures["left_out"] = len(left_out)
-            notes["left_out"] = str(left_out[0].details["notes"][0])
+            notes["left_out"] = str(left_out[0])
         worst = [
             (one.counts.errors, one.counts.hits + one.counts.substitutions + one.counts.deletions, one.alignment)
             for one in differences(said, heard, options.worst)

@@ -137,7 +137,8 @@ def medians(weights: Float[ndarray, "U S"]) -> ndarray:
     """Return the cell of each row at which half of its weight is reached."""
     total = weights.sum(axis=1, keepdims=True)
     reached = weights.cumsum(axis=1) >= 0.5 * total
-    return np.argmax(reached, axis=1)
+    found: ndarray = np.argmax(reached, axis=1)
+    return found
 
 
 def disagreements(words: Sequence[SpokenWord], tolerance: float) -> str | None:
