@@ -38,7 +38,7 @@ def reduced(valid: Bool[Tensor, "B T"]) -> Bool[Tensor, "B S"]:
 
 
 class StridedConvolutions(nn.Module):
-    """Convolutions over time with stride 2, each followed by ReLU; padding stays 0.
+    """Convolutions over time with stride 2, each followed by LayerNorm and ReLU; padding stays 0.
 
     Args:
         input_dim: features per frame.
@@ -61,6 +61,7 @@ class StridedConvolutions(nn.Module):
         self.layers = nn.ModuleList(
             nn.Conv1d(before, after, 3, stride=stride, padding=1) for before, after in pairwise(sizes)
         )
+        self.norms = nn.ModuleList(nn.LayerNorm(output_dim) for _ in self.layers)
         self.stride = stride
         self.dropout = Dropout(dropout)
 
@@ -69,9 +70,10 @@ class StridedConvolutions(nn.Module):
     ) -> tuple[Float[Tensor, "B S D"], Bool[Tensor, "B S"]]:
         """Return the cells, and which of them exist."""
         x = features.masked_fill(~valid.unsqueeze(-1), 0.0)
-        for layer in self.layers:
+        for layer, norm in zip(self.layers, self.norms):
             valid = reduced(valid) if self.stride == 2 else valid
-            x = torch.relu(layer(x.transpose(1, 2))).transpose(1, 2)
+            # Normalised: without it the signal is so small after two layers that a recurrent network starts slowly.
+            x = torch.relu(norm(layer(x.transpose(1, 2)).transpose(1, 2)))
             # A bias makes padding other than 0, which the next layer would read at the last frames.
             x = self.dropout(x).masked_fill(~valid.unsqueeze(-1), 0.0)
         return x, valid
