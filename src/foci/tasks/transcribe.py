@@ -297,10 +297,10 @@ class Transcribe(Task):
         "preset": "model.preset",
     }
     demo: ClassVar[Mapping[str, Any]] = {
-        "data": {"morse": BUILT_IN, "max_frames": 9000, "short_first": 2},
+        "data": {"morse": BUILT_IN, "morse_words": 1, "max_frames": 6000, "short_first": 2},
         "model": {"preset": "tiny"},
-        "ctc": {"weight": 0.7, "final_weight": 0.3, "steps": 600},
-        "training": {"max_steps": 1000, "learning_rate": 3e-3, "schedule": "cosine", "warmup": 50, "valid_every": 200},
+        "ctc": {"weight": 0.8, "final_weight": 0.3, "steps": 1200},
+        "training": {"max_steps": 1800, "learning_rate": 3e-3, "schedule": "cosine", "warmup": 50, "valid_every": 300},
     }
     smallest: ClassVar[Mapping[str, Any]] = {
         "data": {"morse": 24, "morse_words": 1, "max_utterances": 8},
