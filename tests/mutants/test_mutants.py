@@ -516,7 +516,7 @@ MUTANTS = {
         f"{EVERY_TASK}::test_labels_and_texts_with_escapes_come_out_as_themselves",
     ),
     "ragged rows are read": Mutant(
-        "data/documents.py",
+        "data/tables.py",
         "        elif len(cells) != width:",
         "        elif False:",
         "tests/data/test_documents.py::test_faults_are_told_with_file_and_line",

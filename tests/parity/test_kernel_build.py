@@ -531,12 +531,13 @@ def test_a_changed_header_is_compiled_anew(compiler, monkeypatch, tmp_path):
 
 WRONG = {
     "additive": ("sum_v - 2.0 * s[c]", "sum_v - 2.1 * s[c]"),
-    "crf": ("log_total + shifts", "log_total + shifts + 1"),
+    "crf": ("log_total + shifted", "log_total + shifted + 1"),
     "decoder_step": ("p * t + all(0.186366111f)", "p * t + all(0.286366111f)"),
+    "location_aware": ("shared.sum_v - 2.0 * sums[i]", "shared.sum_v - 2.1 * sums[i]"),
     "ntm": ("const VectorOf<Real> power = all(gamma)", "const VectorOf<Real> power = all(gamma + 1)"),
     "softmax_rows": ("- sums.below / sums.z", "+ sums.below / sums.z"),
     "window": ("to[w] *= scale;", "to[w] *= scale + 1;"),
-    "word_by_word": ("sum_v - 2.0 * weight[j]", "sum_v - 2.1 * weight[j]"),
+    "word_by_word": ("all(sum_v) - all(2.0f) *", "all(sum_v) - all(2.1f) *"),
 }
 
 

@@ -1,6 +1,7 @@
 """Classification of images: readers, unreadable images, maps and channels of a trace, figures of drawn scenes."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -93,10 +94,23 @@ def test_unreadable_images_are_named_and_left_out(folder, tmp_path):
         trained.evaluate(broken)
 
 
+def test_moving_the_images_does_not_change_the_split(tmp_path):
+    def split(folder):
+        folder.mkdir()
+        path = folder / "a.jsonl"
+        path.write_text("".join(json.dumps({"image": f"{n}.png", "label": "ab"[n % 2]}) + "\n" for n in range(40)))
+        task = ClassifyImages(configs.configure(ClassifyImages.Config, {"data": {"path": str(path)}}, "test"))
+        return [[Path(one.image).name for one in part] for part in task._split(read_labelled_images(path))]
+
+    first = split(tmp_path / "first")
+    assert [len(part) for part in first] == [32, 4, 4]
+    assert split(tmp_path / "second") == first
+
+
 def test_only_unreadable_images_leave_no_folder(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps({"image": f"{n}.png", "label": "ab"[n % 2]}) + "\n" for n in range(40)))
-    with pytest.raises(DataError, match=r"none of the \d+ images to train on can be read: .*0\.png: there is no such"):
+    with pytest.raises(DataError, match=r"none of the \d+ images to train on can be read: .*\d\.png: there is no such"):
         foci.train("classify_images", {**settings(), "data": {"path": str(path)}}, out=tmp_path / "run", log=print)
     assert not (tmp_path / "run").exists()
 

@@ -18,8 +18,8 @@ def bench(
     Parameters
     ----------
     groups
-        additive, heads, weights, window, alibi, crf, tag, ntm, word_by_word, decode, language or curves; all unless
-        given.
+        additive, heads, weights, window, alibi, crf, tag, ntm, word_by_word, location_aware, decode, language or
+        curves; all unless given.
     quick
         Fewer and smaller cases, in two minutes; the report is written beside the results, in benchmarks/results/quick.
     threads

@@ -145,7 +145,7 @@ class Tokeniser:
         Ids from the size of the vocabulary on are the pieces ``own``; see `foci.data.copy_ids`.
         """
         size = len(self)
-        parts = (self._texts[self._known(n)] if n < size else own[n - size].encode() for n in ids)
+        parts = (own[n - size].encode() if self._known(n, len(own)) >= size else self._texts[n] for n in ids)
         return b"".join(parts).decode("utf-8", errors="replace")
 
     def text_stream(self) -> Callable[[int], str]:
@@ -159,7 +159,7 @@ class Tokeniser:
         Ids from the size of the vocabulary on are the pieces ``own``.
         """
         size = len(self)
-        return [_label(self._pieces[self._known(n)] if n < size else own[n - size]) for n in ids]
+        return [_label(own[n - size] if self._known(n, len(own)) >= size else self._pieces[n]) for n in ids]
 
     def to_text(self) -> str:
         """Return the tokeniser as JSON, in the format of the tokenizers library."""
@@ -198,9 +198,10 @@ class Tokeniser:
             raise DataError(f"{path}: the tokeniser cannot be read ({error}).") from error
         return cls.from_text(saved, str(path))
 
-    def _known(self, number: int) -> int:
-        if not 0 <= number < len(self._pieces):
-            raise DataError(f"Tokeniser: id {number} is not in the vocabulary, expected 0 to {len(self._pieces) - 1}.")
+    def _known(self, number: int, further: int = 0) -> int:
+        size = len(self._pieces) + further
+        if not 0 <= number < size:
+            raise DataError(f"Tokeniser: id {number} is not in the vocabulary, expected 0 to {size - 1}.")
         return number
 
 

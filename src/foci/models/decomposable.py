@@ -136,7 +136,7 @@ class DecomposableEntailer(nn.Module):
 
     def _words(
         self, words: Int[Tensor, "B S"], others: Int[Tensor, "B R"]
-    ) -> tuple[Float[Tensor, "B S D"], Bool[Tensor, "B S"]]:
+    ) -> tuple[Float[Tensor, "B cells D"], Bool[Tensor, "B cells"]]:
         """Return the words of a sentence as vectors, the null word first, and which of them exist."""
         cells, valid = self.inputs(words, others), words > 0
         if self.encoder is not None:

@@ -131,7 +131,7 @@ class ImageAnswerer(nn.Module):
         return self.encoder.grid(height, width)
 
     def forward(
-        self, images: Image, questions: Int[Tensor, "B T"], image_of: Int[Tensor, " B"] | None = None
+        self, images: Image, questions: Int[Tensor, "Q T"], image_of: Int[Tensor, " Q"] | None = None
     ) -> Answered:
         """Answer a batch of questions."""
         owner = type(self).__name__

@@ -29,7 +29,7 @@ from foci.functional.ctc import BLANK
 from foci.layers.dropout import Dropout
 from foci.layers.interfaces import DecoderStep, Encoded
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
-from foci.mechanisms.scores import LocationAware
+from foci.mechanisms.scores import LocationAware, Score
 from foci.models.decoders.recurrent import RecurrentDecoder
 from foci.models.encoders.speech import speech_encoder
 
@@ -162,7 +162,7 @@ class Recogniser(nn.Module):
         self.ctc_output = nn.Linear(encoder_dim, vocabulary) if ctc else None
         self.decoder: RecurrentDecoder | None = None
         if decoder != "none":
-            scored: Any = score
+            scored: str | Score = score
             if located:
                 scored = LocationAware(hidden_dim, encoder_dim, attention_dim, num_filters=num_filters, width=width)
             self.decoder = RecurrentDecoder(

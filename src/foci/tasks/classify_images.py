@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -207,13 +208,18 @@ class ClassifyImages(Task):
 
     def _split(self, images: list[LabelledImage]) -> Splits:
         data = self.config.data
+        folder = data.path if data.path is None or os.path.isdir(data.path) else os.path.dirname(data.path)
+        named: dict[str, LabelledImage] = {}
+        for one in images:  # by the names in the folder: moving it does not change the split
+            drawn = one.image.startswith(PREFIX) or folder is None
+            named.setdefault(one.image if drawn else os.path.relpath(one.image, folder or "."), one)
         found = parts(
-            (Document(*one) for one in images),
+            (Document(name, one.label) for name, one in named.items()),
             valid_share=0.0 if data.valid is not None else data.valid_share,
             test_share=0.0 if data.test is not None else data.test_share,
             seed=data.split_seed,
         )
-        train, valid, test = ([LabelledImage(*one) for one in some] for some in found[:3])
+        train, valid, test = ([named[one.text] for one in some] for some in found[:3])
         labels = sorted({one.label for one in train})
         if len(labels) < 2:
             raise DataError(

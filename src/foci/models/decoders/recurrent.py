@@ -45,7 +45,7 @@ from foci.mechanisms.attention import Attention, Memory
 from foci.mechanisms.focus import LocalM, MedianWindow, SlidingWindow
 from foci.mechanisms.heads import MultiHeadAttention
 from foci.mechanisms.heads.multi_head import ProjectedMemory
-from foci.mechanisms.scores import LocationAware
+from foci.mechanisms.scores import LocationAware, Score
 from foci.results import Weights
 from foci.tracing import exportable
 
@@ -142,7 +142,7 @@ class RecurrentDecoder(nn.Module):
         kind: str | None = None,
         copy_state: bool = False,
         input_feeding: bool = True,
-        score: str = "general",
+        score: str | Score = "general",
         normalise: str = "softmax",
         focus: str = "global",
         attention_dim: int | None = None,
