@@ -383,8 +383,8 @@ RECIPES = {
         task="summarise",
         minutes=20,
         title="AESLC: subject lines of e-mails",
-        note="1,906 test e-mails, looked at once, by the rows without copying twice (the first time `<unk>` was produced, a "
-        "defect); small letters, the first 120 tokens of a body, beam 5. ROUGE is F1 "
+        note="1,906 test e-mails, looked at once, by the rows without copying twice (a defect produced "
+        "`<unk>` the first time); small letters, the first 120 tokens of a body, beam 5. ROUGE is F1 "
         "against the original subject; max and mean are over it and the three subjects of annotators. The same "
         "data, vocabulary, optimiser and number of steps for every row. Published on the original subjects: the "
         "paper's own system (two stages, with reinforcement learning) ROUGE-1 23.7, PEGASUS (pre-trained) 37.7.",
