@@ -37,7 +37,8 @@ _FLAGS = [
     Flag(
         "view",
         "Of a picture: heatmap, heads, image, spectrogram, document, memory, marginals, tags, copied, bars or reading. "
-        "In the terminal: heat, ranked, document, tags, copied, image, bars or reading. Chosen by the trace unless given.",
+        "In the terminal: heat, ranked, document, tags, copied, image, bars or reading. Chosen by the trace unless "
+        "given.",
     ),
     Flag("width", "Of a picture: its width in inches, such as 3.3 for a column of a paper."),
     Flag("scale", "Of a picture: all (the largest weight of all is the darkest) or row (the largest of each row is)."),

@@ -1,4 +1,4 @@
-"""A picture of attention over attention: the document as it was read, and below it both attentions and their product."""
+"""A picture of attention over attention: the document as it was read, and both attentions and their product."""
 
 from __future__ import annotations
 
