@@ -87,7 +87,7 @@ def test_jsonl_in_and_out(run, monkeypatch, capsys, dash):
 
 
 def test_a_dash_beside_other_inputs_is_a_mistake_and_a_text_after_two_dashes(run, monkeypatch, capsys):
-    assert main(["predict", str(run), "-", "x"]) == 1
+    assert main(["predict", str(run), "-", "x"]) == 2
     assert "- is given beside inputs or --file" in capsys.readouterr().err
     give(monkeypatch, b"")
     assert main(["predict", str(run), "--json", "--", "-"]) == 0
