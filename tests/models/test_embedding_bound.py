@@ -11,7 +11,7 @@ from foci.errors import ConfigError
 from foci.models.attention_based import AttentionBasedSummariser
 from foci.models.seq2seq_rnn import RecurrentSeq2Seq
 
-SIZES = {"embedding_dim": 7, "hidden_dim": 5}
+SIZES = {"embedding_dim": 7, "hidden_dim": 6}
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "rnn": lambda **options: RecurrentSeq2Seq(101, 103, **SIZES, **options),
     "shared": lambda **options: RecurrentSeq2Seq(101, 101, share_embeddings=True, **SIZES, **options),

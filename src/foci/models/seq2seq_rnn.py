@@ -102,8 +102,8 @@ class RecurrentSeq2Seq(EncoderDecoder):
         copy: also produce words of the source by the attention to them; see `foci.layers.copying`.
         dropout: on embeddings, between layers, and before the output layer.
         share_embeddings: one table for source, target and output layer; needs one vocabulary.
-        embedding_bound: the embeddings begin uniform within ± this. Small ones (128) with torch's recurrent layers learn
-            faster from 0.9.
+        embedding_bound: the embeddings begin uniform within ± this. With few features (128) torch's recurrent layers
+            learn faster from 0.9.
         padding: the id whose embedding stays 0.
 
     With ``normalise="sample"`` the attention is trained by REINFORCE: in training
