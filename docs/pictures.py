@@ -98,6 +98,30 @@ def tagging() -> Trace:
     return Trace.from_arrays(softmax(scores), Cells("tags", tags, "tags"), words, name="marginals", title="tags")
 
 
+def reading() -> Trace:
+    """Return a question and a document that read each other."""
+    story = [["Mary", "went", "to", "the", "garden", "."], ["John", "took", "the", "lamp", "to", "the", "kitchen", "."]]
+    words, question = [word for sentence in story for word in sentence], ["Where", "is", "the", "lamp", "now", "?"]
+    scores = 0.6 * np.random.default_rng(6).normal(size=(len(question), len(words)))
+    for asked, word, score in (("Where", "kitchen", 4.0), ("Where", "garden", 3.0), ("lamp", "kitchen", 3.5)):
+        scores[question.index(asked), words.index(word)] += score
+    scores[question.index("lamp"), words.index("lamp")] += 2.5
+    words_read, question_read = softmax(scores), softmax(scores.T)
+    counted = question_read.mean(axis=0, keepdims=True)
+    cells = {"document": Cells.of_document(story), "question": Cells.of_tokens(question, "question")}
+    cells["answer"] = Cells.of_tokens(["kitchen"], "answer")
+    weights = {
+        "document": ("document", "answer", counted @ words_read),
+        "question": ("question", "answer", counted),
+        "words": ("document", "question", words_read),
+        "to_question": ("question", "document", question_read),
+    }
+    attentions = {
+        name: TracedAttention(name, source, target, one[None]) for name, (source, target, one) in weights.items()
+    }
+    return Trace(cells, attentions, "kitchen")
+
+
 def screenshot(trace: Trace, picture: Path) -> None:
     """Take a screenshot of the page: the links, with the first word selected."""
     from playwright.sync_api import sync_playwright
@@ -134,6 +158,7 @@ def main() -> None:
     for other in (review(), caption(), recording(), tape(), tagging()):
         (attention,) = other.attentions.values()
         other.plot(IMAGES / f"view-{other.cells[attention.source].kind}.png")
+    reading().plot(IMAGES / "view-reading.png")
     try:
         screenshot(trace, IMAGES / "view-page.png")
     except ImportError:

@@ -13,6 +13,19 @@ from recipes.recipe import Recipe, Row, Variant
 
 _SEARCH = {"beam": 5, "length_penalty": 1.0}
 _SUMMARY = {"beam": 5, "length_penalty": 1.0}
+_WITHOUT_COPYING = {"model.copy": False, "model.embedding_bound": 0.9, "training.learning_rate": 4e-3}
+_ABS = {
+    "model": {
+        "kind": "abs",
+        "preset": "tiny",
+        "embedding_dim": 128,
+        "hidden_dim": 256,
+        "source_dim": 256,
+        "dropout": 0.3,
+        "embedding_bound": 0.9,
+    },
+    "training.learning_rate": 4e-3,
+}
 _COVERAGE = {"model.coverage": True, "coverage.weight": 1.0, "coverage.start": 2100}
 _TEST2016 = ("$FOCI_DATA/multi30k/test_2016_flickr.en.gz", "$FOCI_DATA/multi30k/test_2016_flickr.de.gz")
 _RATES = {"conv": 1e-3, "rnn": 2e-3, "transformer": 3e-3}
@@ -389,10 +402,10 @@ RECIPES = {
         "data, vocabulary, optimiser and number of steps for every row. Published on the original subjects: the "
         "paper's own system (two stages, with reinforcement learning) ROUGE-1 23.7, PEGASUS (pre-trained) 37.7.",
         variants={
-            "plain attention": Variant({"model.copy": False}, _SUMMARY),
+            "plain attention": Variant(_WITHOUT_COPYING, _SUMMARY),
             "attention + copying": Variant({}, _SUMMARY),
             "attention + copying + coverage": Variant(_COVERAGE, _SUMMARY),
-            "ABS (Rush 2015)": Variant({"model": {"kind": "abs", "preset": "tiny", "dropout": 0.3}}, _SUMMARY),
+            "ABS (Rush 2015)": Variant(_ABS, _SUMMARY),
         },
         prepare=data.unpack_aeslc,
         measure=tables.measure_summariser,

@@ -475,7 +475,7 @@ def _answers(output: Any) -> dict[str, Weights]:
     if isinstance(output, Attended):
         answers = {"": output.weights}
     elif isinstance(output, Matched):
-        answers = {"": output.weights, ":left": output.left, ":right": output.right}
+        answers = {"": output.weights, ":left": output.left, ":right": output.right, ":reverse": output.reverse}
     elif isinstance(output, tuple) and len(output) == 2 and "read_weights" in getattr(output[1], "_fields", ()):
         state = output[1]
         answers = {":read": Weights.of(state.read_weights), ":write": Weights.of(state.write_weights)}

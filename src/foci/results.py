@@ -177,13 +177,15 @@ class Matched(NamedTuple):
     """The result of comparing two sequences.
 
     ``output (B, D)`` is the pair as one vector; ``weights (B, R, S)`` are the weights of the left cells per right cell;
-    ``left (B, S)`` and ``right (B, R)``, where the mechanism has them, are the weight of each cell in the output.
+    ``left (B, S)`` and ``right (B, R)``, where the mechanism has them, are the weight of each cell in the output, and
+    ``reverse (B, S, R)`` the weights of the right cells per left cell.
     """
 
     output: Tensor
     weights: Weights
     left: Weights | None = None
     right: Weights | None = None
+    reverse: Weights | None = None
 
 
 def independent(weights: Weights, inputs: object) -> Weights:

@@ -74,15 +74,24 @@ def test_standard_input_that_is_not_utf8(run, monkeypatch, capsys):
     assert "foci: standard input, line 2: byte 1 of the line is not UTF-8" in capsys.readouterr().err
 
 
-def test_jsonl_in_and_out(run, monkeypatch, capsys):
+@pytest.mark.parametrize("dash", [[], ["-"]])
+def test_jsonl_in_and_out(run, monkeypatch, capsys, dash):
     give(monkeypatch, '{"text": "Paka é."}\n{"text": " "}\n'.encode())
-    assert main(["predict", str(run), "--json"]) == 0
+    assert main(["predict", str(run), *dash, "--json"]) == 0
     out, err = capsys.readouterr()
     first, second = map(json.loads, out.splitlines())
     assert first["text"] == "Paka é."
     assert first["output"] in ("a", "b")
     assert (second["output"], second["score"]) == ("", None)
     assert err == "foci: input 2: the input is empty, so nothing was predicted\n"
+
+
+def test_a_dash_beside_other_inputs_is_a_mistake_and_a_text_after_two_dashes(run, monkeypatch, capsys):
+    assert main(["predict", str(run), "-", "x"]) == 2
+    assert "- is given beside inputs or --file" in capsys.readouterr().err
+    give(monkeypatch, b"")
+    assert main(["predict", str(run), "--json", "--", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["text"] == "-"
 
 
 def test_hints_can_be_typed_into_a_shell(run, capsys):

@@ -64,6 +64,7 @@ def test_attention_over_attention_is_the_paper() -> None:
     assert matched.left.shape == (B, S)
     assert matched.right is not None
     assert matched.right.shape == (B, R)
+    assert matched.reverse is not None
     for b in range(B):
         document, query = left[b].tolist(), right[b].tolist()
         M = [[dot(d, q) for q in query] for d in document]  # eq. 5
@@ -72,6 +73,7 @@ def test_attention_over_attention_is_the_paper() -> None:
         beta = [sum(of_each[i][j] for i in range(S)) / S for j in range(R)]  # eq. 9
         s = [sum(alpha[j][i] * beta[j] for j in range(R)) for i in range(S)]  # eq. 10
         close(matched.weights.dense()[b], alpha)
+        close(matched.reverse.dense()[b], of_each)
         close(matched.right.dense()[b], beta)
         close(matched.left.dense()[b], s)
         close(matched.output[b], [sum(s[i] * document[i][d] for i in range(S)) for d in range(D)])

@@ -75,7 +75,7 @@ def test_every_row_of_the_catalogue(name):
         assert torch.equal(tape[":read"].dense(), result[1].read_weights)
         assert torch.equal(tape[":write"].dense(), result[1].write_weights)
     else:
-        further = [f".:{side}" for side in ("left", "right") if getattr(result, side, None) is not None]
+        further = [f".:{side}" for side in ("left", "right", "reverse") if getattr(result, side, None) is not None]
         assert list(tape) == WITHIN.get(name, ["."]) + further
         assert torch.equal(tape["."].dense(), result.weights.dense())
 

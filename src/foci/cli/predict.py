@@ -26,18 +26,27 @@ _FLAGS = [
     Flag("json", "Print one JSON object for each input, with all details.", bool),
 ]
 _RUN = argument("run", "The folder that training wrote.", Path)
-_INPUTS = argument("inputs", "The inputs; without any, and without a file, standard input is read.", many=True)
+_INPUTS = argument("inputs", "The inputs; without any or a file, or with -, standard input is read.", many=True)
 _EPILOGUE = "`foci predict RUN --help` also lists the options of the run's task, such as --beam."
 
 
 def main(tokens: Sequence[str]) -> None:
     """Run `foci predict` with these arguments; the options are those of the run's task."""
+    from foci.errors import ConfigError
+
     kind = _task_of_run(tokens)
     if kind is None and not {"--help", "-h"} & {*tokens}:
         require_run(tokens)
 
+    # The parser takes a lone dash for a flag. After -- it is a text, as everything is there.
+    end = list(tokens).index("--") if "--" in tokens else len(tokens)
+    dash = "-" in tokens[:end]
+    tokens = [*(token for token in tokens[:end] if token != "-"), *tokens[end:]]
+
     def command(path: Path, *rest: Any) -> None:
         *inputs, given = rest
+        if dash and (inputs or "file" in given):
+            raise ConfigError("- is given beside inputs or --file, expected it alone: it reads standard input.")
         predict(path, inputs, given)
 
     own = [] if kind is None else option_flags(kind.Options)

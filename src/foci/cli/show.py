@@ -36,8 +36,9 @@ _FLAGS = [
     Flag("head", "Which head, from 0 on; the mean of all unless given."),
     Flag(
         "view",
-        "Of a picture: heatmap, heads, image, spectrogram, document, memory, marginals, tags, copied or bars. In the "
-        "terminal: heat, ranked, document, tags, copied, image or bars. Chosen by the trace unless given.",
+        "Of a picture: heatmap, heads, image, spectrogram, document, memory, marginals, tags, copied, bars or reading. "
+        "In the terminal: heat, ranked, document, tags, copied, image, bars or reading. Chosen by the trace unless "
+        "given.",
     ),
     Flag("width", "Of a picture: its width in inches, such as 3.3 for a column of a paper."),
     Flag("scale", "Of a picture: all (the largest weight of all is the darkest) or row (the largest of each row is)."),

@@ -13,7 +13,6 @@ and counted (`foci.data.tag_schemes`).
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise, zip_longest
@@ -22,6 +21,7 @@ from typing import Any, NamedTuple
 
 from foci.data.documents import word_pattern
 from foci.data.progress import counted
+from foci.data.tables import ending_of, json_objects
 from foci.data.tag_schemes import PLAIN, Recognised, recognise, to_spans
 from foci.data.text import Fault, Log, read_lines, usable
 from foci.errors import ConfigError, DataError, near_names
@@ -166,10 +166,9 @@ def read_tagged(
         return _from_tags(path, _aligned(path, Path(tags), None if intents is None else Path(intents)), log)
     if intents is not None:
         raise ConfigError("data.intents is set without data.tags, expected files of words, tags and intents.")
-    endings = [ending.lower() for ending in path.suffixes if ending.lower() not in (".gz", ".xz")]
-    if endings and endings[-1] in (".jsonl", ".json"):
+    if ending_of(path) in (".jsonl", ".json"):
         return _from_objects(path, log)
-    if endings and endings[-1] == ".conllu":
+    if ending_of(path) == ".conllu":
         return _from_tags(path, _conllu(path, column), log)
     if isinstance(column, str):
         raise ConfigError(
@@ -351,19 +350,14 @@ def _from_objects(path: Path, log: Log | None) -> TaggedFile:
 
 
 def _objects(path: Path) -> Iterator[TaggedSentence | Fault]:
-    for number, line in enumerate(read_lines(path, 1_000_000), start=1):
-        if isinstance(line, Fault):
-            yield line
+    for entry in json_objects(path):
+        if isinstance(entry, Fault):
+            yield entry
             continue
         try:
-            record = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            yield Fault(path, number, "bad JSON", f"not a JSON object ({error}).")
-            continue
-        try:
-            yield from_record(record)
+            yield from_record(entry.content)
         except DataError as error:
-            yield Fault(path, number, "unusable sentence", str(error))
+            yield Fault(path, entry.line, "unusable sentence", str(error))
 
 
 def from_record(record: Any) -> TaggedSentence:

@@ -89,11 +89,22 @@ def normal_table(vocabulary: int, dim: int, *, std: float, padding: int | None =
     return _without_padding(table)
 
 
-def uniform_table(vocabulary: int, dim: int, *, bound: float = 0.1, padding: int | None = None) -> nn.Embedding:
+BOUND = 0.1
+"""Of new embeddings, as in Luong et al. (2015)."""
+
+
+def uniform_table(vocabulary: int, dim: int, *, bound: float = BOUND, padding: int | None = None) -> nn.Embedding:
     """Return new embeddings, initialised uniform within ± ``bound``; that of ``padding`` is 0 and stays so."""
     table = nn.Embedding(vocabulary, dim, padding)
     nn.init.uniform_(table.weight, -bound, bound)
     return _without_padding(table)
+
+
+def spread(bound: float, *tables: nn.Embedding) -> None:
+    """Multiply new embeddings within ± `BOUND` so that they lie within ± ``bound``."""
+    with torch.no_grad():
+        for weight in {id(table.weight): table.weight for table in tables}.values():
+            weight.mul_(bound / BOUND)
 
 
 def _without_padding(table: nn.Embedding) -> nn.Embedding:

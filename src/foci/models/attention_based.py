@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from foci.errors import check_positive
+from foci.layers.embedding import BOUND, spread
 from foci.models.decoders.feed_forward import FeedForwardDecoder
 from foci.models.encoder_decoder import EncoderDecoder
 from foci.models.encoders.smoothed import SmoothedTextEncoder
@@ -37,6 +39,7 @@ class AttentionBasedSummariser(EncoderDecoder):
         score, normalise: of the attention, as in `foci.Attention`.
         copy: also produce words of the source by the attention to them; see `foci.layers.copying`.
         dropout: on embeddings and before the output layer.
+        embedding_bound: the embeddings begin uniform within ± this.
         padding: the id whose embedding stays 0.
 
     Example:
@@ -61,6 +64,7 @@ class AttentionBasedSummariser(EncoderDecoder):
         normalise: str = "softmax",
         copy: bool = False,
         dropout: float = 0.0,
+        embedding_bound: float = BOUND,
         padding: int = 0,
     ) -> None:
         encoder = SmoothedTextEncoder(
@@ -79,3 +83,5 @@ class AttentionBasedSummariser(EncoderDecoder):
             padding=padding,
         )
         super().__init__(encoder, decoder)
+        check_positive("AttentionBasedSummariser", embedding_bound=embedding_bound)
+        spread(embedding_bound, encoder.embedding, decoder.embedding, decoder.context_embedding)

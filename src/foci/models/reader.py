@@ -10,7 +10,7 @@ Paper: Text Understanding with the Attention Sum Reader Network (Kadlec et al., 
     Attention Neural Networks for Reading Comprehension (Cui et al., 2017), section 3; hops: Gated-Attention Readers for
     Text Comprehension (Dhingra et al., 2017), section 3
 Names: E = embedding, D = document_encoders, Q = question_encoders, s = attentions["document"], α = attentions["words"],
-    β = attentions["question"]
+    β(i) = attentions["to_question"], β = attentions["question"]
 Complexity: O((S + R) · D²) and S steps one after another for each encoder; O(S · R · D) for a hop and for α, β
 Differs: the N-best re-ranking of Cui et al. (their section 4) is left out. Only words that are candidates are read at
     last, so that their probabilities sum to 1, as in Dhingra et al.; where all words are candidates that is the same. A
@@ -221,7 +221,8 @@ class Reader(nn.Module):
         """The weight of each word of the document, and the attentions that it is made of."""
         if isinstance(self.point, AttentionOverAttention):
             matched = self.point(document, question, valid, asked)
-            return matched.left.dense(), {"question": matched.right, "words": matched.weights}
+            further = {"question": matched.right, "words": matched.weights, "to_question": matched.reverse}
+            return matched.left.dense(), further
         asking = self.dropout(ends)
         if self.at_blank and question.shape[1]:
             at = blank.clamp_min(0).reshape(-1, 1, 1).expand(-1, 1, question.shape[2])

@@ -114,7 +114,7 @@ tagger(value, mask=None) -> Attended(output, weights, state)
     value (B, T, K), a score for each of K tags at each of T steps, mask (B, T)
     output (B, K), weights (B, T, K)""",
     "pair": """\
-match(left, right, left_mask=None, right_mask=None) -> Matched(output, weights, left, right)
+match(left, right, left_mask=None, right_mask=None) -> Matched(output, weights, left, right, reverse)
     left (B, S, D), right (B, R, D), left_mask (B, S), right_mask (B, R)
     output (B, D), weights (B, R, S)""",
     "memory": """\

@@ -58,6 +58,7 @@ from foci.tasks.task import (
     by_length,
 )
 from foci.tasks.unknown import unknown_note
+from foci.tasks.vocabulary_config import BucketVocabularyConfig
 from foci.training import Batches, Loss, TrainingOptions
 from foci.viz.trace import Cells, Trace
 
@@ -108,17 +109,13 @@ class DataConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VocabularyConfig:
+class ClassifyVocabularyConfig(BucketVocabularyConfig):
     """The words with their own vector: counted in the training documents and kept in the run."""
 
     size: Annotated[int, Ge(1), Le(10_000_000)] = 30_000
     """Largest number of words."""
     min_count: Annotated[int, Ge(1)] = 5
     """How often a word must occur."""
-    buckets: Annotated[int, Ge(1), Le(10_000_000)] = 1000
-    """Vectors that all other words share, by a hash of their letters."""
-    lowercase: bool = True
-    """Map "The" to "the"."""
     vectors: FilePath | None = None
     """A text file of GloVe or fastText vectors to start with; they are trained further."""
 
@@ -140,7 +137,7 @@ class ClassifyConfig:
     """All settings of a training."""
 
     data: DataConfig = field(default_factory=DataConfig)
-    vocabulary: VocabularyConfig = field(default_factory=VocabularyConfig)
+    vocabulary: ClassifyVocabularyConfig = field(default_factory=ClassifyVocabularyConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     training: TrainingOptions = field(
         default_factory=lambda: TrainingOptions(
@@ -277,13 +274,7 @@ class Classify(Task):
     def assets(self, splits: Splits, log: Log) -> Lexicon:
         """Count the words and list the classes."""
         counted = self.config.vocabulary
-        vocabulary = Vocabulary.count(
-            (self._words(document.text) for document in splits.train),
-            size=counted.size,
-            min_count=counted.min_count,
-            buckets=counted.buckets,
-            lowercase=counted.lowercase,
-        )
+        vocabulary = counted.count((self._words(document.text) for document in splits.train), counted.buckets)
         labels = tuple(sorted({document.label for document in splits.train}))
         log(
             f"{len(labels)} classes; {len(vocabulary.words):,} words, and {vocabulary.buckets:,} buckets for the others"

@@ -19,7 +19,7 @@ from foci.data.cloze import BLANK, ClozeQuestion, check_question, from_record, r
 from foci.data.cloze_batches import ClozeBatch, ClozeExamples, Splitting, TokenisedQuestion, tokenise
 from foci.data.documents import Document, parts
 from foci.data.stories import stories
-from foci.data.vocabulary import Vocabulary, read_vectors, words_with_vectors
+from foci.data.vocabulary import Vocabulary, words_with_vectors
 from foci.errors import CheckpointError, ConfigError, DataError
 from foci.models.reader import PRESETS, Read, Reader
 from foci.printable import printable
@@ -40,6 +40,7 @@ from foci.tasks.task import (
     by_length,
 )
 from foci.tasks.unknown import unknown_note
+from foci.tasks.vocabulary_config import BucketVocabularyConfig, take_vectors
 from foci.training import Batches, Loss, TrainingOptions
 from foci.viz.trace import Cells, Trace
 
@@ -92,13 +93,9 @@ class DataConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VocabularyConfig:
+class ClozeVocabularyConfig(BucketVocabularyConfig):
     """The words with their own vector: counted in the training documents and kept in the run."""
 
-    size: Annotated[int, Ge(1), Le(10_000_000)] = 50_000
-    """Largest number of words."""
-    min_count: Annotated[int, Ge(1)] = 2
-    """How often a word must occur."""
     buckets: Annotated[int, Ge(1), Le(10_000_000)] = 1000
     """Vectors that all other words share, by a hash of their letters: two rare words rarely have the same."""
     lowercase: bool = True
@@ -125,7 +122,7 @@ class ClozeConfig:
     """All settings of a training."""
 
     data: DataConfig = field(default_factory=DataConfig)
-    vocabulary: VocabularyConfig = field(default_factory=VocabularyConfig)
+    vocabulary: ClozeVocabularyConfig = field(default_factory=ClozeVocabularyConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     training: TrainingOptions = field(
         default_factory=lambda: TrainingOptions(
@@ -288,13 +285,7 @@ class Cloze(Task):
         """Count the words."""
         counted = self.config.vocabulary
         tokenised = [self._tokenised(question) for question in splits.train]
-        vocabulary = Vocabulary.count(
-            ([*one.sentences, one.question] for one in tokenised),
-            size=counted.size,
-            min_count=counted.min_count,
-            buckets=counted.buckets,
-            lowercase=counted.lowercase,
-        )
+        vocabulary = counted.count(([*one.sentences, one.question] for one in tokenised), counted.buckets)
         dim = 0 if counted.vectors is None else words_with_vectors(counted.vectors, 1, ())[1]
         log(f"{len(vocabulary.words):,} words, and {vocabulary.buckets:,} buckets for the others")
         right = sum(one.most_frequent == one.answer for one in tokenised)
@@ -322,13 +313,8 @@ class Cloze(Task):
 
     def initialise(self, model: nn.Module, assets: Words, log: Log) -> None:
         """Take over the word vectors of a file, if one is named."""
-        path = self.config.vocabulary.vectors
-        if path is None:
-            return
-        vectors, found = read_vectors(path, assets.vocabulary, assets.vector_dim)
-        with torch.no_grad():
-            model.get_parameter("vectors.weight").copy_(torch.from_numpy(vectors))
-        log(f"{path} has vectors for {int(found.sum()):,} of {len(assets.vocabulary.words):,} words")
+        if (path := self.config.vocabulary.vectors) is not None:
+            take_vectors(model.get_parameter("vectors.weight"), path, assets.vocabulary, log)
 
     def batches(self, splits: Splits, assets: Words, shard: Shard, log: Log) -> Batches:
         """Encode and batch the training questions."""

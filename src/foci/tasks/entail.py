@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-import torch
-from annotated_types import Ge, Le, Lt
+from annotated_types import Ge, Lt
 from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional as F
@@ -25,7 +24,7 @@ from foci.data.entailment import (
     words_of,
 )
 from foci.data.hypernyms import hypernym_pairs
-from foci.data.vocabulary import Vocabulary, read_vectors, words_with_vectors
+from foci.data.vocabulary import Vocabulary
 from foci.errors import ConfigError, DataError
 from foci.metrics import labels as figures_of
 from foci.models import decomposable, entailer
@@ -49,6 +48,7 @@ from foci.tasks.task import (
     by_length,
 )
 from foci.tasks.unknown import unknown_note
+from foci.tasks.vocabulary_config import VectorVocabularyConfig, take_vectors
 from foci.training import Batches, Loss, TrainingOptions
 from foci.viz.trace import Cells, Trace
 
@@ -107,17 +107,11 @@ class DataConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VocabularyConfig:
+class EntailVocabularyConfig(VectorVocabularyConfig):
     """Which words have a learned vector of their own: counted in the training pairs and kept in the run."""
 
-    size: Annotated[int, Ge(1), Le(10_000_000)] = 50_000
-    """Largest number of words."""
-    min_count: Annotated[int, Ge(1)] = 2
-    """How often a word must occur; all rarer ones share a vector."""
     lowercase: bool = True
     """Whether "The" is "the"."""
-    vectors: FilePath | None = None
-    """A text file of GloVe or fastText vectors, which stand beside the learned ones and are not trained."""
     vector_words: Annotated[int, Ge(0)] = 100_000
     """How many words of that file are kept in the run, the first ones; those of the training pairs always are."""
 
@@ -143,7 +137,7 @@ class EntailConfig:
     """All settings of a training."""
 
     data: DataConfig = field(default_factory=DataConfig)
-    vocabulary: VocabularyConfig = field(default_factory=VocabularyConfig)
+    vocabulary: EntailVocabularyConfig = field(default_factory=EntailVocabularyConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     training: TrainingOptions = field(
         default_factory=lambda: TrainingOptions(
@@ -291,29 +285,15 @@ class Entail(Task):
 
     def assets(self, splits: Splits, log: Log) -> EntailLexicon:
         """Count words, list the labels, and count what the hypotheses alone tell."""
-        counted = self.config.vocabulary
         pairs: list[SentencePair] = list(splits.train)
         hypotheses = [words_of(pair.hypothesis) for pair in pairs]
         sentences = [*hypotheses, *(words_of(pair.premise) for pair in pairs)]
-        own = Vocabulary.count(
-            ([words] for words in sentences),
-            size=counted.size,
-            min_count=counted.min_count,
-            buckets=_BUCKETS,
-            lowercase=counted.lowercase,
-        )
-        words, dim = list(own.words), 0
-        if counted.vectors is not None:
-            rare = {word.lower() if counted.lowercase else word for sentence in sentences for word in sentence}
-            found, dim = words_with_vectors(counted.vectors, counted.vector_words, rare)
-            known = set(words)
-            words += [word for word in found if word not in known]
+        counted = self.config.vocabulary.count_with_vectors(sentences, _BUCKETS)
         labels = tuple(sorted({pair.label for pair in pairs}))
         names = ", ".join(printable(label) for label in labels)
-        log(f"{len(labels)} labels in this order: {names}; {len(own.words):,} words with a learned vector")
+        log(f"{len(labels)} labels in this order: {names}; {counted.trained - 1:,} words with a learned vector")
         baseline = HypothesisBayes.count(zip(hypotheses, (pair.label for pair in pairs)))
-        vocabulary = Vocabulary(tuple(words), _BUCKETS, counted.lowercase)
-        return EntailLexicon(vocabulary, 1 + len(own.words), dim, labels, baseline)
+        return EntailLexicon(*counted, labels, baseline)
 
     def load_assets(self, read: Callable[[str], str]) -> EntailLexicon:
         """Read what `assets` has counted."""
@@ -325,14 +305,9 @@ class Entail(Task):
 
     def initialise(self, model: nn.Module, assets: EntailLexicon, log: Log) -> None:
         """Take over the word vectors of a file, if one is named."""
-        path = self.config.vocabulary.vectors
-        if path is None:
-            return
-        vectors, found = read_vectors(path, assets.vocabulary, assets.vector_dim)
-        with torch.no_grad():
-            model.get_parameter("inputs.vectors.weight").copy_(torch.from_numpy(vectors))
-        own = int(found[: assets.trained].sum())
-        log(f"{path} has vectors for {own:,} of {assets.trained - 1:,} words, and {int(found.sum()) - own:,} others")
+        if (path := self.config.vocabulary.vectors) is not None:
+            weight = model.get_parameter("inputs.vectors.weight")
+            take_vectors(weight, path, assets.vocabulary, log, assets.trained)
 
     def named_axes(self, assets: EntailLexicon) -> NamedAxes:
         """Return which rows of the weights are words, and which are labels."""

@@ -20,7 +20,6 @@ from foci.data.documents import Document, parts
 from foci.data.tag_batches import LONGEST_WORD, Letters, TagBatch, TagExamples
 from foci.data.tag_schemes import PLAIN
 from foci.data.tagged import LabelledSpan, TaggedSentence, from_record, read_tagged, to_characters
-from foci.data.vocabulary import Vocabulary, read_vectors, words_with_vectors
 from foci.errors import ConfigError, DataError
 from foci.functional import crf
 from foci.metrics.calibration import calibration, expected_calibration_error
@@ -46,6 +45,7 @@ from foci.tasks.task import (
     by_length,
 )
 from foci.tasks.unknown import unknown_note
+from foci.tasks.vocabulary_config import VectorVocabularyConfig, take_vectors
 from foci.training import Batches, Loss, TrainingOptions
 from foci.viz.cells import Mark
 from foci.viz.trace import Cells, Trace
@@ -108,17 +108,11 @@ class TaggingConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VocabularyConfig:
+class TagVocabularyConfig(VectorVocabularyConfig):
     """Which words have a learned vector of their own: counted in the training sentences and kept in the run."""
 
-    size: Annotated[int, Ge(1), Le(10_000_000)] = 50_000
-    """Largest number of words."""
-    min_count: Annotated[int, Ge(1)] = 2
-    """How often a word must occur; all rarer ones share a vector."""
     lowercase: bool = True
     """Whether "The" is "the"; the letters of a word are read as they are."""
-    vectors: FilePath | None = None
-    """A text file of GloVe or fastText vectors, which stand beside the learned ones and are not trained."""
     vector_words: Annotated[int, Ge(0)] = 100_000
     """How many words of that file are kept in the run, the first ones; those of the training sentences always are."""
 
@@ -142,7 +136,7 @@ class TagConfig:
 
     data: DataConfig = field(default_factory=DataConfig)
     tagging: TaggingConfig = field(default_factory=TaggingConfig)
-    vocabulary: VocabularyConfig = field(default_factory=VocabularyConfig)
+    vocabulary: TagVocabularyConfig = field(default_factory=TagVocabularyConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     training: TrainingOptions = field(
         default_factory=lambda: TrainingOptions(
@@ -314,22 +308,8 @@ class Tag(Task):
 
     def assets(self, splits: Splits, log: Log) -> TagLexicon:
         """Count words and letters, and list labels and intents."""
-        counted = self.config.vocabulary
         sentences: list[TaggedSentence] = list(splits.train)
-        own = Vocabulary.count(
-            ([sentence.tokens] for sentence in sentences),
-            size=counted.size,
-            min_count=counted.min_count,
-            buckets=1,
-            lowercase=counted.lowercase,
-        )
-        words, dim = list(own.words), 0
-        if counted.vectors is not None:
-            rare = {word.lower() if counted.lowercase else word for sentence in sentences for word in sentence.tokens}
-            found, dim = words_with_vectors(counted.vectors, counted.vector_words, rare)
-            known = set(words)
-            words += [word for word in found if word not in known]
-        vocabulary = Vocabulary(tuple(words), 1, counted.lowercase)
+        counted = self.config.vocabulary.count_with_vectors([sentence.tokens for sentence in sentences], 1)
         letters = Letters.count(word for sentence in sentences for word in sentence.tokens)
         labels = tuple(sorted({span.label for sentence in sentences for span in sentence.spans}))
         intents = tuple(sorted({sentence.intent for sentence in sentences if sentence.intent}))
@@ -337,11 +317,11 @@ class Tag(Task):
         if not labels:
             raise DataError(f"{self.config.data.path}, line 1: no sentence has a span, expected labels to learn.")
         log(
-            f"{len(labels)} labels, {len(intents)} intents; {len(own.words):,} words with a learned vector, "
+            f"{len(labels)} labels, {len(intents)} intents; {counted.trained - 1:,} words with a learned vector, "
             f"{len(letters):,} letters"
         )
         scheme = PLAIN if plain else self.config.tagging.scheme
-        return TagLexicon(vocabulary, 1 + len(own.words), dim, letters, labels, intents, scheme)
+        return TagLexicon(*counted, letters, labels, intents, scheme)
 
     def load_assets(self, read: Callable[[str], str]) -> TagLexicon:
         """Read what `assets` has counted."""
@@ -361,15 +341,9 @@ class Tag(Task):
 
     def initialise(self, model: nn.Module, assets: TagLexicon, log: Log) -> None:
         """Take over the word vectors of a file, if one is named."""
-        path = self.config.vocabulary.vectors
-        if path is None:
-            return
-        weight = model.get_parameter("vectors.weight")
-        vectors, found = read_vectors(path, assets.vocabulary, assets.vector_dim)
-        with torch.no_grad():
-            weight.copy_(torch.from_numpy(vectors))
-        own = int(found[: assets.trained].sum())
-        log(f"{path} has vectors for {own:,} of {assets.trained - 1:,} words, and {int(found.sum()) - own:,} others")
+        if (path := self.config.vocabulary.vectors) is not None:
+            weight = model.get_parameter("vectors.weight")
+            take_vectors(weight, path, assets.vocabulary, log, assets.trained)
 
     def named_axes(self, assets: TagLexicon) -> NamedAxes:
         """Return which rows of the weights are words, letters, tags and intents."""

@@ -41,6 +41,7 @@ from foci.tasks.config import FilePath, ModelChoice
 from foci.tasks.labels import LABELS_FILE, draw_confusion, label_tables, labels_from
 from foci.tasks.task import Evaluation, Field, Log, Prediction, Progress, Record, Shard, Splits, Table, Task
 from foci.tasks.unknown import unknown_note
+from foci.tasks.vocabulary_config import BucketVocabularyConfig
 from foci.training import Batches, Loss, TrainingOptions
 from foci.viz.regions import smooth
 from foci.viz.trace import Cells, Trace
@@ -89,13 +90,11 @@ class DataConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VocabularyConfig:
+class VqaVocabularyConfig(BucketVocabularyConfig):
     """The words with their own vector: counted in the training questions and kept in the run."""
 
     size: Annotated[int, Ge(1), Le(10_000_000)] = 10_000
     """Largest number of words."""
-    min_count: Annotated[int, Ge(1)] = 2
-    """How often a word must occur."""
     buckets: Annotated[int, Ge(1), Le(10_000_000)] = 50
     """Vectors that all other words share, by a hash of their letters."""
     lowercase: bool = True
@@ -119,7 +118,7 @@ class VqaConfig:
     """All settings of a training."""
 
     data: DataConfig = field(default_factory=DataConfig)
-    vocabulary: VocabularyConfig = field(default_factory=VocabularyConfig)
+    vocabulary: VqaVocabularyConfig = field(default_factory=VqaVocabularyConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     training: TrainingOptions = field(
         default_factory=lambda: TrainingOptions(
@@ -232,13 +231,7 @@ class Vqa(Task):
         """Count the words and the answers."""
         data, counted = self.config.data, self.config.vocabulary
         train = list(splits.train)
-        vocabulary = Vocabulary.count(
-            ([self._words(one.question)] for one in train),
-            size=counted.size,
-            min_count=counted.min_count,
-            buckets=counted.buckets,
-            lowercase=counted.lowercase,
-        )
+        vocabulary = counted.count(([self._words(one.question)] for one in train), counted.buckets)
         answers = Counter(one.answer for one in train)
         # Equally frequent answers are in alphabetical order, so that the order of the questions has no effect.
         kept = sorted(answers, key=lambda answer: (-answers[answer], answer))[: data.max_answers]

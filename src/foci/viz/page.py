@@ -33,6 +33,7 @@ from foci.viz import colours
 from foci.viz.labels import shown
 from foci.viz.offline import offline_page
 from foci.viz.page_copied import copied_html
+from foci.viz.page_reading import reading_html
 from foci.viz.page_tags import tagged_html
 from foci.viz.rollouts import rollouts
 from foci.viz.trace import Cells, TopWeights, Trace, TracedAttention
@@ -109,7 +110,9 @@ def _page(traces: Sequence[Trace], titles: Sequence[str]) -> str:
     for trace, prefix in zip(traces, prefixes):
         _describe_trace(trace, prefix, payload, blocks)
     title = payload["text"] or " · ".join(attention["name"] for attention in payload["attentions"]) or "foci"
-    words = "\n".join(filter(None, (make(trace) for trace in traces for make in (tagged_html, copied_html))))
+    words = "\n".join(
+        filter(None, (make(trace) for trace in traces for make in (tagged_html, copied_html, reading_html)))
+    )
     return offline_page("page", _SCRIPTS, title, payload, blocks.packed, body=words)
 
 

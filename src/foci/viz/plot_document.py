@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from foci.errors import ConfigError
 from foci.viz import canvas
+from foci.viz.cells import Cells
 from foci.viz.colours import ink
 from foci.viz.document_attention import over_words, shares_of_sentences
 from foci.viz.measured_text import measure, wrapped
@@ -28,6 +29,8 @@ _GAP = 0.09
 _BAR = 0.55
 """The length of the bar of a sentence that has all of the weight."""
 _MARGIN = 0.1
+ABOVE = 0.4
+"""Room for the title."""
 _BELOW = 0.62
 """Room for the legend."""
 _GREY = "#8c8c8c"
@@ -46,28 +49,56 @@ def document(
     from foci.viz.figures import NotebookFigure
 
     attention = trace.attention(name) if name is not None else over_words(trace)
-    cells = trace.cells[attention.source]
     if not 0 <= row < attention.shape[1]:
         raise ConfigError(f"plot: row is {row}, but {attention.name!r} has {attention.shape[1]} (from 0 on).")
     weights = attention.dense(head)[row]
-    lengths = cells.sentences or (len(cells),)
-    shares = shares_of_sentences(trace, attention, weights, lengths, sentences, row)
-    words = [spell.cell(label) for label in cells.labels]
-    page = _Page.of(words, lengths, look)
-    above = 0.4
-    figure = NotebookFigure(figsize=(page.width, above + page.height + _BELOW))
-    total = above + page.height + _BELOW
-    axes = figure.add_axes((0.0, _BELOW / total, 1.0, page.height / total))
-    canvas.bare(axes)
-    axes.set_xlim(0, page.width)
-    axes.set_ylim(page.height, 0)
-    if cells.right_to_left:
-        axes.invert_xaxis()
-    norm = look.norm(0.0, float(weights.max(initial=0.0)) or 1.0)
-    page.draw_sentences(axes, shares, lengths)
-    page.draw_words(axes, words, weights, norm)
-    _legend(figure, norm, "weight of a word", page)
+    cells = trace.cells[attention.source]
+    shares = shares_of_sentences(trace, attention, weights, cells.sentences or (len(cells),), sentences, row)
+    shaded = ShadedDocument(cells, weights, shares, spell, look)
+    figure = NotebookFigure(figsize=(shaded.width, ABOVE + shaded.height))
+    shaded.draw(figure, 0.0)
     return figure
+
+
+class ShadedDocument:
+    """A document and its scale of colours, to be drawn as a part of a figure.
+
+    Args:
+        cells: the words in their sentences.
+        weights: of the words.
+        shares: of the sentences.
+        spell: how labels are written.
+        look: how weights are drawn.
+    """
+
+    def __init__(
+        self,
+        cells: Cells,
+        weights: NDArray[np.float32],
+        shares: NDArray[np.float32],
+        spell: canvas.Spelling,
+        look: canvas.Look,
+    ) -> None:
+        self._cells, self._weights, self._shares = cells, weights, shares
+        self._lengths = cells.sentences or (len(cells),)
+        self._words = [spell.cell(label) for label in cells.labels]
+        self._page = _Page.of(self._words, self._lengths, look)
+        self._norm = look.norm(0.0, float(weights.max(initial=0.0)) or 1.0)
+        self.width = self._page.width
+        self.height = self._page.height + _BELOW
+
+    def draw(self, figure: Figure, bottom: float) -> None:
+        """Draw it with its lower edge ``bottom`` inches above that of the figure."""
+        total, page = float(figure.get_figheight()), self._page
+        axes = figure.add_axes((0.0, (bottom + _BELOW) / total, 1.0, page.height / total))
+        canvas.bare(axes)
+        axes.set_xlim(0, page.width)
+        axes.set_ylim(page.height, 0)
+        if self._cells.right_to_left:
+            axes.invert_xaxis()
+        page.draw_sentences(axes, self._shares, self._lengths)
+        page.draw_words(axes, self._words, self._weights, self._norm)
+        _legend(figure, self._norm, "weight of a word", page, bottom)
 
 
 class _Page:
@@ -129,7 +160,7 @@ def _end(axes: Axes) -> str:
     return "right" if left < right else "left"
 
 
-def _legend(figure: Figure, norm: Normalize, label: str, page: _Page) -> None:
+def _legend(figure: Figure, norm: Normalize, label: str, page: _Page, bottom: float) -> None:
     """The scale of the words' colours, and what the bars are."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.ticker import PercentFormatter
@@ -137,14 +168,16 @@ def _legend(figure: Figure, norm: Normalize, label: str, page: _Page) -> None:
     height = float(figure.get_figheight())
     length = min(2.4, 0.4 * page.width)
     left = page.text_starts / page.width
-    axes = figure.add_axes((left, (_BELOW - 0.2) / height, length / page.width, 0.11 / height))
+    axes = figure.add_axes((left, (bottom + _BELOW - 0.2) / height, length / page.width, 0.11 / height))
     bar = figure.colorbar(ScalarMappable(norm, canvas.colours()), cax=axes, orientation="horizontal")
     bar.outline.set(edgecolor="#c8c8c8", linewidth=0.5)
     bar.ax.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0 if (norm.vmax or 0.0) > 0.04 else 1, symbol=" %"))
     bar.ax.locator_params(nbins=4)
     bar.set_label(label, fontsize=page.size)
     said = wrapped("share of the sentence", page.text_starts - _MARGIN, page.size)
-    figure.text(_MARGIN / page.width, (_BELOW - 0.09) / height, said, va="top", fontsize=page.size, color="#555555")
+    figure.text(
+        _MARGIN / page.width, (bottom + _BELOW - 0.09) / height, said, va="top", fontsize=page.size, color="#555555"
+    )
 
 
 def _broken(widths: list[float], lengths: tuple[int, ...], room: float) -> list[tuple[int, float]]:

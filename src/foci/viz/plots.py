@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foci.errors import ConfigError, unknown_name
-from foci.viz import canvas, plot_channels, plot_document, plot_media, plot_tags
+from foci.viz import canvas, plot_channels, plot_document, plot_media, plot_reading, plot_tags
 from foci.viz.canvas import Look
 from foci.viz.copied_words import has_copies
 from foci.viz.heatmap import Labels, draw
 from foci.viz.measured_text import LINE, wrapped
+from foci.viz.reading import has_reading
 from foci.viz.trace import Trace, TracedAttention
 
 if TYPE_CHECKING:
@@ -42,8 +43,9 @@ def plot(
         path: where the picture goes; the file appears whole or not at all.
         view: "heatmap" (name, head), "heads" (name: small maps of layers × heads), "image" (name, head, words),
             "spectrogram" (name, head), "document" (name, head, row, sentences), "memory" (slots over steps, each
-            attention and head a panel), "marginals" (name: tags of words), "tags" (name: words with their labels) or
-            "bars" (name: weights of channels); what fits the source unless given.
+            attention and head a panel), "marginals" (name: tags of words), "tags" (name: words with their labels),
+            "bars" (name: weights of channels) or "reading" (a document, and both attentions between it and a question);
+            what fits the source unless given.
         title: above everything; what was predicted unless given.
         width: of the figure in inches, for example 3.3 for a column of a paper: it is drawn at that size, with
             letters of 7 points at least. What suits the content unless given.
@@ -72,8 +74,10 @@ def plot(
         if title:
             size = look.size + 2
             written = wrapped(spell(title, canvas.LONGEST_TITLE), figure.get_figwidth() - 0.1, size)
-            figure.suptitle(written, fontsize=size)
-            if figure.get_layout_engine() is not None:  # room for it; a document has left some itself
+            if figure.get_layout_engine() is None:  # it has left room for a title, at the top however tall it is
+                figure.suptitle(written, fontsize=size, y=1 - 0.05 / figure.get_figheight(), va="top")
+            else:
+                figure.suptitle(written, fontsize=size)
                 lines = written.count("\n") + 1
                 figure.set_figheight(figure.get_figheight() + lines * LINE * size / 72)
         figure.draw_without_rendering()  # labels are made when they are first drawn, in the style of that moment
@@ -199,6 +203,7 @@ VIEWS: dict[str, Callable[..., Figure]] = {
     "tags": plot_tags.tags,
     "copied": plot_tags.copied,
     "bars": plot_channels.bars,
+    "reading": plot_reading.reading_plot,
 }
 
 
@@ -206,6 +211,8 @@ def _fitting(trace: Trace, name: str | None) -> str:
     """The view for what is read."""
     if name is None and has_copies(trace):
         return "copied"
+    if name is None and has_reading(trace):
+        return "reading"
     attention = trace.attention(name) if name is not None else trace.crossing()[0]
     source = trace.cells[attention.source]
     if source.kind == "tags" and trace.cells[attention.target].marks is not None:

@@ -24,6 +24,7 @@ from foci.viz.colours import HATCH, ink, rgb
 from foci.viz.copied_words import copied_attention, copied_words, has_copies
 from foci.viz.document_attention import over_words, shares_of_sentences
 from foci.viz.labels import cut, shown, widest, width
+from foci.viz.reading import IMPORTANCE, PRODUCT, has_reading, reading
 from foci.viz.stream import Stream
 from foci.viz.tagged_words import tagged_attention
 from foci.viz.terminal_media import bar_lines, image_lines
@@ -31,7 +32,7 @@ from foci.viz.terminal_tags import copied_lines, tagged_lines
 from foci.viz.trace import Cells, Trace
 from foci.viz.zeros import zeros_on_purpose
 
-STYLES = ("heat", "ranked", "document", "tags", "copied", "image", "bars")
+STYLES = ("heat", "ranked", "document", "tags", "copied", "image", "bars", "reading")
 BLOCKS = "·░▒▓█"
 PLAIN = ".:+*#"
 """For terminals whose encoding has no blocks."""
@@ -48,6 +49,8 @@ _FAINT = 0.02
 """A weight that is so small beside the highest one is left blank."""
 _TELLING = 0.005
 """A smaller share would read 0 %."""
+_READ_ROWS = 8
+"""Words of a question whose attentions are shown."""
 _NUMBERED = ("regions", "frames", "slots", "steps", "channels")
 _OF_256 = {231: 0.0, 153: 0.18, 110: 0.34, 67: 0.51, 25: 0.67, 18: 0.97}
 """White and blues among the 256 colours, each with the share whose lightness it has."""
@@ -105,8 +108,9 @@ def render(
         name: which attention; those between two sides in the last layer unless given.
         head: which head; their mean unless given.
         style: "heat", "ranked", "document" (a text with its words shaded), "tags" (words with their labels), "copied"
-            (a summary and what of its text was copied), "image" (what each row looked at) or "bars" (weights of
-            channels). Whichever fits unless given.
+            (a summary and what of its text was copied), "image" (what each row looked at), "bars" (weights of
+            channels) or "reading" (a document, and both attentions between it and a question). Whichever fits unless
+            given.
         top: of how many cells each row tells when ranked.
         most_rows: how many rows are shown; None shows all.
         screen: what the terminal can show; 80 columns without colours unless given.
@@ -125,6 +129,9 @@ def render(
         name = tagged_attention(trace, name).name
     elif style == "copied" or (style is None and name is None and head is None and has_copies(trace)):
         style, name = "copied", copied_attention(trace).name
+    elif style == "reading" or (style is None and name is None and head is None and has_reading(trace)):
+        lines = [cut(shown(f"{PRODUCT} · as it was read"), screen.columns)]
+        return "\n".join([*lines, *_reading_lines(trace, screen)])
     if style is not None and style not in STYLES:
         raise unknown_name("style", style, STYLES)
     if top < 1:
@@ -355,6 +362,25 @@ class _Page:
         if len(start) + sum(len(bound) + 4 for bound in bounds) > self.screen.columns:
             return f"{self.block(1.0)} {bounds[-1]}"
         return "  ".join([start, *(f"{self.block((step + 1) / count)} {bound}" for step, bound in enumerate(bounds))])
+
+
+def _reading_lines(trace: Trace, screen: Screen) -> list[str]:
+    """The document and the question as they were read, and both attentions between the words that matter most."""
+    found = reading(trace, most_rows=_READ_ROWS)
+    attention = trace.attentions[PRODUCT]
+    whole = _Page(attention.dense(), [""], found.document, screen)
+    lines = whole.document(shares_of_sentences(trace, attention, whole.weights[0], whole.sentences))
+    asked = _Page(trace.attentions[IMPORTANCE].dense(), [""], found.question, screen)
+    lines += ["", "question · how much each word counts", *asked.document(np.ones(1, dtype=np.float32))]
+    words = Cells.of_tokens([found.document.labels[column] for column in found.columns])
+    labels = [cut(shown(found.question.labels[row]), min(_LABEL, screen.columns // 3)) for row in found.rows]
+    for title, weights, rows in (
+        ("words · question ← document", found.alpha, labels),
+        ("to_question · document ← question, each column", found.beta, labels),
+        ("document · their product", found.product[None], [" " * widest(labels)]),
+    ):
+        lines += ["", cut(title, screen.columns), *_Page(weights, rows, words, screen).heat()]
+    return lines
 
 
 def _padded(label: str, columns: int) -> str:

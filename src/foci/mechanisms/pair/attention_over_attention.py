@@ -8,7 +8,8 @@
 
 Paper: Attention-over-Attention Neural Networks for Reading Comprehension (Cui et al., 2017), section 3,
     arXiv:1607.04423; the sum over the occurrences of a word is `foci.functional.pointer.sum_occurrences`
-Names: h_doc = left, h_query = right, M = scores, α = weights, β = matched.right, s = matched.left
+Names: h_doc = left, h_query = right, M = scores, α = weights, β(i) = matched.reverse, β = matched.right,
+    s = matched.left
 Complexity: O(S·R·D) time, O(S·R) memory.
 Differs: output, the mean of the document by s, is added; the paper only points with s. The mean β runs over the
     words that exist.
@@ -32,8 +33,8 @@ class AttentionOverAttention(nn.Module):
     Call it with the document ``left (B, S, D)``, the query ``right (B, R, D)`` and, for padding,
     ``left_mask (B, S)`` and ``right_mask (B, R)`` (True = a real word). In the result ``left (B, S)`` is the
     weight of each document word, ``right (B, R)`` that of each query word, ``weights (B, R, S)`` the weights of each
-    query word over the document, and ``output (B, D)`` the mean of the document by ``left``. Where either side
-    is empty all of them are zeros.
+    query word over the document, ``reverse (B, S, R)`` those of each document word over the query, and
+    ``output (B, D)`` the mean of the document by ``left``. Where either side is empty all of them are zeros.
 
     Args:
         value_dim: the size D, if it is to be checked.
@@ -73,4 +74,4 @@ class AttentionOverAttention(nn.Module):
         of_right = of_query.sum(dim=1) / num_words
         of_left = (of_right.unsqueeze(1) @ weights).squeeze(1)
         output = (of_left.unsqueeze(1) @ left).squeeze(1)
-        return Matched(output, Weights.of(weights), Weights.of(of_left), Weights.of(of_right))
+        return Matched(output, Weights.of(weights), Weights.of(of_left), Weights.of(of_right), Weights.of(of_query))
