@@ -28,7 +28,7 @@ from foci.errors import check_ids, check_sizes
 from foci.layers.dropout import Dropout
 from foci.masks import keys
 from foci.mechanisms.attention import Attention
-from foci.models.encoders.image_grid import NO_ATTENTION, Image, ImageGridEncoder
+from foci.models.encoders.image_grid import NO_ATTENTION, Image, ImageGridEncoder, places
 from foci.models.encoders.recurrent import RecurrentTextEncoder
 from foci.results import Attended, Weights
 from foci.tracing import exportable
@@ -137,8 +137,8 @@ class ImageAnswerer(nn.Module):
         owner = type(self).__name__
         check_ids(owner, "questions", questions, images.shape[0] if image_of is None else image_of.shape[0], "word")
         encoded = self.encoder(images)
-        places = _places(self.grid(images.shape[2], images.shape[3]), encoded.values)
-        regions = torch.tanh(self.project(torch.cat([encoded.values, places], dim=-1)))
+        middles = places(self.grid(images.shape[2], images.shape[3]), encoded.values)
+        regions = torch.tanh(self.project(torch.cat([encoded.values, middles], dim=-1)))
         mask = keys(encoded.valid)
         if image_of is not None:
             regions, mask = regions[image_of], mask[image_of]
@@ -151,12 +151,3 @@ class ImageAnswerer(nn.Module):
             attentions[str(number)] = attended.weights
         hidden = torch.relu(self.fuse(torch.cat([query, question], dim=-1).squeeze(1)))
         return Answered(self.output(self.dropout(hidden)), attentions)
-
-
-def _places(grid: tuple[int, int], like: Float[Tensor, "B S D"]) -> Float[Tensor, "B S 2"]:
-    """The middle of each region, from −1 to 1 down and across."""
-    down, across = (
-        (torch.arange(count, device=like.device, dtype=like.dtype) + 0.5) * (2 / count) - 1 for count in grid
-    )
-    middles = torch.stack(torch.meshgrid(down, across, indexing="ij"), dim=-1).flatten(0, 1)
-    return middles.expand(like.shape[0], -1, -1)
