@@ -77,6 +77,8 @@ def test_an_image_is_found_by_its_bytes_and_not_by_its_name_alone(tmp_path, name
     again = cached_features([moved, names[0], moved], network, cache, size=SIZE)
     assert network.seen == 7
     assert torch.equal(again.batch([0, 1, 2]), features.batch([2, 1, 2]))
+    cached_features([names[2], names[3], moved], network, tmp_path / "other", size=SIZE)
+    assert network.seen == 9
 
 
 def test_unreadable_images_are_named_and_left_out(tmp_path, names):
@@ -128,6 +130,8 @@ def test_what_was_half_written_is_computed_again(tmp_path, names, cut):
     assert network.seen == {"index": 3, "rows": 1, "header": 0}[cut]
     torch.testing.assert_close(again.batch(range(7)), whole, rtol=2e-3, atol=1e-3)
     assert np.load(data).shape == (7, 3, 3, 5)
+    cached_features(names, network, cache, size=SIZE)
+    assert network.seen == {"index": 3, "rows": 1, "header": 0}[cut]
     if cut == "header":
         data.write_bytes(data.read_bytes()[:-11])
         with pytest.raises(DataError, match="shorter than its index says"):
