@@ -92,4 +92,5 @@ def image_batch(images: Images | ImageFeatures, places: Indices) -> Tensor:
     """Return some images as bytes ``(I, 3, H, W)``, or their features ``(I, h, w, D)``."""
     if isinstance(images, Images):
         return torch.from_numpy(np.ascontiguousarray(images.pixels[places].transpose(0, 3, 1, 2)))
-    return images.batch(places).unflatten(1, images.grid)
+    features: Tensor = images.batch(places).unflatten(1, images.grid)
+    return features

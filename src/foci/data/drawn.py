@@ -36,8 +36,8 @@ COLOURS = {
     "white": ("白色", (250, 250, 250)),
 }
 """Chinese name and RGB."""
-LANGUAGES = ("en", "zh")
 Language = Literal["en", "zh"]
+LANGUAGES: tuple[Language, ...] = ("en", "zh")
 
 _SIDES = {
     "left": ("left of", "左边"),

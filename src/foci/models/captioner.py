@@ -27,7 +27,7 @@ Differs: the regions are mapped to annotations, with their places, by one layer 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -172,7 +172,7 @@ class Captioner(EncoderDecoder):
 
     def _encode(self, source: Any, valid: Any) -> Encoded:
         images, image_of = source if isinstance(source, CaptionedImages) else (source, None)
-        encoded = self.encoder(images, valid)
+        encoded: Encoded = self.encoder(images, valid)
         if image_of is None:
             return encoded
         return encoded._replace(values=encoded.values[image_of], valid=encoded.valid[image_of], attentions=None)
@@ -187,9 +187,7 @@ class Captioner(EncoderDecoder):
             terms["double"] = self.double_weight * (1 - covered).square().sum()
         if self.reward_weight and handle.log_prob is not None and self.training:
             rows = len(exists)
-            surrogate = reinforce(
-                handle.log_prob * exists, predicted.log_probs.sum(dim=1), self.baseline, decay=0.9
-            )
+            surrogate = reinforce(handle.log_prob * exists, predicted.log_probs.sum(dim=1), self.baseline, decay=0.9)
             entropy = (entropy_of_weights(probabilities_of(handle)).squeeze(-1) * exists).sum()
             terms["reinforce"] = self.reward_weight * rows * surrogate.loss
             terms["entropy"] = -self.entropy_weight * entropy
@@ -396,4 +394,4 @@ def _annotations(
 
 def _crossing(attentions: dict[str, Weights]) -> Weights:
     """The attention to the regions, of the last layer that has one."""
-    return cast(Weights, [handle for name, handle in attentions.items() if name.endswith("cross")][-1])
+    return [handle for name, handle in attentions.items() if name.endswith("cross")][-1]

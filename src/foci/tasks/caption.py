@@ -21,15 +21,16 @@ from foci.data import BOS, EOS, PAD, UNK, TokenBatches, Tokeniser
 from foci.data.batch import Sequences
 from foci.data.caption_batches import CaptionBatch, CaptionExamples, drawn_captions, image_batch
 from foci.data.captions import COLUMNS, CaptionedImage, read_captions, split_captions
-from foci.data.drawn import PREFIX, Mention, caption, find_scene, mentions
+from foci.data.drawn import LANGUAGES, PREFIX, Mention, caption, find_scene, mentions
 from foci.data.image_features import ImageFeatures, cached_features, encode_images, fingerprint
 from foci.data.images import GREY, MAX_PIXELS, Images
 from foci.decoding import Hypothesis, SearchStart
 from foci.errors import CheckpointError, ConfigError, DataError
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
 from foci.mechanisms.sampled import probabilities_of
-from foci.metrics.boxes import area, points_at, share_inside
-from foci.metrics.rouge import against_all, words_of
+from foci.metrics.attention import movement
+from foci.metrics.boxes import Box, area, points_at, share_inside
+from foci.metrics.captions import caption_scores
 from foci.models.captioner import (
     PRESETS,
     SMALL,
@@ -67,7 +68,11 @@ BUILT_IN = 3000
 """Number of drawn scenes to train on without data."""
 _VALID, _TEST = 100, 300
 """Numbers of drawn scenes for validation and evaluation."""
+_SMALL_SIZE, _FROZEN_SIZE = 48, 224
+"""Height and width of images for the small network, and for a frozen one that does not say what it needs."""
 _ENCODER_FILE = "image_encoder.json"
+_FINER = 8
+"""Points along a region's side at which its smoothed weights are compared with a box."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +164,7 @@ class CaptionConfig:
     """Share of the target probability that is distributed over all words."""
     training: TrainingOptions = field(
         default_factory=lambda: TrainingOptions(
-            max_epochs=20, patience=8, warmup=50, valid_every=200, keep_best="rouge_l", higher_is_better=True
+            max_epochs=20, patience=8, warmup=50, valid_every=200, keep_best="cider_d", higher_is_better=True
         )
     )
 
@@ -211,6 +216,8 @@ class Caption(Task):
         "loss": "lower",
         "perplexity": "lower",
         "exact": "higher",
+        "bleu4": "higher",
+        "cider_d": "higher",
         "rouge_l": "higher",
     }
     flags: ClassVar[Mapping[str, str]] = {
@@ -340,7 +347,8 @@ class Caption(Task):
 
     def _size(self, encoder: Any = None) -> int:
         """Height and width of the images."""
-        return self.config.data.image_size or getattr(encoder, "size", 48 if encoder is None else 224)
+        own: int = getattr(encoder, "size", _SMALL_SIZE if encoder is None else _FROZEN_SIZE)
+        return self.config.data.image_size or own
 
     def model(self, assets: CaptionAssets) -> nn.Module:
         """Build the model for this vocabulary and, with a frozen encoder, the size of its features."""
@@ -406,7 +414,9 @@ class Caption(Task):
         if captioned and not images.kept:
             raise DataError(f"none of the {len(captioned)} images can be read: {images.unreadable[0]}")
         texts = [
-            (place, self._plain(text)) for place, number in enumerate(images.kept) for text in captioned[number].captions
+            (place, self._plain(text))
+            for place, number in enumerate(images.kept)
+            for text in captioned[number].captions
         ]
         whole = list(tokeniser.encode_many(text for _, text in texts))
         long = sum(len(ids) > data.max_words for ids in whole)
@@ -431,7 +441,7 @@ class Caption(Task):
 
     def validate(self, model: nn.Module, held_out: _HeldOut) -> dict[str, float]:
         """Return nats per token, their exponential, and the figures of greedy captions of the first images."""
-        loss = self._nats(model, held_out.batches)
+        loss, chosen = self._nats(model, held_out.batches), self.figures
         options = CaptionOptions(beam=1, max_length=self.config.data.max_words)
         count = len(held_out.references)
         found = self._search(model, held_out.images, np.arange(count), options)
@@ -439,7 +449,7 @@ class Caption(Task):
         return {
             "loss": loss,
             "perplexity": float(np.exp(min(loss, 700.0))),
-            **self._text_figures(texts, held_out.references),
+            **{name: value for name, value in self._text_figures(texts, held_out.references).items() if name in chosen},
         }
 
     def _nats(self, model: nn.Module, batches: TokenBatches[CaptionBatch]) -> float:
@@ -455,14 +465,8 @@ class Caption(Task):
 
     def _text_figures(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
         """Figures of captions against their references."""
-        exact = [
-            self._plain(text) in {self._plain(one) for one in wanted} for text, wanted in zip(texts, references)
-        ]
-        rouge = [
-            max(each["rougeL"].f for each in (against_all(words_of(text), [words_of(one)]).best for one in wanted))
-            for text, wanted in zip(texts, references)
-        ]
-        return {"exact": float(np.mean(exact)), "rouge_l": 100 * float(np.mean(rouge))}
+        exact = [self._plain(text) in {self._plain(one) for one in wanted} for text, wanted in zip(texts, references)]
+        return {"exact": float(np.mean(exact)), **caption_scores(texts, references)}
 
     # ---- predictions
 
@@ -534,7 +538,7 @@ class Caption(Task):
         """The image as a trace shows it."""
         if isinstance(images, Images):
             return np.array(images.pixels[place])
-        shown = Images.load([name], self._size() if self.config.data.image_size else 224)
+        shown = Images.load([name], self.config.data.image_size or _FROZEN_SIZE)
         return np.array(shown.pixels[0])
 
     def _prediction(
@@ -618,13 +622,17 @@ class Caption(Task):
         }
         notes = {
             "exact": "the share of captions that equal a reference, but for case and spaces where these are not kept",
-            "rouge_l": "F1 in per cent, of the best reference; words without case, characters where a script has no "
-            "spaces",
+            "scores": "in per cent (CIDEr-D to 1,000), of words without case and punctuation, characters where a "
+            "script has no spaces; bleu1 to bleu4 with the brevity penalty, and without it as in the paper",
+            "moves": "how far the weights move from word to word: 0 if all words look at the same regions, 1 if no two "
+            "neighbours share one",
         }
         tables = {}
-        looked = self._looks(model, assets, images, captioned)
-        if looked:
-            table = _where_words_look(looked)
+        looks = self._looks(model, assets, images, captioned)
+        if looks.moves:
+            figures["moves"] = float(np.mean(looks.moves))
+        if looks.words:
+            table = _where_words_look(looks.words)
             figures |= {"pointing": table[-1][2], "inside": table[-1][3]}
             tables["words"] = Table(("word", "number", "pointing", "inside", "by chance"), tuple(table))
             notes["words"] = (
@@ -639,28 +647,32 @@ class Caption(Task):
         assets: CaptionAssets,
         images: Images | ImageFeatures,
         captioned: Sequence[CaptionedImage],
-    ) -> list[_Look]:
-        """Where the words that name shapes look, in the reference captions of drawn scenes."""
-        found: list[_Look] = []
+    ) -> _Looks:
+        """Where the words of each image's first reference look."""
+        moves: list[float] = []
+        words: list[_Look] = []
         for place, number in enumerate(images.kept):
             one = captioned[number]
-            named = _mentions(one)
-            if not named:
-                continue
             plain = self._plain(one.captions[0])
-            shift = len(plain) - len(one.captions[0])
             encoding = assets.tokeniser.encode(plain)
             batch = image_batch(images, np.array([place]))
-            weights = self._maps(model, batch, [encoding.ids])
-            last = [handle.dense() for name, handle in weights.items() if name.endswith("cross")][-1][0]
+            handles = self._maps(model, batch, [encoding.ids[: self.config.data.max_words]])
+            last = [handle.dense()[0] for name, handle in handles.items() if name.endswith("cross")][-1]
             maps = (last.mean(dim=0) if last.dim() == 3 else last).float().cpu().numpy()
-            grid = cast(Captioner, model).grid(batch.shape)
-            scene = find_scene(one.image)
-            for row, (start, end) in zip(maps, encoding.offsets):
-                for mention in named:
+            moves.append(movement(maps).variation)
+            shift, grid = len(plain) - len(one.captions[0]), cast(Captioner, model).grid(batch.shape)
+            for mention, box in _named_boxes(one):
+                for row, (start, end) in zip(maps, encoding.offsets):
                     if start < mention.end + shift and mention.start + shift < end:
-                        found.append(_look(row.reshape(grid), scene.shapes[mention.shape].box, mention))
-        return found
+                        words.append(_look(row.reshape(grid), box, mention))
+        return _Looks(moves, words)
+
+
+class _Looks(NamedTuple):
+    """How far each image's maps move from word to word, and where words look that name a shape."""
+
+    moves: list[float]
+    words: list[_Look]
 
 
 class _Look(NamedTuple):
@@ -672,18 +684,20 @@ class _Look(NamedTuple):
     chance: float
 
 
-def _look(weights: Float[NDArray[np.float32], "R S"], box: Any, mention: Mention) -> _Look:
-    spread = smooth(weights, 8 * weights.shape[0], 8 * weights.shape[1])
+def _look(weights: Float[NDArray[np.float32], "R S"], box: Box, mention: Mention) -> _Look:
+    spread = smooth(weights, _FINER * weights.shape[0], _FINER * weights.shape[1])
     return _Look(mention, points_at(spread, box), share_inside(spread, box), area(box))
 
 
-def _mentions(one: CaptionedImage) -> list[Mention]:
-    """Which words of the caption of a drawn scene name its shapes; nothing for other images and captions."""
+def _named_boxes(one: CaptionedImage) -> list[tuple[Mention, Box]]:
+    """The words of a drawn scene's caption that name a shape, with its box; none for other images and captions."""
     if not one.image.startswith(PREFIX):
         return []
     scene = find_scene(one.image)
-    languages: tuple[Literal["en", "zh"], ...] = ("en", "zh")
-    return next((mentions(scene, each) for each in languages if caption(scene, each) == one.captions[0]), [])
+    for language in LANGUAGES:
+        if caption(scene, language) == one.captions[0]:
+            return [(mention, scene.shapes[mention.shape].box) for mention in mentions(scene, language)]
+    return []
 
 
 def _where_words_look(looked: Sequence[_Look]) -> list[tuple[Any, ...]]:
@@ -691,7 +705,9 @@ def _where_words_look(looked: Sequence[_Look]) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
     for what in ("colour", "kind", "all"):
         some = [one for one in looked if what in (one.mention.what, "all")]
-        means = np.mean([(one.pointing, one.inside, one.chance) for one in some], axis=0).tolist() if some else [0.0] * 3
+        means = (
+            np.mean([(one.pointing, one.inside, one.chance) for one in some], axis=0).tolist() if some else [0.0] * 3
+        )
         rows.append(("shape" if what == "kind" else what, len(some), *means))
     return rows
 
