@@ -14,6 +14,7 @@ from recipes.recipe import Recipe, Row, Variant
 _SEARCH = {"beam": 5, "length_penalty": 1.0}
 _SUMMARY = {"beam": 5, "length_penalty": 1.0}
 _CAPTION = {"beam": 5}
+_ONE_REGION = {"model.double_weight": 0.0}
 _COVERAGE = {"model.coverage": True, "coverage.weight": 1.0, "coverage.start": 2100}
 _TEST2016 = ("$FOCI_DATA/multi30k/test_2016_flickr.en.gz", "$FOCI_DATA/multi30k/test_2016_flickr.de.gz")
 _RATES = {"conv": 1e-3, "rnn": 2e-3, "transformer": 3e-3}
@@ -303,9 +304,9 @@ RECIPES = {
         minutes=10,
         title="easy-VQA: stacked attention",
         note="The package easy-vqa: 48,248 questions with 13 answers about 5,000 images of 64 × 64 pixels with one "
-        "shape each, by the package's own split; its 9,673 test questions were looked at once by each row. The first row "
-        "never learns to compare what is asked for with what is seen: 82 % of yes and no can be told from the question "
-        "alone. In the second row question and image are multiplied before the answer (`model.fusion`).",
+        "shape each, by the package's own split; its 9,673 test questions were looked at once by each row. The first "
+        "row never learns to compare what is asked for with what is seen: 82 % of yes and no can be told from the "
+        "question alone. In the second row question and image are multiplied before the answer (`model.fusion`).",
         variants={
             "two hops": Variant(),
             "two hops, product": Variant({"model.fusion": "product", "training.max_steps": 3000}),
@@ -342,8 +343,8 @@ RECIPES = {
         "with frozen encoders: AlexNet 10.8, VGG 15.5, ResNet-50 16.5.",
         variants={
             "soft": Variant({}, _CAPTION),
-            "hard (REINFORCE)": Variant({"model.attention": "hard"}, _CAPTION),
-            "hard (Gumbel)": Variant({"model.attention": "gumbel"}, _CAPTION),
+            "hard (REINFORCE)": Variant({"model.attention": "hard", **_ONE_REGION}, _CAPTION),
+            "hard (Gumbel)": Variant({"model.attention": "gumbel", **_ONE_REGION}, _CAPTION),
             "soft, Chinese": Variant({"data.path": "$FOCI_DATA/flickr8k/flickr8kzhc.caption.txt.xz"}, _CAPTION),
         },
         prepare=data.unpack_flickr8k,
