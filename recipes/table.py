@@ -338,9 +338,10 @@ RECIPES = {
         "the one with the highest BLEU-4 of generated captions of 300 validation images. Chinese is counted by "
         "characters, so that its figures do not compare with those of words. Maps move by the mean total-variation "
         "distance between the maps of successive words (0 to 1), and the largest region of a word is another one than "
-        "that of the word before for the given share of words; in the captions of 200 test images. Published, at 224 "
-        "pixels and without brevity penalty: Xu et al. (2015), VGG, BLEU-4 19.5 soft and 21.3 hard; re-runs of others "
-        "with frozen encoders: AlexNet 10.8, VGG 15.5, ResNet-50 16.5.",
+        "that of the word before for the given share of words; in the captions of 200 test images. Memory is that of "
+        "the process at the end, without mapped pages of the features. Published, at 224 pixels and without brevity "
+        "penalty: Xu et al. (2015), VGG, BLEU-4 19.5 soft and 21.3 hard; re-runs of others with frozen encoders: "
+        "AlexNet 10.8, VGG 15.5, ResNet-50 16.5.",
         variants={
             "soft": Variant({}, _CAPTION),
             "hard (REINFORCE)": Variant({"model.attention": "hard", **_ONE_REGION}, _CAPTION),
