@@ -235,3 +235,14 @@ def write_easy_vqa(out: Path) -> None:
             for question, answer, image in asked
         ]
         path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+
+
+def unpack_flickr8k(out: Path) -> None:
+    """Unpack the images of Flickr8k into one folder."""
+    target = out / "flickr8k-images"
+    if target.exists():
+        return
+    unfinished = out / ".flickr8k-images"
+    with zipfile.ZipFile(folder("flickr8k") / "images_128x128.zip") as archive:
+        archive.extractall(unfinished)
+    unfinished.replace(target)

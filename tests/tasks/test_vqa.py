@@ -9,7 +9,8 @@ import torch
 import foci
 import foci_cli
 from foci.data.drawn import draw, find_scene, questions
-from foci.data.image_questions import ImageQuestion, drawn_questions, read_image_questions, split_by_image
+from foci.data.image_questions import ImageQuestion, drawn_questions, read_image_questions
+from foci.data.image_splits import split_by_image
 from foci.errors import ConfigError, DataError
 from foci.metrics.boxes import points_at, share_inside
 from foci.tasks import config as configs

@@ -4,6 +4,7 @@
     draw(scene, 48)                                     its pixels
     scene.shapes[0].box                                 where its first shape is
     caption(scene, "zh"), questions(scene, "en")        what can be said of it
+    mentions(scene, "zh")                               which words of the caption name which shape
 
 The name is the whole scene: equal names give equal scenes, at any size. Scenes of the family ``one`` have one shape
 anywhere; those of ``several`` two, one beside or above the other, or three from left to right.
@@ -35,8 +36,8 @@ COLOURS = {
     "white": ("白色", (250, 250, 250)),
 }
 """Chinese name and RGB."""
-LANGUAGES = ("en", "zh")
 Language = Literal["en", "zh"]
+LANGUAGES: tuple[Language, ...] = ("en", "zh")
 
 _SIDES = {
     "left": ("left of", "左边"),
@@ -83,6 +84,15 @@ class Question(NamedTuple):
     question: str
     answer: str
     about: tuple[int, ...]
+
+
+class Mention(NamedTuple):
+    """Characters of a caption, from ``start`` to before ``end``, that name the colour or the kind of a shape."""
+
+    start: int
+    end: int
+    shape: int
+    what: Literal["colour", "kind"]
 
 
 def scene_name(family: str, split: str, seed: int, number: int) -> str:
@@ -190,6 +200,26 @@ def caption(scene: Scene, language: Language = "en") -> str:
         return "{}, {} and {}".format(*named) if language == "en" else "{}、{}和{}".format(*named)
     english, chinese = _SIDES[side_of(*scene.shapes)]
     return f"{named[0]} {english} {named[1]}" if language == "en" else f"{named[0]}在{named[1]}{chinese}"
+
+
+def mentions(scene: Scene, language: Language = "en") -> list[Mention]:
+    """Return where the caption of a scene names the colour and the kind of each of its shapes.
+
+    Example:
+        >>> scene = find_scene("drawn:several/test/0/3")
+        >>> [(caption(scene)[one.start : one.end], one.shape) for one in mentions(scene)]
+        [('yellow', 0), ('cross', 0), ('red', 1), ('ring', 1)]
+    """
+    text, found, start = caption(scene, language), [], 0
+    for number, shape in enumerate(scene.shapes):
+        kind, colour = (
+            (shape.kind, shape.colour) if language == "en" else (SHAPES[shape.kind], COLOURS[shape.colour][0])
+        )
+        for what, name in (("colour", colour), ("kind", kind)):
+            start = text.index(name, start)
+            found.append(Mention(start, start + len(name), number, what))  # type: ignore[arg-type]
+            start += len(name)
+    return found
 
 
 def side_of(shape: Shape, other: Shape) -> str:

@@ -2,12 +2,10 @@
 
 read_image_questions(path)          a .jsonl, .tsv or .csv file of image, question, answer
 drawn_questions(count, …)           questions about drawn scenes, in English or Chinese
-split_by_image(questions, …)        train, valid and test, without an image in two of them
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -38,14 +36,6 @@ class ImageQuestion(NamedTuple):
     image: str
     question: str
     answer: str
-
-
-class QuestionParts(NamedTuple):
-    """Questions to train on, to validate and to evaluate with."""
-
-    train: list[ImageQuestion]
-    valid: list[ImageQuestion]
-    test: list[ImageQuestion]
 
 
 def read_image_questions(
@@ -96,28 +86,6 @@ def drawn_questions(
     """
     names = [scene_name("several", split, seed, number) for number in range(count)]
     return [ImageQuestion(name, *asked[:2]) for name in names for asked in questions(find_scene(name), language)]
-
-
-def split_by_image(
-    asked: Sequence[ImageQuestion], *, valid_share: float, test_share: float, seed: int = 0
-) -> QuestionParts:
-    """Split questions by a hash of their image and the seed, so that no image is in two parts.
-
-    Of n images ``round(n · valid_share)`` are for validation and ``round(n · test_share)`` for testing: one at least
-    where the share is above 0, as long as one is left to train on.
-    """
-    names = sorted(
-        {one.image for one in asked},
-        key=lambda name: hashlib.blake2b(name.encode("utf-8", "surrogatepass"), key=str(seed).encode()).digest(),
-    )
-    valid, test = (max(1, round(len(names) * share)) if share > 0 else 0 for share in (valid_share, test_share))
-    valid = min(valid, len(names) - 1)
-    test = min(test, len(names) - 1 - valid)
-    part = {name: 2 if place < test else 1 if place < test + valid else 0 for place, name in enumerate(names)}
-    found: tuple[list[ImageQuestion], ...] = ([], [], [])
-    for one in asked:
-        found[part[one.image]].append(one)
-    return QuestionParts(*found)
 
 
 def question_words(question: str) -> list[str]:

@@ -280,5 +280,31 @@ class Maxout(nn.Module):
         return torch.maximum(units[..., ::2], units[..., 1::2])
 
 
+class DeepOutput(nn.Module):
+    """The deep output layer of Xu et al. (2015), eq. 7, before its last map: the embedding plus ``L_h h + L_z z``.
+
+    Args:
+        hidden_dim: size of the state h.
+        embedding_dim: size of the embedding, and of the output.
+        context_dim: size of the context z.
+
+    Example:
+        >>> import torch
+        >>> DeepOutput(3, 5, 7)(torch.zeros(2, 15)).shape
+        torch.Size([2, 5])
+    """
+
+    def __init__(self, hidden_dim: int, embedding_dim: int, context_dim: int) -> None:
+        super().__init__()
+        self.sizes = (hidden_dim, embedding_dim, context_dim)
+        self.layer = nn.Linear(hidden_dim + context_dim, embedding_dim)
+
+    def forward(self, inputs: Float[Tensor, "... D"]) -> Float[Tensor, "... E"]:
+        """Return the sum for inputs ``[h; embedding; z]``."""
+        hidden, embedded, context = inputs.split(self.sizes, dim=-1)
+        readout: Tensor = embedded + self.layer(torch.cat([hidden, context], dim=-1))
+        return readout
+
+
 def _take(cells: Tensor, order: Tensor) -> Tensor:
     return cells.gather(1, order.unsqueeze(-1).expand(-1, -1, cells.shape[-1]))

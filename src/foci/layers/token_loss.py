@@ -69,11 +69,13 @@ class TokenLoss(NamedTuple):
         loss: the cross-entropy summed over all tokens but padding.
         log_probs: the log-probability of each token, without a gradient, 0 for padding.
         attentions: as in `TokenLogits`.
+        terms: what the model adds to its loss by name, each summed over the batch; None where it adds nothing.
     """
 
     loss: Float[Tensor, ""]
     log_probs: Float[Tensor, "B T"]
     attentions: dict[str, Weights]
+    terms: dict[str, Tensor] | None = None
 
 
 def logits_or_loss(

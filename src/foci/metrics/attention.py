@@ -1,4 +1,5 @@
-"""Figures of attention weights: entropy, coverage, monotonicity, distance, agreement, rollout, alignment, faithfulness.
+"""Figures of attention weights: entropy, coverage, monotonicity, movement, distance, agreement, rollout, alignment,
+faithfulness.
 
 Weights are arrays or tensors ``(…, L, S)``: L queries (targets), S cells (sources). Results are float64.
 
@@ -6,6 +7,7 @@ Weights are arrays or tensors ``(…, L, S)``: L queries (targets), S cells (sou
     expected place  p_i = Σ_j j w_ij / Σ_j w_ij               monotonicity  share of i with p_i+1 ≥ p_i
     distance        d_i = Σ_j w_ij |j − i (S−1)/(L−1)| / Σ_j w_ij
     agreement       1 − JS(w_g, w_h) / ln 2                   rollout       R_l = A_l R_l−1,  A = r I + (1−r) mean_h W
+    movement        ½ Σ_j |w_i+1,j − w_ij|, the mean over i, and the share of i with another largest cell
     AER             1 − (|A ∩ S| + |A ∩ P|) / (|A| + |S|)
 
 Paper: A Systematic Comparison of Various Statistical Alignment Models (Och, Ney, 2003) for the error rate; Quantifying
@@ -69,6 +71,37 @@ def monotonicity(weights: Array) -> Float[ndarray, "..."]:
     for place in np.ndindex(shares.shape):
         shares[place] = _monotone_share(array[place])
     return shares
+
+
+class Movement(NamedTuple):
+    """The result of `movement`."""
+
+    variation: float
+    """The mean total-variation distance of each row from the one before: 0 if all are equal, 1 if none share a cell."""
+    changed: float
+    """The share of rows whose largest cell is not that of the row before."""
+
+
+def movement(weights: Array) -> Movement:
+    """Measure how far attention ``(L, S)`` moves from row to row.
+
+    Rows without weight are skipped; both figures are 0 with fewer than two others.
+
+    Example:
+        >>> movement([[1.0, 0.0], [0.75, 0.25], [0.0, 1.0]])
+        Movement(variation=0.5, changed=0.5)
+    """
+    array = _as_weights("movement", weights)
+    if array.ndim != 2:
+        raise ShapeError(
+            f"movement: weights has shape {array.shape}, expected (row, column). Take the mean over heads."
+        )
+    rows = array[array.sum(axis=-1) > 0]
+    if len(rows) < 2:
+        return Movement(0.0, 0.0)
+    largest = rows.argmax(axis=-1)
+    variation = np.abs(np.diff(rows, axis=0)).sum(axis=-1).mean() / 2
+    return Movement(float(variation), float((np.diff(largest) != 0).mean()))
 
 
 def distance(weights: Array) -> Float[ndarray, "... L"]:

@@ -24,6 +24,7 @@ TASKS = {
         "foci.tasks.classify_images:ClassifyImages", "Classify images; trained on images with labels."
     ),
     "vqa": Row("foci.tasks.vqa:Vqa", "Answer questions about images; trained on images, questions and answers."),
+    "caption": Row("foci.tasks.caption:Caption", "Write captions of images; trained on images with captions."),
     "tag": Row("foci.tasks.tag:Tag", "Tag words: named entities, slots, parts of speech; trained on tagged sentences."),
     "entail": Row("foci.tasks.entail:Entail", "Label pairs of sentences: entailment, contradiction or neutral."),
     "cloze": Row("foci.tasks.cloze:Cloze", "Fill the blank of a question about a document; trained on such questions."),

@@ -13,10 +13,11 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from foci.data import BOS, EOS, PAD, UNK
-from foci.decoding import Hypothesis, Limits, beam, greedy, sample, start_from_source
+from foci.decoding import Hypothesis, Limits, SearchStart, beam, greedy, sample, start_from_source
 from foci.errors import ConfigError
 from foci.layers.copying import CopySource
 from foci.layers.incremental.quantised_linear import quantise
+from foci.layers.interfaces import StepDecoder
 from foci.models.encoder_decoder import EncoderDecoder
 
 
@@ -80,16 +81,23 @@ def search(
     ``unknown`` allows ``<unk>``; a model that copies never produces it.
     """
     decoder = cast("EncoderDecoder", model)
+    start = start_from_source(decoder, source, valid)
+    return search_from(decoder, start, options, prefix, unknown=unknown and not isinstance(source, CopySource))
+
+
+def search_from(
+    decoder: StepDecoder, start: SearchStart, options: SearchOptions, prefix: list[int] | None, *, unknown: bool
+) -> list[list[Hypothesis]]:
+    """Return the hypotheses of each row of a start, best first; arguments as in `search`."""
     limits = Limits(
         max_length=options.max_length,
         min_length=options.min_length,
         no_repeat_ngram=options.no_repeat_ngram,
-        prefix=None if prefix is None else [prefix] * len(valid),
+        prefix=None if prefix is None else [prefix] * start.rows,
         bos=BOS,
         eos=EOS,
-        banned=(PAD, BOS) if unknown and not isinstance(source, CopySource) else (PAD, BOS, UNK),
+        banned=(PAD, BOS) if unknown else (PAD, BOS, UNK),
     )
-    start = start_from_source(decoder, source, valid)
     if options.temperature is not None:
         return sample(
             decoder,
@@ -98,7 +106,7 @@ def search(
             temperature=options.temperature,
             top_k=options.top_k,
             top_p=options.top_p,
-            generator=torch.Generator(valid.device).manual_seed(options.seed),
+            generator=torch.Generator(start.device).manual_seed(options.seed),
             limits=limits,
         )
     if options.beam == 1:

@@ -26,8 +26,8 @@ from foci.data.image_questions import (
     drawn_questions,
     question_words,
     read_image_questions,
-    split_by_image,
 )
+from foci.data.image_splits import split_by_image
 from foci.data.images import MAX_PIXELS, Images
 from foci.data.vocabulary import Vocabulary
 from foci.errors import ConfigError, DataError

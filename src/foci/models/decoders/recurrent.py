@@ -1,4 +1,4 @@
-"""The recurrent decoder, in four kinds that differ in how the decoder uses the source.
+"""The recurrent decoder, in five kinds that differ in how the decoder uses the source.
 
     sutskever   s_t = f(y_{t−1}, s_{t−1}),   p(y_t) = softmax(W s_t);   without a source: a language model
     cho         s_t = f([y_{t−1}; c], s_{t−1}),   c = tanh(V h_S),
@@ -7,14 +7,17 @@
                 p(y_t) = softmax(W maxout[s_t; y_{t−1}; c_t])
     luong       s_t = f([y_{t−1}; h̃_{t−1}], s_{t−1}),   c_t = attention(s_t, h),
                 h̃_t = tanh(W_c [c_t; s_t]),   p(y_t) = softmax(W h̃_t)
+    xu          c_t = β_t attention(s_{t−1}, h),   β_t = σ(w_β s_{t−1} + b_β),   s_t = f([y_{t−1}; c_t], s_{t−1}),
+                p(y_t) = softmax(W (y_{t−1} + L [s_t; c_t]))
 
 Paper: Sequence to Sequence Learning with Neural Networks (Sutskever, Vinyals, Le, 2014), eq. 1; Learning Phrase
     Representations using RNN Encoder-Decoder for Statistical Machine Translation (Cho et al., 2014), section 2.2 and
     appendix A; Neural Machine Translation by Jointly Learning to Align and Translate (Bahdanau, Cho, Bengio, 2015),
     eqs. 4-7 and appendix A.2; Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning,
-    2015), eqs. 5-6 and section 3.3; copying and coverage: Get To The Point (See, Liu, Manning, 2017)
+    2015), eqs. 5-6 and section 3.3; Show, Attend and Tell (Xu et al., 2015), eqs. 1-7 and section 4.2.1; copying and
+    coverage: Get To The Point (See, Liu, Manning, 2017)
 Names: h = encoded.values (the memory), h_S = encoded.summary, s_t = hidden, y_{t-1} = token, c = summary,
-    c_t = context, h̃_t = readout and feed
+    c_t = context, h̃_t = readout and feed, β_t = gate, L = readout.layer
 Complexity: O(T) recurrent steps of O(D²), plus the attention's T reads; without input feeding all steps are one call
 Differs: The summary h_S: Sutskever's LSTM starts from the encoder's final states and does not see them again; Cho's GRU
     starts from it and sees it at every step, in its gates and in its output. Both hold here for either cell. Of a
@@ -26,7 +29,7 @@ Differs: The summary h_S: Sutskever's LSTM starts from the encoder's final state
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -39,17 +42,18 @@ from foci.layers.dropout import Dropout
 from foci.layers.embedding import uniform_table
 from foci.layers.incremental.hypotheses import as_queries, as_rows, hypotheses_each, stack_steps
 from foci.layers.interfaces import DecoderStep, Encoded, check_encoded, source_mask
-from foci.layers.recurrent import Bridge, Maxout, Recurrence, State
+from foci.layers.recurrent import Bridge, DeepOutput, Maxout, Recurrence, State
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss, logits_or_loss
 from foci.mechanisms.attention import Attention, Memory
 from foci.mechanisms.focus import LocalM, MedianWindow, SlidingWindow
 from foci.mechanisms.heads import MultiHeadAttention
 from foci.mechanisms.heads.multi_head import ProjectedMemory
+from foci.mechanisms.sampled import SampledAttention
 from foci.mechanisms.scores import LocationAware, Score
 from foci.results import Weights
 from foci.tracing import exportable
 
-KINDS = ("sutskever", "cho", "bahdanau", "luong")
+KINDS = ("sutskever", "cho", "bahdanau", "luong", "xu")
 HEAD_SCORES = ("scaled_dot", "dot", "cosine")
 """The scores of multi-head attention."""
 
@@ -75,13 +79,13 @@ class RecurrentState(NamedTuple):
 
     Attributes:
         recurrent: the state of the recurrent layers.
-        reading: the attention's state.
+        reading: the attention's state, a tree of tensors with N rows.
         feed: Luong's h̃, ``(N, R)``.
         covered: the sum of the weights so far over every cell of the source, ``(N, S)``.
     """
 
     recurrent: State
-    reading: Tensor | None
+    reading: Any
     feed: Tensor | None
     covered: Tensor | None
 
@@ -97,8 +101,9 @@ class RecurrentDecoder(nn.Module):
         readout_dim: size of the output layer's input; the state's, or the embeddings' with ``tie_output``.
         num_layers: number of recurrent layers.
         cell: "lstm" or "gru".
-        kind: "sutskever" and "cho" (no attention), "bahdanau" (attention before the recurrent step), "luong" (after
-            it). Unless given, "luong" with a source and "sutskever" without.
+        kind: "sutskever" and "cho" (no attention), "bahdanau" (attention before the recurrent step), "xu" (the same,
+            with a gate on what was read), "luong" (after it). Unless given, "luong" with a source and "sutskever"
+            without.
         copy_state: start from the source's summary itself, which must have the decoder's cell, layers and size;
             otherwise a layer maps it to the first state.
         input_feeding: Luong's: the attention output of a step is an input of the next one. Without it (and without
@@ -108,6 +113,8 @@ class RecurrentDecoder(nn.Module):
             them. A focus that slides with the queries ("causal", "sliding_window") has no meaning here.
         num_heads: use multi-head attention, whose heads together have the size of the state; its ``score`` is
             "scaled_dot", "dot" or "cosine", its focus "global".
+        expectation_share: with normalise="sample", the share of the rows that read the weighted sum in training, as
+            `foci.mechanisms.sampled.SampledAttention` does, whose handle also has the probabilities.
         coverage: add the sum of the previous weights to the keys (See 2017); `foci.layers.coverage.coverage_loss`
             computes the loss of ``attentions["decoder.cross"]``.
         copy: also produce words of the source by the attention to them (See 2017); see `foci.layers.copying`.
@@ -151,6 +158,7 @@ class RecurrentDecoder(nn.Module):
         reach: tuple[int, int] | None = None,
         max_source_length: int | None = None,
         num_heads: int | None = None,
+        expectation_share: float | None = None,
         coverage: bool = False,
         copy: bool = False,
         dropout: float = 0.0,
@@ -168,7 +176,17 @@ class RecurrentDecoder(nn.Module):
                 "Use kind='sutskever' without a source."
             )
         if readout_dim is None:
-            readout_dim = embedding_dim if tie_output else hidden_dim
+            readout_dim = embedding_dim if tie_output or kind == "xu" else hidden_dim
+        if kind == "xu" and readout_dim != embedding_dim:
+            raise ConfigError(
+                f"RecurrentDecoder: kind is 'xu' with readout_dim {readout_dim} and embedding_dim {embedding_dim}, "
+                "expected the same, since the embedding is added to the readout. Leave readout_dim out."
+            )
+        if expectation_share is not None and (normalise != "sample" or num_heads is not None):
+            raise ConfigError(
+                f"RecurrentDecoder: expectation_share is {expectation_share} with normalise {normalise!r} and "
+                f"num_heads {num_heads}, expected normalise='sample' and one head."
+            )
         cells_dim = source_dim or 0
         context_dim = cells_dim if num_heads is None else hidden_dim
         self.kind = kind
@@ -182,7 +200,13 @@ class RecurrentDecoder(nn.Module):
             else Bridge(source_dim, hidden_dim, cell=cell, num_layers=num_layers)
         )
         self.summary = nn.Linear(cells_dim, cells_dim) if kind == "cho" else None
-        extra = {"sutskever": 0, "cho": cells_dim, "bahdanau": context_dim, "luong": readout_dim * self.feeds}
+        extra = {
+            "sutskever": 0,
+            "cho": cells_dim,
+            "bahdanau": context_dim,
+            "luong": readout_dim * self.feeds,
+            "xu": context_dim,
+        }
         self.recurrence = Recurrence(
             embedding_dim + extra[kind], hidden_dim, cell=cell, num_layers=num_layers, dropout=dropout
         )
@@ -192,11 +216,14 @@ class RecurrentDecoder(nn.Module):
             self.readout = nn.Identity() if same else nn.Linear(hidden_dim, readout_dim, bias=False)
         elif kind == "luong":
             self.readout = nn.Sequential(nn.Linear(context_dim + hidden_dim, readout_dim, bias=False), nn.Tanh())
+        elif kind == "xu":
+            self.readout = DeepOutput(hidden_dim, embedding_dim, context_dim)
         else:
             self.readout = Maxout(hidden_dim + embedding_dim + extra[kind], readout_dim)
-        self.attention: Attention | MultiHeadAttention | None = None
+        self.gate = nn.Linear(hidden_dim, 1) if kind == "xu" else None
+        self.attention: Attention | SampledAttention | MultiHeadAttention | None = None
         self.coverage: Coverage | None = None
-        if kind in ("bahdanau", "luong") and num_heads is not None:
+        if kind in ("bahdanau", "luong", "xu") and num_heads is not None:
             if score not in HEAD_SCORES or focus != "global" or coverage:
                 raise ConfigError(
                     f"RecurrentDecoder: num_heads is {num_heads}, score is {score!r}, focus is {focus!r} and coverage "
@@ -206,27 +233,29 @@ class RecurrentDecoder(nn.Module):
             self.attention = MultiHeadAttention(
                 hidden_dim, num_heads, key_dim=source_dim, score=score, normalise=normalise
             )
-        elif kind in ("bahdanau", "luong"):
-            self.attention = Attention(
+        elif kind in ("bahdanau", "luong", "xu"):
+            self.attention = attention = Attention(
                 hidden_dim,
                 source_dim,
                 attention_dim,
                 score=score,
-                normalise=normalise,
+                normalise=normalise if expectation_share is None else "softmax",
                 focus=focus,
                 sharpening=sharpening,
                 radius=radius,
                 reach=reach,
                 max_length=max_source_length,
             )
-            if isinstance(self.attention.focus, SlidingWindow):
+            if isinstance(attention.focus, SlidingWindow):
                 raise ConfigError(
                     f"RecurrentDecoder: focus {focus!r} is for self-attention, expected 'global', 'local_m', "
                     "'local_p' or 'median_window' for attention to a source."
                 )
             if coverage:
-                projected = self.attention.score.project_key(torch.zeros(1, 1, cells_dim))
+                projected = attention.score.project_key(torch.zeros(1, 1, cells_dim))
                 self.coverage = Coverage(projected.shape[-1])
+            if expectation_share is not None:
+                self.attention = SampledAttention(attention, expectation_share=expectation_share)
         elif coverage:
             raise ConfigError(f"RecurrentDecoder: coverage needs attention; the decoder {kind!r} has none.")
         self.output = nn.Linear(readout_dim, vocabulary)
@@ -373,6 +402,12 @@ class RecurrentDecoder(nn.Module):
             context, weights, state = self._read(state.recurrent[0][:, -1], memory.cells, state)
             state, hidden = self._recur(state, embedded, context)
             return self.readout(torch.cat([hidden, embedded, context], dim=-1)), weights, state
+        if self.gate is not None:
+            before = state.recurrent[0][:, -1]
+            context, weights, state = self._read(before, memory.cells, state)
+            context = torch.sigmoid(self.gate(before)) * context
+            state, hidden = self._recur(state, embedded, context)
+            return self.readout(torch.cat([hidden, embedded, context], dim=-1)), weights, state
         if memory.summary is not None:
             sources = memory.summary.shape[0]
             each = hypotheses_each("RecurrentDecoder", embedded.shape[0], sources)
@@ -411,6 +446,8 @@ class RecurrentDecoder(nn.Module):
     def _remembers(self) -> bool:
         """Whether an attention step depends on the previous ones of the same hypothesis."""
         attention = self.attention
+        if isinstance(attention, SampledAttention):
+            attention = attention.attention
         return isinstance(attention, Attention) and (
             self.coverage is not None
             or isinstance(attention.score, LocationAware)

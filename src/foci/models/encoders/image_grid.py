@@ -159,6 +159,21 @@ class ResidualBlock(nn.Module):
         return torch.relu(self.shortcut(features) + residual), weights
 
 
+def places(grid: tuple[int, int], like: Float[Tensor, "B S D"]) -> Float[Tensor, "B S 2"]:
+    """Return the middle of each region, from −1 to 1 down and across, in the dtype of ``like``.
+
+    Example:
+        >>> import torch
+        >>> places((2, 1), torch.zeros(1, 2, 5)).tolist()
+        [[[-0.5, 0.0], [0.5, 0.0]]]
+    """
+    down, across = (
+        (torch.arange(count, device=like.device, dtype=like.dtype) + 0.5) * (2 / count) - 1 for count in grid
+    )
+    middles = torch.stack(torch.meshgrid(down, across, indexing="ij"), dim=-1).flatten(0, 1)
+    return middles.expand(like.shape[0], -1, -1)
+
+
 def _norm(channels: int) -> nn.GroupNorm:
     return nn.GroupNorm(math.gcd(channels, _GROUPS), channels)
 

@@ -1,0 +1,156 @@
+"""Hard attention around any soft one: a sampled cell is read, or, for some rows, the weighted sum of all.
+
+    α_t = attention(query_t, key),   s_t ~ α_t,   output_t = value_{s_t}   or, with probability q,   Σ_i α_ti value_i
+
+Paper: Show, Attend and Tell (Xu et al., 2015), section 4.1 and the end of it, arXiv:1502.03044
+Names: α_t = probabilities, s_t = chosen, q = expectation_share
+Complexity: that of the attention, plus O(S) per row
+Differs: outside of training the likeliest cell is read, and nothing is sampled; the paper does not say what is read
+    then. Which rows read the sum is drawn once, at the first read, and kept in the state: in the paper it is a property
+    of the image.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from foci.errors import ConfigError, check_share
+from foci.functional.sample import best, categorical
+from foci.mechanisms.attention import Attention, Memory
+from foci.results import Attended, Weights
+from foci.tracing import exportable
+from foci.weight_sources import ByWeights
+
+
+@exportable
+@dataclass(eq=False)
+class SampledCells(ByWeights):
+    """The source of weights that were read, with the probabilities they were sampled by, both ``(B, L, S)``.
+
+    Where the weighted sum was read, both are the same.
+    """
+
+    parts = ("weights", "probabilities")
+    weights: Tensor
+    probabilities: Tensor
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        return self.weights.device
+
+    @property
+    def shape(self) -> torch.Size:
+        """``(B, L, S)``."""
+        return self.weights.shape
+
+    def rows(self, index: slice | Tensor) -> Tensor:
+        """Return these rows of what was read."""
+        return self.weights[..., index, :]
+
+    def heads(self, index: int | slice | Tensor) -> SampledCells:
+        """Return the source of some heads only (axis 1)."""
+        return SampledCells(self.weights[:, index], self.probabilities[:, index])
+
+
+@exportable
+class SampledState(NamedTuple):
+    """The state of the attention, and which rows read the weighted sum; in evaluation none does."""
+
+    reading: Tensor | None
+    expects: Bool[Tensor, " N"] | None
+
+
+class SampledAttention(nn.Module):
+    """Reads one cell in place of the weighted sum: a sampled one in training, the likeliest one in ``eval()``.
+
+    The handle's ``log_prob`` is 0 where the weighted sum was read, so that `foci.functional.sample.reinforce` takes no
+    account of these rows; `probabilities_of` returns the probabilities that the cells were sampled by.
+
+    Args:
+        attention: gives the probabilities; it has the normaliser "softmax".
+        expectation_share: the probability with which a row reads the weighted sum in training.
+
+    Example:
+        >>> import torch
+        >>> attention = SampledAttention(Attention(3, 5, score="general"), expectation_share=0.0)
+        >>> output, weights, _ = attention(torch.zeros(2, 1, 3), torch.ones(2, 7, 5))
+        >>> weights.dense().sum().item(), weights.log_prob.exp()
+        (2.0, tensor([[0.1429],
+                [0.1429]], grad_fn=<ExpBackward0>))
+    """
+
+    def __init__(self, attention: Attention, *, expectation_share: float = 0.5) -> None:
+        super().__init__()
+        if attention.normalise != "softmax":
+            raise ConfigError(
+                f"SampledAttention: the attention's normaliser is {attention.normalise!r}, expected 'softmax', which "
+                "gives the probabilities."
+            )
+        check_share("SampledAttention", expectation_share=expectation_share)
+        self.attention = attention
+        self.expectation_share = expectation_share
+
+    def forward(
+        self,
+        query: Float[Tensor, "#B L Dq"],
+        key: Float[Tensor, "#B S Dk"],
+        value: Float[Tensor, "#B S V"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+        state: SampledState | None = None,
+    ) -> Attended:
+        """Return one cell of ``value`` (the key unless given) per query."""
+        return self.read(query, self.prepare(key, value, mask), state)
+
+    def prepare(
+        self,
+        key: Float[Tensor, "#B S Dk"],
+        value: Float[Tensor, "#B S V"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+    ) -> Memory:
+        """Project the source once, for many reads."""
+        return self.attention.prepare(key, value, mask)
+
+    def read(self, query: Float[Tensor, "#B L Dq"], memory: Memory, state: SampledState | None = None) -> Attended:
+        """Read a prepared source; the state is what the previous call returned, None at first."""
+        attended = self.attention.read(query, memory, None if state is None else state.reading)
+        probabilities = attended.weights.dense()
+        # A cell of probability 0 is closed: the smallest number in its place would be sampled once in a long while.
+        open_cells = probabilities > 0
+        scores = probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log()
+        if not self.training:
+            chosen, log_prob = best(scores, open_cells)
+            weights = Weights(SampledCells(chosen, probabilities), log_prob)
+            return Attended(chosen @ memory.value, weights, SampledState(attended.state, None))
+        chosen, log_prob = categorical(scores, open_cells)
+        expects = None if state is None else state.expects
+        if expects is None:
+            expects = torch.rand(probabilities.shape[:-1].numel(), device=query.device) < self.expectation_share
+        rows = expects.view(probabilities.shape[:-1])
+        read = torch.where(rows.unsqueeze(-1), probabilities, chosen)
+        weights = Weights(SampledCells(read, probabilities), log_prob.masked_fill(rows, 0.0))
+        return Attended(read @ memory.value, weights, SampledState(attended.state, expects))
+
+
+def probabilities_of(weights: Weights) -> Float[Tensor, "..."]:
+    """Return the probabilities that cells were sampled by; of any other attention, its weights.
+
+    Example:
+        >>> import torch
+        >>> attention = SampledAttention(Attention(3, 5, score="general")).eval()
+        >>> weights = attention(torch.zeros(1, 1, 3), torch.ones(1, 2, 5)).weights
+        >>> weights.dense().tolist(), probabilities_of(weights).tolist()
+        ([[[1.0, 0.0]]], [[[0.5, 0.5]]])
+    """
+    source = weights.source
+    if isinstance(source, SampledCells):
+        return source.probabilities
+    steps = getattr(source, "of", None)
+    if isinstance(steps, list) and steps and all(isinstance(step, SampledCells) for step in steps):
+        return torch.cat([step.probabilities for step in steps], dim=-2)
+    return weights.dense()
