@@ -85,7 +85,8 @@ class Recogniser(nn.Module):
         hidden_dim: size of the decoder's state.
         encoder_dim: size of the cells, both directions together; the decoder's unless given.
         embedding_dim: size of the embeddings.
-        num_layers: layers of the encoder after its convolutions.
+        num_layers: layers of the encoder after its convolutions; encoder="conv" may have 0.
+        context_layers: dilated convolutions before these layers, with encoder="conv".
         reduction: frames per cell, a power of 2.
         cell: "lstm" or "gru".
         encoder_heads: heads of self-attention with encoder="transformer".
@@ -122,6 +123,7 @@ class Recogniser(nn.Module):
         encoder_dim: int | None = None,
         embedding_dim: int = 64,
         num_layers: int = 2,
+        context_layers: int = 0,
         reduction: int = 4,
         cell: str = "gru",
         encoder_heads: int = 4,
@@ -151,6 +153,7 @@ class Recogniser(nn.Module):
             input_dim,
             output_dim=encoder_dim,
             num_layers=num_layers,
+            context_layers=context_layers,
             reduction=reduction,
             cell=cell,
             num_heads=encoder_heads,

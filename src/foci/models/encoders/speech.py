@@ -1,6 +1,7 @@
 """Encoders for speech: fewer and fewer frames, each of which has heard more and more.
 
-    conv          strided convolutions, each halving the frames; then a bidirectional GRU or LSTM
+    conv          strided convolutions, each halving the frames; then dilated convolutions, x + relu(norm(conv(x))),
+                  whose dilation doubles from layer to layer; then a bidirectional GRU or LSTM
     pyramid       bidirectional LSTM layers; between two of them every two frames become one:
                   h_i^j = BLSTM(h_{i−1}^j, [h_{2i}^{j−1}; h_{2i+1}^{j−1}])
     transformer   strided convolutions, sinusoidal positions, then layers of self-attention
@@ -10,7 +11,8 @@ Paper: Listen, Attend and Spell (Chan et al., 2016), eq. 5 (pyramid); Attention-
 Names: x = features, h = values
 Complexity: O(T · D²) for recurrent layers; O((T / reduction)² · D) for self-attention
 Differs: Chorowski's encoder reads all frames, Chan's last three layers reduce them by 8; here ``reduction`` says by how
-    many. Convolutions run over time alone, with the features as channels.
+    many. Convolutions run over time alone, with the features as channels. The dilated ones are an option: a recurrent
+    network needs many more steps than they do to learn sounds that last for many cells.
 """
 
 from __future__ import annotations
@@ -79,13 +81,42 @@ class StridedConvolutions(nn.Module):
         return x, valid
 
 
+class DilatedConvolutions(nn.Module):
+    """Residual convolutions over 5 cells whose dilation doubles from layer to layer; padding stays 0.
+
+    With ``num_layers`` of them a cell hears ``2 · (2 ** num_layers − 1)`` cells on each side.
+
+    Args:
+        dim: size of the cells.
+        num_layers: number of convolutions.
+        dropout: of each layer's output.
+    """
+
+    def __init__(self, dim: int, num_layers: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Conv1d(dim, dim, 5, dilation=1 << layer, padding=2 << layer) for layer in range(num_layers)
+        )
+        self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in self.layers)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, cells: Float[Tensor, "B S D"], valid: Bool[Tensor, "B S"]) -> Float[Tensor, "B S D"]:
+        """Return the cells; those that do not exist must be 0 and stay so."""
+        closed = ~valid.unsqueeze(-1)
+        for layer, norm in zip(self.layers, self.norms):
+            heard = torch.relu(norm(layer(cells.transpose(1, 2)).transpose(1, 2)))
+            cells = (cells + self.dropout(heard)).masked_fill(closed, 0.0)
+        return cells
+
+
 class ConvolutionalSpeechEncoder(nn.Module):
-    """Strided convolutions and a bidirectional recurrent network; the summary is its final state.
+    """Strided convolutions, dilated ones, and a bidirectional recurrent network, whose final state is the summary.
 
     Args:
         input_dim: features per frame.
         output_dim: size of the cells, both directions together.
-        num_layers: recurrent layers.
+        num_layers: recurrent layers; without any there is no summary.
+        context_layers: dilated convolutions before them.
         reduction: frames per cell, a power of 2.
         cell: "lstm" or "gru".
         dropout: of convolutions and between recurrent layers.
@@ -103,20 +134,32 @@ class ConvolutionalSpeechEncoder(nn.Module):
         *,
         output_dim: int = 256,
         num_layers: int = 2,
+        context_layers: int = 0,
         reduction: int = 4,
         cell: str = "gru",
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
         check_positive("ConvolutionalSpeechEncoder", input_dim=input_dim, output_dim=output_dim)
+        if num_layers < 0 or context_layers < 0:
+            raise ConfigError(
+                f"ConvolutionalSpeechEncoder: {num_layers} recurrent layers and {context_layers} dilated convolutions, "
+                "expected 0 or more."
+            )
         self.input_dim, self.output_dim, self.reduction = input_dim, output_dim, reduction
         self.convolutions = StridedConvolutions(input_dim, output_dim, reduction=reduction, dropout=dropout)
-        self.layers = RecurrentEncoder(output_dim, output_dim, cell=cell, num_layers=num_layers, dropout=dropout)
+        self.context = DilatedConvolutions(output_dim, context_layers, dropout)
+        self.layers: RecurrentEncoder | None = None
+        if num_layers:
+            self.layers = RecurrentEncoder(output_dim, output_dim, cell=cell, num_layers=num_layers, dropout=dropout)
 
     def forward(self, source: Float[Tensor, "B T F"], valid: Bool[Tensor, "B T"]) -> Encoded:
         """Encode a batch of features; ``valid`` says which frames exist."""
         _check("ConvolutionalSpeechEncoder", source, valid, self.input_dim)
         cells, valid = self.convolutions(source, valid)
+        cells = self.context(cells, valid)
+        if self.layers is None:
+            return Encoded(cells, valid)
         values, summary = self.layers(cells, valid)
         return Encoded(values, valid, summary)
 
@@ -225,16 +268,28 @@ def speech_encoder(
     *,
     output_dim: int,
     num_layers: int,
+    context_layers: int,
     reduction: int,
     cell: str,
     num_heads: int,
     dropout: float,
 ) -> SpeechEncoder:
-    """Return a new encoder of one of the three kinds, see `KINDS`; ``num_heads`` is for "transformer", ``cell`` not."""
+    """Return a new encoder of one of the three kinds, see `KINDS`.
+
+    ``num_heads`` is for "transformer", ``cell`` for the others; ``context_layers`` for "conv" alone.
+    """
     if kind == "conv":
         return ConvolutionalSpeechEncoder(
-            input_dim, output_dim=output_dim, num_layers=num_layers, reduction=reduction, cell=cell, dropout=dropout
+            input_dim,
+            output_dim=output_dim,
+            num_layers=num_layers,
+            context_layers=context_layers,
+            reduction=reduction,
+            cell=cell,
+            dropout=dropout,
         )
+    if context_layers:
+        raise ConfigError(f"speech encoder: {kind!r} with {context_layers} context_layers, expected 'conv' with them.")
     if kind == "pyramid":
         return PyramidalSpeechEncoder(
             input_dim, output_dim=output_dim, num_layers=num_layers, reduction=reduction, cell=cell, dropout=dropout
