@@ -34,7 +34,14 @@ from foci.models.decoders.recurrent import RecurrentDecoder
 from foci.models.encoders.speech import speech_encoder
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": {"hidden_dim": 160, "embedding_dim": 32, "num_layers": 1, "attention_dim": 64, "width": 31},
+    "tiny": {
+        "hidden_dim": 64,
+        "embedding_dim": 32,
+        "num_layers": 0,
+        "context_layers": 4,
+        "attention_dim": 48,
+        "width": 31,
+    },
     "small": {"hidden_dim": 192, "embedding_dim": 64, "num_layers": 2, "attention_dim": 128, "dropout": 0.2},
     "base": {"hidden_dim": 320, "embedding_dim": 96, "num_layers": 3, "attention_dim": 192, "dropout": 0.3},
     "chorowski": {

@@ -65,12 +65,14 @@ from foci.training import Batches, Loss, TrainingOptions
 from foci.viz.cells import Mark
 from foci.viz.trace import Cells, Trace
 
-BUILT_IN = 2000
+BUILT_IN = 3000
 """How many Morse messages are trained on where no data is named."""
 _HELD_OUT = 100
 """How many of them, at most, are validated and evaluated with."""
 _LONGEST = 4 * 3600.0
 """Seconds of the longest recording that is transcribed."""
+_DRAWN_BINS = 40
+"""Mel filters of the spectrograms in pictures."""
 _DIAGONAL = 0.7
 """Below this correlation of tokens and times an attention has not found the order of the sounds."""
 
@@ -225,8 +227,8 @@ class TranscribeConfig:
         return {"features": MORSE_FEATURES, "model": {"preset": "tiny"}}
 
 
-MORSE_FEATURES = {"rate": 8000, "bins": 12, "lowest": 300.0, "highest": 1200.0, "normalise": "global"}
-"""A tone moves between few filters; normalised in each utterance, noise would be as loud as the tone."""
+MORSE_FEATURES = {"rate": 8000, "bins": 1, "lowest": 300.0, "highest": 1200.0}
+"""One filter over all pitches: with several, each sign has to be learned anew at every pitch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,15 +299,13 @@ class Transcribe(Task):
         "preset": "model.preset",
     }
     demo: ClassVar[Mapping[str, Any]] = {
-        "data": {"morse": BUILT_IN, "morse_words": 1, "max_frames": 6000, "short_first": 2},
-        "model": {"preset": "tiny"},
-        "ctc": {"weight": 0.8, "final_weight": 0.3, "steps": 1200},
-        "training": {"max_steps": 1800, "learning_rate": 3e-3, "schedule": "cosine", "warmup": 50, "valid_every": 300},
+        "data": {"morse": BUILT_IN},
+        "training": {"max_steps": 1300, "learning_rate": 3e-3, "schedule": "cosine", "warmup": 50, "valid_every": 325},
     }
     smallest: ClassVar[Mapping[str, Any]] = {
         "data": {"morse": 24, "morse_words": 1, "max_utterances": 8},
         "features": {**MORSE_FEATURES, "shift": 20.0},
-        "model": {"preset": "tiny", "hidden_dim": 16, "embedding_dim": 8, "attention_dim": 8, "width": 7},
+        "model": {"hidden_dim": 16, "embedding_dim": 8, "attention_dim": 8, "width": 7, "context_layers": 1},
         "training": {"max_steps": 8, "valid_every": 4, "warmup": 2, "learning_rate": 0.01, "metrics_every": 1},
     }
 
@@ -620,13 +620,15 @@ class Transcribe(Task):
                 f"the recording lasts {len(features) * shift:.1f} s and was cut at silences into {len(ranges)} pieces"
             )
         how, statistics = self.config.features.normalise, assets.statistics
+        # A model may hear less than a picture should show: a single band of all frequencies, for example.
+        spectrogram = reader.bank._replace(bins=_DRAWN_BINS)(samples) if keep and samples is not None else frames
         size = self.config.features.rate * shift
         return [
             _Piece(
                 number,
                 start * shift,
                 normalised(features[start:end], how, statistics),
-                frames[start:end] if keep else None,
+                spectrogram[start:end] if keep else None,
                 samples[int(start * size) : int(end * size)] if keep and samples is not None else None,
             )
             for start, end in ranges
@@ -797,13 +799,13 @@ class _HeldOut:
 class _Piece(NamedTuple):
     """A stretch of a recording: the number of its record, when it begins, and its features.
 
-    ``frames`` and ``samples`` are kept for pictures: the features before normalisation, and the sound.
+    ``spectrogram`` and ``samples`` are kept for pictures; the former is the features themselves where a file had them.
     """
 
     record: int
     start: float
     features: ndarray
-    frames: ndarray | None
+    spectrogram: ndarray | None
     samples: ndarray | None
 
 
@@ -896,7 +898,7 @@ def _trace(
     ended = ["<eos>"] if model.decoder is not None else []
     samples = answer.piece.samples
     recording = replace(
-        Cells.of_frames(cells, seconds=seconds, spectrogram=answer.piece.frames),
+        Cells.of_frames(cells, seconds=seconds, spectrogram=answer.piece.spectrogram),
         marks=_marks(heard.words, seconds, cells),
         sound=None if samples is None else np.rint(np.clip(samples, -1, 1) * 32767).astype(np.int16),
         rate=None if samples is None else rate,
