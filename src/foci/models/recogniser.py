@@ -35,10 +35,10 @@ from foci.models.encoders.speech import speech_encoder
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {
+        "encoder": "dilated",
         "hidden_dim": 64,
         "embedding_dim": 32,
-        "num_layers": 0,
-        "context_layers": 4,
+        "num_layers": 4,
         "attention_dim": 48,
         "width": 31,
     },
@@ -86,14 +86,14 @@ class Recogniser(nn.Module):
     Args:
         input_dim: features per frame.
         vocabulary: number of tokens, those of BOS, EOS and padding included.
-        encoder: "conv" (strided convolutions and a recurrent network), "pyramid" or "transformer".
+        encoder: "conv" (strided convolutions and a recurrent network), "dilated" (convolutions alone), "pyramid" or
+            "transformer".
         decoder: "bahdanau" (attention before the recurrent step), "luong" (after it), or "none" for CTC alone.
         ctc: whether there is a CTC output.
         hidden_dim: size of the decoder's state.
         encoder_dim: size of the cells, both directions together; the decoder's unless given.
         embedding_dim: size of the embeddings.
-        num_layers: layers of the encoder after its convolutions; encoder="conv" may have 0.
-        context_layers: dilated convolutions before these layers, with encoder="conv".
+        num_layers: layers of the encoder after its convolutions.
         reduction: frames per cell, a power of 2.
         cell: "lstm" or "gru".
         encoder_heads: heads of self-attention with encoder="transformer".
@@ -130,7 +130,6 @@ class Recogniser(nn.Module):
         encoder_dim: int | None = None,
         embedding_dim: int = 64,
         num_layers: int = 2,
-        context_layers: int = 0,
         reduction: int = 4,
         cell: str = "gru",
         encoder_heads: int = 4,
@@ -160,7 +159,6 @@ class Recogniser(nn.Module):
             input_dim,
             output_dim=encoder_dim,
             num_layers=num_layers,
-            context_layers=context_layers,
             reduction=reduction,
             cell=cell,
             num_heads=encoder_heads,

@@ -305,7 +305,7 @@ class Transcribe(Task):
     smallest: ClassVar[Mapping[str, Any]] = {
         "data": {"morse": 24, "morse_words": 1, "max_utterances": 8},
         "features": {**MORSE_FEATURES, "shift": 20.0},
-        "model": {"hidden_dim": 16, "embedding_dim": 8, "attention_dim": 8, "width": 7, "context_layers": 1},
+        "model": {"hidden_dim": 16, "embedding_dim": 8, "attention_dim": 8, "width": 7, "num_layers": 2},
         "training": {"max_steps": 8, "valid_every": 4, "warmup": 2, "learning_rate": 0.01, "metrics_every": 1},
     }
 
