@@ -305,7 +305,7 @@ class Transcribe(Task):
     smallest: ClassVar[Mapping[str, Any]] = {
         "data": {"morse": 24, "morse_words": 1, "max_utterances": 8},
         "features": {**MORSE_FEATURES, "shift": 20.0},
-        "model": {"hidden_dim": 16, "embedding_dim": 8, "attention_dim": 8, "width": 7, "num_layers": 2},
+        "model": {"hidden_dim": 16, "embedding_dim": 8, "attention_dim": 8, "width": 7, "num_layers": 1, "reduction": 2},
         "training": {"max_steps": 8, "valid_every": 4, "warmup": 2, "learning_rate": 0.01, "metrics_every": 1},
     }
 
@@ -412,7 +412,7 @@ class Transcribe(Task):
         data = self.config.data
         heard = self._hear("train", cast("list[Utterance]", splits.train), log)
         return ShortFirstBatches(
-            self._examples(heard, assets, log),
+            self._examples(heard, assets, self._long_enough(heard, assets, log)),
             short_first=data.short_first,
             max_tokens=data.max_frames,
             max_examples=data.max_utterances,
@@ -424,34 +424,42 @@ class Transcribe(Task):
     def held_out(self, splits: Splits, assets: SpeechAssets, log: Log) -> _HeldOut:
         """Batch the validation utterances."""
         heard = self._hear("valid", cast("list[Utterance]", splits.valid), log)
-        examples = self._examples(heard, assets, log)
+        examples = self._examples(heard, assets)
         longest = int(examples.lengths.max())
         batches = TokenBatches(examples, max_tokens=max(self.config.data.max_frames, longest))
         return _HeldOut(assets, list(batches.epoch(0)), log)
 
-    def _examples(self, heard: Heard, assets: SpeechAssets, log: Log) -> SpeechExamples:
-        targets = list(assets.tokeniser.encode_many(self._text(one.text) for one in heard.utterances))
+    def _examples(self, heard: Heard, assets: SpeechAssets, kept: Sequence[int] | None = None) -> SpeechExamples:
+        """Return the utterances with these numbers; all unless given."""
+        kept = range(len(heard.features)) if kept is None else kept
+        targets = list(assets.tokeniser.encode_many(self._text(heard.utterances[i].text) for i in kept))
+        how, statistics = self.config.features.normalise, assets.statistics
+        features = [normalised(heard.features[i], how, statistics) for i in kept]
+        return SpeechExamples(features, targets, len(assets.tokeniser))
+
+    def _long_enough(self, heard: Heard, assets: SpeechAssets, log: Log) -> list[int]:
+        """Return the numbers of the utterances that CTC can be trained with; the others are counted and one is named.
+
+        Those that are validated with stay: a recogniser that cannot give a transcript makes errors in it.
+        """
+        if not self.config.model.resolved.get("ctc", True):
+            return list(range(len(heard.features)))
         reduction = int(self.config.model.resolved.get("reduction", 4))
-        kept = list(range(len(targets)))
-        if self.config.model.resolved.get("ctc", True):
-            cells = [-(-len(one) // reduction) for one in heard.features]
-            kept = [i for i in kept if ctc.shortest_path(targets[i]) <= cells[i]]
-        if len(kept) < len(targets):
-            short = next(i for i in range(len(targets)) if i not in set(kept))
-            log(
-                f"{len(targets) - len(kept):,} of {len(targets):,} utterances have more tokens than cells of "
-                f"{reduction} frames (model.reduction) and are left out; the first is "
-                f"{_quoted(heard.utterances[short])}"
-            )
-        if not kept:
+        targets = list(assets.tokeniser.encode_many(self._text(one.text) for one in heard.utterances))
+        cells = [-(-len(one) // reduction) for one in heard.features]
+        fits = [ctc.shortest_path(target) <= count for target, count in zip(targets, cells)]
+        if not any(fits):
             origin = self.config.data.path or "Morse code"
             raise DataError(
                 f"{origin}, line 1: all utterances have more tokens than cells of {reduction} frames. Lower "
                 "model.reduction, or check that transcripts belong to their recordings."
             )
-        how, statistics = self.config.features.normalise, assets.statistics
-        features = [normalised(heard.features[i], how, statistics) for i in kept]
-        return SpeechExamples(features, [targets[i] for i in kept], len(assets.tokeniser))
+        if not all(fits):
+            log(
+                f"{fits.count(False):,} of {len(fits):,} utterances have more tokens than cells of {reduction} frames "
+                f"(model.reduction) and are left out; the first is {_quoted(heard.utterances[fits.index(False)])}"
+            )
+        return [number for number, enough in enumerate(fits) if enough]
 
     # ---- loss and figures
 
