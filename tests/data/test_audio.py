@@ -15,7 +15,7 @@ from foci.data.audio_features import FilterBank, Statistics, normalised, read_fe
 from foci.data.audio_manifest import read_manifest
 from foci.data.audio_resample import resample
 from foci.data.audio_segments import cut_at_silences
-from foci.data.speech_batches import SpeechExamples, SpeechReader, hear, usable_utterances
+from foci.data.speech_batches import ShortFirstBatches, SpeechExamples, SpeechReader, hear, usable_utterances
 from foci.errors import ConfigError, DataError
 
 soundfile = pytest.importorskip("soundfile")
@@ -395,6 +395,28 @@ def test_batches_are_padded():
     assert batch.features[0, :, 0].tolist() == [2, 2, 0, 0, 0]
     assert batch.lengths.tolist() == [2, 5]
     assert batch.target.tolist() == [[1, 9, 2, 0], [1, 7, 8, 2]]
+
+
+def test_short_utterances_come_first():
+    examples = SpeechExamples([np.zeros((1 + n % 17, 2), np.float32) for n in range(60)], [[5]] * 60, 11)
+
+    def made():
+        return ShortFirstBatches(examples, short_first=2, max_tokens=40, seed=3)
+
+    batches = made()
+    for epoch in range(3):
+        widths = [batch.features.shape[1] for batch in batches.epoch(epoch)]
+        assert (widths == sorted(widths)) == (epoch < 2)
+        assert sum(len(batch.lengths) for batch in batches.epoch(epoch)) == 60
+    whole = [batch.lengths.tolist() for batch, _ in zip(made(), range(70))]
+    part = made()
+    for _ in zip(range(7), part):  # in this order: zip takes one more of its first argument
+        pass
+    rest = made()
+    rest.load_state_dict(part.state_dict())
+    assert [batch.lengths.tolist() for batch, _ in zip(rest, range(30))] == whole[7:37]
+    with pytest.raises(ConfigError, match="another stream"):
+        ShortFirstBatches(examples, short_first=1, max_tokens=40, seed=3).load_state_dict(part.state_dict())
 
 
 def test_features_of_different_sizes_are_an_error(tmp_path):

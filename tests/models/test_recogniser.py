@@ -15,6 +15,7 @@ TARGET = torch.tensor([[1, 5, 6, 6, 2], [1, 7, 2, 0, 0], [1, 8, 9, 2, 0]])
 ENCODERS = {
     "conv": {},
     "conv, all frames": {"reduction": 1, "cell": "lstm"},
+    "dilated": {"encoder": "dilated", "num_layers": 5, "reduction": 2},
     "pyramid": {"encoder": "pyramid", "cell": "lstm", "num_layers": 3},
     "pyramid by 2": {"encoder": "pyramid", "num_layers": 3, "reduction": 2},
     "transformer": {"encoder": "transformer", "encoder_heads": 2},

@@ -88,13 +88,13 @@ def demo(kind: type[Task], given: Given) -> None:
         shown = []
     for path in shown:
         print(f"   wrote {printable(path)}")
-    shown_first = predictor.task.examples(records, 1)[0]
+    shown_first = predictor.task.to_files(predictor.task.examples(records, 1), out)[0]
     print(f"\nGo on with: foci show {shlex.quote(str(run))} {_typed(kind, shown_first)}")
 
 
 def _show(predictor: Predictor, records: Any, out: Path) -> list[Path]:
     """Print some predictions with their traces; write a picture and a page of the first."""
-    inputs = predictor.task.examples(records, _TRIED)
+    inputs = predictor.task.to_files(predictor.task.examples(records, _TRIED), out)
     predictions = predictor.predict(inputs, trace=True)
     order = sorted(range(len(inputs)), key=lambda number: _relative_entropy(predictions[number]))[:_SHOWN]
     for number in order:

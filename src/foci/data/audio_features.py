@@ -11,6 +11,7 @@ A file of features is a NumPy array ``(frame, feature)``, .npy, or cepstra of Sp
 from __future__ import annotations
 
 import math
+import tokenize
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -136,7 +137,7 @@ def _read_numpy(path: Path) -> ndarray:
     try:
         # Mapped, so that a header which claims more numbers than the file has takes no memory.
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError, SyntaxError) as error:
+    except (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
         raise AudioError(str(path), "broken file", f"is no NumPy array ({error}).") from error
     if not isinstance(mapped, np.ndarray) or mapped.ndim != 2 or mapped.dtype.kind not in "fiu":
         shape = getattr(mapped, "shape", None)

@@ -160,7 +160,7 @@ def framed(sequences: Sequences, indices: Indices, width: int) -> tuple[NDArray[
     return made, np.arange(width) < (lengths + 2)[:, None]
 
 
-class _Work(NamedTuple):
+class Work(NamedTuple):
     """One batch to make, and the position after it."""
 
     after: tuple[int, ...]
@@ -252,21 +252,21 @@ class TokenBatches(Generic[Made]):
             "tokens": int(self._lengths.sum()),
         }
 
-    def _work(self, position: tuple[int, int]) -> Iterator[_Work]:
+    def _work(self, position: tuple[int, int]) -> Iterator[Work]:
         epoch, first = position
         while True:
             yield from self._work_of(epoch, first)
             epoch, first = epoch + 1, 0
 
-    def _work_of(self, epoch: int, first: int) -> Iterator[_Work]:
+    def _work_of(self, epoch: int, first: int) -> Iterator[Work]:
         plan = _plan(self._lengths, self.max_tokens, self.max_examples, [self.seed, epoch])
         for position in range(first, len(plan)):
             widths = self._lengths[plan[position]].max(axis=0).tolist()
             # After the last batch of an epoch the position is the beginning of the next one.
             after = (epoch, position + 1) if position + 1 < len(plan) else (epoch + 1, 0)
-            yield _Work(after, plan[position][self.rank :: self.world_size], widths)
+            yield Work(after, plan[position][self.rank :: self.world_size], widths)
 
-    def _make(self, work: _Work) -> tuple[Any, Made]:
+    def _make(self, work: Work) -> tuple[Any, Made]:
         return work.after, self.examples.batch(work.indices, work.widths)
 
 

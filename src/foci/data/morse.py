@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import random
 import re
+from string import ascii_uppercase, digits
 from typing import NamedTuple
 
 import numpy as np
@@ -69,7 +70,7 @@ def keying(seed: int, message: str) -> Keying:
     """Return the conditions of a message."""
     chance = _chance("keying", seed, message)
     return Keying(
-        speed=chance.uniform(22.0, 36.0),
+        speed=chance.uniform(20.0, 32.0),
         pitch=chance.uniform(400.0, 1000.0),
         noise=0.02 * 15.0 ** chance.random(),  # from 0.02 to 0.3: 31 to 7 dB below the tone
         fading=(chance.uniform(0.0, 0.6), chance.uniform(0.1, 0.6)),
@@ -77,29 +78,47 @@ def keying(seed: int, message: str) -> Keying:
     )
 
 
-def sound_of(address: str) -> tuple[Sound, str]:
-    """Return the sound that ``morse:MESSAGE`` names, and the characters of it that have no code and are left out.
+class Message(NamedTuple):
+    """A message that ``morse:MESSAGE`` names, and the characters of it that have no code and are left out."""
+
+    seed: int
+    text: str
+    left_out: str
+
+
+def message_of(address: str) -> Message:
+    """Return the message that ``morse:MESSAGE`` names.
 
     Raises:
         DataError: no character of it has a code, or it is too long.
 
     Example:
-        >>> sound, left_out = sound_of("morse:SOS!")
-        >>> sound.rate, 1.0 < sound.seconds < 4.0, left_out
-        (8000, True, '!')
+        >>> message_of("morse/3:sos!")
+        Message(seed=3, text='SOS', left_out='!')
     """
     found = PREFIX.match(address)
     if found is None:
         raise ConfigError(f"morse: the sound is called {address!r}, expected morse:MESSAGE.")
-    seed, given = int(found[1] or 0), address[found.end() :].upper()
-    message = " ".join("".join(letter for letter in given if letter in CODE or letter.isspace()).split())
-    if not message or len(message) > LONGEST_MESSAGE:
+    given = address[found.end() :].upper()
+    text = " ".join("".join(letter for letter in given if letter in CODE or letter.isspace()).split())
+    if not text or len(text) > LONGEST_MESSAGE:
         raise DataError(
-            f"morse: {len(message)} characters of the message have a code, expected 1 to {LONGEST_MESSAGE} of "
-            f"{''.join(CODE)}."
+            f"morse: {len(text)} characters of the message have a code, expected 1 to {LONGEST_MESSAGE} of {_LETTERS}."
         )
-    left_out = "".join(dict.fromkeys(letter for letter in given if letter not in CODE and not letter.isspace()))
-    return render(message, keying(seed, message), seed), left_out
+    left_out = dict.fromkeys(letter for letter in given if letter not in CODE and not letter.isspace())
+    return Message(int(found[1] or 0), text, "".join(left_out))
+
+
+def sound_of(address: str) -> Sound:
+    """Return the sound that ``morse:MESSAGE`` names.
+
+    Example:
+        >>> sound = sound_of("morse:SOS")
+        >>> sound.rate, 1.0 < sound.seconds < 4.0
+        (8000, True)
+    """
+    seed, text, _ = message_of(address)
+    return render(text, keying(seed, text), seed)
 
 
 def render(message: str, key: Keying, seed: int = 0) -> Sound:
@@ -159,14 +178,15 @@ def morse_messages(split: str, size: int, *, seed: int = 0, most_words: int = 3)
 
 def _word(chance: random.Random) -> str:
     kind = chance.random()
-    if kind < 0.45:
+    if kind < 0.3:
         return chance.choice(_WORDS)
-    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    if kind < 0.65:  # a call sign
-        return "".join([*chance.choices(letters, k=2), chance.choice("0123456789"), *chance.choices(letters, k=2)])
-    if kind < 0.8:
-        return "".join(chance.choices("0123456789", k=chance.randint(2, 4)))
-    return "".join(chance.choices(letters, k=chance.randint(2, 5)))
+    if kind < 0.4:  # a call sign
+        letters = chance.choices(ascii_uppercase, k=4)
+        return "".join([*letters[:2], chance.choice(digits), *letters[2:]])
+    if kind < 0.5:
+        return "".join(chance.choices(digits, k=chance.randint(1, 4)))
+    # Any characters, and many short ones: the rarer ones are learned from these.
+    return "".join(chance.choices(_LETTERS, k=min(chance.randint(1, 5), chance.randint(1, 5))))
 
 
 def _split_of(message: str) -> str:

@@ -7,10 +7,10 @@ every recording has been read before training starts, and those that cannot be u
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from foci.data.audio import AudioError, Sound, Utterance, check_audible, read_he
 from foci.data.audio_augment import at_speed, frames_at_speed
 from foci.data.audio_features import FEATURE_ENDINGS, FilterBank, read_features, with_deltas
 from foci.data.audio_resample import resample
-from foci.data.batch import Indices, Sequences
+from foci.data.batch import Indices, Sequences, TokenBatches, Work
 from foci.data.tokenise import BOS, EOS
 from foci.errors import DataError
 from foci.printable import printable
@@ -58,7 +58,7 @@ class SpeechReader:
             AudioError: it cannot be used.
         """
         if morse.is_morse(address):
-            sound, _ = morse.sound_of(address)
+            sound = morse.sound_of(address)
         else:
             sound = read_sound(address, max_seconds=self.max_seconds)
         self._check_rate(address, sound.rate)
@@ -261,3 +261,29 @@ class SpeechExamples:
         target, _ = self.targets.padded(indices, widths[1])
         lengths = np.array([len(one) for one in chosen], dtype=np.int64)
         return SpeechBatch(*map(torch.from_numpy, (features, lengths, target)))
+
+
+class ShortFirstBatches(TokenBatches[SpeechBatch]):
+    """`TokenBatches` whose first epochs go from short utterances to long ones, in which an alignment is found sooner.
+
+    Args:
+        examples: the utterances.
+        short_first: number of such epochs.
+        options: as in `TokenBatches`.
+    """
+
+    def __init__(self, examples: SpeechExamples, *, short_first: int, **options: Any) -> None:
+        super().__init__(examples, **options)
+        self.short_first = short_first
+
+    def _identity(self) -> dict[str, int | None]:
+        return {**super()._identity(), "short_first": self.short_first}
+
+    def _work_of(self, epoch: int, first: int) -> Iterator[Work]:
+        if epoch >= self.short_first:
+            yield from super()._work_of(epoch, first)
+            return
+        planned = list(super()._work_of(epoch, 0))
+        ends = [work.after for work in planned]
+        planned.sort(key=lambda work: work.widths)
+        yield from (work._replace(after=after) for work, after in list(zip(planned, ends))[first:])

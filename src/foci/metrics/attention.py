@@ -104,6 +104,27 @@ def movement(weights: Array) -> Movement:
     return Movement(float(variation), float((np.diff(largest) != 0).mean()))
 
 
+def diagonality(weights: Array) -> float:
+    """Return the correlation of the number of a row with its expected place, of one alignment ``(L, S)``.
+
+    1 is a straight line from the first to the last cell, 0 an attention that stays where it is. Rows without weight are
+    left out; fewer than three others give 1.
+
+    Example:
+        >>> diagonality(np.eye(5)), diagonality(np.full((5, 7), 1 / 7))
+        (1.0, 0.0)
+    """
+    array = _as_weights("diagonality", weights)
+    total = array.sum(axis=-1)
+    rows = np.flatnonzero(total > 0)
+    if len(rows) < 3:
+        return 1.0
+    places = (array[rows] * np.arange(array.shape[-1])).sum(axis=-1) / total[rows]
+    if np.ptp(places) < 1e-6 * max(array.shape[-1], 1):
+        return 0.0
+    return float(np.corrcoef(rows, places)[0, 1])
+
+
 def distance(weights: Array) -> Float[ndarray, "... L"]:
     """Return the mean distance of each row from its own position, in cells: ``Σ_j w_ij |j − own_i| / Σ_j w_ij``.
 

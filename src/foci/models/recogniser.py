@@ -34,7 +34,14 @@ from foci.models.decoders.recurrent import RecurrentDecoder
 from foci.models.encoders.speech import speech_encoder
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": {"hidden_dim": 96, "embedding_dim": 32, "num_layers": 1, "attention_dim": 64, "width": 31},
+    "tiny": {
+        "encoder": "dilated",
+        "hidden_dim": 64,
+        "embedding_dim": 32,
+        "num_layers": 4,
+        "attention_dim": 48,
+        "width": 31,
+    },
     "small": {"hidden_dim": 192, "embedding_dim": 64, "num_layers": 2, "attention_dim": 128, "dropout": 0.2},
     "base": {"hidden_dim": 320, "embedding_dim": 96, "num_layers": 3, "attention_dim": 192, "dropout": 0.3},
     "chorowski": {
@@ -79,7 +86,8 @@ class Recogniser(nn.Module):
     Args:
         input_dim: features per frame.
         vocabulary: number of tokens, those of BOS, EOS and padding included.
-        encoder: "conv" (strided convolutions and a recurrent network), "pyramid" or "transformer".
+        encoder: "conv" (strided convolutions and a recurrent network), "dilated" (convolutions alone), "pyramid" or
+            "transformer".
         decoder: "bahdanau" (attention before the recurrent step), "luong" (after it), or "none" for CTC alone.
         ctc: whether there is a CTC output.
         hidden_dim: size of the decoder's state.

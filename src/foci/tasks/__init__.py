@@ -29,6 +29,7 @@ TASKS = {
     "entail": Row("foci.tasks.entail:Entail", "Label pairs of sentences: entailment, contradiction or neutral."),
     "cloze": Row("foci.tasks.cloze:Cloze", "Fill the blank of a question about a document; trained on such questions."),
     "generate": Row("foci.tasks.generate:Generate", "Generate text; trained on plain text."),
+    "transcribe": Row("foci.tasks.transcribe:Transcribe", "Transcribe speech; trained on recordings with transcripts."),
     "memorise": Row("foci.tasks.memorise:Memorise", "Solve problems that need a memory; made as they are needed."),
 }
 """Name -> row."""

@@ -232,6 +232,10 @@ class Task(ABC):
         """Return at most ``count`` inputs that show what a run does, from held-out records."""
         return [{field.name: record[field.name] for field in self.inputs} for record in records[:count]]
 
+    def to_files(self, inputs: Sequence[Record], folder: Path) -> Sequence[Record]:
+        """Return the inputs as a user would give them: those that name built-in sounds or images, as files."""
+        return inputs
+
     def expected(self, record: Record) -> str:
         """Return what the output of a prediction should be, given the targets of a record."""
         return ", ".join(str(record[one.name]) for one in self.targets)

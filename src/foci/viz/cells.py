@@ -39,7 +39,10 @@ class Cells:
         spectrogram: for frames, ``(time, bin)``; it is spread over all cells, so it may have more steps than cells.
         seconds: for frames, how long each cell is.
         sentences: for a document, how many words (cells) each sentence has.
-        marks: labelled stretches of cells, in order and without overlaps: what a tagger has found.
+        marks: labelled stretches of cells, in order and without overlaps: what a tagger has found, or for frames the
+            words that were spoken.
+        sound: for frames, the recording itself, int16; the page plays it.
+        rate: samples per second of the sound.
 
     Example:
         >>> Cells.of_document([["It", "rains", "."], ["Again", "."]]).sentences
@@ -57,6 +60,8 @@ class Cells:
     seconds: float | None = None
     sentences: tuple[int, ...] | None = None
     marks: tuple[Mark, ...] | None = None
+    sound: NDArray[np.int16] | None = None
+    rate: int | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -130,6 +135,11 @@ def _check_fields(cells: Cells) -> None:
         raise ConfigError(f"Cells: seconds is {cells.seconds}, expected a number above 0.")
     if cells.sentences is not None and (sum(cells.sentences) != count or min(cells.sentences, default=0) < 0):
         raise ShapeError(f"Cells: sentences has {sum(cells.sentences)} words in all, but there are {count} labels.")
+    if cells.sound is not None and (cells.sound.ndim != 1 or cells.sound.dtype != np.int16 or not cells.rate):
+        raise ShapeError(
+            f"Cells: sound has shape {cells.sound.shape}, dtype {cells.sound.dtype} and rate {cells.rate}, expected "
+            "samples of int16 in one axis, and their number per second."
+        )
     end = -1
     for mark in cells.marks or ():
         if not end < mark.first <= mark.last < count or not 0 <= mark.share <= 1:

@@ -33,6 +33,8 @@ def offline_page(
         f"default-src 'none'; script-src '{_fingerprint(script)}'; style-src '{_fingerprint(style)}'; "
         "base-uri 'none'; form-action 'none'"
     )
+    if "<audio " in body:  # a recording lies inside of the page
+        policy += "; media-src data:"
     parts = {
         "policy": policy,
         "title": _plain(title),

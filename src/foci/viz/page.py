@@ -34,13 +34,27 @@ from foci.viz.labels import shown
 from foci.viz.offline import offline_page
 from foci.viz.page_copied import copied_html
 from foci.viz.page_reading import reading_html
+from foci.viz.page_sound import spoken_html
 from foci.viz.page_tags import tagged_html
 from foci.viz.rollouts import rollouts
 from foci.viz.trace import Cells, TopWeights, Trace, TracedAttention
 
 _SCRIPTS = (
     *("languages", "common", "colours", "numbers", "pictures", "side", "text", "drawn", "words"),
-    *("scrolled", "heat", "links", "layers", "heads", "compare", "svg", "saving", "address", "printing", "page"),
+    *(
+        "scrolled",
+        "heat",
+        "links",
+        "layers",
+        "heads",
+        "compare",
+        "svg",
+        "saving",
+        "address",
+        "printing",
+        "sound",
+        "page",
+    ),
 )
 """The parts of the script, each of which may use those before it."""
 _CHUNK = 1 << 22
@@ -110,10 +124,9 @@ def _page(traces: Sequence[Trace], titles: Sequence[str]) -> str:
     for trace, prefix in zip(traces, prefixes):
         _describe_trace(trace, prefix, payload, blocks)
     title = payload["text"] or " · ".join(attention["name"] for attention in payload["attentions"]) or "foci"
-    words = "\n".join(
-        filter(None, (make(trace) for trace in traces for make in (tagged_html, copied_html, reading_html)))
-    )
-    return offline_page("page", _SCRIPTS, title, payload, blocks.packed, body=words)
+    makers = (tagged_html, copied_html, reading_html, spoken_html)
+    above = "\n".join(filter(None, (make(trace) for trace in traces for make in makers)))
+    return offline_page("page", _SCRIPTS, title, payload, blocks.packed, body=above)
 
 
 def _pairs(traces: Sequence[Trace], prefixes: Sequence[str]) -> list[list[str]]:

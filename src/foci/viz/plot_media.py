@@ -14,6 +14,7 @@ import numpy as np
 
 from foci.errors import ConfigError
 from foci.viz import canvas
+from foci.viz.cells import Cells
 from foci.viz.measured_text import beside, measure, wrapped
 from foci.viz.regions import smooth
 from foci.viz.trace import Trace
@@ -129,6 +130,7 @@ def spectrogram(
     )
     above.set_ylabel("bin")
     above.spines[:].set_visible(False)
+    _mark_words(source, spell, look, [above, axes])
     masked = canvas.zeros_masked(weights)
     heat = axes.imshow(
         masked,
@@ -153,3 +155,22 @@ def spectrogram(
         bar.set_label(wrapped(said, 1.5 + below, look.size))
     bar.outline.set(edgecolor="#c8c8c8", linewidth=0.5)
     return figure
+
+
+def _mark_words(source: Cells, spell: canvas.Spelling, look: canvas.Look, axes: Sequence[Any]) -> None:
+    """Write the spoken words above the spectrogram, and mark where each begins and ends."""
+    long = source.seconds or 1.0
+    for mark in source.marks or ():
+        start, end = mark.first * long, (mark.last + 1) * long
+        for each in axes:
+            for moment in (start, end):
+                each.axvline(moment, color="#c04000", linewidth=0.5, alpha=0.6, gid="word")
+        axes[0].text(
+            (start + end) / 2,
+            1.02,
+            spell(mark.label),
+            transform=axes[0].get_xaxis_transform(),
+            ha="center",
+            va="bottom",
+            fontsize=look.size,
+        )

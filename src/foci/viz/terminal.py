@@ -171,11 +171,28 @@ def render(
         lines += page.ranked(top)
     else:
         lines += page.heat()
+    lines += _spoken(source, screen.columns)
     if rows < len(target):
         lines.append(f"… and {len(target) - rows:,} rows more")
     if not all(attention.is_exact for attention in chosen):
         lines.append("(small weights of long rows were not kept)")
     return "\n".join(lines)
+
+
+def _spoken(source: Cells, columns: int) -> list[str]:
+    """Return the words of a recording, each with its first and last moment and how sure it is."""
+    if source.kind != "frames" or not source.marks:
+        return []
+    long = source.seconds or 1.0
+    size = max(width(shown(mark.label)) for mark in source.marks)
+    return [
+        cut(
+            f"{mark.first * long:7.2f} to {(mark.last + 1) * long:6.2f} s  {shown(mark.label)}"
+            f"{' ' * (size - width(shown(mark.label)))}  {100 * mark.share:.0f} %",
+            columns,
+        )
+        for mark in source.marks
+    ]
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from foci.viz.trace import Cells, TopWeights, Trace, TracedAttention
 
 FORMAT = "foci.trace"
 VERSION = 1
-_PLAIN = ("kind", "labels", "title", "grid", "seconds", "sentences", "marks")
-_PICTURES = ("image", "spectrogram")
+_PLAIN = ("kind", "labels", "title", "grid", "seconds", "sentences", "marks", "rate")
+_PICTURES = ("image", "spectrogram", "sound")
 _PARTS = ("values", "indices", "rest", "entropy")
 
 

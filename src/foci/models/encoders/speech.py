@@ -1,16 +1,20 @@
 """Encoders for speech: fewer and fewer frames, each of which has heard more and more.
 
     conv          strided convolutions, each halving the frames; then a bidirectional GRU or LSTM
+    dilated       strided convolutions; then dilated ones, h^j = h^{j−1} + relu(norm(conv(h^{j−1}))), over more and more
+                  cells
     pyramid       bidirectional LSTM layers; between two of them every two frames become one:
                   h_i^j = BLSTM(h_{i−1}^j, [h_{2i}^{j−1}; h_{2i+1}^{j−1}])
     transformer   strided convolutions, sinusoidal positions, then layers of self-attention
 
 Paper: Listen, Attend and Spell (Chan et al., 2016), eq. 5 (pyramid); Attention-Based Models for Speech Recognition
-    (Chorowski et al., 2015), section 3 (BiGRU); Speech-Transformer (Dong, Xu, Xu, 2018), section 3 (transformer)
+    (Chorowski et al., 2015), section 3 (BiGRU); Speech-Transformer (Dong, Xu, Xu, 2018), section 3 (transformer);
+    An Empirical Evaluation of Generic Convolutional and Recurrent Networks for Sequence Modeling (Bai, Kolter, Koltun,
+    2018), section 3 (dilated)
 Names: x = features, h = values
-Complexity: O(T · D²) for recurrent layers; O((T / reduction)² · D) for self-attention
+Complexity: O(T · D²) for recurrent layers and convolutions; O((T / reduction)² · D) for self-attention
 Differs: Chorowski's encoder reads all frames, Chan's last three layers reduce them by 8; here ``reduction`` says by how
-    many. Convolutions run over time alone, with the features as channels.
+    many. Convolutions run over time alone, with the features as channels. The dilated ones look to both sides.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ from foci.layers.recurrent import RecurrentEncoder, State
 from foci.layers.transformer import Block, EncoderLayer
 from foci.results import Weights
 
-KINDS = ("conv", "pyramid", "transformer")
+KINDS = ("conv", "dilated", "pyramid", "transformer")
 
 
 def reduced(valid: Bool[Tensor, "B T"]) -> Bool[Tensor, "B S"]:
@@ -119,6 +123,57 @@ class ConvolutionalSpeechEncoder(nn.Module):
         cells, valid = self.convolutions(source, valid)
         values, summary = self.layers(cells, valid)
         return Encoded(values, valid, summary)
+
+
+class DilatedSpeechEncoder(nn.Module):
+    """Strided convolutions and dilated ones, which learn sounds that last for many cells in fewer steps than a recurrence.
+
+    Each dilated convolution reads five cells, 1, 2, 4, 8, then again 1, 2, … apart. The first four together read 30
+    cells on each side. There is no summary.
+
+    Args:
+        input_dim: features per frame.
+        output_dim: size of the cells.
+        num_layers: dilated convolutions.
+        reduction: frames per cell, a power of 2.
+        dropout: of each layer's output.
+
+    Example:
+        >>> import torch
+        >>> encoder = DilatedSpeechEncoder(3, output_dim=6)
+        >>> encoder(torch.ones(2, 11, 3), torch.ones(2, 11).bool()).values.shape
+        torch.Size([2, 3, 6])
+    """
+
+    def __init__(
+        self,
+        input_dim: int,
+        *,
+        output_dim: int = 256,
+        num_layers: int = 4,
+        reduction: int = 4,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        check_positive("DilatedSpeechEncoder", input_dim=input_dim, output_dim=output_dim, num_layers=num_layers)
+        self.input_dim, self.output_dim, self.reduction = input_dim, output_dim, reduction
+        self.convolutions = StridedConvolutions(input_dim, output_dim, reduction=reduction, dropout=dropout)
+        dilations = [1 << layer % 4 for layer in range(num_layers)]
+        self.layers = nn.ModuleList(
+            nn.Conv1d(output_dim, output_dim, 5, dilation=dilation, padding=2 * dilation) for dilation in dilations
+        )
+        self.norms = nn.ModuleList(nn.LayerNorm(output_dim) for _ in dilations)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, source: Float[Tensor, "B T F"], valid: Bool[Tensor, "B T"]) -> Encoded:
+        """Encode a batch of features; ``valid`` says which frames exist."""
+        _check("DilatedSpeechEncoder", source, valid, self.input_dim)
+        cells, valid = self.convolutions(source, valid)
+        closed = ~valid.unsqueeze(-1)
+        for layer, norm in zip(self.layers, self.norms):
+            heard = torch.relu(norm(layer(cells.transpose(1, 2)).transpose(1, 2)))
+            cells = (cells + self.dropout(heard)).masked_fill(closed, 0.0)
+        return Encoded(cells, valid)
 
 
 class PyramidalSpeechEncoder(nn.Module):
@@ -216,7 +271,7 @@ class TransformerSpeechEncoder(nn.Module):
         return Encoded(self.norm(x).masked_fill(~valid.unsqueeze(-1), 0.0), valid, attentions=attentions)
 
 
-SpeechEncoder = ConvolutionalSpeechEncoder | PyramidalSpeechEncoder | TransformerSpeechEncoder
+SpeechEncoder = ConvolutionalSpeechEncoder | DilatedSpeechEncoder | PyramidalSpeechEncoder | TransformerSpeechEncoder
 
 
 def speech_encoder(
@@ -230,10 +285,17 @@ def speech_encoder(
     num_heads: int,
     dropout: float,
 ) -> SpeechEncoder:
-    """Return a new encoder of one of the three kinds, see `KINDS`; ``num_heads`` is for "transformer", ``cell`` not."""
+    """Return a new encoder of one of the kinds, see `KINDS`.
+
+    ``num_heads`` is for "transformer", ``cell`` for "conv" and "pyramid".
+    """
     if kind == "conv":
         return ConvolutionalSpeechEncoder(
             input_dim, output_dim=output_dim, num_layers=num_layers, reduction=reduction, cell=cell, dropout=dropout
+        )
+    if kind == "dilated":
+        return DilatedSpeechEncoder(
+            input_dim, output_dim=output_dim, num_layers=num_layers, reduction=reduction, dropout=dropout
         )
     if kind == "pyramid":
         return PyramidalSpeechEncoder(

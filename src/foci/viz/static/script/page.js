@@ -249,6 +249,7 @@ async function start() {
   wireTabs();
   wireChoices();
   wirePage();
+  wireSound();
   translate();
   if (!state.attention) return sayEmpty();
   if (typeof DecompressionStream === "undefined") {

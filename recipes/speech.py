@@ -1,0 +1,157 @@
+"""Recordings of the real speech corpora as manifests: AN4 (cepstra), spoken digits joined to strings, yes and no."""
+
+from __future__ import annotations
+
+import json
+import random
+import tarfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy import ndarray
+
+from foci.data.audio import Sound, Utterance, read_sound, write_sound
+from recipes.data import folder
+
+DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+UNSEEN = "theo"
+"""The speaker of the digits who is kept out of training."""
+LONGER = (2, 3, 5)
+"""How many times the training's longest string the strings of the experiment are."""
+_SPEAKERS = ("george", "jackson", "lucas", "nicolas", "theo", "yweweler")
+_SHORT, _LONG = 4, 7
+"""Digits of the longest strings of the experiment on length, and of the recipe."""
+_HELD_OUT_SPEAKERS = 8
+"""Speakers of AN4's training part that are validated with."""
+
+
+def prepare_an4(out: Path) -> None:
+    """Unpack the cepstra of AN4; some of the training speakers validate, the official test part tests."""
+    target = out / "an4"
+    if target.exists():
+        return
+    source, unfinished = folder("an4"), out / ".an4"
+    unfinished.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(source / "an4_mfcc.tar.xz") as archive:
+        for member, raw in _files(archive, ".mfc"):
+            (unfinished / Path(member).name).write_bytes(raw)
+    found: dict[str, list[Utterance]] = {"train": [], "valid": [], "test": []}
+    for part in ("train", "test"):
+        said = (source / "etc" / f"an4_{part}.transcription").read_text(encoding="utf-8").splitlines()
+        for line in said:
+            text, _, name = line.strip().rpartition(" ")
+            name = name.strip("()")
+            words = " ".join(word for word in text.split() if not word.startswith("<"))
+            found[part].append(Utterance(f"{name}.mfc", words))
+    speakers = sorted({_speaker(one) for one in found["train"]})
+    held_out = set(random.Random(0).sample(speakers, _HELD_OUT_SPEAKERS))
+    found["valid"] = [one for one in found["train"] if _speaker(one) in held_out]
+    found["train"] = [one for one in found["train"] if _speaker(one) not in held_out]
+    _write_manifests(unfinished, found)
+    unfinished.replace(target)
+
+
+def prepare_fsdd(out: Path) -> None:
+    """Join spoken digits to strings: of seen speakers from recordings of both official parts, and of an unseen one."""
+    target = out / "fsdd"
+    if target.exists():
+        return
+    unfinished = out / ".fsdd"
+    recordings = _digits(unfinished)
+    chance = random.Random(0)
+    seen = [speaker for speaker in _SPEAKERS if speaker != UNSEEN]
+    made = {
+        "train": _strings(recordings, seen, range(10, 50), 3000, (1, _LONG), chance),
+        "valid": _strings(recordings, seen, range(5, 10), 200, (1, _LONG), chance),
+        "test": _strings(recordings, seen, range(5), 300, (1, _LONG), chance),
+        "unseen": _strings(recordings, [UNSEEN], range(50), 300, (1, _LONG), chance),
+        "short": _strings(recordings, seen, range(10, 50), 3000, (1, _SHORT), chance),
+        "short_valid": _strings(recordings, seen, range(5, 10), 200, (1, _SHORT), chance),
+        "times1": _strings(recordings, seen, range(5), 100, (_SHORT, _SHORT), chance),
+        **{
+            f"times{factor}": _strings(recordings, seen, range(5), 60, (factor * _SHORT,) * 2, chance)
+            for factor in LONGER
+        },
+    }
+    found: dict[str, list[Utterance]] = {}
+    for part, strings in made.items():
+        found[part] = []
+        for number, (text, samples) in enumerate(strings):
+            name = f"{part}-{number:04}.flac"
+            write_sound(unfinished / name, Sound(samples, 8000))
+            found[part].append(Utterance(name, text))
+    _write_manifests(unfinished, found)
+    unfinished.replace(target)
+
+
+def prepare_yesno(out: Path) -> None:
+    """Unpack the recordings of eight words each: half of them train and validate, half test."""
+    target = out / "yesno"
+    if target.exists():
+        return
+    unfinished = out / ".yesno"
+    unfinished.mkdir(parents=True, exist_ok=True)
+    utterances = []
+    with tarfile.open(folder("yesno") / "waves_yesno.tar.xz") as archive:
+        for member, raw in _files(archive, ".wav"):
+            name = Path(member).name
+            (unfinished / name).write_bytes(raw)
+            utterances.append(
+                Utterance(name, " ".join("yes" if sign == "1" else "no" for sign in Path(name).stem[::2]))
+            )
+    utterances.sort()
+    random.Random(0).shuffle(utterances)
+    parts = {"train": utterances[:25], "valid": utterances[25:30], "test": utterances[30:]}
+    _write_manifests(unfinished, parts)
+    unfinished.replace(target)
+
+
+def _files(archive: tarfile.TarFile, ending: str) -> Iterator[tuple[str, bytes]]:
+    for member in archive:
+        file = archive.extractfile(member) if member.name.endswith(ending) else None
+        if file is not None:
+            yield member.name, file.read()
+
+
+def _digits(unfinished: Path) -> dict[tuple[str, int], list[ndarray]]:
+    """Return the recordings of each speaker and digit, in the order of their numbers."""
+    unfinished.mkdir(parents=True, exist_ok=True)
+    found: dict[tuple[str, int], dict[int, ndarray]] = {}
+    scratch = unfinished / ".one.wav"
+    with tarfile.open(folder("fsdd") / "recordings.tar.xz") as archive:
+        for member, raw in _files(archive, ".wav"):
+            digit, speaker, number = Path(member).stem.split("_")
+            scratch.write_bytes(raw)
+            found.setdefault((speaker, int(digit)), {})[int(number)] = read_sound(scratch).samples
+    scratch.unlink()
+    return {key: [recordings[number] for number in sorted(recordings)] for key, recordings in found.items()}
+
+
+def _strings(
+    recordings: dict[tuple[str, int], list[ndarray]],
+    speakers: list[str],
+    numbers: range,
+    count: int,
+    lengths: tuple[int, int],
+    chance: random.Random,
+) -> Iterator[tuple[str, ndarray]]:
+    """Yield strings of digits, each of one speaker, with pauses of up to 0.2 s between them."""
+    for _ in range(count):
+        speaker = chance.choice(speakers)
+        digits = [chance.randrange(10) for _ in range(chance.randint(*lengths))]
+        pieces = []
+        for digit in digits:
+            pause = np.zeros(int(8000 * chance.uniform(0.02, 0.2)), np.float32)
+            pieces += [recordings[speaker, digit][chance.choice(numbers)], pause]
+        yield " ".join(DIGITS[digit] for digit in digits), np.concatenate(pieces)
+
+
+def _speaker(utterance: Utterance) -> str:
+    return Path(utterance.audio).stem.split("-")[1]
+
+
+def _write_manifests(where: Path, parts: dict[str, list[Utterance]]) -> None:
+    for part, utterances in parts.items():
+        lines: Iterable[str] = (json.dumps(one._asdict()) + "\n" for one in utterances)
+        (where / f"{part}.jsonl").write_text("".join(lines), encoding="utf-8")

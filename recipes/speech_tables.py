@@ -1,0 +1,86 @@
+"""The tables of docs/results.md about speech, and the figures that only they need."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from foci.tasks.run import Predictor
+from foci.tasks.task import Evaluation
+from foci.viz.curves import plot_curves
+from recipes import report
+from recipes.recipe import Row
+from recipes.speech import LONGER
+from recipes.tables import markdown
+
+_TIMED = 30
+"""Utterances that the real-time factor is measured with."""
+
+
+def measure_recogniser(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
+    """Return the real-time factor of decoding, and the error rates of further manifests beside the test part."""
+    held_out = [dict(record) for record in run.held_out()][:_TIMED]
+    started = time.perf_counter()
+    found = run.predict([record["audio"] for record in held_out])
+    seconds = time.perf_counter() - started
+    row: Row = {"real_time_factor": seconds / sum(one.details.get("seconds", 0.0) for one in found)}
+    unseen = Path(os.path.expandvars(run.config.data.test or "")).with_name("unseen.jsonl")
+    if unseen.exists():
+        figures = run.evaluate(run.read(str(unseen))).figures
+        row |= {"unseen_wer": figures["wer"], "unseen_cer": figures["cer"]}
+    return row
+
+
+def error_rates_table(rows: list[Row]) -> str:
+    """Return a line for each row."""
+    unseen = any("unseen_wer" in row for row in rows)
+    head = ["model", "CER", "WER", "substituted", "deleted", "inserted", "sentences with errors",
+            *(["WER, unseen speaker"] if unseen else []), "real-time factor", "minutes", "seed"]  # fmt: skip
+    lines = []
+    for row in rows:
+        shares = [f"{100 * row[name]:.1f} %" for name in ("cer", "wer")]
+        counts = [str(row[name]) for name in ("substitutions", "deletions", "insertions")]
+        rest = [f"{100 * row['unseen_wer']:.1f} %"] if unseen else []
+        ends = [f"{row['real_time_factor']:.3f}", f"{row['minutes']:.1f}", str(row["seed"])]
+        lines.append([row["name"], *shares, *counts, f"{100 * row['sentence_errors']:.1f} %", *rest, *ends])
+    return markdown(head, lines)
+
+
+def measure_longer(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
+    """Return the error rates of strings that are longer than those of the training."""
+    test = Path(os.path.expandvars(run.config.data.test or ""))
+    rates = {"1": evaluation.figures["wer"]}
+    for factor in LONGER:
+        longer = run.read(str(test.with_name(f"times{factor}.jsonl")))
+        # Not cut at silences: the attention is to read all of it.
+        rates[str(factor)] = run.evaluate(longer, options={"ctc_weight": 0.0, "piece": 600.0}).figures["wer"]
+    return {"wer_by_length": rates}
+
+
+def longer_table(rows: list[Row]) -> str:
+    """Return the error rate of each model at each length."""
+    factors = ["1", *map(str, LONGER)]
+    head = ["attention", *(f"WER, {factor} × the length" for factor in factors), "minutes", "seed"]
+    lines = [
+        [
+            row["name"],
+            *(f"{100 * row['wer_by_length'][factor]:.1f} %" for factor in factors),
+            f"{row['minutes']:.1f}",
+            str(row["seed"]),
+        ]
+        for row in rows
+    ]
+    return markdown(head, lines)
+
+
+def draw_longer(rows: list[Row]) -> None:
+    """Draw the error rate of each model by length."""
+    curves = {row["name"]: [(int(factor), 100 * rate) for factor, rate in row["wer_by_length"].items()] for row in rows}
+    plot_curves(
+        curves,
+        report.ROOT / "docs" / "images" / "longer-strings.png",
+        across="length of the strings, as a multiple of the longest in training",
+        up="word errors (%)",
+        title="longer strings than in training",
+    )

@@ -1,0 +1,250 @@
+"""What is special about transcripts: times, forms, long recordings, unusable ones, the schedule of CTC."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import foci
+import foci_cli
+from foci.data.audio import Sound, write_sound
+from foci.data.morse import sound_of
+from foci.data.tokenise import Tokeniser
+from foci.errors import ConfigError, DataError
+from foci.tasks import config as configs
+from foci.tasks.transcribe import Transcribe, TranscribeConfig
+from foci.tasks.transcribe_words import SpokenWord, disagreements, medians, spoken_words, to_ctm, to_srt, word_tokens
+
+pytest.importorskip("soundfile")
+pytest.importorskip("jiwer")
+
+
+def trained(folder, log=lambda text: None, **changes):
+    tables = configs.put(Transcribe.smallest, {path.replace("__", "."): value for path, value in changes.items()})
+    foci.train("transcribe", tables, out=folder, log=log)
+    return foci.load(folder)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run that has learned next to nothing, with both decoder and CTC."""
+    return trained(tmp_path_factory.mktemp("transcribe") / "run")
+
+
+def wav(path, *messages, gap=0.6):
+    """A file with messages in Morse code, one after the other."""
+    pieces = []
+    for message in messages:
+        pieces += [sound_of(f"morse:{message}").samples, np.zeros(int(gap * 8000), np.float32)]
+    return str(write_sound(path, Sound(np.concatenate(pieces), 8000)))
+
+
+# ---- words
+
+
+def test_words_have_the_times_and_probabilities_of_their_tokens():
+    tokeniser = Tokeniser.train(["ab c"], "characters", 10)
+    tokens = tokeniser.encode("ab c").ids
+    weights = np.zeros((4, 10), np.float32)
+    for row, cells in enumerate([[1], [2, 3, 4], [5], [7, 8]]):
+        weights[row, cells] = 1 / len(cells)
+    found = spoken_words(
+        tokeniser, tokens, np.log([0.5, 0.5, 0.9, 0.8]), weights, [(1, 1), (3, 4), (6, 6), (8, 9)], 0.1
+    )
+    assert [word.text for word in found] == ["ab", "c"]
+    assert found[0].attention == pytest.approx((0.1, 0.4))
+    assert found[0].ctc == pytest.approx((0.1, 0.5))
+    assert found[0].confidence == pytest.approx(0.25)
+    assert found[1].attention == pytest.approx((0.7, 0.8))
+    assert found[1].ctc == pytest.approx((0.8, 1.0))
+    assert found[1].moved(2.0).span == pytest.approx((2.8, 3.0))
+    assert disagreements(found, 0.2) is None
+    assert "1 of 2 words differ by more than 0.1 s" in disagreements(found, 0.1)
+    assert medians(np.array([[0.2, 0.2, 0.6], [0.6, 0.2, 0.2]])).tolist() == [2, 0]
+
+
+def test_words_of_subwords_bytes_and_scripts_without_spaces():
+    tokeniser = Tokeniser.train(["low lower lowest newest"] * 3, "bpe", 290)
+    text = "lower 是 newest"
+    tokens = tokeniser.encode(text).ids
+    words = word_tokens(tokeniser, tokens)
+    assert [word for word, _ in words] == ["lower", "是", "newest"]
+    assert sorted(number for _, numbers in words for number in numbers) == sorted(
+        {number for _, numbers in words for number in numbers}
+    )
+    characters = Tokeniser.train(["明天 ok"], "characters", 20)
+    assert [word for word, _ in word_tokens(characters, characters.encode("明天ok").ids)] == ["明", "天", "ok"]
+
+
+def test_forms():
+    words = [SpokenWord(str(n), 0.5, (n * 0.5, n * 0.5 + 0.25), None) for n in range(12)]
+    lines = to_ctm("/a/my file.wav", words).splitlines()
+    assert lines[3] == "my_file 1 1.50 0.25 3 0.50"
+    blocks = to_srt(words).split("\n\n")
+    assert blocks[0] == "1\n00:00:00,000 --> 00:00:03,750\n0 1 2 3 4 5 6 7"
+    assert blocks[1].startswith("2\n00:00:04,000 --> 00:00:05,750\n8 9")
+    assert to_ctm("x", []) == to_srt([]) == ""
+
+
+# ---- predictions
+
+
+def test_a_file_equals_its_message(run, tmp_path):
+    path = wav(tmp_path / "a.wav", "SOS DE K", gap=0.001)
+    (found,) = run.predict([path])
+    assert found.details["seconds"] > 1
+    for word in found.details["words"]:
+        assert 0 <= word["start"] <= word["end"] <= found.details["seconds"] + 0.1
+        assert 0 <= word["confidence"] <= 1
+        assert {"attention", "ctc"} <= {*word}
+    (ctm,) = run.predict([path], options={"form": "ctm"})
+    assert len(ctm.output.splitlines()) == len(found.details["words"])
+    assert ctm.details["text"] == found.output
+
+
+def test_long_recordings_are_cut_at_silences_with_their_offsets_kept(run, tmp_path):
+    path = wav(tmp_path / "long.wav", "EE", "TT", "MM", "II", gap=1.0)
+    (found,) = run.predict([path], options={"piece": 3.0})
+    pieces = found.details["pieces"]
+    assert len(pieces) >= 2
+    assert "was cut at silences" in found.details["notes"][0]
+    samples = foci.tasks.transcribe.SpeechReader(run.config.features.bank).sound(path).samples
+    for piece in pieces[1:]:
+        around = samples[int((piece["start"] - 0.1) * 8000) : int((piece["start"] + 0.1) * 8000)]
+        assert np.abs(around).max() < 0.6 * np.abs(samples).max()
+    starts = [word["start"] for word in found.details["words"]]
+    assert starts == sorted(starts)
+    assert found.trace is None
+    assert run.predict([path], options={"piece": 3.0}, trace=True)[0].trace is not None
+
+
+def test_unusable_recordings_have_a_note_and_stop_nothing(run, tmp_path):
+    (tmp_path / "broken.wav").write_text("no sound")
+    good = wav(tmp_path / "good.wav", "E")
+    done = []
+    found = run.predict([str(tmp_path / "none.wav"), good, str(tmp_path / "broken.wav")], progress=done.append)
+    assert sum(done) == 3
+    assert [one.score is None for one in found] == [True, False, True]
+    assert "there is no such file" in found[0].details["notes"][0]
+    figures = run.evaluate([{"audio": good, "text": "E"}, {"audio": str(tmp_path / "none.wav"), "text": "E"}])
+    assert figures.figures["left_out"] == 1
+    assert figures.figures["utterances"] == 1
+    with pytest.raises(DataError, match="none of 1 recordings can be used"):
+        run.evaluate([{"audio": str(tmp_path / "none.wav"), "text": "E"}])
+
+
+def test_a_higher_rate_and_n_best(run, tmp_path):
+    path = str(write_sound(tmp_path / "a.flac", Sound(np.repeat(sound_of("morse:SOS").samples, 2), 16000)))
+    (found,) = run.predict([path], options={"beam": 3, "n_best": 3})
+    assert len(found.alternatives) == 2
+    scores = [found.score, *(one.score for one in found.alternatives)]
+    assert scores == sorted(scores, reverse=True)
+    low = str(write_sound(tmp_path / "low.wav", Sound(sound_of("morse:SOS").samples[::2], 4000)))
+    assert "4,000 samples per second" in run.predict([low])[0].details["notes"][0]
+    with pytest.raises(ConfigError, match="n_best is 9, expected at most beam = 4"):
+        run.predict([path], options={"n_best": 9})
+
+
+def test_the_trace_has_attention_ctc_and_the_spectrogram(run):
+    (found,) = run.predict(["morse:SOS SOS"], trace=True)
+    trace = found.trace
+    assert {"decoder.cross", "ctc"} == {*trace.attentions}
+    source = trace.cells["source"]
+    assert source.rate == 8000
+    assert abs(len(source.sound) / 8000 - found.details["seconds"]) < 0.1
+    assert "".join(mark.label for mark in source.marks) == found.output.replace(" ", "")
+    assert source.seconds == pytest.approx(0.04)
+    assert source.spectrogram.shape[1] == 40  # drawn, where the model hears one band
+    assert trace.crossing()[0].name == "decoder.cross"
+
+
+def test_built_in_examples_become_files(run, tmp_path):
+    given = [{"audio": "morse:SOS"}, {"audio": "a.wav"}]
+    first, second = run.task.to_files(given, tmp_path)
+    assert first["audio"].endswith("morse-1.wav")
+    assert second["audio"] == "a.wav"
+    one, other = run.predict([first["audio"], "morse:SOS"])
+    assert one.output == other.output
+
+
+# ---- training
+
+
+def test_the_weight_of_ctc_follows_its_schedule():
+    config = configs.configure(TranscribeConfig, {"ctc": {"weight": 0.8, "final_weight": 0.2, "steps": 10}}, "test")
+    task = Transcribe(config)
+    assert [task.ctc_weight(step) for step in (0, 5, 10, 99)] == pytest.approx([0.8, 0.5, 0.2, 0.2])
+
+
+def test_a_notice_where_the_attention_is_not_diagonal(tmp_path):
+    said = []
+    trained(
+        tmp_path / "run",
+        said.append,
+        diagonal_after=3,
+        model__score="additive",
+        model__ctc=False,
+        training__max_steps=4,
+        training__learning_rate=1e-6,
+        training__warmup=0,
+    )
+    (notice,) = [text for text in said if "does not follow the sound" in text]
+    assert "train with CTC beside it" in notice
+    assert "model.score=location_aware" in notice
+
+
+def test_ctc_alone(tmp_path):
+    run = trained(tmp_path / "run", model__decoder="none", training__max_steps=2)
+    (found,) = run.predict(["morse:SOS"], trace=True)
+    assert {*found.trace.attentions} == {"ctc"} or not found.trace.attentions
+    assert "diagonality" not in run.task.validate(
+        run.model, run.task.held_out(run.task.read(lambda text: None), run.assets, print)
+    )
+
+
+def test_mistakes_in_data_and_settings(tmp_path):
+    rows = [{"audio": f"morse/{n}:E", "text": "A VERY LONG TEXT FOR ONE DOT " * 9} for n in range(20)]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    tables = {**Transcribe.smallest, "data": {"path": str(path)}}
+    with pytest.raises(DataError, match=r"a.jsonl, line 1: all utterances have more tokens than cells"):
+        foci.train("transcribe", tables, out=tmp_path / "run", log=lambda text: None)
+    rows[0]["audio"] = str(tmp_path / "none.wav")
+    rows[1]["audio"] = "a.txt"
+    for row in rows:
+        row["text"] = "E"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    said = []
+    assert foci.train("transcribe", tables, out=tmp_path / "run", log=said.append).step == 8
+    assert any("2 of 20 recordings are left out: 2 × missing file" in text for text in said)
+    assert any("none.wav: there is no such file" in text for text in said)
+    with pytest.raises(ConfigError, match="path and morse are both set"):
+        foci.train("transcribe", {"data": {"path": str(path), "morse": 5}}, out=tmp_path / "no")
+    with pytest.raises(ConfigError, match="expected frequencies between"):
+        foci.train("transcribe", {"features": {"lowest": 9000.0}}, out=tmp_path / "no")
+
+
+def test_masking_and_speeds_are_used(tmp_path):
+    said = []
+    trained(
+        tmp_path / "run",
+        said.append,
+        data__speeds=(0.9, 1.0),
+        masking__time_masks=1,
+        masking__feature_masks=1,
+        training__max_steps=2,
+    )
+    plain = []
+    trained(tmp_path / "plain", plain.append, training__max_steps=2)
+    minutes = [float(text.rsplit(" minutes")[0].rsplit(" ")[-1]) for text in (said[1], plain[1]) if "minutes" in text]
+    assert not minutes or minutes[0] > 1.5 * minutes[1]
+
+
+def test_the_command_line_prints_captions(run, tmp_path, capsys):
+    path = wav(tmp_path / "a.wav", "SOS SOS")
+    assert foci_cli.main(["predict", str(run.path), path, "--form", "ctm"]) == 0
+    assert foci_cli.main(["predict", str(run.path), path, "--json"]) == 0
+    out = capsys.readouterr().out
+    assert json.loads(out.splitlines()[-1])["words"] is not None
+    assert torch.is_grad_enabled()
