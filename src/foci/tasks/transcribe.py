@@ -382,15 +382,19 @@ class Transcribe(Task):
         return self._heard[split]
 
     def _text(self, text: str) -> str:
-        """Return a transcript as it is learned."""
+        """Return a transcript in the chosen case, with single spaces."""
         case = self.config.tokeniser.case
         cased = text.upper() if case == "upper" else text.lower() if case == "lower" else text
         return " ".join(cased.split())
 
+    def _learned(self, text: str) -> str:
+        """Return a transcript as it is split: a word is the same token at the beginning as after other words."""
+        return self._text(text) if self.config.tokeniser.kind == "characters" else f" {self._text(text)}"
+
     def assets(self, splits: Splits, log: Log) -> SpeechAssets:
         """Compute all features of the training data; learn the tokeniser from its transcripts."""
         heard = self._hear("train", cast("list[Utterance]", splits.train), log)
-        texts = [self._text(one.text) for one in heard.utterances]
+        texts = [self._learned(one.text) for one in heard.utterances]
         tokeniser = Tokeniser.train(texts, self.config.tokeniser.kind, self.config.tokeniser.size)
         seconds = sum(map(len, heard.features)) * self.config.features.shift / 1000
         log(
@@ -432,7 +436,7 @@ class Transcribe(Task):
     def _examples(self, heard: Heard, assets: SpeechAssets, kept: Sequence[int] | None = None) -> SpeechExamples:
         """Return the utterances with these numbers; all unless given."""
         kept = range(len(heard.features)) if kept is None else kept
-        targets = list(assets.tokeniser.encode_many(self._text(heard.utterances[i].text) for i in kept))
+        targets = list(assets.tokeniser.encode_many(self._learned(heard.utterances[i].text) for i in kept))
         how, statistics = self.config.features.normalise, assets.statistics
         features = [normalised(heard.features[i], how, statistics) for i in kept]
         return SpeechExamples(features, targets, len(assets.tokeniser))
@@ -445,7 +449,7 @@ class Transcribe(Task):
         if not self.config.model.resolved.get("ctc", True):
             return list(range(len(heard.features)))
         reduction = int(self.config.model.resolved.get("reduction", 4))
-        targets = list(assets.tokeniser.encode_many(self._text(one.text) for one in heard.utterances))
+        targets = list(assets.tokeniser.encode_many(self._learned(one.text) for one in heard.utterances))
         cells = [-(-len(one) // reduction) for one in heard.features]
         fits = [ctc.shortest_path(target) <= count for target, count in zip(targets, cells)]
         if not any(fits):
@@ -508,8 +512,8 @@ class Transcribe(Task):
                 lines += _diagonalities(found.attention.attentions["decoder.cross"], target)
             encoded = _plain(model).encode(features, lengths)
             hypotheses = _search(_plain(model), encoded, SearchOptions(beam=1, ctc_weight=0.0))
-            heard += [held_out.assets.tokeniser.decode(one[0].tokens) for one in hypotheses]
-            said += [held_out.assets.tokeniser.decode(row) for row in target.tolist()]
+            heard += [held_out.assets.tokeniser.decode(one[0].tokens).strip() for one in hypotheses]
+            said += [held_out.assets.tokeniser.decode(row).strip() for row in target.tolist()]
         figures = {"loss": loss / max(count, 1), **_rates(said, heard)}
         if lines:
             figures["diagonality"] = float(np.mean(lines))
@@ -737,7 +741,7 @@ class Transcribe(Task):
                     log_probs = [float(frames[a : b + 1, token].max()) for (a, b), token in zip(aligned, tokens)]
         over = None if weights is None else _mean_heads(weights)[: len(tokens)]
         words = spoken_words(assets.tokeniser, tokens, log_probs, over, aligned, self._cell_seconds(model))
-        return _Listened(assets.tokeniser.decode(tokens), words, tokens, hypothesis, weights, aligned)
+        return _Listened(assets.tokeniser.decode(tokens).strip(), words, tokens, hypothesis, weights, aligned)
 
     def to_files(self, inputs: Sequence[Record], folder: Path) -> Sequence[Record]:
         """Write messages in Morse code as sound files."""
