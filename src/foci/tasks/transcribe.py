@@ -496,7 +496,7 @@ class Transcribe(Task):
         return (1 - weight) * found.attention.loss + weight * found.ctc
 
     def validate(self, model: nn.Module, held_out: _HeldOut) -> dict[str, float]:
-        """Return nats per token, the error rates of greedy search, and how diagonal the attention is."""
+        """Return nats per token, the error rates of greedy search by decoder and CTC, and how diagonal the attention is."""
         device = next(model.parameters()).device
         loss, count, step = 0.0, 0, 0
         said: list[str] = []
@@ -511,7 +511,7 @@ class Transcribe(Task):
             if found.attention is not None:
                 lines += _diagonalities(found.attention.attentions["decoder.cross"], target)
             encoded = _plain(model).encode(features, lengths)
-            hypotheses = _search(_plain(model), encoded, SearchOptions(beam=1, ctc_weight=0.0))
+            hypotheses = _search(_plain(model), encoded, SearchOptions(beam=1))
             heard += [held_out.assets.tokeniser.decode(one[0].tokens).strip() for one in hypotheses]
             said += [held_out.assets.tokeniser.decode(row).strip() for row in target.tolist()]
         figures = {"loss": loss / max(count, 1), **_rates(said, heard)}
