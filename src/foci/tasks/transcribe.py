@@ -65,7 +65,7 @@ from foci.training import Batches, Loss, TrainingOptions
 from foci.viz.cells import Mark
 from foci.viz.trace import Cells, Trace
 
-BUILT_IN = 3000
+BUILT_IN = 4000
 """How many Morse messages are trained on where no data is named."""
 _HELD_OUT = 100
 """How many of them, at most, are validated and evaluated with."""
@@ -300,7 +300,7 @@ class Transcribe(Task):
     }
     demo: ClassVar[Mapping[str, Any]] = {
         "data": {"morse": BUILT_IN},
-        "training": {"max_steps": 1300, "learning_rate": 3e-3, "schedule": "cosine", "warmup": 50, "valid_every": 325},
+        "training": {"max_steps": 1500, "learning_rate": 3e-3, "schedule": "cosine", "warmup": 50, "valid_every": 300},
     }
     smallest: ClassVar[Mapping[str, Any]] = {
         "data": {"morse": 24, "morse_words": 1, "max_utterances": 8},
