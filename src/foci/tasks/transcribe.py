@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from foci.data import BOS, EOS, PAD, TokenBatches, Tokeniser, morse
 from foci.data.audio import Utterance, read_header, write_sound
 from foci.data.audio_augment import Masking, spec_augment
-from foci.data.audio_features import FilterBank, Normalisation, Statistics, normalised, read_features
+from foci.data.audio_features import FilterBank, Normalisation, normalised, read_features
 from foci.data.audio_manifest import read_manifest
 from foci.data.audio_segments import cut_at_silences
 from foci.data.documents import Document, parts
@@ -244,7 +244,8 @@ class SearchOptions:
     max_length: Annotated[int, Ge(1)] | None = None
     """Longest transcript of a piece in tokens; as many as it has cells unless given."""
     piece: Annotated[float, Gt(0)] | None = None
-    """Longer recordings are cut at silences into pieces of at most this many seconds; data.max_seconds unless given."""
+    """Longer recordings are cut at silences into pieces of at most this many seconds. Unless given, those are cut that
+    are longer than every training utterance, into pieces of usual length: attention often fails on longer ones."""
     batch_frames: Annotated[int, Ge(1)] = 16_000
     """Frames that are read at once, padding included."""
 
@@ -305,7 +306,14 @@ class Transcribe(Task):
     smallest: ClassVar[Mapping[str, Any]] = {
         "data": {"morse": 24, "morse_words": 1, "max_utterances": 8},
         "features": {**MORSE_FEATURES, "shift": 20.0},
-        "model": {"hidden_dim": 16, "embedding_dim": 8, "attention_dim": 8, "width": 7, "num_layers": 1, "reduction": 2},
+        "model": {
+            "hidden_dim": 16,
+            "embedding_dim": 8,
+            "attention_dim": 8,
+            "width": 7,
+            "num_layers": 1,
+            "reduction": 2,
+        },
         "training": {"max_steps": 8, "valid_every": 4, "warmup": 2, "learning_rate": 0.01, "metrics_every": 1},
     }
 
@@ -401,7 +409,7 @@ class Transcribe(Task):
             f"{len(tokeniser):,} tokens ({self.config.tokeniser.kind}); {heard.features[0].shape[1]} features per "
             f"frame, {seconds / 60:.1f} minutes to train on"
         )
-        return SpeechAssets(tokeniser, Statistics.of(heard.features))
+        return SpeechAssets.of(tokeniser, heard.features)
 
     def load_assets(self, read: Callable[[str], str]) -> SpeechAssets:
         """Read what `assets` has learned."""
@@ -602,8 +610,8 @@ class Transcribe(Task):
         """Read a recording and cut it at silences where it is long; return the pieces, and notes for the user."""
         notes: list[str] = []
         reader = replace(self.reader, max_seconds=_LONGEST, upsample=True)
-        longest = options.piece or self.config.data.max_seconds
         shift = self.config.features.shift / 1000
+        longest, most = (options.piece or frames * shift for frames in (assets.longest, assets.usual))
         samples = None
         if is_feature_file(address):
             frames = read_features(address)
@@ -627,7 +635,7 @@ class Transcribe(Task):
             )
         ranges = [(0, len(features))]
         if len(features) * shift > longest:
-            ranges = cut_at_silences(loudness, shift, longest)
+            ranges = cut_at_silences(loudness, shift, most)
             notes.append(
                 f"the recording lasts {len(features) * shift:.1f} s and was cut at silences into {len(ranges)} pieces"
             )
@@ -916,14 +924,12 @@ def _trace(
         rate=None if samples is None else rate,
     )
     sides = {"source": recording, "target": Cells("tokens", (*labels, *ended), "transcript")}
-    handles: dict[str, Weights] = {}
+    handles: dict[str, Weights] = {} if heard.weights is None else {"decoder.cross": heard.weights}
     if heard.aligned is not None:
         spans = torch.zeros(1, len(labels) + len(ended), cells)
         for row, (first, last) in enumerate(heard.aligned):
             spans[0, row, first : last + 1] = 1 / (last + 1 - first)
         handles["ctc"] = Weights.of(spans)
-    if heard.weights is not None:
-        handles["decoder.cross"] = heard.weights
     between = dict.fromkeys(handles, ("target", "source"))
     for name, weights in (answer.encoded.attentions or {}).items():
         handles[name] = weights
