@@ -504,7 +504,7 @@ class Transcribe(Task):
         return (1 - weight) * found.attention.loss + weight * found.ctc
 
     def validate(self, model: nn.Module, held_out: _HeldOut) -> dict[str, float]:
-        """Return nats per token, the error rates of greedy search by decoder and CTC, and how diagonal the attention is."""
+        """Return nats per token, the error rates of greedy search, and how diagonal the attention is."""
         device = next(model.parameters()).device
         loss, count, step = 0.0, 0, 0
         said: list[str] = []
