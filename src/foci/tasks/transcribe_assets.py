@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +28,7 @@ class SpeechAssets(NamedTuple):
     usual: int
 
     @classmethod
-    def of(cls, tokeniser: Tokeniser, features: Sequence[Float[ndarray, "T F"]]) -> SpeechAssets:
+    def of(cls, tokeniser: Tokeniser, features: list[Float[ndarray, "T F"]]) -> SpeechAssets:
         """Return what is kept of utterances with these features."""
         frames = [len(one) for one in features]
         return cls(tokeniser, Statistics.of(features), max(frames), int(np.quantile(frames, 0.9)))
