@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from active_kernel import skip_unless_active
+from active_kernel import WrongLibrary, skip_unless_active
 
 import foci
 from foci import masks
@@ -184,3 +184,10 @@ def test_the_mechanism_uses_it(monkeypatch):
     assert calls == [1]
     assert match.double()(left.double(), right.double()).output.dtype == torch.float64
     assert calls == [1]
+
+
+@pytest.mark.parametrize(("name", "first"), [("forward", 3), ("forward", 7), ("backward", 3), ("backward", 6)])
+def test_the_self_check_catches_exchanged_arguments(name, first):
+    """Value and key, then both matrices: they have the same sizes."""
+    assert kernel._self_check(kernel._KERNEL.library)
+    assert not kernel._self_check(WrongLibrary(kernel._KERNEL.library, f"foci_word_by_word_{name}", first))

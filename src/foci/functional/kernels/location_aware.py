@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foci.errors import ShapeError
-from foci.functional.kernels.build import Kernel
+from foci.functional.kernels.build import Kernel, fixed_numbers
 from foci.functional.kernels.gradients import differentiate
 from foci.tracing import is_traced, is_watched
 
@@ -244,15 +244,8 @@ def _self_check(library: ctypes.CDLL) -> bool:
         function = getattr(library, f"foci_location_aware_{name}")
         function.argtypes = types
         function.restype = _SIZE if name in ("scratch", "kept") else None
-    # Nothing is drawn: the user's random numbers stay as they were.
     shapes = [(1, 23), (1, 3, 19), (1, 23, 19), (19,), (5, 1, 7), (19, 5)]
-    point, along = (
-        [
-            torch.arange(math.prod(shape), dtype=torch.float64, device="cpu").add(seed).square().sin().view(shape)
-            for shape in shapes
-        ]
-        for seed in (1, 5)
-    )
+    point, along = ([fixed_numbers(seed + number, *shape) for number, shape in enumerate(shapes)] for seed in (1, 11))
     for options in (LocationOptions(), LocationOptions(2.0, smoothing=True)):
         wanted = _plain_example(options, *point)
         grad = wanted.cos()

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from foci.functional.kernels.build import Kernel
+from foci.functional.kernels.build import Kernel, fixed_numbers
 from foci.functional.kernels.gradients import differentiate
 from foci.tracing import is_traced, is_watched
 
@@ -152,14 +152,9 @@ def _self_check(library: ctypes.CDLL) -> bool:
         function = getattr(library, f"foci_word_by_word_{name}")
         function.argtypes = arguments
         function.restype = _SIZE if name == "scratch" else None
-    # Nothing is drawn: the user's random numbers stay as they were.
     shapes = [(1, 1, 19), (1, 3, 19), (1, 5, 19), (1, 5, 19), (19,), (19, 19), (19, 19)]
     point, along = (
-        [
-            torch.arange(math.prod(shape), dtype=torch.float64, device="cpu").add(seed).square().sin().view(shape) / 3
-            for shape in shapes
-        ]
-        for seed in (1, 5)
+        [fixed_numbers(seed + number, *shape) / 3 for number, shape in enumerate(shapes)] for seed in (1, 11)
     )
     last, weights = _plain_example(*point)
     grads = (last.cos(), weights.cos())
