@@ -50,7 +50,7 @@ def test_words_have_the_times_and_probabilities_of_their_tokens():
     for row, cells in enumerate([[1], [2, 3, 4], [5], [7, 8]]):
         weights[row, cells] = 1 / len(cells)
     found = spoken_words(
-        tokeniser, tokens, np.log([0.5, 0.5, 0.9, 0.8]), weights, [(1, 1), (3, 4), (6, 6), (8, 9)], 0.1
+        tokeniser, tokens, np.log([0.5, 0.5, 0.9, 0.8]).tolist(), weights, [(1, 1), (3, 4), (6, 6), (8, 9)], 0.1
     )
     assert [word.text for word in found] == ["ab", "c"]
     assert found[0].attention == pytest.approx((0.1, 0.4))

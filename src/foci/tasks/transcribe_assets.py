@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 from numpy import ndarray
 
 from foci.data.audio_features import Statistics
@@ -28,8 +27,8 @@ class SpeechAssets(NamedTuple):
     usual: int
 
     @classmethod
-    def of(cls, tokeniser: Tokeniser, features: list[Float[ndarray, "T F"]]) -> SpeechAssets:
-        """Return what is kept of utterances with these features."""
+    def of(cls, tokeniser: Tokeniser, features: list[ndarray]) -> SpeechAssets:
+        """Return what is kept of utterances with these features, ``(frame, feature)`` each."""
         frames = [len(one) for one in features]
         return cls(tokeniser, Statistics.of(features), max(frames), int(np.quantile(frames, 0.9)))
 
