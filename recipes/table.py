@@ -535,8 +535,9 @@ RECIPES = {
         task="transcribe",
         minutes=5,
         title="waves_yesno: eight words each",
-        note="30 test recordings of the one speaker. Kaldi's example reaches WER 0.",
-        variants={"content and location, with CTC": Variant()},
+        note="30 test recordings of the one speaker. Kaldi's example reaches WER 0. From 25 recordings the decoder "
+        "learns the transcripts by heart rather than to listen.",
+        variants={name: _HEARING[name] for name in ("content and location, with CTC", "CTC alone")},
         prepare=speech.prepare_yesno,
         measure=speech_tables.measure_recogniser,
         table=speech_tables.error_rates_table,

@@ -41,6 +41,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "num_layers": 4,
         "attention_dim": 48,
         "width": 31,
+        "dropout": 0.1,
     },
     "small": {"hidden_dim": 192, "embedding_dim": 64, "num_layers": 2, "attention_dim": 128, "dropout": 0.2},
     "base": {"hidden_dim": 320, "embedding_dim": 96, "num_layers": 3, "attention_dim": 192, "dropout": 0.3},

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from foci.data import BOS, EOS, PAD, TokenBatches, Tokeniser, morse
 from foci.data.audio import Utterance, read_header, write_sound
 from foci.data.audio_augment import Masking, spec_augment
-from foci.data.audio_features import FilterBank, Normalisation, Statistics, normalised, read_features
+from foci.data.audio_features import FilterBank, Normalisation, normalised, read_features
 from foci.data.audio_manifest import read_manifest
 from foci.data.audio_segments import cut_at_silences
 from foci.data.documents import Document, parts
@@ -65,7 +65,7 @@ from foci.training import Batches, Loss, TrainingOptions
 from foci.viz.cells import Mark
 from foci.viz.trace import Cells, Trace
 
-BUILT_IN = 3000
+BUILT_IN = 4000
 """How many Morse messages are trained on where no data is named."""
 _HELD_OUT = 100
 """How many of them, at most, are validated and evaluated with."""
@@ -244,7 +244,8 @@ class SearchOptions:
     max_length: Annotated[int, Ge(1)] | None = None
     """Longest transcript of a piece in tokens; as many as it has cells unless given."""
     piece: Annotated[float, Gt(0)] | None = None
-    """Longer recordings are cut at silences into pieces of at most this many seconds; data.max_seconds unless given."""
+    """Longer recordings are cut at silences into pieces of at most this many seconds. Unless given, those are cut that
+    are longer than every training utterance, into pieces of usual length: attention often fails on longer ones."""
     batch_frames: Annotated[int, Ge(1)] = 16_000
     """Frames that are read at once, padding included."""
 
@@ -300,12 +301,19 @@ class Transcribe(Task):
     }
     demo: ClassVar[Mapping[str, Any]] = {
         "data": {"morse": BUILT_IN},
-        "training": {"max_steps": 1300, "learning_rate": 3e-3, "schedule": "cosine", "warmup": 50, "valid_every": 325},
+        "training": {"max_steps": 1500, "learning_rate": 3e-3, "schedule": "cosine", "warmup": 50, "valid_every": 300},
     }
     smallest: ClassVar[Mapping[str, Any]] = {
         "data": {"morse": 24, "morse_words": 1, "max_utterances": 8},
         "features": {**MORSE_FEATURES, "shift": 20.0},
-        "model": {"hidden_dim": 16, "embedding_dim": 8, "attention_dim": 8, "width": 7, "num_layers": 1, "reduction": 2},
+        "model": {
+            "hidden_dim": 16,
+            "embedding_dim": 8,
+            "attention_dim": 8,
+            "width": 7,
+            "num_layers": 1,
+            "reduction": 2,
+        },
         "training": {"max_steps": 8, "valid_every": 4, "warmup": 2, "learning_rate": 0.01, "metrics_every": 1},
     }
 
@@ -382,22 +390,26 @@ class Transcribe(Task):
         return self._heard[split]
 
     def _text(self, text: str) -> str:
-        """Return a transcript as it is learned."""
+        """Return a transcript in the chosen case, with single spaces."""
         case = self.config.tokeniser.case
         cased = text.upper() if case == "upper" else text.lower() if case == "lower" else text
         return " ".join(cased.split())
 
+    def _learned(self, text: str) -> str:
+        """Return a transcript as it is split: a word is the same token at the beginning as after other words."""
+        return self._text(text) if self.config.tokeniser.kind == "characters" else f" {self._text(text)}"
+
     def assets(self, splits: Splits, log: Log) -> SpeechAssets:
         """Compute all features of the training data; learn the tokeniser from its transcripts."""
         heard = self._hear("train", cast("list[Utterance]", splits.train), log)
-        texts = [self._text(one.text) for one in heard.utterances]
+        texts = [self._learned(one.text) for one in heard.utterances]
         tokeniser = Tokeniser.train(texts, self.config.tokeniser.kind, self.config.tokeniser.size)
         seconds = sum(map(len, heard.features)) * self.config.features.shift / 1000
         log(
             f"{len(tokeniser):,} tokens ({self.config.tokeniser.kind}); {heard.features[0].shape[1]} features per "
             f"frame, {seconds / 60:.1f} minutes to train on"
         )
-        return SpeechAssets(tokeniser, Statistics.of(heard.features))
+        return SpeechAssets.of(tokeniser, heard.features)
 
     def load_assets(self, read: Callable[[str], str]) -> SpeechAssets:
         """Read what `assets` has learned."""
@@ -432,7 +444,7 @@ class Transcribe(Task):
     def _examples(self, heard: Heard, assets: SpeechAssets, kept: Sequence[int] | None = None) -> SpeechExamples:
         """Return the utterances with these numbers; all unless given."""
         kept = range(len(heard.features)) if kept is None else kept
-        targets = list(assets.tokeniser.encode_many(self._text(heard.utterances[i].text) for i in kept))
+        targets = list(assets.tokeniser.encode_many(self._learned(heard.utterances[i].text) for i in kept))
         how, statistics = self.config.features.normalise, assets.statistics
         features = [normalised(heard.features[i], how, statistics) for i in kept]
         return SpeechExamples(features, targets, len(assets.tokeniser))
@@ -445,7 +457,7 @@ class Transcribe(Task):
         if not self.config.model.resolved.get("ctc", True):
             return list(range(len(heard.features)))
         reduction = int(self.config.model.resolved.get("reduction", 4))
-        targets = list(assets.tokeniser.encode_many(self._text(one.text) for one in heard.utterances))
+        targets = list(assets.tokeniser.encode_many(self._learned(one.text) for one in heard.utterances))
         cells = [-(-len(one) // reduction) for one in heard.features]
         fits = [ctc.shortest_path(target) <= count for target, count in zip(targets, cells)]
         if not any(fits):
@@ -507,9 +519,9 @@ class Transcribe(Task):
             if found.attention is not None:
                 lines += _diagonalities(found.attention.attentions["decoder.cross"], target)
             encoded = _plain(model).encode(features, lengths)
-            hypotheses = _search(_plain(model), encoded, SearchOptions(beam=1, ctc_weight=0.0))
-            heard += [held_out.assets.tokeniser.decode(one[0].tokens) for one in hypotheses]
-            said += [held_out.assets.tokeniser.decode(row) for row in target.tolist()]
+            hypotheses = _search(_plain(model), encoded, SearchOptions(beam=1))
+            heard += [held_out.assets.tokeniser.decode(one[0].tokens).strip() for one in hypotheses]
+            said += [held_out.assets.tokeniser.decode(row).strip() for row in target.tolist()]
         figures = {"loss": loss / max(count, 1), **_rates(said, heard)}
         if lines:
             figures["diagonality"] = float(np.mean(lines))
@@ -598,8 +610,8 @@ class Transcribe(Task):
         """Read a recording and cut it at silences where it is long; return the pieces, and notes for the user."""
         notes: list[str] = []
         reader = replace(self.reader, max_seconds=_LONGEST, upsample=True)
-        longest = options.piece or self.config.data.max_seconds
         shift = self.config.features.shift / 1000
+        longest, most = (options.piece or frames * shift for frames in (assets.longest, assets.usual))
         samples = None
         if is_feature_file(address):
             frames = read_features(address)
@@ -623,7 +635,7 @@ class Transcribe(Task):
             )
         ranges = [(0, len(features))]
         if len(features) * shift > longest:
-            ranges = cut_at_silences(loudness, shift, longest)
+            ranges = cut_at_silences(loudness, shift, most)
             notes.append(
                 f"the recording lasts {len(features) * shift:.1f} s and was cut at silences into {len(ranges)} pieces"
             )
@@ -737,7 +749,7 @@ class Transcribe(Task):
                     log_probs = [float(frames[a : b + 1, token].max()) for (a, b), token in zip(aligned, tokens)]
         over = None if weights is None else _mean_heads(weights)[: len(tokens)]
         words = spoken_words(assets.tokeniser, tokens, log_probs, over, aligned, self._cell_seconds(model))
-        return _Listened(assets.tokeniser.decode(tokens), words, tokens, hypothesis, weights, aligned)
+        return _Listened(assets.tokeniser.decode(tokens).strip(), words, tokens, hypothesis, weights, aligned)
 
     def to_files(self, inputs: Sequence[Record], folder: Path) -> Sequence[Record]:
         """Write messages in Morse code as sound files."""
@@ -912,14 +924,12 @@ def _trace(
         rate=None if samples is None else rate,
     )
     sides = {"source": recording, "target": Cells("tokens", (*labels, *ended), "transcript")}
-    handles: dict[str, Weights] = {}
+    handles: dict[str, Weights] = {} if heard.weights is None else {"decoder.cross": heard.weights}
     if heard.aligned is not None:
         spans = torch.zeros(1, len(labels) + len(ended), cells)
         for row, (first, last) in enumerate(heard.aligned):
             spans[0, row, first : last + 1] = 1 / (last + 1 - first)
         handles["ctc"] = Weights.of(spans)
-    if heard.weights is not None:
-        handles["decoder.cross"] = heard.weights
     between = dict.fromkeys(handles, ("target", "source"))
     for name, weights in (answer.encoded.attentions or {}).items():
         handles[name] = weights

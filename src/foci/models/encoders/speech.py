@@ -126,7 +126,7 @@ class ConvolutionalSpeechEncoder(nn.Module):
 
 
 class DilatedSpeechEncoder(nn.Module):
-    """Strided convolutions and dilated ones, which learn sounds that last for many cells in fewer steps than a recurrence.
+    """Strided convolutions and dilated ones; they learn long sounds in fewer steps than a recurrence.
 
     Each dilated convolution reads five cells, 1, 2, 4, 8, then again 1, 2, … apart. The first four together read 30
     cells on each side. There is no summary.
