@@ -13,6 +13,8 @@ from recipes.recipe import Recipe, Row, Variant
 
 _SEARCH = {"beam": 5, "length_penalty": 1.0}
 _SUMMARY = {"beam": 5, "length_penalty": 1.0}
+_ABSTRACT = {**_SUMMARY, "min_length": 10}
+_FROM_AESLC = {"training.init_from": "$FOCI_RUNS/aeslc-attention---copying-0", "training.learning_rate": 1e-3}
 _WITHOUT_COPYING = {"model.copy": False, "model.embedding_bound": 0.9, "training.learning_rate": 4e-3}
 _ABS = {
     "model": {
@@ -416,8 +418,13 @@ RECIPES = {
         minutes=15,
         title="SciTLDR: one sentence for a scientific abstract",
         note="618 test abstracts with 2 to 4 references each, looked at once; trained on 1,992 abstracts alone, "
-        "without pre-training. Max takes the reference with the highest ROUGE-1, as the official score does.",
-        variants={"attention + copying": Variant({}, {**_SUMMARY, "min_length": 10})},
+        "or by a model that has first been trained on AESLC (`python -m recipes aeslc`, the same --out): of 300 steps "
+        "either way, the latter had ROUGE-1 33.1 instead of 27.5 on 100 validation abstracts. Max takes the reference "
+        "with the highest ROUGE-1, as the official score does.",
+        variants={
+            "attention + copying, first trained on AESLC": Variant(_FROM_AESLC, _ABSTRACT),
+            "attention + copying": Variant({"model.embedding_bound": 0.9}, _ABSTRACT),
+        },
         measure=tables.measure_summariser,
         table=tables.summary_table,
     ),
