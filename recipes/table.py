@@ -241,7 +241,8 @@ RECIPES = {
         minutes=10,
         title="SICK: attentions compared, from scratch",
         note=f"{_FROM_SCRATCH}. The same steps, words and optimiser for every row. The first four are the models of "
-        "Rocktäschel et al. (2016).",
+        "Rocktäschel et al. (2016). Four times the steps overfit: word-by-word attention then has 58.6 % of the "
+        "validation pairs at best.",
         variants={
             **{
                 name: Variant({"model": {"kind": "conditional", "preset": "base", "attention": attention}})
