@@ -404,7 +404,8 @@ RECIPES = {
         "against the original subject; max and mean are over it and the three subjects of annotators. The same "
         "data, vocabulary, optimiser and number of steps for every row. The rows without copying were measured before "
         "the recipe gave them larger embeddings to begin with, twice the rate and, for ABS, 256 units: what that "
-        "changes on validation texts is in summarise.md. Published on the original subjects: the paper's own system (two stages, with reinforcement learning) ROUGE-1 23.7, PEGASUS (pre-trained) 37.7.",
+        "changes on validation texts is in summarise.md. Published on the original subjects: the paper's own system "
+        "(two stages, with reinforcement learning) ROUGE-1 23.7, PEGASUS (pre-trained) 37.7.",
         variants={
             "plain attention": Variant(_WITHOUT_COPYING, _SUMMARY),
             "attention + copying": Variant({}, _SUMMARY),
