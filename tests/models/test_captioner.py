@@ -109,9 +109,7 @@ def test_reinforce_is_an_unbiased_estimate_of_the_gradient_by_enumeration():
             continue
         seen[chosen] = handle.log_prob.sum().exp().item()
         gradients = torch.autograd.grad(found.loss + sum(found.terms.values()), parameters, allow_unused=True)
-        mean = [
-            total if grad is None else total + seen[chosen] * grad for total, grad in zip(mean, gradients)
-        ]
+        mean = [total if grad is None else total + seen[chosen] * grad for total, grad in zip(mean, gradients)]
     assert len(seen) == 8
     assert sum(seen.values()) == pytest.approx(1.0)
     for name, one, other in zip(names, exact, mean):

@@ -237,18 +237,17 @@ class Caption(Task):
         "data": {"drawn": BUILT_IN},
         "model": {"preset": "tiny"},
         "training": {
-            "max_steps": 1500,
-            "learning_rate": 4e-3,
+            "max_steps": 2600,
+            "learning_rate": 6e-3,
             "schedule": "cosine",
             "warmup": 50,
-            "valid_every": 250,
+            "valid_every": 650,
             "keep_best": "exact",
         },
     }
     smallest: ClassVar[Mapping[str, Any]] = {
         "data": {"drawn": 12, "image_size": 16, "batch_size": 4, "valid_decoded": 3, "max_words": 12},
-        "model": {"preset": "tiny", "hidden_dim": 16, "embedding_dim": 8, "annotation_dim": 8, "region_dim": 8,
-                  "num_stages": 2},
+        "model": {"preset": "tiny", "hidden_dim": 16, "embedding_dim": 8, "region_dim": 8},
         "training": {"max_steps": 8, "valid_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
     }  # fmt: skip
 
