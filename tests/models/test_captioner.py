@@ -1,6 +1,6 @@
 """Show, attend and tell: the paper's equations in plain loops, REINFORCE by enumeration, hard attention, stepping."""
 
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 import torch
@@ -45,7 +45,7 @@ def equations(model, features, words, chosen=None):
     attention = getattr(decoder.attention, "attention", decoder.attention)
     layers = decoder.recurrence.layers
     logs, weights = [], []
-    for step, (word, following) in enumerate(zip(words[:-1], words[1:])):
+    for step, (word, following) in enumerate(pairwise(words)):
         embedded = decoder.embedding.weight[word]
         score = attention.score
         energies = [score.vector @ torch.tanh(score.query_layer(hidden) + score.key_layer(one)) for one in regions]

@@ -18,11 +18,11 @@ Names: a = encoded.values, W_a and b_a = encoder.project, W_h and W_c = decoder.
     double_weight, λ_r = reward_weight, λ_e = entropy_weight, b = baseline, α = attentions["decoder.cross"]
 Complexity: that of the encoder, plus O(T · (S · A + D²)) for S regions, a score of size A and T words
 Differs: a region has its place beside its features, since a small network does not tell places apart, and one layer
-    can make annotations smaller than the features; the initial states come from one layer each. Gradients pass to log α only for the captions that sampled:
-    a caption that reads the weighted sum (half of them, as in the paper) learns through it. In ``eval()`` hard
-    attention reads the likeliest region, which the paper leaves open. Straight-through Gumbel-softmax (Jang, 2017) is
-    an alternative to REINFORCE; any score, normaliser and focus of the catalogue can be used; a Transformer can take
-    the place of the LSTM.
+    can make annotations smaller than the features; the initial states come from one layer each. Gradients pass to log α
+    only for the captions that sampled: a caption that reads the weighted sum (half of them, as in the paper) learns
+    through it. In ``eval()`` hard attention reads the likeliest region, which the paper leaves open. Straight-through
+    Gumbel-softmax (Jang, 2017) is an alternative to REINFORCE; any score, normaliser and focus of the catalogue can be
+    used; a Transformer can take the place of the LSTM.
 """
 
 from __future__ import annotations
