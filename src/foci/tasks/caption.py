@@ -181,15 +181,24 @@ class CaptionOptions(SearchOptions):
     """Images per batch times the longest caption."""
 
 
+class FrozenEncoder(NamedTuple):
+    """A frozen image encoder: its name, its checksum, and the shape of its features, ``(h, w, D)``."""
+
+    name: str
+    checksum: str
+    shape: tuple[int, int, int]
+
+
 class CaptionAssets(NamedTuple):
-    """The tokeniser, and what the frozen image encoder is: its name, checksum, and the size of its features."""
+    """The tokeniser, and the frozen image encoder; None for the small network, which is trained with the rest."""
 
     tokeniser: Tokeniser
-    encoder: dict[str, Any]
+    encoder: FrozenEncoder | None
 
     def to_files(self) -> dict[str, str]:
         """Return both as JSON."""
-        return {"tokeniser.json": self.tokeniser.to_text(), _ENCODER_FILE: json.dumps(self.encoder)}
+        encoder = {"name": SMALL} if self.encoder is None else self.encoder._asdict()
+        return {"tokeniser.json": self.tokeniser.to_text(), _ENCODER_FILE: json.dumps(encoder)}
 
 
 class _HeldOut(NamedTuple):
@@ -237,18 +246,17 @@ class Caption(Task):
         "data": {"drawn": BUILT_IN},
         "model": {"preset": "tiny"},
         "training": {
-            "max_steps": 1500,
-            "learning_rate": 4e-3,
+            "max_steps": 2600,
+            "learning_rate": 6e-3,
             "schedule": "cosine",
             "warmup": 50,
-            "valid_every": 250,
+            "valid_every": 650,
             "keep_best": "exact",
         },
     }
     smallest: ClassVar[Mapping[str, Any]] = {
         "data": {"drawn": 12, "image_size": 16, "batch_size": 4, "valid_decoded": 3, "max_words": 12},
-        "model": {"preset": "tiny", "hidden_dim": 16, "embedding_dim": 8, "annotation_dim": 8, "region_dim": 8,
-                  "num_stages": 2},
+        "model": {"preset": "tiny", "hidden_dim": 16, "embedding_dim": 8, "region_dim": 8},
         "training": {"max_steps": 8, "valid_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
     }  # fmt: skip
 
@@ -321,18 +329,26 @@ class Caption(Task):
         log(f"a vocabulary of {len(tokeniser):,} tokens ({chosen.kind})")
         return CaptionAssets(tokeniser, self._describe_encoder())
 
-    def _describe_encoder(self) -> dict[str, Any]:
+    def _describe_encoder(self) -> FrozenEncoder | None:
         if self._encoder_name == SMALL:
-            return {}
+            return None
         encoder = build_frozen_encoder(self._encoder_name)
         size = self._size(encoder)
         features = encode_images(np.full((1, size, size, 3), GREY, np.uint8), encoder)
-        return {"name": self._encoder_name, "checksum": fingerprint(encoder), "shape": features.shape[1:]}
+        _, down, across, dim = features.shape
+        return FrozenEncoder(self._encoder_name, fingerprint(encoder), (down, across, dim))
 
     def load_assets(self, read: Callable[[str], str]) -> CaptionAssets:
         """Read the tokeniser and the description of the encoder."""
         tokeniser = Tokeniser.from_text(read("tokeniser.json"), "tokeniser.json")
-        return CaptionAssets(tokeniser, json.loads(read(_ENCODER_FILE)))
+        try:
+            saved = json.loads(read(_ENCODER_FILE))
+            if saved["name"] == SMALL:
+                return CaptionAssets(tokeniser, None)
+            down, across, dim = map(int, saved["shape"])
+            return CaptionAssets(tokeniser, FrozenEncoder(saved["name"], saved["checksum"], (down, across, dim)))
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            raise CheckpointError(f"{_ENCODER_FILE}: does not describe an image encoder ({error}).") from error
 
     def _plain(self, text: str) -> str:
         """Return the text as it is tokenised: single spaces, and a space before the first word as before all others."""
@@ -352,7 +368,7 @@ class Caption(Task):
 
     def model(self, assets: CaptionAssets) -> nn.Module:
         """Build the model for this vocabulary and, with a frozen encoder, the size of its features."""
-        return self.config.model.build(len(assets.tokeniser), assets.encoder["shape"][-1] if assets.encoder else None)
+        return self.config.model.build(len(assets.tokeniser), assets.encoder.shape[-1] if assets.encoder else None)
 
     def named_axes(self, assets: CaptionAssets) -> NamedAxes:
         """Return which rows of the weights are tokens."""
@@ -387,23 +403,22 @@ class Caption(Task):
     ) -> Images | ImageFeatures:
         """Decode images, or get their features from the frozen encoder, with the help of the cache or without."""
         data = self.config.data
-        if not assets.encoder:
+        if assets.encoder is None:
             return Images.load(names, self._size(), max_pixels=data.max_pixels, log=log)
-        encoder = build_frozen_encoder(assets.encoder["name"])
-        if fingerprint(encoder) != assets.encoder["checksum"]:
+        encoder = build_frozen_encoder(assets.encoder.name)
+        if fingerprint(encoder) != assets.encoder.checksum:
             raise CheckpointError(
-                f"the image encoder {assets.encoder['name']!r} is not the one that this run was trained with: its "
+                f"the image encoder {assets.encoder.name!r} is not the one that this run was trained with: its "
                 "weights have changed. Train again, or restore them."
             )
         if cached:
-            folder = data.cache or _cache_folder(assets.encoder["checksum"], self._size(encoder))
+            folder = data.cache or _cache_folder(assets.encoder.checksum, self._size(encoder))
             return cached_features(
                 names, encoder, folder, size=self._size(encoder), max_pixels=data.max_pixels, log=log
             )
         images = Images.load(names, self._size(encoder), max_pixels=data.max_pixels, log=log)
         made = [encode_images(images.pixels[start : start + 8], encoder) for start in range(0, len(images), 8)]
-        shape = (0, *assets.encoder["shape"])
-        array = np.concatenate(made) if made else np.zeros(shape, np.float16)
+        array = np.concatenate(made) if made else np.zeros((0, *assets.encoder.shape), np.float16)
         return ImageFeatures(array, range(len(images)), images.kept, images.unreadable)
 
     def _examples(

@@ -24,7 +24,7 @@ Differs: The summary h_S: Sutskever's LSTM starts from the encoder's final state
     source without a summary, the mean of its values takes its place, as in Xu et al. (2015). The first state goes
     through a layer unless it is copied (Bahdanau takes the backward direction's alone). Bahdanau's output layer sees
     s_t (his appendix writes s_{t−1} there, his eq. 4 s_t). LSTM and GRU are torch's. Luong's h̃ is fed without dropout.
-    Embeddings start uniform within ±0.1, as Luong's.
+    Embeddings start uniform within ±0.1, as Luong's, unless another range is given.
 """
 
 from __future__ import annotations
@@ -97,6 +97,7 @@ class RecurrentDecoder(nn.Module):
         vocabulary: number of target tokens.
         source_dim: size of the source's cells and of its summary; None for a language model.
         embedding_dim: size of the embeddings.
+        embedding_range: the embeddings start uniform within ± this.
         hidden_dim: size of the recurrent state.
         readout_dim: size of the output layer's input; the state's, or the embeddings' with ``tie_output``.
         num_layers: number of recurrent layers.
@@ -142,6 +143,7 @@ class RecurrentDecoder(nn.Module):
         *,
         source_dim: int | None = None,
         embedding_dim: int = 256,
+        embedding_range: float = 0.1,
         hidden_dim: int = 512,
         readout_dim: int | None = None,
         num_layers: int = 1,
@@ -167,6 +169,7 @@ class RecurrentDecoder(nn.Module):
     ) -> None:
         super().__init__()
         check_positive("RecurrentDecoder", vocabulary=vocabulary, embedding_dim=embedding_dim)
+        check_positive("RecurrentDecoder", embedding_range=embedding_range)
         kind = kind or ("sutskever" if source_dim is None else "luong")
         if kind not in KINDS:
             raise unknown_name("decoder", kind, KINDS)
@@ -193,7 +196,7 @@ class RecurrentDecoder(nn.Module):
         self.source_dim = source_dim
         self.feeds = kind == "luong" and input_feeding
         self.dropout = Dropout(dropout)
-        self.embedding = uniform_table(vocabulary, embedding_dim, padding=padding)
+        self.embedding = uniform_table(vocabulary, embedding_dim, bound=embedding_range, padding=padding)
         self.bridge = (
             None
             if source_dim is None or copy_state
