@@ -64,12 +64,14 @@ from foci.training import Batches, Loss, TrainingOptions
 from foci.viz.regions import smooth
 from foci.viz.trace import Cells, Trace
 
-BUILT_IN = 3000
+BUILT_IN = 6000
 """Number of drawn scenes to train on without data."""
 _VALID, _TEST = 100, 300
 """Numbers of drawn scenes for validation and evaluation."""
 _SMALL_SIZE, _FROZEN_SIZE = 48, 224
 """Height and width of images for the small network, and for a frozen one that does not say what it needs."""
+_SPACE = "▁"
+"""What a tokeniser's labels have in place of a space."""
 _ENCODER_FILE = "image_encoder.json"
 _FINER = 8
 """Points along a region's side at which its smoothed weights are compared with a box."""
@@ -587,7 +589,7 @@ class Caption(Task):
         attentions = self._maps(model, batch, [produced])
         cells = {
             "image": Cells.of_image(picture, grid),
-            "words": Cells.of_tokens(assets.tokeniser.labels(produced), "caption"),
+            "words": Cells.of_tokens(self._labels(assets.tokeniser, produced), "caption"),
         }
         return Trace.from_handles(
             attentions,
@@ -596,6 +598,13 @@ class Caption(Task):
             text=text,
             facts={"score": hypothesis.score, "log-probability": hypothesis.log_prob},
         )
+
+    def _labels(self, tokeniser: Tokeniser, ids: Sequence[int]) -> list[str]:
+        """What stands above the map of each token; of words without the mark of the space before them."""
+        labels = tokeniser.labels(ids)
+        if self.config.tokeniser.kind != "words":
+            return labels
+        return [label.removeprefix(_SPACE) or label for label in labels]
 
     def _maps(self, model: nn.Module, batch: Tensor, produced: Sequence[Sequence[int]]) -> dict[str, Weights]:
         """The weights over the regions when each of these tokens is produced, ``(B, T, S)``, by the attention's name.
@@ -648,13 +657,19 @@ class Caption(Task):
             figures["moves"] = float(np.mean(looks.moves))
         if looks.words:
             table = _where_words_look(looks.words)
-            figures |= {"pointing": table[-1][2], "inside": table[-1][3]}
+            figures |= {"pointing": table[-1][2], "pointing_shapes": _shapes_pointed_at(looks.words)}
+            figures["inside"] = table[-1][3]
             tables["words"] = Table(("word", "number", "pointing", "inside", "by chance"), tuple(table))
             notes["words"] = (
                 "colours and shapes in the references of drawn scenes, read word by word; pointing: the largest weight "
-                "lies in the box of the shape that is named; inside: the share of the weights in it"
+                "lies in the box of the shape that is named; inside: the share of the weights in it; pointing_shapes: "
+                "the share of named shapes that one of their words points at"
             )
         return Evaluation(figures, notes, tables)
+
+    def expected(self, record: Record) -> str:
+        """Return the first reference."""
+        return str(record["captions"][0])
 
     def _looks(
         self,
@@ -679,7 +694,7 @@ class Caption(Task):
             for mention, box in _named_boxes(one):
                 for row, (start, end) in zip(maps, encoding.offsets):
                     if start < mention.end + shift and mention.start + shift < end:
-                        words.append(_look(row.reshape(grid), box, mention))
+                        words.append(_look(row.reshape(grid), box, (number, mention.shape), mention.what))
         return _Looks(moves, words)
 
 
@@ -693,15 +708,17 @@ class _Looks(NamedTuple):
 class _Look(NamedTuple):
     """Whether a word looked at what it names, with which share of its weights, and the share that chance gives."""
 
-    mention: Mention
+    shape: tuple[int, int]
+    """The number of its image, and that of the shape in it."""
+    what: str
     pointing: bool
     inside: float
     chance: float
 
 
-def _look(weights: Float[NDArray[np.float32], "R S"], box: Box, mention: Mention) -> _Look:
+def _look(weights: Float[NDArray[np.float32], "R S"], box: Box, shape: tuple[int, int], what: str) -> _Look:
     spread = smooth(weights, _FINER * weights.shape[0], _FINER * weights.shape[1])
-    return _Look(mention, points_at(spread, box), share_inside(spread, box), area(box))
+    return _Look(shape, what, points_at(spread, box), share_inside(spread, box), area(box))
 
 
 def _named_boxes(one: CaptionedImage) -> list[tuple[Mention, Box]]:
@@ -719,12 +736,17 @@ def _where_words_look(looked: Sequence[_Look]) -> list[tuple[Any, ...]]:
     """A row for each kind of word, and one for all."""
     rows: list[tuple[Any, ...]] = []
     for what in ("colour", "kind", "all"):
-        some = [one for one in looked if what in (one.mention.what, "all")]
+        some = [one for one in looked if what in (one.what, "all")]
         means = (
             np.mean([(one.pointing, one.inside, one.chance) for one in some], axis=0).tolist() if some else [0.0] * 3
         )
         rows.append(("shape" if what == "kind" else what, len(some), *means))
     return rows
+
+
+def _shapes_pointed_at(looked: Sequence[_Look]) -> float:
+    """The share of shapes that one of the words that name them points at."""
+    return len({one.shape for one in looked if one.pointing}) / len({one.shape for one in looked})
 
 
 def _cache_folder(checksum: str, size: int) -> Path:
