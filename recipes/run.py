@@ -56,8 +56,8 @@ def run(title: str, recipe: Recipe, job: Job, out: Path, minutes: float) -> Row 
         "epochs": max(epochs, default=0),
         "count_trained": summary.count,
         "run": str(folder),
-        **evaluation.figures,
         **evaluation.notes,
+        **evaluation.figures,  # a note may have the name of the figure that it explains
         **recipe.measure(predictor, evaluation, records),
     }
 

@@ -13,6 +13,8 @@ from recipes.recipe import Recipe, Row, Variant
 
 _SEARCH = {"beam": 5, "length_penalty": 1.0}
 _SUMMARY = {"beam": 5, "length_penalty": 1.0}
+_CAPTION = {"beam": 5}
+_ONE_REGION = {"model.double_weight": 0.0}
 _COVERAGE = {"model.coverage": True, "coverage.weight": 1.0, "coverage.start": 2100}
 _TEST2016 = ("$FOCI_DATA/multi30k/test_2016_flickr.en.gz", "$FOCI_DATA/multi30k/test_2016_flickr.de.gz")
 _RATES = {"conv": 1e-3, "rnn": 2e-3, "transformer": 3e-3}
@@ -302,8 +304,13 @@ RECIPES = {
         minutes=10,
         title="easy-VQA: stacked attention",
         note="The package easy-vqa: 48,248 questions with 13 answers about 5,000 images of 64 × 64 pixels with one "
-        "shape each, by the package's own split; its 9,673 test questions were looked at once.",
-        variants={"two hops": Variant()},
+        "shape each, by the package's own split; its 9,673 test questions were looked at once by each row. The first "
+        "row never learns to compare what is asked for with what is seen: 82 % of yes and no can be told from the "
+        "question alone. In the second row question and image are multiplied before the answer (`model.fusion`).",
+        variants={
+            "two hops": Variant(),
+            "two hops, product": Variant({"model.fusion": "product", "training.max_steps": 3000}),
+        },
         test=("$FOCI_RUNS/easy_vqa.test.jsonl",),
         prepare=data.write_easy_vqa,
         measure=tables.measure_answerer,
@@ -320,6 +327,33 @@ RECIPES = {
         variants={f"{hops} hop{'s' * (hops > 1)}": Variant({"model.num_hops": hops}) for hops in (1, 2)},
         measure=tables.measure_answerer,
         table=tables.answers_table,
+    ),
+    "flickr8k": Recipe(
+        task="caption",
+        minutes=12,
+        title="Flickr8k: captions by soft and hard attention, in English and Chinese",
+        note="6,000 photographs of 128 × 128 pixels to train on, 1,000 to validate, 1,000 to evaluate, five captions "
+        "each; features of a frozen EfficientNet-lite0 at 224 pixels (7 × 7 regions), an LSTM of 384 units, beam 5. "
+        "Settings were chosen by the validation images, and each row looked at the test images once. The checkpoint is "
+        "the one with the highest BLEU-4 of generated captions of 300 validation images. Chinese is counted by "
+        "characters, so that its figures do not compare with those of words. Maps move by the mean total-variation "
+        "distance between the maps of successive words (0 to 1), and the largest region of a word is another one than "
+        "that of the word before for the given share of words; in the captions of 200 test images. Memory is that of "
+        "the process at the end, without mapped pages of the features. Published, at 224 pixels and without brevity "
+        "penalty: Xu et al. (2015), VGG, BLEU-4 19.5 soft and 21.3 hard; re-runs of others with frozen encoders: "
+        "AlexNet 10.8, VGG 15.5, ResNet-50 16.5.",
+        variants={
+            "soft": Variant({}, _CAPTION),
+            "hard (REINFORCE, reward × 0.1)": Variant({"model.attention": "hard", **_ONE_REGION}, _CAPTION),
+            "hard, REINFORCE (reward × 0.02)": Variant(
+                {"model.attention": "hard", "model.reward_weight": 0.02, **_ONE_REGION}, _CAPTION
+            ),
+            "hard, Gumbel": Variant({"model.attention": "gumbel", **_ONE_REGION}, _CAPTION),
+            "soft, Chinese": Variant({"data.path": "$FOCI_DATA/flickr8k/flickr8kzhc.caption.txt.xz"}, _CAPTION),
+        },
+        prepare=data.unpack_flickr8k,
+        measure=tables.measure_captioner,
+        table=tables.captions_table,
     ),
     "snips": Recipe(
         task="tag",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 import foci
 from foci.data.algorithms import PROBLEMS
 from foci.data.tokenise import Tokeniser
-from foci.metrics.attention import entropy
+from foci.metrics.attention import Movement, entropy, movement
 from foci.models.hierarchical import POOLINGS
 from foci.tasks.run import Predictor
 from foci.tasks.task import Evaluation, Prediction
@@ -219,6 +220,74 @@ def answers_table(rows: list[Row]) -> str:
         ]
         further = [f"{row['questions']:,}", f"{row['parameters']:,}", f"{row['minutes']:.1f}", str(row["seed"])]
         lines.append([row["name"], *shares, *looked, *further])
+    return markdown(head, lines)
+
+
+# ---- captions
+
+
+MAPS_MEASURED = 200
+"""Captions whose maps are measured."""
+
+
+def measure_captioner(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
+    """Return the figures of the validation images, how maps move in produced captions, and the memory of training."""
+    splits = run.task.read(lambda text: None)
+    options = {"beam": 5}
+    valid = run.evaluate([one._asdict() for one in splits.valid], options=options)
+    records = [{"image": one.image} for one in splits.test]
+    started = time.perf_counter()
+    traced = run.predict(records[:MAPS_MEASURED], options=options, trace=True)
+    seconds = time.perf_counter() - started
+    moves: dict[str, list[Movement]] = defaultdict(list)
+    for one in traced:
+        if one.trace is not None:
+            for name in one.trace.attentions:
+                moves[name].append(movement(one.trace.alignment(name)))
+    return {
+        "valid_bleu4": valid.figures["bleu4"],
+        "valid_cider_d": valid.figures["cider_d"],
+        "movement": {
+            name: {
+                "variation": fmean(one.variation for one in some),
+                "changed": fmean(one.changed for one in some),
+            }
+            for name, some in moves.items()
+        },
+        "milliseconds_per_traced_image": 1000 * seconds / len(traced),
+        "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
+        "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "own_megabytes": _own_megabytes(),
+        "examples": [[Path(one.inputs["image"]).name, one.output] for one in traced[:5]],
+    }
+
+
+def _own_megabytes() -> float:
+    """The memory of the process without pages of mapped files, which the system takes back when it needs them."""
+    status = Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.exists() else []
+    return sum(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1024
+
+
+def captions_table(rows: list[Row]) -> str:
+    """Return the figures of captions, and how the maps move from word to word."""
+    head = ["attention", "BLEU-1", "2", "3", "4", "BLEU-4, no penalty", "CIDEr-D", "ROUGE-L", "length",
+            "BLEU-4, validation", "maps move by", "another region", "minutes", "epochs", "memory", "seed"]  # fmt: skip
+    lines = []
+    for row in rows:
+        names = ("bleu1", "bleu2", "bleu3", "bleu4", "bleu4_no_penalty", "cider_d", "rouge_l")
+        figures = [f"{row[name]:.1f}" for name in names]
+        moved = row["movement"].get("decoder.cross", {"variation": 0.0, "changed": 0.0})
+        further = [
+            f"{row['length_ratio']:.2f}",
+            f"{row['valid_bleu4']:.1f}",
+            f"{moved['variation']:.2f}",
+            f"{moved['changed']:.0%}",
+            f"{row['minutes']:.1f}",
+            f"{row['epochs']}",
+            f"{row['own_megabytes']:,.0f} MB",
+        ]
+        lines.append([row["name"], *figures, *further, str(row["seed"])])
     return markdown(head, lines)
 
 

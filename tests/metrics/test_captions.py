@@ -98,7 +98,7 @@ def test_rouge_takes_the_best_precision_and_the_best_recall_of_different_referen
     precision, recall = 4 / 4, 2 / 2  # of the first and of the second
     assert rouge_l(produced, references) == pytest.approx(2.44 * precision * recall / (recall + 1.44 * precision))
     assert rouge_l(produced, references[:1]) == pytest.approx(2.44 * 0.5 / (0.5 + 1.44))
-    assert rouge_l(produced, references[:1], beta=1) == pytest.approx(2 * 0.5 / 1.5)
+    assert rouge_l(produced, references[:1], beta=1.0) == pytest.approx(2 * 0.5 / 1.5)
     assert rouge_l([], references) == rouge_l(list("y"), references) == 0
 
 

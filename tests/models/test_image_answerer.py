@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from foci.errors import UnknownNameError
 from foci.models.image_answerer import ImageAnswerer
 
 IMAGES = torch.randint(0, 256, (3, 3, 13, 10), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -15,9 +16,11 @@ def seed():
     torch.manual_seed(0)
 
 
-@pytest.mark.parametrize("hops", [1, 2, 3])
-def test_the_hops_are_those_of_the_equations(hops):
-    model = ImageAnswerer(11, 5, embedding_dim=3, hidden_dim=7, attention_dim=6, num_hops=hops, region_dim=12).eval()
+@pytest.mark.parametrize(("hops", "fusion"), [(1, "concat"), (2, "product"), (3, "concat")])
+def test_the_hops_are_those_of_the_equations(hops, fusion):
+    model = ImageAnswerer(
+        11, 5, embedding_dim=3, hidden_dim=7, attention_dim=6, num_hops=hops, region_dim=12, fusion=fusion
+    ).eval()
     answered = model(IMAGES, QUESTIONS)
     features = model.encoder(IMAGES).values
     down, across = model.grid(13, 10)
@@ -37,6 +40,9 @@ def test_the_hops_are_those_of_the_equations(hops):
             torch.testing.assert_close(answered.attentions[str(number)].dense()[row, 0], weights, atol=1e-5, rtol=1e-4)
             query = query + sum(weight * region for weight, region in zip(weights, regions))
         hidden = torch.relu(model.fuse(torch.cat([query, summary[row]])))
+        if fusion == "product":
+            read = torch.tanh(model.product.read(query - summary[row]))
+            hidden = hidden + read * torch.tanh(model.product.question(summary[row]))
         torch.testing.assert_close(answered.logits[row], model.output(hidden), atol=1e-5, rtol=1e-4)
 
 
@@ -62,6 +68,11 @@ def test_the_answer_depends_on_question_and_image_and_gradients_are_finite():
     assert not torch.allclose(logits, model(IMAGES, QUESTIONS.flip(0)).logits)
     F.cross_entropy(logits, torch.tensor([0, 1, 2])).backward()
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+def test_an_unknown_fusion_suggests_the_nearest():
+    with pytest.raises(UnknownNameError, match="Did you mean 'product'"):
+        ImageAnswerer(11, 5, fusion="produkt")
 
 
 def test_learns_to_look_where_the_question_asks():

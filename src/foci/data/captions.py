@@ -93,7 +93,7 @@ def read_captions(
 
 def split_captions(
     entries: Sequence[CaptionedImage], *, valid_share: float, test_share: float, seed: int = 0
-) -> ImageParts[CaptionedImage]:
+) -> ImageParts:
     """Return train, valid and test: as the file says where it says so for any image, otherwise by a hash of the image.
 
     Example:

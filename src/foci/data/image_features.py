@@ -25,7 +25,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -51,6 +51,7 @@ _GROWTH = 21
 """Digits that numpy leaves room for in the header of a .npy file, so that its first axis can grow in place."""
 
 
+@runtime_checkable
 class FeatureEncoder(Protocol):
     """Any network that turns images into a grid of features; an `nn.Module` is one."""
 
@@ -92,7 +93,7 @@ class ImageFeatures:
         """The size of a region."""
         return int(self.array.shape[3])
 
-    def batch(self, indices: Indices) -> Float16[Tensor, "B S D"]:
+    def batch(self, indices: Sequence[int] | Indices) -> Float16[Tensor, "B S D"]:
         """Return the regions of these images, row by row of each grid, in float16."""
         rows = self.rows[np.asarray(indices, dtype=np.int64)]
         read = np.empty((len(rows), *self.array.shape[1:]), np.float16)

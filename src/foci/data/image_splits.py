@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 PARTS = ("train", "valid", "test")
 
 
+@runtime_checkable
 class HasImage(Protocol):
     """An entry with the name of an image."""
 
@@ -21,17 +22,15 @@ class HasImage(Protocol):
 Entry = TypeVar("Entry", bound=HasImage)
 
 
-class ImageParts(NamedTuple, Generic[Entry]):
+class ImageParts(NamedTuple):
     """Entries to train on, to validate and to evaluate with."""
 
-    train: list[Entry]
-    valid: list[Entry]
-    test: list[Entry]
+    train: list[Any]
+    valid: list[Any]
+    test: list[Any]
 
 
-def split_by_image(
-    entries: Sequence[Entry], *, valid_share: float, test_share: float, seed: int = 0
-) -> ImageParts[Entry]:
+def split_by_image(entries: Sequence[Entry], *, valid_share: float, test_share: float, seed: int = 0) -> ImageParts:
     """Split entries by a hash of their image and the seed, so that no image is in two parts.
 
     Of n images ``round(n · valid_share)`` are for validation and ``round(n · test_share)`` for testing: one at least

@@ -109,7 +109,7 @@ def cider_d(produced: Sequence[Sequence[str]], references: Sequence[Sequence[Seq
         vectors = _tfidf(_all_ngrams(one), rarity, unseen)
         scores = [
             math.exp(-((len(one) - len(other)) ** 2) / (2 * SIGMA**2))
-            * _clipped_cosine(vectors, _tfidf(count, rarity, 0))
+            * _clipped_cosine(vectors, _tfidf(count, rarity, 0.0))
             for count, other in zip(some, wanted)
         ]
         found.append(10 * fmean(scores))

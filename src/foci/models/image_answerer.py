@@ -12,8 +12,9 @@ Complexity: that of the encoders, plus O(K · S · A) for S regions and a score 
 Differs: the image network is small and trained with the rest, where the paper has a fixed VGG; a region's place is
     added to its features, since a small network does not tell places apart; the score has no bias b_A. The paper's
     answer is softmax(W_u u^K + b_u), in which question and image meet in the attention alone: trained from scratch it
-    learns very slowly to look, and the hidden layer W_h lets them meet from the first step on. Any other score and
-    normaliser can take the place of the paper's.
+    learns very slowly to look, and the hidden layer W_h lets them meet from the first step on; or, by option, their
+    product tanh(V (u^K − v_Q)) ∘ tanh(W v_Q), with which "is there a red one?" is a comparison of the two. Any other
+    score and normaliser can take the place of the paper's.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from foci.errors import check_ids, check_sizes
+from foci.errors import check_ids, check_sizes, unknown_name
 from foci.layers.dropout import Dropout
 from foci.masks import keys
 from foci.mechanisms.attention import Attention
@@ -38,6 +39,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "base": {"embedding_dim": 64, "hidden_dim": 128, "region_dim": 64, "stride": 2},
     "yang": {"embedding_dim": 500, "hidden_dim": 500, "attention_dim": 512, "region_dim": 128, "num_stages": 4},
 }
+FUSIONS = ("concat", "product")
+"""How question and image meet before the answer."""
 
 
 @exportable
@@ -67,6 +70,8 @@ class ImageAnswerer(nn.Module):
         region_dim: channels of the last stage of the image network.
         num_stages, depth, stride, attention, reduction, kernel_size: of the image network, as in `ImageGridEncoder`.
         dropout: on word embeddings, and before the output layer.
+        fusion: how the question and what was read meet before the answer: "concat", the hidden layer above, or
+            "product", which multiplies them.
 
     Example:
         >>> import torch
@@ -97,8 +102,11 @@ class ImageAnswerer(nn.Module):
         reduction: int = 4,
         kernel_size: int = 7,
         dropout: float = 0.0,
+        fusion: str = "concat",
     ) -> None:
         super().__init__()
+        if fusion not in FUSIONS:
+            raise unknown_name("fusion", fusion, FUSIONS)
         check_sizes(type(self).__name__, num_answers=num_answers, num_hops=num_hops, hidden_dim=hidden_dim)
         self.encoder = ImageGridEncoder(
             region_dim,
@@ -124,6 +132,7 @@ class ImageAnswerer(nn.Module):
         )
         self.dropout = Dropout(dropout)
         self.fuse = nn.Linear(2 * hidden_dim, hidden_dim)
+        self.product = ProductFusion(hidden_dim) if fusion == "product" else None
         self.output = nn.Linear(hidden_dim, num_answers)
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
@@ -149,5 +158,22 @@ class ImageAnswerer(nn.Module):
             attended: Attended = hop(query, regions, mask=mask)
             query = query + attended.output
             attentions[str(number)] = attended.weights
-        hidden = torch.relu(self.fuse(torch.cat([query, question], dim=-1).squeeze(1)))
-        return Answered(self.output(self.dropout(hidden)), attentions)
+        hidden = torch.relu(self.fuse(torch.cat([query, question], dim=-1)))
+        if self.product is not None:
+            hidden = hidden + self.product(query - question, question)
+        return Answered(self.output(self.dropout(hidden.squeeze(1))), attentions)
+
+
+class ProductFusion(nn.Module):
+    """Multiplies two vectors, each after a layer of its own: ``tanh(V read + b) ∘ tanh(W question + c)``.
+
+    Paper: Hadamard Product for Low-rank Bilinear Pooling (Kim et al., 2017), eq. 9, arXiv:1610.04325
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.read, self.question = nn.Linear(dim, dim), nn.Linear(dim, dim)
+
+    def forward(self, read: Float[Tensor, "*B D"], question: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
+        """Return the product."""
+        return torch.tanh(self.read(read)) * torch.tanh(self.question(question))

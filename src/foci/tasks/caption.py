@@ -84,7 +84,7 @@ class DataConfig:
     path: FilePath | None = None
     """The captions: Flickr8k's token.txt, Karpathy's .json, .tsv, .csv or .jsonl (also .gz, .xz). Without data,
     captions of drawn scenes are used (drawn)."""
-    images: str | None = None
+    images: FilePath | None = None
     """The folder of the images; that of the file with the captions unless given."""
     columns: tuple[int | str | tuple[str, ...], int | str | tuple[str, ...]] = COLUMNS
     """Columns (by their names, or by their numbers from 0) or fields of image and caption."""
@@ -112,7 +112,7 @@ class DataConfig:
     """Height and width that images are scaled to fit into; 48, or what a frozen encoder needs, unless given."""
     max_pixels: Annotated[int, Ge(1)] = MAX_PIXELS
     """Images with more pixels are left out before they are decoded."""
-    cache: str | None = None
+    cache: FilePath | None = None
     """The folder that keeps the features of a frozen encoder; one in ~/.cache/foci unless given."""
     max_words: Annotated[int, Ge(1)] = 50
     """Longer captions are cut to this many tokens in training; they are counted."""
