@@ -227,7 +227,7 @@ class RecurrentDecoder(nn.Module):
         else:
             self.readout = Maxout(hidden_dim + embedding_dim + extra[kind], readout_dim)
         self.gate = nn.Linear(hidden_dim, 1) if kind == "xu" else None
-        self.attention: Attention | SampledAttention | MultiHeadAttention | None = None
+        self.attention: Attention | MultiHeadAttention | None = None
         self.coverage: Coverage | None = None
         if kind in ("bahdanau", "luong", "xu") and num_heads is not None:
             if score not in HEAD_SCORES or focus != "global" or coverage:
@@ -240,18 +240,19 @@ class RecurrentDecoder(nn.Module):
                 hidden_dim, num_heads, key_dim=source_dim, score=score, normalise=normalise
             )
         elif kind in ("bahdanau", "luong", "xu"):
-            self.attention = attention = Attention(
-                hidden_dim,
-                source_dim,
-                attention_dim,
-                score=score,
-                normalise=normalise if expectation_share is None else "softmax",
-                focus=focus,
-                sharpening=sharpening,
-                radius=radius,
-                reach=reach,
-                max_length=max_source_length,
-            )
+            options: dict[str, Any] = {
+                "score": score,
+                "focus": focus,
+                "sharpening": sharpening,
+                "radius": radius,
+                "reach": reach,
+                "max_length": max_source_length,
+            }
+            sizes = (hidden_dim, source_dim, attention_dim)
+            if expectation_share is None:
+                self.attention = attention = Attention(*sizes, normalise=normalise, **options)
+            else:
+                self.attention = attention = SampledAttention(*sizes, expectation_share=expectation_share, **options)
             if isinstance(attention.focus, SlidingWindow):
                 raise ConfigError(
                     f"RecurrentDecoder: focus {focus!r} is for self-attention, expected 'global', 'local_m', "
@@ -260,8 +261,6 @@ class RecurrentDecoder(nn.Module):
             if coverage:
                 projected = attention.score.project_key(torch.zeros(1, 1, cells_dim))
                 self.coverage = Coverage(projected.shape[-1])
-            if expectation_share is not None:
-                self.attention = SampledAttention(attention, expectation_share=expectation_share)
         elif coverage:
             raise ConfigError(f"RecurrentDecoder: coverage needs attention; the decoder {kind!r} has none.")
         self.output = nn.Linear(readout_dim, vocabulary)
@@ -457,8 +456,6 @@ class RecurrentDecoder(nn.Module):
     def _remembers(self) -> bool:
         """Whether an attention step depends on the previous ones of the same hypothesis."""
         attention = self.attention
-        if isinstance(attention, SampledAttention):
-            attention = attention.attention
         return isinstance(attention, Attention) and (
             self.coverage is not None
             or isinstance(attention.score, LocationAware)
