@@ -42,12 +42,11 @@ def equations(model, features, words, chosen=None):
         regions.append(torch.tanh(model.encoder.project(torch.cat([features[row, column], place]))))
     mean = sum(regions) / len(regions)
     hidden, cell = torch.tanh(decoder.bridge.hidden(mean)), decoder.bridge.cell(mean)
-    attention = getattr(decoder.attention, "attention", decoder.attention)
     layers = decoder.recurrence.layers
     logs, weights = [], []
     for step, (word, following) in enumerate(pairwise(words)):
         embedded = decoder.embedding.weight[word]
-        score = attention.score
+        score = decoder.attention.score
         energies = [score.vector @ torch.tanh(score.query_layer(hidden) + score.key_layer(one)) for one in regions]
         alpha = torch.softmax(torch.stack(energies), dim=0)
         weights.append(alpha)
