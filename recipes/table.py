@@ -378,8 +378,11 @@ RECIPES = {
         "AlexNet 10.8, VGG 15.5, ResNet-50 16.5.",
         variants={
             "soft": Variant({}, _CAPTION),
-            "hard (REINFORCE)": Variant({"model.attention": "hard", **_ONE_REGION}, _CAPTION),
-            "hard (Gumbel)": Variant({"model.attention": "gumbel", **_ONE_REGION}, _CAPTION),
+            "hard (REINFORCE, reward × 0.1)": Variant({"model.attention": "hard", **_ONE_REGION}, _CAPTION),
+            "hard, REINFORCE (reward × 0.02)": Variant(
+                {"model.attention": "hard", "model.reward_weight": 0.02, **_ONE_REGION}, _CAPTION
+            ),
+            "hard, Gumbel": Variant({"model.attention": "gumbel", **_ONE_REGION}, _CAPTION),
             "soft, Chinese": Variant({"data.path": "$FOCI_DATA/flickr8k/flickr8kzhc.caption.txt.xz"}, _CAPTION),
         },
         prepare=data.unpack_flickr8k,

@@ -1,6 +1,6 @@
 """Show, attend and tell: the paper's equations in plain loops, REINFORCE by enumeration, hard attention, stepping."""
 
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 import torch
@@ -42,12 +42,11 @@ def equations(model, features, words, chosen=None):
         regions.append(torch.tanh(model.encoder.project(torch.cat([features[row, column], place]))))
     mean = sum(regions) / len(regions)
     hidden, cell = torch.tanh(decoder.bridge.hidden(mean)), decoder.bridge.cell(mean)
-    attention = getattr(decoder.attention, "attention", decoder.attention)
     layers = decoder.recurrence.layers
     logs, weights = [], []
-    for step, (word, following) in enumerate(zip(words[:-1], words[1:])):
+    for step, (word, following) in enumerate(pairwise(words)):
         embedded = decoder.embedding.weight[word]
-        score = attention.score
+        score = decoder.attention.score
         energies = [score.vector @ torch.tanh(score.query_layer(hidden) + score.key_layer(one)) for one in regions]
         alpha = torch.softmax(torch.stack(energies), dim=0)
         weights.append(alpha)
@@ -109,9 +108,7 @@ def test_reinforce_is_an_unbiased_estimate_of_the_gradient_by_enumeration():
             continue
         seen[chosen] = handle.log_prob.sum().exp().item()
         gradients = torch.autograd.grad(found.loss + sum(found.terms.values()), parameters, allow_unused=True)
-        mean = [
-            total if grad is None else total + seen[chosen] * grad for total, grad in zip(mean, gradients)
-        ]
+        mean = [total if grad is None else total + seen[chosen] * grad for total, grad in zip(mean, gradients)]
     assert len(seen) == 8
     assert sum(seen.values()) == pytest.approx(1.0)
     for name, one, other in zip(names, exact, mean):

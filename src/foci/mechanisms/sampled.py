@@ -13,13 +13,13 @@ Differs: outside of training the likeliest cell is read, and nothing is sampled;
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
-from foci.errors import ConfigError, check_share
+from foci.errors import check_share
 from foci.functional.sample import best, categorical
 from foci.mechanisms.attention import Attention, Memory
 from foci.results import Attended, Weights
@@ -66,59 +66,43 @@ class SampledState(NamedTuple):
     expects: Bool[Tensor, " N"] | None
 
 
-class SampledAttention(nn.Module):
+class SampledAttention(Attention):
     """Reads one cell in place of the weighted sum: a sampled one in training, the likeliest one in ``eval()``.
 
     The handle's ``log_prob`` is 0 where the weighted sum was read, so that `foci.functional.sample.reinforce` takes no
-    account of these rows; `probabilities_of` returns the probabilities that the cells were sampled by.
+    account of these rows; `probabilities_of` returns the probabilities that the cells were sampled by. The parameters
+    have the names of those of `foci.Attention`, so that it can start from the weights of a soft one.
 
     Args:
-        attention: gives the probabilities; it has the normaliser "softmax".
+        query_dim, key_dim, hidden_dim, options: as in `foci.Attention`, which gives the probabilities; its normaliser
+            is "softmax".
         expectation_share: the probability with which a row reads the weighted sum in training.
 
     Example:
         >>> import torch
-        >>> attention = SampledAttention(Attention(3, 5, score="general"), expectation_share=0.0)
+        >>> attention = SampledAttention(3, 5, score="general", expectation_share=0.0)
         >>> output, weights, _ = attention(torch.zeros(2, 1, 3), torch.ones(2, 7, 5))
         >>> weights.dense().sum().item(), weights.log_prob.exp()
         (2.0, tensor([[0.1429],
                 [0.1429]], grad_fn=<ExpBackward0>))
     """
 
-    def __init__(self, attention: Attention, *, expectation_share: float = 0.5) -> None:
-        super().__init__()
-        if attention.normalise != "softmax":
-            raise ConfigError(
-                f"SampledAttention: the attention's normaliser is {attention.normalise!r}, expected 'softmax', which "
-                "gives the probabilities."
-            )
+    def __init__(
+        self,
+        query_dim: int | None = None,
+        key_dim: int | None = None,
+        hidden_dim: int | None = None,
+        *,
+        expectation_share: float = 0.5,
+        **options: Any,
+    ) -> None:
         check_share("SampledAttention", expectation_share=expectation_share)
-        self.attention = attention
+        super().__init__(query_dim, key_dim, hidden_dim, normalise="softmax", **options)
         self.expectation_share = expectation_share
 
-    def forward(
-        self,
-        query: Float[Tensor, "#B L Dq"],
-        key: Float[Tensor, "#B S Dk"],
-        value: Float[Tensor, "#B S V"] | None = None,
-        mask: Bool[Tensor, "..."] | None = None,
-        state: SampledState | None = None,
-    ) -> Attended:
-        """Return one cell of ``value`` (the key unless given) per query."""
-        return self.read(query, self.prepare(key, value, mask), state)
-
-    def prepare(
-        self,
-        key: Float[Tensor, "#B S Dk"],
-        value: Float[Tensor, "#B S V"] | None = None,
-        mask: Bool[Tensor, "..."] | None = None,
-    ) -> Memory:
-        """Project the source once, for many reads."""
-        return self.attention.prepare(key, value, mask)
-
-    def read(self, query: Float[Tensor, "#B L Dq"], memory: Memory, state: SampledState | None = None) -> Attended:
+    def read(self, query: Float[Tensor, "#B L Dq"], memory: Memory, state: Any = None) -> Attended:
         """Read a prepared source; the state is what the previous call returned, None at first."""
-        attended = self.attention.read(query, memory, None if state is None else state.reading)
+        attended = super().read(query, memory, None if state is None else state.reading)
         probabilities = attended.weights.dense()
         # A cell of probability 0 is closed: the smallest number in its place would be sampled once in a long while.
         open_cells = probabilities > 0
@@ -142,7 +126,7 @@ def probabilities_of(weights: Weights) -> Float[Tensor, "..."]:
 
     Example:
         >>> import torch
-        >>> attention = SampledAttention(Attention(3, 5, score="general")).eval()
+        >>> attention = SampledAttention(3, 5, score="general").eval()
         >>> weights = attention(torch.zeros(1, 1, 3), torch.ones(1, 2, 5)).weights
         >>> weights.dense().tolist(), probabilities_of(weights).tolist()
         ([[[1.0, 0.0]]], [[[0.5, 0.5]]])

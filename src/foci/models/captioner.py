@@ -1,6 +1,6 @@
 """Show, attend and tell: a caption, word by word, each with a look at the regions of the image.
 
-    a_i = tanh(W_a [f_i; place_i] + b_a)                                   annotations; f_i region i of the image
+    a_i = [f_i; place_i]   or, smaller,   a_i = tanh(W_a [f_i; place_i] + b_a)         f_i region i of the image
     h_0 = tanh(W_h ā + b_h),   c_0 = W_c ā + b_c,   ā = mean_i a_i
     α_t = softmax_i(e(h_{t−1}, a_i)),   β_t = σ(w_β h_{t−1} + b_β)
     z_t = β_t Σ_i α_ti a_i              soft;       z_t = β_t a_{s_t},  s_t ~ α_t              hard
@@ -17,12 +17,12 @@ Names: a = encoded.values, W_a and b_a = encoder.project, W_h and W_c = decoder.
     β = decoder.gate, E = decoder.embedding, L_h and L_z = decoder.readout.layer, L_o = decoder.output, λ =
     double_weight, λ_r = reward_weight, λ_e = entropy_weight, b = baseline, α = attentions["decoder.cross"]
 Complexity: that of the encoder, plus O(T · (S · A + D²)) for S regions, a score of size A and T words
-Differs: the regions are mapped to annotations, with their places, by one layer (a small network does not tell places
-    apart); the initial states come from one layer each. Gradients pass to log α only for the captions that sampled:
-    a caption that reads the weighted sum (half of them, as in the paper) learns through it. In ``eval()`` hard
-    attention reads the likeliest region, which the paper leaves open. Straight-through Gumbel-softmax (Jang, 2017) is
-    an alternative to REINFORCE; any score, normaliser and focus of the catalogue can be used; a Transformer can take
-    the place of the LSTM.
+Differs: a region has its place beside its features, since a small network does not tell places apart, and one layer
+    can make annotations smaller than the features; the initial states come from one layer each. Gradients pass to log α
+    only for the captions that sampled: a caption that reads the weighted sum (half of them, as in the paper) learns
+    through it. In ``eval()`` hard attention reads the likeliest region, which the paper leaves open. Straight-through
+    Gumbel-softmax (Jang, 2017) is an alternative to REINFORCE; any score, normaliser and focus of the catalogue can be
+    used; a Transformer can take the place of the LSTM.
 """
 
 from __future__ import annotations
@@ -52,17 +52,18 @@ SMALL = "small"
 """The encoder that is trained with the rest; all others give features that were computed before."""
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": {"embedding_dim": 32, "hidden_dim": 64, "annotation_dim": 64, "region_dim": 32, "stride": 2},
-    "base": {"embedding_dim": 128, "hidden_dim": 256, "annotation_dim": 256, "region_dim": 64, "stride": 2},
+    "tiny": {"embedding_dim": 32, "embedding_range": 1.7, "hidden_dim": 64, "zero_state": True, "region_dim": 32,
+             "num_stages": 2, "stride": 2, "sharpening": 5.0},
+    "base": {"embedding_dim": 128, "hidden_dim": 256, "region_dim": 64, "num_stages": 2, "stride": 2},
     "xu": {"embedding_dim": 256, "hidden_dim": 512, "annotation_dim": 512, "attention_dim": 256, "region_dim": 128,
            "num_stages": 4, "dropout": 0.5, "double_weight": 1.0},
 }  # fmt: skip
 
 TRANSFORMER_PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"model_dim": 64, "num_heads": 4, "hidden_dim": 128, "num_layers": 2, "norm": "pre", "region_dim": 32,
-             "stride": 2, "dropout": 0.0},
+             "num_stages": 2, "stride": 2, "dropout": 0.0},
     "base": {"model_dim": 256, "num_heads": 8, "hidden_dim": 1024, "num_layers": 3, "norm": "pre", "region_dim": 64,
-             "stride": 2},
+             "num_stages": 2, "stride": 2},
 }  # fmt: skip
 
 
@@ -79,12 +80,12 @@ class CaptionedImages(NamedTuple):
 
 
 class AnnotationEncoder(nn.Module):
-    """Maps the regions of an image, with their places, to annotations.
+    """Makes annotations of the regions of an image: their features and places.
 
     Args:
         grid_encoder: the network that makes the regions of an image; None where they were computed before.
         region_dim: size of a region.
-        output_dim: size of an annotation.
+        annotation_dim: map features and places to this size, by one layer; as they are unless given.
         dropout: on the regions, in training.
 
     Example:
@@ -95,13 +96,19 @@ class AnnotationEncoder(nn.Module):
     """
 
     def __init__(
-        self, grid_encoder: ImageGridEncoder | None, region_dim: int, output_dim: int, *, dropout: float = 0.0
+        self,
+        grid_encoder: ImageGridEncoder | None,
+        region_dim: int,
+        annotation_dim: int | None = None,
+        *,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.grid_encoder = grid_encoder
-        self.output_dim = output_dim
+        self.region_dim = region_dim
+        self.output_dim = region_dim + 2 if annotation_dim is None else annotation_dim
         self.dropout = Dropout(dropout)
-        self.project = nn.Linear(region_dim + 2, output_dim)
+        self.project = None if annotation_dim is None else nn.Linear(region_dim + 2, annotation_dim)
 
     def grid(self, shape: torch.Size | tuple[int, ...]) -> tuple[int, int]:
         """Return how many regions down and across images, or features, of a shape have."""
@@ -112,14 +119,17 @@ class AnnotationEncoder(nn.Module):
         if self.grid_encoder is not None:
             encoded = self.grid_encoder(images, valid)
         else:
-            owner, dim = type(self).__name__, self.project.in_features - 2
-            check_shape(owner, "images", images, "batch", "row", "column", dim, fix="Features are expected here.")
-            features = images.to(self.project.weight.dtype).flatten(1, 2)
+            owner = type(self).__name__
+            fix = "Features are expected here."
+            check_shape(owner, "images", images, "batch", "row", "column", self.region_dim, fix=fix)
+            half = images.dtype in (torch.float16, torch.bfloat16)
+            features = (images.float() if half else images).flatten(1, 2)
             exists = torch.ones(features.shape[:2], dtype=torch.bool, device=features.device)
             encoded = Encoded(features, exists if valid is None else valid)
         middles = places(self.grid(images.shape), encoded.values)
         regions = torch.cat([self.dropout(encoded.values), middles], dim=-1)
-        return Encoded(torch.tanh(self.project(regions)), encoded.valid, attentions=encoded.attentions)
+        annotations = regions if self.project is None else torch.tanh(self.project(regions))
+        return Encoded(annotations, encoded.valid, attentions=encoded.attentions)
 
 
 class Captioner(EncoderDecoder):
@@ -212,10 +222,13 @@ class RecurrentCaptioner(Captioner):
             have their own normalisers.
         num_heads: use multi-head attention, as in `foci.models.decoders.recurrent.RecurrentDecoder`.
         embedding_dim: size of the word embeddings.
+        embedding_range: the embeddings start uniform within ± this.
         hidden_dim: size of the LSTM's state.
-        annotation_dim: size of the annotations.
+        annotation_dim: size of the annotations; features and places as they are unless given.
         attention_dim: size in which the state and the annotations are compared; the state's unless given.
         cell: "lstm" or "gru".
+        zero_state: start from zeros and not from the mean region: a small network can put what is where into its mean,
+            and the words then need not look.
         region_dim: channels of the last stage of the small network.
         num_stages, depth, stride, reduction, kernel_size: of the small network, as in `ImageGridEncoder`.
         block_attention: attention in the blocks of the small network: "none", "squeeze_excitation",
@@ -252,10 +265,12 @@ class RecurrentCaptioner(Captioner):
         sharpening: float = 1.0,
         num_heads: int | None = None,
         embedding_dim: int = 128,
+        embedding_range: float = 0.1,
         hidden_dim: int = 256,
-        annotation_dim: int = 256,
+        annotation_dim: int | None = None,
         attention_dim: int | None = None,
         cell: str = "lstm",
+        zero_state: bool = False,
         region_dim: int = 64,
         num_stages: int = 3,
         depth: int = 1,
@@ -283,10 +298,12 @@ class RecurrentCaptioner(Captioner):
         )  # fmt: skip
         decoder = RecurrentDecoder(
             vocabulary,
-            source_dim=annotation_dim,
+            source_dim=annotations.output_dim,
             embedding_dim=embedding_dim,
+            embedding_range=embedding_range,
             hidden_dim=hidden_dim,
             cell=cell,
+            zero_state=zero_state,
             kind="xu",
             score=score,
             normalise={"soft": normalise, "hard": "sample", "gumbel": "gumbel"}[attention],
@@ -315,7 +332,8 @@ class TransformerCaptioner(Captioner):
         vocabulary: number of words.
         feature_dim: size of the features that were computed before; not used by the encoder "small".
         encoder: as in `RecurrentCaptioner`.
-        model_dim: size of every position, and of the annotations.
+        model_dim: size of every position.
+        annotation_dim: size of the annotations; features and places as they are unless given.
         num_heads: heads of every attention.
         hidden_dim: inner size of the feed-forward networks.
         num_layers: number of layers.
@@ -339,6 +357,7 @@ class TransformerCaptioner(Captioner):
         *,
         encoder: str = SMALL,
         model_dim: int = 256,
+        annotation_dim: int | None = None,
         num_heads: int = 8,
         hidden_dim: int = 1024,
         num_layers: int = 3,
@@ -358,7 +377,7 @@ class TransformerCaptioner(Captioner):
         double_weight: float = 0.0,
     ) -> None:
         annotations = _annotations(
-            encoder, feature_dim, model_dim, dropout,
+            encoder, feature_dim, annotation_dim, dropout,
             region_dim=region_dim, num_stages=num_stages, depth=depth, stride=stride, attention=block_attention,
             reduction=reduction, kernel_size=kernel_size,
         )  # fmt: skip
@@ -374,7 +393,7 @@ class TransformerCaptioner(Captioner):
         decoder = TransformerDecoder(
             vocabulary,
             block,
-            source_dim=model_dim,
+            source_dim=annotations.output_dim,
             num_layers=num_layers,
             positions=positions,
             max_length=max_length,
@@ -383,13 +402,13 @@ class TransformerCaptioner(Captioner):
 
 
 def _annotations(
-    encoder: str, feature_dim: int | None, output_dim: int, dropout: float, *, region_dim: int, **options: Any
+    encoder: str, feature_dim: int | None, size: int | None, dropout: float, *, region_dim: int, **options: Any
 ) -> AnnotationEncoder:
     if encoder == SMALL:
-        return AnnotationEncoder(ImageGridEncoder(region_dim, **options), region_dim, output_dim, dropout=dropout)
+        return AnnotationEncoder(ImageGridEncoder(region_dim, **options), region_dim, size, dropout=dropout)
     if feature_dim is None:
         raise ConfigError(f"Captioner: encoder is {encoder!r} and feature_dim is None, expected the features' size.")
-    return AnnotationEncoder(None, feature_dim, output_dim, dropout=dropout)
+    return AnnotationEncoder(None, feature_dim, size, dropout=dropout)
 
 
 def _crossing(attentions: dict[str, Weights]) -> Weights:

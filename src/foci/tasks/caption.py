@@ -13,7 +13,6 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, cast
 import numpy as np
 import torch
 from annotated_types import Ge, Gt, Le, Lt
-from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -21,7 +20,6 @@ from foci.data import BOS, EOS, PAD, UNK, TokenBatches, Tokeniser
 from foci.data.batch import Sequences
 from foci.data.caption_batches import CaptionBatch, CaptionExamples, drawn_captions, image_batch
 from foci.data.captions import COLUMNS, CaptionedImage, read_captions, split_captions
-from foci.data.drawn import LANGUAGES, PREFIX, Mention, caption, find_scene, mentions
 from foci.data.image_features import ImageFeatures, cached_features, encode_images, fingerprint
 from foci.data.images import GREY, MAX_PIXELS, Images
 from foci.decoding import Hypothesis, SearchStart
@@ -29,7 +27,6 @@ from foci.errors import CheckpointError, ConfigError, DataError
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
 from foci.mechanisms.sampled import probabilities_of
 from foci.metrics.attention import movement
-from foci.metrics.boxes import Box, area, points_at, share_inside
 from foci.metrics.captions import caption_scores
 from foci.models.captioner import (
     PRESETS,
@@ -44,6 +41,7 @@ from foci.models.encoders.frozen import build_frozen_encoder
 from foci.printable import printable
 from foci.results import Weights
 from foci.spaceless import begins_spaceless
+from foci.tasks.caption_looks import Look, Looks, look, named_boxes, shapes_pointed_at, table_of_looks
 from foci.tasks.config import FilePath, ModelChoice
 from foci.tasks.searching import SearchOptions, quantised, search_from
 from foci.tasks.task import (
@@ -56,23 +54,21 @@ from foci.tasks.task import (
     Record,
     Shard,
     Splits,
-    Table,
     Task,
     token_axes,
 )
 from foci.training import Batches, Loss, TrainingOptions
-from foci.viz.regions import smooth
 from foci.viz.trace import Cells, Trace
 
-BUILT_IN = 3000
+BUILT_IN = 4000
 """Number of drawn scenes to train on without data."""
 _VALID, _TEST = 100, 300
 """Numbers of drawn scenes for validation and evaluation."""
 _SMALL_SIZE, _FROZEN_SIZE = 48, 224
 """Height and width of images for the small network, and for a frozen one that does not say what it needs."""
+_SPACE = "▁"
+"""What a tokeniser's labels have in place of a space."""
 _ENCODER_FILE = "image_encoder.json"
-_FINER = 8
-"""Points along a region's side at which its smoothed weights are compared with a box."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,15 +177,24 @@ class CaptionOptions(SearchOptions):
     """Images per batch times the longest caption."""
 
 
+class FrozenEncoder(NamedTuple):
+    """A frozen image encoder: its name, its checksum, and the shape of its features, ``(h, w, D)``."""
+
+    name: str
+    checksum: str
+    shape: tuple[int, int, int]
+
+
 class CaptionAssets(NamedTuple):
-    """The tokeniser, and what the frozen image encoder is: its name, checksum, and the size of its features."""
+    """The tokeniser, and the frozen image encoder; None for the small network, which is trained with the rest."""
 
     tokeniser: Tokeniser
-    encoder: dict[str, Any]
+    encoder: FrozenEncoder | None
 
     def to_files(self) -> dict[str, str]:
         """Return both as JSON."""
-        return {"tokeniser.json": self.tokeniser.to_text(), _ENCODER_FILE: json.dumps(self.encoder)}
+        encoder = {"name": SMALL} if self.encoder is None else self.encoder._asdict()
+        return {"tokeniser.json": self.tokeniser.to_text(), _ENCODER_FILE: json.dumps(encoder)}
 
 
 class _HeldOut(NamedTuple):
@@ -237,18 +242,17 @@ class Caption(Task):
         "data": {"drawn": BUILT_IN},
         "model": {"preset": "tiny"},
         "training": {
-            "max_steps": 1500,
+            "max_steps": 2600,
             "learning_rate": 4e-3,
             "schedule": "cosine",
             "warmup": 50,
-            "valid_every": 250,
+            "valid_every": 650,
             "keep_best": "exact",
         },
     }
     smallest: ClassVar[Mapping[str, Any]] = {
         "data": {"drawn": 12, "image_size": 16, "batch_size": 4, "valid_decoded": 3, "max_words": 12},
-        "model": {"preset": "tiny", "hidden_dim": 16, "embedding_dim": 8, "annotation_dim": 8, "region_dim": 8,
-                  "num_stages": 2},
+        "model": {"preset": "tiny", "hidden_dim": 16, "embedding_dim": 8, "region_dim": 8},
         "training": {"max_steps": 8, "valid_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
     }  # fmt: skip
 
@@ -321,18 +325,26 @@ class Caption(Task):
         log(f"a vocabulary of {len(tokeniser):,} tokens ({chosen.kind})")
         return CaptionAssets(tokeniser, self._describe_encoder())
 
-    def _describe_encoder(self) -> dict[str, Any]:
+    def _describe_encoder(self) -> FrozenEncoder | None:
         if self._encoder_name == SMALL:
-            return {}
+            return None
         encoder = build_frozen_encoder(self._encoder_name)
         size = self._size(encoder)
         features = encode_images(np.full((1, size, size, 3), GREY, np.uint8), encoder)
-        return {"name": self._encoder_name, "checksum": fingerprint(encoder), "shape": features.shape[1:]}
+        _, down, across, dim = features.shape
+        return FrozenEncoder(self._encoder_name, fingerprint(encoder), (down, across, dim))
 
     def load_assets(self, read: Callable[[str], str]) -> CaptionAssets:
         """Read the tokeniser and the description of the encoder."""
         tokeniser = Tokeniser.from_text(read("tokeniser.json"), "tokeniser.json")
-        return CaptionAssets(tokeniser, json.loads(read(_ENCODER_FILE)))
+        try:
+            saved = json.loads(read(_ENCODER_FILE))
+            if saved["name"] == SMALL:
+                return CaptionAssets(tokeniser, None)
+            down, across, dim = map(int, saved["shape"])
+            return CaptionAssets(tokeniser, FrozenEncoder(saved["name"], saved["checksum"], (down, across, dim)))
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            raise CheckpointError(f"{_ENCODER_FILE}: does not describe an image encoder ({error}).") from error
 
     def _plain(self, text: str) -> str:
         """Return the text as it is tokenised: single spaces, and a space before the first word as before all others."""
@@ -352,7 +364,7 @@ class Caption(Task):
 
     def model(self, assets: CaptionAssets) -> nn.Module:
         """Build the model for this vocabulary and, with a frozen encoder, the size of its features."""
-        return self.config.model.build(len(assets.tokeniser), assets.encoder["shape"][-1] if assets.encoder else None)
+        return self.config.model.build(len(assets.tokeniser), assets.encoder.shape[-1] if assets.encoder else None)
 
     def named_axes(self, assets: CaptionAssets) -> NamedAxes:
         """Return which rows of the weights are tokens."""
@@ -387,23 +399,22 @@ class Caption(Task):
     ) -> Images | ImageFeatures:
         """Decode images, or get their features from the frozen encoder, with the help of the cache or without."""
         data = self.config.data
-        if not assets.encoder:
+        if assets.encoder is None:
             return Images.load(names, self._size(), max_pixels=data.max_pixels, log=log)
-        encoder = build_frozen_encoder(assets.encoder["name"])
-        if fingerprint(encoder) != assets.encoder["checksum"]:
+        encoder = build_frozen_encoder(assets.encoder.name)
+        if fingerprint(encoder) != assets.encoder.checksum:
             raise CheckpointError(
-                f"the image encoder {assets.encoder['name']!r} is not the one that this run was trained with: its "
+                f"the image encoder {assets.encoder.name!r} is not the one that this run was trained with: its "
                 "weights have changed. Train again, or restore them."
             )
         if cached:
-            folder = data.cache or _cache_folder(assets.encoder["checksum"], self._size(encoder))
+            folder = data.cache or _cache_folder(assets.encoder.checksum, self._size(encoder))
             return cached_features(
                 names, encoder, folder, size=self._size(encoder), max_pixels=data.max_pixels, log=log
             )
         images = Images.load(names, self._size(encoder), max_pixels=data.max_pixels, log=log)
         made = [encode_images(images.pixels[start : start + 8], encoder) for start in range(0, len(images), 8)]
-        shape = (0, *assets.encoder["shape"])
-        array = np.concatenate(made) if made else np.zeros(shape, np.float16)
+        array = np.concatenate(made) if made else np.zeros((0, *assets.encoder.shape), np.float16)
         return ImageFeatures(array, range(len(images)), images.kept, images.unreadable)
 
     def _examples(
@@ -572,7 +583,7 @@ class Caption(Task):
         attentions = self._maps(model, batch, [produced])
         cells = {
             "image": Cells.of_image(picture, grid),
-            "words": Cells.of_tokens(assets.tokeniser.labels(produced), "caption"),
+            "words": Cells.of_tokens(self._labels(assets.tokeniser, produced), "caption"),
         }
         return Trace.from_handles(
             attentions,
@@ -581,6 +592,13 @@ class Caption(Task):
             text=text,
             facts={"score": hypothesis.score, "log-probability": hypothesis.log_prob},
         )
+
+    def _labels(self, tokeniser: Tokeniser, ids: Sequence[int]) -> list[str]:
+        """What stands above the map of each token; of words without the mark of the space before them."""
+        labels = tokeniser.labels(ids)
+        if self.config.tokeniser.kind != "words":
+            return labels
+        return [label.removeprefix(_SPACE) or label for label in labels]
 
     def _maps(self, model: nn.Module, batch: Tensor, produced: Sequence[Sequence[int]]) -> dict[str, Weights]:
         """The weights over the regions when each of these tokens is produced, ``(B, T, S)``, by the attention's name.
@@ -621,25 +639,30 @@ class Caption(Task):
             "different": len(set(texts)) / len(texts),
         }
         notes = {
-            "exact": "the share of captions that equal a reference, but for case and spaces where these are not kept",
-            "scores": "in per cent (CIDEr-D to 1,000), of words without case and punctuation, characters where a "
+            "exact_of": "the share of captions that equal a reference, but for spaces and, in small letters, case",
+            "scores_of": "in per cent (CIDEr-D to 1,000), of words without case and punctuation, characters where a "
             "script has no spaces; bleu1 to bleu4 with the brevity penalty, and without it as in the paper",
-            "moves": "how far the weights move from word to word: 0 if all words look at the same regions, 1 if no two "
-            "neighbours share one",
+            "moves_of": "how far the weights move from word to word: 0 if all words look at the same regions, 1 if no "
+            "two neighbours share one",
         }
         tables = {}
         looks = self._looks(model, assets, images, captioned)
         if looks.moves:
             figures["moves"] = float(np.mean(looks.moves))
         if looks.words:
-            table = _where_words_look(looks.words)
-            figures |= {"pointing": table[-1][2], "inside": table[-1][3]}
-            tables["words"] = Table(("word", "number", "pointing", "inside", "by chance"), tuple(table))
-            notes["words"] = (
+            tables["words"] = table_of_looks(looks.words)
+            *_, (_, _, pointing, inside, _) = tables["words"].rows
+            figures |= {"pointing": pointing, "pointing_shapes": shapes_pointed_at(looks.words), "inside": inside}
+            notes["pointing_of"] = (
                 "colours and shapes in the references of drawn scenes, read word by word; pointing: the largest weight "
-                "lies in the box of the shape that is named; inside: the share of the weights in it"
+                "lies in the box of the shape that is named; inside: the share of the weights in it; pointing_shapes: "
+                "the share of named shapes that one of their words points at"
             )
         return Evaluation(figures, notes, tables)
+
+    def expected(self, record: Record) -> str:
+        """Return the first reference."""
+        return str(record["captions"][0])
 
     def _looks(
         self,
@@ -647,10 +670,10 @@ class Caption(Task):
         assets: CaptionAssets,
         images: Images | ImageFeatures,
         captioned: Sequence[CaptionedImage],
-    ) -> _Looks:
+    ) -> Looks:
         """Where the words of each image's first reference look."""
         moves: list[float] = []
-        words: list[_Look] = []
+        words: list[Look] = []
         for place, number in enumerate(images.kept):
             one = captioned[number]
             plain = self._plain(one.captions[0])
@@ -661,55 +684,11 @@ class Caption(Task):
             maps = (last.mean(dim=0) if last.dim() == 3 else last).float().cpu().numpy()
             moves.append(movement(maps).variation)
             shift, grid = len(plain) - len(one.captions[0]), cast(Captioner, model).grid(batch.shape)
-            for mention, box in _named_boxes(one):
+            for mention, box in named_boxes(one):
                 for row, (start, end) in zip(maps, encoding.offsets):
                     if start < mention.end + shift and mention.start + shift < end:
-                        words.append(_look(row.reshape(grid), box, mention))
-        return _Looks(moves, words)
-
-
-class _Looks(NamedTuple):
-    """How far each image's maps move from word to word, and where words look that name a shape."""
-
-    moves: list[float]
-    words: list[_Look]
-
-
-class _Look(NamedTuple):
-    """Whether a word looked at what it names, with which share of its weights, and the share that chance gives."""
-
-    mention: Mention
-    pointing: bool
-    inside: float
-    chance: float
-
-
-def _look(weights: Float[NDArray[np.float32], "R S"], box: Box, mention: Mention) -> _Look:
-    spread = smooth(weights, _FINER * weights.shape[0], _FINER * weights.shape[1])
-    return _Look(mention, points_at(spread, box), share_inside(spread, box), area(box))
-
-
-def _named_boxes(one: CaptionedImage) -> list[tuple[Mention, Box]]:
-    """The words of a drawn scene's caption that name a shape, with its box; none for other images and captions."""
-    if not one.image.startswith(PREFIX):
-        return []
-    scene = find_scene(one.image)
-    for language in LANGUAGES:
-        if caption(scene, language) == one.captions[0]:
-            return [(mention, scene.shapes[mention.shape].box) for mention in mentions(scene, language)]
-    return []
-
-
-def _where_words_look(looked: Sequence[_Look]) -> list[tuple[Any, ...]]:
-    """A row for each kind of word, and one for all."""
-    rows: list[tuple[Any, ...]] = []
-    for what in ("colour", "kind", "all"):
-        some = [one for one in looked if what in (one.mention.what, "all")]
-        means = (
-            np.mean([(one.pointing, one.inside, one.chance) for one in some], axis=0).tolist() if some else [0.0] * 3
-        )
-        rows.append(("shape" if what == "kind" else what, len(some), *means))
-    return rows
+                        words.append(look(row.reshape(grid), box, (number, mention.shape), mention.what))
+        return Looks(moves, words)
 
 
 def _cache_folder(checksum: str, size: int) -> Path:

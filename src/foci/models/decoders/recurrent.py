@@ -24,7 +24,7 @@ Differs: The summary h_S: Sutskever's LSTM starts from the encoder's final state
     source without a summary, the mean of its values takes its place, as in Xu et al. (2015). The first state goes
     through a layer unless it is copied (Bahdanau takes the backward direction's alone). Bahdanau's output layer sees
     s_t (his appendix writes s_{t−1} there, his eq. 4 s_t). LSTM and GRU are torch's. Luong's h̃ is fed without dropout.
-    Embeddings start uniform within ±0.1, as Luong's.
+    Embeddings start uniform within ±0.1, as Luong's, unless another range is given.
 """
 
 from __future__ import annotations
@@ -97,6 +97,7 @@ class RecurrentDecoder(nn.Module):
         vocabulary: number of target tokens.
         source_dim: size of the source's cells and of its summary; None for a language model.
         embedding_dim: size of the embeddings.
+        embedding_range: the embeddings start uniform within ± this.
         hidden_dim: size of the recurrent state.
         readout_dim: size of the output layer's input; the state's, or the embeddings' with ``tie_output``.
         num_layers: number of recurrent layers.
@@ -106,6 +107,7 @@ class RecurrentDecoder(nn.Module):
             without.
         copy_state: start from the source's summary itself, which must have the decoder's cell, layers and size;
             otherwise a layer maps it to the first state.
+        zero_state: start from zeros, so that the state depends on the source by what was read alone.
         input_feeding: Luong's: the attention output of a step is an input of the next one. Without it (and without
             coverage) teacher forcing computes all steps at once.
         score, normalise, focus, sharpening, radius, reach, max_source_length: as in `foci.Attention`;
@@ -142,12 +144,14 @@ class RecurrentDecoder(nn.Module):
         *,
         source_dim: int | None = None,
         embedding_dim: int = 256,
+        embedding_range: float = 0.1,
         hidden_dim: int = 512,
         readout_dim: int | None = None,
         num_layers: int = 1,
         cell: str = "gru",
         kind: str | None = None,
         copy_state: bool = False,
+        zero_state: bool = False,
         input_feeding: bool = True,
         score: str | Score = "general",
         normalise: str = "softmax",
@@ -167,6 +171,7 @@ class RecurrentDecoder(nn.Module):
     ) -> None:
         super().__init__()
         check_positive("RecurrentDecoder", vocabulary=vocabulary, embedding_dim=embedding_dim)
+        check_positive("RecurrentDecoder", embedding_range=embedding_range)
         kind = kind or ("sutskever" if source_dim is None else "luong")
         if kind not in KINDS:
             raise unknown_name("decoder", kind, KINDS)
@@ -190,13 +195,14 @@ class RecurrentDecoder(nn.Module):
         cells_dim = source_dim or 0
         context_dim = cells_dim if num_heads is None else hidden_dim
         self.kind = kind
+        self.zero_state = zero_state
         self.source_dim = source_dim
         self.feeds = kind == "luong" and input_feeding
         self.dropout = Dropout(dropout)
-        self.embedding = uniform_table(vocabulary, embedding_dim, padding=padding)
+        self.embedding = uniform_table(vocabulary, embedding_dim, bound=embedding_range, padding=padding)
         self.bridge = (
             None
-            if source_dim is None or copy_state
+            if source_dim is None or copy_state or zero_state
             else Bridge(source_dim, hidden_dim, cell=cell, num_layers=num_layers)
         )
         self.summary = nn.Linear(cells_dim, cells_dim) if kind == "cho" else None
@@ -221,7 +227,7 @@ class RecurrentDecoder(nn.Module):
         else:
             self.readout = Maxout(hidden_dim + embedding_dim + extra[kind], readout_dim)
         self.gate = nn.Linear(hidden_dim, 1) if kind == "xu" else None
-        self.attention: Attention | SampledAttention | MultiHeadAttention | None = None
+        self.attention: Attention | MultiHeadAttention | None = None
         self.coverage: Coverage | None = None
         if kind in ("bahdanau", "luong", "xu") and num_heads is not None:
             if score not in HEAD_SCORES or focus != "global" or coverage:
@@ -234,18 +240,19 @@ class RecurrentDecoder(nn.Module):
                 hidden_dim, num_heads, key_dim=source_dim, score=score, normalise=normalise
             )
         elif kind in ("bahdanau", "luong", "xu"):
-            self.attention = attention = Attention(
-                hidden_dim,
-                source_dim,
-                attention_dim,
-                score=score,
-                normalise=normalise if expectation_share is None else "softmax",
-                focus=focus,
-                sharpening=sharpening,
-                radius=radius,
-                reach=reach,
-                max_length=max_source_length,
-            )
+            options: dict[str, Any] = {
+                "score": score,
+                "focus": focus,
+                "sharpening": sharpening,
+                "radius": radius,
+                "reach": reach,
+                "max_length": max_source_length,
+            }
+            sizes = (hidden_dim, source_dim, attention_dim)
+            if expectation_share is None:
+                self.attention = attention = Attention(*sizes, normalise=normalise, **options)
+            else:
+                self.attention = attention = SampledAttention(*sizes, expectation_share=expectation_share, **options)
             if isinstance(attention.focus, SlidingWindow):
                 raise ConfigError(
                     f"RecurrentDecoder: focus {focus!r} is for self-attention, expected 'global', 'local_m', "
@@ -254,8 +261,6 @@ class RecurrentDecoder(nn.Module):
             if coverage:
                 projected = attention.score.project_key(torch.zeros(1, 1, cells_dim))
                 self.coverage = Coverage(projected.shape[-1])
-            if expectation_share is not None:
-                self.attention = SampledAttention(attention, expectation_share=expectation_share)
         elif coverage:
             raise ConfigError(f"RecurrentDecoder: coverage needs attention; the decoder {kind!r} has none.")
         self.output = nn.Linear(readout_dim, vocabulary)
@@ -315,7 +320,7 @@ class RecurrentDecoder(nn.Module):
             key = values if encoded.keys is None else encoded.keys
             cells = self.attention.prepare(key, values, source_mask(encoded.valid))
         state = RecurrentState(
-            recurrent=self._copied(final) if self.bridge is None else self.bridge(final),
+            recurrent=self._first(final),
             reading=None,
             feed=values.new_zeros(values.shape[0], self.output.in_features) if self.feeds else None,
             covered=values.new_zeros(values.shape[:2]) if self.coverage is not None else None,
@@ -353,6 +358,11 @@ class RecurrentDecoder(nn.Module):
     @property
     def _state_sizes(self) -> tuple[int, int]:
         return self.recurrence.layers.num_layers, self.recurrence.layers.hidden_size
+
+    def _first(self, final: State) -> State:
+        if self.zero_state:
+            return self._zeros(final[0].shape[0])
+        return self._copied(final) if self.bridge is None else self.bridge(final)
 
     def _copied(self, final: State) -> State:
         parts = 2 if self.recurrence.is_lstm else 1
@@ -446,8 +456,6 @@ class RecurrentDecoder(nn.Module):
     def _remembers(self) -> bool:
         """Whether an attention step depends on the previous ones of the same hypothesis."""
         attention = self.attention
-        if isinstance(attention, SampledAttention):
-            attention = attention.attention
         return isinstance(attention, Attention) and (
             self.coverage is not None
             or isinstance(attention.score, LocationAware)
