@@ -10,6 +10,7 @@ SMALL = {
     "classify": ["--planted", "60"],
     "tag": ["--carriers", "60"],
     "entail": ["--hypernyms", "60"],
+    "transcribe": ["--morse", "24", "--set", "data.morse_words=1"],
     "memorise": ["--set", "data.max_length=2", "--set", "data.valid_sequences=2"],
 }
 

@@ -42,7 +42,9 @@ def test_the_same_data_gives_all_weights(task, tmp_path):
     weights, _ = started(tmp_path / "second")
     expected = foci.load(tmp_path / "first").model.state_dict()
     assert weights.keys() == expected.keys()
-    assert all(torch.equal(weights[name], expected[name]) for name in expected), line
+    # A counter of steps, by which a schedule goes, starts anew.
+    learned = [name for name, value in expected.items() if value.is_floating_point()]
+    assert all(torch.equal(weights[name], expected[name]) for name in learned), line
 
 
 def test_words_and_labels_are_matched_by_name(tmp_path):
