@@ -32,8 +32,6 @@ _EPILOGUE = "`foci predict RUN --help` also lists the options of the run's task,
 
 def main(tokens: Sequence[str]) -> None:
     """Run `foci predict` with these arguments; the options are those of the run's task."""
-    from foci.errors import ConfigError
-
     kind = _task_of_run(tokens)
     if kind is None and not {"--help", "-h"} & {*tokens}:
         require_run(tokens)
@@ -46,6 +44,8 @@ def main(tokens: Sequence[str]) -> None:
     def command(path: Path, *rest: Any) -> None:
         *inputs, given = rest
         if dash and (inputs or "file" in given):
+            from foci.errors import ConfigError
+
             raise ConfigError("- is given beside inputs or --file, expected it alone: it reads standard input.")
         predict(path, inputs, given)
 
