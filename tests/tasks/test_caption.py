@@ -19,6 +19,7 @@ from foci.metrics.boxes import points_at, share_inside
 from foci.metrics.captions import caption_scores
 from foci.tasks import config as configs
 from foci.tasks.caption import Caption
+from foci.tasks.task import Splits
 from foci.viz.regions import smooth
 
 
@@ -199,6 +200,6 @@ def test_chinese_captions_by_commands(tmp_path, capsys):
 def test_rare_words_are_left_out():
     task = Caption(configs.configure(Caption.Config, settings(tokeniser__min_count=3), "test"))
     scenes = drawn_captions(3)
-    assets = task.assets(type("S", (), {"train": scenes})(), lambda text: None)
+    assets = task.assets(Splits(scenes, [], []), lambda text: None)
     words = " ".join(one.captions[0] for one in scenes).replace(",", " ,").split()
     assert {piece.strip() for piece in assets.tokeniser.pieces} == {word for word in words if words.count(word) >= 3}

@@ -52,8 +52,8 @@ SMALL = "small"
 """The encoder that is trained with the rest; all others give features that were computed before."""
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": {"embedding_dim": 32, "embedding_range": 1.7, "hidden_dim": 64, "zero_state": True, "region_dim": 32,
-             "num_stages": 2, "stride": 2, "sharpening": 5.0},
+    "tiny": {"embedding_dim": 32, "embedding_range": 1.7, "hidden_dim": 64, "region_dim": 32, "num_stages": 2,
+             "stride": 2, "sharpening": 5.0},
     "base": {"embedding_dim": 128, "hidden_dim": 256, "region_dim": 64, "num_stages": 2, "stride": 2},
     "xu": {"embedding_dim": 256, "hidden_dim": 512, "annotation_dim": 512, "attention_dim": 256, "region_dim": 128,
            "num_stages": 4, "dropout": 0.5, "double_weight": 1.0},
@@ -227,8 +227,6 @@ class RecurrentCaptioner(Captioner):
         annotation_dim: size of the annotations; features and places as they are unless given.
         attention_dim: size in which the state and the annotations are compared; the state's unless given.
         cell: "lstm" or "gru".
-        zero_state: start from zeros and not from the mean region: a small network can put what is where into its mean,
-            and the words then need not look.
         region_dim: channels of the last stage of the small network.
         num_stages, depth, stride, reduction, kernel_size: of the small network, as in `ImageGridEncoder`.
         block_attention: attention in the blocks of the small network: "none", "squeeze_excitation",
@@ -270,7 +268,6 @@ class RecurrentCaptioner(Captioner):
         annotation_dim: int | None = None,
         attention_dim: int | None = None,
         cell: str = "lstm",
-        zero_state: bool = False,
         region_dim: int = 64,
         num_stages: int = 3,
         depth: int = 1,
@@ -303,7 +300,6 @@ class RecurrentCaptioner(Captioner):
             embedding_range=embedding_range,
             hidden_dim=hidden_dim,
             cell=cell,
-            zero_state=zero_state,
             kind="xu",
             score=score,
             normalise={"soft": normalise, "hard": "sample", "gumbel": "gumbel"}[attention],

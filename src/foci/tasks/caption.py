@@ -60,7 +60,7 @@ from foci.tasks.task import (
 from foci.training import Batches, Loss, TrainingOptions
 from foci.viz.trace import Cells, Trace
 
-BUILT_IN = 4000
+BUILT_IN = 4500
 """Number of drawn scenes to train on without data."""
 _VALID, _TEST = 100, 300
 """Numbers of drawn scenes for validation and evaluation."""
@@ -243,7 +243,7 @@ class Caption(Task):
         "model": {"preset": "tiny"},
         "training": {
             "max_steps": 2600,
-            "learning_rate": 4e-3,
+            "learning_rate": 6e-3,
             "schedule": "cosine",
             "warmup": 50,
             "valid_every": 650,

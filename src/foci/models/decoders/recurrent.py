@@ -107,7 +107,6 @@ class RecurrentDecoder(nn.Module):
             without.
         copy_state: start from the source's summary itself, which must have the decoder's cell, layers and size;
             otherwise a layer maps it to the first state.
-        zero_state: start from zeros, so that the state depends on the source by what was read alone.
         input_feeding: Luong's: the attention output of a step is an input of the next one. Without it (and without
             coverage) teacher forcing computes all steps at once.
         score, normalise, focus, sharpening, radius, reach, max_source_length: as in `foci.Attention`;
@@ -151,7 +150,6 @@ class RecurrentDecoder(nn.Module):
         cell: str = "gru",
         kind: str | None = None,
         copy_state: bool = False,
-        zero_state: bool = False,
         input_feeding: bool = True,
         score: str | Score = "general",
         normalise: str = "softmax",
@@ -195,14 +193,13 @@ class RecurrentDecoder(nn.Module):
         cells_dim = source_dim or 0
         context_dim = cells_dim if num_heads is None else hidden_dim
         self.kind = kind
-        self.zero_state = zero_state
         self.source_dim = source_dim
         self.feeds = kind == "luong" and input_feeding
         self.dropout = Dropout(dropout)
         self.embedding = uniform_table(vocabulary, embedding_dim, bound=embedding_range, padding=padding)
         self.bridge = (
             None
-            if source_dim is None or copy_state or zero_state
+            if source_dim is None or copy_state
             else Bridge(source_dim, hidden_dim, cell=cell, num_layers=num_layers)
         )
         self.summary = nn.Linear(cells_dim, cells_dim) if kind == "cho" else None
@@ -320,7 +317,7 @@ class RecurrentDecoder(nn.Module):
             key = values if encoded.keys is None else encoded.keys
             cells = self.attention.prepare(key, values, source_mask(encoded.valid))
         state = RecurrentState(
-            recurrent=self._first(final),
+            recurrent=self._copied(final) if self.bridge is None else self.bridge(final),
             reading=None,
             feed=values.new_zeros(values.shape[0], self.output.in_features) if self.feeds else None,
             covered=values.new_zeros(values.shape[:2]) if self.coverage is not None else None,
@@ -358,11 +355,6 @@ class RecurrentDecoder(nn.Module):
     @property
     def _state_sizes(self) -> tuple[int, int]:
         return self.recurrence.layers.num_layers, self.recurrence.layers.hidden_size
-
-    def _first(self, final: State) -> State:
-        if self.zero_state:
-            return self._zeros(final[0].shape[0])
-        return self._copied(final) if self.bridge is None else self.bridge(final)
 
     def _copied(self, final: State) -> State:
         parts = 2 if self.recurrence.is_lstm else 1
