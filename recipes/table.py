@@ -559,8 +559,9 @@ RECIPES = {
         task="transcribe",
         minutes=5,
         title="waves_yesno: eight words each",
-        note="30 test recordings of the one speaker. Kaldi's example reaches WER 0. From 25 recordings the decoder "
-        "learns the transcripts by heart rather than to listen.",
+        note="30 test recordings of the one speaker. Kaldi's example reaches WER 0, these do not. From 25 recordings "
+        "the decoder learns the transcripts by heart rather than to listen. Four settings were looked at on the test "
+        "part, with WER from 0.4 to 4.2 %; these were chosen by cross-validation of the training part.",
         variants={name: _HEARING[name] for name in ("content and location, with CTC", "CTC alone")},
         prepare=speech.prepare_yesno,
         measure=speech_tables.measure_recogniser,
