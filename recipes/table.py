@@ -358,7 +358,13 @@ RECIPES = {
         "left of it, is there one, how many; 3,000 scenes to train on, 200 to evaluate. Pointing is the share of "
         "questions for which the largest weight of a hop lies on a shape that is asked about, inside the share of its "
         "weights there.",
-        variants={f"{hops} hop{'s' * (hops > 1)}": Variant({"model.num_hops": hops}) for hops in (1, 2)},
+        variants={
+            f"{hops} hop{'s' * (hops > 1)}{', product' * (fusion == 'product')}": Variant(
+                {"model": {"num_hops": hops, "fusion": fusion}}
+            )
+            for fusion in ("concat", "product")
+            for hops in (1, 2)
+        },
         measure=tables.measure_answerer,
         table=tables.answers_table,
     ),
