@@ -360,7 +360,7 @@ RECIPES = {
         "weights there.",
         variants={
             f"{hops} hop{'s' * (hops > 1)}{', product' * (fusion == 'product')}": Variant(
-                {"model": {"num_hops": hops, "fusion": fusion}}
+                {"model.num_hops": hops, "model.fusion": fusion}
             )
             for fusion in ("concat", "product")
             for hops in (1, 2)
