@@ -160,7 +160,7 @@ def test_spans_by_characters(tmp_path):
         ({"text": " ", "spans": []}, "the text has no words"),
         ({"text": "a b", "spans": [], "words": [[0, 2], [1, 3]]}, "'words' is no list of"),
         ({"text": "a", "spans": "x"}, "expected a text in 'text', a list in 'spans'"),
-        ([], "a JSON list, expected one object per line"),
+        ([], "a JSON list, expected an object"),
     ],
 )
 def test_a_mistake_in_a_record_names_its_line(record, said, tmp_path):
