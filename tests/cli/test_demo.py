@@ -10,6 +10,9 @@ SMALL = {
     "classify": ["--planted", "60"],
     "tag": ["--carriers", "60"],
     "entail": ["--hypernyms", "60"],
+    "caption": ["--drawn", "60"],
+    "classify_images": ["--drawn", "60"],
+    "vqa": ["--drawn", "60"],
     "transcribe": ["--morse", "24", "--set", "data.morse_words=1"],
     "memorise": ["--set", "data.max_length=2", "--set", "data.valid_sequences=2"],
 }

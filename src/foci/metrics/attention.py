@@ -111,7 +111,7 @@ def diagonality(weights: Array) -> float:
     left out; fewer than three others give 1.
 
     Example:
-        >>> diagonality(np.eye(5)), diagonality(np.full((5, 7), 1 / 7))
+        >>> round(diagonality(np.eye(5)), 9), diagonality(np.full((5, 7), 1 / 7))
         (1.0, 0.0)
     """
     array = _as_weights("diagonality", weights)

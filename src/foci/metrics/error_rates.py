@@ -79,8 +79,8 @@ def differences(references: Sequence[str], heard: Sequence[str], most: int) -> l
     In an alignment ``[a→b]`` was replaced, ``[a→]`` is missing and ``[→b]`` is too much.
 
     Example:
-        >>> differences(["yes no yes"], ["yes yes no"], 1)[0].alignment
-        'yes [no→] yes [→no]'
+        >>> differences(["yes no yes"], ["yes yes"], 1)[0].alignment
+        'yes [no→] yes'
     """
     found = _processed("process_words", references, heard)
     each = []
