@@ -15,7 +15,14 @@ from foci.functional.kernels.location_aware import LocationOptions
 from foci.functional.stepwise import StepOptions, over_steps
 
 B, L, S, A, F, W = 3, 5, 23, 19, 7, 11
-SHAPES = [(B, L, S, A, F, W), (2, 3, 71, 16, 10, 101), (2, 1, 5, 37, 1, 1), (1, 2, 131, 101, 4, 13), (1, 3, 1, 1, 2, 3)]
+SHAPES = [
+    (B, L, S, A, F, W),
+    (2, 3, 71, 16, 10, 101),  # the convolution is split once
+    (2, 2, 211, 48, 6, 149),  # and twice
+    (2, 1, 5, 37, 1, 1),
+    (1, 2, 131, 101, 4, 13),
+    (1, 3, 1, 1, 2, 3),
+]
 NAMES = ("previous", "query", "key", "vector", "filters", "projection")
 
 
@@ -186,16 +193,78 @@ def test_reading_where_all_rows_share_the_source():
     torch.testing.assert_close(output, weights @ value, atol=1e-6, rtol=1e-5)
 
 
-def test_reading_in_the_same_call_serves_inference_in_float32_only():
+@pytest.mark.parametrize("kind", ["none", "keys"])
+@pytest.mark.parametrize(("normalise", "reach"), [("softmax", None), ("sigmoid", (3, 4))])
+@pytest.mark.parametrize("size", [1, 16, 37, 150])
+def test_gradients_of_reading_in_the_same_call(size, normalise, reach, kind):
+    """Two steps, each reading what the kernel weighed; float64 takes the loop."""
+    given, mask = {**example(), "value": torch.randn(B, S, size).double()}, example_mask(kind, B, 1, S)
+    options = StepOptions(normalise, 2.0, reach)
+
+    def gradients(dtype):
+        leaves = [one.to(dtype).requires_grad_() for one in given.values()]
+        state, query, *shared, value = leaves
+        shared = (*shared, *(() if mask is None else (mask,)))
+        outputs = []
+        for one in query[:, :2].split(1, dim=1):
+            read = stepwise.read_location_aware(state, one, shared, value, options)
+            if read is None:
+                _, (weights,) = over_steps("location_aware", state, (one,), shared, options)
+                read = weights @ value, weights
+            outputs.append(read[0])
+            state = read[1].squeeze(1)
+        output = torch.cat(outputs, dim=1)
+        direction = torch.arange(output.numel()).sin().view_as(output)
+        return [output, *torch.autograd.grad((output * direction).sum() + state.square().sum(), leaves)]
+
+    for name, have, want in zip(("output", *given), gradients(torch.float32), gradients(torch.float64), strict=True):
+        scale = max(1.0, want.abs().max().item())
+        torch.testing.assert_close(
+            have.double(), want, atol=1e-4 * scale, rtol=0, msg=lambda text, n=name: f"{n}: {text}"
+        )
+
+
+def test_gradients_of_reading_without_those_of_the_weights_or_the_value():
+    """What nobody needs is not computed, and the rest stays the same."""
+    previous, query, *shared = (one.float() for one in example(steps=1).values())
+    value = torch.randn(B, S, 5)
+    found = []
+    for needs_value in (True, False):
+        asked, read_from = query.clone().requires_grad_(), value.clone().requires_grad_(needs_value)
+        output, weights = stepwise.read_location_aware(previous, asked, tuple(shared), read_from, StepOptions())
+        found.append(torch.autograd.grad(output.square().sum(), asked, retain_graph=True)[0])
+        assert torch.autograd.grad(weights.square().sum(), asked)[0].abs().max() > 0
+    assert torch.equal(*found)
+
+
+def test_second_derivatives_of_reading_are_those_of_the_loop():
+    given, value = example(2, 1, 5, 7, 2, 3), torch.randn(2, 5, 3)
+
+    def second(dtype):
+        leaves = [one.to(dtype).requires_grad_() for one in (*given.values(), value)]
+        state, query, *shared, read_from = leaves
+        read = stepwise.read_location_aware(state, query, tuple(shared), read_from, StepOptions())
+        if read is None:
+            _, (weights,) = over_steps("location_aware", state, (query,), tuple(shared))
+            read = weights @ read_from, weights
+        first = torch.autograd.grad(read[0].square().sum() + read[1].sin().sum(), leaves, create_graph=True)
+        return torch.autograd.grad(sum(one.square().sum() for one in first), leaves)
+
+    for have, want in zip(second(torch.float32), second(torch.float64)):
+        torch.testing.assert_close(have.double(), want, atol=1e-3 * max(1.0, want.abs().max().item()), rtol=0)
+
+
+def test_reading_in_the_same_call_serves_float32_only():
     previous, query, *shared = (one.float() for one in example(steps=1).values())
     read = partial(stepwise.read_location_aware, previous, query)
     value, options = torch.randn(B, S, 5), StepOptions()
     assert read(tuple(shared), value, options) is not None
     assert read(tuple(shared), value.double(), options) is None
     assert read(tuple(shared), value, StepOptions("sparsemax")) is None
-    assert read(tuple(shared), value.requires_grad_(), options) is None
+    key, *parameters = shared
+    assert read((key[:1], *parameters), value[:1].requires_grad_(), options) is None  # rows share the source
     with torch.no_grad():
-        assert read(tuple(shared), value, options) is not None
+        assert read((key[:1], *parameters), value[:1], options) is not None
 
 
 def test_other_layouts():

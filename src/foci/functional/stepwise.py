@@ -116,9 +116,8 @@ def read_location_aware(
         return None
     key, vector, filters, projection, *mask = shared
     readable = _readable(previous, mask, options)
-    how = location_aware_kernel.LocationOptions(options.sharpening, options.normalise == "sigmoid")
     return location_aware_kernel.location_aware_read(
-        previous, query, key, vector, filters, projection, readable, value, options=how
+        previous, query, key, vector, filters, projection, readable, value, **_fused(options)
     )
 
 
@@ -173,6 +172,15 @@ def _fused_location_aware(
 ) -> tuple[Tensor, Tensors]:
     """Run `location_aware` by its kernel: all steps, or with a window around the median one step."""
     (query, *per_query), (key, vector, filters, projection, *mask) = inputs, shared
+    readable = _readable(previous, (*per_query, *mask), options)
+    weights = location_aware_kernel.location_aware(
+        previous, query, key, vector, filters, projection, readable, **_fused(options)
+    )
+    return weights[:, -1], (weights,)
+
+
+def _fused(options: StepOptions) -> dict[str, Any]:
+    """Return the options of the kernel, and the loop that computes the same for a mask that has the window in it."""
     without_window = options._replace(reach=None)
 
     def plain(previous: Tensor, query: Tensor, *rest: Any) -> Tensor:
@@ -183,18 +191,8 @@ def _fused_location_aware(
         _, (weights,) = run_steps(lambda carry, at: location_aware(carry, at, shared, without_window), previous, at)
         return weights
 
-    weights = location_aware_kernel.location_aware(
-        previous,
-        query,
-        key,
-        vector,
-        filters,
-        projection,
-        _readable(previous, (*per_query, *mask), options),
-        options=location_aware_kernel.LocationOptions(options.sharpening, options.normalise == "sigmoid"),
-        plain=plain,
-    )
-    return weights[:, -1], (weights,)
+    how = location_aware_kernel.LocationOptions(options.sharpening, options.normalise == "sigmoid")
+    return {"options": how, "plain": plain}
 
 
 def _plain_word_by_word(memory: Tensor, query: Tensor, exists: Tensor, *shared: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,8 @@
 
 #include "vectors.h"
 
+#define UNROLL _Pragma("GCC unroll 16")  // arrays of vectors stay in registers only where loops over them are unrolled
+
 namespace {
 
 constexpr int64_t LANES = LANES_OF<float>;
@@ -40,30 +42,38 @@ Vector reciprocal(Vector x) {
 #endif
 }
 
-// 1 / (1 + e^{2x}) = (1 − tanh x) / 2 within 1e-7, for every x; NaN stays NaN.
-Vector half_tanh(Vector x) {
-    constexpr float FROM = 2 * 1.44269504f;  // 2 / ln 2
+constexpr float TANH_SCALE = 2 * 1.44269504f;  // 2 / ln 2: e^{2x} = 2^{x · TANH_SCALE}
+
+// y becomes 1 + 2^y, for y above 60 as for 60, whose reciprocal counts for nothing; NaN stays NaN. Each step is taken
+// for all vectors before the next, so that none waits for the one before it.
+template <int N>
+__attribute__((always_inline)) inline void one_plus_powers(Vector* y) {
+    Vector n[N], p[N];
 #if defined(__AVX512F__) && VECTOR_BYTES == 64
-    const Vector y = (Vector)_mm512_min_ps((__m512)all(60.0f), (__m512)(x * all(FROM)));  // 2^−60 counts for nothing
-    const Vector n = (Vector)_mm512_roundscale_ps((__m512)y, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    UNROLL for (int i = 0; i < N; i++) y[i] = (Vector)_mm512_min_ps((__m512)all(60.0f), (__m512)y[i]);
+    UNROLL for (int i = 0; i < N; i++)
+        n[i] = (Vector)_mm512_roundscale_ps((__m512)y[i], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    UNROLL for (int i = 0; i < N; i++) y[i] -= n[i];
 #else
-    Vector y = x * all(FROM);
-    y = y > all(60.0f) ? all(60.0f) : y;
-    y = y < all(-60.0f) ? all(-60.0f) : y;
-    const Vector shifted = y + all(0x1.8p23f), n = shifted - all(0x1.8p23f);
+    Vector shifted[N];
+    UNROLL for (int i = 0; i < N; i++) {
+        y[i] = y[i] > all(60.0f) ? all(60.0f) : y[i];
+        y[i] = y[i] < all(-60.0f) ? all(-60.0f) : y[i];
+        shifted[i] = y[i] + all(0x1.8p23f);
+        n[i] = shifted[i] - all(0x1.8p23f);
+        y[i] -= n[i];
+    }
 #endif
-    const Vector f = y - n;  // 2^f by its Taylor series: −½ ≤ f ≤ ½
-    Vector p = all(1.5403530e-4f);
-    p = p * f + all(1.3333558e-3f);
-    p = p * f + all(9.6181291e-3f);
-    p = p * f + all(5.5504109e-2f);
-    p = p * f + all(2.4022651e-1f);
-    p = p * f + all(6.9314718e-1f);
-    p = p * f + all(1.0f);
+    // 2^y within 1e-7 of it, and exact at 0, for −½ ≤ y ≤ ½.
+    UNROLL for (int i = 0; i < N; i++) p[i] = all(1.326472727e-3f) * y[i] + all(9.671512733e-3f);
+    UNROLL for (int i = 0; i < N; i++) p[i] = p[i] * y[i] + all(5.550733744e-2f);
+    UNROLL for (int i = 0; i < N; i++) p[i] = p[i] * y[i] + all(2.402224208e-1f);
+    UNROLL for (int i = 0; i < N; i++) p[i] = p[i] * y[i] + all(6.931469776e-1f);
+    UNROLL for (int i = 0; i < N; i++) p[i] = p[i] * y[i] + all(1.0f);
 #if defined(__AVX512F__) && VECTOR_BYTES == 64
-    return reciprocal(all(1.0f) + (Vector)_mm512_scalef_ps((__m512)p, (__m512)n));
+    UNROLL for (int i = 0; i < N; i++) y[i] = all(1.0f) + (Vector)_mm512_scalef_ps((__m512)p[i], (__m512)n[i]);
 #else
-    return reciprocal(all(1.0f) + (Vector)((Integers)p + ((Integers)shifted << 23)));
+    UNROLL for (int i = 0; i < N; i++) y[i] = all(1.0f) + (Vector)((Integers)p[i] + ((Integers)shifted[i] << 23));
 #endif
 }
 

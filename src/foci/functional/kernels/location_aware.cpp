@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "correlate.h"
 #include "floats.h"
 #include "scratch.h"
 #include "softmax_cells.h"
@@ -20,146 +21,123 @@
 
 namespace {
 
-constexpr int64_t LINE = 16;  // rows of the scratch are whole cache lines
 #ifdef __AVX512F__
-constexpr int FILTERS = 5;  // filters at a time: with 4 vectors of cells, their sums fill the registers
+constexpr int HIDDEN = 2;  // vectors of hidden numbers at a time, for a tile of cells
 #else
-constexpr int FILTERS = 2;
+constexpr int HIDDEN = 1;
 #endif
 
 struct Sizes {
     int64_t B, L, S, A, F, W;  // batch, steps, cells, hidden size, filters, width of a filter (odd)
-    int64_t P() const { return round_up<LINE>(A); }
-    int64_t cells() const { return round_up<LINE>(S); }
-    int64_t taps() const { return round_up<LINE>(W); }
-    // Weights with the zeros that the first and the last cell see around them, and what a last vector reads past it.
-    int64_t signal() const { return cells() + taps() + 4 * LINE; }
+    int64_t P, cells;          // A and S in whole lines
+    Correlation location;      // f from α and, the other way round, the gradient of α from that of f
+    Correlation filter_grads;  // the gradient of F from that of f
+    int64_t features;          // numbers in a row of f
+    int64_t signal;            // of weights, or gradients of f, with the zeros that the first and the last cell see
+
+    Sizes(int64_t B, int64_t L, int64_t S, int64_t A, int64_t F, int64_t W)
+        : B(B), L(L), S(S), A(A), F(F), W(W), P(round_up<LINE>(A)), cells(round_up<LINE>(S)), location(F, W, S),
+          filter_grads(F, S, W), features(location.whole_out()),
+          signal(std::max({location.whole_signal(), filter_grads.whole_signal(), W / 2 + filter_grads.whole_taps()})) {}
 };
-
-struct Range {
-    int64_t first, last;  // the last is excluded
-};
-
-template <typename Number>
-Range nonzero(const Number* x, int64_t count) {
-    int64_t first = 0, last = count;
-    while (first < last && x[first] == 0) first++;
-    while (last > first && x[last - 1] == 0) last--;
-    return {first, last};
-}
-
-// --- the convolution and its gradients
-
-// out[c, o] = Σ_k taps[c, k] · signal[o + k] for G filters and N vectors of o; k within `seen`.
-template <int G, int N>
-void correlate_tile(const float* taps, int64_t taps_row, Range seen, const float* signal, float* out, int64_t out_row) {
-    Vector sums[G][N];
-    for (int g = 0; g < G; g++)
-        for (int n = 0; n < N; n++) sums[g][n] = Vector{};
-    for (int64_t k = seen.first; k < seen.last; k++) {
-        Vector here[N];
-        for (int n = 0; n < N; n++) here[n] = load(signal + k + n * LANES);
-        for (int g = 0; g < G; g++) {
-            const Vector tap = all(taps[g * taps_row + k]);
-            for (int n = 0; n < N; n++) sums[g][n] += tap * here[n];
-        }
-    }
-    for (int g = 0; g < G; g++)
-        for (int n = 0; n < N; n++) store(out + g * out_row + n * LANES, sums[g][n]);
-}
-
-template <int G, int N>
-void correlate_filters(const float* taps, int64_t taps_row, int64_t F, Range seen, const float* signal, float* out,
-                       int64_t out_row) {
-    for (; F >= G; F -= G, taps += G * taps_row, out += G * out_row)
-        correlate_tile<G, N>(taps, taps_row, seen, signal, out, out_row);
-    if constexpr (G > 1)
-        if (F) correlate_filters<G - 1, N>(taps, taps_row, F, seen, signal, out, out_row);
-}
-
-// The same for `count` numbers o, as whole vectors. `taps` are zero outside of `used`, the signal outside of `heard`.
-void correlate(const float* taps, int64_t taps_row, int64_t F, Range used, const float* signal, Range heard,
-               int64_t count, float* out, int64_t out_row) {
-    const auto seen = [&](int64_t o, int64_t width) {
-        const int64_t first = std::max(used.first, heard.first - (o + width - 1));
-        return Range{first, std::max(first, std::min(used.last, heard.last - o))};
-    };
-    int64_t o = 0;
-    for (; o + 4 * LANES <= round_up<LANES>(count); o += 4 * LANES)
-        correlate_filters<FILTERS, 4>(taps, taps_row, F, seen(o, 4 * LANES), signal + o, out + o, out_row);
-    for (; o < count; o += LANES)
-        correlate_filters<FILTERS, 1>(taps, taps_row, F, seen(o, LANES), signal + o, out + o, out_row);
-}
-
-// out[o] = Σ_c Σ_k taps[c, k] · signals[c, o + k] for `count` numbers o; the signals are zero outside of `heard`.
-void correlate_all(const float* taps, int64_t taps_row, int64_t F, int64_t W, const float* signals, int64_t row,
-                   Range heard, int64_t count, float* out) {
-    for (int64_t o = 0; o < count; o += 4 * LANES) {
-        Vector sums[4] = {Vector{}, Vector{}, Vector{}, Vector{}};
-        const int64_t first = std::max<int64_t>(0, heard.first - (o + 4 * LANES - 1));
-        const int64_t last = std::min(W, heard.last - o);
-        for (int64_t c = 0; c < F; c++)
-            for (int64_t k = first; k < last; k++) {
-                const Vector tap = all(taps[c * taps_row + k]);
-                for (int n = 0; n < 4; n++) sums[n] += tap * load(signals + c * row + o + k + n * LANES);
-            }
-        for (int n = 0; n < 4; n++) store_some(out + o + n * LANES, sums[n], std::max<int64_t>(0, count - o - n * LANES));
-    }
-}
 
 // --- what all rows of the batch share
 
 struct Parameters {
-    float *vector, *projection, *filters, *flipped;  // P numbers, F rows of P (the columns of U), F rows of taps, twice
+    float *vector, *projection, *filters, *flipped;  // P numbers, F rows of P (the columns of U), the taps in parts, twice
     double sum_v;
 
-    static int64_t size(const Sizes& s) { return s.P() + s.F * s.P() + 2 * s.F * s.taps(); }
+    // `flipped` are for the backward only, and `whole` and `halves` for the constructor.
+    struct Layout {
+        float *vector, *projection, *filters, *flipped, *whole, *halves;
+        int64_t size;
 
-    Parameters(float* scratch, const Sizes& s, const float* v, const float* f, const float* u) {
-        Pieces pieces{scratch};
-        vector = pieces.take(s.P());
-        projection = pieces.take(s.F * s.P());
-        filters = pieces.take(s.F * s.taps());
-        flipped = pieces.take(s.F * s.taps());
-        std::fill_n(scratch, size(s), 0.0f);
+        Layout(float* at, const Sizes& s) {
+            const Correlation location = s.location;
+            Pieces pieces{at};
+            vector = pieces.take(s.P);
+            projection = pieces.take(s.F * s.P);
+            filters = pieces.take(location.taps_size());
+            flipped = pieces.take(location.taps_size());
+            whole = pieces.take(s.F * location.whole_taps());
+            halves = pieces.take(location.halves_size());
+            size = pieces.total;
+        }
+    };
+
+    Parameters(float* scratch, const Sizes& s, const float* v, const float* f, const float* u, bool backward) {
+        const Layout at(scratch, s);
+        const Correlation location = s.location;
+        vector = at.vector, projection = at.projection, filters = at.filters, flipped = at.flipped;
+        std::fill_n(vector, s.P, 0.0f);
+        std::fill_n(projection, s.F * s.P, 0.0f);
+        std::fill_n(at.whole, s.F * location.whole_taps(), 0.0f);
         std::copy_n(v, s.A, vector);
         sum_v = 0;
         for (int64_t a = 0; a < s.A; a++) {
             sum_v += v[a];
-            for (int64_t c = 0; c < s.F; c++) projection[c * s.P() + a] = u[a * s.F + c];
+            for (int64_t c = 0; c < s.F; c++) projection[c * s.P + a] = u[a * s.F + c] * TANH_SCALE;
         }
-        for (int64_t c = 0; c < s.F; c++) {
-            std::copy_n(f + c * s.W, s.W, filters + c * s.taps());
-            std::reverse_copy(f + c * s.W, f + (c + 1) * s.W, flipped + c * s.taps());
-        }
+        for (int64_t c = 0; c < s.F; c++) std::copy_n(f + c * s.W, s.W, at.whole + c * location.whole_taps());
+        split_taps(location, at.whole, location.whole_taps(), at.halves, filters);
+        if (!backward) return;
+        for (int64_t c = 0; c < s.F; c++)
+            std::reverse(at.whole + c * location.whole_taps(), at.whole + c * location.whole_taps() + s.W);
+        split_taps(location, at.whole, location.whole_taps(), at.halves, flipped);
     }
 };
 
 // --- the cells
 
-// The keys of a tile: the last is repeated where there are fewer than EACH.
+// The keys or values of some cells: the last is repeated where there are fewer than EACH.
 struct Tile {
-    const float* key[EACH];
-    int64_t count;  // of keys that there are
+    const float* row[EACH];
+    int64_t count;  // of cells that there are
 
-    Tile(const float* keys, int64_t j, int64_t last, int64_t A) : count(std::min<int64_t>(EACH, last - j)) {
-        for (int64_t i = 0; i < EACH; i++) key[i] = keys + std::min(j + i, last - 1) * A;
+    Tile(const float* rows, int64_t j, int64_t last, int64_t size) : count(std::min<int64_t>(EACH, last - j)) {
+        for (int64_t i = 0; i < EACH; i++) row[i] = rows + std::min(j + i, last - 1) * size;
     }
 };
 
-// r = 1 / (1 + e^{2x}) of the cells of a tile at one vector of a; tanh x = 1 − 2r.
-inline void half_tanhs(const Tile& tile, const float* query, const float* projection, const float* features,
-                       const Sizes& s, int64_t a, Vector (&r)[EACH]) {
-    const Vector q = load(query + a);
-    for (int i = 0; i < EACH; i++) {
-        r[i] = q + load_some(tile.key[i] + a, s.A - a);
-        __builtin_prefetch(tile.key[i] + EACH * s.A + a);  // the next tile's
-    }
+// x = 1 + e^{2 (q + k + U f)} of the cells of a tile at N vectors of a; tanh = 1 − 2 / x. The keys have all numbers of
+// N − 1 vectors, and of the last one those there are.
+template <int N>
+__attribute__((always_inline)) inline void exponentials(const Tile& tile, const float* query, const float* projection, const float* features,
+                         const Sizes& s, int64_t a, Vector (&x)[N * EACH]) {
+    UNROLL for (int i = 0; i < N * EACH; i++) x[i] = Vector{};
     for (int64_t c = 0; c < s.F; c++) {
-        const Vector u = load(projection + c * s.P() + a);
-        for (int i = 0; i < EACH; i++) r[i] += all(features[c * s.cells() + i]) * u;
+        Vector u[N];
+        UNROLL for (int n = 0; n < N; n++) u[n] = load(projection + c * s.P + a + n * LANES);
+        UNROLL for (int i = 0; i < EACH; i++) {
+            const Vector feature = all(features[c * s.features + i]);
+            UNROLL for (int n = 0; n < N; n++) x[n * EACH + i] += feature * u[n];
+        }
     }
-    for (int i = 0; i < EACH; i++) r[i] = half_tanh(r[i]);
+    UNROLL for (int n = 0; n < N; n++) {
+        const int64_t at = a + n * LANES;
+        const Vector q = load(query + at);
+        UNROLL for (int i = 0; i < EACH; i++) {
+            // q + k first, and exactly: large numbers of opposite signs cancel.
+            const Vector sum = q + (n == N - 1 ? load_some(tile.row[i] + at, s.A - at) : load(tile.row[i] + at));
+            x[n * EACH + i] += sum * all(TANH_SCALE);
+            __builtin_prefetch(tile.row[i] + EACH * s.A + at);  // the next tile's
+        }
+        UNROLL for (int i = 0; i < EACH; i += EACH / 2) one_plus_powers<EACH / 2>(x + n * EACH + i);
+    }
+}
+
+// total[i] += Σ v / x over N vectors of a. Two quotients share a reciprocal: v/x + w/y = (v·y + w·x) / (x·y).
+template <int N>
+__attribute__((always_inline)) inline void add_quotients(const float* vector, int64_t a, const Vector (&x)[N * EACH], Vector (&total)[EACH]) {
+    static_assert(N == 1 || N == 2);
+    const Vector v = load(vector + a);
+    if constexpr (N == 1) {
+        UNROLL for (int i = 0; i < EACH; i++) total[i] += v * reciprocal(x[i]);
+    } else {
+        const Vector w = load(vector + a + LANES);
+        UNROLL for (int i = 0; i < EACH; i++)
+            total[i] += (v * x[EACH + i] + w * x[i]) * reciprocal(x[i] * x[EACH + i]);
+    }
 }
 
 // The scores of the cells within the range; `features` and `scores` begin with cell 0 and are whole vectors.
@@ -170,14 +148,20 @@ void score(const float* query, const float* key, const Parameters& shared, const
         const Tile tile(key, j, range.last, s.A);
         Vector total[EACH];
         for (auto& sum : total) sum = Vector{};
-        for (int64_t a = 0; a < s.P(); a += LANES) {
-            Vector r[EACH];
-            half_tanhs(tile, query, shared.projection, features + j, s, a, r);
-            const Vector v = load(shared.vector + a);
-            for (int i = 0; i < EACH; i++) total[i] += v * r[i];
+        int64_t a = 0;
+        for (; a + (HIDDEN - 1) * LANES < s.P; a += HIDDEN * LANES) {
+            Vector x[HIDDEN * EACH];
+            exponentials<HIDDEN>(tile, query, shared.projection, features + j, s, a, x);
+            add_quotients<HIDDEN>(shared.vector, a, x, total);
             if (value)
                 for (int64_t i = 0; i < tile.count; i++)
-                    for (int64_t n = a; n < V; n += s.P()) __builtin_prefetch(value + (j + i) * V + n, 0, 2);
+                    for (int64_t n = a; n < V; n += s.P)
+                        for (int h = 0; h < HIDDEN; h++) __builtin_prefetch(value + (j + i) * V + n + h * LANES, 0, 2);
+        }
+        if (a < s.P) {
+            Vector x[EACH];
+            exponentials<1>(tile, query, shared.projection, features + j, s, a, x);
+            add_quotients<1>(shared.vector, a, x, total);
         }
         float sums[EACH];
         sum_each(total, sums);
@@ -189,63 +173,92 @@ struct CellGrads {
     float *query, *vector, *projection, *key, *features, *tile;
 };
 
+// The gradients of the cells of a tile at N vectors of a; `g` are those of the scores.
+template <int N>
+void tile_gradients(const Tile& tile, const float (&g)[EACH], const float* query, const Parameters& shared,
+                    const float* features, const Sizes& s, int64_t a, float* key_grads, bool first, const CellGrads& to) {
+    float sum_g = 0;
+    for (const float one : g) sum_g += one;
+    Vector x[N * EACH];
+    exponentials<N>(tile, query, shared.projection, features, s, a, x);
+    for (int n = 0; n < N; n++) {
+        const int64_t at = a + n * LANES;
+        const Vector v = all(4.0f) * load(shared.vector + at);
+        Vector sum = all(-0.5f * sum_g);  // the ½ of all cells at once: small sums stay precise
+        Vector query_grad = load(to.query + at);
+        for (int i = 0; i < EACH; i++) {
+            const Vector r = reciprocal(x[n * EACH + i]), m = all(g[i]) * r, h = m - m * r;
+            sum += m;
+            query_grad += h;
+            x[n * EACH + i] = v * h;
+            store(to.tile + i * s.P + at, x[n * EACH + i]);
+        }
+        store(to.query + at, query_grad);
+        store(to.vector + at, load(to.vector + at) + sum);
+        for (int64_t i = 0; i < tile.count; i++) {
+            float* key_grad = key_grads + i * s.A + at;
+            store_some(key_grad, first ? x[n * EACH + i] : load_some(key_grad, s.A - at) + x[n * EACH + i], s.A - at);
+        }
+    }
+    for (int64_t c = 0; c < s.F; c++) {
+        Vector u[N];
+        for (int n = 0; n < N; n++) u[n] = load(to.projection + c * s.P + a + n * LANES);
+        for (int i = 0; i < EACH; i++) {
+            const Vector feature = all(features[c * s.features + i]);
+            for (int n = 0; n < N; n++) u[n] += feature * x[n * EACH + i];
+        }
+        for (int n = 0; n < N; n++) store(to.projection + c * s.P + a + n * LANES, u[n]);
+    }
+}
+
+// The gradients of G features of the cells of a tile.
+template <int G>
+void feature_gradients(const float* tile, int64_t count, const float* projection, const Sizes& s, float* to) {
+    Vector sums[G][EACH];
+    for (int g = 0; g < G; g++)
+        for (int i = 0; i < EACH; i++) sums[g][i] = Vector{};
+    for (int64_t a = 0; a < s.P; a += LANES) {
+        Vector u[G];
+        for (int g = 0; g < G; g++) u[g] = load(projection + g * s.P + a);
+        for (int i = 0; i < EACH; i++) {
+            const Vector here = load(tile + i * s.P + a);
+            for (int g = 0; g < G; g++) sums[g][i] += u[g] * here;
+        }
+    }
+    for (int g = 0; g < G; g++) {
+        float found[EACH];
+        sum_each(sums[g], found);
+        for (int64_t i = 0; i < count; i++) to[g * s.signal + i] = found[i] * (1 / TANH_SCALE);
+    }
+}
+
 // The gradients of the cells within the range, from those of the scores. `query` and `vector` are still to be
 // multiplied, the one by 4·v, the other by −2. `first` says that nothing was written to `to.key` before.
 void score_gradients(const float* grad, const float* query, const float* key, const Parameters& shared,
                      const float* features, const Sizes& s, Range range, bool first, const CellGrads& to) {
-    const int64_t P = s.P();
     if (first) {
         std::fill_n(to.key, range.first * s.A, 0.0f);
         std::fill_n(to.key + range.last * s.A, (s.S - range.last) * s.A, 0.0f);
     }
     for (int64_t j = range.first; j < range.last; j += EACH) {
         const Tile tile(key, j, range.last, s.A);
-        float g[EACH] = {}, sum_g = 0;
+        float g[EACH] = {};
         bool any = false;
-        for (int64_t i = 0; i < tile.count; i++) {
-            sum_g += g[i] = grad[j + i];
-            any |= g[i] != 0;
-        }
+        for (int64_t i = 0; i < tile.count; i++) any |= (g[i] = grad[j + i]) != 0;
+        float* key_grads = to.key + j * s.A;
         if (!any) {
-            if (first) std::fill_n(to.key + j * s.A, tile.count * s.A, 0.0f);
+            if (first) std::fill_n(key_grads, tile.count * s.A, 0.0f);
             continue;
         }
-        for (int64_t a = 0; a < P; a += LANES) {
-            Vector r[EACH];
-            half_tanhs(tile, query, shared.projection, features + j, s, a, r);
-            const Vector v = all(4.0f) * load(shared.vector + a);
-            Vector sum = all(-0.5f * sum_g);  // the ½ of all cells at once: small sums stay precise
-            Vector query_grad = load(to.query + a);
-            for (int i = 0; i < EACH; i++) {
-                const Vector m = all(g[i]) * r[i], h = m - m * r[i];
-                sum += m;
-                query_grad += h;
-                r[i] = v * h;
-                store(to.tile + i * P + a, r[i]);
-            }
-            store(to.query + a, query_grad);
-            store(to.vector + a, load(to.vector + a) + sum);
-            for (int64_t i = 0; i < tile.count; i++) {
-                float* key_grad = to.key + (j + i) * s.A + a;
-                store_some(key_grad, first ? r[i] : load_some(key_grad, s.A - a) + r[i], s.A - a);
-            }
-            for (int64_t c = 0; c < s.F; c++) {
-                Vector u = load(to.projection + c * P + a);
-                for (int i = 0; i < EACH; i++) u += all(features[c * s.cells() + j + i]) * r[i];
-                store(to.projection + c * P + a, u);
-            }
-        }
-        for (int64_t c = 0; c < s.F; c++) {
-            Vector sums[EACH];
-            for (auto& sum : sums) sum = Vector{};
-            for (int64_t a = 0; a < P; a += LANES) {
-                const Vector u = load(shared.projection + c * P + a);
-                for (int i = 0; i < EACH; i++) sums[i] += u * load(to.tile + i * P + a);
-            }
-            float found[EACH];
-            sum_each(sums, found);
-            std::copy_n(found, tile.count, to.features + c * s.signal() + j);
-        }
+        int64_t a = 0;
+        for (; a + (HIDDEN - 1) * LANES < s.P; a += HIDDEN * LANES)
+            tile_gradients<HIDDEN>(tile, g, query, shared, features + j, s, a, key_grads, first, to);
+        if (a < s.P) tile_gradients<1>(tile, g, query, shared, features + j, s, a, key_grads, first, to);
+        int64_t c = 0;
+        for (; c + HIDDEN <= s.F; c += HIDDEN)
+            feature_gradients<HIDDEN>(to.tile, tile.count, shared.projection + c * s.P, s, to.features + c * s.signal + j);
+        if (c < s.F)
+            feature_gradients<1>(to.tile, tile.count, shared.projection + c * s.P, s, to.features + c * s.signal + j);
     }
 }
 
@@ -269,20 +282,70 @@ void read(const float* weights, Range range, const float* value, int64_t V, int6
         if (v < V) read<N / 2>(weights, range, value, V, v, output);
 }
 
+// to[j, n] += weights[j] · grad[n], or = where nothing was written before, for N vectors of n.
+template <int N>
+void spread_vectors(const float* grad, const float* weights, Range range, int64_t V, int64_t count, bool first,
+                    float* to) {
+    Vector g[N];
+    UNROLL for (int n = 0; n < N; n++) g[n] = load_some(grad + n * LANES, count - n * LANES);
+    for (int64_t j = range.first; j < range.last; j++) {
+        const Vector weight = all(weights[j]);
+        float* row = to + j * V;
+        UNROLL for (int n = 0; n < N; n++) {
+            const int64_t some = count - n * LANES;
+            store_some(row + n * LANES, first ? weight * g[n] : load_some(row + n * LANES, some) + weight * g[n], some);
+        }
+    }
+}
+
+template <int N>
+void spread(const float* grad, const float* weights, Range range, int64_t V, int64_t v, bool first, float* to) {
+    for (; V - v > (N - 1) * LANES; v += N * LANES)
+        spread_vectors<N>(grad + v, weights, range, V, V - v, first, to + v);
+    if constexpr (N > 1)
+        if (v < V) spread<N / 2>(grad, weights, range, V, v, first, to);
+}
+
+// Adds the gradient of what was read to that of the weights, and to that of the value; `first` says that nothing was
+// written to `value_grad`, which may be null, before. Cells outside of the range were not read.
+void read_gradients(const float* grad, const float* weights, Range range, const float* value, int64_t S, int64_t V,
+                    bool first, float* weight_grads, float* value_grad) {
+    if (first && value_grad) {
+        std::fill_n(value_grad, range.first * V, 0.0f);
+        std::fill_n(value_grad + range.last * V, (S - range.last) * V, 0.0f);
+    }
+    for (int64_t j = range.first; j < range.last; j += EACH) {
+        const Tile tile(value, j, range.last, V);
+        Vector sums[EACH];
+        UNROLL for (auto& sum : sums) sum = Vector{};
+        for (int64_t v = 0; v < V; v += LANES) {
+            const Vector g = load_some(grad + v, V - v);
+            UNROLL for (int i = 0; i < EACH; i++) sums[i] += g * load_some(tile.row[i] + v, V - v);
+        }
+        float found[EACH];
+        sum_each(sums, found);
+        for (int64_t i = 0; i < tile.count; i++) weight_grads[j + i] += found[i];
+    }
+    if (value_grad) spread<8>(grad, weights, range, V, 0, first, value_grad);
+}
+
 // --- forward
 
 struct Forward {
-    float *signal, *features, *query, *scores, *allowed, *factors;
+    float *signal, *signal_parts, *products, *halves, *features, *query, *scores, *allowed, *factors;
     int64_t size;
 
     Forward(float* at, const Sizes& s) {
         Pieces pieces{at};
-        signal = pieces.take(s.signal());
-        features = pieces.take(s.F * s.cells() + LINE);  // the last tile reads past the last cell
-        query = pieces.take(s.P());
-        scores = pieces.take(s.cells());
-        allowed = pieces.take(s.cells());
-        factors = pieces.take(s.cells());
+        signal = pieces.take(s.signal);
+        signal_parts = pieces.take(s.location.signal_size());
+        products = pieces.take(s.location.products_size());
+        halves = pieces.take(s.location.halves_size());
+        features = pieces.take(s.F * s.features + LINE);  // the last tile reads past the last cell
+        query = pieces.take(s.P);
+        scores = pieces.take(s.cells);
+        allowed = pieces.take(s.cells);
+        factors = pieces.take(s.cells);
         size = pieces.total;
     }
 };
@@ -317,25 +380,27 @@ struct Options {
 void forward_row(const float* query, const float* key, const uint8_t* mask, int64_t mask_step, const float* previous,
                  const Parameters& shared, const Options& options, const float* value, int64_t V, const Sizes& s,
                  const Forward& at, float* weights, float* kept, float* slopes, float* output) {
-    std::fill_n(at.features, s.F * s.cells() + LINE, 0.0f);
-    std::fill_n(at.query, s.P(), 0.0f);
+    std::fill_n(at.features + s.F * s.features, LINE, 0.0f);
+    std::fill_n(at.query, s.P, 0.0f);
     for (int64_t t = 0; t < s.L; t++) {
         const uint8_t* readable = mask ? mask + t * mask_step : nullptr;
         const Range range = readable ? nonzero(readable, s.S) : Range{0, s.S};
-        for (int64_t j = 0; j < s.cells(); j++)
+        for (int64_t j = 0; j < s.cells; j++)
             at.allowed[j] = j < s.S && (!readable || readable[j]) ? 1.0f : 0.0f;
-        surround(previous, s.S, s.W / 2, s.signal(), at.signal);
+        surround(previous, s.S, s.W / 2, s.signal, at.signal);
         const Range some = nonzero(previous, s.S), heard{some.first + s.W / 2, some.last + s.W / 2};
-        correlate(shared.filters, s.taps(), s.F, {0, s.W}, at.signal, heard, s.S, at.features, s.cells());
+        split_signal(s.location, at.signal, s.location.signal_row(), at.halves, at.signal_parts);
+        correlate(s.location, shared.filters, {0, s.W}, at.signal_parts, heard, at.products, at.halves, at.features,
+                  s.features);
         std::copy_n(query + t * s.A, s.A, at.query);
-        std::fill_n(at.scores, s.cells(), 0.0f);
+        std::fill_n(at.scores, s.cells, 0.0f);
         score(at.query, key, shared, at.features, s, range, value, V, at.scores);
-        for (int64_t j = 0; j < s.cells(); j++) at.scores[j] *= options.sharpening;
-        if (options.smoothing) smooth(at.scores, at.factors, s.cells(), s.S, slopes ? slopes + t * s.S : nullptr);
-        weigh(at.scores, at.allowed, s.cells(), options.smoothing ? at.factors : nullptr);
+        for (int64_t j = 0; j < s.cells; j++) at.scores[j] *= options.sharpening;
+        if (options.smoothing) smooth(at.scores, at.factors, s.cells, s.S, slopes ? slopes + t * s.S : nullptr);
+        weigh(at.scores, at.allowed, s.cells, options.smoothing ? at.factors : nullptr);
         std::copy_n(at.scores, s.S, weights + t * s.S);
         if (value) read<8>(at.scores, range, value, V, 0, output + t * V);
-        if (kept) std::copy_n(at.features, s.F * s.cells(), kept + t * s.F * s.cells());
+        if (kept) std::copy_n(at.features, s.F * s.features, kept + t * s.F * s.features);
         previous = weights + t * s.S;
     }
 }
@@ -343,29 +408,41 @@ void forward_row(const float* query, const float* key, const uint8_t* mask, int6
 // --- backward
 
 struct Backward {
-    float *signal, *features, *query, *scores, *carried, *query_grad, *vector_grad, *projection_grad, *filter_grad,
-        *feature_grads, *tile;
+    float *signal, *signal_parts, *features, *query, *scores, *carried, *query_grad, *vector_grad, *projection_grad,
+        *filter_grad, *feature_grads, *tap_parts, *feature_parts, *products, *halves, *tile;
     int64_t size;
 
     Backward(float* at, const Sizes& s) {
+        const Correlation &forward = s.location, &filters = s.filter_grads;
         Pieces pieces{at};
-        signal = pieces.take(s.signal());
-        features = pieces.take(s.F * s.cells() + LINE);
-        query = pieces.take(s.P());
-        scores = pieces.take(s.cells());
-        carried = pieces.take(s.cells());
-        query_grad = pieces.take(s.P());
-        vector_grad = pieces.take(s.P());
-        projection_grad = pieces.take(s.F * s.P());
-        filter_grad = pieces.take(s.F * (s.taps() + 4 * LINE));
-        feature_grads = pieces.take(s.F * s.signal());
-        tile = pieces.take(EACH * s.P());
+        signal = pieces.take(s.signal);
+        signal_parts = pieces.take(filters.signal_size());
+        features = pieces.take(s.F * s.features + LINE);
+        query = pieces.take(s.P);
+        scores = pieces.take(s.cells);
+        carried = pieces.take(s.features);
+        query_grad = pieces.take(s.P);
+        vector_grad = pieces.take(s.P);
+        projection_grad = pieces.take(s.F * s.P);
+        filter_grad = pieces.take(s.F * filters.whole_out());
+        feature_grads = pieces.take(s.F * s.signal);
+        tap_parts = pieces.take(filters.taps_size());
+        feature_parts = pieces.take(s.F * forward.signal_size());
+        products = pieces.take(std::max(forward.products_size(), filters.products_size()));
+        halves = pieces.take(std::max(forward.halves_size(), filters.halves_size()));
+        tile = pieces.take(EACH * s.P);
         size = pieces.total;
     }
 };
 
 struct RowGrads {
-    float *query, *key, *previous, *vector, *projection, *filters;
+    float *query, *key, *previous, *vector, *projection, *filters, *value;
+};
+
+// What a row of the batch has read: the gradient of the output (L, V), and the value (S, V); both may be null.
+struct Reading {
+    const float *grad, *value;
+    int64_t V;
 };
 
 // The gradient of the scores of a step, without the sharpening; `slopes` is null for a softmax.
@@ -388,39 +465,51 @@ void score_grads(const float* grad, const float* carried, const float* weight, c
 }
 
 void backward_row(const float* grad, const float* query, const float* key, const float* previous, const float* weights,
-                  const float* kept, const float* slopes, const Parameters& shared, const Options& options,
-                  const Sizes& s, const Backward& at, const RowGrads& to) {
-    const int64_t A = s.A, P = s.P(), S = s.S, half = s.W / 2, filter_row = s.taps() + 4 * LINE;
-    std::fill_n(at.features + s.F * s.cells(), LINE, 0.0f);
+                  const float* kept, const float* slopes, const Reading& reading, const Parameters& shared,
+                  const Options& options, const Sizes& s, const Backward& at, const RowGrads& to) {
+    const Correlation &forward = s.location, &filters = s.filter_grads;
+    const int64_t A = s.A, P = s.P, S = s.S, half = s.W / 2, filter_row = filters.whole_out();
+    std::fill_n(at.features + s.F * s.features, LINE, 0.0f);
     std::fill_n(at.query, P, 0.0f);
-    std::fill_n(at.carried, s.cells(), 0.0f);
+    std::fill_n(at.carried, s.features, 0.0f);
     std::fill_n(at.vector_grad, P, 0.0f);
     std::fill_n(at.projection_grad, s.F * P, 0.0f);
     if (!s.L) std::fill_n(to.key, S * A, 0.0f);
+    if (!s.L && to.value) std::fill_n(to.value, S * reading.V, 0.0f);
     std::fill_n(to.filters, s.F * s.W, 0.0f);
     for (int64_t t = s.L - 1; t >= 0; t--) {
         const float* before = t ? weights + (t - 1) * S : previous;
+        const bool first = t == s.L - 1;
+        if (reading.grad)
+            read_gradients(reading.grad + t * reading.V, weights + t * S, nonzero(weights + t * S, S), reading.value, S,
+                           reading.V, first, at.carried, to.value);
         score_grads(grad + t * S, at.carried, weights + t * S, slopes ? slopes + t * S : nullptr, options, s, at.scores);
         const Range range = nonzero(at.scores, S);
-        std::copy_n(kept + t * s.F * s.cells(), s.F * s.cells(), at.features);
+        std::copy_n(kept + t * s.F * s.features, s.F * s.features, at.features);
         std::copy_n(query + t * A, A, at.query);
         std::fill_n(at.query_grad, P, 0.0f);
-        std::fill_n(at.feature_grads, s.F * s.signal(), 0.0f);
+        std::fill_n(at.feature_grads, s.F * s.signal, 0.0f);
         const CellGrads cells{at.query_grad, at.vector_grad, at.projection_grad, to.key, at.feature_grads + half, at.tile};
-        score_gradients(at.scores, at.query, key, shared, at.features, s, range, t == s.L - 1, cells);
+        score_gradients(at.scores, at.query, key, shared, at.features, s, range, first, cells);
         for (int64_t a = 0; a < A; a++) to.query[t * A + a] = 4 * shared.vector[a] * at.query_grad[a];
 
-        surround(before, S, half, s.signal(), at.signal);
+        surround(before, S, half, s.signal, at.signal);
         const Range some = nonzero(before, S);
         if (some.first < some.last) {  // otherwise f was 0
-            correlate(at.feature_grads + half, s.signal(), s.F, range, at.signal, {some.first + half, some.last + half},
-                      s.W, at.filter_grad, filter_row);
+            split_signal(filters, at.signal, filters.signal_row(), at.halves, at.signal_parts);
+            split_taps(filters, at.feature_grads + half, s.signal, at.halves, at.tap_parts);
+            correlate(filters, at.tap_parts, range, at.signal_parts, {some.first + half, some.last + half}, at.products,
+                      at.halves, at.filter_grad, filter_row);
             for (int64_t c = 0; c < s.F; c++)
                 for (int64_t k = 0; k < s.W; k++) to.filters[c * s.W + k] += at.filter_grad[c * filter_row + k];
         }
-        if (t || to.previous)
-            correlate_all(shared.flipped, s.taps(), s.F, s.W, at.feature_grads, s.signal(),
-                          {range.first + half, range.last + half}, S, at.carried);
+        if (t || to.previous) {
+            for (int64_t c = 0; c < s.F; c++)
+                split_signal(forward, at.feature_grads + c * s.signal, s.F * forward.signal_row(), at.halves,
+                             at.feature_parts + c * forward.signal_row());
+            correlate_and_add(forward, shared.flipped, {0, s.W}, at.feature_parts,
+                              {range.first + half, range.last + half}, at.products, at.halves, at.carried);
+        }
     }
     if (to.previous) std::copy_n(at.carried, S, to.previous);
     for (int64_t a = 0; a < A; a++) {
@@ -441,9 +530,9 @@ extern "C" {
 // Floats of scratch that both need, and the floats of the kept features of a step.
 int64_t foci_location_aware_scratch(int64_t S, int64_t A, int64_t F, int64_t W, int threads) {
     const Sizes s{0, 0, S, A, F, W};
-    return Parameters::size(s) + threads * std::max(Forward(nullptr, s).size, Backward(nullptr, s).size);
+    return Parameters::Layout(nullptr, s).size + threads * std::max(Forward(nullptr, s).size, Backward(nullptr, s).size);
 }
-int64_t foci_location_aware_kept(int64_t S, int64_t F) { return F * round_up<LINE>(S); }
+int64_t foci_location_aware_kept(int64_t S, int64_t F, int64_t W) { return F * Sizes{0, 0, S, 0, F, W}.features; }
 
 // query (B, L, A), key (B, S, A), mask (B, L or 1, S) or null, previous (B, S), vector (A), filters (F, W), projection
 // (A, F); key_batch, mask_batch and mask_step are strides, 0 where rows share; weights (B, L, S), and what the backward
@@ -456,37 +545,41 @@ void foci_location_aware_forward(const float* query, const float* key, int64_t k
                                  int64_t W, float sharpening, int smoothing, float* scratch, float* weights,
                                  float* kept, float* slopes, float* output, int threads) {
     const Sizes s{B, L, S, A, F, W};
-    const Parameters shared(scratch, s, vector, filters, projection);
+    const Parameters shared(scratch, s, vector, filters, projection, false);
     const Options options{sharpening, smoothing != 0};
-    float* rows = scratch + Parameters::size(s);
+    float* rows = scratch + Parameters::Layout(nullptr, s).size;
     const int64_t size = Forward(nullptr, s).size;
 #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
     for (int64_t b = 0; b < B; b++)
         forward_row(query + b * L * A, key + b * key_batch, after(mask, b * mask_batch), mask_step, previous + b * S,
                     shared, options, after(value, b * value_batch), V, s, Forward(rows + this_thread() * size, s),
-                    weights + b * L * S, after(kept, b * L * F * s.cells()), after(slopes, b * L * S),
+                    weights + b * L * S, after(kept, b * L * F * s.features), after(slopes, b * L * S),
                     after(output, b * L * V));
 }
 
 // The gradients query_grad (B, L, A), key_grad (B, S, A), previous_grad (B, S), which may be null, and, for each row of
 // the batch, vector_grads (B, A), projection_grads (B, A, F) and filter_grads (B, F, W). slopes is null for a softmax.
+// output_grad (B, L, V), with value (B, S, V), may be null, and value_grad (B, S, V) too.
 void foci_location_aware_backward(const float* grad, const float* query, const float* key, const float* previous,
                                   const float* vector, const float* filters, const float* projection,
-                                  const float* weights, const float* kept, const float* slopes, int64_t B, int64_t L,
+                                  const float* weights, const float* kept, const float* slopes,
+                                  const float* output_grad, const float* value, int64_t V, int64_t B, int64_t L,
                                   int64_t S, int64_t A, int64_t F, int64_t W, float sharpening, float* scratch,
                                   float* query_grad, float* key_grad, float* previous_grad, float* vector_grads,
-                                  float* filter_grads, float* projection_grads, int threads) {
+                                  float* filter_grads, float* projection_grads, float* value_grad, int threads) {
     const Sizes s{B, L, S, A, F, W};
-    const Parameters shared(scratch, s, vector, filters, projection);
+    const Parameters shared(scratch, s, vector, filters, projection, true);
     const Options options{sharpening, slopes != nullptr};
-    float* rows = scratch + Parameters::size(s);
+    float* rows = scratch + Parameters::Layout(nullptr, s).size;
     const int64_t size = Backward(nullptr, s).size;
 #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
     for (int64_t b = 0; b < B; b++) {
-        const RowGrads to{query_grad + b * L * A, key_grad + b * S * A, after(previous_grad, b * S),
-                          vector_grads + b * A, projection_grads + b * A * F, filter_grads + b * F * W};
+        const RowGrads to{query_grad + b * L * A,  key_grad + b * S * A,           after(previous_grad, b * S),
+                          vector_grads + b * A,    projection_grads + b * A * F,   filter_grads + b * F * W,
+                          after(value_grad, b * S * V)};
+        const Reading reading{after(output_grad, b * L * V), after(value, b * S * V), V};
         backward_row(grad + b * L * S, query + b * L * A, key + b * S * A, previous + b * S, weights + b * L * S,
-                     kept + b * L * F * s.cells(), after(slopes, b * L * S), shared, options, s,
+                     kept + b * L * F * s.features, after(slopes, b * L * S), reading, shared, options, s,
                      Backward(rows + this_thread() * size, s), to);
     }
 }

@@ -1,11 +1,11 @@
 """Steps of location-aware attention in one call, forward and backward.
 
-    f_t = F ∗ α_{t−1},   e_tj = vᵀ tanh(q_t + k_j + U f_tj),   α_t = normalise(β e_t)
+    f_t = F ∗ α_{t−1},   e_tj = vᵀ tanh(q_t + k_j + U f_tj),   α_t = normalise(β e_t),   output_t = Σ_j α_tj value_j
 
-``location_aware.cpp`` computes it for float32 on a CPU, with a softmax or with sigmoids divided by their sum. The
-forward keeps f, and the backward computes the tanh again. In other dtypes, on other devices, with other normalisers,
-without a compiler, and where something other than eager autograd watches, `foci.functional.stepwise` runs one step
-after the other. tanh has an absolute error of about 1e-7.
+``location_aware.cpp`` computes it for float32 on a CPU, with a softmax or with sigmoids divided by their sum; it
+reads the value or leaves that to the caller. The forward keeps f, and the backward computes the tanh again. In other
+dtypes, on other devices, with other normalisers, without a compiler, and where something other than eager autograd
+watches, `foci.functional.stepwise` runs one step after the other. tanh has an absolute error of about 1e-7.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Bool, Float
@@ -64,21 +64,14 @@ def location_aware(
         options: how scores become weights.
         plain: computes the same where the kernel does not serve, and the gradients' own gradients.
     """
-    floats = (previous, query, key, vector, filters, projection)
-    arguments = (*floats, mask)
-    suits = all(one.dtype is torch.float32 and one.is_cpu for one in floats)
-    if not suits or is_traced() or is_watched(*(one for one in arguments if one is not None)):
-        return plain(*arguments)
-    wants_gradient = torch.is_grad_enabled() and any(one.requires_grad for one in floats)
-    batch, shared_source = previous.shape[0], key.shape[0] != previous.shape[0] or query.shape[0] != previous.shape[0]
-    library = None if batch == 0 or (wants_gradient and shared_source) else _KERNEL.library
+    library = _library(previous, query, key, vector, filters, projection, mask)
     if library is None:
-        return plain(*arguments)
-    _check(previous, query, key, vector, filters, projection)
-    if wants_gradient:
-        weights: Tensor = _LocationAware.apply(library, plain, options, *arguments)  # type: ignore[no-untyped-call]
-        return weights
-    return _forward(library, options, *arguments, keep=False)[0]
+        return plain(previous, query, key, vector, filters, projection, mask)
+    arguments = (previous, query, key, vector, filters, projection)
+    if _wants_gradients(*arguments):
+        weights, _ = _LocationAware.apply(library, plain, options, mask, *arguments, None)  # type: ignore[no-untyped-call]
+        return cast("Tensor", weights)
+    return _forward(library, options, *arguments, mask, keep=False)[0]
 
 
 def location_aware_read(
@@ -92,28 +85,46 @@ def location_aware_read(
     value: Float[Tensor, "#B S V"],
     *,
     options: LocationOptions,
+    plain: Plain,
 ) -> tuple[Float[Tensor, "B L V"], Float[Tensor, "B L S"]] | None:
     """Return what the steps read of the value, and the weights; None where the kernel does not serve.
 
-    It serves where `location_aware` does and nothing is recorded for gradients. The arguments are those of
-    `location_aware`. The value is fetched from memory while the scores are computed.
+    It serves where `location_aware` does, of which the other arguments are those. The value is fetched from memory
+    while the scores are computed.
     """
-    floats = (previous, query, key, vector, filters, projection, value)
-    given = floats if mask is None else (*floats, mask)
-    if torch.is_grad_enabled() and any(one.requires_grad for one in floats):
+    arguments = (previous, query, key, vector, filters, projection, value)
+    library = _library(*arguments, mask) if value.shape[0] == key.shape[0] else None
+    if library is None:
         return None
-    suits = all(one.dtype is torch.float32 and one.is_cpu for one in floats) and value.shape[0] == key.shape[0]
-    if not suits or previous.shape[0] == 0 or is_traced() or is_watched(*given) or _KERNEL.library is None:
-        return None
-    _check(*floats[:-1])
     if value.shape[:2] != key.shape[:2]:
         raise ShapeError(
             f"location_aware: value has shape {tuple(value.shape)}, expected {tuple(key.shape[:2])} and its size. "
             "Key and value have one entry per cell."
         )
-    value, output = value.contiguous(), value.new_empty(previous.shape[0], query.shape[1], value.shape[2])
-    weights, _, _ = _forward(_KERNEL.library, options, *floats[:-1], mask, keep=False, reading=(value, output))
-    return output, weights
+    if _wants_gradients(*arguments):
+        weights, output = _LocationAware.apply(library, plain, options, mask, *arguments)  # type: ignore[no-untyped-call]
+        return output, weights
+    found = _forward(library, options, *arguments[:-1], mask, keep=False, value=value)
+    return cast("Tensor", found.output), found.weights
+
+
+def _library(*arguments: Tensor | None) -> ctypes.CDLL | None:
+    """Return the kernel's library where it serves these arguments, of which the last is the mask."""
+    floats = [one for one in arguments[:-1] if one is not None]
+    given = [one for one in arguments if one is not None]
+    previous, query, key, *rest = floats
+    suits = all(one.dtype is torch.float32 and one.is_cpu for one in floats)
+    if not suits or previous.shape[0] == 0 or is_traced() or is_watched(*given):
+        return None
+    shares_source = {query.shape[0], key.shape[0]} != {previous.shape[0]}
+    if (shares_source and _wants_gradients(*floats)) or _KERNEL.library is None:
+        return None
+    _check(previous, query, key, *rest[:3])
+    return _KERNEL.library
+
+
+def _wants_gradients(*floats: Tensor) -> bool:
+    return torch.is_grad_enabled() and any(one.requires_grad for one in floats)
 
 
 def _check(previous: Tensor, query: Tensor, key: Tensor, vector: Tensor, filters: Tensor, projection: Tensor) -> None:
@@ -140,12 +151,12 @@ def _check(previous: Tensor, query: Tensor, key: Tensor, vector: Tensor, filters
 _ADDRESS, _SIZE, _COUNT, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
 _SIGNATURES = {
     "scratch": [*[_SIZE] * 4, _COUNT],
-    "kept": [_SIZE, _SIZE],
+    "kept": [_SIZE] * 3,
     "forward": [
         _ADDRESS, _ADDRESS, _SIZE, _ADDRESS, _SIZE, _SIZE, *[_ADDRESS] * 4,
         _ADDRESS, _SIZE, _SIZE, *[_SIZE] * 6, _REAL, _COUNT, *[_ADDRESS] * 5, _COUNT,
     ],
-    "backward": [*[_ADDRESS] * 10, *[_SIZE] * 6, _REAL, *[_ADDRESS] * 7, _COUNT],
+    "backward": [*[_ADDRESS] * 12, *[_SIZE] * 7, _REAL, *[_ADDRESS] * 8, _COUNT],
 }  # fmt: skip
 
 
@@ -155,6 +166,15 @@ def _address(tensor: Tensor | None) -> int | None:
 
 def _threads(sizes: tuple[int, ...]) -> int:
     return max(1, min(torch.get_num_threads(), 1 + math.prod(sizes[:4]) // _THREAD_CELLS, sizes[0]))
+
+
+class _Found(NamedTuple):
+    """The weights; what the backward needs, f and, for smoothing, the slopes of the log-sigmoids; what was read."""
+
+    weights: Tensor
+    kept: Tensor | None
+    slopes: Tensor | None
+    output: Tensor | None
 
 
 def _forward(
@@ -169,12 +189,8 @@ def _forward(
     mask: Tensor | None,
     *,
     keep: bool = True,
-    reading: tuple[Tensor, Tensor] | None = None,
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Return the weights and what the backward needs: f and, for smoothing, the slopes of the log-sigmoids.
-
-    ``reading`` is the value, and the output that is written.
-    """
+    value: Tensor | None = None,
+) -> _Found:
     (batch, cells), steps, (count, width) = previous.shape, query.shape[1], filters.shape[::2]
     sizes = (batch, steps, cells, vector.shape[0], count, width)
     given = previous, query.expand(batch, -1, -1), key, vector, filters, projection
@@ -183,10 +199,12 @@ def _forward(
     if mask is not None:
         mask = mask.expand(batch, -1, cells).contiguous()
         mask_strides = (mask.stride(0), 0 if mask.shape[1] == 1 else cells)
-    value, output = (None, None) if reading is None else reading
-    value_sizes = (0, 0) if value is None else (0 if value.shape[0] == 1 else value.stride(0), value.shape[2])
+    output, value_sizes = None, (0, 0)
+    if value is not None:
+        value, output = value.contiguous(), query.new_empty(batch, steps, value.shape[2])
+        value_sizes = (0 if value.shape[0] == 1 else value.stride(0), value.shape[2])
     weights = query.new_empty(batch, steps, cells)
-    kept = query.new_empty(batch, steps, library.foci_location_aware_kept(cells, count)) if keep else None
+    kept = query.new_empty(batch, steps, library.foci_location_aware_kept(cells, count, width)) if keep else None
     slopes = torch.empty_like(weights) if keep and options.smoothing else None
     threads = _threads(sizes)
     scratch = query.new_empty(library.foci_location_aware_scratch(*sizes[2:], threads))
@@ -196,7 +214,15 @@ def _forward(
         _address(value), *value_sizes, *sizes, *options,
         scratch.data_ptr(), weights.data_ptr(), _address(kept), _address(slopes), _address(output), threads,
     )  # fmt: skip
-    return weights, kept, slopes
+    return _Found(weights, kept, slopes, output)
+
+
+class _Reading(NamedTuple):
+    """The value, the gradient of what was read of it, and whether the value's own is wanted."""
+
+    value: Tensor
+    grad: Tensor
+    needs_value: bool
 
 
 def _backward(
@@ -204,38 +230,48 @@ def _backward(
     sharpening: float,
     grad: Tensor,
     arguments: tuple[Tensor, ...],
-    weights: Tensor,
-    kept: Tensor,
-    slopes: Tensor | None,
+    found: _Found,
+    reading: _Reading | None = None,
+    *,
     needs_previous: bool = True,
 ) -> tuple[Tensor | None, ...]:
-    """Return a gradient for each floating-point argument of `location_aware`."""
+    """Return a gradient for each floating-point argument of `location_aware`, and one for the value."""
     previous, query, key, vector, filters, projection = (one.contiguous() for one in arguments)
     (batch, cells), steps, (count, width) = previous.shape, query.shape[1], filters.shape[::2]
     sizes = (batch, steps, cells, vector.shape[0], count, width)
     d_previous = torch.empty_like(previous) if needs_previous else None
     d_query, d_key = torch.empty_like(query), torch.empty_like(key)
     d_vector, d_filters, d_projection = (one.new_empty(batch, *one.shape) for one in (vector, filters, projection))
+    value = output_grad = d_value = None
+    if reading is not None:
+        value, output_grad = reading.value.contiguous(), reading.grad.contiguous()
+        d_value = torch.empty_like(value) if reading.needs_value else None
     threads = _threads(sizes)
     scratch = query.new_empty(library.foci_location_aware_scratch(*sizes[2:], threads))
-    given = (grad.contiguous(), query, key, previous, vector, filters, projection, weights, kept, slopes)
-    found = (d_query, d_key, d_previous, d_vector, d_filters, d_projection)
+    given = (grad.contiguous(), query, key, previous, vector, filters, projection, found.weights, found.kept,
+             found.slopes, output_grad, value)  # fmt: skip
+    into = (d_query, d_key, d_previous, d_vector, d_filters, d_projection, d_value)
+    value_size = 0 if value is None else value.shape[2]
     library.foci_location_aware_backward(
-        *map(_address, given), *sizes, sharpening, scratch.data_ptr(), *map(_address, found), threads
+        *map(_address, given), value_size, *sizes, sharpening, scratch.data_ptr(), *map(_address, into), threads
     )
-    return d_previous, d_query, d_key, d_vector.sum(dim=0), d_filters.sum(dim=0), d_projection.sum(dim=0)
+    sums = (one.sum(dim=0) for one in (d_vector, d_filters, d_projection))
+    return d_previous, d_query, d_key, *sums, d_value
 
 
-def _plain_example(options: LocationOptions, previous: Tensor, query: Tensor, key: Tensor, *rest: Tensor) -> Tensor:
-    """The equations without a mask, for the self-check."""
-    vector, filters, projection = rest
+def _plain_example(
+    options: LocationOptions, previous: Tensor, query: Tensor, key: Tensor, *rest: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The equations without a mask, for the self-check: the weights, and what is read."""
+    vector, filters, projection, value = rest
     weights = []
     for t in range(query.shape[1]):
         features = F.conv1d(previous.unsqueeze(1), filters, padding=filters.shape[-1] // 2)
         scores = torch.tanh(query[:, t : t + 1] + key + features.mT @ projection.mT) @ vector * options.sharpening
         previous = torch.softmax(F.logsigmoid(scores) if options.smoothing else scores, dim=-1)
         weights.append(previous)
-    return torch.stack(weights, dim=1)
+    stacked = torch.stack(weights, dim=1)
+    return stacked, stacked @ value
 
 
 def _self_check(library: ctypes.CDLL) -> bool:
@@ -244,25 +280,27 @@ def _self_check(library: ctypes.CDLL) -> bool:
         function = getattr(library, f"foci_location_aware_{name}")
         function.argtypes = types
         function.restype = _SIZE if name in ("scratch", "kept") else None
-    shapes = [(1, 23), (1, 3, 19), (1, 23, 19), (19,), (5, 1, 7), (19, 5)]
+    shapes = [(1, 23), (1, 3, 19), (1, 23, 19), (19,), (5, 1, 7), (19, 5), (1, 23, 18)]
     point, along = ([fixed_numbers(seed + number, *shape) for number, shape in enumerate(shapes)] for seed in (1, 11))
     for options in (LocationOptions(), LocationOptions(2.0, smoothing=True)):
         wanted = _plain_example(options, *point)
-        grad = wanted.cos()
+        grads = [one.cos() for one in wanted]
 
-        def moved(distance: float, options: LocationOptions = options, grad: Tensor = grad) -> Tensor:
+        def moved(distance: float, options: LocationOptions = options, grads: list[Tensor] = grads) -> Tensor:
             there = (one + distance * other for one, other in zip(point, along))
-            return (_plain_example(options, *there) * grad).sum()
+            return torch.stack([(one * grad).sum() for one, grad in zip(_plain_example(options, *there), grads)]).sum()
 
         slope = (moved(1e-5) - moved(-1e-5)) / 2e-5  # autograd may be switched off where this is called
-        arguments = tuple(one.float() for one in point)
+        *arguments, value = (one.float() for one in point)
         previous, query, key, vector, filters, projection = arguments
-        weights, kept, slopes = _forward(library, options, previous, query, key, vector, filters, projection, None)
-        if kept is None:
+        found = _forward(library, options, previous, query, key, vector, filters, projection, None, value=value)
+        if found.kept is None or found.output is None:
             return False
-        found = _backward(library, options.sharpening, grad.float(), arguments, weights, kept, slopes)
-        moved_by = sum((one.double() * other).sum() for one, other in zip(found, along) if one is not None)
-        if not bool((weights - wanted).abs().max() <= 1e-5) or not bool(abs(moved_by - slope) <= 1e-3):
+        reading = _Reading(value, grads[1].float(), needs_value=True)
+        back = _backward(library, options.sharpening, grads[0].float(), tuple(arguments), found, reading)
+        moved_by = sum((one.double() * other).sum() for one, other in zip(back, along) if one is not None)
+        errors = [(have - want).abs().max() for have, want in zip((found.weights, found.output), wanted)]
+        if not bool(max(errors) <= 1e-5) or not bool(abs(moved_by - slope) <= 1e-3):
             return False
     return True
 
@@ -271,22 +309,47 @@ _KERNEL = Kernel("location_aware", _self_check)
 
 
 class _LocationAware(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, library: ctypes.CDLL, plain: Plain, options: LocationOptions, *arguments: Any) -> Tensor:
-        weights, kept, slopes = _forward(library, options, *arguments)
-        ctx.library, ctx.plain, ctx.sharpening = library, plain, options.sharpening
-        ctx.save_for_backward(*arguments, weights, kept, slopes)
-        return weights
+    """The weights and, where a value is given, what they read of it."""
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        *arguments, mask, weights, kept, slopes = ctx.saved_tensors
+    def forward(
+        ctx: Any, library: ctypes.CDLL, plain: Plain, options: LocationOptions, mask: Tensor | None, *arguments: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        *floats, value = arguments
+        previous, query, key, vector, filters, projection = floats
+        found = _forward(library, options, previous, query, key, vector, filters, projection, mask, value=value)
+        ctx.library, ctx.plain, ctx.sharpening = library, plain, options.sharpening
+        ctx.save_for_backward(*arguments, mask, found.weights, found.kept, found.slopes)
+        ctx.set_materialize_grads(False)
+        return found.weights, found.output
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, output_grad: Tensor | None) -> tuple[Any, ...]:
+        *floats, value, mask, weights, kept, slopes = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True: someone wants the gradients' own gradients
-            given = tuple(arguments)
-            found = differentiate(lambda *floats: ctx.plain(*floats, mask), given, (grad,), create_graph=True)
-        else:
-            needs_previous = ctx.needs_input_grad[3]
-            found = _backward(
-                ctx.library, ctx.sharpening, grad, tuple(arguments), weights, kept, slopes, needs_previous
-            )
-        return None, None, None, *found, None
+            return None, None, None, None, *_twice(ctx.plain, floats, value, mask, (grad, output_grad))
+        reading = None if output_grad is None else _Reading(value, output_grad, ctx.needs_input_grad[10])
+        back = _backward(
+            ctx.library,
+            ctx.sharpening,
+            torch.zeros_like(weights) if grad is None else grad,
+            tuple(floats),
+            _Found(weights, kept, slopes, None),
+            reading,
+            needs_previous=ctx.needs_input_grad[4],
+        )
+        return None, None, None, None, *back
+
+
+def _twice(
+    plain: Plain, floats: list[Tensor], value: Tensor | None, mask: Tensor | None, grads: tuple[Tensor | None, ...]
+) -> tuple[Tensor | None, ...]:
+    """Return the gradients by the plain form, so that they can be differentiated again."""
+
+    def computed(*given: Tensor) -> tuple[Tensor, ...]:
+        weights = plain(*given[: len(floats)], mask)
+        return (weights,) if value is None else (weights, weights @ given[-1])
+
+    given = floats if value is None else [*floats, value]
+    found = differentiate(computed, given, grads, create_graph=True)
+    return found if value is not None else (*found, None)
