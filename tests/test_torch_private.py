@@ -82,6 +82,29 @@ def test_a_backward_pass_is_seen():
     assert seen == [True]
 
 
+def test_a_backward_pass_has_a_number_of_its_own():
+    numbers = []
+    x = torch.ones(3, requires_grad=True)
+    x.register_hook(lambda grad: numbers.append(torch_private.backward_pass()))
+    for _ in range(2):
+        x.sum().backward()
+    assert torch_private.backward_pass() == -1
+    assert -1 not in numbers
+    assert len(set(numbers)) == 2
+
+
+def test_nodes_that_a_backward_pass_does_not_run_are_seen():
+    x, y = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+    left, right, seen = x * 2, y * 3, []
+    product = left * right
+    product.register_hook(
+        lambda grad: seen.append([torch_private.runs_in_this_pass(one.grad_fn) for one in (left, right)])
+    )
+    torch.autograd.grad(product.sum(), x, retain_graph=True)
+    torch.autograd.grad(product.sum(), (x, y))
+    assert seen == [[True, False], [True, True]]
+
+
 def test_dispatch_modes_and_transforms_are_seen():
     assert not torch_private.has_dispatch_modes()
     with FakeTensorMode():

@@ -65,9 +65,20 @@ def current_function_mode() -> Any:
     return _get_current_function_mode()
 
 
+def backward_pass() -> int:
+    """Return the number of the backward pass that autograd runs in this thread, -1 outside of one."""
+    number: int = torch._C._current_graph_task_id()
+    return number
+
+
 def is_backward_running() -> bool:
     """Return whether autograd runs a backward pass in this thread."""
-    return torch._C._current_graph_task_id() != -1
+    return backward_pass() != -1
+
+
+def runs_in_this_pass(node: Any) -> bool:
+    """Return whether the current backward pass runs this node of the graph; others have nothing that is asked for."""
+    return bool(torch._C._will_engine_execute_node(node))
 
 
 def has_dispatch_modes() -> bool:

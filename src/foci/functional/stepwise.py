@@ -22,13 +22,14 @@ from torch.nn import functional as F
 
 from foci.functional.attend import NORMALISERS, Normaliser
 from foci.functional.kernels import location_aware as location_aware_kernel
+from foci.functional.kernels import source_gradients
 from foci.functional.kernels import word_by_word as word_by_word_kernel
 from foci.functional.kernels.decomposition_table import decompose
 from foci.functional.sample import best
 from foci.functional.scores import additive
 from foci.masks import masked_softmax
 from foci.torch_private import record_inside_operator
-from foci.tracing import Tensors, known_true, run_steps
+from foci.tracing import Tensors, is_traced, is_watched, known_true, run_steps
 
 
 class StepOptions(NamedTuple):
@@ -106,19 +107,32 @@ def over_steps(
 
 
 def read_location_aware(
-    previous: Tensor, query: Tensor, shared: Tensors, value: Tensor, options: StepOptions
+    previous: Tensor,
+    query: Tensor,
+    shared: Tensors,
+    value: Tensor,
+    options: StepOptions,
+    many_steps: Tensor | None = None,
 ) -> tuple[Tensor, Tensor] | None:
     """Return the output and the weights of one step of ``location_aware`` by one kernel; None where it does not serve.
 
-    The arguments are those of `over_steps` for one query, whose mask is among ``shared``.
+    The arguments are those of `over_steps` for one query, whose mask is among ``shared``. ``many_steps`` is what
+    `share_source` returned for this key and value.
     """
     if torch.compiler.is_compiling() or options.normalise not in _FUSED:
         return None
     key, vector, filters, projection, *mask = shared
     readable = _readable(previous, mask, options)
     return location_aware_kernel.location_aware_read(
-        previous, query, key, vector, filters, projection, readable, value, **_fused(options)
+        previous, query, key, vector, filters, projection, readable, value, shared=many_steps, **_fused(options)
     )
+
+
+def share_source(key: Tensor, value: Tensor) -> Tensor | None:
+    """Return what lets many calls of `read_location_aware` add up their gradients of this source; None without any."""
+    if is_traced() or is_watched(key, value):
+        return None
+    return source_gradients.share(key, value)
 
 
 def add_location(key: Tensor, previous: Tensor, filters: Tensor, projection: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ from foci.errors import (
 )
 from foci.functional.attend import NORMALISERS, attend_dots, attend_scores, normaliser
 from foci.functional.sample import best
-from foci.functional.stepwise import StepOptions, over_steps, read_location_aware
+from foci.functional.stepwise import StepOptions, over_steps, read_location_aware, share_source
 from foci.functional.windows import local, local_dots, row_lengths
 from foci.masks import clear_source
 from foci.mechanisms.focus import Causal, LocalM, LocalP, MedianWindow, SlidingWindow
@@ -185,6 +185,8 @@ class Attention(nn.Module):
         check_together(self._owner, key=key, value=value)
         key, value = clear_source(key, value, mask)
         projected = self.score.project_key(key)
+        if isinstance(self.score, LocationAware):
+            return Memory(projected, value, mask, share_source(projected, value))
         whole = not isinstance(self.focus, LocalM | LocalP)  # a local focus gathers other keys for every query
         return Memory(projected, value, mask, self.score.prepare_cells(projected) if whole else None)
 
@@ -267,7 +269,7 @@ class Attention(nn.Module):
         if isinstance(self.score, LocationAware):
             source = (memory.key, *self.score.location_parameters)
             if known_true(query.shape[1] == 1) and not (self.training and self.dropout):
-                read = read_location_aware(previous, query, (*source, *given), memory.value, options)
+                read = read_location_aware(previous, query, (*source, *given), memory.value, options, memory.prepared)
                 if read is not None:
                     return Attended(read[0], Weights.of(read[1]), read[1].squeeze(1))
             previous, outputs = over_steps("location_aware", previous, (query, *per_query), (*source, *shared), options)

@@ -32,8 +32,11 @@ def differentiate(
 ) -> tuple[Tensor | None, ...]:
     """Return a gradient for each tensor that requires one, None for the others.
 
-    With ``create_graph`` the gradients can be differentiated again.
+    With ``create_graph`` the gradients can be differentiated again. A tensor may depend on another one, as the state of
+    a step does on the keys: the gradient of each is taken with the others held fixed, as that of an operator is.
     """
+    # Aliases, for no other tensor depends on them.
+    tensors = [tensor.view_as(tensor) if tensor.requires_grad else tensor for tensor in tensors]
     results = plain(*tensors)
     results = (results,) if isinstance(results, Tensor) else results
     pairs = [(result, grad) for result, grad in zip(results, grads) if grad is not None]

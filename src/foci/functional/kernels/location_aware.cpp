@@ -437,6 +437,7 @@ struct Backward {
 
 struct RowGrads {
     float *query, *key, *previous, *vector, *projection, *filters, *value;
+    bool adds_key;  // to what `key` holds already
 };
 
 // What a row of the batch has read: the gradient of the output (L, V), and the value (S, V); both may be null.
@@ -474,7 +475,7 @@ void backward_row(const float* grad, const float* query, const float* key, const
     std::fill_n(at.carried, s.features, 0.0f);
     std::fill_n(at.vector_grad, P, 0.0f);
     std::fill_n(at.projection_grad, s.F * P, 0.0f);
-    if (!s.L) std::fill_n(to.key, S * A, 0.0f);
+    if (!s.L && !to.adds_key) std::fill_n(to.key, S * A, 0.0f);
     if (!s.L && to.value) std::fill_n(to.value, S * reading.V, 0.0f);
     std::fill_n(to.filters, s.F * s.W, 0.0f);
     for (int64_t t = s.L - 1; t >= 0; t--) {
@@ -490,7 +491,7 @@ void backward_row(const float* grad, const float* query, const float* key, const
         std::fill_n(at.query_grad, P, 0.0f);
         std::fill_n(at.feature_grads, s.F * s.signal, 0.0f);
         const CellGrads cells{at.query_grad, at.vector_grad, at.projection_grad, to.key, at.feature_grads + half, at.tile};
-        score_gradients(at.scores, at.query, key, shared, at.features, s, range, first, cells);
+        score_gradients(at.scores, at.query, key, shared, at.features, s, range, first && !to.adds_key, cells);
         for (int64_t a = 0; a < A; a++) to.query[t * A + a] = 4 * shared.vector[a] * at.query_grad[a];
 
         surround(before, S, half, s.signal, at.signal);
@@ -559,14 +560,16 @@ void foci_location_aware_forward(const float* query, const float* key, int64_t k
 
 // The gradients query_grad (B, L, A), key_grad (B, S, A), previous_grad (B, S), which may be null, and, for each row of
 // the batch, vector_grads (B, A), projection_grads (B, A, F) and filter_grads (B, F, W). slopes is null for a softmax.
-// output_grad (B, L, V), with value (B, S, V), may be null, and value_grad (B, S, V) too.
+// output_grad (B, L, V), with value (B, S, V), may be null, and value_grad (B, S, V) too. With adds_key, the gradient is added
+// to what key_grad holds.
 void foci_location_aware_backward(const float* grad, const float* query, const float* key, const float* previous,
                                   const float* vector, const float* filters, const float* projection,
                                   const float* weights, const float* kept, const float* slopes,
                                   const float* output_grad, const float* value, int64_t V, int64_t B, int64_t L,
                                   int64_t S, int64_t A, int64_t F, int64_t W, float sharpening, float* scratch,
                                   float* query_grad, float* key_grad, float* previous_grad, float* vector_grads,
-                                  float* filter_grads, float* projection_grads, float* value_grad, int threads) {
+                                  float* filter_grads, float* projection_grads, float* value_grad, int adds_key,
+                                  int threads) {
     const Sizes s{B, L, S, A, F, W};
     const Parameters shared(scratch, s, vector, filters, projection, true);
     const Options options{sharpening, slopes != nullptr};
@@ -576,7 +579,7 @@ void foci_location_aware_backward(const float* grad, const float* query, const f
     for (int64_t b = 0; b < B; b++) {
         const RowGrads to{query_grad + b * L * A,  key_grad + b * S * A,           after(previous_grad, b * S),
                           vector_grads + b * A,    projection_grads + b * A * F,   filter_grads + b * F * W,
-                          after(value_grad, b * S * V)};
+                          after(value_grad, b * S * V), adds_key != 0};
         const Reading reading{after(output_grad, b * L * V), after(value, b * S * V), V};
         backward_row(grad + b * L * S, query + b * L * A, key + b * S * A, previous + b * S, weights + b * L * S,
                      kept + b * L * F * s.features, after(slopes, b * L * S), reading, shared, options, s,

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foci.errors import ShapeError
+from foci.functional.kernels import source_gradients
 from foci.functional.kernels.build import Kernel, fixed_numbers
 from foci.functional.kernels.gradients import differentiate
 from foci.tracing import is_traced, is_watched
@@ -69,7 +70,7 @@ def location_aware(
         return plain(previous, query, key, vector, filters, projection, mask)
     arguments = (previous, query, key, vector, filters, projection)
     if _wants_gradients(*arguments):
-        weights, _ = _LocationAware.apply(library, plain, options, mask, *arguments, None)  # type: ignore[no-untyped-call]
+        weights, _ = _LocationAware.apply(library, plain, options, None, mask, *arguments, None)  # type: ignore[no-untyped-call]
         return cast("Tensor", weights)
     return _forward(library, options, *arguments, mask, keep=False)[0]
 
@@ -84,13 +85,14 @@ def location_aware_read(
     mask: Bool[Tensor, "#B #L #S"] | None,
     value: Float[Tensor, "#B S V"],
     *,
+    shared: Float[Tensor, "B S A"] | None = None,
     options: LocationOptions,
     plain: Plain,
 ) -> tuple[Float[Tensor, "B L V"], Float[Tensor, "B L S"]] | None:
     """Return what the steps read of the value, and the weights; None where the kernel does not serve.
 
     It serves where `location_aware` does, of which the other arguments are those. The value is fetched from memory
-    while the scores are computed.
+    while the scores are computed. ``shared`` is the alias of the key that many steps read (`source_gradients`).
     """
     arguments = (previous, query, key, vector, filters, projection, value)
     library = _library(*arguments, mask) if value.shape[0] == key.shape[0] else None
@@ -102,7 +104,10 @@ def location_aware_read(
             "Key and value have one entry per cell."
         )
     if _wants_gradients(*arguments):
-        weights, output = _LocationAware.apply(library, plain, options, mask, *arguments)  # type: ignore[no-untyped-call]
+        node = None
+        if shared is not None and source_gradients.owns(shared, key, value):
+            node, arguments = shared.grad_fn, (previous, query, shared, vector, filters, projection, value)
+        weights, output = _LocationAware.apply(library, plain, options, node, mask, *arguments)  # type: ignore[no-untyped-call]
         return output, weights
     found = _forward(library, options, *arguments[:-1], mask, keep=False, value=value)
     return cast("Tensor", found.output), found.weights
@@ -156,7 +161,7 @@ _SIGNATURES = {
         _ADDRESS, _ADDRESS, _SIZE, _ADDRESS, _SIZE, _SIZE, *[_ADDRESS] * 4,
         _ADDRESS, _SIZE, _SIZE, *[_SIZE] * 6, _REAL, _COUNT, *[_ADDRESS] * 5, _COUNT,
     ],
-    "backward": [*[_ADDRESS] * 12, *[_SIZE] * 7, _REAL, *[_ADDRESS] * 8, _COUNT],
+    "backward": [*[_ADDRESS] * 12, *[_SIZE] * 7, _REAL, *[_ADDRESS] * 8, _COUNT, _COUNT],
 }  # fmt: skip
 
 
@@ -234,13 +239,17 @@ def _backward(
     reading: _Reading | None = None,
     *,
     needs_previous: bool = True,
+    key_sum: Tensor | None = None,
 ) -> tuple[Tensor | None, ...]:
-    """Return a gradient for each floating-point argument of `location_aware`, and one for the value."""
+    """Return a gradient for each floating-point argument of `location_aware`, and one for the value.
+
+    That of the key is added to ``key_sum``, if given.
+    """
     previous, query, key, vector, filters, projection = (one.contiguous() for one in arguments)
     (batch, cells), steps, (count, width) = previous.shape, query.shape[1], filters.shape[::2]
     sizes = (batch, steps, cells, vector.shape[0], count, width)
     d_previous = torch.empty_like(previous) if needs_previous else None
-    d_query, d_key = torch.empty_like(query), torch.empty_like(key)
+    d_query, d_key = torch.empty_like(query), torch.empty_like(key) if key_sum is None else key_sum
     d_vector, d_filters, d_projection = (one.new_empty(batch, *one.shape) for one in (vector, filters, projection))
     value = output_grad = d_value = None
     if reading is not None:
@@ -253,8 +262,9 @@ def _backward(
     into = (d_query, d_key, d_previous, d_vector, d_filters, d_projection, d_value)
     value_size = 0 if value is None else value.shape[2]
     library.foci_location_aware_backward(
-        *map(_address, given), value_size, *sizes, sharpening, scratch.data_ptr(), *map(_address, into), threads
-    )
+        *map(_address, given), value_size, *sizes, sharpening, scratch.data_ptr(), *map(_address, into),
+        key_sum is not None, threads,
+    )  # fmt: skip
     sums = (one.sum(dim=0) for one in (d_vector, d_filters, d_projection))
     return d_previous, d_query, d_key, *sums, d_value
 
@@ -309,16 +319,22 @@ _KERNEL = Kernel("location_aware", _self_check)
 
 
 class _LocationAware(torch.autograd.Function):
-    """The weights and, where a value is given, what they read of it."""
+    """The weights and, where a value is given, what they read of it; ``node`` is that of a shared source."""
 
     @staticmethod
     def forward(
-        ctx: Any, library: ctypes.CDLL, plain: Plain, options: LocationOptions, mask: Tensor | None, *arguments: Any
+        ctx: Any,
+        library: ctypes.CDLL,
+        plain: Plain,
+        options: LocationOptions,
+        node: Any,
+        mask: Tensor | None,
+        *arguments: Any,
     ) -> tuple[Tensor, Tensor | None]:
         *floats, value = arguments
         previous, query, key, vector, filters, projection = floats
         found = _forward(library, options, previous, query, key, vector, filters, projection, mask, value=value)
-        ctx.library, ctx.plain, ctx.sharpening = library, plain, options.sharpening
+        ctx.library, ctx.plain, ctx.sharpening, ctx.node = library, plain, options.sharpening, node
         ctx.save_for_backward(*arguments, mask, found.weights, found.kept, found.slopes)
         ctx.set_materialize_grads(False)
         return found.weights, found.output
@@ -327,18 +343,28 @@ class _LocationAware(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor | None, output_grad: Tensor | None) -> tuple[Any, ...]:
         *floats, value, mask, weights, kept, slopes = ctx.saved_tensors
         if torch.is_grad_enabled():  # create_graph=True: someone wants the gradients' own gradients
-            return None, None, None, None, *_twice(ctx.plain, floats, value, mask, (grad, output_grad))
-        reading = None if output_grad is None else _Reading(value, output_grad, ctx.needs_input_grad[10])
-        back = _backward(
+            return *_NOT_TENSORS, *_twice(ctx.plain, floats, value, mask, (grad, output_grad))
+        sums = None if ctx.node is None else source_gradients.sums_of(ctx.node)
+        needs_previous, needs_value = ctx.needs_input_grad[5], ctx.needs_input_grad[11] and ctx.node is None
+        previous_grad, query_grad, key_grad, *rest = _backward(
             ctx.library,
             ctx.sharpening,
             torch.zeros_like(weights) if grad is None else grad,
             tuple(floats),
             _Found(weights, kept, slopes, None),
-            reading,
-            needs_previous=ctx.needs_input_grad[4],
+            None if output_grad is None else _Reading(value, output_grad, needs_value),
+            needs_previous=needs_previous,
+            key_sum=None if sums is None else sums.key,
         )
-        return None, None, None, None, *back
+        if sums is not None:
+            sums.key = key_grad
+            if output_grad is not None:
+                sums.add_reading(weights, output_grad)
+        return *_NOT_TENSORS, previous_grad, query_grad, None if ctx.node is not None else key_grad, *rest
+
+
+_NOT_TENSORS = (None,) * 5
+"""The gradients of the first arguments of `_LocationAware`, and of the mask."""
 
 
 def _twice(

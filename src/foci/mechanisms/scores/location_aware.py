@@ -56,10 +56,6 @@ class LocationAware(Additive):
         self.filters = nn.Conv1d(1, num_filters, width, padding=width // 2, bias=False)
         self.filter_layer = nn.Linear(num_filters, self.vector.shape[0], bias=False)
 
-    def prepare_cells(self, key: Float[Tensor, "#B S A"]) -> None:
-        """Return None: the keys change with every step."""
-        return
-
     @property
     def location_parameters(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return w, F and U, the arguments of `foci.functional.stepwise.location_aware`."""
