@@ -86,20 +86,29 @@ void correlate_directly(const float* taps, int64_t taps_row, int64_t F, Range us
         if (o < count) correlate_directly<N - 1>(taps, taps_row, F, used, signal, heard, o, count, out, out_row);
 }
 
-// out[o] = Σ_c Σ_k taps[c, k] · signals[c, o + k] from o on, as whole vectors.
+// out[o] = Σ_c Σ_k taps[c, k] · signals[c, o + k] from o on, as whole vectors. Taps at a distance of LANES meet the same
+// vectors of samples, one further each: they stay in registers, where every tap would have to load its own.
 template <int N>
 void correlate_and_add_directly(const float* taps, int64_t taps_row, int64_t F, Range used, const float* signals,
                                 int64_t row, Range heard, int64_t o, int64_t count, float* out) {
     for (; o + (N - 1) * LANES < count; o += N * LANES) {
         Vector sums[N];
-        for (auto& sum : sums) sum = Vector{};
+        UNROLL for (auto& sum : sums) sum = Vector{};
         const Range seen = seen_taps(used, heard, o, N * LANES);
+        const int64_t apart = std::min(LANES, seen.last - seen.first);
         for (int64_t c = 0; c < F; c++)
-            for (int64_t k = seen.first; k < seen.last; k++) {
-                const Vector tap = all(taps[c * taps_row + k]);
-                for (int n = 0; n < N; n++) sums[n] += tap * load(signals + c * row + o + k + n * LANES);
+            for (int64_t first = seen.first; first < seen.first + apart; first++) {
+                const float* samples = signals + c * row + o + first;
+                Vector here[N];
+                UNROLL for (int n = 0; n < N; n++) here[n] = load(samples + n * LANES);
+                for (int64_t k = first; k < seen.last; k += LANES) {
+                    const Vector tap = all(taps[c * taps_row + k]);
+                    UNROLL for (int n = 0; n < N; n++) sums[n] += tap * here[n];
+                    UNROLL for (int n = 0; n < N - 1; n++) here[n] = here[n + 1];
+                    if (k + LANES < seen.last) here[N - 1] = load(samples + (k - first) + N * LANES);
+                }
             }
-        for (int n = 0; n < N; n++) store(out + o + n * LANES, sums[n]);
+        UNROLL for (int n = 0; n < N; n++) store(out + o + n * LANES, sums[n]);
     }
     if constexpr (N > 1)
         if (o < count)

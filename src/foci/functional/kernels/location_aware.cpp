@@ -181,12 +181,12 @@ void tile_gradients(const Tile& tile, const float (&g)[EACH], const float* query
     for (const float one : g) sum_g += one;
     Vector x[N * EACH];
     exponentials<N>(tile, query, shared.projection, features, s, a, x);
-    for (int n = 0; n < N; n++) {
+    UNROLL for (int n = 0; n < N; n++) {
         const int64_t at = a + n * LANES;
         const Vector v = all(4.0f) * load(shared.vector + at);
         Vector sum = all(-0.5f * sum_g);  // the ½ of all cells at once: small sums stay precise
         Vector query_grad = load(to.query + at);
-        for (int i = 0; i < EACH; i++) {
+        UNROLL for (int i = 0; i < EACH; i++) {
             const Vector r = reciprocal(x[n * EACH + i]), m = all(g[i]) * r, h = m - m * r;
             sum += m;
             query_grad += h;
@@ -195,19 +195,22 @@ void tile_gradients(const Tile& tile, const float (&g)[EACH], const float* query
         }
         store(to.query + at, query_grad);
         store(to.vector + at, load(to.vector + at) + sum);
-        for (int64_t i = 0; i < tile.count; i++) {
+        const int64_t some = n == N - 1 ? s.A - at : LANES;
+        UNROLL for (int i = 0; i < EACH; i++) {
             float* key_grad = key_grads + i * s.A + at;
-            store_some(key_grad, first ? x[n * EACH + i] : load_some(key_grad, s.A - at) + x[n * EACH + i], s.A - at);
+            __builtin_prefetch(key_grad + EACH * s.A, 1);  // the next tile's
+            if (i < tile.count)
+                store_some(key_grad, first ? x[n * EACH + i] : load_some(key_grad, some) + x[n * EACH + i], some);
         }
     }
     for (int64_t c = 0; c < s.F; c++) {
         Vector u[N];
-        for (int n = 0; n < N; n++) u[n] = load(to.projection + c * s.P + a + n * LANES);
-        for (int i = 0; i < EACH; i++) {
+        UNROLL for (int n = 0; n < N; n++) u[n] = load(to.projection + c * s.P + a + n * LANES);
+        UNROLL for (int i = 0; i < EACH; i++) {
             const Vector feature = all(features[c * s.features + i]);
-            for (int n = 0; n < N; n++) u[n] += feature * x[n * EACH + i];
+            UNROLL for (int n = 0; n < N; n++) u[n] += feature * x[n * EACH + i];
         }
-        for (int n = 0; n < N; n++) store(to.projection + c * s.P + a + n * LANES, u[n]);
+        UNROLL for (int n = 0; n < N; n++) store(to.projection + c * s.P + a + n * LANES, u[n]);
     }
 }
 
@@ -215,14 +218,14 @@ void tile_gradients(const Tile& tile, const float (&g)[EACH], const float* query
 template <int G>
 void feature_gradients(const float* tile, int64_t count, const float* projection, const Sizes& s, float* to) {
     Vector sums[G][EACH];
-    for (int g = 0; g < G; g++)
-        for (int i = 0; i < EACH; i++) sums[g][i] = Vector{};
+    UNROLL for (int g = 0; g < G; g++)
+        UNROLL for (int i = 0; i < EACH; i++) sums[g][i] = Vector{};
     for (int64_t a = 0; a < s.P; a += LANES) {
         Vector u[G];
-        for (int g = 0; g < G; g++) u[g] = load(projection + g * s.P + a);
-        for (int i = 0; i < EACH; i++) {
+        UNROLL for (int g = 0; g < G; g++) u[g] = load(projection + g * s.P + a);
+        UNROLL for (int i = 0; i < EACH; i++) {
             const Vector here = load(tile + i * s.P + a);
-            for (int g = 0; g < G; g++) sums[g][i] += u[g] * here;
+            UNROLL for (int g = 0; g < G; g++) sums[g][i] += u[g] * here;
         }
     }
     for (int g = 0; g < G; g++) {
@@ -559,7 +562,7 @@ void foci_location_aware_forward(const float* query, const float* key, int64_t k
 }
 
 // The gradients query_grad (B, L, A), key_grad (B, S, A), previous_grad (B, S), which may be null, and, for each row of
-// the batch, vector_grads (B, A), projection_grads (B, A, F) and filter_grads (B, F, W). slopes is null for a softmax.
+// the batch, parameter_grads (B, A + F·W + A·F), those of vector, filters and projection. slopes is null for a softmax.
 // output_grad (B, L, V), with value (B, S, V), may be null, and value_grad (B, S, V) too. With adds_key, the gradient is added
 // to what key_grad holds.
 void foci_location_aware_backward(const float* grad, const float* query, const float* key, const float* previous,
@@ -567,9 +570,8 @@ void foci_location_aware_backward(const float* grad, const float* query, const f
                                   const float* weights, const float* kept, const float* slopes,
                                   const float* output_grad, const float* value, int64_t V, int64_t B, int64_t L,
                                   int64_t S, int64_t A, int64_t F, int64_t W, float sharpening, float* scratch,
-                                  float* query_grad, float* key_grad, float* previous_grad, float* vector_grads,
-                                  float* filter_grads, float* projection_grads, float* value_grad, int adds_key,
-                                  int threads) {
+                                  float* query_grad, float* key_grad, float* previous_grad, float* parameter_grads,
+                                  float* value_grad, int adds_key, int threads) {
     const Sizes s{B, L, S, A, F, W};
     const Parameters shared(scratch, s, vector, filters, projection, true);
     const Options options{sharpening, slopes != nullptr};
@@ -577,9 +579,9 @@ void foci_location_aware_backward(const float* grad, const float* query, const f
     const int64_t size = Backward(nullptr, s).size;
 #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
     for (int64_t b = 0; b < B; b++) {
-        const RowGrads to{query_grad + b * L * A,  key_grad + b * S * A,           after(previous_grad, b * S),
-                          vector_grads + b * A,    projection_grads + b * A * F,   filter_grads + b * F * W,
-                          after(value_grad, b * S * V), adds_key != 0};
+        float *vector_grad = parameter_grads + b * (A + F * W + A * F), *filter_grad = vector_grad + A;
+        const RowGrads to{query_grad + b * L * A, key_grad + b * S * A, after(previous_grad, b * S), vector_grad,
+                          filter_grad + F * W, filter_grad, after(value_grad, b * S * V), adds_key != 0};
         const Reading reading{after(output_grad, b * L * V), after(value, b * S * V), V};
         backward_row(grad + b * L * S, query + b * L * A, key + b * S * A, previous + b * S, weights + b * L * S,
                      kept + b * L * F * s.features, after(slopes, b * L * S), reading, shared, options, s,

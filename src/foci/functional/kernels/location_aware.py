@@ -161,7 +161,7 @@ _SIGNATURES = {
         _ADDRESS, _ADDRESS, _SIZE, _ADDRESS, _SIZE, _SIZE, *[_ADDRESS] * 4,
         _ADDRESS, _SIZE, _SIZE, *[_SIZE] * 6, _REAL, _COUNT, *[_ADDRESS] * 5, _COUNT,
     ],
-    "backward": [*[_ADDRESS] * 12, *[_SIZE] * 7, _REAL, *[_ADDRESS] * 8, _COUNT, _COUNT],
+    "backward": [*[_ADDRESS] * 12, *[_SIZE] * 7, _REAL, *[_ADDRESS] * 6, _COUNT, _COUNT],
 }  # fmt: skip
 
 
@@ -250,7 +250,7 @@ def _backward(
     sizes = (batch, steps, cells, vector.shape[0], count, width)
     d_previous = torch.empty_like(previous) if needs_previous else None
     d_query, d_key = torch.empty_like(query), torch.empty_like(key) if key_sum is None else key_sum
-    d_vector, d_filters, d_projection = (one.new_empty(batch, *one.shape) for one in (vector, filters, projection))
+    d_parameters = query.new_empty(batch, vector.numel() + filters.numel() + projection.numel())
     value = output_grad = d_value = None
     if reading is not None:
         value, output_grad = reading.value.contiguous(), reading.grad.contiguous()
@@ -259,14 +259,16 @@ def _backward(
     scratch = query.new_empty(library.foci_location_aware_scratch(*sizes[2:], threads))
     given = (grad.contiguous(), query, key, previous, vector, filters, projection, found.weights, found.kept,
              found.slopes, output_grad, value)  # fmt: skip
-    into = (d_query, d_key, d_previous, d_vector, d_filters, d_projection, d_value)
+    into = (d_query, d_key, d_previous, d_parameters, d_value)
     value_size = 0 if value is None else value.shape[2]
     library.foci_location_aware_backward(
         *map(_address, given), value_size, *sizes, sharpening, scratch.data_ptr(), *map(_address, into),
         key_sum is not None, threads,
     )  # fmt: skip
-    sums = (one.sum(dim=0) for one in (d_vector, d_filters, d_projection))
-    return d_previous, d_query, d_key, *sums, d_value
+    parameters = (vector, filters, projection)
+    sums = d_parameters.sum(dim=0).split([one.numel() for one in parameters])
+    shaped = (one.view(like.shape) for one, like in zip(sums, parameters))
+    return d_previous, d_query, d_key, *shaped, d_value
 
 
 def _plain_example(
