@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +20,12 @@ UNSEEN = "theo"
 LONGER = (2, 3, 5)
 """How many times the training's longest string the strings of the experiment are."""
 _SPEAKERS = ("george", "jackson", "lucas", "nicolas", "theo", "yweweler")
-_SHORT, _LONG = 4, 7
+_SHORT, _LONG = 8, 7
 """Digits of the longest strings of the experiment on length, and of the recipe."""
+_GOES_ON = 2 / 3
+"""How likely a string of the experiment on length goes on after each digit."""
+_JOINED = 400
+"""Strings of yes and no that are joined from the words of the training recordings."""
 _HELD_OUT_SPEAKERS = 8
 """Speakers of AN4's training part that are validated with."""
 
@@ -66,8 +70,8 @@ def prepare_fsdd(out: Path) -> None:
         "valid": _strings(recordings, seen, range(5, 10), 200, (1, _LONG), chance),
         "test": _strings(recordings, seen, range(5), 300, (1, _LONG), chance),
         "unseen": _strings(recordings, [UNSEEN], range(50), 300, (1, _LONG), chance),
-        "short": _strings(recordings, seen, range(10, 50), 3000, (1, _SHORT), chance),
-        "short_valid": _strings(recordings, seen, range(5, 10), 200, (1, _SHORT), chance),
+        "short": _strings(recordings, seen, range(10, 50), 3000, _forgetful, chance),
+        "short_valid": _strings(recordings, seen, range(5, 10), 200, _forgetful, chance),
         "times1": _strings(recordings, seen, range(5), 100, (_SHORT, _SHORT), chance),
         **{
             f"times{factor}": _strings(recordings, seen, range(5), 60, (factor * _SHORT,) * 2, chance)
@@ -86,7 +90,10 @@ def prepare_fsdd(out: Path) -> None:
 
 
 def prepare_yesno(out: Path) -> None:
-    """Unpack the recordings of eight words each: half of them train and validate, half test."""
+    """Unpack the recordings of eight words each: half of them train and validate, half test.
+
+    The words of the training recordings are also joined anew: from 25 transcripts a decoder learns those by heart.
+    """
     target = out / "yesno"
     if target.exists():
         return
@@ -103,8 +110,37 @@ def prepare_yesno(out: Path) -> None:
     utterances.sort()
     random.Random(0).shuffle(utterances)
     parts = {"train": utterances[:25], "valid": utterances[25:30], "test": utterances[30:]}
+    parts["train"] += _joined_anew(unfinished, parts["train"])
     _write_manifests(unfinished, parts)
     unfinished.replace(target)
+
+
+def _joined_anew(where: Path, utterances: list[Utterance]) -> list[Utterance]:
+    """Write strings of one to eight words that are cut out of these recordings; return them."""
+    spoken: list[tuple[str, ndarray]] = []
+    for one in utterances:
+        words, sound = one.text.split(), read_sound(where / one.audio)
+        spoken += zip(words, _cut_at_pauses(sound, len(words)))
+    rate, chance, found = sound.rate, random.Random(1), []
+    for number in range(_JOINED):
+        chosen = [chance.choice(spoken) for _ in range(chance.randint(1, 8))]
+        name = f"joined-{number:03}.flac"
+        write_sound(where / name, Sound(np.concatenate([samples for _, samples in chosen]), rate))
+        found.append(Utterance(name, " ".join(word for word, _ in chosen)))
+    return found
+
+
+def _cut_at_pauses(sound: Sound, count: int) -> list[ndarray]:
+    """Cut a recording of ``count`` words between them; return nothing where no loudness tells so many apart."""
+    frame = sound.rate // 100
+    frames = sound.samples[: len(sound.samples) // frame * frame].reshape(-1, frame)
+    loudness = np.convolve((frames**2).mean(axis=1), np.hanning(21), mode="same")
+    for threshold in np.quantile(loudness, 0.9) * np.geomspace(0.5, 0.01, 50):
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], (loudness > threshold).astype(int), [0]])))
+        if len(edges) == 2 * count:
+            pauses = edges[1:-1].reshape(-1, 2)
+            return np.split(sound.samples, pauses.mean(axis=1).astype(int) * frame)
+    return []
 
 
 def _files(archive: tarfile.TarFile, ending: str) -> Iterator[tuple[str, bytes]]:
@@ -133,18 +169,32 @@ def _strings(
     speakers: list[str],
     numbers: range,
     count: int,
-    lengths: tuple[int, int],
+    lengths: tuple[int, int] | Callable[[random.Random], int],
     chance: random.Random,
 ) -> Iterator[tuple[str, ndarray]]:
     """Yield strings of digits, each of one speaker, with pauses of up to 0.2 s between them."""
     for _ in range(count):
         speaker = chance.choice(speakers)
-        digits = [chance.randrange(10) for _ in range(chance.randint(*lengths))]
+        length = lengths(chance) if callable(lengths) else chance.randint(*lengths)
+        digits = [chance.randrange(10) for _ in range(length)]
         pieces = []
         for digit in digits:
             pause = np.zeros(int(8000 * chance.uniform(0.02, 0.2)), np.float32)
             pieces += [recordings[speaker, digit][chance.choice(numbers)], pause]
         yield " ".join(DIGITS[digit] for digit in digits), np.concatenate(pieces)
+
+
+def _forgetful(chance: random.Random) -> int:
+    """Return a length whose end cannot be told by counting: after each digit a string goes on with the same chance.
+
+    Were all lengths as frequent, a decoder would learn to count, and to stop after the longest.
+    """
+    while True:
+        length = 1
+        while chance.random() < _GOES_ON:
+            length += 1
+        if length <= _SHORT:
+            return length
 
 
 def _speaker(utterance: Utterance) -> str:
