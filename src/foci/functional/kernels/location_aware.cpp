@@ -29,14 +29,14 @@ constexpr int HIDDEN = 1;
 
 struct Sizes {
     int64_t B, L, S, A, F, W;  // batch, steps, cells, hidden size, filters, width of a filter (odd)
-    int64_t P, cells;          // A and S in whole lines
+    int64_t P, cells;          // A in whole vectors, S in whole lines
     Correlation location;      // f from α and, the other way round, the gradient of α from that of f
     Correlation filter_grads;  // the gradient of F from that of f
     int64_t features;          // numbers in a row of f
     int64_t signal;            // of weights, or gradients of f, with the zeros that the first and the last cell see
 
     Sizes(int64_t B, int64_t L, int64_t S, int64_t A, int64_t F, int64_t W)
-        : B(B), L(L), S(S), A(A), F(F), W(W), P(round_up<LINE>(A)), cells(round_up<LINE>(S)), location(F, W, S),
+        : B(B), L(L), S(S), A(A), F(F), W(W), P(round_up<LANES>(A)), cells(round_up<LINE>(S)), location(F, W, S),
           filter_grads(F, S, W), features(location.whole_out()),
           signal(std::max({location.whole_signal(), filter_grads.whole_signal(), W / 2 + filter_grads.whole_taps()})) {}
 };
