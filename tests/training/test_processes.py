@@ -241,10 +241,7 @@ def test_a_restart_does_not_take_another_run_for_its_own(tmp_path):
     """torchrun restarts a worker whose first attempt was refused: the restart must be refused as well."""
     out = tmp_path / "run"
     arguments = ["train", "memorise", "--preset", "tiny", "--set", "training.max_steps=2", "--out", str(out)]
-    first = subprocess.run(
-        [sys.executable, "-m", "foci_cli", *arguments], env=ENVIRONMENT, capture_output=True, text=True
-    )
-    assert first.returncode == 0, first.stderr
+    assert foci_cli.main(arguments) == 0
     before = {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()}
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", "--max-restarts=1"]
     changed = [*arguments, "--set", "training.seed=5"]
