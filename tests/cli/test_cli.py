@@ -1,5 +1,6 @@
 """The command line: what it prints, where, and with which exit code."""
 
+import json
 import os
 import re
 import subprocess
@@ -194,16 +195,34 @@ def test_help_shows_every_command(capsys):
         assert f"Usage: foci {name}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["--version"], ["tasks"], *([*command, "--help"] for command in HELPED)],
-    ids=" ".join,
-)  # fmt: skip
-def test_help_and_version_do_not_wait_for_torch(arguments):
-    code = f"import sys, foci_cli; sys.exit(foci_cli.main({arguments!r}) or ('torch' in sys.modules and 3))"
-    finished = run("-c", code)
-    assert finished.returncode == 0, finished.stderr
-    assert finished.stdout
+ANSWERS = [["--version"], ["tasks"], *([*command, "--help"] for command in HELPED)]
+WITHOUT_TORCH = {" ".join(arguments): arguments for arguments in ANSWERS}
+CALLS = """
+import contextlib, io, json, sys, foci_cli
+for name, arguments in json.loads(sys.argv[1]).items():
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        code = foci_cli.main(arguments)
+    print(json.dumps([name, code, out.getvalue(), "torch" in sys.modules]), flush=True)
+"""
+"""Calls one after the other, and prints of each its name, exit code, output, and whether torch is loaded by then."""
+
+
+@pytest.fixture(scope="module")
+def called_without_torch():
+    """What each of the calls did, by its name; they share a process, which takes longer to start than they take."""
+    finished = run("-c", CALLS, json.dumps(WITHOUT_TORCH))
+    found = {name: what for name, *what in map(json.loads, finished.stdout.splitlines())}
+    return found, finished.stderr
+
+
+@pytest.mark.parametrize("name", WITHOUT_TORCH)
+def test_help_and_version_do_not_wait_for_torch(name, called_without_torch):
+    found, told = called_without_torch
+    assert name in found, told
+    code, out, has_torch = found[name]
+    assert code == 0, told
+    assert out
+    assert not has_torch
 
 
 def test_torch_is_told_to_wait_passively_before_it_is_loaded():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from cases import CHOOSING, make
-from sized_cases import CASES, ROWS
+from sized_cases import CASES, MASKED_OR_NOT, NAMES
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from foci.models.transformer import Transformer
@@ -44,8 +44,7 @@ VARIANTS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("masked", [True, False], ids=["masked", "unmasked"])
-@pytest.mark.parametrize(("family", "name"), ROWS, ids=[name for _, name in ROWS])
+@pytest.mark.parametrize(("family", "name", "masked"), MASKED_OR_NOT, ids=NAMES)
 def test_other_sizes_compile_once_more(family, name, masked):
     check_other_sizes(family, name, masked)
 

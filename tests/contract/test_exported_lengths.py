@@ -3,7 +3,7 @@
 import pytest
 import torch
 from cases import make
-from sized_cases import BATCH, CASES, CELLS, QUERIES, ROWS, SHAPES, WORDS
+from sized_cases import BATCH, CASES, CELLS, MASKED_OR_NOT, NAMES, QUERIES, SHAPES, WORDS
 from torch import nn
 from torch.export import export
 
@@ -30,8 +30,7 @@ def check(module, shapes, inputs, others):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("masked", [True, False], ids=["masked", "unmasked"])
-@pytest.mark.parametrize(("family", "name"), ROWS, ids=[name for _, name in ROWS])
+@pytest.mark.parametrize(("family", "name", "masked"), MASKED_OR_NOT, ids=NAMES)
 def test_every_row(family, name, masked):
     shapes = (WORDS, WORDS) if name == "hierarchical" else SHAPES[family]
     cases = [CASES[family](name, *sizes) for sizes in ((3, 5, 7), (2, 11, 13), (5, 13, 6))]

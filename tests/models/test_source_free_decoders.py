@@ -247,6 +247,8 @@ def test_it_overfits_a_text(name):
         loss.backward()
         optimiser.step()
         losses.append(float(loss.detach()) / 20)
+        if losses[-1] < 0.5:
+            break
     assert losses[0] > 2.0
     assert losses[-1] < 0.5
     assert all(parameter.grad is not None for parameter in decoder.parameters())

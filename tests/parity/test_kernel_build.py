@@ -99,6 +99,12 @@ def compiler(fresh):
 
 
 @pytest.fixture
+def unoptimised(compiler, tmp_path):
+    """The compiler, four times as fast since it does not optimise: for tests in which a kernel's speed is nothing."""
+    return script(tmp_path / "unoptimised", f'exec {compiler[0]} "$@" -O0')
+
+
+@pytest.fixture
 def number(compiler, monkeypatch, tmp_path):
     """Sources that compile at once, in the place of the kernels."""
     sources = tmp_path / "sources"
@@ -492,9 +498,9 @@ def test_a_truncated_library_ends_no_process(number, fresh):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("unknown", ["-fopenmp", "-march=native"])
-def test_a_compiler_without_openmp_or_native_code_will_do(compiler, fresh, tmp_path, unknown):
+def test_a_compiler_without_openmp_or_native_code_will_do(unoptimised, fresh, tmp_path, unknown):
     refuse = f'for flag; do test "$flag" = {unknown} && {{ echo "error: {unknown}?" >&2; exit 1; }}; done'
-    cxx = script(tmp_path / "cxx", f'{refuse}\nexec {compiler[0]} "$@"')
+    cxx = script(tmp_path / "cxx", f'{refuse}\nexec {unoptimised} "$@"')
     printed, _ = printed_by(in_new_process(FOCI_KERNEL_CACHE=str(fresh), CXX=cxx))
     assert printed.startswith("True compiled")
 
@@ -510,11 +516,12 @@ print(*sorted({line.split()[-1] for line in maps if "libgomp" in line}), sep="\\
 
 
 @pytest.mark.slow
-def test_only_one_openmp_library_is_loaded(compiler, fresh):
+def test_only_one_openmp_library_is_loaded(unoptimised, fresh):
     """In a process of its own: packages that other tests import have libraries of their own."""
     if not Path("/proc/self/maps").exists():
         pytest.skip("needs /proc")
-    run = subprocess.run([sys.executable, "-c", LOAD, fresh], capture_output=True, text=True)
+    environment = os.environ | {"CXX": unoptimised}
+    run = subprocess.run([sys.executable, "-c", LOAD, fresh], env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert len(run.stdout.split()) <= 1
 
@@ -542,7 +549,7 @@ WRONG = {
 
 
 @pytest.mark.slow
-def test_the_tests_of_a_wrong_kernel_fail_and_are_not_skipped(compiler, fresh, tmp_path):
+def test_the_tests_of_a_wrong_kernel_fail_and_are_not_skipped(unoptimised, fresh, tmp_path):
     """The self-check switches a wrong kernel off; its tests must not take it for a machine without a compiler."""
     root = Path(__file__).parents[2]
     shutil.copytree(root / "src" / "foci", tmp_path / "foci", ignore=shutil.ignore_patterns("__pycache__"))
@@ -555,7 +562,7 @@ def test_the_tests_of_a_wrong_kernel_fail_and_are_not_skipped(compiler, fresh, t
     suite = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist", *files],
         cwd=root,
-        env={**os.environ, "PYTHONPATH": str(tmp_path), "FOCI_KERNEL_CACHE": str(fresh)},
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "FOCI_KERNEL_CACHE": str(fresh), "CXX": unoptimised},
         capture_output=True,
         text=True,
         timeout=600,

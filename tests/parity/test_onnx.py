@@ -6,6 +6,7 @@ more queries than keys, fewer, a batch of one, and rows that may read nothing.
 
 import subprocess
 import sys
+from functools import cache
 
 import onnxruntime
 import pytest
@@ -19,6 +20,19 @@ import foci
 
 SIZES = ((3, 5, 7), (2, 11, 13), (5, 13, 6), (1, 1, 1))
 """Batch, queries and keys of what is exported, and of what is run."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def torch_reads_its_library_once():
+    """For every program torch reads hundreds of functions anew, all the same ones: a sixth of the time."""
+    try:
+        from torch.onnx._internal.exporter._registration import ONNXRegistry
+    except ImportError:  # it is no public name: where it is gone, the tests take longer
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(cache(ONNXRegistry.from_torchlib)))
+        yield
 
 
 class Plain(nn.Module):

@@ -6,6 +6,7 @@ of the environment (``environment``) and pytest's ``arguments``. The answer is a
 the ``output``. foci itself is not imported here, so that every fork can have another copy of it.
 """
 
+import gc
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ import hypothesis  # noqa: F401
 import pytest
 import sympy  # noqa: F401
 import torch
+import torch.distributed.tensor  # torch.testing imports it at the first comparison
 import torch.export
 import torch.testing
 
@@ -28,7 +30,8 @@ def child(task: dict, output: int) -> None:
     os.dup2(output, 1)
     os.dup2(output, 2)
     signal.alarm(SECONDS)
-    os.environ.update(task["environment"], PYTHONPATH=task["folder"])
+    # Importing the plugins of all installed packages takes as long as a test.
+    os.environ.update(task["environment"], PYTHONPATH=task["folder"], PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
     sys.path.insert(0, task["folder"])
     code = pytest.main(task["arguments"])
     sys.stdout.flush()
@@ -38,6 +41,7 @@ def child(task: dict, output: int) -> None:
 
 def main() -> None:
     torch.set_num_threads(1)
+    gc.freeze()  # what was imported is no garbage: pytest collects it twice in every fork
     for line in sys.stdin:
         with tempfile.TemporaryFile() as file:
             sys.stdout.flush()

@@ -32,6 +32,9 @@ def map_case(name, batch, queries, keys):
 
 CASES = {"attend": attend_case, "pool": pool_case, "pair": pair_case, "map": map_case}
 ROWS = [(family, name) for family in CASES for name in names(family)]
+MASKED_OR_NOT = [(*row, masked) for row in ROWS for masked in (True, False) if row[0] != "map" or not masked]
+"""Every row with and without a mask; those of maps have none."""
+NAMES = [f"{name}-{'masked' if masked else 'unmasked'}" for _, name, masked in MASKED_OR_NOT]
 
 BATCH, QUERIES, KEYS = Dim("batch", max=31), Dim("queries", max=31), Dim("keys", max=31)
 CELLS = {0: BATCH, 1: KEYS}

@@ -1,12 +1,22 @@
-"""A small model to train: tied weights, dropout, masked targets. As a script it trains under python or torchrun."""
+"""A small model to train: tied weights, dropout, masked targets.
+
+As a script it trains under python or torchrun; several trainings, one after the other, are separated by "then". With
+"serve" as its only argument it forks for every line of its standard input, a JSON list of arguments, which saves
+importing torch each time. Its answers are lines: the process's id, and at its end a JSON object with its exit ``code``
+and ``output``.
+"""
 
 import argparse
 import dataclasses
 import hashlib
+import json
 import os
 import random
 import signal
+import sys
+import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +24,7 @@ import torch
 from torch import nn
 
 from foci.training import Loss, RunFolder, TrainingOptions, fit, launched
+from foci.training.devices import launch
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +118,7 @@ def weights_digest(module: nn.Module) -> str:
     return hashlib.sha256(joined).hexdigest()
 
 
-def main() -> None:
+def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("run", type=Path)
     parser.add_argument("--steps", type=int, default=20)
@@ -118,31 +129,69 @@ def main() -> None:
     parser.add_argument("--delay", type=float, default=0.0)
     parser.add_argument("--die-at", type=int, default=0, help="the last process kills itself here, once")
     parser.add_argument("--resume", action="store_true")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
+    return parser.parse_args(arguments)
 
-    options = TrainingOptions(
+
+def options_of(arguments: argparse.Namespace) -> TrainingOptions:
+    return TrainingOptions(
         max_steps=arguments.steps, accumulate=arguments.parts, checkpoint_every=arguments.checkpoint_every,
         valid_every=5, metrics_every=1, learning_rate=0.01, schedule="inverse_sqrt", warmup=4, clip=0.5,
         strategy=arguments.strategy, device="cpu", average_last=2, log_seconds=0.2,
     )  # fmt: skip
-    with launched(options) as fabric:
-        rank, world = fabric.global_rank, fabric.world_size
 
-        def at_loss(calls, loss):
-            time.sleep(arguments.delay)
-            first = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
-            if first and calls == arguments.die_at and rank == world - 1:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return loss
 
-        objective = Fitting(arguments.dropout, at_loss)
-        batches = Numbers(rank, world, arguments.parts)
-        with RunFolder(arguments.run, vars(arguments) | {"run": ""}, resume=arguments.resume, main=rank == 0) as run:
-            summary = fit(objective.model, objective, batches, options, run, fabric=fabric)
-        if rank == 0:
-            print("RESULT", summary.reason, summary.step, flush=True)
+def train(arguments: argparse.Namespace, fabric) -> None:
+    rank, world = fabric.global_rank, fabric.world_size
+
+    def at_loss(calls, loss):
+        time.sleep(arguments.delay)
+        first = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
+        if first and calls == arguments.die_at and rank == world - 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return loss
+
+    objective = Fitting(arguments.dropout, at_loss)
+    batches = Numbers(rank, world, arguments.parts)
+    with RunFolder(arguments.run, vars(arguments) | {"run": ""}, resume=arguments.resume, main=rank == 0) as run:
+        summary = fit(objective.model, objective, batches, options_of(arguments), run, fabric=fabric)
+    if rank == 0:
+        print("RESULT", arguments.run, summary.reason, summary.step, flush=True)
+
+
+def main(arguments: Sequence[str]) -> None:
+    torch.set_num_threads(1)
+    texts: list[list[str]] = [[]]
+    for argument in arguments:
+        if argument == "then":
+            texts.append([])
+        else:
+            texts[-1].append(argument)
+    first, *others = map(parsed, texts)
+    with launched(options_of(first)) as fabric:
+        train(first, fabric)
+        for other in others:
+            train(other, launch(options_of(other)))
+
+
+def serve() -> None:
+    for line in sys.stdin:
+        with tempfile.TemporaryFile() as file:
+            process = os.fork()
+            if process == 0:
+                os.dup2(file.fileno(), 1)
+                os.dup2(file.fileno(), 2)
+                main(json.loads(line))
+                sys.stderr.flush()
+                os._exit(0)
+            print(process, flush=True)
+            _, status = os.waitpid(process, 0)
+            file.seek(0)
+            answer = {"code": os.waitstatus_to_exitcode(status), "output": file.read().decode(errors="replace")}
+        print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:] == ["serve"]:
+        serve()
+    else:
+        main(sys.argv[1:])

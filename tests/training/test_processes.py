@@ -1,7 +1,9 @@
 """Real processes: torchrun, kill -9, elastic restarts."""
 
+import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,30 +14,69 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import foci_cli
 from foci.training import Checkpoints, read_metrics, verify
 
-SCRIPT = Path(__file__).parents[1] / "support" / "small_training.py"
+SUPPORT = Path(__file__).parents[1] / "support"
+SCRIPT, SEVERAL = SUPPORT / "small_training.py", SUPPORT / "several_commands.py"
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 pytestmark = pytest.mark.slow
 
 
-def command(run, *arguments, processes=0, restarts=0):
+def command(*arguments, processes=0, restarts=0):
     launcher = [sys.executable]
     if processes:
         launcher += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
         launcher += [f"--max-restarts={restarts}"]
-    return [*launcher, str(SCRIPT), str(run), *map(str, arguments)]
+    return [*launcher, *map(str, arguments)]
 
 
-def train(run, *arguments, processes=0, restarts=0, result="max_steps 20"):
-    done = subprocess.run(
-        command(run, *arguments, processes=processes, restarts=restarts),
-        env=ENVIRONMENT, capture_output=True, text=True, timeout=240,
-    )  # fmt: skip
+def started(*arguments, **launch):
+    """Run to the end, and return what was printed and what was told beside it."""
+    done = subprocess.run(command(*arguments, **launch), env=ENVIRONMENT, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
-    assert f"RESULT {result}" in done.stdout
-    return done.stderr
+    return done.stdout, done.stderr
+
+
+class Forks:
+    """Trainings in processes of their own, forked from one that has imported torch."""
+
+    def __init__(self, server):
+        self.server = server
+
+    def start(self, *arguments):
+        """Start a training, and return the number of its process."""
+        print(json.dumps([*map(str, arguments)]), file=self.server.stdin, flush=True)
+        return int(self.server.stdout.readline())
+
+    def end(self):
+        """Wait for the end of the training, and return the exit code and the output."""
+        answer = json.loads(self.server.stdout.readline())
+        return answer["code"], answer["output"]
+
+    def train(self, run, *arguments, result="max_steps 20"):
+        self.start(run, *arguments)
+        code, output = self.end()
+        assert code == 0, output
+        assert f"RESULT {run} {result}" in output
+
+
+@pytest.fixture(scope="module")
+def forks():
+    with subprocess.Popen(
+        command(SCRIPT, "serve"), env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        yield Forks(server)
+        server.stdin.close()
+
+
+def is_running(process):
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def losses(run):
@@ -57,67 +98,88 @@ def assert_same_curve(one, other):
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory):
+def alone(tmp_path_factory, forks):
     run = tmp_path_factory.mktemp("runs") / "alone"
-    train(run)
+    forks.train(run)
     assert len([line for line in losses(run) if line[0] == "train"]) == 20
     return run
 
 
+TOGETHER = {
+    "seeds": ["--dropout", 0.3, "--steps", 2],
+    **{f"{strategy} {parts}": ["--strategy", strategy, "--parts", parts]
+       for strategy in ("ddp", "fsdp") for parts in (1, 2)},
+    "begun by ddp": ["--strategy", "ddp", "--steps", 10],
+    "begun by fsdp": ["--strategy", "fsdp", "--steps", 10],
+}  # fmt: skip
+"""Trainings on two processes, by the names of their folders."""
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    """The folder of the trainings on two processes: torchrun takes far longer to start than they take."""
+    folder = tmp_path_factory.mktemp("together")
+    trainings = [[folder / name, *arguments] for name, arguments in TOGETHER.items()]
+    trainings += [[folder / "begun by ddp", "--strategy", "fsdp", "--resume"]]
+    told, _ = started(SCRIPT, *trainings[0], *(part for one in trainings[1:] for part in ("then", *one)), processes=2)
+    results = [line.removeprefix(f"RESULT {folder}/") for line in told.splitlines() if line.startswith("RESULT")]
+    steps = [2, 20, 20, 20, 20, 10, 10]
+    assert results == [
+        *(f"{name} max_steps {count}" for name, count in zip(TOGETHER, steps)), "begun by ddp max_steps 20",
+    ]  # fmt: skip
+    return folder
+
+
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 @pytest.mark.parametrize("parts", [1, 2])
-def test_two_processes_learn_what_one_learns(tmp_path, alone, strategy, parts):
-    train(tmp_path / "two", "--strategy", strategy, "--parts", parts, processes=2)
-    assert_same_curve(alone, tmp_path / "two")
+def test_two_processes_learn_what_one_learns(together, alone, strategy, parts):
+    assert_same_curve(alone, together / f"{strategy} {parts}")
 
 
-def test_every_process_draws_random_numbers_of_its_own(tmp_path):
+def test_every_process_draws_random_numbers_of_its_own(together):
     """Two processes with one seed would drop the same units of their halves of each batch."""
-    train(tmp_path / "two", "--dropout", 0.3, "--steps", 2, processes=2, result="max_steps 2")
-    saved = load_file(Checkpoints(tmp_path / "two" / "checkpoints").all()[-1] / "random.safetensors")
+    saved = load_file(Checkpoints(together / "seeds" / "checkpoints").all()[-1] / "random.safetensors")
     for kind in ("torch", "python", "numpy"):
         assert not torch.equal(saved[f"0/{kind}"], saved[f"1/{kind}"])
 
 
 @pytest.mark.parametrize(("before", "after"), [("ddp", "fsdp"), ("fsdp", None)])
-def test_resuming_with_other_processes(tmp_path, alone, before, after):
+def test_resuming_with_other_processes(together, forks, tmp_path, alone, before, after):
     """Checkpoints do not depend on the number of processes."""
-    run = tmp_path / "run"
-    train(run, "--strategy", before, "--steps", 10, processes=2, result="max_steps 10")
+    run = together / f"begun by {before}"
     if after is None:
-        train(run, "--resume")
-    else:
-        train(run, "--resume", "--strategy", after, processes=2)
+        shutil.copytree(run, tmp_path / "run")
+        run = tmp_path / "run"
+        forks.train(run, "--resume")
     assert_same_curve(alone, run)
 
 
-def test_kill_9_loses_nothing_but_the_last_steps(tmp_path):
+def test_kill_9_loses_nothing_but_the_last_steps(tmp_path, forks):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     shape = ("--dropout", 0.3, "--checkpoint-every", 2, "--steps", 60)
-    train(whole, *shape, result="max_steps 60")
+    forks.train(whole, *shape, result="max_steps 60")
     chance = random.Random(5)
     steps = [0]
     for attempt in range(6):
-        process = subprocess.Popen(
-            command(cut, *shape, "--delay", 0.02, *(["--resume"] if attempt else [])),
-            env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
         known = {path.name for path in Checkpoints(cut / "checkpoints").all()}
+        process = forks.start(cut, *shape, "--delay", 0.02, *(["--resume"] if attempt else []))
         deadline = time.monotonic() + 120
-        while {path.name for path in Checkpoints(cut / "checkpoints").all()} <= known and process.poll() is None:
+        while {path.name for path in Checkpoints(cut / "checkpoints").all()} <= known and is_running(process):
             assert time.monotonic() < deadline
             time.sleep(0.002)
         time.sleep(chance.uniform(0, 0.25))
-        if process.poll() is not None:
+        if is_running(process):
+            os.kill(process, signal.SIGKILL)
+        code, output = forks.end()
+        if code != -signal.SIGKILL:
+            assert code == 0, output
             break
-        process.send_signal(signal.SIGKILL)
-        process.wait()
         checkpoints = Checkpoints(cut / "checkpoints").all()
         assert all(verify(path) for path in checkpoints)  # every one that can be seen is whole
         steps.append(verify(checkpoints[-1])["step"])
         assert steps[-1] > steps[-2]
     assert len(steps) > 3
-    train(cut, *shape, "--resume", result="max_steps 60")
+    forks.train(cut, *shape, "--resume", result="max_steps 60")
     one, other = last_weights(whole), last_weights(cut)
     assert one.keys() == other.keys()
     assert all(torch.equal(one[name], other[name]) for name in one)
@@ -125,13 +187,13 @@ def test_kill_9_loses_nothing_but_the_last_steps(tmp_path):
 
 
 def test_killed_worker_is_restarted_by_elastic(tmp_path, alone):
-    said = train(tmp_path / "two", "--die-at", 12, processes=2, restarts=2)
+    told, said = started(SCRIPT, tmp_path / "two", "--die-at", 12, processes=2, restarts=2)
+    assert f"RESULT {tmp_path / 'two'} max_steps 20" in told
     assert "resuming from" in said
     assert "step-00000010, step 10" in said
     assert_same_curve(alone, tmp_path / "two")
 
 
-TWO = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 MODELS = {
     "transformer": ["model_dim=8", "num_heads=2", "hidden_dim=12", "num_layers=2", "share_embeddings=true"],
     "rnn": ["embedding_dim=6", "hidden_dim=8"],
@@ -139,38 +201,47 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_a_translator_in_shards_on_two_processes_is_that_of_one(tmp_path, model):
+def translator(folder, model, strategy):
+    """The command that trains a translator, for the texts in the folder."""
+    settings = [f"model.{option}" for option in MODELS[model]]
+    settings += ["model.dropout=0.0", "tokeniser.kind=words", "tokeniser.size=50", "tokeniser.shared=true"]
+    settings += ["data.max_tokens=90", "training.max_steps=5", "training.valid_every=5", "training.metrics_every=1"]
+    settings += [f"training.strategy={strategy}"]
+    arguments = ["train", "translate", "--source", folder / "source", "--target", folder / "target"]
+    arguments += ["--model", model, *(part for setting in settings for part in ("--set", setting))]
+    return [*map(str, arguments), "--out", str(folder / f"{model} {strategy}")]
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    """The folder of translators that were trained in shards."""
+    folder = tmp_path_factory.mktemp("translators")
     words = ["red", "blue", "green", "house", "tree"]
     draw = random.Random(0)
     lines = [" ".join(draw.choices(words, k=draw.randint(1, 5))) for _ in range(40)]
     for side in ("source", "target"):
-        (tmp_path / side).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    settings = [f"model.{option}" for option in MODELS[model]]
-    settings += ["model.dropout=0.0", "tokeniser.kind=words", "tokeniser.size=50", "tokeniser.shared=true"]
-    settings += ["data.max_tokens=90", "training.max_steps=5", "training.valid_every=5", "training.metrics_every=1"]
-    arguments = ["train", "translate", "--source", tmp_path / "source", "--target", tmp_path / "target"]
-    arguments += ["--model", model, *(part for setting in settings for part in ("--set", setting))]
-    for name, launcher, strategy in (("one", [], "ddp"), ("shards", TWO, "fsdp")):
-        done = subprocess.run(
-            [sys.executable, *launcher, "-m", "foci_cli", *map(str, arguments), "--set",
-             f"training.strategy={strategy}", "--out", str(tmp_path / name)],
-            env=ENVIRONMENT, capture_output=True, text=True, timeout=240,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.count("trained (max_steps)") == 1
+        (folder / side).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (folder / "stores").mkdir()
+    commands = json.dumps([translator(folder, model, "fsdp") for model in MODELS])
+    told, _ = started(SEVERAL, folder / "stores", commands, processes=2)
+    assert told.count("trained (max_steps)") == len(MODELS)
+    return folder
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_translator_in_shards_on_two_processes_is_that_of_one(shards, model, capsys):
+    command = translator(shards, model, "ddp")
+    assert foci_cli.main(command) == 0
+    assert capsys.readouterr().out.count("trained (max_steps)") == 1
     # Not the weights: a key's bias has no gradient but rounding, which Adam makes large.
-    assert_same_losses(tmp_path / "one", tmp_path / "shards")
+    assert_same_losses(shards / f"{model} ddp", shards / f"{model} fsdp")
 
 
 def test_a_restart_does_not_take_another_run_for_its_own(tmp_path):
     """torchrun restarts a worker whose first attempt was refused: the restart must be refused as well."""
     out = tmp_path / "run"
     arguments = ["train", "memorise", "--preset", "tiny", "--set", "training.max_steps=2", "--out", str(out)]
-    first = subprocess.run(
-        [sys.executable, "-m", "foci_cli", *arguments], env=ENVIRONMENT, capture_output=True, text=True
-    )
-    assert first.returncode == 0, first.stderr
+    assert foci_cli.main(arguments) == 0
     before = {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()}
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", "--max-restarts=1"]
     changed = [*arguments, "--set", "training.seed=5"]
