@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from foci.data.text import Fault, read_lines
+from foci.data.text import Fault, ending_of, read_lines
 from foci.errors import ConfigError, DataError
 from foci.tasks.task import Field
 
@@ -34,7 +34,7 @@ def from_files(fields: Sequence[Field], paths: Sequence[Path]) -> Iterator[dict[
     image per line.
     """
     for path in paths:
-        ending = next((one for one in reversed(path.suffixes) if one not in (".gz", ".xz")), "").lower()
+        ending = ending_of(path)
         if ending in (".jsonl", ".json"):
             for number, line in _lines(path):
                 record = _object(line)

@@ -95,10 +95,12 @@ def _notes_on_sound(address: str, expected: int) -> list[str]:
     if morse.is_morse(address):
         left_out = morse.message_of(address).left_out
         return [f"characters without a code were left out: {left_out}"] if left_out else []
-    rate = read_header(address).rate
-    if rate >= expected:
-        return []
-    return [
-        f"the recording has {rate:,} samples per second, the run was trained with {expected:,}: its upper bands are "
-        "empty, expect more errors"
-    ]
+    header, notes = read_header(address), []
+    if header.present < 1:
+        notes.append(f"the file is cut off: it has {header.present:.0%} of the samples that its header claims")
+    if header.rate < expected:
+        notes.append(
+            f"the recording has {header.rate:,} samples per second, the run was trained with {expected:,}: its upper "
+            "bands are empty, expect more errors"
+        )
+    return notes
