@@ -1,6 +1,7 @@
 """What is special about transcripts: times, forms, long recordings, unusable ones, the schedule of CTC."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -14,7 +15,8 @@ from foci.data.tokenise import Tokeniser
 from foci.errors import ConfigError, DataError
 from foci.tasks import config as configs
 from foci.tasks.transcribe import Transcribe, TranscribeConfig
-from foci.tasks.transcribe_words import SpokenWord, disagreements, medians, spoken_words, to_ctm, to_srt, word_tokens
+from foci.tasks.transcribe_forms import to_ctm, to_srt
+from foci.tasks.transcribe_words import SpokenWord, disagreements, medians, spoken_words, word_tokens
 
 pytest.importorskip("soundfile")
 pytest.importorskip("jiwer")
@@ -77,14 +79,52 @@ def test_words_of_subwords_bytes_and_scripts_without_spaces():
     assert [word for word, _ in word_tokens(characters, characters.encode("明天ok").ids)] == ["明", "天", "ok"]
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("你好，世界。ok.", ["你", "好，", "世", "界。", "ok."]),
+        ("（你）𠀀", ["（", "你）", "𠀀"]),
+        ("ที่นี่", ["ที่", "นี่"]),
+        ("مَرحبا بالعالم", ["مَرحبا", "بالعالم"]),
+        ("don't «stop» -", ["don't", "«stop»", "-"]),
+    ],
+)
+def test_marks_and_punctuation_belong_to_the_word_before_them(text, expected):
+    tokeniser = Tokeniser.train([text], "characters", 50)
+    assert [word for word, _ in word_tokens(tokeniser, tokeniser.encode(text).ids)] == expected
+
+
 def test_forms():
     words = [SpokenWord(str(n), 0.5, (n * 0.5, n * 0.5 + 0.25), None) for n in range(12)]
     lines = to_ctm("/a/my file.wav", words).splitlines()
     assert lines[3] == "my_file 1 1.50 0.25 3 0.50"
     blocks = to_srt(words).split("\n\n")
-    assert blocks[0] == "1\n00:00:00,000 --> 00:00:03,750\n0 1 2 3 4 5 6 7"
-    assert blocks[1].startswith("2\n00:00:04,000 --> 00:00:05,750\n8 9")
-    assert to_ctm("x", []) == to_srt([]) == ""
+    assert blocks[0] == "1\n00:00:00,000 --> 00:00:04,750\n0 1 2 3 4 5 6 7 8 9"
+    assert blocks[1] == "2\n00:00:05,000 --> 00:00:06,000\n10 11\n"
+    assert to_ctm("x", []) == ";; x: no words"
+    assert to_srt([]) == ""
+
+
+def test_captions_are_lines_that_can_be_read():
+    spoken = [SpokenWord("extraordinary", 1.0, None, (n * 0.3, n * 0.3 + 0.2)) for n in range(2000)]
+    captions = to_srt(spoken).rstrip().split("\n\n")
+    assert all(block.split("\n")[2] == " ".join(["extraordinary"] * 3) for block in captions[:-1])
+    chinese = [SpokenWord(letter, 1.0, None, (n * 0.2, n * 0.2 + 0.1)) for n, letter in enumerate("你好，世界" * 9)]
+    assert to_srt(chinese).split("\n")[2] == ("你好，世界" * 9)[:21]
+    flash = [SpokenWord("a", 1.0, None, (0.0, 0.04)), SpokenWord("b", 1.0, None, (1.0, 1.04))]
+    assert "00:00:00,000 --> 00:00:01,000" in to_srt(flash)
+    assert "00:00:01,000 --> 00:00:02,000" in to_srt(flash)
+
+
+def test_times_never_go_back_in_ctm_and_captions():
+    words = [SpokenWord(str(n), 1.0, (at, at + 0.1), None) for n, at in enumerate((2.0, 0.5, 9.0, 4.0))]
+    starts = [float(line.split()[2]) for line in to_ctm("a", words).splitlines()]
+    assert starts == [2.0, 2.0, 9.0, 9.0]
+    assert all(float(line.split()[3]) >= 0 for line in to_ctm("a", words).splitlines())
+    assert re.findall(r"(\S+) --> (\S+)", to_srt(words)) == [
+        ("00:00:02,000", "00:00:03,000"),
+        ("00:00:09,000", "00:00:10,000"),
+    ]
 
 
 # ---- predictions
@@ -168,6 +208,8 @@ def test_a_higher_rate_and_n_best(run, tmp_path):
     assert "4,000 samples per second" in run.predict([low])[0].details["notes"][0]
     with pytest.raises(ConfigError, match="n_best is 9, expected at most beam = 4"):
         run.predict([path], options={"n_best": 9})
+    with pytest.raises(ConfigError, match="n_best is 2 with form = 'ctm', which has one transcript per recording"):
+        run.predict([path], options={"n_best": 2, "form": "ctm"})
 
 
 def test_the_trace_has_attention_ctc_and_the_spectrogram(run):

@@ -36,7 +36,7 @@ from foci.metrics.error_rates import character_errors, differences, sentence_err
 from foci.models.recogniser import Recogniser, RecogniserLoss
 from foci.printable import printable
 from foci.tasks.task import Evaluation, Field, Log, Prediction, Progress, Record, Shard, Splits, Table, Task
-from foci.tasks.transcribe_answer import prediction_of
+from foci.tasks.transcribe_answer import no_prediction, prediction_of
 from foci.tasks.transcribe_assets import SpeechAssets
 from foci.tasks.transcribe_config import (
     MORSE_FEATURES,
@@ -330,7 +330,7 @@ class Transcribe(Task):
         for number, answers in answered:
             record = records[number]
             if isinstance(answers, DataError):
-                found[number] = Prediction(record, "", None, {"notes": [str(answers)], "words": []})
+                found[number] = no_prediction(record, answers, options)
             else:
                 found[number] = prediction_of(recogniser, assets, settings, record, answers, options, trace=trace)
         return [found[number] for number in range(len(records))]

@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from foci.errors import DataError
 from foci.models.recogniser import Recogniser
 from foci.tasks.task import Prediction, Record
 from foci.tasks.transcribe_alignment import Alignment, align
 from foci.tasks.transcribe_assets import SpeechAssets
-from foci.tasks.transcribe_config import FeatureConfig, TranscribeOptions
+from foci.tasks.transcribe_config import FeatureConfig, Form, TranscribeOptions
+from foci.tasks.transcribe_forms import to_ctm, to_srt
 from foci.tasks.transcribe_pieces import Piece
 from foci.tasks.transcribe_search import Answers
 from foci.tasks.transcribe_trace import speech_trace
-from foci.tasks.transcribe_words import disagreements, to_ctm, to_srt
+from foci.tasks.transcribe_words import SpokenWord, disagreements
 
 
 def prediction_of(
@@ -40,6 +42,11 @@ def prediction_of(
     ]
     found = _prediction(record, pieces, best, settings, notes, options)
     return replace(found, trace=traced, alternatives=tuple(others))
+
+
+def no_prediction(record: Record, error: DataError, options: TranscribeOptions) -> Prediction:
+    """Return the answer for a recording that cannot be used, with a note that says why."""
+    return Prediction(record, _in_form(options.form, record, "", []), None, {"notes": [str(error)], "words": []})
 
 
 def _prediction(
@@ -70,5 +77,11 @@ def _prediction(
         told.append(apart)
     if told:
         details["notes"] = told
-    forms = {"text": lambda: text, "ctm": lambda: to_ctm(str(record["audio"]), words), "srt": lambda: to_srt(words)}
-    return Prediction(record, forms[options.form](), sum(hypothesis.score for hypothesis in hypotheses), details)
+    score = sum(hypothesis.score for hypothesis in hypotheses)
+    return Prediction(record, _in_form(options.form, record, text, words), score, details)
+
+
+def _in_form(form: Form, record: Record, text: str, words: Sequence[SpokenWord]) -> str:
+    if form == "ctm":
+        return to_ctm(str(record["audio"]), words)
+    return to_srt(words) if form == "srt" else text

@@ -14,6 +14,8 @@ from foci.models.recogniser import PRESETS, Recogniser
 from foci.tasks.config import FilePath, ModelChoice
 from foci.training import TrainingOptions
 
+Form = Literal["text", "ctm", "srt"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
@@ -194,7 +196,7 @@ class TranscribeOptions(SearchOptions):
 
     n_best: Annotated[int, Ge(1)] = 1
     """Number of transcripts per recording, each with its score."""
-    form: Literal["text", "ctm", "srt"] = "text"
+    form: Form = "text"
     """What is printed: the text, NIST's CTM with the times of each word, or captions as .srt."""
     tolerance: Annotated[float, Gt(0)] = 0.5
     """Seconds by which the times of attention and CTC may differ without a note."""
@@ -202,6 +204,11 @@ class TranscribeOptions(SearchOptions):
     def __post_init__(self) -> None:
         if self.n_best > self.beam:
             raise ConfigError(f"n_best is {self.n_best}, expected at most beam = {self.beam}.")
+        if self.n_best > 1 and self.form != "text":
+            raise ConfigError(
+                f"n_best is {self.n_best} with form = {self.form!r}, which has one transcript per recording. "
+                "Leave one of them out."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
