@@ -318,6 +318,23 @@ def test_pieces_cover_all_and_are_short_enough(count, longest, seed):
     assert all(0 < end - start <= max(2, int(longest / 0.1)) for start, end in pieces)
 
 
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 999))
+def test_every_cut_lies_in_a_pause_where_pauses_allow_it(seed):
+    """Sentences of 2 to 7 s with pauses of 0.6 s between them, and shallow pauses inside of them."""
+    chance = np.random.default_rng(seed)
+    loudness, pauses = [], []
+    for seconds in chance.uniform(2, 7, size=9):
+        sentence = 5 + chance.random(int(100 * seconds))
+        at = int(50 * seconds)
+        sentence[at : at + 30] = 3.0
+        pauses.append((sum(map(len, loudness)) + len(sentence), sum(map(len, loudness)) + len(sentence) + 60))
+        loudness += [sentence, 0.1 * chance.random(60)]
+    pieces = cut_at_silences(np.concatenate(loudness), 0.01, 8.0)
+    for _, cut in pieces[:-1]:
+        assert any(low <= cut < high for low, high in pauses), (cut, pauses)
+
+
 # ---- manifests
 
 

@@ -47,6 +47,7 @@ from foci.tasks.transcribe_config import (
 )
 from foci.tasks.transcribe_diagonal import alignment_notice, diagonalities
 from foci.tasks.transcribe_search import answer_records, search
+from foci.tasks.transcribe_words import join_texts
 from foci.training import Batches, Loss
 
 BUILT_IN = 4000
@@ -364,7 +365,7 @@ class Transcribe(Task):
                 left_out.append(answers)
                 continue
             best = [assets.tokeniser.decode(answer.hypotheses[0].tokens).strip() for answer in answers.pieces]
-            texts[number] = " ".join(filter(None, best))
+            texts[number] = join_texts(best)
         if not texts:
             raise DataError(f"evaluate: none of {len(records)} recordings can be used; {left_out[0]}")
         said = [self._text(str(records[number]["text"])) for number in sorted(texts)]

@@ -16,7 +16,7 @@ from foci.tasks.transcribe_forms import to_ctm, to_srt
 from foci.tasks.transcribe_pieces import Piece
 from foci.tasks.transcribe_search import Answers
 from foci.tasks.transcribe_trace import speech_trace
-from foci.tasks.transcribe_words import SpokenWord, disagreements
+from foci.tasks.transcribe_words import SpokenWord, disagreements, join_texts
 
 
 def prediction_of(
@@ -59,7 +59,7 @@ def _prediction(
 ) -> Prediction:
     """Return the joined hypotheses of the pieces, in the form that was asked for."""
     words = [word.moved(piece.start) for piece, one in zip(pieces, alignments) for word in one.words]
-    text = " ".join(filter(None, (one.text for one in alignments)))
+    text = join_texts(one.text for one in alignments)
     hypotheses = [one.hypothesis for one in alignments]
     details: dict[str, Any] = {
         "text": text,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from foci.tasks.transcribe_words import SpokenWord, stands_alone
+from foci.tasks.transcribe_words import SpokenWord, join_texts, stands_alone
 
 _LONGEST_CAPTION, _SHORTEST_CAPTION = 5.0, 1.0
 """Seconds of a caption; a shorter one stays until it can be read, or the next one begins."""
@@ -62,7 +62,7 @@ def to_srt(words: Sequence[SpokenWord]) -> str:
         held = captions[-1] if captions else []
         if (
             not held
-            or _width(_line([*held, word])) > _CAPTION_LINE
+            or _width([*held, word]) > _CAPTION_LINE
             or word.end - held[0].start > _LONGEST_CAPTION
             or word.start - held[-1].end > _PAUSE
         ):
@@ -74,7 +74,7 @@ def to_srt(words: Sequence[SpokenWord]) -> str:
         end = max(end, start + _SHORTEST_CAPTION)
         if number + 1 < len(captions):
             end = min(end, captions[number + 1][0].start)
-        blocks.append(f"{number + 1}\n{_clock(start)} --> {_clock(end)}\n{_line(caption)}\n")
+        blocks.append(f"{number + 1}\n{_clock(start)} --> {_clock(end)}\n{join_texts(word.word for word in caption)}\n")
     return "\n".join(blocks)
 
 
@@ -87,16 +87,8 @@ def _in_order(words: Sequence[SpokenWord]) -> list[_Timed]:
     return found
 
 
-def _line(words: Sequence[_Timed]) -> str:
-    """Return the words with spaces between them, except in scripts that have none."""
-    line = ""
-    for word in words:
-        space = line and not (stands_alone(line[-1]) and stands_alone(word.word[0]))
-        line += f" {word.word}" if space else word.word
-    return line
-
-
-def _width(line: str) -> int:
+def _width(words: Sequence[_Timed]) -> int:
+    line = join_texts(word.word for word in words)
     return len(line) + sum(map(stands_alone, line))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,6 +101,20 @@ def word_tokens(tokeniser: Tokeniser, tokens: Sequence[int]) -> list[tuple[str, 
         if text:
             waiting = []
     return words
+
+
+def join_texts(texts: Iterable[str]) -> str:
+    """Return words or longer texts with spaces between them, except where a script has none.
+
+    Example:
+        >>> join_texts(["yes", "no"]), join_texts(["明", "天。", "", "好"])
+        ('yes no', '明天。好')
+    """
+    joined = ""
+    for text in filter(None, texts):
+        space = joined and not (stands_alone(joined[-1]) and stands_alone(text[0]))
+        joined += f" {text}" if space else text
+    return joined
 
 
 def stands_alone(letter: str) -> bool:
