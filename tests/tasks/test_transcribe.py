@@ -289,6 +289,8 @@ def test_mistakes_in_data_and_settings(tmp_path):
         foci.train("transcribe", {"data": {"path": str(path), "morse": 5}}, out=tmp_path / "no")
     with pytest.raises(ConfigError, match="expected frequencies between"):
         foci.train("transcribe", {"features": {"lowest": 9000.0}}, out=tmp_path / "no")
+    with pytest.raises(ConfigError, match=r"data\.speeds is \[\].*at least 1 item"):
+        foci.train("transcribe", {"data": {"speeds": []}}, out=tmp_path / "no")
 
 
 def test_speeds_multiply_the_data(tmp_path):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt, Le, Lt
+from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 from foci.data.audio_features import FilterBank, Normalisation
 from foci.errors import ConfigError
@@ -46,7 +46,7 @@ class DataConfig:
     """Frames per batch, padding included."""
     max_utterances: Annotated[int, Ge(1)] = 32
     """Utterances per batch."""
-    speeds: tuple[Annotated[float, Ge(0.5), Le(2.0)], ...] = (1.0,)
+    speeds: Annotated[tuple[Annotated[float, Ge(0.5), Le(2.0)], ...], MinLen(1)] = (1.0,)
     """Speeds at which each training utterance is played, such as 0.9, 1.0, 1.1 for three times the data."""
     short_first: Annotated[int, Ge(0)] = 1
     """Epochs at the beginning that go from short utterances to long ones."""
