@@ -52,15 +52,17 @@ def test_words_have_the_times_and_probabilities_of_their_tokens():
     for row, cells in enumerate([[1], [2, 3, 4], [5], [7, 8]]):
         weights[row, cells] = 1 / len(cells)
     found = spoken_words(
-        tokeniser, tokens, np.log([0.5, 0.5, 0.9, 0.8]).tolist(), weights, [(1, 1), (3, 4), (6, 6), (8, 9)], 0.1
+        tokeniser, tokens, np.log([0.5, 0.5, 0.9, 0.8]).tolist(), weights, [(1, 1), (3, 4), (6, 6), (8, 9)], 10, 0.1
     )
     assert [word.text for word in found] == ["ab", "c"]
-    assert found[0].attention == pytest.approx((0.1, 0.4))
-    assert found[0].ctc == pytest.approx((0.1, 0.5))
+    # The medians are the cells 1, 3, 5 and 7: half a letter is one cell.
+    assert found[0].attention == pytest.approx((0.05, 0.45))
+    # The middles are 1.5, 4, 6.5 and 9 cells; the recording ends after ten.
+    assert found[0].ctc == pytest.approx((0.025, 0.525))
     assert found[0].confidence == pytest.approx(0.25)
-    assert found[1].attention == pytest.approx((0.7, 0.8))
-    assert found[1].ctc == pytest.approx((0.8, 1.0))
-    assert found[1].moved(2.0).span == pytest.approx((2.8, 3.0))
+    assert found[1].attention == pytest.approx((0.65, 0.85))
+    assert found[1].ctc == pytest.approx((0.775, 1.0))
+    assert found[1].moved(2.0).span == pytest.approx((2.775, 3.0))
     assert disagreements(found, 0.2) is None
     assert "1 of 2 words differ by more than 0.1 s" in disagreements(found, 0.1)
     assert medians(np.array([[0.2, 0.2, 0.6], [0.6, 0.2, 0.2]])).tolist() == [2, 0]
@@ -77,6 +79,19 @@ def test_words_of_subwords_bytes_and_scripts_without_spaces():
     )
     characters = Tokeniser.train(["明天 ok"], "characters", 20)
     assert [word for word, _ in word_tokens(characters, characters.encode("明天ok").ids)] == ["明", "天", "ok"]
+
+
+def test_a_word_does_not_reach_into_a_long_pause_nor_into_its_neighbour():
+    tokeniser = Tokeniser.train(["ab c"], "characters", 10)
+    tokens = tokeniser.encode("ab c").ids
+    found = spoken_words(tokeniser, tokens, [0.0] * 4, None, [(4, 4), (8, 8), (38, 38), (60, 60)], 100, 0.1)
+    assert found[0].ctc == pytest.approx((0.25, 1.05))
+    assert found[1].ctc == pytest.approx((5.85, 6.25))
+    close = spoken_words(tokeniser, tokens, [0.0] * 4, None, [(4, 4), (8, 8), (9, 9), (10, 10)], 100, 0.1)
+    assert close[0].ctc == pytest.approx((0.25, 0.9))
+    assert close[1].ctc == pytest.approx((1.0, 1.25))
+    assert spoken_words(tokeniser, tokens[:1], [0.0], None, [(4, 5)], 100, 0.1)[0].ctc == pytest.approx((0.4, 0.6))
+    assert spoken_words(tokeniser, [], [], None, [], 100, 0.1) == []
 
 
 @pytest.mark.parametrize(
@@ -321,3 +336,47 @@ def test_the_command_line_prints_captions(run, tmp_path, capsys):
     out = capsys.readouterr().out
     assert json.loads(out.splitlines()[-1])["words"] is not None
     assert torch.is_grad_enabled()
+
+
+# ---- times against the truth
+
+PITCHES = {letter: 350.0 * 1.22**number for number, letter in enumerate("abcdef")}
+
+
+def tones(words, chance):
+    """Return words of letters that are tones of 0.1 s, and when each begins and ends."""
+    silence = [int(8000 * seconds) for seconds in chance.uniform(0.15, 0.4, size=len(words) + 1)]
+    samples, times = [np.zeros(silence[0])], []
+    for word, gap in zip(words, silence[1:]):
+        start = sum(map(len, samples))
+        samples += [0.5 * np.sin(2 * np.pi * PITCHES[letter] * np.arange(800) / 8000) for letter in word]
+        times.append((start / 8000, sum(map(len, samples)) / 8000))
+        samples.append(np.zeros(gap))
+    sound = np.concatenate(samples)
+    return Sound((sound + 0.003 * chance.standard_normal(len(sound))).astype(np.float32), 8000), times
+
+
+@pytest.mark.slow
+def test_the_times_of_words_are_those_of_their_sound(tmp_path):
+    chance = np.random.default_rng(0)
+    rows, times = [], []
+    for number in range(220):
+        words = chance.choice(["abc", "cab", "fed", "dead", "bee", "face"], size=chance.integers(1, 5)).tolist()
+        sound, spans = tones(words, chance)
+        rows.append({"audio": str(write_sound(tmp_path / f"{number}.wav", sound)), "text": " ".join(words)})
+        times.append(spans)
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:200]), encoding="utf-8")
+    settings = {
+        "data": {"path": str(tmp_path / "a.jsonl"), "max_utterances": 16},
+        "features": {"rate": 8000, "bins": 24},
+        "model": {"preset": "tiny"},
+        "training": {"max_steps": 250, "valid_every": 125, "learning_rate": 3e-3, "warmup": 20},
+    }
+    foci.train("transcribe", settings, out=tmp_path / "run", log=lambda text: None)
+    found = foci.load(tmp_path / "run").predict([row["audio"] for row in rows[200:]])
+    right = [number for number, one in enumerate(found, start=200) if one.output == rows[number]["text"]]
+    assert len(right) >= 18
+    # An attention may well read a token a few cells from its sound, since the encoder's cells know their neighbours.
+    for by, most in (("ctc", 0.06), ("attention", 0.5)):
+        heard = [word[by] for number in right for word in found[number - 200].details["words"]]
+        assert np.abs(np.subtract(heard, [span for number in right for span in times[number]])).mean() < most

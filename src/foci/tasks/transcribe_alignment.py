@@ -47,7 +47,7 @@ def align(model: Recogniser, assets: SpeechAssets, answer: Answer, hypothesis: H
             if model.decoder is None:
                 log_probs = [float(frames[a : b + 1, token].max()) for (a, b), token in zip(spans, tokens)]
     over = None if weights is None else _mean_heads(weights)[: len(tokens)]
-    words = spoken_words(assets.tokeniser, tokens, log_probs, over, spans, seconds)
+    words = spoken_words(assets.tokeniser, tokens, log_probs, over, spans, encoded.values.shape[1], seconds)
     return Alignment(assets.tokeniser.decode(tokens).strip(), words, hypothesis, weights, spans)
 
 

@@ -1,7 +1,8 @@
 """The words of a transcript: when each was spoken, and how sure it is.
 
-The attention of a token is spread over cells of the encoder; its place is the median of its weights. A word lasts from
-the place of its first token to that of its last. CTC's alignment has a first and a last cell for each token.
+The attention of a token is spread over cells of the encoder; its place is the median of its weights. CTC's alignment
+has a first and a last cell for each token. Both mark a token in the middle of its sound, so a word lasts from half a
+token before its first place to half a token after its last one.
 """
 
 from __future__ import annotations
@@ -134,6 +135,7 @@ def spoken_words(
     log_probs: Sequence[float],
     weights: Float[ndarray, "U S"] | None,
     aligned: Sequence[tuple[int, int]] | None,
+    cells: int,
     seconds: float,
 ) -> list[SpokenWord]:
     """Return the words of a transcript.
@@ -144,21 +146,45 @@ def spoken_words(
         log_probs: of each token.
         weights: of each token over the cells.
         aligned: first and last cell of each token, by CTC.
+        cells: number of cells of the recording.
         seconds: duration of a cell.
     """
-    middles = None if weights is None else medians(weights)
-    found = []
-    for text, numbers in word_tokens(tokeniser, tokens):
-        first, last = numbers[0], numbers[-1]
-        heard = spoken = None
-        if middles is not None:
-            low, high = sorted((int(middles[first]), int(middles[last])))
-            heard = (low * seconds, (high + 1) * seconds)
-        if aligned is not None:
-            spoken = (aligned[first][0] * seconds, (aligned[last][1] + 1) * seconds)
-        sure = math.exp(min(sum(log_probs[number] for number in numbers), 0.0))
-        found.append(SpokenWord(text, sure, heard, spoken))
-    return found
+    words = word_tokens(tokeniser, tokens)
+    outer = [(numbers[0], numbers[-1]) for _, numbers in words]
+    heard: Sequence[Span | None] = [None] * len(words)
+    spoken: Sequence[Span | None] = [None] * len(words)
+    if weights is not None:
+        heard = _word_spans([(int(cell), int(cell)) for cell in medians(weights)], outer, cells, seconds)
+    if aligned is not None:
+        spoken = _word_spans(aligned, outer, cells, seconds)
+    sure = [math.exp(min(sum(log_probs[number] for number in numbers), 0.0)) for _, numbers in words]
+    return [SpokenWord(text, *told) for (text, _), told in zip(words, zip(sure, heard, spoken))]
+
+
+def _word_spans(
+    places: Sequence[tuple[int, int]], outer: Sequence[tuple[int, int]], cells: int, seconds: float
+) -> list[Span]:
+    """Return when words begin and end.
+
+    Args:
+        places: first and last cell at which each token is marked.
+        outer: first and last token of each word.
+        cells: number of cells of the recording.
+        seconds: duration of a cell.
+    """
+    middles = np.array([(first + last + 1) / 2 for first, last in places])
+    halves = np.diff(middles).clip(min=0) / 2  # from each token half-way to the next one
+    inside = [float(half) for first, last in outer for half in halves[first:last]]
+    usual = float(np.median(inside or halves)) if len(halves) else 0.0
+    spans = []
+    for first, last in outer:
+        before = min(usual, halves[first - 1]) if first > 0 else usual
+        after = min(usual, halves[last]) if last < len(halves) else usual
+        edges = (*places[first], *places[last])
+        start = max(min(middles[first] - before, min(edges)), 0.0)
+        end = min(max(middles[last] + after, max(edges) + 1), cells)
+        spans.append((float(start) * seconds, float(end) * seconds))
+    return spans
 
 
 def medians(weights: Float[ndarray, "U S"]) -> ndarray:
