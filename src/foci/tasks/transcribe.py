@@ -389,7 +389,8 @@ class Transcribe(Task):
             (one.counts.errors, one.counts.hits + one.counts.substitutions + one.counts.deletions, one.alignment)
             for one in differences(said, heard, options.worst)
         ]
-        return Evaluation(figures, notes, {"worst": Table(("errors", "words", "alignment"), tuple(worst))})
+        tables = {"worst": Table(("errors", "words", "alignment"), tuple(worst))} if worst else {}
+        return Evaluation(figures, notes, tables)
 
 
 @dataclass(frozen=True)

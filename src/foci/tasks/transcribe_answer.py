@@ -35,7 +35,7 @@ def prediction_of(
     best = [align(model, assets, one, one.hypotheses[0], seconds) for one in answers.pieces]
     traced = speech_trace(model, assets, first, best[0], seconds, settings.rate) if trace else None
     if trace and len(pieces) > 1:
-        notes = [*notes, "only the first piece is shown"]
+        notes = [*notes, f"only the first piece is shown, which ends at {pieces[1].start:.1f} s"]
     others = [
         _prediction(record, pieces, [align(model, assets, first, hypothesis, seconds)], settings, [], options)
         for hypothesis in (first.hypotheses[1:] if len(pieces) == 1 else ())
