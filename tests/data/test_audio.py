@@ -2,6 +2,7 @@
 
 import os
 import struct
+import sys
 from itertools import pairwise
 
 import numpy as np
@@ -50,6 +51,15 @@ def test_channels_are_averaged(tmp_path):
     left, right = tone(8000, pitch=300), tone(8000, pitch=500)
     soundfile.write(tmp_path / "a.wav", np.stack([left, right], axis=1), 8000, subtype="FLOAT")
     assert np.allclose(read_sound(tmp_path / "a.wav").samples, (left + right) / 2, atol=1e-6)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems allow no such names")
+def test_a_name_that_is_not_text(tmp_path):
+    soundfile.write(tmp_path / "a.wav", tone(16000), 16000)
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/a \xff\x1b[31m'\".wav")
+    (tmp_path / "a.wav").rename(path)
+    assert read_header(path).rate == 16000
+    assert read_sound(path).seconds == pytest.approx(0.7)
 
 
 def test_writing_and_reading_again(tmp_path):

@@ -178,7 +178,8 @@ def _opened(path: str | Path) -> Iterator[Any]:
     if file_size(path) == 0:
         raise AudioError(str(path), "empty file", "is empty, expected a recording.")
     try:
-        file = library.SoundFile(str(path))
+        # As bytes, since a name need not be text in the encoding of the system; Windows has text only.
+        file = library.SoundFile(str(path) if os.name == "nt" else os.fsencode(path))
     except (OSError, RuntimeError, TypeError, ValueError) as error:
         raise AudioError(
             str(path), "broken file", f"is no sound file that can be read ({error}). Convert it to wav or flac."
