@@ -14,6 +14,7 @@ from foci.data.morse import sound_of
 from foci.data.tokenise import Tokeniser
 from foci.errors import ConfigError, DataError
 from foci.tasks import config as configs
+from foci.tasks import transcribe_search
 from foci.tasks.transcribe import Transcribe, TranscribeConfig
 from foci.tasks.transcribe_forms import to_ctm, to_srt
 from foci.tasks.transcribe_words import SpokenWord, disagreements, medians, spoken_words, word_tokens
@@ -172,6 +173,21 @@ def test_long_recordings_are_cut_at_silences_with_their_offsets_kept(run, tmp_pa
     assert starts == sorted(starts)
     assert found.trace is None
     assert run.predict([path], options={"piece": 3.0}, trace=True)[0].trace is not None
+
+
+def test_many_recordings_are_not_held_in_memory_at_once(run, monkeypatch):
+    events = []
+    read = transcribe_search.read_pieces
+    monkeypatch.setattr(
+        transcribe_search, "read_pieces", lambda *given, **more: events.append("read") or read(*given, **more)
+    )
+    addresses = [f"morse:{message}" for message in ("SOS", "E", "CQ DE", "73", "T")]
+    together = run.predict(addresses)
+    assert events == ["read"] * 5
+    events.clear()
+    few = run.predict(addresses, options={"batch_frames": 1}, progress=lambda count: events.append("done"))
+    assert events[:4] == ["read", "done", "read", "done"]
+    assert [one.output for one in few] == [one.output for one in together]
 
 
 def test_recordings_are_cut_where_they_are_longer_than_any_in_training(run):

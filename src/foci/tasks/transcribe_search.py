@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,9 @@ from foci.tasks.task import Progress, Record, by_length
 from foci.tasks.transcribe_assets import SpeechAssets
 from foci.tasks.transcribe_config import FeatureConfig, SearchOptions, TranscribeOptions
 from foci.tasks.transcribe_pieces import Piece, read_pieces
+
+_READ_TOGETHER = 16
+"""Batches of frames that are held in memory: hours of sound must not be, but similar lengths should be found."""
 
 
 class Answer(NamedTuple):
@@ -48,7 +51,8 @@ def answer_records(
 ) -> Iterator[tuple[int, Answers | DataError]]:
     """Yield the number of each record with the answers for its pieces, or why it cannot be used.
 
-    They come as they are done, which is by length; ``keep`` keeps spectrogram and sound.
+    They come as they are done, which is by length among those that are read together; ``keep`` keeps spectrogram and
+    sound.
     """
     pieces: list[Piece] = []
     notes: dict[int, list[str]] = {}
@@ -57,10 +61,26 @@ def answer_records(
             own, notes[number] = read_pieces(
                 number, str(record["audio"]), settings, assets, seconds=options.piece, keep=keep
             )
-            pieces += own
         except DataError as error:
             progress(1)
             yield number, error
+            continue
+        pieces += own
+        if sum(len(piece.features) for piece in pieces) >= _READ_TOGETHER * options.batch_frames:
+            yield from _answer_together(model, assets, pieces, notes, options, progress)
+            pieces = []
+    yield from _answer_together(model, assets, pieces, notes, options, progress)
+
+
+def _answer_together(
+    model: Recogniser,
+    assets: SpeechAssets,
+    pieces: Sequence[Piece],
+    notes: Mapping[int, list[str]],
+    options: SearchOptions,
+    progress: Progress,
+) -> Iterator[tuple[int, Answers]]:
+    """Yield the answers for recordings of which these are all pieces."""
     waiting = Counter(piece.record for piece in pieces)
     answers: dict[int, list[Answer]] = defaultdict(list)
     for indices in by_length([len(piece.features) for piece in pieces], options.batch_frames):
