@@ -171,6 +171,8 @@ def test_long_recordings_are_cut_at_silences_with_their_offsets_kept(run, tmp_pa
         assert np.abs(around).max() < 0.6 * np.abs(samples).max()
     starts = [word["start"] for word in found.details["words"]]
     assert starts == sorted(starts)
+    moments = [*starts, *(piece["start"] for piece in pieces), found.details["seconds"]]
+    assert moments == [round(moment, 3) for moment in moments]
     assert found.trace is None
     assert run.predict([path], options={"piece": 3.0}, trace=True)[0].trace is not None
 

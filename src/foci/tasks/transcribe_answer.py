@@ -64,12 +64,14 @@ def _prediction(
     details: dict[str, Any] = {
         "text": text,
         "words": [word.to_json() for word in words],
-        "seconds": sum(len(piece.features) for piece in pieces) * settings.shift / 1000,
+        "seconds": round(sum(len(piece.features) for piece in pieces) * settings.shift / 1000, 3),
         "log_prob": sum(hypothesis.log_prob for hypothesis in hypotheses),
         "finished": all(hypothesis.finished for hypothesis in hypotheses),
     }
     if len(pieces) > 1:
-        details["pieces"] = [{"start": piece.start, "text": one.text} for piece, one in zip(pieces, alignments)]
+        details["pieces"] = [
+            {"start": round(piece.start, 3), "text": one.text} for piece, one in zip(pieces, alignments)
+        ]
     told = list(notes)
     if not details["finished"]:
         told.append("the transcript was cut at its greatest length (max_length)")

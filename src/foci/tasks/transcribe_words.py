@@ -64,12 +64,12 @@ class SpokenWord:
         return SpokenWord(self.text, self.confidence, *later)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain JSON, times in seconds."""
-        start, end = self.span
+        """Return it as plain JSON, times in seconds, to the millisecond."""
+        start, end = (round(moment, 3) for moment in self.span)
         found: dict[str, Any] = {"word": self.text, "start": start, "end": end, "confidence": self.confidence}
         for name, span in (("attention", self.attention), ("ctc", self.ctc)):
             if span is not None:
-                found[name] = list(span)
+                found[name] = [round(moment, 3) for moment in span]
         return found
 
 
