@@ -54,6 +54,19 @@ def test_files_are_read_by_their_endings(tmp_path):
         list(inputs.from_files(PAIR, write("c.tsv", "x\n")))
 
 
+@pytest.mark.parametrize("kind", ["image", "audio"])
+def test_names_in_a_file_are_looked_for_beside_it(tmp_path, kind):
+    fields = (Field("path", kind),)
+    (tmp_path / "a.wav").write_bytes(b"\xff")
+    (tmp_path / "a.txt").write_text("a.wav\nmorse:SOS\n/none.wav\n", encoding="utf-8")
+    (tmp_path / "a.jsonl").write_text('{"path": "a.wav"}\n', encoding="utf-8")
+    expected = {"path": str(tmp_path / "a.wav")}
+    assert list(inputs.from_files(fields, [tmp_path / "a.wav"])) == [expected]
+    assert list(inputs.from_files(fields, [tmp_path / "a.jsonl"])) == [expected]
+    found = list(inputs.from_files(fields, [tmp_path / "a.txt"]))
+    assert found == [expected, {"path": "morse:SOS"}, {"path": "/none.wav"}]
+
+
 def test_standard_input(monkeypatch):
     give(monkeypatch, b"x\n\ny\n")
     assert list(inputs.from_standard_input(SENTENCE)) == [{"source": "x"}, {"source": ""}, {"source": "y"}]

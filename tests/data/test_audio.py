@@ -1,6 +1,8 @@
 """Sound files, features and manifests: exact to Kaldi's own code, and safe with any file."""
 
+import os
 import struct
+import sys
 from itertools import pairwise
 
 import numpy as np
@@ -49,6 +51,15 @@ def test_channels_are_averaged(tmp_path):
     left, right = tone(8000, pitch=300), tone(8000, pitch=500)
     soundfile.write(tmp_path / "a.wav", np.stack([left, right], axis=1), 8000, subtype="FLOAT")
     assert np.allclose(read_sound(tmp_path / "a.wav").samples, (left + right) / 2, atol=1e-6)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems allow no such names")
+def test_a_name_that_is_not_text(tmp_path):
+    soundfile.write(tmp_path / "a.wav", tone(16000), 16000)
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/a \xff\x1b[31m'\".wav")
+    (tmp_path / "a.wav").rename(path)
+    assert read_header(path).rate == 16000
+    assert read_sound(path).seconds == pytest.approx(0.7)
 
 
 def test_writing_and_reading_again(tmp_path):
@@ -231,6 +242,10 @@ def test_feature_files(tmp_path):
         np.save(tmp_path / name, np.array(["text"]) if made is None else made)
         with pytest.raises(AudioError):
             read_features(tmp_path / name)
+    for made, expected in ((numbers[:, :0], r"shape \(7, 0\)"), (np.full((7, 13), 1e300), "not finite")):
+        np.save(tmp_path / "e.npy", made)
+        with pytest.raises(AudioError, match=expected):
+            read_features(tmp_path / "e.npy")
     np.save(tmp_path / "f.npy", np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(AudioError):
         read_features(tmp_path / "f.npy")
@@ -313,6 +328,23 @@ def test_pieces_cover_all_and_are_short_enough(count, longest, seed):
     assert all(0 < end - start <= max(2, int(longest / 0.1)) for start, end in pieces)
 
 
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 999))
+def test_every_cut_lies_in_a_pause_where_pauses_allow_it(seed):
+    """Sentences of 2 to 7 s with pauses of 0.6 s between them, and shallow pauses inside of them."""
+    chance = np.random.default_rng(seed)
+    loudness, pauses = [], []
+    for seconds in chance.uniform(2, 7, size=9):
+        sentence = 5 + chance.random(int(100 * seconds))
+        at = int(50 * seconds)
+        sentence[at : at + 30] = 3.0
+        pauses.append((sum(map(len, loudness)) + len(sentence), sum(map(len, loudness)) + len(sentence) + 60))
+        loudness += [sentence, 0.1 * chance.random(60)]
+    pieces = cut_at_silences(np.concatenate(loudness), 0.01, 8.0)
+    for _, cut in pieces[:-1]:
+        assert any(low <= cut < high for low, high in pauses), (cut, pauses)
+
+
 # ---- manifests
 
 
@@ -337,6 +369,9 @@ def test_manifests_of_all_kinds(tmp_path):
     (folder / "wav.scp").write_text("u1 a.wav\nu2 /x/b.wav\n", encoding="utf-8")
     (folder / "text").write_text("u2 是\nu1 yes no\n", encoding="utf-8")
     assert read_manifest(folder) == [expected[2], Utterance(str(folder / "a.wav"), "yes no")]
+    (folder / "wav.scp").write_text("u1\ta b.wav\n", encoding="utf-8")
+    (folder / "text").write_text("u1\tyes  no\n", encoding="utf-8")
+    assert read_manifest(folder) == [Utterance(str(folder / "a b.wav"), "yes  no")]
 
 
 def test_mistakes_in_manifests_name_file_and_line(tmp_path):
@@ -351,12 +386,70 @@ def test_mistakes_in_manifests_name_file_and_line(tmp_path):
     (folder / "wav.scp").write_text("u1 a.wav\n", encoding="utf-8")
     with pytest.raises(DataError, match="text, line 2: the utterance 'u2' is not in wav.scp"):
         read_manifest(folder)
+    (folder / "wav.scp").write_text("u1 a.wav\n\nu1 b.wav\n", encoding="utf-8")
+    (folder / "text").write_text("u1 yes\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"wav.scp, line 2: the line is empty.*\n.*1 × repeated id"):
+        read_manifest(folder)
     (folder / "segments").write_text("", encoding="utf-8")
     with pytest.raises(DataError, match="segments of longer recordings"):
         read_manifest(folder)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.tsv", "audio\ttext\na.wav\tyes\n", "line 1: the line seems to hold the names of columns"),
+        ("a.tsv", "a.wav\tyes\nb.wav\t \n", r"line 2: column 1 \(from 0\) is empty\."),
+        ("a.jsonl", '{"audio": "a.wav", "text": ""}\n', "line 1: field 'text' is empty"),
+        ("a.jsonl", '{"audio": "a.wav", "text": "a"}\n\n', "line 2: the line is empty, expected a JSON object"),
+        ("a.jsonl", '{"audio": "a.wav", "txt": "a"}\n', "line 1: no field 'text'. Did you mean 'txt'"),
+        ("a.csv", "a.wav,yes\n", r"a.csv: ends in .csv, expected a manifest, .jsonl or .tsv"),
+    ],
+)
+def test_mistakes_in_tables_are_named_in_words_of_the_manifest(tmp_path, name, content, expected):
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    with pytest.raises((DataError, ConfigError), match=expected):
+        read_manifest(tmp_path / name)
+
+
 # ---- utterances
+
+
+@pytest.mark.parametrize("ending", ["wav", "aiff"])
+def test_a_file_that_was_cut_off_is_left_out_and_one_of_unknown_length_is_not(tmp_path, ending):
+    whole, half = tmp_path / f"whole.{ending}", tmp_path / f"half.{ending}"
+    soundfile.write(whole, tone(16000), 16000)
+    half.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+    reader = SpeechReader(FilterBank())
+    reader.check(str(whole))
+    with pytest.raises(AudioError, match="is cut off: has 50% of the samples that its header claims") as caught:
+        reader.check(str(half))
+    assert caught.value.kind == "cut-off file"
+    assert len(read_sound(half).samples) < 0.51 * len(read_sound(whole).samples)
+    if ending == "wav":
+        streamed = bytearray(whole.read_bytes())
+        streamed[4:8] = streamed[40:44] = b"\xff" * 4
+        (tmp_path / "streamed.wav").write_bytes(streamed)
+        reader.check(str(tmp_path / "streamed.wav"))
+        assert len(read_sound(tmp_path / "streamed.wav").samples) == len(read_sound(whole).samples)
+
+
+@pytest.mark.parametrize("ending", ["wav", "npy", "mfc"])
+def test_names_that_cannot_be_opened_are_left_out_like_other_recordings(tmp_path, ending):
+    (tmp_path / f"folder.{ending}").mkdir()
+    os.mkfifo(tmp_path / f"pipe.{ending}")
+    names = [tmp_path / f"{name}.{ending}" for name in ("folder", "pipe", "zero\0", "long" * 99)]
+    reader = SpeechReader(FilterBank())
+    said = []
+    with pytest.raises(DataError, match="none of 4 recordings can be used"):
+        usable_utterances([Utterance(str(name), "x") for name in names], reader, said.append, "m.jsonl")
+    assert said[0] == "4 of 4 recordings are left out: 2 × no file, 1 × missing file, 1 × unreadable file"
+    assert "is a folder" in said[1]
+    assert "a pipe" in said[2]
+    assert "name too long" in said[4]
+    for name in names:
+        with pytest.raises(AudioError):
+            reader.features(str(name))
 
 
 def test_unusable_recordings_are_named_skipped_and_counted(tmp_path):

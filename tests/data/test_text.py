@@ -123,13 +123,14 @@ def test_lines_of_just_the_allowed_length(tmp_path):
     ("line", "message"),
     [
         ('{"source": "a", "target"', "line 2: not a JSON object (Expecting"),
-        ("", "line 2: not a JSON object (Expecting value"),
+        ("", "line 2: the line is empty, expected a JSON object. Remove the line."),
+        ("[", "line 2: not a JSON object (Expecting value"),
         ("[1]", "line 2: a JSON list, expected an object."),
         ('{"source": "a", "targt": "b"}', "line 2: no field 'target'. Did you mean 'targt'?"),
         ('{"x": "a"}', "line 2: no field 'source'. There are: x."),
         ('{"source": "a", "target": 5}', "line 2: field 'target' is a int, expected text."),
         ('{"source": "\\ud800", "target": "b"}', "line 2: field 'source' holds half of a surrogate pair"),
-        ('{"source": "a", "target": " "}', "line 2: the target is empty."),
+        ('{"source": "a", "target": " "}', "line 2: field 'target' is empty."),
     ],
 )
 def test_faults_of_json(tmp_path, line, message):

@@ -1,6 +1,7 @@
 """What is special about transcripts: times, forms, long recordings, unusable ones, the schedule of CTC."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -13,8 +14,10 @@ from foci.data.morse import sound_of
 from foci.data.tokenise import Tokeniser
 from foci.errors import ConfigError, DataError
 from foci.tasks import config as configs
+from foci.tasks import transcribe_search
 from foci.tasks.transcribe import Transcribe, TranscribeConfig
-from foci.tasks.transcribe_words import SpokenWord, disagreements, medians, spoken_words, to_ctm, to_srt, word_tokens
+from foci.tasks.transcribe_forms import to_ctm, to_srt
+from foci.tasks.transcribe_words import SpokenWord, disagreements, medians, spoken_words, word_tokens
 
 pytest.importorskip("soundfile")
 pytest.importorskip("jiwer")
@@ -50,15 +53,17 @@ def test_words_have_the_times_and_probabilities_of_their_tokens():
     for row, cells in enumerate([[1], [2, 3, 4], [5], [7, 8]]):
         weights[row, cells] = 1 / len(cells)
     found = spoken_words(
-        tokeniser, tokens, np.log([0.5, 0.5, 0.9, 0.8]).tolist(), weights, [(1, 1), (3, 4), (6, 6), (8, 9)], 0.1
+        tokeniser, tokens, np.log([0.5, 0.5, 0.9, 0.8]).tolist(), weights, [(1, 1), (3, 4), (6, 6), (8, 9)], 10, 0.1
     )
     assert [word.text for word in found] == ["ab", "c"]
-    assert found[0].attention == pytest.approx((0.1, 0.4))
-    assert found[0].ctc == pytest.approx((0.1, 0.5))
+    # The medians are the cells 1, 3, 5 and 7: half a letter is one cell.
+    assert found[0].attention == pytest.approx((0.05, 0.45))
+    # The middles are 1.5, 4, 6.5 and 9 cells; the recording ends after ten.
+    assert found[0].ctc == pytest.approx((0.025, 0.525))
     assert found[0].confidence == pytest.approx(0.25)
-    assert found[1].attention == pytest.approx((0.7, 0.8))
-    assert found[1].ctc == pytest.approx((0.8, 1.0))
-    assert found[1].moved(2.0).span == pytest.approx((2.8, 3.0))
+    assert found[1].attention == pytest.approx((0.65, 0.85))
+    assert found[1].ctc == pytest.approx((0.775, 1.0))
+    assert found[1].moved(2.0).span == pytest.approx((2.775, 3.0))
     assert disagreements(found, 0.2) is None
     assert "1 of 2 words differ by more than 0.1 s" in disagreements(found, 0.1)
     assert medians(np.array([[0.2, 0.2, 0.6], [0.6, 0.2, 0.2]])).tolist() == [2, 0]
@@ -77,14 +82,65 @@ def test_words_of_subwords_bytes_and_scripts_without_spaces():
     assert [word for word, _ in word_tokens(characters, characters.encode("明天ok").ids)] == ["明", "天", "ok"]
 
 
+def test_a_word_does_not_reach_into_a_long_pause_nor_into_its_neighbour():
+    tokeniser = Tokeniser.train(["ab c"], "characters", 10)
+    tokens = tokeniser.encode("ab c").ids
+    found = spoken_words(tokeniser, tokens, [0.0] * 4, None, [(4, 4), (8, 8), (38, 38), (60, 60)], 100, 0.1)
+    assert found[0].ctc == pytest.approx((0.25, 1.05))
+    assert found[1].ctc == pytest.approx((5.85, 6.25))
+    close = spoken_words(tokeniser, tokens, [0.0] * 4, None, [(4, 4), (8, 8), (9, 9), (10, 10)], 100, 0.1)
+    assert close[0].ctc == pytest.approx((0.25, 0.9))
+    assert close[1].ctc == pytest.approx((1.0, 1.25))
+    assert spoken_words(tokeniser, tokens[:1], [0.0], None, [(4, 5)], 100, 0.1)[0].ctc == pytest.approx((0.4, 0.6))
+    assert spoken_words(tokeniser, [], [], None, [], 100, 0.1) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("你好，世界。ok.", ["你", "好，", "世", "界。", "ok."]),
+        ("（你）𠀀", ["（", "你）", "𠀀"]),
+        ("ที่นี่", ["ที่", "นี่"]),
+        ("مَرحبا بالعالم", ["مَرحبا", "بالعالم"]),
+        ("don't «stop» -", ["don't", "«stop»", "-"]),
+    ],
+)
+def test_marks_and_punctuation_belong_to_the_word_before_them(text, expected):
+    tokeniser = Tokeniser.train([text], "characters", 50)
+    assert [word for word, _ in word_tokens(tokeniser, tokeniser.encode(text).ids)] == expected
+
+
 def test_forms():
     words = [SpokenWord(str(n), 0.5, (n * 0.5, n * 0.5 + 0.25), None) for n in range(12)]
     lines = to_ctm("/a/my file.wav", words).splitlines()
     assert lines[3] == "my_file 1 1.50 0.25 3 0.50"
     blocks = to_srt(words).split("\n\n")
-    assert blocks[0] == "1\n00:00:00,000 --> 00:00:03,750\n0 1 2 3 4 5 6 7"
-    assert blocks[1].startswith("2\n00:00:04,000 --> 00:00:05,750\n8 9")
-    assert to_ctm("x", []) == to_srt([]) == ""
+    assert blocks[0] == "1\n00:00:00,000 --> 00:00:04,750\n0 1 2 3 4 5 6 7 8 9"
+    assert blocks[1] == "2\n00:00:05,000 --> 00:00:06,000\n10 11\n"
+    assert to_ctm("x", []) == ";; x: no words"
+    assert to_srt([]) == ""
+
+
+def test_captions_are_lines_that_can_be_read():
+    spoken = [SpokenWord("extraordinary", 1.0, None, (n * 0.3, n * 0.3 + 0.2)) for n in range(2000)]
+    captions = to_srt(spoken).rstrip().split("\n\n")
+    assert all(block.split("\n")[2] == " ".join(["extraordinary"] * 3) for block in captions[:-1])
+    chinese = [SpokenWord(letter, 1.0, None, (n * 0.2, n * 0.2 + 0.1)) for n, letter in enumerate("你好，世界" * 9)]
+    assert to_srt(chinese).split("\n")[2] == ("你好，世界" * 9)[:21]
+    flash = [SpokenWord("a", 1.0, None, (0.0, 0.04)), SpokenWord("b", 1.0, None, (1.0, 1.04))]
+    assert "00:00:00,000 --> 00:00:01,000" in to_srt(flash)
+    assert "00:00:01,000 --> 00:00:02,000" in to_srt(flash)
+
+
+def test_times_never_go_back_in_ctm_and_captions():
+    words = [SpokenWord(str(n), 1.0, (at, at + 0.1), None) for n, at in enumerate((2.0, 0.5, 9.0, 4.0))]
+    starts = [float(line.split()[2]) for line in to_ctm("a", words).splitlines()]
+    assert starts == [2.0, 2.0, 9.0, 9.0]
+    assert all(float(line.split()[3]) >= 0 for line in to_ctm("a", words).splitlines())
+    assert re.findall(r"(\S+) --> (\S+)", to_srt(words)) == [
+        ("00:00:02,000", "00:00:03,000"),
+        ("00:00:09,000", "00:00:10,000"),
+    ]
 
 
 # ---- predictions
@@ -115,8 +171,25 @@ def test_long_recordings_are_cut_at_silences_with_their_offsets_kept(run, tmp_pa
         assert np.abs(around).max() < 0.6 * np.abs(samples).max()
     starts = [word["start"] for word in found.details["words"]]
     assert starts == sorted(starts)
+    moments = [*starts, *(piece["start"] for piece in pieces), found.details["seconds"]]
+    assert moments == [round(moment, 3) for moment in moments]
     assert found.trace is None
     assert run.predict([path], options={"piece": 3.0}, trace=True)[0].trace is not None
+
+
+def test_many_recordings_are_not_held_in_memory_at_once(run, monkeypatch):
+    events = []
+    read = transcribe_search.read_pieces
+    monkeypatch.setattr(
+        transcribe_search, "read_pieces", lambda *given, **more: events.append("read") or read(*given, **more)
+    )
+    addresses = [f"morse:{message}" for message in ("SOS", "E", "CQ DE", "73", "T")]
+    together = run.predict(addresses)
+    assert events == ["read"] * 5
+    events.clear()
+    few = run.predict(addresses, options={"batch_frames": 1}, progress=lambda count: events.append("done"))
+    assert events[:4] == ["read", "done", "read", "done"]
+    assert [one.output for one in few] == [one.output for one in together]
 
 
 def test_recordings_are_cut_where_they_are_longer_than_any_in_training(run):
@@ -168,6 +241,8 @@ def test_a_higher_rate_and_n_best(run, tmp_path):
     assert "4,000 samples per second" in run.predict([low])[0].details["notes"][0]
     with pytest.raises(ConfigError, match="n_best is 9, expected at most beam = 4"):
         run.predict([path], options={"n_best": 9})
+    with pytest.raises(ConfigError, match="n_best is 2 with form = 'ctm', which has one transcript per recording"):
+        run.predict([path], options={"n_best": 2, "form": "ctm"})
 
 
 def test_the_trace_has_attention_ctc_and_the_spectrogram(run):
@@ -247,6 +322,8 @@ def test_mistakes_in_data_and_settings(tmp_path):
         foci.train("transcribe", {"data": {"path": str(path), "morse": 5}}, out=tmp_path / "no")
     with pytest.raises(ConfigError, match="expected frequencies between"):
         foci.train("transcribe", {"features": {"lowest": 9000.0}}, out=tmp_path / "no")
+    with pytest.raises(ConfigError, match=r"data\.speeds is \[\].*at least 1 item"):
+        foci.train("transcribe", {"data": {"speeds": []}}, out=tmp_path / "no")
 
 
 def test_speeds_multiply_the_data(tmp_path):
@@ -277,3 +354,47 @@ def test_the_command_line_prints_captions(run, tmp_path, capsys):
     out = capsys.readouterr().out
     assert json.loads(out.splitlines()[-1])["words"] is not None
     assert torch.is_grad_enabled()
+
+
+# ---- times against the truth
+
+PITCHES = {letter: 350.0 * 1.22**number for number, letter in enumerate("abcdef")}
+
+
+def tones(words, chance):
+    """Return words of letters that are tones of 0.1 s, and when each begins and ends."""
+    silence = [int(8000 * seconds) for seconds in chance.uniform(0.15, 0.4, size=len(words) + 1)]
+    samples, times = [np.zeros(silence[0])], []
+    for word, gap in zip(words, silence[1:]):
+        start = sum(map(len, samples))
+        samples += [0.5 * np.sin(2 * np.pi * PITCHES[letter] * np.arange(800) / 8000) for letter in word]
+        times.append((start / 8000, sum(map(len, samples)) / 8000))
+        samples.append(np.zeros(gap))
+    sound = np.concatenate(samples)
+    return Sound((sound + 0.003 * chance.standard_normal(len(sound))).astype(np.float32), 8000), times
+
+
+@pytest.mark.slow
+def test_the_times_of_words_are_those_of_their_sound(tmp_path):
+    chance = np.random.default_rng(0)
+    rows, times = [], []
+    for number in range(220):
+        words = chance.choice(["abc", "cab", "fed", "dead", "bee", "face"], size=chance.integers(1, 5)).tolist()
+        sound, spans = tones(words, chance)
+        rows.append({"audio": str(write_sound(tmp_path / f"{number}.wav", sound)), "text": " ".join(words)})
+        times.append(spans)
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:200]), encoding="utf-8")
+    settings = {
+        "data": {"path": str(tmp_path / "a.jsonl"), "max_utterances": 16},
+        "features": {"rate": 8000, "bins": 24},
+        "model": {"preset": "tiny"},
+        "training": {"max_steps": 250, "valid_every": 125, "learning_rate": 3e-3, "warmup": 20},
+    }
+    foci.train("transcribe", settings, out=tmp_path / "run", log=lambda text: None)
+    found = foci.load(tmp_path / "run").predict([row["audio"] for row in rows[200:]])
+    right = [number for number, one in enumerate(found, start=200) if one.output == rows[number]["text"]]
+    assert len(right) >= 18
+    # An attention may well read a token a few cells from its sound, since the encoder's cells know their neighbours.
+    for by, most in (("ctc", 0.06), ("attention", 0.5)):
+        heard = [word[by] for number in right for word in found[number - 200].details["words"]]
+        assert np.abs(np.subtract(heard, [span for number in right for span in times[number]])).mean() < most

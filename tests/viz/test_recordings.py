@@ -4,6 +4,8 @@ import base64
 import io
 import re
 import wave
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -64,6 +66,23 @@ def test_the_picture_marks_words(trace, tmp_path):
     assert [text.get_text() for text in above.texts] == ["yes", "<是>"]
     moments = sorted({float(line.get_xdata()[0]) for line in above.lines if line.get_gid() == "word"})
     assert moments == [0.25, 0.75, 1.25, 1.75]
+
+
+@pytest.mark.parametrize(("words", "letters", "rotation"), [(8, 3, 0), (30, 9, 90), (200, 9, 90)])
+def test_words_in_the_picture_do_not_overlap(words, letters, rotation):
+    cells = 2 * words
+    marks = tuple(Mark(2 * n, 2 * n, f"{n:0{letters}}", 0.9) for n in range(words))
+    chance = np.random.default_rng(0)
+    source = Cells.of_frames(cells, seconds=0.04, spectrogram=chance.random((4 * cells, 7), dtype=np.float32))
+    trace = Trace.from_arrays(chance.random((3, cells)), replace(source, marks=marks), ["a", "b", "c"])
+    figure = trace.plot(view="spectrogram")
+    figure.canvas.draw()
+    texts = figure.axes[0].texts
+    assert {text.get_rotation() for text in texts} == {rotation}
+    assert texts[0].get_text() == "0" * letters
+    assert len(texts) == words or len(texts) > 20
+    boxes = [text.get_window_extent() for text in texts]
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
 
 
 def test_a_sound_of_the_wrong_kind():

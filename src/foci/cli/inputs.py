@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from foci.data.text import Fault, read_lines
+from foci.data.text import Fault, ending_of, read_lines
 from foci.errors import ConfigError, DataError
 from foci.tasks.task import Field
 
 _LONGEST = 10_000_000
+_FILES = ("image", "audio")
+"""Kinds of fields that hold the name of a file."""
 
 
 def from_arguments(fields: Sequence[Field], values: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -30,30 +33,30 @@ def from_files(fields: Sequence[Field], paths: Sequence[Path]) -> Iterator[dict[
     """Yield the records of files.
 
     A .jsonl file has one object per line and a .tsv file one row per record, with the fields as columns. Of a task with
-    one field any other file has one sentence per line, or is one document or one image; a .txt file has the name of an
-    image per line.
+    one field any other file has one sentence per line, or is one document, one image or one recording; a .txt file has
+    the name of an image or a recording per line. Such names are looked for beside the file first.
     """
     for path in paths:
-        ending = next((one for one in reversed(path.suffixes) if one not in (".gz", ".xz")), "").lower()
+        ending = ending_of(path)
         if ending in (".jsonl", ".json"):
             for number, line in _lines(path):
                 record = _object(line)
                 if record is None:
                     raise DataError(f"{path}, line {number}: not a JSON object. {_expected(fields)}")
-                yield _checked(record, fields, f"{path}, line {number}")
+                yield _found_beside(path, _checked(record, fields, f"{path}, line {number}"), fields)
         elif ending == ".tsv" or len(fields) > 1:
             for number, line in _lines(path):
                 cells = line.split("\t")
                 if len(cells) != len(fields):
                     raise DataError(f"{path}, line {number}: has {len(cells)} columns. {_expected(fields)}")
-                yield _record(fields, cells, f"{path}, line {number}")
-        elif fields[0].kind == "image" and ending not in ("", ".txt"):
+                yield _found_beside(path, _record(fields, cells, f"{path}, line {number}"), fields)
+        elif fields[0].kind in _FILES and ending not in ("", ".txt"):
             yield {fields[0].name: str(path)}
         elif fields[0].kind == "document":
             yield {fields[0].name: "\n".join(line for _, line in _lines(path))}
         else:
             for number, line in _lines(path):
-                yield _record(fields, [line], f"{path}, line {number}")
+                yield _found_beside(path, _record(fields, [line], f"{path}, line {number}"), fields)
 
 
 def from_standard_input(fields: Sequence[Field]) -> Iterator[dict[str, Any]]:
@@ -116,6 +119,14 @@ def _record(fields: Sequence[Field], values: Sequence[str], where: str) -> dict[
         if not value.strip().isdecimal():
             raise ConfigError(f"{where}: {field.name} is {value!r}, expected a whole number.")
         record[field.name] = int(value)
+    return record
+
+
+def _found_beside(path: Path, record: dict[str, Any], fields: Sequence[Field]) -> dict[str, Any]:
+    """Return a record of a file with the images and recordings that lie beside it by their full names."""
+    for field in fields:
+        if field.kind in _FILES and record[field.name] and os.path.exists(path.parent / record[field.name]):
+            record[field.name] = str(path.parent / record[field.name])
     return record
 
 

@@ -8,6 +8,9 @@ two words, by which unusable files are counted.
 from __future__ import annotations
 
 import math
+import os
+import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +27,9 @@ LOWEST_RATE, HIGHEST_RATE = 1_000, 768_000
 MOST_CHANNELS = 32
 _BLOCK = 1 << 16
 """Samples of each channel that are decoded at a time."""
+_SHORT_CHUNK = re.compile(r"^\s*(?:data|SSND) : (\d+) \(should be (\d+)\)", re.MULTILINE)
+_UNKNOWN_LENGTH = 0x7FFF0000
+"""Bytes; headers that claim about 2 or 4 GB mean that the length was not known."""
 _SILENCE = 1e-4
 """A recording is silent where no sample is louder, on a scale from −1 to 1: about three steps of 16 bits."""
 
@@ -56,11 +62,15 @@ class Sound(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What a sound file claims of itself; ``seconds`` is infinite where it does not say."""
+    """What a sound file claims of itself; ``seconds`` is infinite where it does not say.
+
+    ``present`` is the share of the claimed bytes that the file has; less than 1 where it was cut off.
+    """
 
     rate: int
     channels: int
     seconds: float
+    present: float = 1.0
 
 
 def read_header(path: str | Path) -> Header:
@@ -102,6 +112,27 @@ def read_sound(path: str | Path, *, max_seconds: float = 4 * 3600.0) -> Sound:
     return Sound(np.concatenate(blocks), header.rate)
 
 
+def file_size(path: str | Path) -> int:
+    """Return the number of bytes of a file that can be read.
+
+    Raises:
+        AudioError: it is missing, out of reach, or no regular file.
+    """
+    try:
+        found = os.stat(path)
+        regular = stat.S_ISREG(found.st_mode)
+        if regular:  # opening a pipe would wait for its other end
+            open(path, "rb").close()
+    except (FileNotFoundError, NotADirectoryError, ValueError) as error:  # ValueError for a name with a zero byte
+        raise AudioError(str(path), "missing file", "there is no such file.") from error
+    except OSError as error:
+        raise AudioError(str(path), "unreadable file", f"cannot be opened ({error.strerror}).") from error
+    if not regular:
+        kind = "a folder" if stat.S_ISDIR(found.st_mode) else "a device or a pipe"
+        raise AudioError(str(path), "no file", f"is {kind}, expected a file.")
+    return found.st_size
+
+
 def check_audible(where: str, sound: Sound) -> None:
     """Raise an AudioError for a recording of silence."""
     loudest = float(np.abs(sound.samples).max(initial=0.0))
@@ -130,18 +161,25 @@ def _header(path: str | Path, file: Any) -> Header:
             f"and at most {MOST_CHANNELS}. Convert it again.",
         )
     known = 0 <= frames < 1 << 62  # libsndfile gives 2**63 - 1 where a stream does not say
-    return Header(rate, channels, frames / rate if known else math.inf)
+    return Header(rate, channels, frames / rate if known else math.inf, _present(file.extra_info))
+
+
+def _present(parsed: str) -> float:
+    """Return the share of the claimed samples that a wav or aiff file has, by what libsndfile says while parsing it."""
+    found = _SHORT_CHUNK.search(parsed)
+    claimed, present = (int(found[1]), int(found[2])) if found else (0, 0)
+    # A program that writes to a pipe cannot know the length and claims the largest one: nothing is missing there.
+    return present / claimed if 0 <= present < claimed < _UNKNOWN_LENGTH else 1.0
 
 
 @contextmanager
 def _opened(path: str | Path) -> Iterator[Any]:
     library = _library()
-    if not Path(path).is_file():
-        raise AudioError(str(path), "missing file", "there is no such file.")
-    if Path(path).stat().st_size == 0:
+    if file_size(path) == 0:
         raise AudioError(str(path), "empty file", "is empty, expected a recording.")
     try:
-        file = library.SoundFile(str(path))
+        # As bytes, since a name need not be text in the encoding of the system; Windows has text only.
+        file = library.SoundFile(str(path) if os.name == "nt" else os.fsencode(path))
     except (OSError, RuntimeError, TypeError, ValueError) as error:
         raise AudioError(
             str(path), "broken file", f"is no sound file that can be read ({error}). Convert it to wav or flac."

@@ -22,7 +22,7 @@ from jaxtyping import Float
 from numpy import ndarray
 from torch import Tensor
 
-from foci.data.audio import AudioError
+from foci.data.audio import AudioError, file_size
 from foci.errors import ConfigError, check_positive
 
 FEATURE_ENDINGS = (".npy", ".mfc")
@@ -120,9 +120,7 @@ def read_features(path: str | Path) -> Float[ndarray, "T F"]:
         AudioError: the file is missing, broken or empty.
     """
     path = Path(path)
-    if not path.is_file():
-        raise AudioError(str(path), "missing file", "there is no such file.")
-    size = path.stat().st_size
+    size = file_size(path)
     if size > _LARGEST_FILE:
         raise AudioError(str(path), "over-long file", f"has {size:,} bytes, expected at most {_LARGEST_FILE:,}.")
     features = _read_numpy(path) if path.suffix.lower() == ".npy" else _read_sphinx(path)
@@ -139,10 +137,12 @@ def _read_numpy(path: Path) -> ndarray:
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
         raise AudioError(str(path), "broken file", f"is no NumPy array ({error}).") from error
-    if not isinstance(mapped, np.ndarray) or mapped.ndim != 2 or mapped.dtype.kind not in "fiu":
+    numbers = isinstance(mapped, np.ndarray) and mapped.dtype.kind in "fiu"
+    if not numbers or mapped.ndim != 2 or mapped.shape[1] == 0:
         shape = getattr(mapped, "shape", None)
         raise AudioError(str(path), "broken file", f"has shape {shape}, expected numbers (frame, feature).")
-    return np.array(mapped, dtype=np.float32)
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, which is refused
+        return np.array(mapped, dtype=np.float32)
 
 
 def _read_sphinx(path: Path) -> ndarray:

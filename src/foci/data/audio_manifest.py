@@ -15,7 +15,7 @@ from pathlib import Path
 
 from foci.data.audio import Utterance
 from foci.data.morse import is_morse
-from foci.data.text import Fault, JsonlFile, Pair, TsvFile, open_corpus, read_lines, usable
+from foci.data.text import Fault, JsonlFile, Pair, TsvFile, ending_of, read_lines, usable
 from foci.errors import ConfigError, DataError
 
 
@@ -45,12 +45,16 @@ def read_manifest(path: str | Path, fields: tuple[int | str, int | str] | None =
 
 
 def _table(path: Path, fields: tuple[int | str, int | str] | None) -> JsonlFile | TsvFile:
-    corpus = open_corpus(path, fields=fields)
-    if isinstance(corpus, JsonlFile) and fields is None:
-        return JsonlFile(path, "audio", "text")
-    if not isinstance(corpus, JsonlFile | TsvFile):
-        raise ConfigError(f"{path}: expected a manifest, .jsonl or .tsv.")
-    return corpus
+    ending = ending_of(path)
+    if ending in (".jsonl", ".json"):
+        audio, text = fields or ("audio", "text")
+        return JsonlFile(path, str(audio), str(text))
+    if ending in (".tsv", ".txt"):
+        return TsvFile(path, *(fields or (0, 1)))
+    raise ConfigError(
+        f"{path}: ends in {ending or 'no ending'}, expected a manifest, .jsonl or .tsv (also .gz, .xz), or a folder "
+        "with Kaldi's wav.scp and text."
+    )
 
 
 def _beside(manifest: Path, audio: str) -> str:
@@ -70,6 +74,8 @@ def _kaldi(folder: Path) -> Iterator[Utterance | Fault]:
     for number, entry in enumerate(_keyed(folder / "wav.scp", "path"), start=1):
         if isinstance(entry, Fault):
             yield entry
+        elif entry.source in paths:
+            yield Fault(folder / "wav.scp", number, "repeated id", f"the id {entry.source!r} was on a line before.")
         elif entry.target.endswith("|"):
             reason = f"{entry.source!r} is made by a command, which is not run. Write the recordings to files."
             yield Fault(folder / "wav.scp", number, "command", reason)
@@ -91,8 +97,11 @@ def _keyed(path: Path, what: str) -> Iterator[Pair | Fault]:
         if isinstance(line, Fault):
             yield line
             continue
-        key, _, rest = line.strip().partition(" ")
-        if not rest.strip():
+        if not line.strip():
+            yield Fault(path, number, "empty line", f"the line is empty, expected an id and {what}. Remove the line.")
+            continue
+        key, *rest = line.split(maxsplit=1)  # by spaces or tabs, as Kaldi does
+        if not rest:
             yield Fault(path, number, "short line", f"has no {what} after the id {key!r}.")
         else:
-            yield Pair(key, rest.strip())
+            yield Pair(key, rest[0].strip())

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from foci.data.image_splits import PARTS, ImageParts, split_by_image
 from foci.data.labelled_images import beside
 from foci.data.progress import counted
-from foci.data.tables import LONGEST_TEXT, Column, TableRow, ending_of, json_objects, read_rows, read_table
-from foci.data.text import Fault, Log, open_bytes, read_lines, usable
+from foci.data.tables import LONGEST_TEXT, Column, TableRow, json_objects, read_rows, read_table
+from foci.data.text import Fault, Log, ending_of, open_bytes, read_lines, usable
 from foci.errors import ConfigError, DataError, near_names
 
 COLUMNS: tuple[Column, Column] = (("image", "filename", "file_name"), ("caption", "captions", "sentence", "text"))

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from foci.data.progress import counted
 from foci.data.tables import json_objects
-from foci.data.text import Fault, Log, read_lines, usable
+from foci.data.text import Fault, Log, ending_of, read_lines, usable
 from foci.errors import DataError, near_names
 
 BLANK = "XXXXX"
@@ -54,8 +54,7 @@ def read_cloze(
         DataError: the first mistake, with its file and line, and how many there are.
     """
     path = Path(path)
-    endings = [ending.lower() for ending in path.suffixes if ending.lower() not in (".gz", ".xz")]
-    if endings and endings[-1] in (".jsonl", ".json"):
+    if ending_of(path) in (".jsonl", ".json"):
         entries = _objects(path)
     elif "|||" in next((line for line in read_lines(path, _LONGEST) if isinstance(line, str) and line.strip()), ""):
         entries = _bars(path)

@@ -23,8 +23,8 @@ from torch import Tensor
 from foci.data.batch import Indices, Sequences
 from foci.data.documents import Document, parts, word_pattern
 from foci.data.progress import counted
-from foci.data.tables import Column, TableRow, ending_of, read_rows, read_table
-from foci.data.text import Fault, Log, usable
+from foci.data.tables import Column, TableRow, read_rows, read_table
+from foci.data.text import Fault, Log, ending_of, usable
 from foci.data.vocabulary import Vocabulary
 from foci.errors import ConfigError, DataError
 

@@ -22,7 +22,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import NamedTuple
 
-from foci.data.text import Fault, open_bytes, read_lines, usable
+from foci.data.text import Fault, ending_of, open_bytes, read_lines, usable
 from foci.errors import ConfigError, DataError, near_names
 
 _BLOCK = 1 << 16
@@ -115,8 +115,7 @@ class TextFiles:
 
 
 def _is_jsonl(path: Path) -> bool:
-    endings = [ending.lower() for ending in path.suffixes if ending.lower() not in (".gz", ".xz")]
-    return bool(endings) and endings[-1] in (".jsonl", ".json")
+    return ending_of(path) in (".jsonl", ".json")
 
 
 def _objects(path: Path, field: str) -> Iterator[str | Fault]:

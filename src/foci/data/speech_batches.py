@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foci.data import morse
-from foci.data.audio import AudioError, Sound, Utterance, check_audible, read_header, read_sound
+from foci.data.audio import AudioError, Sound, Utterance, check_audible, file_size, read_header, read_sound
 from foci.data.audio_augment import at_speed, frames_at_speed
 from foci.data.audio_features import FEATURE_ENDINGS, FilterBank, read_features, with_deltas
 from foci.data.audio_resample import resample
@@ -31,6 +31,8 @@ from foci.printable import printable
 
 _NAMED = 20
 """How many unusable recordings are named; all are counted."""
+_PRESENT = 0.99
+"""Share of the claimed samples below which a recording is cut off, so that its transcript says more than is heard."""
 
 
 @dataclass(frozen=True)
@@ -97,13 +99,15 @@ class SpeechReader:
         if morse.is_morse(address):
             return
         if is_feature_file(address):
-            if not Path(address).is_file():
-                raise AudioError(address, "missing file", "there is no such file.")
+            file_size(address)
             return
         header = read_header(address)
         self._check_rate(address, header.rate)
         if self.max_seconds < header.seconds < float("inf"):
             raise self._too_long(address, header.seconds)
+        if header.present < _PRESENT:
+            reason = f"is cut off: has {header.present:.0%} of the samples that its header claims. Copy it again."
+            raise AudioError(address, "cut-off file", reason)
 
     def _check_rate(self, address: str, rate: int) -> None:
         if rate < self.bank.rate and not self.upsample:

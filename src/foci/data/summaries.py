@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from foci.data.progress import counted
-from foci.data.tables import LONGEST_TEXT, ending_of, json_objects, read_table
-from foci.data.text import AlignedFiles, Fault, Log, usable
+from foci.data.tables import LONGEST_TEXT, json_objects, read_table
+from foci.data.text import AlignedFiles, Fault, Log, ending_of, usable
 from foci.errors import ConfigError, DataError
 
 

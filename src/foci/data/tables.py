@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from foci.data.text import Fault, looks_like_header, ragged, read_lines
+from foci.data.text import Fault, ending_of, looks_like_header, ragged, read_lines
 from foci.errors import ConfigError, near_names
 
 LONGEST_TEXT = 10_000_000
@@ -26,17 +26,6 @@ class TableRow(NamedTuple):
 
     values: tuple[str, ...]
     line: int
-
-
-def ending_of(path: Path) -> str:
-    """Return the ending of a file's name in lower case, without that of its compression.
-
-    Example:
-        >>> ending_of(Path("a.b/News.TSV.gz"))
-        '.tsv'
-    """
-    endings = [ending.lower() for ending in path.suffixes if ending.lower() not in (".gz", ".xz")]
-    return endings[-1] if endings else ""
 
 
 def read_rows(

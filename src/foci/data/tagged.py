@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 
 from foci.data.documents import word_pattern
 from foci.data.progress import counted
-from foci.data.tables import ending_of, json_objects
+from foci.data.tables import json_objects
 from foci.data.tag_schemes import PLAIN, Recognised, recognise, to_spans
-from foci.data.text import Fault, Log, read_lines, usable
+from foci.data.text import Fault, Log, ending_of, read_lines, usable
 from foci.errors import ConfigError, DataError, near_names
 from foci.metrics.spans import Span
 

@@ -34,6 +34,7 @@ Log = Callable[[str], None]
 _HEADERS = frozenset(
     [
         "answer",
+        "audio",
         "body",
         "category",
         "class",
@@ -41,6 +42,7 @@ _HEADERS = frozenset(
         "content",
         "document",
         "en",
+        "file",
         "fr",
         "de",
         "zh",
@@ -63,7 +65,9 @@ _HEADERS = frozenset(
         "tgt",
         "title",
         "topic",
+        "transcript",
         "translation",
+        "wav",
     ]
 )
 """Common names of columns, in lower case."""
@@ -113,7 +117,7 @@ class AlignedFiles:
             if left is None or right is None:
                 yield self._misaligned(number, 1 + sum(1 for _ in (source if right is None else target)), right is None)
                 return
-            yield _pair(left, right, self.source, self.target, number)
+            yield _pair(left, right, self.source, self.target, number, ("the source", "the target"))
 
     def _misaligned(self, number: int, extra: int, source_longer: bool) -> Fault:
         longer, shorter = (self.source, self.target) if source_longer else (self.target, self.source)
@@ -157,6 +161,7 @@ class TsvFile:
         """Yield every line, as a pair or as a Fault."""
         lines = enumerate(read_lines(self.path, self.max_characters), start=1)
         columns = self.source, self.target
+        sides = [f"column {column!r}" if isinstance(column, str) else f"column {column} (from 0)" for column in columns]
         width: int | None = None
         if isinstance(self.source, str):
             _, header = next(lines, (1, ""))
@@ -186,7 +191,7 @@ class TsvFile:
                 reason = f"no column {missing[0]} (from 0): the line has {len(cells)}, separated by tabs."
                 yield Fault(self.path, number, "missing column", reason)
             else:
-                yield _pair(cells[int(columns[0])], cells[int(columns[1])], self.path, self.path, number)
+                yield _pair(cells[int(columns[0])], cells[int(columns[1])], self.path, self.path, number, sides)
 
 
 class JsonlFile:
@@ -213,6 +218,8 @@ class JsonlFile:
             yield line if isinstance(line, Fault) else self._entry(line, number)
 
     def _entry(self, line: str, number: int) -> Pair | Fault:
+        if not line.strip():
+            return Fault(self.path, number, "empty line", "the line is empty, expected a JSON object. Remove the line.")
         try:
             record = json.loads(line)
         except (json.JSONDecodeError, RecursionError) as error:
@@ -231,7 +238,8 @@ class JsonlFile:
                 reason = f"field {field!r} holds half of a surrogate pair (\\ud800 to \\udfff), which is no character."
                 return Fault(self.path, number, "undecodable text", reason)
             texts.append(value)
-        return _pair(texts[0], texts[1], self.path, self.path, number)
+        sides = [f"field {field!r}" for field in (self.source, self.target)]
+        return _pair(texts[0], texts[1], self.path, self.path, number, sides)
 
 
 Corpus = AlignedFiles | TsvFile | JsonlFile
@@ -252,8 +260,7 @@ def open_corpus(
         if fields is not None:
             raise ConfigError("open_corpus: two aligned files have no fields. Give one file, or leave fields out.")
         return AlignedFiles(source, target, max_characters=max_characters)
-    endings = [ending.lower() for ending in Path(source).suffixes if ending.lower() not in (".gz", ".xz")]
-    ending = endings[-1] if endings else ""
+    ending = ending_of(source)
     if ending in (".tsv", ".txt"):
         return TsvFile(source, *(fields or (0, 1)), max_characters=max_characters)
     if ending in (".jsonl", ".json"):
@@ -263,6 +270,17 @@ def open_corpus(
         f"open_corpus: {source} alone holds no pairs: expected .tsv or .jsonl (also .gz, .xz), or a second file with "
         "the translations."
     )
+
+
+def ending_of(path: str | Path) -> str:
+    """Return the ending of a file's name in lower case, without that of a compression.
+
+    Example:
+        >>> ending_of("a.b/News.TSV.gz")
+        '.tsv'
+    """
+    endings = [ending.lower() for ending in Path(path).suffixes if ending.lower() not in (".gz", ".xz")]
+    return endings[-1] if endings else ""
 
 
 def read_pairs(corpus: Corpus, log: Log | None = None) -> list[Pair]:
@@ -381,15 +399,17 @@ def _pairs(entries: Iterable[Pair | Fault]) -> Iterator[Pair]:
         yield entry
 
 
-def _pair(source: str | Fault, target: str | Fault, source_path: Path, target_path: Path, number: int) -> Pair | Fault:
+def _pair(
+    source: str | Fault, target: str | Fault, source_path: Path, target_path: Path, number: int, sides: Sequence[str]
+) -> Pair | Fault:
     if isinstance(source, Fault):
         return source
     if isinstance(target, Fault):
         return target
     pair = Pair(source.strip(), target.strip())
-    for side, text, path in (("source", pair.source, source_path), ("target", pair.target, target_path)):
+    for side, text, path in zip(sides, pair, (source_path, target_path)):
         if not text:
-            return Fault(path, number, "empty side", f"the {side} is empty.")
+            return Fault(path, number, "empty side", f"{side} is empty.")
     return pair
 
 

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt, Le, Lt
+from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 from foci.data.audio_features import FilterBank, Normalisation
 from foci.errors import ConfigError
 from foci.models.recogniser import PRESETS, Recogniser
 from foci.tasks.config import FilePath, ModelChoice
 from foci.training import TrainingOptions
+
+Form = Literal["text", "ctm", "srt"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +46,7 @@ class DataConfig:
     """Frames per batch, padding included."""
     max_utterances: Annotated[int, Ge(1)] = 32
     """Utterances per batch."""
-    speeds: tuple[Annotated[float, Ge(0.5), Le(2.0)], ...] = (1.0,)
+    speeds: Annotated[tuple[Annotated[float, Ge(0.5), Le(2.0)], ...], MinLen(1)] = (1.0,)
     """Speeds at which each training utterance is played, such as 0.9, 1.0, 1.1 for three times the data."""
     short_first: Annotated[int, Ge(0)] = 1
     """Epochs at the beginning that go from short utterances to long ones."""
@@ -194,7 +196,7 @@ class TranscribeOptions(SearchOptions):
 
     n_best: Annotated[int, Ge(1)] = 1
     """Number of transcripts per recording, each with its score."""
-    form: Literal["text", "ctm", "srt"] = "text"
+    form: Form = "text"
     """What is printed: the text, NIST's CTM with the times of each word, or captions as .srt."""
     tolerance: Annotated[float, Gt(0)] = 0.5
     """Seconds by which the times of attention and CTC may differ without a note."""
@@ -202,6 +204,11 @@ class TranscribeOptions(SearchOptions):
     def __post_init__(self) -> None:
         if self.n_best > self.beam:
             raise ConfigError(f"n_best is {self.n_best}, expected at most beam = {self.beam}.")
+        if self.n_best > 1 and self.form != "text":
+            raise ConfigError(
+                f"n_best is {self.n_best} with form = {self.form!r}, which has one transcript per recording. "
+                "Leave one of them out."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,15 +1,16 @@
-"""The words of a transcript: when each was spoken, how sure it is, and the forms in which they are written.
+"""The words of a transcript: when each was spoken, and how sure it is.
 
-The attention of a token is spread over cells of the encoder; its place is the median of its weights. A word lasts from
-the place of its first token to that of its last. CTC's alignment has a first and a last cell for each token.
+The attention of a token is spread over cells of the encoder; its place is the median of its weights. CTC's alignment
+has a first and a last cell for each token. Both mark a token in the middle of its sound, so a word lasts from half a
+token before its first place to half a token after its last one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,17 @@ from numpy import ndarray
 
 from foci.data.tokenise import Tokeniser
 
-_CAPTION_SECONDS, _CAPTION_WORDS = 5.0, 8
-"""A caption of .srt is at most so long."""
-_PAUSE = 0.8
-"""Seconds of silence after which a new caption begins."""
+_WITHOUT_SPACES = (
+    ("\u0e00", "\u109f"),  # Thai, Lao, Tibetan, Burmese
+    ("\u1780", "\u17ff"),  # Khmer
+    ("\u3000", "\u30ff"),  # Japanese, with the punctuation of Chinese and Japanese
+    ("\u3400", "\u9fff"),  # Chinese characters
+    ("\uf900", "\ufaff"),
+    ("\uff01", "\uff0f"),  # punctuation of full width
+    ("\uff1a", "\uff1f"),
+    ("\U00020000", "\U0003ffff"),
+)
+"""First and last character of scripts that are written without spaces between words."""
 
 Span = tuple[float, float]
 """First and last moment, in seconds."""
@@ -56,12 +64,12 @@ class SpokenWord:
         return SpokenWord(self.text, self.confidence, *later)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain JSON, times in seconds."""
-        start, end = self.span
+        """Return it as plain JSON, times in seconds, to the millisecond."""
+        start, end = (round(moment, 3) for moment in self.span)
         found: dict[str, Any] = {"word": self.text, "start": start, "end": end, "confidence": self.confidence}
         for name, span in (("attention", self.attention), ("ctc", self.ctc)):
             if span is not None:
-                found[name] = list(span)
+                found[name] = [round(moment, 3) for moment in span]
         return found
 
 
@@ -75,29 +83,50 @@ def word_tokens(tokeniser: Tokeniser, tokens: Sequence[int]) -> list[tuple[str, 
     """
     complete = tokeniser.text_stream()
     words: list[tuple[str, list[int]]] = []
-    open_word = False
+    touching = alone = False  # whether no space came since the last letter, and whether that one stands alone
     waiting: list[int] = []  # tokens that are parts of a character
     for number, token in enumerate(tokens):
         waiting.append(number)
         text = complete(token)
         for letter in text:
             if letter.isspace():
-                open_word = False
+                touching = False
                 continue
-            if not open_word or _stands_alone(letter):
+            attached = _is_attached(letter)
+            if not touching or (not attached and (alone or stands_alone(letter))):
                 words.append(("", []))
             said, numbers = words[-1]
             words[-1] = (said + letter, list(dict.fromkeys([*numbers, *waiting])))
-            open_word = not _stands_alone(letter)
+            alone = alone if attached and touching else stands_alone(letter)
+            touching = True
         if text:
             waiting = []
     return words
 
 
-def _stands_alone(letter: str) -> bool:
-    return any(
-        low <= letter <= high for low, high in (("\u0e00", "\u0fff"), ("\u3005", "\u30ff"), ("\u3400", "\u9fff"))
-    )
+def join_texts(texts: Iterable[str]) -> str:
+    """Return words or longer texts with spaces between them, except where a script has none.
+
+    Example:
+        >>> join_texts(["yes", "no"]), join_texts(["明", "天。", "", "好"])
+        ('yes no', '明天。好')
+    """
+    joined = ""
+    for text in filter(None, texts):
+        space = joined and not (stands_alone(joined[-1]) and stands_alone(text[0]))
+        joined += f" {text}" if space else text
+    return joined
+
+
+def stands_alone(letter: str) -> bool:
+    """Return whether a letter is of a script that is written without spaces between words."""
+    return any(low <= letter <= high for low, high in _WITHOUT_SPACES)
+
+
+def _is_attached(letter: str) -> bool:
+    """Return whether a sign belongs to what is before it: marks above and below letters, and closing punctuation."""
+    kind = unicodedata.category(letter)
+    return kind[0] == "M" or (kind[0] == "P" and kind not in ("Ps", "Pi"))
 
 
 def spoken_words(
@@ -106,6 +135,7 @@ def spoken_words(
     log_probs: Sequence[float],
     weights: Float[ndarray, "U S"] | None,
     aligned: Sequence[tuple[int, int]] | None,
+    cells: int,
     seconds: float,
 ) -> list[SpokenWord]:
     """Return the words of a transcript.
@@ -116,21 +146,45 @@ def spoken_words(
         log_probs: of each token.
         weights: of each token over the cells.
         aligned: first and last cell of each token, by CTC.
+        cells: number of cells of the recording.
         seconds: duration of a cell.
     """
-    middles = None if weights is None else medians(weights)
-    found = []
-    for text, numbers in word_tokens(tokeniser, tokens):
-        first, last = numbers[0], numbers[-1]
-        heard = spoken = None
-        if middles is not None:
-            low, high = sorted((int(middles[first]), int(middles[last])))
-            heard = (low * seconds, (high + 1) * seconds)
-        if aligned is not None:
-            spoken = (aligned[first][0] * seconds, (aligned[last][1] + 1) * seconds)
-        sure = math.exp(min(sum(log_probs[number] for number in numbers), 0.0))
-        found.append(SpokenWord(text, sure, heard, spoken))
-    return found
+    words = word_tokens(tokeniser, tokens)
+    outer = [(numbers[0], numbers[-1]) for _, numbers in words]
+    heard: Sequence[Span | None] = [None] * len(words)
+    spoken: Sequence[Span | None] = [None] * len(words)
+    if weights is not None:
+        heard = _word_spans([(int(cell), int(cell)) for cell in medians(weights)], outer, cells, seconds)
+    if aligned is not None:
+        spoken = _word_spans(aligned, outer, cells, seconds)
+    sure = [math.exp(min(sum(log_probs[number] for number in numbers), 0.0)) for _, numbers in words]
+    return [SpokenWord(text, *told) for (text, _), told in zip(words, zip(sure, heard, spoken))]
+
+
+def _word_spans(
+    places: Sequence[tuple[int, int]], outer: Sequence[tuple[int, int]], cells: int, seconds: float
+) -> list[Span]:
+    """Return when words begin and end.
+
+    Args:
+        places: first and last cell at which each token is marked.
+        outer: first and last token of each word.
+        cells: number of cells of the recording.
+        seconds: duration of a cell.
+    """
+    middles = np.array([(first + last + 1) / 2 for first, last in places])
+    halves = np.diff(middles).clip(min=0) / 2  # from each token half-way to the next one
+    inside = [float(half) for first, last in outer for half in halves[first:last]]
+    usual = float(np.median(inside or halves)) if len(halves) else 0.0
+    spans = []
+    for first, last in outer:
+        before = min(usual, halves[first - 1]) if first > 0 else usual
+        after = min(usual, halves[last]) if last < len(halves) else usual
+        edges = (*places[first], *places[last])
+        start = max(min(middles[first] - before, min(edges)), 0.0)
+        end = min(max(middles[last] + after, max(edges) + 1), cells)
+        spans.append((float(start) * seconds, float(end) * seconds))
+    return spans
 
 
 def medians(weights: Float[ndarray, "U S"]) -> ndarray:
@@ -151,55 +205,3 @@ def disagreements(words: Sequence[SpokenWord], tolerance: float) -> str | None:
         f"the times of {len(apart)} of {len(words)} words differ by more than {tolerance:g} s between attention and "
         f"CTC, most for {worst.text!r} ({worst.distance:.2f} s): do not rely on them"
     )
-
-
-def to_ctm(audio: str, words: Sequence[SpokenWord]) -> str:
-    """Return the words as lines of NIST's CTM: name, channel, start, duration, word, confidence.
-
-    Example:
-        >>> print(to_ctm("a/b.wav", [SpokenWord("yes", 0.9, (0.5, 1.0), None)]))
-        b 1 0.50 0.50 yes 0.90
-    """
-    name = "_".join(Path(audio).stem.split()) or "audio"
-    return "\n".join(
-        f"{name} 1 {word.span[0]:.2f} {word.span[1] - word.span[0]:.2f} {word.text} {word.confidence:.2f}"
-        for word in words
-    )
-
-
-def to_srt(words: Sequence[SpokenWord]) -> str:
-    """Return the words as captions of SubRip.
-
-    Example:
-        >>> print(to_srt([SpokenWord("yes", 0.9, (0.5, 1.0), None), SpokenWord("no", 0.9, (61.0, 62.25), None)]))
-        1
-        00:00:00,500 --> 00:00:01,000
-        yes
-        <BLANKLINE>
-        2
-        00:01:01,000 --> 00:01:02,250
-        no
-    """
-    captions: list[list[SpokenWord]] = []
-    for word in words:
-        held = captions[-1] if captions else None
-        if (
-            held is None
-            or len(held) == _CAPTION_WORDS
-            or word.span[1] - held[0].span[0] > _CAPTION_SECONDS
-            or word.span[0] - held[-1].span[1] > _PAUSE
-        ):
-            captions.append([])
-        captions[-1].append(word)
-    blocks = [
-        f"{number}\n{_clock(some[0].span[0])} --> {_clock(some[-1].span[1])}\n{' '.join(word.text for word in some)}"
-        for number, some in enumerate(captions, start=1)
-    ]
-    return "\n\n".join(blocks)
-
-
-def _clock(seconds: float) -> str:
-    total = round(seconds * 1000)
-    hours, rest = divmod(total, 3_600_000)
-    minutes, rest = divmod(rest, 60_000)
-    return f"{hours:02}:{minutes:02}:{rest // 1000:02},{rest % 1000:03}"

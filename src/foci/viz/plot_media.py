@@ -8,6 +8,7 @@ weights of each word below it on the same axis of time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +33,8 @@ _FAINTEST, _STRONGEST = 0.1, 0.8
 """How much the colours of weights cover of the image below them."""
 _MOST = 47
 """So many words are drawn unless some are chosen."""
+_BETWEEN = 0.06
+"""Inches between two spoken words above a spectrogram."""
 _ROW = 0.22
 """Height of a word's weights over time, in inches."""
 
@@ -116,7 +119,8 @@ def spectrogram(
     rows = [spell.cell(label) for label in target.labels]
     cell = min(_ROW, 8.0 / max(len(rows), 1))
     below = max(cell * len(rows), 0.5)
-    width = look.width or 7.5 + max(measure(rows, look.size).values(), default=0.0)
+    longest = max(measure(rows, look.size).values(), default=0.0)
+    width = look.width or 7.5 + longest
     figure = NotebookFigure(figsize=(width, 1.5 + below + 0.9), layout="constrained")
     above, axes = figure.subplots(2, 1, sharex=True, height_ratios=(1.5, below))
     length = len(source) * (source.seconds or 1.0)
@@ -130,7 +134,7 @@ def spectrogram(
     )
     above.set_ylabel("bin")
     above.spines[:].set_visible(False)
-    _mark_words(source, spell, look, [above, axes])
+    _mark_words(source, spell, look, [above, axes], width - _BAR - longest)
     masked = canvas.zeros_masked(weights)
     heat = axes.imshow(
         masked,
@@ -157,20 +161,37 @@ def spectrogram(
     return figure
 
 
-def _mark_words(source: Cells, spell: canvas.Spelling, look: canvas.Look, axes: Sequence[Any]) -> None:
-    """Write the spoken words above the spectrogram, and mark where each begins and ends."""
+def _mark_words(source: Cells, spell: canvas.Spelling, look: canvas.Look, axes: Sequence[Any], inches: float) -> None:
+    """Write the spoken words above the spectrogram, and mark where each begins and ends.
+
+    Where words would overlap on a time axis of so many inches, they are turned, and of those that still would the later
+    ones are left out.
+    """
     long = source.seconds or 1.0
-    for mark in source.marks or ():
-        start, end = mark.first * long, (mark.last + 1) * long
+    marks = source.marks or ()
+    labels = [spell(mark.label) for mark in marks]
+    middles = [(mark.first + mark.last + 1) / 2 for mark in marks]
+    places = [middle * inches / len(source) for middle in middles]
+    widths = measure(labels, look.size)
+    turned = any(
+        after - before < (widths[left] + widths[right]) / 2 + _BETWEEN
+        for (before, left), (after, right) in pairwise(zip(places, labels))
+    )
+    written = -inches
+    for mark, label, middle, place in zip(marks, labels, middles, places):
         for each in axes:
-            for moment in (start, end):
+            for moment in (mark.first * long, (mark.last + 1) * long):
                 each.axvline(moment, color="#c04000", linewidth=0.5, alpha=0.6, gid="word")
+        if turned and place - written < 1.25 * look.size / 72:  # a line of letters
+            continue
+        written = place
         axes[0].text(
-            (start + end) / 2,
+            middle * long,
             1.02,
-            spell(mark.label),
+            label,
             transform=axes[0].get_xaxis_transform(),
             ha="center",
             va="bottom",
             fontsize=look.size,
+            rotation=90 if turned else 0,
         )
