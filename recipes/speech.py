@@ -17,6 +17,8 @@ from recipes.data import folder
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 UNSEEN = "theo"
 """The speaker of the digits who is kept out of training."""
+TIMES = "times.json"
+"""The file beside the manifests of joined digits: for each part and string, the second at which every digit ends."""
 LONGER = (2, 3, 5)
 """How many times the training's longest string the strings of the experiment are."""
 _SPEAKERS = ("george", "jackson", "lucas", "nicolas", "theo", "yweweler")
@@ -79,13 +81,17 @@ def prepare_fsdd(out: Path) -> None:
         },
     }
     found: dict[str, list[Utterance]] = {}
+    ends: dict[str, list[list[float]]] = {}
     for part, strings in made.items():
         found[part] = []
-        for number, (text, samples) in enumerate(strings):
+        ends[part] = []
+        for number, (text, samples, seconds) in enumerate(strings):
             name = f"{part}-{number:04}.flac"
             write_sound(unfinished / name, Sound(samples, 8000))
             found[part].append(Utterance(name, text))
+            ends[part].append(seconds)
     _write_manifests(unfinished, found)
+    (unfinished / TIMES).write_text(json.dumps(ends), encoding="utf-8")
     unfinished.replace(target)
 
 
@@ -171,8 +177,11 @@ def _strings(
     count: int,
     lengths: tuple[int, int] | Callable[[random.Random], int],
     chance: random.Random,
-) -> Iterator[tuple[str, ndarray]]:
-    """Yield strings of digits, each of one speaker, with pauses of up to 0.2 s between them."""
+) -> Iterator[tuple[str, ndarray, list[float]]]:
+    """Yield strings of digits, each of one speaker, with pauses of up to 0.2 s between them.
+
+    Each comes with the second at which every digit ends, its pause included.
+    """
     for _ in range(count):
         speaker = chance.choice(speakers)
         length = lengths(chance) if callable(lengths) else chance.randint(*lengths)
@@ -181,7 +190,8 @@ def _strings(
         for digit in digits:
             pause = np.zeros(int(8000 * chance.uniform(0.02, 0.2)), np.float32)
             pieces += [recordings[speaker, digit][chance.choice(numbers)], pause]
-        yield " ".join(DIGITS[digit] for digit in digits), np.concatenate(pieces)
+        ends = np.cumsum([len(piece) for piece in pieces])[1::2] / 8000
+        yield " ".join(DIGITS[digit] for digit in digits), np.concatenate(pieces), ends.round(3).tolist()
 
 
 def _forgetful(chance: random.Random) -> int:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
+import torch
+
+from foci.data import BOS
+from foci.models.recogniser import Recogniser
 from foci.tasks.run import Predictor
-from foci.tasks.task import Evaluation
+from foci.tasks.task import Evaluation, Record
+from foci.tasks.transcribe_assets import SpeechAssets
+from foci.tasks.transcribe_pieces import read_pieces
 from foci.viz.curves import plot_curves
 from recipes import report
 from recipes.recipe import Row
-from recipes.speech import LONGER
+from recipes.speech import LONGER, TIMES
 from recipes.tables import markdown
 
 _TIMED = 30
@@ -48,24 +57,50 @@ def error_rates_table(rows: list[Row]) -> str:
 
 
 def measure_longer(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
-    """Return the error rates of strings that are longer than those of the training."""
+    """Return the error rates of strings that are longer than those of the training, and how many digits were found.
+
+    For the latter the decoder is given the transcript, as Chorowski et al. do: a digit is found where the median of the
+    weights of its token lies within its recording.
+    """
     test = Path(os.path.expandvars(run.config.data.test or ""))
-    rates = {"1": evaluation.figures["wer"]}
+    times = json.loads(test.with_name(TIMES).read_text(encoding="utf-8"))
+    rates, found = {"1": evaluation.figures["wer"]}, {"1": _share_found(run, run.held_out(), times["times1"])}
     for factor in LONGER:
         longer = run.read(str(test.with_name(f"times{factor}.jsonl")))
         # Not cut at silences: the attention is to read all of it.
         rates[str(factor)] = run.evaluate(longer, options={"ctc_weight": 0.0, "piece": 600.0}).figures["wer"]
-    return {"wer_by_length": rates}
+        found[str(factor)] = _share_found(run, longer, times[f"times{factor}"])
+    return {"wer_by_length": rates, "found_by_length": found}
+
+
+def _share_found(run: Predictor, records: Sequence[Record], ends: list[list[float]]) -> float:
+    """Return the share of the digits whose token, by teacher forcing, reads the digit's own recording."""
+    model = cast("Recogniser", run.model)
+    assets, settings = cast("SpeechAssets", run.assets), run.config.features
+    seconds = model.reduction * settings.shift / 1000
+    hits: list[bool] = []
+    for record, last in zip(records, ends, strict=True):
+        (piece,), _ = read_pieces(0, str(record["audio"]), settings, assets, seconds=600.0, keep=False)
+        features = torch.from_numpy(piece.features).unsqueeze(0)
+        target = torch.tensor([[BOS, *assets.tokeniser.encode(f" {record['text']}")]])
+        with torch.inference_mode():
+            encoded = model.encode(features, torch.tensor([features.shape[1]]))
+            weights = model.teach(encoded, target).attentions["decoder.cross"].dense()[0, : len(last)]
+        medians = (weights.cumsum(dim=-1) < weights.sum(dim=-1, keepdim=True) / 2).sum(dim=-1) * seconds
+        hits += [first <= at < end for first, end, at in zip([0.0, *last], last, medians.tolist(), strict=False)]
+    return sum(hits) / len(hits)
 
 
 def longer_table(rows: list[Row]) -> str:
-    """Return the error rate of each model at each length."""
+    """Return what each model makes of each length."""
     factors = ["1", *map(str, LONGER)]
-    head = ["attention", *(f"WER, {factor} × the length" for factor in factors), "minutes", "seed"]
+    head = ["attention", *(f"WER, {factor} × the length" for factor in factors)]
+    head += [*(f"digits found, {factor} ×" for factor in factors), "minutes", "seed"]
     lines = [
         [
             row["name"],
             *(f"{100 * row['wer_by_length'][factor]:.1f} %" for factor in factors),
+            *(f"{100 * row['found_by_length'][factor]:.1f} %" for factor in factors),
             f"{row['minutes']:.1f}",
             str(row["seed"]),
         ]

@@ -25,6 +25,7 @@ DECODERS = {
     "location": {"content": False},
     "smoothing": {"normalise": "sigmoid"},
     "sharpening and window": {"sharpening": 2.0, "focus": "median_window", "reach": (2, 3)},
+    "from the first cell": {"start_at_first": True, "focus": "median_window", "reach": (2, 3)},
     "luong": {"decoder": "luong"},
     "dot": {"score": "scaled_dot", "decoder": "luong", "encoder_dim": 6},
     "heads": {"score": "scaled_dot", "num_heads": 2},
@@ -120,6 +121,21 @@ def test_location_alone_does_not_compare_content():
         assert torch.allclose(row[valid], torch.full((int(valid.sum()),), 1 / int(valid.sum())), atol=1e-6)
 
 
+def test_reading_begins_at_the_first_cell():
+    """Nothing beyond the reach of the first cell is read first; otherwise the window is the whole source."""
+    found = []
+    for start_at_first in (True, False):
+        torch.manual_seed(1)
+        options = {"reduction": 1, "focus": "median_window", "reach": (0, 4), "start_at_first": start_at_first}
+        model = Recogniser(F, V, **(SMALL | options)).eval()
+        encoded = model.encode(*example()[:2])
+        found.append(model.teach(encoded, TARGET[:, :1]).attentions["decoder.cross"].dense()[:, 0])
+    near, anywhere = found
+    assert (near[:, :5] > 0).all()
+    assert not near[:, 5:].any()
+    assert (anywhere[0] > 0).all()
+
+
 def test_ctc_is_torchs_and_too_short_counts_nothing():
     model = built("ctc alone").eval()
     features, lengths, target = example()
@@ -172,6 +188,11 @@ def test_wrong_options():
         ({"reduction": 3}, "reduction is 3, expected a power of 2"),
         ({"encoder": "pyramid", "num_layers": 2, "reduction": 4}, "expected at least 3"),
         ({"encoder": "pyramids"}, "unknown speech encoder"),
+        ({"start_at_first": True, "score": "additive"}, "expected an attention that depends on the previous weights"),
+        (
+            {"start_at_first": True, "score": "scaled_dot", "num_heads": 2},
+            "start_at_first is True with kind 'bahdanau'",
+        ),
     ):
         with pytest.raises(ConfigError, match=message):
             Recogniser(F, V, **(SMALL | options))

@@ -104,6 +104,8 @@ class Recogniser(nn.Module):
         width: cells that a filter covers, odd.
         normalise, focus, sharpening, reach: as in `foci.Attention`: normalise="sigmoid" is Chorowski's smoothing,
             focus="median_window" with reach his windowing.
+        start_at_first: begin to read at the first cell, with location_aware or median_window: for recordings that are
+            longer than those of the training. Otherwise the first token may be found anywhere.
         attention_dim: hidden size of the score.
         num_heads: use multi-head attention, with score "scaled_dot", "dot" or "cosine".
         dropout: on features between layers, embeddings, and before the output layers.
@@ -142,6 +144,7 @@ class Recogniser(nn.Module):
         focus: str = "global",
         sharpening: float = 1.0,
         reach: tuple[int, int] | None = None,
+        start_at_first: bool = False,
         attention_dim: int | None = None,
         num_heads: int | None = None,
         dropout: float = 0.0,
@@ -187,6 +190,7 @@ class Recogniser(nn.Module):
                 attention_dim=attention_dim,
                 sharpening=sharpening,
                 reach=reach,
+                start_at_first=start_at_first,
                 num_heads=num_heads,
                 dropout=dropout,
             )

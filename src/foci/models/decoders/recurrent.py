@@ -112,6 +112,9 @@ class RecurrentDecoder(nn.Module):
         score, normalise, focus, sharpening, radius, reach, max_source_length: as in `foci.Attention`;
             ``attention_dim`` is its hidden_dim, ``max_source_length`` its max_length. Kinds without attention ignore
             them. A focus that slides with the queries ("causal", "sliding_window") has no meaning here.
+        start_at_first: before the first step, an attention that depends on the previous weights has weight 1 on the
+            first cell instead of none, for targets in the order of the source; with score="location_aware" or
+            focus="median_window".
         num_heads: use multi-head attention, whose heads together have the size of the state; its ``score`` is
             "scaled_dot", "dot" or "cosine", its focus "global".
         expectation_share: with normalise="sample", the share of the rows that read the weighted sum in training, as
@@ -159,6 +162,7 @@ class RecurrentDecoder(nn.Module):
         radius: int | None = None,
         reach: tuple[int, int] | None = None,
         max_source_length: int | None = None,
+        start_at_first: bool = False,
         num_heads: int | None = None,
         expectation_share: float | None = None,
         coverage: bool = False,
@@ -260,6 +264,13 @@ class RecurrentDecoder(nn.Module):
                 self.coverage = Coverage(projected.shape[-1])
         elif coverage:
             raise ConfigError(f"RecurrentDecoder: coverage needs attention; the decoder {kind!r} has none.")
+        self.start_at_first = start_at_first
+        if start_at_first and not self._reads_by_weights:
+            raise ConfigError(
+                f"RecurrentDecoder: start_at_first is True with kind {kind!r}, score {score!r} and focus {focus!r}, "
+                "expected an attention that depends on the previous weights. Set score='location_aware' or "
+                "focus='median_window'."
+            )
         self.output = nn.Linear(readout_dim, vocabulary)
         if tie_output:
             if readout_dim != embedding_dim:
@@ -318,12 +329,18 @@ class RecurrentDecoder(nn.Module):
             cells = self.attention.prepare(key, values, source_mask(encoded.valid))
         state = RecurrentState(
             recurrent=self._copied(final) if self.bridge is None else self.bridge(final),
-            reading=None,
+            reading=self._on_first_cell(encoded) if self.start_at_first else None,
             feed=values.new_zeros(values.shape[0], self.output.in_features) if self.feeds else None,
             covered=values.new_zeros(values.shape[:2]) if self.coverage is not None else None,
         )
         copied = None if self.copying is None else check_copied("RecurrentDecoder", encoded.copied, values)
         return RecurrentMemory(cells, summary, copied), state
+
+    def _on_first_cell(self, encoded: Encoded) -> Float[Tensor, "B S"]:
+        """Return the weights before the first step; a source without cells has none."""
+        weights = encoded.values.new_zeros(encoded.values.shape[:2])
+        weights[:, :1] = encoded.valid[:, :1].to(weights.dtype)
+        return weights
 
     def read(self, tokens: Int[Tensor, "N P"], memory: RecurrentMemory) -> RecurrentState:
         """Return the state after N hypotheses have read P tokens each, at least 1, without a source."""
@@ -449,9 +466,15 @@ class RecurrentDecoder(nn.Module):
         """Whether an attention step depends on the previous ones of the same hypothesis."""
         attention = self.attention
         return isinstance(attention, Attention) and (
-            self.coverage is not None
-            or isinstance(attention.score, LocationAware)
-            or isinstance(attention.focus, LocalM | MedianWindow)
+            self.coverage is not None or isinstance(attention.focus, LocalM) or self._reads_by_weights
+        )
+
+    @property
+    def _reads_by_weights(self) -> bool:
+        """Whether the state of the attention is the weights of the previous step."""
+        attention = self.attention
+        return isinstance(attention, Attention) and (
+            isinstance(attention.score, LocationAware) or isinstance(attention.focus, MedianWindow)
         )
 
 
