@@ -560,9 +560,9 @@ RECIPES = {
         note="Trained on strings of one to eight digits, three on average; tested on recordings that were not trained "
         "on, joined to strings of 8, 16, 24 and 40. Searched by the attention alone (beam 4, no CTC). Digits found: "
         "the decoder is given the transcript, and the token reads the recording of its digit. Chorowski et al. (2015) "
-        "found that content alone fails on longer utterances, and that location with windowing and sharpening does not. The "
-        "lengths of the training are drawn so that counting digits does not tell where a string ends: with one to four "
-        "digits, all as frequent, every model stopped after about five (WER of 20 digits 74 to 78 %).",
+        "found that content alone fails on longer utterances, and that location with windowing and sharpening does "
+        "not. The lengths of the training are drawn so that counting digits does not tell where a string ends: with "
+        "one to four digits, all as frequent, every model stopped after about five (WER of 20 digits 74 to 78 %).",
         variants={name: Variant(one.settings, {"ctc_weight": 0.0}) for name, one in _LENGTHS_HEARD.items()},
         prepare=speech.prepare_fsdd,
         measure=speech_tables.measure_longer,
