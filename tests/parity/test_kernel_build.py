@@ -23,6 +23,7 @@ query, key, vector = torch.randn(2, 30, 19), torch.randn(2, 40, 19), torch.randn
 wanted = torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3)) @ vector
 assert torch.allclose(additive_scores(query, key, vector), wanted, atol=1e-5)
 found = next(kernel for kernel in status() if kernel.name == "additive")
+assert {kernel.active for kernel in status()} == {found.active}  # each is compared with its equations, or none is there
 print(found.active, found.reason)
 """
 
