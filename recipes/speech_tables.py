@@ -82,7 +82,7 @@ def _share_found(run: Predictor, records: Sequence[Record], ends: list[list[floa
     for record, last in zip(records, ends, strict=True):
         (piece,), _ = read_pieces(0, str(record["audio"]), settings, assets, seconds=600.0, keep=False)
         features = torch.from_numpy(piece.features).unsqueeze(0)
-        target = torch.tensor([[BOS, *assets.tokeniser.encode(f" {record['text']}")]])
+        target = torch.tensor([[BOS, *next(iter(assets.tokeniser.encode_many([f" {record['text']}"])))]])
         with torch.inference_mode():
             encoded = model.encode(features, torch.tensor([features.shape[1]]))
             weights = model.teach(encoded, target).attentions["decoder.cross"].dense()[0, : len(last)]
