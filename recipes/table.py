@@ -141,6 +141,7 @@ _ALONE = {"model.ctc": False}
 _HEARING = {
     "attention alone: content": Variant({"model.score": "additive", **_ALONE}),
     "attention alone: content and location": Variant(_ALONE),
+    "attention alone: content and location, from the first cell": Variant({"model.start_at_first": True, **_ALONE}),
     "content and location, smoothed": Variant({"model.normalise": "sigmoid", **_ALONE}),
     "content and location, with CTC": Variant(),
     "CTC alone": Variant({"model.decoder": "none"}),
