@@ -50,7 +50,12 @@ def test_yesno(speech, tmp_path):
     needs("yesno")
     speech.prepare_yesno(tmp_path)
     parts = {part: read_manifest(tmp_path / "yesno" / f"{part}.jsonl") for part in ("train", "valid", "test")}
-    assert [len(some) for some in parts.values()] == [25, 5, 30]
+    assert [len(some) for some in parts.values()] == [25 + 400, 5, 30]
+    joined = parts["train"][25:]
+    assert {len(one.text.split()) for one in joined} == set(range(1, 9))
+    seconds = [len(read_sound(one.audio).samples) / 8000 / len(one.text.split()) for one in joined[:40]]
+    assert min(seconds) > 0.4  # a word, and never more than a word with the silence at either end of a recording
+    assert max(seconds) < 3
     one = parts["test"][0]
     signs = ["1" if word == "yes" else "0" for word in one.text.split()]
     assert "_".join(signs) == Path(one.audio).stem
@@ -63,9 +68,37 @@ def test_strings_are_joined_from_the_recordings_of_one_speaker(speech):
         for speaker in ("a", "b")
         for digit in range(10)
     }
-    for text, samples in speech._strings(recordings, ["a"], range(1, 3), 5, (2, 4), random.Random(1)):
+    for text, samples, ends in speech._strings(recordings, ["a"], range(1, 3), 5, (2, 4), random.Random(1)):
         words = text.split()
+        assert len(ends) == len(words)
+        assert ends == sorted(ends)
+        assert ends[-1] == pytest.approx(len(samples) / 8000, abs=1e-3)
         assert 2 <= len(words) <= 4
         said = [int(value) for value in samples[np.flatnonzero(np.diff(samples, prepend=0) > 0)]]
         assert [speech.DIGITS[value % 100] for value in said] == words
         assert {value // 100 for value in said} <= {1, 2}
+
+
+def test_a_recording_is_cut_between_its_words(speech):
+    """Six tones of different length with pauses of noise; and one of them too few."""
+    chance = np.random.default_rng(1)
+    pieces, middles = [0.001 * chance.normal(size=2400)], []
+    for number in range(6):
+        pieces.append(np.sin(np.arange(1600 + 400 * number) * 0.3))
+        start = sum(map(len, pieces))
+        pieces.append(0.001 * chance.normal(size=2400 + 300 * number))
+        middles.append(start + len(pieces[-1]) / 2)
+    sound = speech.Sound(np.concatenate(pieces).astype(np.float32), 8000)
+    found = speech._cut_at_pauses(sound, 6)
+    assert sum(map(len, found)) == len(sound.samples)
+    assert np.cumsum([len(one) for one in found])[:-1] == pytest.approx(middles[:-1], abs=600)
+    assert speech._cut_at_pauses(sound, 7) == []
+
+
+def test_counting_does_not_tell_the_end_of_a_string(speech):
+    """Of the strings that have reached any length but the longest, as many go on."""
+    chance = random.Random(1)
+    lengths = np.array([speech._forgetful(chance) for _ in range(20_000)])
+    goes_on = [(lengths > length).sum() / (lengths >= length).sum() for length in range(1, 5)]
+    assert goes_on == pytest.approx([2 / 3] * 4, abs=0.05)
+    assert lengths.max() == 8
