@@ -229,6 +229,19 @@ def test_a_filter_bank_that_cannot_be_is_an_error():
         FilterBank(rate=8000, highest=5000.0).check()
 
 
+def test_features_of_digital_silence_are_cut_off():
+    """Noise of which half is replaced by zeros: only what lies more than 40 decibels below the loudest changes."""
+    samples = 0.1 * np.random.default_rng(1).normal(size=8000).astype(np.float32)
+    samples[:4000] = 0
+    bank = FilterBank(rate=8000, bins=23)
+    plain, cut = bank(samples), bank._replace(dynamic_range=40.0)(samples)
+    least = plain.max() - 4 * np.log(10)
+    assert plain.min() < least
+    np.testing.assert_allclose(cut, np.maximum(plain, least), rtol=1e-6)
+    with pytest.raises(ConfigError, match="dynamic_range is 0"):
+        bank._replace(dynamic_range=0.0).check()
+
+
 def test_feature_files(tmp_path):
     numbers = np.random.default_rng(0).standard_normal((7, 13)).astype(np.float32)
     for order in "><":

@@ -46,6 +46,8 @@ class FilterBank(NamedTuple):
         frame: duration of a frame in milliseconds.
         shift: from one frame to the next, in milliseconds.
         lowest, highest: frequencies that the filters cover; a highest one of 0 or less counts from half of the rate.
+        dynamic_range: decibels below the loudest feature of a recording at which features are cut off; None keeps all,
+            as Kaldi does without dither. Samples of exactly 0 are far below any noise.
 
     Example:
         >>> FilterBank(rate=8000, bins=23)(np.zeros(8000, np.float32)).shape
@@ -58,10 +60,13 @@ class FilterBank(NamedTuple):
     shift: float = 10.0
     lowest: float = 20.0
     highest: float = 0.0
+    dynamic_range: float | None = None
 
     def check(self) -> None:
         """Raise a ConfigError unless the filters can be computed."""
         check_positive("FilterBank", rate=self.rate, bins=self.bins, frame=self.frame, shift=self.shift)
+        if self.dynamic_range is not None:
+            check_positive("FilterBank", dynamic_range=self.dynamic_range)
         top = self.highest if self.highest > 0 else self.rate / 2 + self.highest
         if not 0 <= self.lowest < top <= self.rate / 2:
             raise ConfigError(
@@ -87,7 +92,10 @@ class FilterBank(NamedTuple):
         frames = (frames - _PRE_EMPHASIS * before) * window
         points = 2 * filters.shape[0]
         power = torch.fft.rfft(frames, n=points).abs().square()[:, :-1]
-        features: ndarray = (power @ filters).clamp_min(_LEAST).log().numpy()
+        logs = (power @ filters).clamp_min(_LEAST).log()
+        if self.dynamic_range is not None:
+            logs = logs.clamp_min(float(logs.max()) - self.dynamic_range * math.log(10) / 10)
+        features: ndarray = logs.numpy()
         return features
 
 

@@ -70,6 +70,9 @@ class FeatureConfig:
     """Lowest frequency of the filters."""
     highest: float = 0.0
     """Highest frequency of the filters; 0 or less counts from half of the rate."""
+    dynamic_range: Annotated[float, Gt(0)] | None = None
+    """Decibels below the loudest feature of a recording at which features are cut off, such as 80: for recordings with
+    samples of exactly 0 beside noise."""
     deltas: Annotated[int, Ge(0), Le(3)] = 0
     """Derivatives in time beside each feature; 2 are usual for cepstra."""
     normalise: Normalisation = "utterance"
@@ -80,7 +83,7 @@ class FeatureConfig:
     @property
     def bank(self) -> FilterBank:
         """The filters."""
-        return FilterBank(self.rate, self.bins, self.frame, self.shift, self.lowest, self.highest)
+        return FilterBank(self.rate, self.bins, self.frame, self.shift, self.lowest, self.highest, self.dynamic_range)
 
     def __post_init__(self) -> None:
         self.bank.check()
