@@ -111,11 +111,17 @@ def longer_table(rows: list[Row]) -> str:
 
 def draw_longer(rows: list[Row]) -> None:
     """Draw the error rate of each model by length."""
-    curves = {row["name"]: [(int(factor), 100 * rate) for factor, rate in row["wer_by_length"].items()] for row in rows}
+    short = {", windowed and sharpened, from the first cell": ", window", " and": ","}
+    curves = {}
+    for row in rows:
+        label = row["name"]
+        for long, instead in short.items():
+            label = label.replace(long, instead)
+        curves[label] = [(int(factor), 100 * rate) for factor, rate in row["wer_by_length"].items()]
     plot_curves(
         curves,
         report.ROOT / "docs" / "images" / "longer-strings.png",
-        across="length of the strings, as a multiple of the longest in training",
+        across="× the longest trained",
         up="word errors (%)",
-        title="longer strings than in training",
+        title="strings of digits, longer than in training",
     )

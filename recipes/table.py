@@ -150,7 +150,7 @@ _HEARING = {
 _LENGTHS_HEARD = {
     "content": Variant({"model.score": "additive"}),
     "content and location": Variant(),
-    "content and location, windowed and sharpened": Variant(_WINDOWED),
+    "content and location, windowed and sharpened, from the first cell": Variant(_WINDOWED),
 }
 """What is compared on longer strings. CTC trains along, for the alignment to be found; attention alone is searched."""
 
@@ -538,7 +538,9 @@ RECIPES = {
         title="AN4: spelled names, numbers and commands",
         note="130 test utterances of ten speakers, none of whom is trained on; 13 cepstra per frame as the corpus has "
         "them. Published (CER / WER): ESPnet's Transformer, 200 epochs, 3.6 / 7.4; its older recurrent recipe, CER: "
-        "attention alone 70.6, with CTC 15.3, CTC alone 12.6; Kaldi 5.95 WER; deepspeech.pytorch 4.8 / 10.5.",
+        "attention alone 70.6, with CTC 15.3, CTC alone 12.6; Kaldi 5.95 WER; deepspeech.pytorch 4.8 / 10.5. All rows "
+        "have the same number of steps. The test part was looked at once for each row, twice for the one with CTC, "
+        "which was trained again after validation had been given the search of predictions (before: CER 4.1, WER 7.2).",
         variants=_HEARING,
         prepare=speech.prepare_an4,
         measure=speech_tables.measure_recogniser,
@@ -574,9 +576,9 @@ RECIPES = {
         task="transcribe",
         minutes=5,
         title="waves_yesno: eight words each",
-        note="30 test recordings of the one speaker; Kaldi's example reaches WER 0. Words of the 25 training recordings "
-        "are joined anew to 400 strings of one to eight: from the recordings alone the decoder learned transcripts by "
-        "heart. Some recordings begin with samples of exactly 0, which made their words disappear "
+        note="30 test recordings of the one speaker; Kaldi's example reaches WER 0. Words of the 25 training "
+        "recordings are joined anew to 400 strings of one to eight: from the recordings alone the decoder learned "
+        "transcripts by heart. Some recordings begin with samples of exactly 0, which made their words disappear "
         "(features.dynamic_range). The test part was looked at seven times in all: four settings without joined words "
         "(WER 0.4 to 4.2 %), two with them (2.1 and 3.8 %), and these rows, which were chosen by training and "
         "validation recordings.",
