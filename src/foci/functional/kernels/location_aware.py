@@ -119,7 +119,7 @@ def _library(*arguments: Tensor | None) -> ctypes.CDLL | None:
     given = [one for one in arguments if one is not None]
     previous, query, key, *rest = floats
     suits = all(one.dtype is torch.float32 and one.is_cpu for one in floats)
-    if not suits or previous.shape[0] == 0 or is_traced() or is_watched(*given):
+    if not suits or previous.numel() == 0 or is_traced() or is_watched(*given):
         return None
     shares_source = {query.shape[0], key.shape[0]} != {previous.shape[0]}
     if (shares_source and _wants_gradients(*floats)) or _KERNEL.library is None:
@@ -142,12 +142,13 @@ def _check(previous: Tensor, query: Tensor, key: Tensor, vector: Tensor, filters
         and filters.shape == (count, 1, width)
         and projection.shape == (size, count)
         and width % 2 == 1
+        and count > 0
     )
     if not fits:
         raise ShapeError(
             f"location_aware: previous has shape {tuple(previous.shape)}, query {tuple(query.shape)}, key "
             f"{tuple(key.shape)}, vector {tuple(vector.shape)}, filters {tuple(filters.shape)} and projection "
-            f"{tuple(projection.shape)}, expected (B, S), (B, L, A), (B, S, A), (A), (F, 1, odd) and (A, F)."
+            f"{tuple(projection.shape)}, expected (B, S), (B, L, A), (B, S, A), (A), (F, 1, odd) and (A, F), with at least one filter."
         )
 
 
