@@ -148,7 +148,8 @@ def _check(previous: Tensor, query: Tensor, key: Tensor, vector: Tensor, filters
         raise ShapeError(
             f"location_aware: previous has shape {tuple(previous.shape)}, query {tuple(query.shape)}, key "
             f"{tuple(key.shape)}, vector {tuple(vector.shape)}, filters {tuple(filters.shape)} and projection "
-            f"{tuple(projection.shape)}, expected (B, S), (B, L, A), (B, S, A), (A), (F, 1, odd) and (A, F), with at least one filter."
+            f"{tuple(projection.shape)}, expected (B, S), (B, L, A), (B, S, A), (A), (F, 1, odd) and (A, F), "
+            "with at least one filter."
         )
 
 
