@@ -74,9 +74,10 @@ def share(key: Tensor, value: Tensor) -> Tensor | None:
 def owns(alias: Tensor | None, key: Tensor, value: Tensor) -> bool:
     """Return whether the alias is one of this key and this value, as they are now."""
     node: Any = None if alias is None else alias.grad_fn
-    if not isinstance(node, _Shared._backward_cls):  # type: ignore[attr-defined]
+    if not isinstance(node, _Shared._backward_cls):
         return False
-    return all(given.is_still(tensor) for given, tensor in zip(node.source, (key, value)))
+    as_given: tuple[_Given, _Given] = node.source  # type: ignore[attr-defined]
+    return as_given[0].is_still(key) and as_given[1].is_still(value)
 
 
 def sums_of(node: Any) -> Sums | None:
