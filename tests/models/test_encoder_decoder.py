@@ -60,6 +60,9 @@ DECODERS = {
         TARGET_VOCABULARY, **RECURRENT, kind="bahdanau", score="location_aware", cell="lstm", num_layers=3
     ),
     "luong": lambda: RecurrentDecoder(TARGET_VOCABULARY, **RECURRENT),
+    "luong from the first cell": lambda: RecurrentDecoder(
+        TARGET_VOCABULARY, **RECURRENT, score="location_aware", start_at_first=True, input_feeding=False
+    ),
     "convolutional": lambda: ConvolutionalDecoder(
         TARGET_VOCABULARY, source_dim=SIZE, embedding_dim=SIZE, layers=[(7, 3), (4, 2)], max_length=11
     ),

@@ -405,7 +405,7 @@ class RecurrentDecoder(nn.Module):
         hidden, _ = self.recurrence(embedded, state.recurrent)
         if self.attention is None or memory.cells is None:
             return self.readout(hidden), None
-        context, weights, _ = self.attention.read(hidden, memory.cells)  # type: ignore[arg-type]
+        context, weights, _ = self.attention.read(hidden, memory.cells, state.reading)  # type: ignore[arg-type]
         return self.readout(torch.cat([context, hidden], dim=-1)), weights
 
     def _advance(
