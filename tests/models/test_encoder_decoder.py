@@ -132,6 +132,17 @@ def test_searches_of_a_batch_are_those_of_its_rows(decoder):
             assert [one.score for one in alone] == pytest.approx([one.score for one in together[row]])
 
 
+def test_cells_are_sampled_from_the_first_on():
+    options = {"focus": "median_window", "reach": (0, 1), "normalise": "sample", "start_at_first": True}
+    decoder = RecurrentDecoder(TARGET_VOCABULARY, **RECURRENT, **options, expectation_share=0.5)
+    model = generic(EncoderDecoder(Regions(), decoder))
+    checks.check_steps_equal_teacher_forcing(model, 3)
+    source, valid, target = example()
+    weights = model.train()(source, valid, target).attentions["decoder.cross"].dense()
+    assert not weights[:, 0, 2:].any()
+    assert (weights[:, 0].sum(dim=-1) - valid[:, 0].double()).abs().max() < 1e-9
+
+
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_a_source_without_a_summary_starts_from_its_mean(cell):
     """Xu et al. (2015), section 3.1.2: two layers map the mean of the regions to the first hidden state and cell."""
