@@ -85,14 +85,14 @@ def location_aware_read(
     mask: Bool[Tensor, "#B #L #S"] | None,
     value: Float[Tensor, "#B S V"],
     *,
-    shared: Float[Tensor, "B S A"] | None = None,
+    alias: Float[Tensor, "B S A"] | None = None,
     options: LocationOptions,
     plain: Plain,
 ) -> tuple[Float[Tensor, "B L V"], Float[Tensor, "B L S"]] | None:
     """Return what the steps read of the value, and the weights; None where the kernel does not serve.
 
     It serves where `location_aware` does, of which the other arguments are those. The value is fetched from memory
-    while the scores are computed. ``shared`` is the alias of the key that many steps read (`source_gradients`).
+    while the scores are computed. ``alias`` is the key as `source_gradients.share` returned it.
     """
     arguments = (previous, query, key, vector, filters, projection, value)
     library = _library(*arguments, mask) if value.shape[0] == key.shape[0] else None
@@ -105,8 +105,8 @@ def location_aware_read(
         )
     if _wants_gradients(*arguments):
         node = None
-        if shared is not None and source_gradients.owns(shared, key, value):
-            node, arguments = shared.grad_fn, (previous, query, shared, vector, filters, projection, value)
+        if alias is not None and source_gradients.owns(alias, key, value):
+            node, arguments = alias.grad_fn, (previous, query, alias, vector, filters, projection, value)
         weights, output = _LocationAware.apply(library, plain, options, node, mask, *arguments)  # type: ignore[no-untyped-call]
         return output, weights
     found = _forward(library, options, *arguments[:-1], mask, keep=False, value=value)

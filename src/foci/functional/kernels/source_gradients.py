@@ -71,9 +71,9 @@ def share(key: Tensor, value: Tensor) -> Tensor | None:
     return alias
 
 
-def owns(alias: Tensor | None, key: Tensor, value: Tensor) -> bool:
+def owns(alias: Tensor, key: Tensor, value: Tensor) -> bool:
     """Return whether the alias is one of this key and this value, as they are now."""
-    node: Any = None if alias is None else alias.grad_fn
+    node: Any = alias.grad_fn
     if not isinstance(node, _Shared._backward_cls):
         return False
     as_given: tuple[_Given, _Given] = node.source  # type: ignore[attr-defined]
