@@ -151,7 +151,7 @@ def test_rows_of_the_source_that_were_selected():
 
 
 @pytest.mark.parametrize("changed", ["key", "value"])
-@pytest.mark.parametrize("how", ["in place", "needs gradients"])
+@pytest.mark.parametrize("how", ["in place", "other data", "needs gradients"])
 def test_a_source_that_changes_after_it_was_prepared(changed, how):
     """The gradients are those of the source that is read, and go where its own go."""
     found = []
@@ -160,6 +160,9 @@ def test_a_source_that_changes_after_it_was_prepared(changed, how):
         if how == "in place":
             memory, learned = attention.prepare(key, value * 1), [key, value]
             getattr(memory, changed).mul_(1.5)
+        elif how == "other data":
+            memory, learned = attention.prepare(key, value * 1), [key, value]
+            getattr(memory, changed).data = getattr(memory, changed).data * 1.5
         else:
             attention.score.key_layer.requires_grad_(False)
             key, value = (key.detach(), value) if changed == "key" else (key, value.detach())

@@ -77,7 +77,8 @@ def owns(alias: Tensor, key: Tensor, value: Tensor) -> bool:
     if not isinstance(node, _Shared._backward_cls):
         return False
     as_given: tuple[_Given, _Given] = node.source  # type: ignore[attr-defined]
-    return as_given[0].is_still(key) and as_given[1].is_still(value)
+    same_numbers = alias.data_ptr() == key.data_ptr()  # unless someone assigned to key.data
+    return same_numbers and as_given[0].is_still(key) and as_given[1].is_still(value)
 
 
 def sums_of(node: Any) -> Sums | None:
