@@ -60,6 +60,9 @@ DECODERS = {
         TARGET_VOCABULARY, **RECURRENT, kind="bahdanau", score="location_aware", cell="lstm", num_layers=3
     ),
     "luong": lambda: RecurrentDecoder(TARGET_VOCABULARY, **RECURRENT),
+    "luong from the first cell": lambda: RecurrentDecoder(
+        TARGET_VOCABULARY, **RECURRENT, score="location_aware", start_at_first=True, input_feeding=False
+    ),
     "convolutional": lambda: ConvolutionalDecoder(
         TARGET_VOCABULARY, source_dim=SIZE, embedding_dim=SIZE, layers=[(7, 3), (4, 2)], max_length=11
     ),
@@ -127,6 +130,17 @@ def test_searches_of_a_batch_are_those_of_its_rows(decoder):
             (alone,) = search(model, source[part, :length], valid[part, :length], limits=limits, **options)
             assert [one.tokens for one in alone] == [one.tokens for one in together[row]]
             assert [one.score for one in alone] == pytest.approx([one.score for one in together[row]])
+
+
+def test_cells_are_sampled_from_the_first_on():
+    options = {"focus": "median_window", "reach": (0, 1), "normalise": "sample", "start_at_first": True}
+    decoder = RecurrentDecoder(TARGET_VOCABULARY, **RECURRENT, **options, expectation_share=0.5)
+    model = generic(EncoderDecoder(Regions(), decoder))
+    checks.check_steps_equal_teacher_forcing(model, 3)
+    source, valid, target = example()
+    weights = model.train()(source, valid, target).attentions["decoder.cross"].dense()
+    assert not weights[:, 0, 2:].any()
+    assert (weights[:, 0].sum(dim=-1) - valid[:, 0].double()).abs().max() < 1e-9
 
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])

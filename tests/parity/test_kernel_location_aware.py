@@ -193,6 +193,20 @@ def test_reading_where_all_rows_share_the_source():
     torch.testing.assert_close(output, weights @ value, atol=1e-6, rtol=1e-5)
 
 
+def test_reading_a_source_without_cells():
+    """Nothing is read, which is 0; memory that was not written to would be NaN here."""
+    attention, query, key = foci.Attention(3, 5, A, score="location_aware"), torch.randn(B, 1, 3), torch.randn(B, 0, 5)
+    torch.use_deterministic_algorithms(True)
+    try:
+        with torch.no_grad():
+            assert (attention(query, key).output == 0).all()
+        output = attention(query.requires_grad_(), key).output
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert (output == 0).all()
+    assert (torch.autograd.grad(output.sum(), query)[0] == 0).all()
+
+
 @pytest.mark.parametrize("kind", ["none", "keys"])
 @pytest.mark.parametrize(("normalise", "reach"), [("softmax", None), ("sigmoid", (3, 4))])
 @pytest.mark.parametrize("size", [1, 16, 37, 150])
@@ -333,6 +347,9 @@ def test_sizes_that_do_not_fit_are_refused():
         kernel.location_aware(
             previous[:, 1:], query, key, vector, filters, projection, None, options=LocationOptions(), plain=pytest.fail
         )
+    none = filters[:0], projection[:, :0]
+    with pytest.raises(ShapeError, match="at least one filter"):
+        kernel.location_aware(previous, query, key, vector, *none, None, options=LocationOptions(), plain=pytest.fail)
 
 
 @pytest.mark.parametrize(("name", "first"), [("forward", 7), ("backward", 3)])

@@ -1,5 +1,7 @@
 """The gradients of a source that many steps of location-aware attention read, added up in one buffer."""
 
+import weakref
+
 import pytest
 import torch
 from active_kernel import skip_unless_active
@@ -146,6 +148,51 @@ def test_rows_of_the_source_that_were_selected():
     have = torch.autograd.grad(output.square().sum(), [key, value])
     output, _ = decode(attention, query, attention.prepare(key[rows], value[rows]))
     assert_alike(have, torch.autograd.grad(output.square().sum(), [key, value]))
+
+
+@pytest.mark.parametrize("changed", ["key", "value"])
+@pytest.mark.parametrize("how", ["in place", "other data", "needs gradients"])
+def test_a_source_that_changes_after_it_was_prepared(changed, how):
+    """The gradients are those of the source that is read, and go where its own go."""
+    found = []
+    for shares in (True, False):
+        attention, query, key, value = example()
+        if how == "in place":
+            memory, learned = attention.prepare(key, value * 1), [key, value]
+            getattr(memory, changed).mul_(1.5)
+        elif how == "other data":
+            memory, learned = attention.prepare(key, value * 1), [key, value]
+            getattr(memory, changed).data = getattr(memory, changed).data * 1.5
+        else:
+            attention.score.key_layer.requires_grad_(False)
+            key, value = (key.detach(), value) if changed == "key" else (key, value.detach())
+            memory = attention.prepare(key, value)
+            learned = [getattr(memory, changed).requires_grad_()]
+        memory = memory if shares else memory._replace(prepared=None)
+        output, _ = decode(attention, query, memory)
+        found.append(torch.autograd.grad(output.square().sum(), learned))
+    assert_alike(*found)
+
+
+def test_steps_that_were_read_before_a_change_in_place_are_refused():
+    attention, query, key, value = example()
+    memory = attention.prepare(key, value)
+    output, _ = decode(attention, query, memory)
+    with torch.no_grad():
+        memory.key.mul_(1.5)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        output.sum().backward()
+
+
+def test_a_graph_without_its_buffers_does_not_hold_the_source():
+    """As elsewhere in torch, a loss that is kept after its backward pass keeps no more than the graph's nodes."""
+    attention, query, key, value = example()
+    memory = attention.prepare(key, value * 1)
+    held = [weakref.ref(one) for one in (memory.key, memory.value)]
+    loss = decode(attention, query, memory)[0].sum()
+    loss.backward()
+    del memory
+    assert [one() for one in held] == [None, None]
 
 
 def test_second_derivatives():

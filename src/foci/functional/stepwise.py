@@ -112,11 +112,11 @@ def read_location_aware(
     shared: Tensors,
     value: Tensor,
     options: StepOptions,
-    many_steps: Tensor | None = None,
+    alias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor] | None:
     """Return the output and the weights of one step of ``location_aware`` by one kernel; None where it does not serve.
 
-    The arguments are those of `over_steps` for one query, whose mask is among ``shared``. ``many_steps`` is what
+    The arguments are those of `over_steps` for one query, whose mask is among ``shared``. ``alias`` is what
     `share_source` returned for this key and value.
     """
     if torch.compiler.is_compiling() or options.normalise not in _FUSED:
@@ -124,12 +124,12 @@ def read_location_aware(
     key, vector, filters, projection, *mask = shared
     readable = _readable(previous, mask, options)
     return location_aware_kernel.location_aware_read(
-        previous, query, key, vector, filters, projection, readable, value, shared=many_steps, **_fused(options)
+        previous, query, key, vector, filters, projection, readable, value, alias=alias, **_fused(options)
     )
 
 
 def share_source(key: Tensor, value: Tensor) -> Tensor | None:
-    """Return what lets many calls of `read_location_aware` add up their gradients of this source; None without any."""
+    """Return an alias of the key by which calls of `read_location_aware` add up their gradients; None without any."""
     if is_traced() or is_watched(key, value):
         return None
     return source_gradients.share(key, value)

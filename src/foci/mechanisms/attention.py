@@ -67,7 +67,11 @@ FOCUSES = ("global", "causal", "sliding_window", "local_m", "local_p", "median_w
 
 @exportable
 class Memory(NamedTuple):
-    """A source prepared for many reads: projected keys, values, and the mask."""
+    """A source prepared for many reads: projected keys, values, and the mask.
+
+    ``prepared`` is what the score has computed of the keys for all reads; for the location_aware score, the alias of
+    the keys that `foci.functional.stepwise.share_source` returns.
+    """
 
     key: Tensor
     value: Tensor

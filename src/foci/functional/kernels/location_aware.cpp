@@ -102,8 +102,9 @@ struct Tile {
 // x = 1 + e^{2 (q + k + U f)} of the cells of a tile at N vectors of a; tanh = 1 − 2 / x. The keys have all numbers of
 // N − 1 vectors, and of the last one those there are.
 template <int N>
-__attribute__((always_inline)) inline void exponentials(const Tile& tile, const float* query, const float* projection, const float* features,
-                         const Sizes& s, int64_t a, Vector (&x)[N * EACH]) {
+__attribute__((always_inline)) inline void exponentials(const Tile& tile, const float* query, const float* projection,
+                                                        const float* features, const Sizes& s, int64_t a,
+                                                        Vector (&x)[N * EACH]) {
     UNROLL for (int i = 0; i < N * EACH; i++) x[i] = Vector{};
     for (int64_t c = 0; c < s.F; c++) {
         Vector u[N];
@@ -128,7 +129,8 @@ __attribute__((always_inline)) inline void exponentials(const Tile& tile, const 
 
 // total[i] += Σ v / x over N vectors of a. Two quotients share a reciprocal: v/x + w/y = (v·y + w·x) / (x·y).
 template <int N>
-__attribute__((always_inline)) inline void add_quotients(const float* vector, int64_t a, const Vector (&x)[N * EACH], Vector (&total)[EACH]) {
+__attribute__((always_inline)) inline void add_quotients(const float* vector, int64_t a, const Vector (&x)[N * EACH],
+                                                         Vector (&total)[EACH]) {
     static_assert(N == 1 || N == 2);
     const Vector v = load(vector + a);
     if constexpr (N == 1) {

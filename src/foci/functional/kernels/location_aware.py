@@ -85,14 +85,14 @@ def location_aware_read(
     mask: Bool[Tensor, "#B #L #S"] | None,
     value: Float[Tensor, "#B S V"],
     *,
-    shared: Float[Tensor, "B S A"] | None = None,
+    alias: Float[Tensor, "B S A"] | None = None,
     options: LocationOptions,
     plain: Plain,
 ) -> tuple[Float[Tensor, "B L V"], Float[Tensor, "B L S"]] | None:
     """Return what the steps read of the value, and the weights; None where the kernel does not serve.
 
     It serves where `location_aware` does, of which the other arguments are those. The value is fetched from memory
-    while the scores are computed. ``shared`` is the alias of the key that many steps read (`source_gradients`).
+    while the scores are computed. ``alias`` is the key as `source_gradients.share` returned it.
     """
     arguments = (previous, query, key, vector, filters, projection, value)
     library = _library(*arguments, mask) if value.shape[0] == key.shape[0] else None
@@ -105,8 +105,8 @@ def location_aware_read(
         )
     if _wants_gradients(*arguments):
         node = None
-        if shared is not None and source_gradients.owns(shared, key, value):
-            node, arguments = shared.grad_fn, (previous, query, shared, vector, filters, projection, value)
+        if alias is not None and source_gradients.owns(alias, key, value):
+            node, arguments = alias.grad_fn, (previous, query, alias, vector, filters, projection, value)
         weights, output = _LocationAware.apply(library, plain, options, node, mask, *arguments)  # type: ignore[no-untyped-call]
         return output, weights
     found = _forward(library, options, *arguments[:-1], mask, keep=False, value=value)
@@ -119,7 +119,7 @@ def _library(*arguments: Tensor | None) -> ctypes.CDLL | None:
     given = [one for one in arguments if one is not None]
     previous, query, key, *rest = floats
     suits = all(one.dtype is torch.float32 and one.is_cpu for one in floats)
-    if not suits or previous.shape[0] == 0 or is_traced() or is_watched(*given):
+    if not suits or previous.numel() == 0 or is_traced() or is_watched(*given):
         return None
     shares_source = {query.shape[0], key.shape[0]} != {previous.shape[0]}
     if (shares_source and _wants_gradients(*floats)) or _KERNEL.library is None:
@@ -142,12 +142,14 @@ def _check(previous: Tensor, query: Tensor, key: Tensor, vector: Tensor, filters
         and filters.shape == (count, 1, width)
         and projection.shape == (size, count)
         and width % 2 == 1
+        and count > 0
     )
     if not fits:
         raise ShapeError(
             f"location_aware: previous has shape {tuple(previous.shape)}, query {tuple(query.shape)}, key "
             f"{tuple(key.shape)}, vector {tuple(vector.shape)}, filters {tuple(filters.shape)} and projection "
-            f"{tuple(projection.shape)}, expected (B, S), (B, L, A), (B, S, A), (A), (F, 1, odd) and (A, F)."
+            f"{tuple(projection.shape)}, expected (B, S), (B, L, A), (B, S, A), (A), (F, 1, odd) and (A, F), "
+            "with at least one filter."
         )
 
 

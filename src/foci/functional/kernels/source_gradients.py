@@ -6,11 +6,15 @@ steps to read. In a backward pass they add their gradients of the keys to one bu
 (the gradient of the values is one matrix product of those), and return None for both; the alias's node, which autograd
 runs after all of them, returns the sums. The buffers belong to one backward pass, so that a pass that failed leaves
 nothing behind for the next. Only steps should use the alias: a gradient with respect to it is not the whole one.
+
+The alias serves only as long as its keys and values are what they were. Once one has been changed in place or its
+gradients were switched on or off, autograd's path to it is another one, and steps are to pass the keys themselves.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import weakref
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,6 +42,27 @@ class Sums:
         return torch.cat(self._weights, dim=1).mT @ torch.cat(self._outputs, dim=1)
 
 
+class _Given(NamedTuple):
+    """A tensor as it was given to `share`. The graph may outlive it: autograd frees after a backward pass."""
+
+    tensor: weakref.ref[Tensor]
+    version: int
+    requires_grad: bool
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> _Given:
+        return cls(weakref.ref(tensor), _version(tensor), tensor.requires_grad)
+
+    def is_still(self, tensor: Tensor) -> bool:
+        same = self.tensor() is tensor and self.requires_grad == tensor.requires_grad
+        return same and self.version == _version(tensor)
+
+
+def _version(tensor: Tensor) -> int:
+    """Return how often the tensor was changed in place, 0 for one of inference mode, which has no count."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
 def share(key: Tensor, value: Tensor) -> Tensor | None:
     """Return the keys as an alias for many steps to read, None where no gradients are recorded."""
     if not torch.is_grad_enabled() or not (key.requires_grad or value.requires_grad):
@@ -46,10 +71,14 @@ def share(key: Tensor, value: Tensor) -> Tensor | None:
     return alias
 
 
-def owns(alias: Tensor | None, key: Tensor, value: Tensor) -> bool:
-    """Return whether the alias is one of this key and this value."""
-    node: Any = None if alias is None else alias.grad_fn
-    return isinstance(node, _Shared._backward_cls) and node.source[0] is key and node.source[1] is value  # type: ignore[attr-defined]
+def owns(alias: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Return whether the alias is one of this key and this value, as they are now."""
+    node: Any = alias.grad_fn
+    if not isinstance(node, _Shared._backward_cls):
+        return False
+    as_given: tuple[_Given, _Given] = node.source  # type: ignore[attr-defined]
+    same_numbers = alias.data_ptr() == key.data_ptr()  # unless someone assigned to key.data
+    return same_numbers and as_given[0].is_still(key) and as_given[1].is_still(value)
 
 
 def sums_of(node: Any) -> Sums | None:
@@ -63,10 +92,10 @@ def sums_of(node: Any) -> Sums | None:
 class _Shared(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, key: Tensor, value: Tensor) -> Tensor:
-        ctx.source = key, value
+        ctx.source = _Given.of(key), _Given.of(value)
         ctx.sums = {}
         ctx.set_materialize_grads(False)
-        return key.view_as(key)
+        return key.detach()  # a view would refuse to be used once the keys were changed in place
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, Tensor | None]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from foci.errors import ConfigError
+from foci.errors import ConfigError, check_sizes
 from foci.functional.stepwise import add_location
 from foci.mechanisms.scores.additive import Additive
 
@@ -49,6 +49,7 @@ class LocationAware(Additive):
         width: int = 101,
     ) -> None:
         super().__init__(query_dim, key_dim, hidden_dim, bias=True)
+        check_sizes("LocationAware", num_filters=num_filters, width=width)
         if width % 2 == 0:
             raise ConfigError(
                 f"LocationAware: width is {width}, expected an odd number, so that a filter has a centre."

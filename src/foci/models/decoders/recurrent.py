@@ -48,7 +48,7 @@ from foci.mechanisms.attention import Attention, Memory
 from foci.mechanisms.focus import LocalM, MedianWindow, SlidingWindow
 from foci.mechanisms.heads import MultiHeadAttention
 from foci.mechanisms.heads.multi_head import ProjectedMemory
-from foci.mechanisms.sampled import SampledAttention
+from foci.mechanisms.sampled import SampledAttention, SampledState
 from foci.mechanisms.scores import LocationAware, Score
 from foci.results import Weights
 from foci.tracing import exportable
@@ -336,11 +336,11 @@ class RecurrentDecoder(nn.Module):
         copied = None if self.copying is None else check_copied("RecurrentDecoder", encoded.copied, values)
         return RecurrentMemory(cells, summary, copied), state
 
-    def _on_first_cell(self, encoded: Encoded) -> Float[Tensor, "B S"]:
-        """Return the weights before the first step; a source without cells has none."""
+    def _on_first_cell(self, encoded: Encoded) -> Tensor | SampledState:
+        """Return the state of the attention with weight 1 on the first cell; a source without cells has none."""
         weights = encoded.values.new_zeros(encoded.values.shape[:2])
         weights[:, :1] = encoded.valid[:, :1].to(weights.dtype)
-        return weights
+        return SampledState(weights, None) if isinstance(self.attention, SampledAttention) else weights
 
     def read(self, tokens: Int[Tensor, "N P"], memory: RecurrentMemory) -> RecurrentState:
         """Return the state after N hypotheses have read P tokens each, at least 1, without a source."""
@@ -405,7 +405,7 @@ class RecurrentDecoder(nn.Module):
         hidden, _ = self.recurrence(embedded, state.recurrent)
         if self.attention is None or memory.cells is None:
             return self.readout(hidden), None
-        context, weights, _ = self.attention.read(hidden, memory.cells)  # type: ignore[arg-type]
+        context, weights, _ = self.attention.read(hidden, memory.cells, state.reading)  # type: ignore[arg-type]
         return self.readout(torch.cat([context, hidden], dim=-1)), weights
 
     def _advance(
