@@ -176,6 +176,8 @@ def test_choices_that_do_not_fit():
         foci.Attention(3, 5, score="location_aware", focus="causal")
     with pytest.raises(ConfigError, match="odd"):
         LocationAware(3, 5, width=4)
+    with pytest.raises(ConfigError, match="num_filters is 0, expected a whole number above 0"):
+        LocationAware(3, 5, num_filters=0)
     with pytest.raises(ConfigError, match="needs query_dim and key_dim"):
         foci.Attention(score="general")
     with pytest.raises(ConfigError, match="expected the same"):

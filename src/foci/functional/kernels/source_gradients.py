@@ -43,7 +43,7 @@ class Sums:
 
 
 class _Given(NamedTuple):
-    """A tensor as it was given to `share`. The graph may outlive it: autograd frees after a backward pass."""
+    """A tensor as it was given to `share`; by a weak reference, for a loss that is kept keeps the graph's nodes too."""
 
     tensor: weakref.ref[Tensor]
     version: int
