@@ -131,6 +131,7 @@ class Attention(nn.Module):
         check_sizes("Attention", query_dim=query_dim, key_dim=key_dim, hidden_dim=hidden_dim, max_length=max_length)
         check_share("Attention", dropout=dropout)
         self.score = _build_score(score, query_dim, key_dim, hidden_dim, max_length)
+        self._owner = f"{type(self.score).__name__}Attention"  # in messages; steps are too short to make it anew
         self.focus = _build_focus(focus, query_dim, hidden_dim, radius, reach)
         self.normalise = normalise
         self.sharpening = sharpening
@@ -144,10 +145,6 @@ class Attention(nn.Module):
     @property
     def _stepwise(self) -> bool:
         return isinstance(self.score, LocationAware) or isinstance(self.focus, MedianWindow)
-
-    @property
-    def _owner(self) -> str:
-        return f"{type(self.score).__name__}Attention"
 
     def forward(
         self,
@@ -196,18 +193,19 @@ class Attention(nn.Module):
 
     def read(self, query: Float[Tensor, "#B L Dq"], memory: Memory, state: Any = None) -> Attended:
         """Read a prepared source; the state is what the previous call returned, None at first."""
+        score = self.score  # a module looks its parts up at every access
         check_shape(
             self._owner,
             "query",
             query,
             "batch",
             "query",
-            self.score.query_dim or memory.key.shape[-1],
+            score.query_dim or memory.key.shape[-1],
             fix=f"Build it with query_dim={query.shape[-1]}, or project the query." if query.dim() == 3 else "",
         )
         check_together(self._owner, query=query, value=memory.value)
         mask = self._fit_mask(query, memory)
-        projected = self.score.project_query(query)
+        projected = score.project_query(query)
         if self._stepwise:
             return self._read_steps(projected, memory, mask, state)
         if isinstance(self.focus, LocalM | LocalP):
@@ -216,8 +214,8 @@ class Attention(nn.Module):
             raise ConfigError(f"{self._owner}: it keeps no state, expected state=None.")
         window = self.focus.window if isinstance(self.focus, SlidingWindow) else None
         dropout = self.dropout if self.training else 0.0
-        if self.score.scale is not None and self.normalise == "softmax":
-            scale = self.score.scale * self.sharpening
+        if score.scale is not None and self.normalise == "softmax":
+            scale = score.scale * self.sharpening
             return attend_dots(projected, memory.key, memory.value, mask, scale=scale, window=window, dropout=dropout)
         scores = self._cells(projected, memory.key, memory.prepared)
         return attend_scores(scores, memory.value, mask, window=window, normalise=self._normalise, dropout=dropout)
@@ -270,15 +268,16 @@ class Attention(nn.Module):
         options = StepOptions(self._normaliser, self.sharpening, reach)
         given = () if mask is None else (mask,)
         per_query, shared = (given, ()) if mask is not None and mask.shape[1] != 1 else ((), given)
-        if isinstance(self.score, LocationAware):
-            source = (memory.key, *self.score.location_parameters)
+        score = self.score
+        if isinstance(score, LocationAware):
+            source = (memory.key, *score.location_parameters)
             if known_true(query.shape[1] == 1) and not (self.training and self.dropout):
                 read = read_location_aware(previous, query, (*source, *given), memory.value, options, memory.prepared)
                 if read is not None:
                     return Attended(read[0], Weights.of(read[1]), read[1].squeeze(1))
             previous, outputs = over_steps("location_aware", previous, (query, *per_query), (*source, *shared), options)
         else:
-            scores = self.score.cells(query, memory.key, memory.prepared)
+            scores = score.cells(query, memory.key, memory.prepared)
             previous, outputs = over_steps("median_window", previous, (scores, *per_query), shared, options)
         weights, *log_prob = outputs
         output = F.dropout(weights, self.dropout if self.training else 0.0) @ memory.value
