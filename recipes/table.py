@@ -150,6 +150,7 @@ _HEARING = {
 _LENGTHS_HEARD = {
     "content": Variant({"model.score": "additive"}),
     "content and location": Variant(),
+    "content and location, from the first cell": Variant({"model.start_at_first": True}),
     "content and location, windowed and sharpened, from the first cell": Variant(_WINDOWED),
 }
 """What is compared on longer strings. CTC trains along, for the alignment to be found; attention alone is searched."""
@@ -565,7 +566,9 @@ RECIPES = {
         "the decoder is given the transcript, and the token reads the recording of its digit. Chorowski et al. (2015) "
         "found that content alone fails on longer utterances, and that location with windowing and sharpening does "
         "not. The lengths of the training are drawn so that counting digits does not tell where a string ends: with "
-        "one to four digits, all as frequent, every model stopped after about five (WER of 20 digits 74 to 78 %).",
+        "one to four digits, all as frequent, every model stopped after about five (WER of 20 digits 74 to 78 %). That "
+        "reading has to begin at the first cell was found on these strings: with a window alone, the first step began "
+        "anywhere (2,000 steps, WER 12.3, 27.9, 46.1 and 61.5 %).",
         variants={name: Variant(one.settings, {"ctc_weight": 0.0}) for name, one in _LENGTHS_HEARD.items()},
         prepare=speech.prepare_fsdd,
         measure=speech_tables.measure_longer,

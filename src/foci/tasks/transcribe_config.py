@@ -71,7 +71,7 @@ class FeatureConfig:
     highest: float = 0.0
     """Highest frequency of the filters; 0 or less counts from half of the rate."""
     dynamic_range: Annotated[float, Gt(0)] | None = None
-    """Decibels below the loudest feature of a recording at which features are cut off, such as 80: for recordings with
+    """Decibels below the loudest feature of a recording at which features are cut off, such as 40: for recordings with
     samples of exactly 0 beside noise."""
     deltas: Annotated[int, Ge(0), Le(3)] = 0
     """Derivatives in time beside each feature; 2 are usual for cepstra."""

@@ -85,7 +85,7 @@ def location_aware_read(
     mask: Bool[Tensor, "#B #L #S"] | None,
     value: Float[Tensor, "#B S V"],
     *,
-    alias: Float[Tensor, "B S A"] | None = None,
+    alias: Float[Tensor, "#B S A"] | None = None,
     options: LocationOptions,
     plain: Plain,
 ) -> tuple[Float[Tensor, "B L V"], Float[Tensor, "B L S"]] | None:
