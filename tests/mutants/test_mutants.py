@@ -155,8 +155,8 @@ MUTANTS = {
     ),
     "fused: sharpening lost": Mutant(
         "mechanisms/attention.py",
-        "scale = self.score.scale * self.sharpening\n            return",
-        "scale = self.score.scale\n            return",
+        "scale = score.scale * self.sharpening\n            return",
+        "scale = score.scale\n            return",
         f"{DEFINED}[general/sharpening-none-fused]",
     ),
     "short: dropout lost": Mutant(
@@ -256,10 +256,22 @@ MUTANTS = {
         "return additive(query, key, self.vector.detach() * 0 + 1, prepared)",
         f"{DEFINED}[additive-none-fused]",
     ),
+    "gradients taken through other inputs": Mutant(
+        "functional/kernels/gradients.py",
+        "tensor.view_as(tensor) if tensor.requires_grad else tensor for",
+        "tensor for",
+        "tests/parity/test_dependent_inputs.py",
+    ),
+    "location_aware: only one step's gradient of the keys": Mutant(
+        "functional/kernels/location_aware.py",
+        "key_sum=None if sums is None else sums.key",
+        "key_sum=None",
+        "tests/parity/test_source_gradients.py::test_steps_give_the_gradients_of_the_loop",
+    ),
     "state kept on the module": Mutant(
         "mechanisms/attention.py",
-        "        projected = self.score.project_query(query)\n",
-        "        projected = self.projected = self.score.project_query(query)\n",
+        "        projected = score.project_query(query)\n",
+        "        projected = self.projected = score.project_query(query)\n",
         f"{CONTRACT}/test_every_row.py::test_forward_changes_nothing_on_the_module[general]",
     ),
     "multi_head: mask not passed on": Mutant(
