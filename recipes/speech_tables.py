@@ -111,7 +111,11 @@ def longer_table(rows: list[Row]) -> str:
 
 def draw_longer(rows: list[Row]) -> None:
     """Draw the error rate of each model by length."""
-    short = {", windowed and sharpened, from the first cell": ", window", " and": ","}
+    short = {
+        ", windowed and sharpened, from the first cell": ", window",
+        ", from the first cell": ", first",
+        " and": ",",
+    }
     curves = {}
     for row in rows:
         label = row["name"]
