@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _MARKERS = "osD^v"
 """Of the lines, so that they can also be told apart in grey print."""
+_INSIDE = 3
+"""Curves whose legend finds room between them."""
 
 
 def plot_curves(
@@ -58,7 +60,10 @@ def plot_curves(
         axes.locator_params(axis="x", integer=True)  # lengths, steps
         axes.spines[["top", "right"]].set_visible(False)
         if len(curves) > 1:
-            axes.legend(frameon=False)
+            if len(curves) > _INSIDE:
+                figure.legend(loc="outside lower center", frameon=False, ncols=2)
+            else:
+                axes.legend(frameon=False)
         if title:
             axes.set_title(spell(title, canvas.LONGEST_TITLE))
         if target is not None:
