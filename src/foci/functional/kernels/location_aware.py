@@ -289,12 +289,20 @@ def _plain_example(
 
 
 def _self_check(library: ctypes.CDLL) -> bool:
-    """Declare the signatures, and compare three steps with the equations; 19 numbers fill vectors and a rest."""
+    """Declare the signatures, and compare three steps with the equations.
+
+    19 hidden numbers fill vectors and a rest; filters of 97 cells are split twice.
+    """
     for name, types in _SIGNATURES.items():
         function = getattr(library, f"foci_location_aware_{name}")
         function.argtypes = types
         function.restype = _SIZE if name in ("scratch", "kept") else None
-    shapes = [(1, 23), (1, 3, 19), (1, 23, 19), (19,), (5, 1, 7), (19, 5), (1, 23, 18)]
+    return all(_agrees(library, cells, width) for cells, width in ((23, 7), (101, 97)))
+
+
+def _agrees(library: ctypes.CDLL, cells: int, width: int) -> bool:
+    """Return whether kernel and equations agree, in values and along one direction of all arguments."""
+    shapes = [(1, cells), (1, 3, 19), (1, cells, 19), (19,), (5, 1, width), (19, 5), (1, cells, 18)]
     point, along = ([fixed_numbers(seed + number, *shape) for number, shape in enumerate(shapes)] for seed in (1, 11))
     for options in (LocationOptions(), LocationOptions(2.0, smoothing=True)):
         wanted = _plain_example(options, *point)
