@@ -369,6 +369,44 @@ def test_a_pair_is_held_out_by_its_own_content(tmp_path):
         parts(lines, test_share=0.9)
 
 
+def test_evaluation_says_when_the_data_holds_out_others(tmp_path, capsys):
+    data, out = write_corpus(tmp_path), tmp_path / "run"
+    data |= {"valid_share": 0.2, "test_share": 0.3}
+    train("translate", settings(data, max_steps=2), out=out, **SILENT)
+    kept = (out / "held_out.json").read_text(encoding="utf-8")
+    held_out = load(out).held_out()
+    assert held_out.change is None
+    assert "held_out" not in load(out).evaluate().notes
+    sources = Path(data["source"]).read_text(encoding="utf-8").splitlines()
+    targets = Path(data["target"]).read_text(encoding="utf-8").splitlines()
+    wanted = {"source": sources, "target": targets}
+    at = sources.index(held_out[0]["source"])
+    copies = sources.count(sources[at])
+    targets[at] += " neu"  # its pair is another one now
+    for name, lines in wanted.items():
+        Path(data[name]).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    missing = int(copies == 1)
+    note = load(out).evaluate().notes["held_out"]
+    assert "the data has changed since the training" in note
+    assert " 1 are new" in note
+    assert f"{missing} of its" in note
+    assert foci_cli.main(["evaluate", str(out)]) == 0
+    printed = capsys.readouterr()
+    assert f"warning: {note}" in printed.err
+    assert "are new" in printed.out
+    assert "held_out" not in load(out).evaluate(held_out[:2]).notes  # other examples than those
+    assert (out / "held_out.json").read_text(encoding="utf-8") == kept
+
+    (out / "held_out.json").write_text("[]", encoding="utf-8")
+    with pytest.raises(CheckpointError, match=r"held_out.json: has no list of digests 'test'"):
+        load(out).evaluate()
+    (out / "held_out.json").write_text("{", encoding="utf-8")
+    with pytest.raises(CheckpointError, match=r"held_out.json: cannot be read as JSON"):
+        load(out).evaluate()
+    (out / "held_out.json").unlink()  # a run of an earlier version
+    assert "held_out" not in load(out).evaluate().notes
+
+
 def test_files_of_held_out_pairs_take_the_place_of_shares(tmp_path):
     for name, count in (("train", 50), ("valid", 5), ("test", 4)):
         lines = [f"{name} {number}\t{number}" for number in range(count)]

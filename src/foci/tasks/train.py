@@ -20,6 +20,7 @@ from torch import nn
 from foci.errors import CheckpointError, ConfigError, FociError, TrainingError, near_names
 from foci.files import write_text
 from foci.tasks import config as configs
+from foci.tasks import held_out
 from foci.tasks.init_from import check_run, take_weights
 from foci.tasks.run import asset_reader, task_of
 from foci.tasks.task import Assets, Log, Shard, Splits, Task, find, silent
@@ -182,6 +183,7 @@ def _train(task: Task, out: Path, resume: bool, fabric: Fabric, given_log: Log |
                 for name, text in assets.to_files().items():
                     if not (out / name).exists():
                         write_text(out / name, text)
+                held_out.keep(out, splits)
             fabric.barrier()
             return fit(model, objective, batches, options, run, fabric=fabric, unit=task.unit, log=given_log)
         except FociError:
