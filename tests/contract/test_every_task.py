@@ -267,6 +267,10 @@ def test_evaluation_without_data_uses_what_was_held_out(trained):
     names = [field.name for field in (*predictor.task.inputs, *predictor.task.targets)]
     records = {json.dumps({name: record[name] for name in names}, sort_keys=True) for record in held_out}
     assert not trained_on & records
+    assert predictor.evaluate().notes.get("held_out") is None
+    kept = json.loads((run / "held_out.json").read_text(encoding="utf-8"))
+    assert [*kept] == ["valid", "test"]
+    assert kept["test"] or kept["valid"]
 
 
 # ---- the user's data

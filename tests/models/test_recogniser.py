@@ -151,13 +151,12 @@ def test_ctc_is_torchs_and_too_short_counts_nothing():
     assert float(short.ctc.detach()) == 0.0
 
 
-def test_steps_are_counted_in_training_only():
+def test_steps_are_counted_by_the_training_and_kept_with_the_weights():
     model = built("conv")
     features, lengths, target = example()
-    assert [int(model(features, lengths, target).step) for _ in range(3)] == [0, 1, 2]
-    model.eval()
-    assert [int(model(features, lengths, target).step) for _ in range(2)] == [3, 3]
-    assert "steps" in model.state_dict()
+    for _ in range(3):
+        model(features, lengths, target)
+    assert int(model.state_dict()["steps"]) == 0  # a step may have several batches
 
 
 @pytest.mark.slow

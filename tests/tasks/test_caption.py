@@ -182,6 +182,27 @@ def test_unreadable_images_and_long_captions(run, tmp_path):
         run.evaluate(records[:1])
 
 
+def test_the_readable_images_are_looked_through_once(run, monkeypatch):
+    looks = []
+
+    class Counted(list):
+        def __iter__(self):
+            looks.append(len(self))
+            return super().__iter__()
+
+    read = Caption._images
+
+    def images(self, *arguments, **options):
+        found = read(self, *arguments, **options)
+        found.kept = Counted(found.kept)
+        return found
+
+    monkeypatch.setattr(Caption, "_images", images)
+    names = [record["image"] for record in run.held_out()[:2]] * 6
+    assert len(run.predict(names)) == 12
+    assert len(looks) <= 2  # once for those that cannot be read, once for the others
+
+
 def test_chinese_captions_by_commands(tmp_path, capsys):
     out = tmp_path / "run"
     assert foci_cli.main(["train", "caption", "--out", str(out), "--language", "zh", "--drawn", "8", "--size", "16",

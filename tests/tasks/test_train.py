@@ -1,5 +1,6 @@
 """The training skeleton: what is checked, in which order, and what is reported."""
 
+import re
 import time
 
 import pytest
@@ -9,10 +10,11 @@ from torch import nn
 import foci
 from foci.data.progress import counted
 from foci.errors import ConfigError, DataError, TrainingError
+from foci.tasks import TASKS
 from foci.tasks import config as configs
 from foci.tasks.classify import Classify
 from foci.tasks.memorise import Memorise
-from foci.tasks.task import Field, Shard, as_records, is_empty
+from foci.tasks.task import Field, Shard, as_records, find, is_empty
 from foci.tasks.train import train
 from foci.tasks.translate import Translate
 from foci.training import read_metrics
@@ -55,6 +57,21 @@ def test_too_little_memory_is_reported_before_a_folder_is_made(tmp_path, monkeyp
     with pytest.raises(TrainingError, match=r"the longest batch, of tensors \(16, 5, 3\), .*does not fit in memory"):
         train("memorise", Memorise.smallest, out=tmp_path / "run", **SILENT)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_too_little_memory_names_settings_that_the_task_has(name, tmp_path, monkeypatch):
+    def loss(self, model, batch):
+        raise MemoryError("no memory")
+
+    kind = find(name)
+    monkeypatch.setattr(kind, "loss", loss)
+    with pytest.raises(TrainingError, match="does not fit in memory") as caught:
+        train(name, kind.smallest, out=tmp_path / "run", **SILENT)
+    named = re.findall(r"data\.(\w+)", str(caught.value))
+    data = configs.configure(kind.Config, kind.smallest, "test").data
+    assert {*named} & {"max_tokens", "max_frames", "batch_size"}
+    assert all(hasattr(data, one) for one in named)
 
 
 def test_the_trial_of_the_longest_batch_changes_nothing(tmp_path, monkeypatch):

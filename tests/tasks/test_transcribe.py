@@ -276,6 +276,20 @@ def test_the_weight_of_ctc_follows_its_schedule():
     assert [task.ctc_weight(step) for step in (0, 5, 10, 99)] == pytest.approx([0.8, 0.5, 0.2, 0.2])
 
 
+def test_the_schedule_of_ctc_counts_steps_not_batches(tmp_path, monkeypatch):
+    asked = []
+    weight = Transcribe.ctc_weight
+    monkeypatch.setattr(Transcribe, "ctc_weight", lambda self, step: asked.append(step) or weight(self, step))
+    options = {"training__accumulate": 4, "training__valid_every": None}
+    trained(tmp_path / "run", training__max_steps=2, **options)
+    assert asked[-8:] == [0, 0, 0, 0, 1, 1, 1, 1]
+    tables = configs.put(Transcribe.smallest, {"training.accumulate": 4, "training.valid_every": None})
+    asked.clear()
+    foci.train("transcribe", configs.put(tables, {"training.max_steps": 3}), out=tmp_path / "run", resume=True)
+    assert asked[-4:] == [2, 2, 2, 2]
+    assert int(foci.load(tmp_path / "run", checkpoint="last").model.steps) == 3
+
+
 def test_a_notice_where_the_attention_is_not_diagonal(tmp_path):
     said = []
     trained(

@@ -339,6 +339,100 @@ def test_a_stream_is_read_from_disk_epoch_after_epoch_and_resumed_where_it_was(t
         train("translate", settings({**data, "max_length": 3}), out=tmp_path / "no", **SILENT)
 
 
+def splits_of(data, seed=0):
+    return Translate(read(settings(data, seed=seed))).read(lambda text: None)
+
+
+def test_a_pair_is_held_out_by_its_own_content(tmp_path):
+    lines = [f"wort {number}\tword {number}" for number in range(400)]
+
+    def parts(lines, seed=0, **data):
+        (tmp_path / "a.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        splits = splits_of({"source": str(tmp_path / "a.tsv"), "valid_share": 0.1, "test_share": 0.1, **data}, seed)
+        return {pair: name for name, part in splits._asdict().items() for pair in part}, splits
+
+    before, splits = parts(lines)
+    assert len(before) == len(splits.train) + len(splits.valid) + len(splits.test) == 400
+    assert {*before.values()} == {"train", "valid", "test"}
+    for changed in ([*lines, "neu\tnew"], ["neu\tnew", *lines], lines[::-1], lines[7:]):
+        after, _ = parts(changed)
+        assert all(before.get(pair, part) == part for pair, part in after.items())
+    assert parts(lines, seed=5)[0] == before  # the seed of the training is another one
+    assert parts(lines, split_seed=5)[0] != before
+    _, twice = parts([*lines, *lines, *(line.replace("word", "Word") for line in lines)])
+    sources = [{pair.source for pair in part} for part in twice]
+    assert not sources[0] & sources[1]
+    assert not (sources[0] | sources[1]) & sources[2]
+    with pytest.raises(DataError, match=r"a.tsv, line 1: of 3 sentence pairs none is left to (validate|train on)"):
+        parts(lines[:1] * 3)
+    with pytest.raises(ConfigError, match=r"data.valid_share is 0.1 and data.test_share is 0.9, expected less than 1"):
+        parts(lines, test_share=0.9)
+
+
+def test_evaluation_says_when_the_data_holds_out_others(tmp_path, capsys):
+    data, out = write_corpus(tmp_path), tmp_path / "run"
+    data |= {"valid_share": 0.2, "test_share": 0.3}
+    train("translate", settings(data, max_steps=2), out=out, **SILENT)
+    kept = (out / "held_out.json").read_text(encoding="utf-8")
+    held_out = load(out).held_out()
+    assert held_out.change is None
+    assert "held_out" not in load(out).evaluate().notes
+    sources = Path(data["source"]).read_text(encoding="utf-8").splitlines()
+    targets = Path(data["target"]).read_text(encoding="utf-8").splitlines()
+    wanted = {"source": sources, "target": targets}
+    at = sources.index(held_out[0]["source"])
+    copies = sources.count(sources[at])
+    targets[at] += " neu"  # its pair is another one now
+    for name, lines in wanted.items():
+        Path(data[name]).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    missing = int(copies == 1)
+    note = load(out).evaluate().notes["held_out"]
+    assert "the data has changed since the training" in note
+    assert " 1 are new" in note
+    assert f"{missing} of its" in note
+    assert foci_cli.main(["evaluate", str(out)]) == 0
+    printed = capsys.readouterr()
+    assert f"warning: {note}" in printed.err
+    assert "are new" in printed.out
+    assert "held_out" not in load(out).evaluate(held_out[:2]).notes  # other examples than those
+    assert (out / "held_out.json").read_text(encoding="utf-8") == kept
+
+    (out / "held_out.json").write_text("[]", encoding="utf-8")
+    with pytest.raises(CheckpointError, match=r"held_out.json: has no list of digests 'test'"):
+        load(out).evaluate()
+    (out / "held_out.json").write_text("{", encoding="utf-8")
+    with pytest.raises(CheckpointError, match=r"held_out.json: cannot be read as JSON"):
+        load(out).evaluate()
+    (out / "held_out.json").unlink()  # a run of an earlier version
+    assert "held_out" not in load(out).evaluate().notes
+
+
+def test_files_of_held_out_pairs_take_the_place_of_shares(tmp_path):
+    for name, count in (("train", 50), ("valid", 5), ("test", 4)):
+        lines = [f"{name} {number}\t{number}" for number in range(count)]
+        (tmp_path / f"{name}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    train_file, valid, test = (str(tmp_path / f"{name}.tsv") for name in ("train", "valid", "test"))
+    sizes = [len(part) for part in splits_of({"source": train_file, "valid_source": valid, "test_source": test})]
+    assert sizes == [50, 5, 4]
+    assert splits_of({"source": train_file, "test_source": test}).test[0].source == "test 0"
+    assert len(splits_of({"source": train_file, "valid_source": valid}).test) >= 1
+    assert len(splits_of({"source": train_file, "valid_source": valid, "test_share": 0}).train) == 50
+    streamed = splits_of({"source": train_file, "valid_source": valid, "test_source": test, "stream": True})
+    assert [len(list(part)) for part in streamed] == [50, 5, 4]
+    with pytest.raises(ConfigError, match=r"data.test_source is set, but data.source is not"):
+        splits_of({"test_source": test})
+
+
+def test_at_most_2000_of_the_held_out_pairs_are_validated_with(tmp_path):
+    (tmp_path / "a.tsv").write_text("".join(f"{number}\t{number}\n" for number in range(6000)), encoding="utf-8")
+    data = {"source": str(tmp_path / "a.tsv"), "valid_share": 0.5}
+    task = Translate(read(settings(data)))
+    splits = task.read(lambda text: None)
+    assert len(splits.valid) > 2500
+    assets = task.assets(splits, lambda text: None)
+    assert len(task.held_out(splits, assets, lambda text: None).examples.source) == 2000
+
+
 def test_the_loss_is_label_smoothed_and_the_validation_is_not(run):
     translator = load(run)
     task = Translate(read({"label_smoothing": 0.2}))

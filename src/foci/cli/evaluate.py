@@ -50,9 +50,12 @@ def evaluate(path: Path, data: Sequence[str], given: Given) -> None:
 
     predictor = load(path, checkpoint=given.get("checkpoint", "auto"))
     options = options_from(predictor.task.EvaluateOptions, given)
-    records = predictor.read(*data) if data else predictor.held_out()
+    records: Any = predictor.read(*data) if data else predictor.held_out()
     origin = "given" if data else "held out by training"
     print(f"evaluating on {len(records):,} examples {origin}", file=sys.stderr)
+    change = getattr(records, "change", None)
+    if change is not None:
+        print(f"warning: {change}", file=sys.stderr)
     with counting("evaluating", len(records)) as progress:
         evaluation = predictor.evaluate(records, options=options, progress=progress)
     if "plot" in given:

@@ -73,12 +73,10 @@ class RecogniserLoss(NamedTuple):
     Attributes:
         attention: the decoder's; None without one.
         ctc: CTC's; None without it. An utterance that is too short for its tokens counts 0.
-        step: how many batches were trained on before.
     """
 
     attention: TokenLoss | None
     ctc: Float[Tensor, ""] | None
-    step: Int[Tensor, ""]
 
 
 class Recogniser(nn.Module):
@@ -120,6 +118,7 @@ class Recogniser(nn.Module):
     """
 
     steps: Tensor
+    """How many steps it was trained for: set by the training, which counts them, and kept with the weights."""
 
     def __init__(
         self,
@@ -222,14 +221,11 @@ class Recogniser(nn.Module):
             label_smoothing: of the decoder's loss.
         """
         encoded = self.encode(features, lengths)
-        step = self.steps.clone()
-        if self.training:
-            self.steps += 1
         spoken = None
         if self.decoder is not None:
             wanted = Targets(target[:, 1:], label_smoothing, BLANK)
             spoken = cast("TokenLoss", self.decoder(encoded, target[:, :-1], wanted))
-        return RecogniserLoss(spoken, None if self.ctc_output is None else self._ctc_loss(encoded, target), step)
+        return RecogniserLoss(spoken, None if self.ctc_output is None else self._ctc_loss(encoded, target))
 
     def encode(self, features: Float[Tensor, "B T F"], lengths: Int[Tensor, " B"]) -> Encoded:
         """Return the cells that a decoder reads."""

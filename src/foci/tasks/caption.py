@@ -418,9 +418,10 @@ class Caption(Task):
     ) -> list[Prediction]:
         model = quantised(model) if options.int8 else model
         reasons = {one.name: one.reason for one in images.unreadable}
+        readable = {*images.kept}
         found: dict[int, Prediction] = {}
         for number, record in enumerate(records):
-            if number not in set(images.kept):
+            if number not in readable:
                 note = f"the image cannot be read, so nothing was predicted: {reasons[record['image']]}"
                 found[number] = Prediction(record, "", None, {"notes": [note]})
         progress(len(found))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import nn
 
 from foci.errors import CheckpointError, ConfigError, DataError, near_names
 from foci.tasks import config as configs
+from foci.tasks import held_out
 from foci.tasks.task import (
     Assets,
     Evaluation,
@@ -117,19 +119,28 @@ class Predictor:
         """
         task = self.task
         fields = (*task.inputs, *task.targets)
-        given = self.held_out() if records is None else as_records("evaluate", records, fields)
+        records = self.held_out() if records is None else records
+        given = as_records("evaluate", records, fields)
         if not given:
             raise DataError("evaluate: there are no examples, expected at least one.")
         for number, record in enumerate(given):
             if is_empty(record, fields):
                 raise DataError(f"evaluate: entry {number} has an empty field, expected text in each of them.")
         chosen = as_options(task.EvaluateOptions, options, "evaluate")
-        return task.evaluate(self.model, self.assets, given, chosen, progress or (lambda done: None))
+        evaluation = task.evaluate(self.model, self.assets, given, chosen, progress or (lambda done: None))
+        change = getattr(records, "change", None)
+        return evaluation if change is None else replace(evaluation, notes={**evaluation.notes, "held_out": change})
 
-    def held_out(self, log: Log = silent) -> Sequence[Record]:
-        """Return the examples that training held out: those to evaluate on, or else those it validated with."""
+    def held_out(self, log: Log = silent) -> held_out.HeldOut:
+        """Return the examples that training held out: those to evaluate on, or else those it validated with.
+
+        They are read again from the data; ``change`` of what is returned says how they differ from those of the run.
+        """
         splits = self.task.read(log)
-        return as_records("held_out", splits.test or splits.valid, (*self.task.inputs, *self.task.targets))
+        fields = (*self.task.inputs, *self.task.targets)
+        found = held_out.HeldOut(as_records("held_out", splits.test or splits.valid, fields))
+        found.change = held_out.change(self.path, splits)
+        return found
 
     def read(self, *paths: str) -> Sequence[Record]:
         """Return the examples of files that have the form of the training data."""

@@ -20,6 +20,7 @@ from torch import nn
 from foci.errors import CheckpointError, ConfigError, FociError, TrainingError, near_names
 from foci.files import write_text
 from foci.tasks import config as configs
+from foci.tasks import held_out
 from foci.tasks.init_from import check_run, take_weights
 from foci.tasks.run import asset_reader, task_of
 from foci.tasks.task import Assets, Log, Shard, Splits, Task, find, silent
@@ -40,6 +41,13 @@ RESUMABLE = {
     "data.workers",
 }
 """Settings that may change when a run is resumed: limits, learning rate, validation, checkpoints, and where it runs."""
+
+BATCH_SIZES = (
+    *("max_tokens", "max_frames", "batch_size"),
+    *("max_documents", "max_questions", "max_pairs", "max_texts", "max_sentences", "max_utterances"),
+    *("max_length", "max_words", "max_source", "max_seconds", "context", "image_size"),
+)
+"""Settings of data that limit how large a batch is: how much it holds, how many examples, and how long they are."""
 
 
 def train(
@@ -175,6 +183,7 @@ def _train(task: Task, out: Path, resume: bool, fabric: Fabric, given_log: Log |
                 for name, text in assets.to_files().items():
                     if not (out / name).exists():
                         write_text(out / name, text)
+                held_out.keep(out, splits)
             fabric.barrier()
             return fit(model, objective, batches, options, run, fabric=fabric, unit=task.unit, log=given_log)
         except FociError:
@@ -246,13 +255,19 @@ def _try_longest_batch(task: Task, model: nn.Module, batches: Batches, fabric: F
         sizes = ", ".join(str(tuple(part.shape)) for part in batch if isinstance(part, torch.Tensor))
         raise TrainingError(
             f"the longest batch, of tensors {sizes}, does not fit in memory ({str(error).splitlines()[0]}). Lower "
-            "data.max_tokens or the sizes of the model, or leave long examples out."
+            f"{', '.join([*_batch_sizes(task.config), 'or the sizes of the model'])}."
         ) from error
     finally:
         model.zero_grad(set_to_none=True)
         for name, value in model.named_buffers():
             value.copy_(buffers[name])
     return seconds
+
+
+def _batch_sizes(config: Any) -> list[str]:
+    """Return the settings of a task that its batches become smaller by."""
+    data = getattr(config, "data", None)
+    return [f"data.{name}" for name in BATCH_SIZES if getattr(data, name, None) is not None]
 
 
 def _summary(model: nn.Module, options: TrainingOptions, batches: Batches, seconds: float | None) -> str:

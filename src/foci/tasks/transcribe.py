@@ -100,6 +100,7 @@ class Transcribe(Task):
     }
 
     config: TranscribeConfig
+    _step = 1
 
     # ---- data
 
@@ -257,6 +258,10 @@ class Transcribe(Task):
 
     # ---- loss and figures
 
+    def begin_step(self, step: int) -> None:
+        """Remember the step, which decides how much CTC counts: in all batches of a step the same."""
+        self._step = step
+
     def loss(self, model: nn.Module, batch: SpeechBatch) -> Loss:
         """Return the losses of decoder and CTC, mixed by the schedule, summed over the tokens."""
         masking = Masking(**vars(self.config.masking))
@@ -264,7 +269,9 @@ class Transcribe(Task):
         if masking.feature_masks or masking.time_masks:
             features = spec_augment(features, batch.lengths, masking)
         found: RecogniserLoss = model(features, batch.lengths, batch.target, self.config.label_smoothing)
-        total = self._mixed(found)
+        total = self._mixed(found, self._step - 1)
+        if model.training:
+            _plain(model).steps.fill_(self._step)
         figures = {}
         if found.attention is not None and found.ctc is not None:
             figures = {"attention": found.attention.loss.detach(), "ctc": found.ctc.detach()}
@@ -275,29 +282,28 @@ class Transcribe(Task):
         schedule = self.config.ctc
         return schedule.weight + (schedule.final_weight - schedule.weight) * min(step / schedule.steps, 1.0)
 
-    def _mixed(self, found: RecogniserLoss) -> Tensor:
+    def _mixed(self, found: RecogniserLoss, step: int) -> Tensor:
         if found.ctc is None and found.attention is not None:
             return found.attention.loss
         if found.attention is None and found.ctc is not None:
             return found.ctc
         if found.attention is None or found.ctc is None:
             raise ConfigError("transcribe: the model gave no loss, expected that of a decoder or of CTC.")
-        weight = self.ctc_weight(int(found.step))
+        weight = self.ctc_weight(step)
         return (1 - weight) * found.attention.loss + weight * found.ctc
 
     def validate(self, model: nn.Module, held_out: _HeldOut) -> dict[str, float]:
         """Return nats per token, the error rates of greedy search, and how diagonal the attention is."""
         device = next(model.parameters()).device
-        loss, count, step = 0.0, 0, 0
+        loss, count, step = 0.0, 0, int(_plain(model).steps)
         said: list[str] = []
         heard: list[str] = []
         lines: list[float] = []
         for batch in held_out.batches:
             features, lengths, target = (tensor.to(device) for tensor in batch)
             found: RecogniserLoss = model(features, lengths, target)
-            loss += float(self._mixed(found).detach())
+            loss += float(self._mixed(found, step).detach())
             count += int((target[:, 1:] != PAD).sum())
-            step = int(found.step)
             if found.attention is not None:
                 lines += diagonalities(found.attention.attentions["decoder.cross"], target)
             encoded = _plain(model).encode(features, lengths)

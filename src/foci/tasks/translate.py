@@ -22,6 +22,7 @@ from foci.data import (
     open_corpus,
 )
 from foci.data.batch import Batch
+from foci.data.content_splits import Part, parts_by_content, place_of
 from foci.data.copy_ids import CopyExamples, CopyIds, SourceRow
 from foci.data.text import Corpus, check, read_pairs
 from foci.decoding import Hypothesis
@@ -52,6 +53,8 @@ from foci.training import Batches, Loss, TrainingOptions
 
 BUILT_IN = "en-zh"
 """Locales of the built-in phrases to train on without data."""
+_VALIDATED = 2000
+"""How many of the pairs that were held out are validated with, at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +72,17 @@ class DataConfig:
     """Held-out pairs in the same form, which decide which checkpoint is the best one."""
     valid_target: FilePath | None = None
     """The translations of valid_source."""
+    test_source: FilePath | None = None
+    """Pairs in the same form that `foci evaluate` uses."""
+    test_target: FilePath | None = None
+    """The translations of test_source."""
     valid_share: Annotated[float, Gt(0), Lt(1)] = 0.02
-    """Without such files: the share of the pairs that is held out, at most 2,000 pairs."""
+    """Without such files: the share of the pairs that is held out to validate; of more than 2,000, 2,000 are used."""
+    test_share: Annotated[float, Ge(0), Lt(1)] = 0.02
+    """Without such files: the share of the pairs that is held out to evaluate, and never trained on; none of a stream.
+    """
+    split_seed: Annotated[int, Ge(0)] = 0
+    """Which pairs those are."""
     phrasebook: str | None = None
     """Two locales, such as en-zh: dates, amounts, units and lists in both languages, made by CLDR, without any file."""
     phrasebook_size: Annotated[int, Ge(2)] = 20_000
@@ -197,6 +209,8 @@ class Translate(Task):
         "target": "data.target",
         "valid-source": "data.valid_source",
         "valid-target": "data.valid_target",
+        "test-source": "data.test_source",
+        "test-target": "data.test_target",
         "phrasebook": "data.phrasebook",
         "model": "model.kind",
         "preset": "model.preset",
@@ -240,18 +254,22 @@ class Translate(Task):
             return self._phrases(log)
         corpus = open_corpus(data.source, data.target, fields=data.fields)
         valid = None if data.valid_source is None else read_pairs(self._open(data.valid_source, data.valid_target), log)
+        test = None if data.test_source is None else read_pairs(self._open(data.test_source, data.test_target), log)
         if data.stream:
             count = check(corpus, log)
-            log(f"{count:,} pairs are streamed from {data.source}, {len(valid or ()):,} held out to validate")
-            return Splits(corpus, valid or [], [])
-        train = pairs = read_pairs(corpus, log)
-        if valid is None:
-            train, valid = self._hold_out(pairs)
+            valid, test = valid or [], test or []
+            log(
+                f"{count:,} pairs are streamed from {data.source}, {len(valid):,} held out to validate, {len(test):,} "
+                "to evaluate"
+            )
+            return Splits(corpus, valid, test)
+        pairs = read_pairs(corpus, log)
+        train, valid, test = self._hold_out(pairs, valid, test)
         log(
-            f"{len(train):,} pairs to train on, {len(valid):,} held out to validate; the first is "
-            f"{_quoted(pairs[0].source)} → {_quoted(pairs[0].target)}"
+            f"{len(train):,} pairs to train on, {len(valid):,} held out to validate, {len(test):,} to evaluate; the "
+            f"first is {_quoted(pairs[0].source)} → {_quoted(pairs[0].target)}"
         )
-        return Splits(train, valid, [])
+        return Splits(train, valid, test)
 
     def read_records(self, paths: Sequence[str]) -> Sequence[Record]:
         """Read two aligned files, or one TSV or JSONL file."""
@@ -262,13 +280,31 @@ class Translate(Task):
     def _open(self, source: str, target: str | None = None) -> Corpus:
         return open_corpus(source, target, fields=None if target is not None else self.config.data.fields)
 
-    def _hold_out(self, pairs: list[Pair]) -> tuple[list[Pair], list[Pair]]:
+    def _hold_out(
+        self, pairs: list[Pair], valid: list[Pair] | None, test: list[Pair] | None
+    ) -> tuple[list[Pair], list[Pair], list[Pair]]:
+        """Hold out what no file gives; pairs with equal sources are never in two parts."""
         data = self.config.data
-        if len(pairs) < 2:
+        if len(pairs) < 2 and valid is None:
             raise DataError(f"{data.source}, line 1: the only sentence pair, expected at least two: some are held out.")
-        held_out = min(2000, max(1, round(data.valid_share * len(pairs))))
-        order = np.random.default_rng(self.config.training.seed).permutation(len(pairs))
-        return [pairs[i] for i in order[held_out:]], [pairs[i] for i in order[:held_out]]
+        where = parts_by_content(
+            (pair.source for pair in pairs),
+            valid_share=data.valid_share if valid is None else 0.0,
+            test_share=data.test_share if test is None else 0.0,
+            seed=data.split_seed,
+        )
+        held: dict[Part, list[Pair]] = {"train": [], "valid": [], "test": []}
+        for pair, part in zip(pairs, where):
+            held[part].append(pair)
+        train, valid = held["train"], held["valid"] if valid is None else valid
+        if not valid or not train:
+            use = "train on" if valid else "validate"
+            raise DataError(
+                f"{data.source}, line 1: of {len(pairs)} sentence pairs none is left to {use} (those of one source "
+                f"stay together). Give more of them, change data.valid_share = {data.valid_share} or data.test_share = "
+                f"{data.test_share}, or name data.valid_source."
+            )
+        return train, valid, held["test"] if test is None else test
 
     def _phrases(self, log: Log) -> Splits:
         from foci.data.phrasebook import phrasebook
@@ -324,7 +360,10 @@ class Translate(Task):
 
     def held_out(self, splits: Splits, assets: Tokenisers, log: Log) -> TokenBatches[Batch]:
         """Encode and batch the validation pairs."""
-        return TokenBatches(self._examples(splits.valid, assets, log), max_tokens=self.config.data.max_tokens)
+        data, pairs = self.config.data, splits.valid
+        if data.valid_source is None and len(pairs) > _VALIDATED:
+            pairs = sorted(pairs, key=lambda pair: place_of(pair.source, data.split_seed))[:_VALIDATED]
+        return TokenBatches(self._examples(pairs, assets, log), max_tokens=data.max_tokens)
 
     @property
     def _copies(self) -> bool:
@@ -507,11 +546,16 @@ def _check_data(data: DataConfig) -> None:
     if data.phrasebook is not None and data.source is not None:
         raise ConfigError("data: phrasebook and source are both set, expected one of them.")
     if data.source is None:
-        for name in ("target", "valid_source", "valid_target"):
+        for name in ("target", "valid_source", "valid_target", "test_source", "test_target"):
             if getattr(data, name) is not None:
                 raise ConfigError(f"data.{name} is set, but data.source is not. Name the source sentences (--source).")
         if data.stream:
             raise ConfigError("data.stream is for files, but data.source is not set. Name a file, or leave it out.")
+    if data.valid_share + data.test_share >= 1:
+        raise ConfigError(
+            f"data.valid_share is {data.valid_share} and data.test_share is {data.test_share}, expected less than 1 "
+            "together: nothing would be left to train on."
+        )
     if data.stream and data.valid_source is None:
         raise ConfigError(
             "data.stream is set, but data.valid_source is not: a stream is not held in memory, so no part of it can be "

@@ -5,7 +5,7 @@
     metrics.jsonl       figures of training and validation, one JSON object per line
     checkpoints/        see `foci.training.checkpoint`
 
-Tasks add their own files (tokenisers, vocabularies).
+Trainings of tasks add held_out.json (`foci.tasks.held_out`), and files of their own (tokenisers, vocabularies).
 """
 
 from __future__ import annotations
