@@ -39,7 +39,7 @@ HOVERS = 60
 
 
 class Viewer(NamedTuple):
-    """How a page of this make is recognised and used; all are selectors or events of the browser."""
+    """How a page of this make is recognized and used; all are selectors or events of the browser."""
 
     ready: str
     """What is there when the page is drawn."""

@@ -1,6 +1,6 @@
 """The peers and their separate virtual environment, so that no peer's pins affect the project's.
 
-torch is installed first, at the version all figures are for, and kept by a constraints file; then each peer by its
+torch is installed first, at the version all metrics are for, and kept by a constraints file; then each peer by its
 name. A peer that cannot be installed is left out, which the report notes. This file needs the standard library only.
 """
 

@@ -90,7 +90,7 @@ class PlainGPT(nn.Module):
         return logits
 
 
-def optimiser(model: nn.Module, rate: float = 1e-3) -> torch.optim.AdamW:
+def optimizer(model: nn.Module, rate: float = 1e-3) -> torch.optim.AdamW:
     """AdamW that shrinks matrices only, with the betas of the CPU configuration."""
     matrices = [one for one in model.parameters() if one.dim() >= 2]
     vectors = [one for one in model.parameters() if one.dim() < 2]

@@ -69,8 +69,8 @@ def _ratios(runs: Runs) -> Figure | None:
         ratios = sorted(case["ratio_median"] for case in cases)
         # Dots of one group are displaced a little, so that equal ones are visible.
         heights = [height + (0, 0.22, -0.22, 0.11, -0.11)[rank % 5] for rank in range(len(ratios))]
-        colours = [OURS if ratio >= 1 else THEIRS for ratio in ratios]
-        axes.scatter(ratios, heights, s=26, c=colours, alpha=0.85, linewidths=0.5, edgecolors="white", zorder=3)
+        colors = [OURS if ratio >= 1 else THEIRS for ratio in ratios]
+        axes.scatter(ratios, heights, s=26, c=colors, alpha=0.85, linewidths=0.5, edgecolors="white", zorder=3)
     axes.axvline(1, color=INK, linewidth=1, zorder=2)
     axes.set_xscale("log")
     axes.set_yticks(range(len(rows)), [name for name, _ in reversed(rows)])
@@ -97,7 +97,7 @@ def _window(runs: Runs) -> Figure | None:
     if not measures:
         return None
     figure, panels = plt.subplots(1, len(measures), figsize=(4.0 * len(measures), 3.2), squeeze=False, sharey=True)
-    colours = {"dense mask": THEIRS, "LocalAttention": OTHER, "LongformerSelfAttention": "#5c8a3a"}
+    colors = {"dense mask": THEIRS, "LocalAttention": OTHER, "LongformerSelfAttention": "#5c8a3a"}
     for axes, measure in zip(panels[0], measures):
         chosen = [case for case in cases if case["measure"] == measure]
         # Ours is measured with every peer; the line has the best of each length.
@@ -110,13 +110,13 @@ def _window(runs: Runs) -> Figure | None:
             if "theirs" in case:
                 theirs[case["against"]][case["length"]] = case["theirs"]["min"]
         unit = ours[min(ours)]
-        lines = [("foci", ours, OURS), *((name, points, colours.get(name, OTHER)) for name, points in theirs.items())]
+        lines = [("foci", ours, OURS), *((name, points, colors.get(name, OTHER)) for name, points in theirs.items())]
         ends = []
-        for name, points, colour in lines:
+        for name, points, color in lines:
             lengths = sorted(points)
             costs = [points[length] / unit for length in lengths]
-            axes.plot(lengths, costs, color=colour, linewidth=2 if name == "foci" else 1.4, marker="o", markersize=3.5)
-            ends.append((name, lengths[-1], costs[-1], colour))
+            axes.plot(lengths, costs, color=color, linewidth=2 if name == "foci" else 1.4, marker="o", markersize=3.5)
+            ends.append((name, lengths[-1], costs[-1], color))
         _label_ends(axes, ends)
         _length_axis(axes, sorted({case["length"] for case in cases}), room=3.2)
         axes.set_xlabel("length")
@@ -131,7 +131,7 @@ def _window(runs: Runs) -> Figure | None:
 
 
 def _curves(runs: Runs) -> Figure | None:
-    """Draw a small panel per mechanism, with scaled_dot in grey."""
+    """Draw a small panel per mechanism, with scaled_dot in gray."""
     if "curves" not in runs:
         return None
     cases = [case for case in runs["curves"][1] if "ours" in case]
@@ -149,8 +149,8 @@ def _curves(runs: Runs) -> Figure | None:
     size = (10, 1.45 * rows + 0.5)
     figure, panels = plt.subplots(rows, columns, figsize=size, sharex=True, sharey=True, squeeze=False)
     for axes, name in zip(panels.flat, names):
-        grey = sorted(reference)
-        axes.plot(grey, [reference[length] / unit for length in grey], color=PALE, linewidth=3, zorder=1)
+        gray = sorted(reference)
+        axes.plot(gray, [reference[length] / unit for length in gray], color=PALE, linewidth=3, zorder=1)
         for measure, style in (("forward", "-"), ("forward + backward", "--")):
             points = costs.get((name, measure), {})
             there = sorted(points)
@@ -169,7 +169,7 @@ def _curves(runs: Runs) -> Figure | None:
         axes.tick_params(labelbottom=True)
     trained = any(measure == "forward + backward" for _, measure in costs)
     lines = " Solid: forward; dashed: forward + backward." if trained else ""
-    title = f"Cost against length; scaled_dot at length {min(reference)} is 1, and drawn in grey.{lines}"
+    title = f"Cost against length; scaled_dot at length {min(reference)} is 1, and drawn in gray.{lines}"
     figure.suptitle(title, x=0.01, ha="left", fontsize=9)
     figure.tight_layout()
     return figure
@@ -186,7 +186,7 @@ def _length_axis(axes: Axes, lengths: list[int], room: float = 1.15) -> None:
 def _label_ends(axes: Axes, ends: list[tuple[str, int, float, str]]) -> None:
     """Write names at the ends of the lines, moved apart where they would overlap (the axis is logarithmic)."""
     below = 0.0
-    for name, length, cost, colour in sorted(ends, key=lambda end: end[2]):
+    for name, length, cost, color in sorted(ends, key=lambda end: end[2]):
         height = max(cost, below * 1.45)
         below = height
         axes.annotate(
@@ -194,7 +194,7 @@ def _label_ends(axes: Axes, ends: list[tuple[str, int, float, str]]) -> None:
             (length, height),
             xytext=(5, 0),
             textcoords="offset points",
-            color=colour,
+            color=color,
             fontsize=8,
             va="center",
             fontweight="bold" if name == "foci" else "normal",

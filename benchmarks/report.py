@@ -2,7 +2,7 @@
 
     python -m benchmarks.report RESULTS PAGE
 
-Speeds are reported as ratios, theirs / ours: above 1 foci is faster. The only absolute figures are the limits of
+Speeds are reported as ratios, theirs / ours: above 1 foci is faster. The only absolute metrics are the limits of
 the machine, and memory. Groups that have no results but a section in the page keep that section.
 """
 
@@ -132,7 +132,7 @@ def trust(runs: dict[str, tuple[Record, list[Record]]]) -> str:
     if not timed or (disturbed <= BUSY_CASES * len(timed) and before <= MOST.others):
         return ""
     return (
-        f"The machine was too busy to trust these figures: other work disturbed {disturbed} of {len(timed)} cases, and "
+        f"The machine was too busy to trust these metrics: other work disturbed {disturbed} of {len(timed)} cases, and "
         f"used {before:.0%} of the free processors before the run began. Run it again on a quiet machine."
     )
 

@@ -27,12 +27,12 @@ from recipes import data, report
 from recipes.recipe import CONFIGS
 
 import foci
-from benchmarks.plain_gpt import PlainGPT, Sizes, optimiser, rate_at, train_step
+from benchmarks.plain_gpt import PlainGPT, Sizes, optimizer, rate_at, train_step
 from foci.decoding import windows
-from foci.tasks import config as configs
-from foci.tasks.generate import Generate
-from foci.tasks.task import Shard
-from foci.training.optim import make_optimiser
+from foci.tasks.frame import config as configs
+from foci.tasks.frame.task import Shard
+from foci.tasks.generate.task import Generate
+from foci.training.optim import make_optimizer
 
 STEPS, BATCH = 2000, 12
 PLAIN = "GPT-2 in plain PyTorch, nanoGPT's settings"
@@ -42,16 +42,16 @@ QUARTER = "a quarter of the time: "
 ROWS: dict[str, dict[str, Any]] = {
     OURS: {},
     "AdamW in place of Muon": {
-        "training.optimiser": "adamw",
+        "training.optimizer": "adamw",
         "training.weight_decay": 0.1,
         "training.betas": [0.9, 0.99],
         "training.learning_rate": 3e-3,
     },
-    "LSTM": {"model": {"kind": "lstm"}, "training.learning_rate": 5e-3, "training.optimiser": "adamw"},
+    "LSTM": {"model": {"kind": "lstm"}, "training.learning_rate": 5e-3, "training.optimizer": "adamw"},
     "LSTM with attention over its history": {
         "model": {"kind": "history"},
         "training.learning_rate": 5e-3,
-        "training.optimiser": "adamw",
+        "training.optimizer": "adamw",
     },
     "float32 in place of bfloat16": {"training.precision": "float32"},
     "learned positions": {"model.positions": "learned"},
@@ -107,7 +107,7 @@ def plain(text: str, seed: int) -> dict[str, Any]:
     ids = torch.tensor([numbers[character] for character in text])
     cut = int(len(ids) * 0.9)
     model = PlainGPT(Sizes(len(characters)))
-    adam = optimiser(model)
+    adam = optimizer(model)
     context = model.sizes.context
     began = time.process_time()
     for step in range(STEPS):
@@ -149,14 +149,14 @@ def ours(name: str, changes: Mapping[str, Any], budget: float, seed: int, out: P
     tables = configs.put(tables, changes)
     steps = max(20, int(budget / seconds_per_step(tables)))
     warmup = min(int(tables["training"].get("warmup", 0)), steps // 4)
-    tables = configs.put(tables, {"training.max_steps": steps, "training.warmup": warmup, "training.valid_every": None})
+    tables = configs.put(tables, {"training.max_steps": steps, "training.warmup": warmup, "training.eval_every": None})
     folder = out / name.replace(" ", "-").replace(":", "").replace("²", "2").lower()
     shutil.rmtree(folder, ignore_errors=True)
     began = time.process_time()
     summary = foci.train("generate", tables, out=folder, log=lambda text: None)
     seconds = time.process_time() - began
     run = foci.load(folder, checkpoint="last")
-    figures = run.evaluate().figures
+    metrics = run.evaluate().metrics
     return {
         "name": name,
         "seed": seed,
@@ -164,7 +164,7 @@ def ours(name: str, changes: Mapping[str, Any], budget: float, seed: int, out: P
         "cpu_seconds": seconds,
         "count_trained": summary.count,
         "parameters": sum(one.numel() for one in run.model.parameters()),
-        **{key: figures[key] for key in ("characters", "nats", "bits_per_byte")},
+        **{key: metrics[key] for key in ("characters", "nats", "bits_per_byte")},
     }
 
 
@@ -175,7 +175,7 @@ def seconds_per_step(tables: Mapping[str, Any], steps: int = 24) -> float:
     splits = task.read(lambda text: None)
     assets = task.assets(splits, lambda text: None)
     model = task.model(assets).train()
-    adam = make_optimiser(model, task.config.training)
+    adam = make_optimizer(model, task.config.training)
     stream = iter(task.batches(splits, assets, Shard(), lambda text: None))
     times = []
     for _ in range(steps):

@@ -14,10 +14,10 @@ import torch
 
 from foci import catalog
 from foci.cli.train import derive_flags
-from foci.scenes import SCENES
+from foci.gallery import SCENES
 from foci.tasks import TASKS
-from foci.tasks import config as configs
-from foci.tasks.task import find
+from foci.tasks.frame import config as configs
+from foci.tasks.frame.task import find
 from foci.viz import heatmap
 
 ROOT = Path(__file__).parent.parent

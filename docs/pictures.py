@@ -61,11 +61,11 @@ def caption() -> Trace:
     image[(x - 65) ** 2 + (y - 80) ** 2 < 30**2] = (240, 200, 60)
     image[100:140, 130:180] = (180, 40, 50)
     down, across = np.mgrid[:12, :16]
-    centres = {"yellow": (6.4, 5.2, 1.5), "ball": (6.4, 5.2, 2.0), "red": (9.6, 12.4, 1.5), "box": (9.6, 12.4, 2.0)}
+    centers = {"yellow": (6.4, 5.2, 1.5), "ball": (6.4, 5.2, 2.0), "red": (9.6, 12.4, 1.5), "box": (9.6, 12.4, 2.0)}
     rows = []
-    for row, column, size in centres.values():
+    for row, column, size in centers.values():
         rows.append(softmax((-((down - row) ** 2 + (across - column) ** 2) / (2 * size**2)).ravel()))
-    return Trace.from_arrays(np.stack(rows), Cells.of_image(image, (12, 16)), list(centres), title=" ".join(centres))
+    return Trace.from_arrays(np.stack(rows), Cells.of_image(image, (12, 16)), list(centers), title=" ".join(centers))
 
 
 def recording() -> Trace:
@@ -144,7 +144,7 @@ def screenshot(trace: Trace, picture: Path) -> None:
 
 
 def smaller(picture: Path) -> None:
-    """Reduce the picture to 256 colours: a third of the bytes without a visible difference."""
+    """Reduce the picture to 256 colors: a third of the bytes without a visible difference."""
     with Image.open(picture) as image:
         reduced = image.convert("RGB").quantize(256)
     reduced.save(picture, optimize=True)

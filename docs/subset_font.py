@@ -5,7 +5,7 @@
     python docs/subset_font.py /tmp/font/noto_cjk_sans_otc/NotoSansCJK-Regular.ttc
 
 It keeps the 3,755 characters of level 1 of GB 2312 (rows 16 to 55, which cover more than 99 % of running text) and its
-signs (rows 1 and 3), without hints and layout features. The licence (SIL OFL 1.1) forbids a changed version to have the
+signs (rows 1 and 3), without hints and layout features. The license (SIL OFL 1.1) forbids a changed version to have the
 reserved name "Source", and Noto is a trademark: the subset has a name of its own. Needs fonttools, which matplotlib
 brings along.
 """
@@ -23,7 +23,7 @@ ORIGINAL, FAMILY = "Noto Sans CJK SC", "Foci Sans SC Subset"
 SIGNS, COMMONEST = (1, 3), range(16, 56)
 """Rows of GB 2312."""
 KEPT_NAMES = {0, 7, 8, 9, 11, 13, 14}
-"""Of the original: copyright, trademark, maker, designer, address, licence and its address."""
+"""Of the original: copyright, trademark, maker, designer, address, license and its address."""
 
 
 def characters(rows: range | tuple[int, ...]) -> list[str]:

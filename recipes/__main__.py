@@ -1,4 +1,4 @@
-"""`python -m recipes NAME [--minutes M] [--seed S] [--seeds N] [--out runs]`: train a recipe, and keep its figures.
+"""`python -m recipes NAME [--minutes M] [--seed S] [--seeds N] [--out runs]`: train a recipe, and keep its metrics.
 
 `torchrun --nproc-per-node 2 -m recipes NAME --threads 1` trains with two processes. Rows are stored in
 recipes/results/NAME.jsonl; docs/results.md is generated from all of them. The same command resumes a run that was

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from foci.data.cloze import ClozeQuestion, read_cloze
+from foci.tasks.cloze.reader import ClozeQuestion, read_cloze
 
 
 def set_variables(out: Path) -> None:

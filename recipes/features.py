@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from foci.data.image_features import cached_features
+from foci.data.images.features import cached_features
 from foci.models.encoders.frozen import build_frozen_encoder
 from recipes import data
 
@@ -18,7 +18,7 @@ ENCODER = "efficientnet_lite0"
 
 
 def main() -> None:
-    """Compute the features, and print the figures as JSON."""
+    """Compute the features, and print the metrics as JSON."""
     parser = argparse.ArgumentParser(prog="python -m recipes.features", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("runs"), help="folder for the runs")
     parser.add_argument("--threads", type=int, default=1, help="of torch")
@@ -31,7 +31,7 @@ def main() -> None:
     started, processor = time.perf_counter(), time.process_time()
     features = cached_features(names, build_frozen_encoder(ENCODER), options.out / "flickr8k-features", log=print)
     seconds = time.perf_counter() - started
-    figures = {
+    metrics = {
         "images": len(features),
         "seconds": seconds,
         "processor_seconds": time.process_time() - processor,
@@ -41,7 +41,7 @@ def main() -> None:
         "cache_megabytes": features.array.nbytes / 1e6,
         "threads": options.threads,
     }
-    print(json.dumps(figures, indent=1))
+    print(json.dumps(metrics, indent=1))
 
 
 def _peak() -> float:

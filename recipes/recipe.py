@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from foci.tasks.run import Predictor
-from foci.tasks.task import Evaluation
+from foci.tasks.frame.predictor import Predictor
+from foci.tasks.frame.task import Evaluation
 from foci.training import Summary
 
 CONFIGS = Path(__file__).parent / "configs"
@@ -28,7 +28,7 @@ class Variant:
 
 
 def nothing_more(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
-    """Return no further figures."""
+    """Return no further metrics."""
     return {}
 
 
@@ -53,7 +53,7 @@ class Recipe:
     prepare: Callable[[Path], None] | None = None
     """Makes files in the folder of the runs before any training."""
     measure: Callable[[Predictor, Evaluation, list[Row] | None], Row] = nothing_more
-    """Further figures of a run, given its evaluation and the records it was evaluated on."""
+    """Further metrics of a run, given its evaluation and the records it was evaluated on."""
     attempts: int = 1
     """Number of seeds that are tried until one has started to learn after a third of its time."""
     begun: Callable[[str, Summary], bool] = lambda name, summary: True

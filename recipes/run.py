@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import foci
-from foci.tasks import config as configs
+from foci.tasks.frame import config as configs
 from foci.training import Summary, read_metrics
 from recipes.recipe import CONFIGS, Recipe, Row
 
@@ -57,7 +57,7 @@ def run(title: str, recipe: Recipe, job: Job, out: Path, minutes: float) -> Row 
         "count_trained": summary.count,
         "run": str(folder),
         **evaluation.notes,
-        **evaluation.figures,  # a note may have the name of the figure that it explains
+        **evaluation.metrics,  # a note may have the name of the figure that it explains
         **recipe.measure(predictor, evaluation, records),
     }
 

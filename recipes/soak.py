@@ -1,6 +1,6 @@
 """`python -m recipes.soak [--sequences N] [--seeds S] [--problem P …]`: check that long trainings stay finite.
 
-Trains on every problem of memorise with several seeds. The training stops at the first loss or gradient that is not
+Trains on every problem of memorize with several seeds. The training stops at the first loss or gradient that is not
 finite; here every line of the metrics is checked too, and the final weights. There is no curriculum. Rows are stored in
 recipes/results/soak.jsonl. The same command resumes a run that was stopped.
 """
@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from foci.data.algorithms import PROBLEMS
 from foci.errors import TrainingError
-from foci.tasks.run import load
-from foci.tasks.train import train
+from foci.tasks.frame.predictor import load
+from foci.tasks.frame.train import train
+from foci.tasks.memorize.problems import PROBLEMS
 from foci.training import read_metrics
 from recipes import report
 from recipes.recipe import Row
@@ -45,16 +45,16 @@ def main() -> None:
 
 
 def soak(problem: str, sequences: int, seed: int, out: Path) -> Row:
-    """Train once; return figures of the losses and gradients, and whether all of them were finite."""
+    """Train once; return metrics of the losses and gradients, and whether all of them were finite."""
     folder = out / f"soak-{problem}-{seed}"
     tables: dict[str, Any] = {
         "data": {"problem": problem, "batch_size": BATCH, "curriculum": 0, "valid_sequences": 20},
-        "training": {"max_steps": max(1, sequences // BATCH), "valid_every": 500, "seed": seed, "metrics_every": 1},
+        "training": {"max_steps": max(1, sequences // BATCH), "eval_every": 500, "seed": seed, "metrics_every": 1},
     }
     stopped = ""
     try:
         resume = (folder / "config.json").exists()
-        if train("memorise", tables, out=folder, resume=resume, origin="soak").reason == "interrupted":
+        if train("memorize", tables, out=folder, resume=resume, origin="soak").reason == "interrupted":
             sys.exit(130)  # an interrupted training ends the program, without a row
     except TrainingError as error:
         stopped = str(error)
@@ -78,12 +78,12 @@ def soak(problem: str, sequences: int, seed: int, out: Path) -> Row:
 def table(rows: list[Row]) -> str:
     """Return a Markdown table."""
     head = ["problem", "seed", "sequences", "finite", "first loss", "last loss", "largest gradient norm"]
-    figures = ("first_loss", "last_loss", "longest_gradient")
+    metrics = ("first_loss", "last_loss", "longest_gradient")
     return markdown(
         head,
         [
             [row["name"], str(row["seed"]), f"{row['sequences']:,}", "yes" if row["finite"] else row["stopped"] or "no"]
-            + ["" if row[name] is None else f"{row[name]:.4g}" for name in figures]
+            + ["" if row[name] is None else f"{row[name]:.4g}" for name in metrics]
             for row in rows
         ],
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy import ndarray
 
-from foci.data.audio import Sound, Utterance, read_sound, write_sound
+from foci.data.audio.files import Sound, Utterance, read_sound, write_sound
 from recipes.data import folder
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")

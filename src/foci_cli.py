@@ -20,7 +20,7 @@ COMMANDS = {
     "tasks": ("foci.cli.tasks:show_tasks", "List what can be trained: translate, classify, …"),
     "demo": ("foci.cli.demo:app", "Train and try a task on built-in data, in a few minutes."),
     "train": ("foci.cli.train:app", "Train a model on your data."),
-    "evaluate": ("foci.cli.evaluate:main", "Compute the figures of a run on data it was not trained on."),
+    "evaluate": ("foci.cli.evaluate:main", "Compute the metrics of a run on data it was not trained on."),
     "predict": ("foci.cli.predict:main", "Predict with a run: translate, classify, …"),
     "show": ("foci.cli.show:main", "Show what a prediction attended to: in the terminal, as a page or as a picture."),
     "compare": ("foci.cli.compare:main", "Show two traces side by side, with their difference."),

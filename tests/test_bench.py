@@ -505,7 +505,7 @@ def test_the_report_says_what_is_missing_and_why() -> None:
 def test_the_report_says_when_the_machine_was_too_busy() -> None:
     busy = {**QUIET._asdict(), "others": 0.97}
     disturbed = {"additive": (a_run(), [a_record(interference=busy), a_record()])}
-    assert "too busy to trust these figures: other work disturbed 1 of 2 cases" in report.markdown(disturbed, {})
+    assert "too busy to trust these metrics: other work disturbed 1 of 2 cases" in report.markdown(disturbed, {})
     crowded = {"additive": (a_run(idle=busy), [a_record()])}
     assert "used 97% of the free processors before the run began" in report.markdown(crowded, {})
     one_of_five = {"additive": (a_run(), [a_record(interference=busy), *(a_record() for _ in range(4))])}

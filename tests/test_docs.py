@@ -95,7 +95,7 @@ def test_the_results_of_the_readmes_are_those_of_the_recipes():
     assert "|  |  | 20 | 0.00 | 160 | 0.00 |" in results
     assert "|  |  | 20 | 33.03 | 160 |" in results
     for page in ("README.md", "README.zh-CN.md"):
-        figures = (
+        metrics = (
             "39.4",
             "41.0",
             "94.3 / 98.0 %",
@@ -107,7 +107,7 @@ def test_the_results_of_the_readmes_are_those_of_the_recipes():
             "160",
             "33",
         )
-        assert all(figure in read(page) for figure in figures)
+        assert all(figure in read(page) for figure in metrics)
 
 
 def test_every_paper_has_a_link():

@@ -41,9 +41,9 @@ def shown(outputs):
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_runs_and_shows_figures_and_a_page(name, run):
     cells = run(EXAMPLES / name)
-    figures = [outputs for source, outputs in cells.items() if "plot(" in source.splitlines()[-1]]
-    assert len(figures) >= 1
-    for outputs in figures:
+    metrics = [outputs for source, outputs in cells.items() if "plot(" in source.splitlines()[-1]]
+    assert len(metrics) >= 1
+    for outputs in metrics:
         assert shown(outputs) == [{"text/plain", "image/png"}]
     pages = [outputs for source, outputs in cells.items() if source.splitlines()[-1].endswith("trace")]
     assert len(pages) == 1

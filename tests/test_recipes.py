@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from foci.tasks import TASKS
-from foci.tasks.config import configure, put, read_toml
-from foci.tasks.task import find
+from foci.tasks.frame.config import configure, put, read_toml
+from foci.tasks.frame.task import find
 
 ROOT = Path(__file__).parents[1]
 
@@ -42,12 +42,12 @@ def quick(recipes, monkeypatch):
     program, *_ = recipes
     from recipes.recipe import Variant
 
-    recipe = program.RECIPES["memorise"]
+    recipe = program.RECIPES["memorize"]
     options = {"lengths": (2, 30), "sequences": 3}
     variants = {
         name: Variant({**recipe.variants[name].settings, **SMALL}, options) for name in ("copy, ntm", "copy, lstm")
     }
-    monkeypatch.setitem(program.RECIPES, "memorise", replace(recipe, variants=variants))
+    monkeypatch.setitem(program.RECIPES, "memorize", replace(recipe, variants=variants))
     return recipes
 
 
@@ -68,17 +68,17 @@ def test_the_number_of_seeds_is_the_recipes_unless_given(recipes):
 
 def test_a_row_for_each_model_and_every_length(quick, monkeypatch, tmp_path, capsys):
     program, _, report, _ = quick
-    monkeypatch.setitem(program.RECIPES, "memorise", replace(program.RECIPES["memorise"], begun=lambda *given: True))
+    monkeypatch.setitem(program.RECIPES, "memorize", replace(program.RECIPES["memorize"], begun=lambda *given: True))
     for _ in range(2):  # the second time there is nothing left to train, and rows take the place of older ones
-        run(program, monkeypatch, "memorise", "--out", tmp_path / "runs", "--seed", 5)
-    rows = [json.loads(line) for line in (report.RESULTS / "memorise.jsonl").read_text().splitlines()]
+        run(program, monkeypatch, "memorize", "--out", tmp_path / "runs", "--seed", 5)
+    rows = [json.loads(line) for line in (report.RESULTS / "memorize.jsonl").read_text().splitlines()]
     assert [(row["name"], row["seed"], row["steps"]) for row in rows] == [("copy, ntm", 5, 3), ("copy, lstm", 5, 3)]
     assert [at["length"] for at in rows[0]["lengths"]] == [2, 30]
     assert [at["sequences"] for at in rows[0]["lengths"]] == [3, 3]
     assert rows[0]["seeds_tried"] == 1
     text = (tmp_path / "docs" / "results.md").read_text()
     assert "30 (beyond training)" in text
-    assert "python -m recipes memorise --minutes" in text
+    assert "python -m recipes memorize --minutes" in text
     assert "| 48 | 5 | 1 |" in text  # sequences, seed, seeds tried
     wrong = rows[1]["lengths"][1]["wrong_bits"]
     assert f"|  |  | 30 (beyond training) | {wrong:.2f} | 240 |" in text
@@ -90,8 +90,8 @@ def stub(program, monkeypatch, rows):
     from recipes.recipe import Recipe, Variant
 
     variants = dict.fromkeys(rows, Variant())
-    recipe = Recipe(task="memorise", title="A", note="", minutes=2.0, table=lambda rows: "a table", variants=variants)
-    monkeypatch.setitem(program.RECIPES, "memorise", recipe)
+    recipe = Recipe(task="memorize", title="A", note="", minutes=2.0, table=lambda rows: "a table", variants=variants)
+    monkeypatch.setitem(program.RECIPES, "memorize", recipe)
 
 
 def test_under_torchrun_the_first_process_alone_notes_rows(recipes, monkeypatch, tmp_path):
@@ -101,29 +101,29 @@ def test_under_torchrun_the_first_process_alone_notes_rows(recipes, monkeypatch,
     for rank, row in (("1", None), ("0", {"seed": 0})):
         monkeypatch.setenv("RANK", rank)
         monkeypatch.setattr(runner, "run", lambda *given, row=row: row)
-        run(program, monkeypatch, "memorise")
+        run(program, monkeypatch, "memorize")
         assert report.RESULTS.exists() == (rank == "0")
-    assert "`torchrun --nproc-per-node 2 -m recipes memorise --minutes 2" in (tmp_path / "docs/results.md").read_text()
+    assert "`torchrun --nproc-per-node 2 -m recipes memorize --minutes 2" in (tmp_path / "docs/results.md").read_text()
 
 
 def test_some_rows_only(recipes, monkeypatch, capsys):
     program, runner, report, _ = recipes
     stub(program, monkeypatch, "abc")
     monkeypatch.setattr(runner, "run", lambda title, recipe, job, out, minutes: {"seed": job.seed})
-    run(program, monkeypatch, "memorise", "--only", "c", "--only", "a")
-    assert [row["name"] for row in report.rows_of("memorise")] == ["a", "c"]
+    run(program, monkeypatch, "memorize", "--only", "c", "--only", "a")
+    assert [row["name"] for row in report.rows_of("memorize")] == ["a", "c"]
     with pytest.raises(SystemExit):
-        run(program, monkeypatch, "memorise", "--only", "d")
-    assert "memorise has no row 'd'; it has 'a', 'b', 'c'" in capsys.readouterr().err
+        run(program, monkeypatch, "memorize", "--only", "d")
+    assert "memorize has no row 'd'; it has 'a', 'b', 'c'" in capsys.readouterr().err
 
 
 def test_a_seed_that_does_not_learn_gives_way_to_another(quick, tmp_path):
     program, runner, *_ = quick
-    row = runner.run("memorise", program.RECIPES["memorise"], runner.Job("copy, ntm", 2), tmp_path, 5.0)
+    row = runner.run("memorize", program.RECIPES["memorize"], runner.Job("copy, ntm", 2), tmp_path, 5.0)
     assert row["seeds_tried"] == 3
     assert row["minutes_of_other_seeds"] > 0
-    assert sorted(folder.name for folder in tmp_path.glob("memorise-*")) == [
-        f"memorise-copy--ntm-{s}" for s in (2, 3, 4)
+    assert sorted(folder.name for folder in tmp_path.glob("memorize-*")) == [
+        f"memorize-copy--ntm-{s}" for s in (2, 3, 4)
     ]
 
 
@@ -134,8 +134,8 @@ def test_who_stops_one_training_stops_the_recipe(quick, monkeypatch, tmp_path):
         runner.foci, "train", lambda *given, **options: replace(whole(*given, **options), reason="interrupted")
     )
     with pytest.raises(SystemExit):
-        runner.run("memorise", program.RECIPES["memorise"], runner.Job("copy, ntm", 0), tmp_path, 5.0)
-    assert len(list(tmp_path.glob("memorise-*"))) == 1
+        runner.run("memorize", program.RECIPES["memorize"], runner.Job("copy, ntm", 0), tmp_path, 5.0)
+    assert len(list(tmp_path.glob("memorize-*"))) == 1
 
 
 def test_a_soak_tells_of_every_step(quick, monkeypatch, tmp_path, capsys):
@@ -169,7 +169,7 @@ def test_a_soak_notices_what_is_not_a_number(quick, monkeypatch, tmp_path):
         calls.append(1)
         return broken(*arguments, **options) * (math.nan if len(calls) == 4 else 1.0)
 
-    monkeypatch.setattr("foci.tasks.memorise.F.binary_cross_entropy_with_logits", loss)
+    monkeypatch.setattr("foci.tasks.memorize.task.F.binary_cross_entropy_with_logits", loss)
     monkeypatch.setattr(soak, "BATCH", 4)
     row = soak.soak("copy", 12, 0, tmp_path)
     assert row["finite"] is False
@@ -190,7 +190,7 @@ def test_every_recipe_is_a_configuration_of_its_task(recipes):
         "snips_compare",
         "wnut17",
         "ewt",
-        "memorise",
+        "memorize",
         "shakespeare",
     }
     assert known <= {*program.RECIPES}
@@ -240,7 +240,7 @@ def test_a_row_about_translation_has_its_figures(recipes, tmp_path, monkeypatch)
         (tmp_path / name).write_text("\n".join(lines) + "\n")
     paths = {"source": "a", "target": "b", "valid_source": "a", "valid_target": "b"}
     small = {f"data.{key}": str(tmp_path / name) for key, name in paths.items()}
-    small |= {"tokeniser.kind": "words", "tokeniser.size": 20, "training.max_steps": 2, "model.model_dim": 8}
+    small |= {"tokenizer.kind": "words", "tokenizer.size": 20, "training.max_steps": 2, "model.model_dim": 8}
     recipe = replace(
         program.RECIPES["multi30k"],
         variants={"tiny": Variant(small, {"beam": 2})},
@@ -253,13 +253,13 @@ def test_a_row_about_translation_has_its_figures(recipes, tmp_path, monkeypatch)
 
 def test_a_variant_may_start_from_the_weights_of_another(quick, monkeypatch, tmp_path):
     program, runner, *_ = quick
-    recipe = program.RECIPES["memorise"]
+    recipe = program.RECIPES["memorize"]
     first = recipe.variants["copy, lstm"]
     variants = {"first": first, "second": replace(first, init_from="first")}
     recipe = replace(recipe, variants=variants, attempts=1)
     for name in variants:
-        assert runner.run("memorise", recipe, runner.Job(name, 4), tmp_path / "runs", 1.0)["seed"] == 4
-    folders = {name: tmp_path / "runs" / f"memorise-{name}-4" for name in variants}
+        assert runner.run("memorize", recipe, runner.Job(name, 4), tmp_path / "runs", 1.0)["seed"] == 4
+    folders = {name: tmp_path / "runs" / f"memorize-{name}-4" for name in variants}
     told = {name: json.loads((folder / "config.json").read_text())["training"] for name, folder in folders.items()}
     assert told["first"]["init_from"] is None
     assert told["second"]["init_from"] == str(folders["first"])

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foci.data.audio import read_sound
-from foci.data.audio_features import read_features
-from foci.data.audio_manifest import read_manifest
+from foci.data.audio.features import read_features
+from foci.data.audio.files import read_sound
+from foci.tasks.transcribe.reader import read_manifest
 
 pytest.importorskip("soundfile")
 ROOT = Path(__file__).parents[1]

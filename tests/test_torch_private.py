@@ -50,12 +50,12 @@ def test_a_product_of_integers_is_exact_where_the_numbers_are_integers():
     torch.manual_seed(0)
     numbers = torch.randint(-127, 128, (5, 7), dtype=torch.int8)
     scales = torch.tensor([1.0, 2.0, 0.5, 4.0, 1.0], dtype=torch.float64)
-    weight = torch_private.quantised_per_row(numbers, scales)
+    weight = torch_private.quantized_per_row(numbers, scales)
     torch.testing.assert_close(weight.dequantize(), numbers.float() * scales.float().unsqueeze(1))
     x = torch.randint(0, 128, (3, 7)).float()
     x[:, 0], x[:, 1] = 0.0, 127.0  # the range of every row is the whole of it
     packed = torch.ops.quantized.linear_prepack(weight, None)
-    found = torch_private.dynamic_quantised_linear(x, packed)
+    found = torch_private.dynamic_quantized_linear(x, packed)
     torch.testing.assert_close(found, x @ weight.dequantize().T, rtol=1e-5, atol=1e-2)
 
 

@@ -23,8 +23,8 @@ def test_tour():
     assert weights.topk(2)[1].shape == (batch, queries, 2)
     assert weights.entropy().shape == weights.argmax().shape == (batch, queries)
 
-    # Everything combines: score, normaliser, focus.
-    combined = foci.Attention(7, 11, score="general", normalise="entmax15", focus="local_p", radius=2)
+    # Everything combines: score, normalizer, focus.
+    combined = foci.Attention(7, 11, score="general", normalize="entmax15", focus="local_p", radius=2)
     assert combined(query, key, value, mask).output.shape == output.shape
 
     # A decoder projects its source once and reads it step by step.
@@ -42,4 +42,4 @@ def test_tour():
         model(torch.randn(batch, keys, 8))
     assert tape["self_attn"].shape == (batch, 2, keys, keys)
 
-    assert foci.catalogue()["ntm"].family == "memory"
+    assert foci.list_mechanisms()["ntm"].family == "memory"

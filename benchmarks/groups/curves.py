@@ -1,6 +1,6 @@
 """Cost against length, every mechanism
 
-Each row of the catalogue at growing length: queries and keys of an attention, cells of a pool, both sides of a pair,
+Each row of the catalog at growing length: queries and keys of an attention, cells of a pool, both sides of a pair,
 slots of a memory, places of a feature map. Sizes 64, one batch row. Costs are relative to `scaled_dot` at the shortest
 length. A curve ends where one call took too long.
 """
@@ -35,13 +35,13 @@ SIZES: Mapping[str, int | tuple[int, int]] = {
     "radius": 10,
     "reach": (32, 32),
 }
-"""Replacements of the catalogue's example sizes; all others are those of the example."""
+"""Replacements of the catalog's example sizes; all others are those of the example."""
 
 
 def cases(peer: str, quick: bool) -> Iterator[Case]:
     """Every row at every length; training in the full run only."""
     for measure in (FORWARD,) if quick else (FORWARD, TRAIN):
-        for name, card in foci.catalogue().items():
+        for name, card in foci.list_mechanisms().items():
             for length in QUICK_LENGTHS if quick else LENGTHS:
                 yield _case(measure, name, card, length)
 

@@ -22,7 +22,7 @@ from benchmarks.groups.heads import copy_projections
 from benchmarks.harness import Call, Case, call
 from foci.decoding import Limits, beam, greedy, start_from_source
 from foci.functional.positions import sinusoid
-from foci.layers.incremental.quantised_linear import quantise
+from foci.layers.incremental.quantized_linear import quantize
 from foci.mechanisms.heads import MultiHeadAttention
 from foci.models.transformer import PRESETS, Transformer
 
@@ -53,7 +53,7 @@ def _case(peer: str, preset: str, batch: int, width: int, measure: str) -> Case:
         return model, torch.randint(4, VOCABULARY, (batch, SOURCE))
 
     def ours(model: Transformer, source: Tensor) -> Call:
-        ready = model if measure == FLOAT else quantise(model)
+        ready = model if measure == FLOAT else quantize(model)
         valid = torch.ones_like(source, dtype=torch.bool)
         limits = Limits(min_length=TARGET, max_length=TARGET, banned=())
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.harness import FORWARD, Call, Case, call
-from benchmarks.plain_gpt import PlainGPT, Sizes, optimiser, train_step
+from benchmarks.plain_gpt import PlainGPT, Sizes, optimizer, train_step
 from foci.decoding import Limits, SearchStart, greedy
 from foci.layers.token_loss import Targets
 from foci.models.language_model import PRESETS, TransformerLanguageModel
@@ -79,7 +79,7 @@ def _training(batch: int, context: int, precision: str) -> Case:
     def theirs(plain: PlainGPT, tokens: Tensor) -> Call:
         model = PlainGPT(sizes)
         model.load_state_dict(plain.state_dict())
-        adam = optimiser(model)
+        adam = optimizer(model)
         return lambda: train_step(model, adam, tokens[:, :-1], tokens[:, 1:], half)
 
     return Case(

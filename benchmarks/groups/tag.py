@@ -1,9 +1,9 @@
-"""Sequence labelling
+"""Sequence labeling
 
 A tagger with 9 labels (19 tags in BIO): letters by a BiLSTM of 25 units each way, word vectors of 100, a BiLSTM of 128
 each way, a CRF; 64 sentences of 5 to 40 words. Against the same network written on torch's packed LSTM and pytorch-crf,
 with the same weights: the loss and its gradients, and the best tags. Against Flair's SequenceTagger of the same sizes:
-the loss with its gradients, and tagging from lists of words to labelled spans with their scores, batches of 32. Its
+the loss with its gradients, and tagging from lists of words to labeled spans with their scores, batches of 32. Its
 weights are drawn differently, so that only the number of sentences is compared; ours also computes the exact
 probability of each span, Flair the mean of its tags' probabilities. Spans are all of a sentence of 40 words with 39
 labels, 62,400, and the probability of each: the kernel against the same sums in torch.
@@ -23,16 +23,17 @@ from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from benchmarks.harness import FORWARD, TRAIN, Call, Case, call
-from foci.data.tag_batches import Letters, TagBatch, TagExamples
-from foci.data.tag_schemes import tag_names
 from foci.data.vocabulary import Vocabulary
-from foci.functional import crf, crf_spans_plain
-from foci.functional.crf_plain import Chain
-from foci.functional.crf_spans import SpanTags, span_distribution
+from foci.functional import crf
+from foci.functional.crf import spans_plain as crf_spans_plain
+from foci.functional.crf.chain_plain import Chain
+from foci.functional.crf.spans import SpanTags, span_distribution
 from foci.mechanisms.structured import constraints
 from foci.models.tagger import Tagger
-from foci.tasks.tag_decoding import chain_of, decode
-from foci.tasks.tag_lexicon import TagLexicon
+from foci.tasks.tag.batches import Letters, TagBatch, TagExamples
+from foci.tasks.tag.decoding import chain_of, decode
+from foci.tasks.tag.lexicon import TagLexicon
+from foci.tasks.tag.schemes import tag_names
 
 SENTENCES, WORDS, TOGETHER = 64, 3000, 32
 LABELS = tuple(f"label{number}" for number in range(9))

@@ -1,8 +1,8 @@
 """Windows: sliding and local attention
 
-Each query reads 256 neighbours and itself: the 256 before it ("causal"), or 128 on either side. Two heads of 64. The
+Each query reads 256 neighbors and itself: the 256 before it ("causal"), or 128 on either side. Two heads of 64. The
 dense mask is built beforehand and its building is not timed; its memory counts. From some length on the dense form
-does not fit, and our line goes on alone. Luong's local attention reads 2·10+1 cells around a centre, at length 2048.
+does not fit, and our line goes on alone. Luong's local attention reads 2·10+1 cells around a center, at length 2048.
 """
 
 from __future__ import annotations
@@ -144,8 +144,8 @@ def _local(measure: str, name: str, length: int, fused: bool = False) -> Case:
                 distance = (cells - cells.unsqueeze(-1)).unsqueeze(0)
             else:
                 focus = attention.focus
-                centre = length * torch.sigmoid(torch.tanh(focus.layer(query)) @ focus.vector)
-                distance = cells - centre.unsqueeze(-1)
+                center = length * torch.sigmoid(torch.tanh(focus.layer(query)) @ focus.vector)
+                distance = cells - center.unsqueeze(-1)
             weights = torch.softmax(scores.masked_fill(distance.abs() > radius, -torch.inf), dim=-1)
             if name == "local_p":
                 weights = weights * torch.exp(-distance.square() / (2 * (radius / 2) ** 2))

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from foci import masks
-    from foci.catalog import build, catalogue
+    from foci.catalog import build, list_mechanisms
     from foci.functional.attend import attend
     from foci.functional.kernels import decompositions
     from foci.mechanisms.attention import Attention
     from foci.recording import record
-    from foci.results import Weights
-    from foci.tasks.run import load
-    from foci.tasks.train import train
+    from foci.tasks.frame.predictor import load
+    from foci.tasks.frame.train import train
     from foci.viz.trace import Trace
+    from foci.weights import Weights
 
 __all__ = [
     "Attention",
@@ -34,8 +34,8 @@ __all__ = [
     "Weights",
     "attend",
     "build",
-    "catalogue",
     "decompositions",
+    "list_mechanisms",
     "load",
     "masks",
     "record",
@@ -45,14 +45,14 @@ __all__ = [
 _HOMES = {
     "Attention": "foci.mechanisms.attention",
     "Trace": "foci.viz.trace",
-    "Weights": "foci.results",
+    "Weights": "foci.weights",
     "attend": "foci.functional.attend",
     "build": "foci.catalog",
-    "catalogue": "foci.catalog",
+    "list_mechanisms": "foci.catalog",
     "decompositions": "foci.functional.kernels",
-    "load": "foci.tasks.run",
+    "load": "foci.tasks.frame.predictor",
     "record": "foci.recording",
-    "train": "foci.tasks.train",
+    "train": "foci.tasks.frame.train",
 }
 """Where each name is defined; `masks` is a module of its own."""
 

@@ -141,7 +141,7 @@ MECHANISMS: dict[str, Card] = {
         "attend",
         {"query_dim": 5, "key_dim": 7},
         f"{_SCORES}.general",
-        {"sharpening": _SHARPER, "sigmoid": {"normalise": "sigmoid"}, "dropout": _DROPOUT},
+        {"sharpening": _SHARPER, "sigmoid": {"normalize": "sigmoid"}, "dropout": _DROPOUT},
     ),
     "additive": Card(
         partial(Attention, score="additive"),
@@ -150,7 +150,7 @@ MECHANISMS: dict[str, Card] = {
         f"{_SCORES}.additive",
         {
             "sharpening": _SHARPER,
-            "sigmoid": {"normalise": "sigmoid"},
+            "sigmoid": {"normalize": "sigmoid"},
             "causal": _CAUSAL,
             "sliding_window": {"focus": "sliding_window", "reach": (2, 1)},
             "median_window": {"focus": "median_window", "reach": (2, 1)},
@@ -162,21 +162,21 @@ MECHANISMS: dict[str, Card] = {
         "attend",
         {"query_dim": 5, "key_dim": 7, "hidden_dim": 11},
         f"{_SCORES}.concat",
-        {"sharpening": _SHARPER, "entmax15": {"normalise": "entmax15"}},
+        {"sharpening": _SHARPER, "entmax15": {"normalize": "entmax15"}},
     ),
     "cosine": Card(
         partial(Attention, score="cosine"),
         "attend",
         {"query_dim": 7, "key_dim": 7},
         f"{_SCORES}.cosine",
-        {"sharpening": _SHARPER, "sparsemax": {"normalise": "sparsemax"}},
+        {"sharpening": _SHARPER, "sparsemax": {"normalize": "sparsemax"}},
     ),
     "location": Card(
         partial(Attention, score="location"),
         "attend",
         {"query_dim": 5, "key_dim": 7, "max_length": 31},
         f"{_SCORES}.location",
-        {"sharpening": _SHARPER, "sigmoid": {"normalise": "sigmoid"}},
+        {"sharpening": _SHARPER, "sigmoid": {"normalize": "sigmoid"}},
     ),
     "location_aware": Card(
         partial(Attention, score="location_aware"),
@@ -185,35 +185,35 @@ MECHANISMS: dict[str, Card] = {
         f"{_SCORES}.location_aware",
         {
             "sharpening": _SHARPER,
-            "sigmoid": {"normalise": "sigmoid"},
+            "sigmoid": {"normalize": "sigmoid"},
             "median_window": {"focus": "median_window", "reach": (2, 1)},
-            "sample": {"normalise": "sample"},
+            "sample": {"normalize": "sample"},
             "dropout": _DROPOUT,
         },
     ),
     "hard": Card(
-        partial(Attention, score="general", normalise="sample"),
+        partial(Attention, score="general", normalize="sample"),
         "attend",
         {"query_dim": 5, "key_dim": 7},
         "foci.functional.sample:categorical",
-        {"argmax": {"normalise": "hard"}, "additive": _ADDITIVE, "local_m": {"focus": "local_m", "radius": 2}},
+        {"argmax": {"normalize": "hard"}, "additive": _ADDITIVE, "local_m": {"focus": "local_m", "radius": 2}},
     ),
     "gumbel": Card(
-        partial(Attention, score="general", normalise="gumbel"),
+        partial(Attention, score="general", normalize="gumbel"),
         "attend",
         {"query_dim": 5, "key_dim": 7},
         "foci.functional.sample:gumbel",
         {"sharpening": _SHARPER, "additive": _ADDITIVE},
     ),
     "sparsemax": Card(
-        partial(Attention, score="general", normalise="sparsemax"),
+        partial(Attention, score="general", normalize="sparsemax"),
         "attend",
         {"query_dim": 5, "key_dim": 7},
         "foci.functional.sparse:sparsemax",
         {"additive": _ADDITIVE, "causal": _CAUSAL, "location_aware": {"score": "location_aware", "hidden_dim": 11}},
     ),
     "entmax": Card(
-        partial(Attention, score="general", normalise="entmax15"),
+        partial(Attention, score="general", normalize="entmax15"),
         "attend",
         {"query_dim": 5, "key_dim": 7},
         "foci.functional.sparse:entmax15",
@@ -224,14 +224,14 @@ MECHANISMS: dict[str, Card] = {
         "attend",
         {"query_dim": 5, "key_dim": 7, "radius": 2},
         f"{_FOCUS}.local_m",
-        {"additive": _ADDITIVE, "sharpening": _SHARPER, "sparsemax": {"normalise": "sparsemax"}, "dropout": _DROPOUT},
+        {"additive": _ADDITIVE, "sharpening": _SHARPER, "sparsemax": {"normalize": "sparsemax"}, "dropout": _DROPOUT},
     ),
     "local_p": Card(
         partial(Attention, score="general", focus="local_p"),
         "attend",
         {"query_dim": 5, "key_dim": 7, "hidden_dim": 11, "radius": 2},
         f"{_FOCUS}.local_p",
-        {"additive": _ADDITIVE, "sharpening": _SHARPER, "sigmoid": {"normalise": "sigmoid"}, "dropout": _DROPOUT},
+        {"additive": _ADDITIVE, "sharpening": _SHARPER, "sigmoid": {"normalize": "sigmoid"}, "dropout": _DROPOUT},
     ),
     "sliding_window": Card(
         partial(Attention, score="scaled_dot", focus="sliding_window"),
@@ -255,8 +255,8 @@ MECHANISMS: dict[str, Card] = {
             "alibi": {"alibi": True},
             "alibi_causal": {"alibi": True, "causal": True},
             "cosine": {"score": "cosine"},
-            "sparsemax": {"normalise": "sparsemax"},
-            "grouped_sparsemax": {**_GROUPED, "normalise": "sparsemax"},
+            "sparsemax": {"normalize": "sparsemax"},
+            "grouped_sparsemax": {**_GROUPED, "normalize": "sparsemax"},
             "keep_weights": {"keep_weights": True},
             "grouped_keep_weights": {**_GROUPED, "keep_weights": True},
             "dropout": _DROPOUT,
@@ -339,7 +339,7 @@ def card(name: str) -> Card:
 
 
 def build(name: str, /, **dims: object) -> nn.Module:
-    """Make any mechanism by its catalogue name or alias.
+    """Make any mechanism by its catalog name or alias.
 
     Example:
         >>> build("bahdanau", query_dim=3, key_dim=5, hidden_dim=7).score
@@ -370,7 +370,7 @@ def as_code(arguments: Mapping[str, object]) -> str:
     return ", ".join(f"{key}={value!r}" for key, value in arguments.items())
 
 
-def catalogue() -> dict[str, Card]:
+def list_mechanisms() -> dict[str, Card]:
     """Return all mechanisms by name."""
     return dict(MECHANISMS)
 

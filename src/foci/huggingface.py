@@ -1,4 +1,4 @@
-"""Traces of models in the format of Hugging Face: a folder on this machine, its own tokeniser, and `foci.record`.
+"""Traces of models in the format of Hugging Face: a folder on this machine, its own tokenizer, and `foci.record`.
 
     encoder only, decoder only    one pass over the text: each token attends to the text, or to the tokens before it
     encoder and decoder           the model's own search generates the target; then one pass over text and target
@@ -21,15 +21,15 @@ import torch
 from torch import Tensor
 
 from foci.errors import ConfigError, DataError, MissingPackageError
-from foci.recording import Tape, record
+from foci.recording import Recording, record
 from foci.viz.trace import CROSSING, Cells, Trace
 
 _WORD_BEGINS = ("Ġ", "▁")
-"""How tokenisers mark a piece that a space goes before."""
+"""How tokenizers mark a piece that a space goes before."""
 _UNUSED = ("pooler", "lm_head", "score", "classifier")
 """Weights that attention does not depend on: a folder may lack them."""
-_TOKENISERS = ("tokenizer*", "vocab*", "*.model", "*.spm")
-"""The files of which any tokeniser has at least one."""
+_TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "*.spm")
+"""The files of which any tokenizer has at least one."""
 _SIDES = {
     "encoder.{}.self": ("source", "source"),
     "decoder.{}.self": ("target", "input"),
@@ -42,13 +42,13 @@ def read(folder: Path, texts: Sequence[str]) -> Iterator[Trace]:
     """What the model in the folder attends to in each text."""
     if not (folder / "config.json").is_file():
         raise DataError(f"{folder}: is no folder of a Hugging Face model (no config.json).")
-    if not any(next(folder.glob(pattern), None) for pattern in _TOKENISERS):  # transformers would make up an empty one
-        raise DataError(f"{folder}: has no tokeniser. Save it there too: tokenizer.save_pretrained(folder).")
+    if not any(next(folder.glob(pattern), None) for pattern in _TOKENIZERS):  # transformers would make up an empty one
+        raise DataError(f"{folder}: has no tokenizer. Save it there too: tokenizer.save_pretrained(folder).")
     library = _library()
     library.logging.set_verbosity_error()
     library.logging.disable_progress_bar()
     config = _load(library.AutoConfig, folder)
-    tokeniser = _load(library.AutoTokenizer, folder)
+    tokenizer = _load(library.AutoTokenizer, folder)
     answers = bool(config.is_encoder_decoder)
     kind = library.AutoModelForSeq2SeqLM if answers else library.AutoModel
     model, found = _load(kind, folder, attn_implementation="sdpa", output_loading_info=True)
@@ -61,22 +61,22 @@ def read(folder: Path, texts: Sequence[str]) -> Iterator[Trace]:
         )
     model.eval()
     for text in texts:
-        inputs = _encoded(tokeniser, text, _longest(config, tokeniser))
-        yield (_answered if answers else _only_read)(model, tokeniser, text, inputs)
+        inputs = _encoded(tokenizer, text, _longest(config, tokenizer))
+        yield (_answered if answers else _only_read)(model, tokenizer, text, inputs)
 
 
 @torch.no_grad()
-def _only_read(model: Any, tokeniser: Any, text: str, inputs: dict[str, Tensor]) -> Trace:
+def _only_read(model: Any, tokenizer: Any, text: str, inputs: dict[str, Tensor]) -> Trace:
     with record(model, detach=True) as tape:
         model(**inputs)
     handles = {f"{_stack(model)}.{number}.self": weights for number, weights in enumerate(_seen(tape).values())}
-    cells = {"source": Cells.of_tokens(_labels(tokeniser, inputs["input_ids"]), "text")}
+    cells = {"source": Cells.of_tokens(_labels(tokenizer, inputs["input_ids"]), "text")}
     between = dict.fromkeys(handles, ("source", "source"))
     return Trace.from_handles(handles, cells, between, text=text, facts={"model": model.config.model_type})
 
 
 @torch.no_grad()
-def _answered(model: Any, tokeniser: Any, text: str, inputs: dict[str, Tensor]) -> Trace:
+def _answered(model: Any, tokenizer: Any, text: str, inputs: dict[str, Tensor]) -> Trace:
     produced = model.generate(**inputs, max_new_tokens=_longest_answer(model, inputs), do_sample=False)
     target = produced[:, :-1]  # the decoder reads its own input, which is one token behind what it produces
     with record(model, detach=True) as tape:
@@ -92,15 +92,15 @@ def _answered(model: Any, tokeniser: Any, text: str, inputs: dict[str, Tensor]) 
         counts[kind] += 1
         handles[name], between[name] = weights, _SIDES[kind]
     cells = {
-        "source": Cells.of_tokens(_labels(tokeniser, inputs["input_ids"]), "source"),
-        "target": Cells.of_tokens(_labels(tokeniser, produced[:, 1:]), "target"),
-        "input": Cells.of_tokens(_labels(tokeniser, target), "target so far"),
+        "source": Cells.of_tokens(_labels(tokenizer, inputs["input_ids"]), "source"),
+        "target": Cells.of_tokens(_labels(tokenizer, produced[:, 1:]), "target"),
+        "input": Cells.of_tokens(_labels(tokenizer, target), "target so far"),
     }
-    answer = tokeniser.decode(produced[0], skip_special_tokens=True)
+    answer = tokenizer.decode(produced[0], skip_special_tokens=True)
     return Trace.from_handles(handles, cells, between, text=answer, facts={"model": model.config.model_type})
 
 
-def _seen(tape: Tape) -> Tape:
+def _seen(tape: Recording) -> Recording:
     if not tape:
         raise DataError(
             "no attention was seen: this model has neither torch's attention nor one that transformers can put in its "
@@ -121,9 +121,9 @@ def _prefix(model: Any, part: Any) -> str:
     return next(f"{path}." for path, module in model.named_modules() if module is part)
 
 
-def _longest(config: Any, tokeniser: Any) -> int:
+def _longest(config: Any, tokenizer: Any) -> int:
     """Return the model's maximum number of tokens."""
-    return int(min(getattr(config, "max_position_embeddings", None) or sys.maxsize, tokeniser.model_max_length))
+    return int(min(getattr(config, "max_position_embeddings", None) or sys.maxsize, tokenizer.model_max_length))
 
 
 def _longest_answer(model: Any, inputs: dict[str, Tensor]) -> int:
@@ -132,8 +132,8 @@ def _longest_answer(model: Any, inputs: dict[str, Tensor]) -> int:
     return int(min(2 * inputs["input_ids"].shape[1] + 20, positions - 1))
 
 
-def _encoded(tokeniser: Any, text: str, longest: int) -> dict[str, Tensor]:
-    encoded = tokeniser(text, return_tensors="pt", return_token_type_ids=False)
+def _encoded(tokenizer: Any, text: str, longest: int) -> dict[str, Tensor]:
+    encoded = tokenizer(text, return_tensors="pt", return_token_type_ids=False)
     count = encoded["input_ids"].shape[1]
     if not count:
         raise ConfigError(f"the text {text!r} has no tokens for this model.")
@@ -142,14 +142,14 @@ def _encoded(tokeniser: Any, text: str, longest: int) -> dict[str, Tensor]:
     return {name: encoded[name].long() for name in ("input_ids", "attention_mask") if name in encoded}
 
 
-def _labels(tokeniser: Any, ids: Tensor) -> list[str]:
+def _labels(tokenizer: Any, ids: Tensor) -> list[str]:
     """Return the tokens of one row as readable text: bytes decoded to letters, and ▁ at the start of a word."""
     labels = []
-    for piece in tokeniser.convert_ids_to_tokens(ids[0].tolist()):
-        if piece in tokeniser.all_special_tokens:
+    for piece in tokenizer.convert_ids_to_tokens(ids[0].tolist()):
+        if piece in tokenizer.all_special_tokens:
             labels.append(piece)
             continue
-        text = tokeniser.convert_tokens_to_string([piece])
+        text = tokenizer.convert_tokens_to_string([piece])
         labels.append(f"▁{text.lstrip(' ')}" if piece.startswith(_WORD_BEGINS) else text or piece)
     return labels
 

@@ -39,7 +39,7 @@ def lengths(lengths: Int[Tensor, " B"] | Sequence[int], size: int) -> Bool[Tenso
             f"masks.lengths: lengths has shape {tuple(counts.shape)} and dtype {counts.dtype}, expected whole "
             "numbers of shape (batch,). For a boolean valid (batch, position) use it as it is."
         )
-    # On another device the check would synchronise with it, and inside a trace there are no values to check.
+    # On another device the check would synchronize with it, and inside a trace there are no values to check.
     if counts.device.type == "cpu" and not is_traced() and not is_watched(counts):
         outside = int(((counts < 0) | (counts > size)).sum())
         if outside:

@@ -1,6 +1,6 @@
 """The parts of torch without a public name that foci relies on, each behind one function.
 
-A new version of torch may change them. tests/test_torch_private.py checks each by its behaviour, so that a failing test
+A new version of torch may change them. tests/test_torch_private.py checks each by its behavior, so that a failing test
 names what has to be replaced here.
 """
 
@@ -40,7 +40,7 @@ def blocked_linear(weight: Tensor, bias: Tensor | None, rows: int) -> Callable[[
     return lambda x: multiply(x, blocks, bias, "none", [], "")
 
 
-def dynamic_quantised_linear(x: Tensor, packed: Any) -> Tensor:
+def dynamic_quantized_linear(x: Tensor, packed: Any) -> Tensor:
     """Return the product with a packed weight in 8-bit integers; the range of x is reduced to 7 bits.
 
     The operator is called directly: torch.ops looks for fake tensors first, which takes as long as a small product.
@@ -49,10 +49,10 @@ def dynamic_quantised_linear(x: Tensor, packed: Any) -> Tensor:
     return output
 
 
-def quantised_per_row(numbers: Tensor, scales: Tensor) -> Tensor:
-    """Return the quantised matrix of these integers with one scale per row and no zero points."""
-    quantised: Tensor = torch._make_per_channel_quantized_tensor(numbers, scales, torch.zeros_like(scales).long(), 0)
-    return quantised
+def quantized_per_row(numbers: Tensor, scales: Tensor) -> Tensor:
+    """Return the quantized matrix of these integers with one scale per row and no zero points."""
+    quantized: Tensor = torch._make_per_channel_quantized_tensor(numbers, scales, torch.zeros_like(scales).long(), 0)
+    return quantized
 
 
 def forget_hook_with_kwargs(number: int) -> None:

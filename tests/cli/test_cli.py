@@ -14,7 +14,7 @@ import torch
 import foci
 from foci.catalog import ALIASES, MECHANISMS, as_code
 from foci.cli.listing import short_reference
-from foci.scenes import worked_example
+from foci.gallery import worked_example
 from foci.tasks import TASKS
 from foci_cli import COMMANDS, main
 
@@ -53,7 +53,7 @@ def test_list_on_a_terminal_is_a_table(capsys, monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "90")
     assert main(["list"]) == 0
-    out = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)  # without colours
+    out = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().out)  # without colors
     assert "name" in out
     assert "──" in out
     assert max(map(len, out.splitlines())) <= 90
@@ -244,7 +244,7 @@ def test_importing_foci_does_not_import_torch_and_every_name_is_there():
 
 
 def test_loading_a_run_does_not_import_what_only_training_needs():
-    code = "import sys, foci.tasks.run, foci.tasks.translate; print(*sys.modules)"
+    code = "import sys, foci.tasks.frame.predictor, foci.tasks.translate.task; print(*sys.modules)"
     loaded = run("-c", code).stdout.split()
     assert "foci.training.checkpoint" in loaded
     assert not {"lightning_fabric", "torch.distributed.tensor", "foci.training.engine"} & {*loaded}

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from foci.tasks.train import train
+from foci.tasks.frame.train import train
 from foci.viz.trace import Trace
 from foci_cli import main
 
@@ -19,13 +19,13 @@ def run(tmp_path_factory):
         (folder / name).write_text("\n".join(lines * 9) + "\n", encoding="utf-8")
     tables = {
         "data": {"source": str(folder / "a.en"), "target": str(folder / "a.de")},
-        "tokeniser": {"kind": "words", "size": 40},
+        "tokenizer": {"kind": "words", "size": 40},
         "model": {"kind": "transformer", "model_dim": 8, "hidden_dim": 11, "num_heads": 2, "num_layers": 2},
         "training": {
             "max_steps": 20,
-            "valid_every": 10,
-            "checkpoint_every": 10,
-            "keep_last": 3,
+            "eval_every": 10,
+            "save_every": 10,
+            "save_total_limit": 3,
             "metrics_every": 5,
             "warmup": 5,
             "learning_rate": 0.02,
@@ -86,13 +86,13 @@ def test_curves_are_a_page_and_a_picture(run, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["curves", str(run)]) == 0
     assert capsys.readouterr().out.strip() == "curves.html"
-    figures = {figure["name"]: figure["lines"] for figure in payload(tmp_path / "curves.html")["figures"]}
-    assert [step for step, _ in figures["loss (training)"][0]] == [5, 10, 15, 20]
+    metrics = {figure["name"]: figure["lines"] for figure in payload(tmp_path / "curves.html")["figures"]}
+    assert [step for step, _ in metrics["loss (training)"][0]] == [5, 10, 15, 20]
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     expected = [[line["step"], line["loss"]] for line in lines if line["kind"] == "train"]
-    np.testing.assert_allclose(figures["loss (training)"][0], expected)
-    assert [step for step, _ in figures["loss (validation)"][0]] == [10, 20]
-    assert main(["curves", str(run), str(run), "--svg", "a.svg", "--figures", "loss"]) == 0
+    np.testing.assert_allclose(metrics["loss (training)"][0], expected)
+    assert [step for step, _ in metrics["loss (validation)"][0]] == [10, 20]
+    assert main(["curves", str(run), str(run), "--svg", "a.svg", "--metrics", "loss"]) == 0
     assert len(ElementTree.parse(tmp_path / "a.svg").findall(".//*[@id='axes_2']")) == 1  # training and validation
     assert capsys.readouterr().out.strip() == "a.svg"
 
@@ -101,8 +101,8 @@ def test_mistakes_in_drawing_curves_are_told(run, tmp_path, capsys):
     assert "name at least one run" in failing(["curves"], capsys)
     assert "is no run" in failing(["curves", tmp_path], capsys, 1)
     (tmp_path / "config.json").write_text("{}")
-    assert "has not written any figures yet" in failing(["curves", tmp_path], capsys, 1)
-    assert "unknown figure 'los'" in failing(["curves", run, "--figures", "los", "--html", tmp_path / "a.html"], capsys)
+    assert "has not written any metrics yet" in failing(["curves", tmp_path], capsys, 1)
+    assert "unknown metric 'los'" in failing(["curves", run, "--metrics", "los", "--html", tmp_path / "a.html"], capsys)
 
 
 def test_layers_and_heads_are_chosen(run, tmp_path, capsys):

@@ -4,11 +4,11 @@ import pytest
 
 import foci_cli
 from foci.tasks import TASKS
-from foci.tasks.run import Predictor
+from foci.tasks.frame.predictor import Predictor
 
 SMALL = {
     "translate": ["--phrasebook", "en-de", "--set", "data.phrasebook_size=60"],
-    "summarise": ["--docstrings", "60"],
+    "summarize": ["--docstrings", "60"],
     "classify": ["--planted", "60"],
     "tag": ["--carriers", "60"],
     "entail": ["--hypernyms", "60"],
@@ -17,7 +17,7 @@ SMALL = {
     "classify_images": ["--drawn", "60"],
     "vqa": ["--drawn", "60"],
     "transcribe": ["--morse", "24", "--set", "data.morse_words=1"],
-    "memorise": ["--set", "data.max_length=2", "--set", "data.valid_sequences=2"],
+    "memorize": ["--set", "data.max_length=2", "--set", "data.valid_sequences=2"],
 }
 EVALUATED = 23
 """How many held-out examples are evaluated: a few more than a demo predicts."""

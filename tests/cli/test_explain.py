@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from foci.catalog import MECHANISMS, build
-from foci.scenes import worked_example
+from foci.gallery import worked_example
 
 SIZES = {"B": 2, "L": 3, "S": 5, "R": 3, "N": 2, "T": 3, "V": 13, "W": 5, "1": 1}
-"""Sizes of the letters that no catalogue row sets; the others are those of the row's example."""
+"""Sizes of the letters that no catalog row sets; the others are those of the row's example."""
 OF_EXAMPLE = {
     "D": ("value_dim", "model_dim", "input_dim"),
     "Dq": ("query_dim",),

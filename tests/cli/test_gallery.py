@@ -9,8 +9,8 @@ import torch
 import foci
 from foci.catalog import MECHANISMS
 from foci.cli.gallery import index
-from foci.scenes import SCENES, Scene
-from foci.scenes.sentence import ALIGNED, ENGLISH, GERMAN
+from foci.gallery import SCENES, Scene
+from foci.gallery.sentence import ALIGNED, ENGLISH, GERMAN
 from foci.viz import heatmap
 from foci_cli import main
 
@@ -56,7 +56,7 @@ def test_scenes_are_computed_by_their_own_mechanism(monkeypatch):
     build = foci.build
     for module in ("hard_and_sparse", "heads", "images", "memory", "pairs", "pools", "scores", "windows"):
         monkeypatch.setattr(
-            f"foci.scenes.{module}.build", lambda name, **sizes: (asked.append(name), build(name, **sizes))[1]
+            f"foci.gallery.{module}.build", lambda name, **sizes: (asked.append(name), build(name, **sizes))[1]
         )
     for name in set(MECHANISMS) - {"additive", "concat", "location", "location_aware"}:  # those take a while
         asked.clear()
@@ -82,7 +82,7 @@ def test_what_the_captions_say_of_scores(scenes):
     assert aware[3, 9:13].sum() > 0.9
 
 
-def test_what_the_captions_say_of_normalisers_and_foci(scenes):
+def test_what_the_captions_say_of_normalizers_and_foci(scenes):
     _, first, second, best = scenes["hard"].weights
     _, sampled, reached = scenes["gumbel"].weights
     for sample in (first, second, best, sampled):
@@ -109,7 +109,7 @@ def test_what_the_captions_say_of_heads_pools_and_pairs(scenes):
     torch.testing.assert_close(before[0], torch.full((9,), 1 / 9))
     assert kind[2, [2, 5, 8]].sum() > 0.9
     assert (verb[:, 3] > 0.8).all()
-    entropies = [foci.Weights.of(step).entropy().mean() for step in scenes["multi_step"].weights]
+    entropies = [foci.Weights.from_tensor(step).entropy().mean() for step in scenes["multi_step"].weights]
     assert entropies[0] > entropies[1] > entropies[2]
     assert scenes["pool"].texts[1][scenes["pool"].weights[1].argmax()] == "delicious"
     assert scenes["pool"].weights[1, 5] == 0  # padding

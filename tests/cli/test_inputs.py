@@ -9,8 +9,8 @@ import pytest
 import foci
 from foci.cli import inputs
 from foci.errors import ConfigError, DataError
-from foci.tasks.classify import Classify
-from foci.tasks.task import Field
+from foci.tasks.classify.task import Classify
+from foci.tasks.frame.task import Field
 from foci_cli import main
 
 SENTENCE = (Field("source", "sentence"),)

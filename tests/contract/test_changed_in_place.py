@@ -57,7 +57,7 @@ def test_the_error_names_what_was_changed(changed):
 
 def test_the_answer_of_a_dense_handle_is_guarded_too():
     weights = foci.attend(
-        torch.randn(1, 3, 5), torch.randn(1, 7, 5), torch.randn(1, 7, 5), normalise="sparsemax"
+        torch.randn(1, 3, 5), torch.randn(1, 7, 5), torch.randn(1, 7, 5), normalize="sparsemax"
     ).weights
     weights.dense().mul_(2)
     with pytest.raises(StaleWeightsError, match="the weights that"):

@@ -1,4 +1,4 @@
-"""`torch.func` and second derivatives, over every row of the catalogue and every variant."""
+"""`torch.func` and second derivatives, over every row of the catalog and every variant."""
 
 import pytest
 import torch

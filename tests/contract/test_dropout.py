@@ -49,7 +49,7 @@ def test_the_share_of_the_weights_that_is_dropped(name, path):
         {"keep_weights": True},
         {"num_key_heads": 1},
         {"num_key_heads": 2, "keep_weights": True},
-        {"normalise": "sparsemax"},
+        {"normalize": "sparsemax"},
         {"score": "cosine"},
         {"causal": True},
         {"alibi": True},
@@ -69,7 +69,7 @@ def test_heads(options, path):
     assert_dropped(read.output.unflatten(-1, (heads, S)).transpose(1, 2), read.weights.dense(), p)
 
 
-@pytest.mark.parametrize("options", [{}, {"normalise": "sigmoid"}, {"score": "dot"}, {"causal": True}])
+@pytest.mark.parametrize("options", [{}, {"normalize": "sigmoid"}, {"score": "dot"}, {"causal": True}])
 def test_the_function(options, path):
     query, key = torch.randn(ROWS, L, 5, requires_grad=True), torch.randn(ROWS, S, 5)
     read = foci.attend(query, key, torch.eye(S).expand(ROWS, S, S), dropout=0.2, **options)

@@ -1,4 +1,4 @@
-"""Properties of every row of the catalogue and every variant, in all families."""
+"""Properties of every row of the catalog and every variant, in all families."""
 
 import copy
 
@@ -54,7 +54,7 @@ def test_every_parameter_matters(name):
     log_prob = getattr(getattr(result, "weights", None), "log_prob", None)
     parts += [] if log_prob is None else [log_prob]
     loss = sum((torch.randn(t.shape, generator=generator, dtype=t.dtype) * t).sum() for t in parts)
-    if not list(module.parameters()) or option(name, "normalise") == "hard":
+    if not list(module.parameters()) or option(name, "normalize") == "hard":
         pytest.skip("no parameters, or no gradient to them")
     loss.backward()
     for path, parameter in module.named_parameters():

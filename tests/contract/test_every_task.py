@@ -18,8 +18,8 @@ import foci
 import foci_cli
 from foci.errors import CheckpointError, ConfigError, DataError
 from foci.tasks import TASKS
-from foci.tasks import config as configs
-from foci.tasks.task import find
+from foci.tasks.frame import config as configs
+from foci.tasks.frame.task import find
 from foci.training import read_metrics
 
 ESCAPE = "\x1b[31mred\x1b[0m [bold]markup[/bold] \x9b2J"
@@ -89,7 +89,7 @@ def test_training_lowers_the_loss(trained):
     assert all(map(math.isfinite, values))
     assert sum(values[-3:]) < sum(values[:3])
     names = {line["kind"]: line for line in read_metrics(run / "metrics.jsonl")}["valid"]
-    assert {*find(task).figures} <= {*names}
+    assert {*find(task).metrics} <= {*names}
 
 
 def test_two_runs_with_one_seed_are_equal(trained, tmp_path):
@@ -145,7 +145,7 @@ def test_resuming_changes_what_may_change_and_refuses_the_rest(trained, tmp_path
 def test_a_run_works_from_any_folder(trained, tmp_path, monkeypatch):
     _, run = trained
     monkeypatch.chdir(tmp_path)
-    assert foci.load(os.path.relpath(run)).evaluate(foci.load(run).held_out()[:3]).figures
+    assert foci.load(os.path.relpath(run)).evaluate(foci.load(run).held_out()[:3]).metrics
 
 
 # ---- predictions
@@ -259,7 +259,7 @@ def test_evaluation_without_data_uses_what_was_held_out(trained):
     assert predictor.evaluate(some).to_json() == predictor.evaluate(some).to_json()
     if len(held_out) > len(some):
         predictor.held_out = lambda: some
-    assert predictor.evaluate().figures == predictor.evaluate(some).figures
+    assert predictor.evaluate().metrics == predictor.evaluate(some).metrics
     content = predictor.evaluate(some).to_json()
     assert json.loads(json.dumps(content)) == content
     splits = predictor.task.read(lambda text: None)
@@ -306,7 +306,7 @@ def test_training_on_a_file(with_data, tmp_path):
     assert foci.train(with_data, own_data(kind, path), out=tmp_path / "run", log=said.append).step == 8
     assert any("the first is" in text for text in said)
     run = foci.load(tmp_path / "run")
-    assert run.evaluate(run.read(str(path))).figures
+    assert run.evaluate(run.read(str(path))).metrics
     assert 0 < len(run.held_out()) < 30
 
 
@@ -401,14 +401,14 @@ def test_an_unknown_setting_or_option_suggests_the_nearest(task, tmp_path):
 
 WRONG = [
     {"training.device": "cuda"} if not torch.cuda.is_available() else {"training.device": "no such"},
-    {"training.keep_best": "blue"},
+    {"training.metric_for_best_model": "blue"},
     {"training.tensorboard": True},
     {"training": 5},
     {"model": "rnn"},
     {"model": [{}]},
     {"training.seed": 2**64},
     {"training.learning_rate": "nan"},
-    {"training.final_rate": float("nan")},
+    {"training.min_lr_ratio": float("nan")},
     {"data.workers": -1},
 ]
 
@@ -481,5 +481,5 @@ def test_the_table_names_classes_that_name_themselves():
     for name in TASKS:
         kind = find(name)
         assert kind.name == name
-        assert kind.__module__ == f"foci.tasks.{name}"
+        assert kind.__module__ == f"foci.tasks.{name}.task"
         assert kind.inputs

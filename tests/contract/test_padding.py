@@ -6,7 +6,7 @@ from cases import B, L, R, S, attend_inputs, cases, make, names, pair_inputs, po
 
 import foci
 from foci import masks
-from foci.functional.attend import NORMALISERS
+from foci.functional.attend import NORMALIZERS
 from foci.functional.scores import dot
 
 ATTEND, POOL, PAIR = cases("attend"), names("pool"), names("pair")
@@ -87,8 +87,8 @@ def test_pair(name, padding):
 
 @pytest.mark.parametrize("heads", [None, 3])
 @pytest.mark.parametrize("padding", PADDING)
-@pytest.mark.parametrize("normalise", NORMALISERS)
-def test_the_function_attend(normalise, padding, heads):
+@pytest.mark.parametrize("normalize", NORMALIZERS)
+def test_the_function_attend(normalize, padding, heads):
     torch.manual_seed(3)
     leading = (B,) if heads is None else (B, heads)
     inputs = [torch.randn(*leading, size, 5) for size in (L, S, S)]
@@ -99,7 +99,7 @@ def test_the_function_attend(normalise, padding, heads):
         query, key, value = (one.clone().requires_grad_() for one in inputs)
         torch.manual_seed(5)  # the same samples
         read = foci.attend(
-            query, key.masked_fill(hidden, fill), value.masked_fill(hidden, fill), mask, normalise=normalise
+            query, key.masked_fill(hidden, fill), value.masked_fill(hidden, fill), mask, normalize=normalize
         )
         read.output.square().sum().backward()
         results.append([read.output, read.weights.dense(), *(one.grad for one in (query, key, value))])
@@ -111,8 +111,8 @@ def test_the_function_attend(normalise, padding, heads):
 
 @pytest.mark.parametrize("train", [False, True])
 @pytest.mark.parametrize("score", ["dot", "scaled_dot", "cosine", dot])
-@pytest.mark.parametrize("normalise", NORMALISERS)
-def test_a_bias_of_minus_infinity_is_a_mask(normalise, score, train):
+@pytest.mark.parametrize("normalize", NORMALIZERS)
+def test_a_bias_of_minus_infinity_is_a_mask(normalize, score, train):
     torch.manual_seed(3)
     query, key, value = (torch.randn(B, size, 5, requires_grad=train) for size in (L, S, S))
     mask, shift = mask_of("per query"), torch.randn(B, L, S)
@@ -121,7 +121,7 @@ def test_a_bias_of_minus_infinity_is_a_mask(normalise, score, train):
     results = []
     for given, bias in ((mask, shift), (None, shift.masked_fill(~mask, -torch.inf))):
         torch.manual_seed(5)
-        read = finite(query, key, value, given, bias=bias, score=score, normalise=normalise)
+        read = finite(query, key, value, given, bias=bias, score=score, normalize=normalize)
         parts = [read.output, read.weights.dense(), read.weights.entropy()]
         if train:
             loss = sum(part.square().sum() for part in parts)
@@ -140,10 +140,10 @@ def test_mask_and_bias_close_together():
     mask[0, :, 0] = True
     bias = torch.zeros(1, 2, S)
     bias[0, 0, 0] = -torch.inf
-    for normalise in NORMALISERS:
-        read = foci.attend(query, key, key, mask, bias=bias, normalise=normalise)
-        assert (read.output[0, 0] == 0).all(), normalise
-        assert read.weights.dense()[0].sum(dim=-1).tolist() == [0.0, 1.0], normalise
+    for normalize in NORMALIZERS:
+        read = foci.attend(query, key, key, mask, bias=bias, normalize=normalize)
+        assert (read.output[0, 0] == 0).all(), normalize
+        assert read.weights.dense()[0].sum(dim=-1).tolist() == [0.0, 1.0], normalize
 
 
 def test_multi_head_without_cells_gives_zeros():

@@ -7,11 +7,12 @@ import pytest
 import torch
 
 import foci
-from foci import masks, results
+from foci import masks
 from foci.errors import ConfigError, ShapeError
 from foci.functional.kernels.softmax_rows import FusedSoftmax
-from foci.results import Weights
-from foci.weight_sources import Dense, DotSoftmax, Windowed
+from foci.weights import Weights
+from foci.weights import handle as results
+from foci.weights.sources import Dense, DotSoftmax, Windowed
 
 B, H, L, S, K = 2, 3, 5, 7, 4
 
@@ -64,7 +65,7 @@ def test_the_largest_of_long_rows():
     """Longer than four times the groups, with a rest that belongs to none."""
     torch.manual_seed(3)
     weights = torch.softmax(3 * torch.randn(2, 5, 2503), dim=-1)
-    values, cells = Weights.of(weights).topk(17)
+    values, cells = Weights.from_tensor(weights).topk(17)
     assert torch.equal(values, weights.topk(17).values)
     assert torch.equal(cells, weights.topk(17).indices)
 
@@ -106,10 +107,10 @@ def test_no_rows_are_an_empty_answer(weights):
         assert weights.rows(index).shape == weights.dense()[..., :0, :].shape
 
 
-@pytest.mark.parametrize("normalise", ["softmax", "sparsemax"])
-def test_argmax_without_cells_is_cell_0(normalise):
+@pytest.mark.parametrize("normalize", ["softmax", "sparsemax"])
+def test_argmax_without_cells_is_cell_0(normalize):
     query, none = torch.randn(1, 2, K), torch.randn(1, 0, K)
-    assert foci.attend(query, none, none, normalise=normalise).weights.argmax().tolist() == [[0, 0]]
+    assert foci.attend(query, none, none, normalize=normalize).weights.argmax().tolist() == [[0, 0]]
 
 
 def test_causal_keeps_a_window_that_ends_before_its_own_key():
@@ -119,7 +120,7 @@ def test_causal_keeps_a_window_that_ends_before_its_own_key():
 
 
 def test_wrong_calls():
-    weights = Weights.of(torch.ones(B, L, S))
+    weights = Weights.from_tensor(torch.ones(B, L, S))
     with pytest.raises(ConfigError, match="expected 0 to 7"):
         weights.topk(8)
     with pytest.raises(ShapeError, match="head axis"):

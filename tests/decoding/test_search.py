@@ -11,7 +11,7 @@ from table_model import TableModel
 
 from foci.decoding import Hypothesis, Limits, select
 from foci.decoding.beam_search import top
-from foci.decoding.sampling import Sampler, penalise, truncate
+from foci.decoding.sampling import Sampler, penalize, truncate
 from foci.errors import ConfigError, ShapeError
 
 EOS = 2
@@ -314,12 +314,12 @@ def test_repetition_penalty_by_loops() -> None:
     torch.manual_seed(2)
     logs = torch.randn(2, 7).log_softmax(-1)
     tokens = torch.tensor([[3, 3, 5], [0, 6, 1]])
-    found = penalise(logs, tokens, 1.5)
+    found = penalize(logs, tokens, 1.5)
     for row in range(2):
         for word in range(7):
             factor = 1.5 if word in tokens[row].tolist() else 1.0
             assert float(found[row, word]) == pytest.approx(factor * float(logs[row, word]))
-    assert torch.equal(penalise(logs, tokens[:, :0], 1.5), logs)
+    assert torch.equal(penalize(logs, tokens[:, :0], 1.5), logs)
 
 
 def test_the_prompt_counts_as_repeated_for_its_own_source_only() -> None:

@@ -40,11 +40,11 @@ def content_of(key: list, memory: list, strength: float) -> list:
 
 
 def shift_of(weights: list, kernel: list) -> list:
-    cells, centre = len(weights), len(kernel) // 2
+    cells, center = len(weights), len(kernel) // 2
     shifted = [0.0] * cells
     for i in range(cells):
-        for j in range(-centre, centre + 1):
-            shifted[i] += weights[(i - j) % cells] * kernel[centre + j]
+        for j in range(-center, center + 1):
+            shifted[i] += weights[(i - j) % cells] * kernel[center + j]
     return shifted
 
 

@@ -13,11 +13,11 @@ from foci.decoding import Limits, select
 from foci.errors import ConfigError, ShapeError
 from foci.layers.copying import CopyHead, CopySource
 from foci.layers.token_loss import Targets, token_log_probs
-from foci.models.attention_based import AttentionBasedSummariser
+from foci.models.abs_summarizer import AttentionBasedSummarizer
 from foci.models.seq2seq_conv import ConvSeq2Seq
 from foci.models.seq2seq_rnn import RecurrentSeq2Seq
 from foci.models.transformer import Transformer
-from foci.results import Weights
+from foci.weights import Weights
 
 V, F = TARGET_VOCABULARY, 5
 RNN = partial(RecurrentSeq2Seq, 17, V, embedding_dim=5, hidden_dim=6, copy=True)
@@ -30,7 +30,7 @@ MODELS = {
     "conv": partial(
         ConvSeq2Seq, 17, V, embedding_dim=5, encoder_layers=[(7, 3)], decoder_layers=[(7, 2)] * 2, copy=True
     ),
-    "abs": partial(AttentionBasedSummariser, 17, V, embedding_dim=3, hidden_dim=5, source_dim=7, window=3, copy=True),
+    "abs": partial(AttentionBasedSummarizer, 17, V, embedding_dim=3, hidden_dim=5, source_dim=7, window=3, copy=True),
     "transformer": partial(Transformer, 17, V, model_dim=6, num_heads=2, hidden_dim=7, num_layers=2, copy=True),
 }
 
@@ -205,7 +205,7 @@ def test_label_smoothing_is_of_the_generated_words():
 
     def loss(smoothing):
         targets = Targets(target, smoothing)
-        return head.predict(features, output, {}, targets, Weights.of(weights), source.extended).loss
+        return head.predict(features, output, {}, targets, Weights.from_tensor(weights), source.extended).loss
 
     mean = output(features).log_softmax(-1).mean(2)[target != 0].sum()
     torch.testing.assert_close(loss(0.25), 0.75 * loss(0.0) - 0.25 * mean)

@@ -8,7 +8,7 @@ import torch
 import foci
 from foci import masks
 from foci.functional import windows
-from foci.weight_sources import Windowed
+from foci.weights.sources import Windowed
 
 B, L, S, D = 2, 5, 11, 7
 
@@ -19,12 +19,12 @@ def softmax(numbers):
     return [e / sum(exps) for e in exps]
 
 
-def local_by_loops(scores, centres, radius, lengths, sigma=None):
+def local_by_loops(scores, centers, radius, lengths, sigma=None):
     """Luong 2015, section 3.2: align over the window's cells, then the Gaussian."""
     out = torch.zeros_like(scores)
     for b in range(scores.shape[0]):
         for t in range(scores.shape[1]):
-            p = float(centres[b][t])
+            p = float(centers[b][t])
             cells = [s for s in range(lengths[b]) if p - radius <= s <= p + radius]
             for s, weight in zip(cells, softmax([float(scores[b, t, s]) for s in cells])):
                 out[b, t, s] = weight * (math.exp(-((s - p) ** 2) / (2 * sigma**2)) if sigma else 1.0)
@@ -51,7 +51,7 @@ def test_local_p(radius):
     query, key = torch.randn(B, L, D, dtype=torch.float64), torch.randn(B, S, D, dtype=torch.float64)
     lengths = [S, 3]
     w, v = attention.focus.layer.weight, attention.focus.vector
-    centres = [
+    centers = [
         [
             lengths[b] / (1 + math.exp(-sum(float(v[a]) * math.tanh(float(w[a] @ query[b, t])) for a in range(3))))
             for t in range(L)
@@ -59,7 +59,7 @@ def test_local_p(radius):
         for b in range(B)
     ]
     read = attention(query, key, mask=masks.keys(masks.lengths(lengths, S)))
-    expected = local_by_loops(attention.score(query, key), centres, radius, lengths, sigma=radius / 2)
+    expected = local_by_loops(attention.score(query, key), centers, radius, lengths, sigma=radius / 2)
     torch.testing.assert_close(read.weights.dense(), expected)
     torch.testing.assert_close(read.output, expected @ key)
     function = windows.local_p(query, key, key, torch.full((B, L), 4.5), radius=radius)
@@ -79,17 +79,17 @@ def test_local_never_builds_L_by_S():
 
 @pytest.mark.parametrize("focus", ["local_m", "local_p"])
 @pytest.mark.parametrize("score", ["dot", "additive", "concat", "cosine", "location"])
-@pytest.mark.parametrize("normalise", ["softmax", "sparsemax", "entmax15", "sigmoid", "hard", "sample", "gumbel"])
-def test_local_goes_with_every_score_and_normaliser(focus, score, normalise):
-    attention = foci.Attention(D, D, score=score, normalise=normalise, focus=focus, radius=2, max_length=S).eval()
+@pytest.mark.parametrize("normalize", ["softmax", "sparsemax", "entmax15", "sigmoid", "hard", "sample", "gumbel"])
+def test_local_goes_with_every_score_and_normalizer(focus, score, normalize):
+    attention = foci.Attention(D, D, score=score, normalize=normalize, focus=focus, radius=2, max_length=S).eval()
     read = attention(torch.randn(B, L, D), torch.randn(B, S, D), mask=masks.keys(masks.lengths([0, 4], S)))
     assert (read.output[0] == 0).all()
     assert read.output.isfinite().all()
     weights = read.weights.dense()
     assert (weights[1, :, 4:] == 0).all()
-    if normalise in ("hard", "sample", "gumbel"):
+    if normalize in ("hard", "sample", "gumbel"):
         assert ((weights > 0).sum(-1) <= 1).all()
-    assert (read.weights.log_prob is not None) == (normalise == "sample")
+    assert (read.weights.log_prob is not None) == (normalize == "sample")
 
 
 @pytest.mark.parametrize(("left", "right"), [(2, 3), (0, 0), (None, 0), (1, None), (40, 40)])

@@ -13,7 +13,7 @@ from foci.functional import attend as attend_module
 from foci.functional import positions
 from foci.functional.attend import attend_dots
 from foci.mechanisms.heads import MultiHeadAttention, MultiStepAttention
-from foci.weight_sources import Dense
+from foci.weights.sources import Dense
 
 B, L, S, D, H = 2, 5, 7, 6, 3
 
@@ -81,7 +81,7 @@ def test_from_torch_refuses_what_it_cannot_keep():
         {"alibi": True},
         {"num_key_heads": 1},
         {"window": (2, None)},
-        {"normalise": "entmax15", "num_key_heads": 1},
+        {"normalize": "entmax15", "num_key_heads": 1},
     ],
 )
 @pytest.mark.parametrize("chunks", [[1] * L, [2, 3]])
@@ -189,7 +189,7 @@ def test_alibi_has_the_dtype_it_is_asked_for_whatever_the_default(double_by_defa
         assert torch.equal(bias, exact.to(dtype)), "rounded once"
 
 
-@pytest.mark.parametrize("options", [{}, {"normalise": "sparsemax"}, {"score": "cosine"}, {"num_key_heads": 1}])
+@pytest.mark.parametrize("options", [{}, {"normalize": "sparsemax"}, {"score": "cosine"}, {"num_key_heads": 1}])
 @pytest.mark.parametrize("keep_weights", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_alibi_in_half_precision(dtype, keep_weights, options):

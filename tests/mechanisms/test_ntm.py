@@ -55,13 +55,13 @@ class PaperHead:
         self.gamma = 1 + softplus(numbers.pop(0))
 
     def address(self, memory: list, previous: list) -> list:
-        slots, centre = len(memory), len(self.kernel) // 2
+        slots, center = len(memory), len(self.kernel) // 2
         found = softmax([self.strength * cosine(self.key, slot) for slot in memory])
         mixed = [self.gate * c + (1 - self.gate) * w for c, w in zip(found, previous)]
         moved = [0.0] * slots
         for i in range(slots):
-            for j in range(-centre, centre + 1):
-                moved[i] += mixed[(i - j) % slots] * self.kernel[centre + j]
+            for j in range(-center, center + 1):
+                moved[i] += mixed[(i - j) % slots] * self.kernel[center + j]
         powers = [w**self.gamma for w in moved]
         return [power / sum(powers) for power in powers]
 

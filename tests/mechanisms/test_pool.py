@@ -42,7 +42,7 @@ def finite_gradients(module: nn.Module, *inputs: Tensor) -> bool:
 
 
 class Encoder(nn.Module):
-    """A replacement of the sentence GRU: mixes a sentence with its right neighbour."""
+    """A replacement of the sentence GRU: mixes a sentence with its right neighbor."""
 
     def __init__(self) -> None:
         super().__init__()

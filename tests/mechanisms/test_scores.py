@@ -156,7 +156,7 @@ def test_location_aware_by_loops():
 
 def test_smoothing_and_windowing_are_batched():
     score = LocationAware(DQ, DK, A, num_filters=2, width=3)
-    attention = foci.Attention(score=score, normalise="sigmoid", focus="median_window", reach=(1, 2))
+    attention = foci.Attention(score=score, normalize="sigmoid", focus="median_window", reach=(1, 2))
     query, key = torch.randn(B, L, DQ), torch.randn(B, S, DK)
     read = attention(query, key)
     weights = read.weights.dense()
@@ -190,7 +190,7 @@ def test_choices_that_do_not_fit():
         foci.Attention(focus="local_m")
     with pytest.raises(ConfigError, match="'local_p' predicts from the query"):
         foci.Attention(focus="local_p", radius=2)
-    for key, value in (("score", "scaleddot"), ("normalise", "softmx"), ("focus", "locl_m")):
+    for key, value in (("score", "scaleddot"), ("normalize", "softmx"), ("focus", "locl_m")):
         with pytest.raises(ConfigError, match="Did you mean"):
             foci.Attention(**{key: value})
     with pytest.raises(ConfigError, match="learned parameters"):

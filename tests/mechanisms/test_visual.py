@@ -56,9 +56,9 @@ def efficient_of(module: EfficientChannel, features: list) -> list:
     for c in range(len(pooled)):
         total = 0.0
         for k, w in enumerate(kernel):
-            neighbour = c + k - len(kernel) // 2
-            if 0 <= neighbour < len(pooled):
-                total += w * pooled[neighbour]
+            neighbor = c + k - len(kernel) // 2
+            if 0 <= neighbor < len(pooled):
+                total += w * pooled[neighbor]
         weights.append(sigmoid(total))
     return weights
 
@@ -76,14 +76,14 @@ def spatial_of(module: SpatialAttention, features: list) -> list:
         for pool in (mean, max)
     ]
     kernel = module.convolve.weight[0].tolist()
-    centre = len(kernel[0]) // 2
+    center = len(kernel[0]) // 2
     weights = [[0.0] * width for _ in range(height)]
     for i in range(height):
         for j in range(width):
             for p in range(2):
                 for y in range(len(kernel[0])):
                     for x in range(len(kernel[0])):
-                        row, column = i + y - centre, j + x - centre
+                        row, column = i + y - center, j + x - center
                         if 0 <= row < height and 0 <= column < width:
                             weights[i][j] += kernel[p][y][x] * pools[p][row][column]
             weights[i][j] = sigmoid(weights[i][j])

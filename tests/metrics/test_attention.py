@@ -1,4 +1,4 @@
-"""Figures of attention weights: each formula as plain loops, and cases worked by hand."""
+"""Metrics of attention weights: each formula as plain loops, and cases worked by hand."""
 
 import math
 from itertools import pairwise

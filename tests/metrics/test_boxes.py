@@ -9,8 +9,8 @@ BOX = Box(0.13, 0.41, 0.58, 0.87)
 
 
 def covered_by_counting(box, down, across, fine=840):
-    centres = (np.arange(fine) + 0.5) / fine
-    inside = ((centres > box.top) & (centres < box.bottom))[:, None] & ((centres > box.left) & (centres < box.right))
+    centers = (np.arange(fine) + 0.5) / fine
+    inside = ((centers > box.top) & (centers < box.bottom))[:, None] & ((centers > box.left) & (centers < box.right))
     return inside.reshape(down, fine // down, across, fine // across).mean(axis=(1, 3))
 
 

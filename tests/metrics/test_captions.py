@@ -1,6 +1,6 @@
 """BLEU, CIDEr-D and ROUGE-L of captions against sacrebleu, and against their formulas in plain loops.
 
-The loops, and so these figures, were compared once with pycocoevalcap 1.2 on Flickr8k's validation captions, in English
+The loops, and so these metrics, were compared once with pycocoevalcap 1.2 on Flickr8k's validation captions, in English
 and Chinese: equal to 11 digits. The package is 104 MB of Java archives, and so no dependency.
 """
 

@@ -1,4 +1,4 @@
-"""Figures of classification: precision and recall by hand, and the oracle's loops."""
+"""Metrics of classification: precision and recall by hand, and the oracle's loops."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Spans and their figures against seqeval, by both conventions, on tags of every kind of disorder."""
+"""Spans and their metrics against seqeval, by both conventions, on tags of every kind of disorder."""
 
 import random
 

@@ -168,7 +168,7 @@ def test_without_training_the_likeliest_region_is_read(attention):
 MODELS = {
     "soft": captioner,
     "hard": lambda: captioner(attention="hard"),
-    "sparsemax, location-aware": lambda: captioner(normalise="sparsemax", score="location_aware"),
+    "sparsemax, location-aware": lambda: captioner(normalize="sparsemax", score="location_aware"),
     "heads": lambda: captioner(hidden_dim=8, num_heads=2, score="scaled_dot"),
     "small network": lambda: RecurrentCaptioner(13, region_dim=8, block_attention="cbam", annotation_dim=5),
     "transformer": lambda: TransformerCaptioner(
@@ -207,11 +207,11 @@ def test_the_transformer_has_the_doubly_stochastic_term_of_its_last_layer():
 
 
 def test_options_that_do_not_fit():
-    with pytest.raises(ConfigError, match="attention is 'hard' and normalise is 'sparsemax'"):
-        captioner(attention="hard", normalise="sparsemax")
+    with pytest.raises(ConfigError, match="attention is 'hard' and normalize is 'sparsemax'"):
+        captioner(attention="hard", normalize="sparsemax")
     with pytest.raises(ConfigError, match="Did you mean 'hard'"):
         captioner(attention="hart")
     with pytest.raises(ConfigError, match="feature_dim is None"):
         RecurrentCaptioner(13, encoder="efficientnet_lite0")
-    with pytest.raises(ConfigError, match="expected normalise='sample' and one head"):
+    with pytest.raises(ConfigError, match="expected normalize='sample' and one head"):
         captioner(attention="hard", num_heads=7, score="dot")

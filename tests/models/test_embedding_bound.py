@@ -8,14 +8,14 @@ import torch
 from torch import nn
 
 from foci.errors import ConfigError
-from foci.models.attention_based import AttentionBasedSummariser
+from foci.models.abs_summarizer import AttentionBasedSummarizer
 from foci.models.seq2seq_rnn import RecurrentSeq2Seq
 
 SIZES = {"embedding_dim": 7, "hidden_dim": 6}
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "rnn": lambda **options: RecurrentSeq2Seq(101, 103, **SIZES, **options),
     "shared": lambda **options: RecurrentSeq2Seq(101, 101, share_embeddings=True, **SIZES, **options),
-    "abs": lambda **options: AttentionBasedSummariser(101, 103, source_dim=3, **SIZES, **options),
+    "abs": lambda **options: AttentionBasedSummarizer(101, 103, source_dim=3, **SIZES, **options),
 }
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from foci.decoding import Limits
 from foci.errors import ConfigError, ShapeError
-from foci.layers.interfaces import Encoded
+from foci.layers.interfaces import EncoderOutput
 from foci.layers.recurrent import Bridge
 from foci.layers.token_loss import Targets, TokenLoss
 from foci.layers.transformer import Block
@@ -35,8 +35,8 @@ class Regions(nn.Module):
         super().__init__()
         self.features = nn.Embedding(SOURCE_VOCABULARY, SIZE)
 
-    def forward(self, source: Tensor, valid: Tensor) -> Encoded:
-        return Encoded(self.features(source), valid)
+    def forward(self, source: Tensor, valid: Tensor) -> EncoderOutput:
+        return EncoderOutput(self.features(source), valid)
 
 
 ENCODERS = {
@@ -133,7 +133,7 @@ def test_searches_of_a_batch_are_those_of_its_rows(decoder):
 
 
 def test_cells_are_sampled_from_the_first_on():
-    options = {"focus": "median_window", "reach": (0, 1), "normalise": "sample", "start_at_first": True}
+    options = {"focus": "median_window", "reach": (0, 1), "normalize": "sample", "start_at_first": True}
     decoder = RecurrentDecoder(TARGET_VOCABULARY, **RECURRENT, **options, expectation_share=0.5)
     model = generic(EncoderDecoder(Regions(), decoder))
     checks.check_steps_equal_teacher_forcing(model, 3)
@@ -148,7 +148,7 @@ def test_a_source_without_a_summary_starts_from_its_mean(cell):
     """Xu et al. (2015), section 3.1.2: two layers map the mean of the regions to the first hidden state and cell."""
     decoder = generic(RecurrentDecoder(TARGET_VOCABULARY, **RECURRENT, cell=cell, num_layers=2))
     values, valid = torch.randn(2, 5, SIZE, dtype=torch.float64), torch.arange(5) < torch.tensor([[3], [0]])
-    _, state = decoder.start(Encoded(values, valid))
+    _, state = decoder.start(EncoderOutput(values, valid))
     assert len(state.recurrent) == (2 if cell == "lstm" else 1)
     for row, mean in enumerate(([float(values[0, :3, d].mean()) for d in range(SIZE)], [0.0] * SIZE)):
         for number, layer in enumerate((decoder.bridge.hidden, decoder.bridge.cell)[: len(state.recurrent)]):
@@ -179,7 +179,7 @@ def test_keys_are_compared_and_values_are_read():
     target = example()[2]
     for name in ("bahdanau lstm", "luong", "convolutional", "transformer"):
         decoder = generic(DECODERS[name]())
-        both = decoder(Encoded(values, valid, keys=keys), target)
+        both = decoder(EncoderOutput(values, valid, keys=keys), target)
         # The first step asks with the same query whatever is read: its weights depend on the keys alone.
         summary = (torch.zeros(B, 1, SIZE, dtype=torch.float64),)
         first = {}
@@ -188,12 +188,12 @@ def test_keys_are_compared_and_values_are_read():
             "other values": (values + 1, keys),
             "no keys": (values, None),
         }.items():
-            predicted = decoder(Encoded(cells[0], valid, summary, keys=cells[1]), target)
+            predicted = decoder(EncoderOutput(cells[0], valid, summary, keys=cells[1]), target)
             weights = next(w for n, w in predicted.attentions.items() if n.endswith("cross"))
             first[case] = weights.dense()[..., 0, :]
         torch.testing.assert_close(first["both"], first["other values"])
         assert not torch.allclose(first["both"], first["no keys"])
-        assert not torch.allclose(both.logits, decoder(Encoded(values + 1, valid, keys=keys), target).logits)
+        assert not torch.allclose(both.logits, decoder(EncoderOutput(values + 1, valid, keys=keys), target).logits)
 
 
 # --- errors
@@ -217,19 +217,19 @@ def test_a_wrong_source_is_named(decoder):
         with pytest.raises(ConfigError, match=r"encoded is None, expected a source with values of size 6"):
             call(None)
         with pytest.raises(ShapeError, match=r"encoded.values has shape \(2, 5, 7\), expected \(batch, cell, 6\)"):
-            call(Encoded(torch.zeros(2, 5, 7), valid))
+            call(EncoderOutput(torch.zeros(2, 5, 7), valid))
         with pytest.raises(ShapeError, match=r"encoded.valid has shape \(2, 4\)"):
-            call(Encoded(values, valid[:, 1:]))
+            call(EncoderOutput(values, valid[:, 1:]))
         with pytest.raises(ShapeError, match=r"encoded.keys has shape \(2, 4, 6\), expected \(2, 5, 6\)"):
-            call(Encoded(values, valid, keys=values[:, 1:]))
+            call(EncoderOutput(values, valid, keys=values[:, 1:]))
     with pytest.raises(ShapeError, match=r"target has shape \(3, 3\)"):
-        built(Encoded(values, valid), torch.ones(3, 3, dtype=torch.long))
+        built(EncoderOutput(values, valid), torch.ones(3, 3, dtype=torch.long))
 
 
 def test_a_state_that_cannot_be_copied_is_named():
     decoder = RecurrentDecoder(TARGET_VOCABULARY, **{**RECURRENT, "hidden_dim": SIZE}, copy_state=True, num_layers=2)
     values, valid = torch.zeros(2, 5, SIZE), torch.ones(2, 5, dtype=torch.bool)
     with pytest.raises(ShapeError, match=r"1 parts of \(layers, size\) \(1, 6\), expected 1 of \(2, 6\)"):
-        decoder.start(Encoded(values, valid))
+        decoder.start(EncoderOutput(values, valid))
     summary = torch.randn(2, 2, SIZE)
-    assert torch.equal(decoder.start(Encoded(values, valid, (summary,)))[1].recurrent[0], summary)
+    assert torch.equal(decoder.start(EncoderOutput(values, valid, (summary,)))[1].recurrent[0], summary)

@@ -8,9 +8,9 @@ from torch import nn
 
 import foci
 from foci.errors import ShapeError, UnknownNameError
+from foci.layers.word_inputs import WordInputs, occurs
 from foci.models.decomposable import DecomposableEntailer
 from foci.models.entailer import ATTENTIONS, ConditionalEntailer
-from foci.models.word_inputs import WordInputs, occurs
 
 VOCABULARY, TRAINED, LABELS = 23, 17, 3
 PREMISE = torch.tensor([[4, 20, 7, 2, 11], [3, 5, 0, 0, 0]])
@@ -178,12 +178,12 @@ def test_empty_sentences_give_finite_scores_and_gradients(model):
 def test_every_model_overfits_a_batch():
     labels = torch.tensor([0, 2])
     for model in (conditional(attention="two_way"), conditional(attention="attention"), decomposable(product=True)):
-        optimiser = torch.optim.Adam(model.train().parameters(), lr=0.02)
+        optimizer = torch.optim.Adam(model.train().parameters(), lr=0.02)
         for _ in range(40):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss = nn.functional.cross_entropy(model(PREMISE, HYPOTHESIS).logits, labels)
             loss.backward()
-            optimiser.step()
+            optimizer.step()
         assert float(loss) < 0.1, type(model)
 
 

@@ -79,7 +79,7 @@ def test_learns_to_look_where_the_question_asks():
     """Two patches of random brightness: the question says which of them decides."""
     chance = torch.Generator().manual_seed(1)
     model = ImageAnswerer(4, 2, embedding_dim=8, hidden_dim=16, region_dim=8, num_stages=1, stride=2, num_hops=1)
-    optimiser = torch.optim.Adam(model.parameters(), 0.01)
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
     for _ in range(120):
         bright = torch.randint(0, 2, (64, 2), generator=chance)
         images = torch.full((64, 3, 4, 8), 100, dtype=torch.uint8)
@@ -88,7 +88,7 @@ def test_learns_to_look_where_the_question_asks():
         side = torch.randint(0, 2, (64,), generator=chance)
         answered = model(images, side[:, None] + 2)
         loss = F.cross_entropy(answered.logits, bright.gather(1, side[:, None])[:, 0])
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     assert loss < 0.2

@@ -8,8 +8,8 @@ import foci
 from foci.errors import ConfigError, ShapeError
 from foci.models.encoders.image_grid import ATTENTIONS, ImageGridEncoder, as_shares
 from foci.models.image_classifier import ImageClassifier
-from foci.results import Weights
 from foci.viz.regions import smooth
+from foci.weights import Weights
 
 IMAGES = torch.randint(0, 256, (3, 3, 13, 10), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
@@ -20,7 +20,7 @@ def seed():
 
 
 def normed(x, layer):
-    """Group normalisation, written out."""
+    """Group normalization, written out."""
     groups = x.reshape(x.shape[0], layer.num_groups, -1)
     mean, deviation = groups.mean(-1, keepdim=True), groups.var(-1, unbiased=False, keepdim=True)
     whole = ((groups - mean) / torch.sqrt(deviation + layer.eps)).reshape(x.shape)
@@ -82,9 +82,9 @@ def test_evidence_adds_up_to_the_score():
 
 def test_maps_on_one_grid_are_shares():
     maps = [
-        Weights.of(torch.rand(2, 1, 5, 3)),
-        Weights.of(torch.rand(2, 1, 10, 7)),
-        Weights.of(torch.zeros(2, 1, 2, 2)),
+        Weights.from_tensor(torch.rand(2, 1, 5, 3)),
+        Weights.from_tensor(torch.rand(2, 1, 10, 7)),
+        Weights.from_tensor(torch.zeros(2, 1, 2, 2)),
     ]
     shares = as_shares(maps, (10, 7))
     assert shares.shape == (2, 3, 70)
@@ -110,11 +110,11 @@ def test_record_sees_every_attention():
 def test_overfits_a_batch(attention):
     model = ImageClassifier(3, hidden_dim=12, attention=attention, num_stages=2)
     labels = torch.tensor([0, 1, 2])
-    optimiser = torch.optim.Adam(model.parameters(), 0.02)
+    optimizer = torch.optim.Adam(model.parameters(), 0.02)
     for _ in range(40):
         loss = F.cross_entropy(model(IMAGES).logits, labels)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     assert loss < 0.1
     assert all(parameter.grad is not None for parameter in model.parameters())

@@ -8,7 +8,7 @@ from seq2seq import SOURCE_VOCABULARY, TARGET_VOCABULARY, B, S, T, example, gene
 import foci
 from foci.decoding import select
 from foci.errors import ConfigError, ShapeError
-from foci.layers.conv import GatedConvolution, fold_weight_norm, normalised_linear, scale_gradient
+from foci.layers.conv import GatedConvolution, fold_weight_norm, normalized_linear, scale_gradient
 from foci.models.encoders.convolutional import ConvolutionalEncoderLayer
 from foci.models.seq2seq_conv import PRESETS, ConvSeq2Seq
 
@@ -246,7 +246,7 @@ def test_weights_start_as_the_paper_says():
     conv = GatedConvolution(64, 64, 3, dropout=0.25)
     assert conv.conv.weight.std().item() == pytest.approx(math.sqrt(4 * 0.75 / (64 * 3)), rel=0.05)
     assert (conv.conv.bias == 0).all()
-    layer = normalised_linear(128, 128, dropout=0.5)
+    layer = normalized_linear(128, 128, dropout=0.5)
     assert layer.weight.std().item() == pytest.approx(math.sqrt(0.5 / 128), rel=0.05)
     model = ConvSeq2Seq(300, 300, embedding_dim=64)
     assert model.encoder.embedding.weight.std().item() == pytest.approx(0.1, rel=0.05)

@@ -13,8 +13,8 @@ from foci.layers.incremental.hypotheses import as_rows
 from foci.layers.recurrent import Bridge, Maxout, Recurrence, RecurrentEncoder
 from foci.mechanisms.attention import Memory
 from foci.models.seq2seq_rnn import PRESETS, RecurrentSeq2Seq
-from foci.results import Weights
-from foci.weight_sources import DotSoftmax
+from foci.weights import Weights
+from foci.weights.sources import DotSoftmax
 
 SMALL = {"embedding_dim": 5, "hidden_dim": 6}
 
@@ -29,7 +29,7 @@ ATTENTIVE = {
     "bahdanau lstm": {"decoder": "bahdanau", "score": "additive", "cell": "lstm", "num_layers": 2, "encoder_dim": 8},
     "bahdanau concat": {"decoder": "bahdanau", "score": "concat"},
     "bahdanau location_aware": {"decoder": "bahdanau", "score": "location_aware"},
-    "bahdanau location_aware smooth": {"decoder": "bahdanau", "score": "location_aware", "normalise": "sigmoid"},
+    "bahdanau location_aware smooth": {"decoder": "bahdanau", "score": "location_aware", "normalize": "sigmoid"},
     "bahdanau median window": {"decoder": "bahdanau", "score": "additive", "focus": "median_window", "reach": (1, 2)},
     "bahdanau both": {
         "decoder": "bahdanau",
@@ -50,16 +50,16 @@ ATTENTIVE = {
     "luong local_m": {"focus": "local_m", "radius": 2},
     "luong local_p": {"focus": "local_p", "radius": 2},
     "luong local_p location": {"focus": "local_p", "radius": 2, "score": "location", "max_length": S},
-    "luong sparsemax": {"normalise": "sparsemax"},
-    "luong entmax": {"normalise": "entmax15", "score": "additive"},
-    "luong hard": {"normalise": "hard"},
-    "luong sample": {"normalise": "sample", "score": "concat"},
-    "luong gumbel": {"normalise": "gumbel"},
-    "luong local_p hard": {"normalise": "hard", "focus": "local_p", "radius": 2},
+    "luong sparsemax": {"normalize": "sparsemax"},
+    "luong entmax": {"normalize": "entmax15", "score": "additive"},
+    "luong hard": {"normalize": "hard"},
+    "luong sample": {"normalize": "sample", "score": "concat"},
+    "luong gumbel": {"normalize": "gumbel"},
+    "luong local_p hard": {"normalize": "hard", "focus": "local_p", "radius": 2},
     "luong coverage": {"coverage": True},
     "luong coverage location_aware": {"coverage": True, "score": "location_aware"},
     "luong heads": {"num_heads": 2, "score": "scaled_dot", "encoder_dim": 8},
-    "luong heads sparse": {"num_heads": 3, "score": "cosine", "normalise": "sparsemax"},
+    "luong heads sparse": {"num_heads": 3, "score": "cosine", "normalize": "sparsemax"},
     "luong heads no feeding": {"num_heads": 3, "score": "dot", "input_feeding": False},
     "bahdanau heads": {"decoder": "bahdanau", "num_heads": 2, "score": "scaled_dot", "cell": "lstm", "encoder_dim": 8},
     "luong no feeding": {"input_feeding": False},
@@ -387,7 +387,7 @@ def test_coverage_loss_is_what_was_read_twice():
 @pytest.mark.parametrize("decoder", ["bahdanau", "luong"])
 @pytest.mark.parametrize("input_feeding", [True, False])
 def test_sampled_attention_has_log_probabilities(decoder, input_feeding):
-    model = RecurrentSeq2Seq(17, 19, **SMALL, decoder=decoder, normalise="sample", input_feeding=input_feeding)
+    model = RecurrentSeq2Seq(17, 19, **SMALL, decoder=decoder, normalize="sample", input_feeding=input_feeding)
     weights = model(*example(lengths=(7, 4, 0))).attentions["decoder.cross"]
     assert weights.log_prob.shape == (B, T)
     assert (weights.log_prob[:2] < 0).all()

@@ -11,7 +11,7 @@ import foci
 from foci.decoding import Limits, SearchStart, beam, greedy, sample, select
 from foci.errors import ConfigError, ShapeError
 from foci.functional.positions import sinusoid
-from foci.layers.interfaces import Encoded
+from foci.layers.interfaces import EncoderOutput
 from foci.layers.token_loss import Targets
 from foci.layers.transformer import Block
 from foci.models.decoders.convolutional import ConvolutionalDecoder
@@ -34,8 +34,8 @@ DECODERS = {
     "transformer rotary": lambda: transformer({"positions": "rotary"}),
     "transformer alibi": lambda: transformer({"positions": "alibi"}),
     "transformer alibi window": lambda: transformer({"positions": "alibi"}, window=4, norm="pre"),
-    "transformer rotary sparse": lambda: transformer({"positions": "rotary"}, normalise="entmax15"),
-    "transformer sparse": lambda: transformer({"tie_output": False}, normalise="sparsemax", score="cosine"),
+    "transformer rotary sparse": lambda: transformer({"positions": "rotary"}, normalize="entmax15"),
+    "transformer sparse": lambda: transformer({"tie_output": False}, normalize="sparsemax", score="cosine"),
     "transformer modern": lambda: transformer(
         {"positions": "rotary", "tie_output": False, "logit_cap": 3.0},
         norm="pre",
@@ -239,13 +239,13 @@ def test_it_overfits_a_text(name):
     torch.manual_seed(5)
     decoder = DECODERS[name]()
     text = torch.randint(3, VOCABULARY, (1, 21), generator=torch.Generator().manual_seed(1))
-    optimiser = torch.optim.Adam(decoder.parameters(), lr=0.03)
+    optimizer = torch.optim.Adam(decoder.parameters(), lr=0.03)
     losses = []
     for _ in range(200):
         loss = decoder(None, text[:, :-1], Targets(text[:, 1:])).loss
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(float(loss.detach()) / 20)
         if losses[-1] < 0.5:
             break
@@ -276,7 +276,7 @@ def test_no_rows_and_no_tokens(name):
 
 @every_decoder
 def test_a_source_that_is_not_expected_is_named(name):
-    decoder, encoded = make(name), Encoded(torch.zeros(1, 2, 7), torch.ones(1, 2, dtype=torch.bool))
+    decoder, encoded = make(name), EncoderOutput(torch.zeros(1, 2, 7), torch.ones(1, 2, dtype=torch.bool))
     for call in (lambda: decoder(encoded, torch.ones(1, 3, dtype=torch.long)), lambda: decoder.start(encoded)):
         with pytest.raises(ConfigError, match=r"there is a source, expected encoded=None.*source_dim=7"):
             call()

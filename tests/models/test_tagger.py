@@ -148,14 +148,14 @@ def test_one_batch_is_learned_by_heart(encoder, output):
     model = make(encoder=encoder, output=output, hidden_dim=16).train()
     words, letters, spelt = batch()
     tags, intents = torch.tensor([[0, 1, 2, 0, 0], [3, 3, 0, 4, 1]]), torch.tensor([2, 0])
-    optimiser = torch.optim.Adam([one for one in model.parameters() if one.requires_grad], 0.02)
+    optimizer = torch.optim.Adam([one for one in model.parameters() if one.requires_grad], 0.02)
     for _ in range(120):
         scores = model(words, letters, spelt)
         loss = torch.nn.functional.cross_entropy(scores.intents, intents)
         loss = loss - crf.log_likelihood(*scores[:4], words > 0, tags).mean()
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     found = model.eval()(words, letters, spelt)
     best = crf.viterbi(*found[:4], words > 0).tags[:, 0]
     assert best[words > 0].tolist() == tags[words > 0].tolist()

@@ -12,7 +12,7 @@ from foci.decoding import Limits, select
 from foci.errors import ConfigError, ShapeError
 from foci.functional.positions import sinusoid
 from foci.layers.incremental import compiled_steps, packed_linear
-from foci.layers.incremental.quantised_linear import QuantisedLinear, quantise
+from foci.layers.incremental.quantized_linear import QuantizedLinear, quantize
 from foci.layers.incremental.tree_cache import TreeCache
 from foci.mechanisms.heads import MultiHeadAttention
 from foci.models.transformer import PRESETS, Transformer
@@ -96,7 +96,7 @@ def test_it_is_torchs_transformer(norm: str) -> None:
 OPTIONS = [
     {},
     {"norm": "pre", "positions": "learned", "max_length": 31},
-    {"normalise": "sparsemax", "score": "cosine", "activation": "gelu", "tie_output": False},
+    {"normalize": "sparsemax", "score": "cosine", "activation": "gelu", "tie_output": False},
     {"focus": "sliding_window", "radius": 2},
     {"positions": "rotary"},
     {"positions": "alibi", "norm": "pre"},
@@ -222,7 +222,7 @@ def test_who_looks_on_sees_the_modules_step() -> None:
 
 @pytest.mark.parametrize("rows", [1, 5, 100])
 @pytest.mark.parametrize("biases", [(True, True), (False, True), (False, False)])
-@pytest.mark.parametrize("kinds", ["plain", "quantised", "mixed"])
+@pytest.mark.parametrize("kinds", ["plain", "quantized", "mixed"])
 def test_packed_layers_stand_side_by_side(
     kinds: str, biases: tuple[bool, bool], rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,7 +230,7 @@ def test_packed_layers_stand_side_by_side(
     torch.manual_seed(0)
     layers = [nn.Linear(7, size, bias=bias) for size, bias in zip((11, 5), biases)]
     if kinds != "plain":
-        layers = [QuantisedLinear(layers[0]), QuantisedLinear(layers[1]) if kinds == "quantised" else layers[1]]
+        layers = [QuantizedLinear(layers[0]), QuantizedLinear(layers[1]) if kinds == "quantized" else layers[1]]
     x = torch.randn(rows, 7)
     with torch.no_grad():
         expected = torch.cat([layer(x) for layer in layers], dim=1)
@@ -356,7 +356,7 @@ def test_an_empty_source_does_not_touch_the_others_in_8_bits(sources: int) -> No
     model = Transformer(97, 97, model_dim=64, num_heads=4, hidden_dim=128, num_layers=2, share_embeddings=True)
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.3)
-    small = quantise(model.eval(), least_weights=0)
+    small = quantize(model.eval(), least_weights=0)
     source = torch.randint(4, 97, (sources, 5))
     valid = torch.ones_like(source, dtype=torch.bool)
     valid[1] = False
@@ -376,32 +376,32 @@ def test_an_empty_source_does_not_touch_the_others_in_8_bits(sources: int) -> No
             state, other, right = found.state, expected.state, unrounded.state
 
 
-def test_quantised_is_near() -> None:
+def test_quantized_is_near() -> None:
     torch.manual_seed(0)
     model = Transformer(97, 97, model_dim=64, num_heads=4, hidden_dim=128, num_layers=2, share_embeddings=True).eval()
     source = torch.randint(4, 97, (3, 5))
     target = torch.randint(4, 97, (3, 7))
     before = copy.deepcopy(model.state_dict())
-    small = quantise(model, least_weights=0)
-    assert sum(isinstance(module, QuantisedLinear) for module in small.modules()) == 2 * (4 + 2) + 2 * (8 + 2) + 1
+    small = quantize(model, least_weights=0)
+    assert sum(isinstance(module, QuantizedLinear) for module in small.modules()) == 2 * (4 + 2) + 2 * (8 + 2) + 1
     with torch.no_grad():
         exact, rounded = (m(source, source > 0, target).logits for m in (model, small))
     error = (exact - rounded).std() / exact.std()
     assert 0 < error < 0.05
     assert small.decoder.embedding.table.weight is model.decoder.embedding.table.weight
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
-    untouched = quantise(model)
-    assert not any(isinstance(module, QuantisedLinear) for module in untouched.modules())
+    untouched = quantize(model)
+    assert not any(isinstance(module, QuantizedLinear) for module in untouched.modules())
 
 
-def test_quantised_layers_are_joined_with_whom_they_stand_beside() -> None:
-    one, two, three = (QuantisedLinear(nn.Linear(7, size)) for size in (3, 5, 5))
+def test_quantized_layers_are_joined_with_whom_they_stand_beside() -> None:
+    one, two, three = (QuantizedLinear(nn.Linear(7, size)) for size in (3, 5, 5))
     x = torch.randn(2, 7)
     for other in (two, three, two):
         assert torch.equal(packed_linear.pack([one, other], 1)(x), torch.cat([one(x), other(x)], dim=1))
 
 
-def test_quantised_weights_use_all_of_their_eight_bits() -> None:
+def test_quantized_weights_use_all_of_their_eight_bits() -> None:
     """Weights that are multiples of a 127th of the row's largest are kept exactly."""
     layer = nn.Linear(7, 5, bias=False)
     steps = torch.randint(-126, 127, (5, 7))
@@ -409,7 +409,7 @@ def test_quantised_weights_use_all_of_their_eight_bits() -> None:
     largest = torch.tensor([0.5, 1.0, 3.0, 0.01, 7.0]).unsqueeze(1)
     with torch.no_grad():
         layer.weight.copy_(steps * largest / 127)
-    torch.testing.assert_close(QuantisedLinear(layer)(torch.eye(7)), layer.weight.t().detach(), rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(QuantizedLinear(layer)(torch.eye(7)), layer.weight.t().detach(), rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("kind", ["dropout", "attention_dropout", "feed_forward_dropout"])
@@ -430,9 +430,9 @@ def test_every_dropout_acts_in_training_and_there_alone(kind: str) -> None:
     assert not torch.allclose(first, still)
 
 
-def test_quantised_needs_a_float32_layer() -> None:
+def test_quantized_needs_a_float32_layer() -> None:
     with pytest.raises(ConfigError, match=r"the weight is torch.float64 on cpu, expected torch.float32"):
-        QuantisedLinear(nn.Linear(3, 2).double())
+        QuantizedLinear(nn.Linear(3, 2).double())
 
 
 @pytest.mark.parametrize(

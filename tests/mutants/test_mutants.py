@@ -31,7 +31,7 @@ CONTRACT = "tests/contract"
 DEFINED = f"{CONTRACT}/test_by_definition.py::test_output_and_weights_by_definition"
 DROPPED = f"{CONTRACT}/test_dropout.py::test_the_share_of_the_weights_that_is_dropped"
 DEAD = f"{CONTRACT}/test_attend_family.py::test_dead_rows_give_zeros_and_finite_gradients"
-NORMALISE = "tests/functional/test_normalise.py"
+NORMALIZE = "tests/functional/test_normalize.py"
 SEARCH = "tests/decoding/test_search.py"
 COPYING = "tests/layers/test_copying.py"
 EVERY_TASK = f"{CONTRACT}/test_every_task.py"
@@ -57,7 +57,7 @@ MUTANTS = {
         "data/copy_ids.py",
         "own.get(text[start:end], UNK)",
         "UNK",
-        "tests/data/test_summaries.py::test_unknown_words_are_numbered_by_source_and_found_in_the_target",
+        "tests/tasks/summarize/test_reader.py::test_unknown_words_are_numbered_by_source_and_found_in_the_target",
     ),
     # --- masks
     "softmax: mask dropped": Mutant(
@@ -100,7 +100,7 @@ MUTANTS = {
         "return cells",
         f"{CONTRACT}/test_padding.py::test_attend[general-NaN-keys]",
     ),
-    # --- normalisers
+    # --- normalizers
     "sparsemax: masked cells keep their weight": Mutant(
         "functional/sparse.py",
         "scores = scores.masked_fill(closed, -torch.inf)",
@@ -111,19 +111,19 @@ MUTANTS = {
         "functional/sparse.py",
         "inside.sum(dim=-1, keepdim=True).clamp_min(1)",
         "inside.sum(dim=-1, keepdim=True)",
-        f"{NORMALISE}::test_a_row_with_nan_gives_nan_unless_the_mask_closes_it",
+        f"{NORMALIZE}::test_a_row_with_nan_gives_nan_unless_the_mask_closes_it",
     ),
     "entmax15: infinite second derivatives": Mutant(
         "functional/sparse.py",
         "weights.masked_fill(closed, 1.0).sqrt().masked_fill(closed, 0.0)",
         "weights.sqrt()",
-        f"{NORMALISE}::test_second_derivatives_are_exact_also_where_a_weight_is_zero",
+        f"{NORMALIZE}::test_second_derivatives_are_exact_also_where_a_weight_is_zero",
     ),
     "entmax15: the threshold is not halved": Mutant(
         "functional/sparse.py", "halved = scores / 2", "halved = scores / 1", f"{DEFINED}[entmax-none-fused]"
     ),
     "sigmoid: softmax instead": Mutant(
-        "functional/normalise.py",
+        "functional/normalize.py",
         "torch.nn.functional.logsigmoid(scores)",
         "scores",
         f"{DEFINED}[general/sigmoid-none-fused]",
@@ -132,13 +132,13 @@ MUTANTS = {
         "functional/sample.py",
         "return scores - (-uniform.clamp_min(tiny).log()).clamp_min(tiny).log()",
         "return scores - (-uniform.clamp_min(tiny).log()).clamp_min(tiny).log().to(scores.dtype)",
-        f"{NORMALISE}::test_samples_in_half_precision_are_unbiased",
+        f"{NORMALIZE}::test_samples_in_half_precision_are_unbiased",
     ),
     "gumbel: the gradient of the noise-free softmax": Mutant(
         "functional/sample.py",
         "soft = masked_softmax(noisy, mask)",
         "soft = masked_softmax(scores, mask)",
-        f"{NORMALISE}::test_gumbel_is_hard_forward_and_soft_backward",
+        f"{NORMALIZE}::test_gumbel_is_hard_forward_and_soft_backward",
     ),
     # --- paths of attend
     "fused: mask dropped": Mutant(
@@ -161,8 +161,8 @@ MUTANTS = {
     ),
     "short: dropout lost": Mutant(
         "functional/attend.py",
-        "return Attended(dropped @ value, Weights.of(weights))",
-        "return Attended(weights @ value, Weights.of(weights))",
+        "return Attended(dropped @ value, Weights.from_tensor(weights))",
+        "return Attended(weights @ value, Weights.from_tensor(weights))",
         f"{DROPPED}[short-scaled_dot/dropout]",
     ),
     "short: grouped values in the wrong order": Mutant(
@@ -221,8 +221,8 @@ MUTANTS = {
     ),
     "local: mask dropped": Mutant(
         "functional/windows.py",
-        "return window_plain.LocalWindow(centre, start, mask, radius, sigma)",
-        "return window_plain.LocalWindow(centre, start, None, radius, sigma)",
+        "return window_plain.LocalWindow(center, start, mask, radius, sigma)",
+        "return window_plain.LocalWindow(center, start, None, radius, sigma)",
         f"{DEFINED}[local_m-keys-fused]",
     ),
     "local: sharpening lost": Mutant(
@@ -260,13 +260,13 @@ MUTANTS = {
         "functional/kernels/gradients.py",
         "tensor.view_as(tensor) if tensor.requires_grad else tensor for",
         "tensor for",
-        "tests/parity/test_dependent_inputs.py",
+        "tests/functional/test_dependent_inputs.py",
     ),
     "location_aware: only one step's gradient of the keys": Mutant(
         "functional/kernels/location_aware.py",
         "key_sum=None if sums is None else sums.key",
         "key_sum=None",
-        "tests/parity/test_source_gradients.py::test_steps_give_the_gradients_of_the_loop",
+        "tests/functional/kernels/test_source_gradients.py::test_steps_give_the_gradients_of_the_loop",
     ),
     "state kept on the module": Mutant(
         "mechanisms/attention.py",
@@ -310,7 +310,7 @@ MUTANTS = {
         "torch.cat([key, state.key], dim=2)",
         f"{CONTRACT}/test_attend_family.py::test_decoding_with_a_cache_equals_reading_at_once",
     ),
-    "alibi: far cells favoured": Mutant(
+    "alibi: far cells favored": Mutant(
         "functional/positions.py", "(-wide.view(", "(wide.view(", f"{DEFINED}[multi_head/alibi-none-fused]"
     ),
     "alibi: the default dtype": Mutant(
@@ -326,13 +326,13 @@ MUTANTS = {
         f"{DEFINED}[multi_step/scale_by_length-keys-fused]",
     ),
     "handle: grouped heads in the wrong order": Mutant(
-        "weight_sources.py",
+        "weights/sources.py",
         "key = key.repeat_interleave(self.query.shape[1] // key.shape[1], dim=1)",
         "key = key.repeat(1, self.query.shape[1] // key.shape[1], 1, 1)",
         f"{CONTRACT}/test_weights.py::test_heads[grouped]",
     ),
     "handle: in-place changes unnoticed": Mutant(
-        "weight_sources.py",
+        "weights/sources.py",
         "._version != version:",
         "._version < version:",
         f"{CONTRACT}/test_changed_in_place.py::test_the_error_names_what_was_changed",
@@ -384,7 +384,7 @@ MUTANTS = {
         "layers/**/*.py",
         ".clamp_min(1e-12).double() / 127",
         ".clamp_min(1e-12).double() / 120",
-        "tests/models/test_transformer.py::test_quantised_weights_use_all_of_their_eight_bits",
+        "tests/models/test_transformer.py::test_quantized_weights_use_all_of_their_eight_bits",
     ),
     "Transformer: dropout of the weights lost": Mutant(
         "layers/transformer.py",
@@ -455,71 +455,71 @@ MUTANTS = {
         "tests/training/test_run_folder.py::test_a_restarted_worker_goes_on_with_what_its_launch_has_begun",
     ),
     "workers draw from the global generator": Mutant(
-        "data/batch.py",
+        "data/batching.py",
         "        generator=torch.Generator(),\n",
         "",
-        "tests/data/test_batch.py::test_workers_leave_the_global_random_numbers_alone",
+        "tests/data/test_batching.py::test_workers_leave_the_global_random_numbers_alone",
     ),
     # --- tasks
     "resuming changes anything": Mutant(
-        "tasks/train.py",
+        "tasks/frame/train.py",
         "        if path not in RESUMABLE | {*kind.resumable}:",
         "        if path == 'nothing':",
         f"{EVERY_TASK}::test_resuming_changes_what_may_change_and_refuses_the_rest",
     ),
     "resuming does not look at the data": Mutant(
-        "tasks/train.py",
+        "tasks/frame/train.py",
         "        _check_same_data(out, batches)\n",
         "        pass\n",
-        "tests/tasks/test_train.py::test_changed_data_is_refused_on_resuming_and_nothing_is_written",
+        "tests/tasks/frame/test_train.py::test_changed_data_is_refused_on_resuming_and_nothing_is_written",
     ),
     "the trial of the longest batch keeps its statistics": Mutant(
-        "tasks/train.py",
+        "tasks/frame/train.py",
         "            value.copy_(buffers[name])",
         "            pass",
-        "tests/tasks/test_train.py::test_the_trial_of_the_longest_batch_changes_nothing",
+        "tests/tasks/frame/test_train.py::test_the_trial_of_the_longest_batch_changes_nothing",
     ),
     "the folder of a failed run stays": Mutant(
-        "tasks/train.py",
+        "tasks/frame/train.py",
         "                run.remove_if_unused()",
         "                pass",
-        "tests/tasks/test_train.py::test_a_failure_in_the_first_step_leaves_no_folder",
+        "tests/tasks/frame/test_train.py::test_a_failure_in_the_first_step_leaves_no_folder",
     ),
     "the best checkpoint by the wrong direction": Mutant(
-        "tasks/train.py",
+        "tasks/frame/train.py",
         "    given = _with_direction(kind, given)\n",
         "",
-        "tests/tasks/test_train.py::test_the_direction_of_the_chosen_figure_is_known",
+        "tests/tasks/frame/test_train.py::test_the_direction_of_the_chosen_figure_is_known",
     ),
     "an empty input is predicted": Mutant(
-        "tasks/task.py",
+        "tasks/frame/task.py",
         "    return any(isinstance(text, str) and not text.strip() for text in texts)",
         "    return False",
         f"{EVERY_TASK}::test_inputs_of_the_wrong_kind",
     ),
     "a prediction depends on the batch": Mutant(
-        "tasks/classify.py",
+        "tasks/classify/task.py",
         "probabilities = classified.logits.float().softmax(dim=-1).cpu().numpy()",
         "probabilities = (classified.logits - classified.logits.mean(dim=0)).float().softmax(dim=-1).cpu().numpy()",
         f"{EVERY_TASK}::test_a_prediction_depends_on_nothing_else_in_the_batch",
     ),
     "predictions in the order of their lengths": Mutant(
-        "tasks/translate.py",
+        "tasks/translate/task.py",
         "        return [found[i] for i in range(len(records))]",
         "        return list(found.values())",
         f"{EVERY_TASK}::test_a_prediction_depends_on_nothing_else_in_the_batch",
     ),
     "paths as they were typed": Mutant(
-        "tasks/config.py",
+        "tasks/frame/config.py",
         "os.path.abspath(os.path.expandvars(os.path.expanduser(fitted)))",
         "fitted",
-        "tests/tasks/test_train.py::test_paths_in_a_run_are_absolute",
+        "tests/tasks/frame/test_train.py::test_paths_in_a_run_are_absolute",
     ),
     "a given mapping is merged into the default one": Mutant(
-        "tasks/config.py",
+        "tasks/frame/config.py",
         "        merged[name] = {**old, **value} if isinstance(old, dict)",
         "        merged[name] = merge(old, value) if isinstance(old, dict)",
-        "tests/tasks/test_translate.py::test_what_sticks_at_the_full_rate_learns_slower",
+        "tests/tasks/translate/test_task.py::test_what_sticks_at_the_full_rate_learns_slower",
     ),
     "escapes are printed": Mutant(
         "printable.py",
@@ -531,62 +531,62 @@ MUTANTS = {
         "data/tables.py",
         "        elif len(cells) != width:",
         "        elif False:",
-        "tests/data/test_documents.py::test_faults_are_told_with_file_and_line",
+        "tests/tasks/classify/test_reader.py::test_faults_are_told_with_file_and_line",
     ),
     "a rare class is held out as a whole": Mutant(
-        "data/documents.py",
+        "tasks/classify/reader.py",
         "        most = len(order) - 1",
         "        most = len(order)",
-        "tests/data/test_documents.py::test_parts_hold_every_document_once_and_split_each_class",
+        "tests/tasks/classify/test_reader.py::test_parts_hold_every_document_once_and_split_each_class",
     ),
     # --- cloze reading
     "reader: words that are no candidates are read": Mutant(
-        "models/reader.py",
+        "models/cloze_reader.py",
         "valid & (places >= 0), asked",
         "valid, asked",
-        "tests/models/test_reader.py::test_the_attention_sum_is_the_paper",
+        "tests/models/test_cloze_reader.py::test_the_attention_sum_is_the_paper",
     ),
     "reader: the blank is not where it is": Mutant(
-        "models/reader.py",
+        "models/cloze_reader.py",
         "at = blank.clamp_min(0)",
         "at = 0 * blank",
-        "tests/models/test_reader.py::test_the_attention_sum_is_the_paper",
+        "tests/models/test_cloze_reader.py::test_the_attention_sum_is_the_paper",
     ),
     "reader: a hop adds instead of gating": Mutant(
-        "models/reader.py",
+        "models/cloze_reader.py",
         "words = encoded * gate",
         "words = encoded + gate",
-        "tests/models/test_reader.py::test_a_hop_gates_each_word_by_what_it_reads_of_the_question",
+        "tests/models/test_cloze_reader.py::test_a_hop_gates_each_word_by_what_it_reads_of_the_question",
     ),
     "reader: a document gates itself by padding too": Mutant(
-        "models/reader.py",
+        "models/cloze_reader.py",
         "self.gates[number](encoded, compared, mask=masks.keys(asked))",
         "self.gates[number](encoded, compared)",
-        "tests/models/test_reader.py::test_padding_changes_nothing",
+        "tests/models/test_cloze_reader.py::test_padding_changes_nothing",
     ),
     "reader: entities of one question are drawn apart": Mutant(
-        "models/reader.py",
+        "models/cloze_reader.py",
         "return order.gather(1, wrapped)",
         "return order.gather(1, wrapped // 2)",
-        "tests/models/test_reader.py::test_entities_are_drawn_anew_and_differ_within_a_question",
+        "tests/models/test_cloze_reader.py::test_entities_are_drawn_anew_and_differ_within_a_question",
     ),
     "cloze: short candidates first": Mutant(
-        "data/cloze_batches.py",
+        "tasks/cloze/batches.py",
         "lengths = sorted({len(name) for name in known if name}, reverse=True)",
         "lengths = sorted({len(name) for name in known if name})",
-        "tests/data/test_cloze.py::test_places_by_brute_force",
+        "tests/tasks/cloze/test_reader.py::test_places_by_brute_force",
     ),
     "cloze: the share of right answers at k": Mutant(
-        "tasks/cloze.py",
+        "tasks/cloze/task.py",
         "[1 <= rank <= k for rank in ranks]",
         "[rank <= k for rank in ranks]",
-        "tests/tasks/test_cloze.py::test_what_cannot_be_answered_is_not_trained_on_and_counts_as_wrong",
+        "tests/tasks/cloze/test_task.py::test_what_cannot_be_answered_is_not_trained_on_and_counts_as_wrong",
     ),
     "stories: the first event counts": Mutant(
-        "data/stories.py",
+        "tasks/cloze/builtin.py",
         'facts["where is someone"][(("person", person),)] = place',
         'facts["where is someone"].setdefault((("person", person),), place)',
-        "tests/data/test_cloze.py::test_the_answer_is_that_of_the_latest_event",
+        "tests/tasks/cloze/test_reader.py::test_the_answer_is_that_of_the_latest_event",
     ),
 }
 
@@ -595,25 +595,25 @@ KERNEL_MUTANTS = {
         "functional/kernels/crf.cpp",
         "NEGLIGIBLE = -40;",
         "NEGLIGIBLE = 0;",
-        "tests/parity/test_kernel_crf.py::test_what_was_dropped_must_be_negligible",
+        "tests/functional/kernels/test_crf.py::test_what_was_dropped_must_be_negligible",
     ),
     "additive: tanh cut off too soon": Mutant(
         "functional/kernels/additive_cells.h",
         "x > all(15.0f) ? all(15.0f)",
         "x > all(6.0f) ? all(6.0f)",
-        "tests/parity/test_kernel_additive.py",
+        "tests/functional/kernels/test_additive.py",
     ),
     "word_by_word: padding ends the gradient of the memory": Mutant(
         "functional/kernels/word_by_word.cpp",
         "            if (given.exists[i * R + t]) std::copy_n(at.next",
         "            std::copy_n(at.next",
-        "tests/parity/test_kernel_word_by_word.py::test_rows_of_the_batch_do_not_affect_each_other",
+        "tests/functional/kernels/test_word_by_word.py::test_rows_of_the_batch_do_not_affect_each_other",
     ),
     "location_aware: mask dropped": Mutant(
         "functional/kernels/location_aware.cpp",
         "j < s.S && (!readable || readable[j])",
         "j < s.S",
-        "tests/parity/test_kernel_location_aware.py::test_options",
+        "tests/functional/kernels/test_location_aware.py::test_options",
     ),
 }
 """Mistakes in C++, one in each kernel: they are compiled together, once."""

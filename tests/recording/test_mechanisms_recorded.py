@@ -14,14 +14,15 @@ from torch import Tensor, nn
 from foci.catalog import MECHANISMS
 from foci.mechanisms.attention import Attention
 from foci.mechanisms.heads.multi_head import MultiHeadAttention
+from foci.outputs import AttentionOutput, PairOutput
 from foci.recording import record
-from foci.results import Attended, Matched, Weights
+from foci.weights import Weights
 
 
 class TwiceReader(Reader):
-    def read(self, query: Tensor, memory: Tensor, state: Tensor | None = None) -> Attended:
+    def read(self, query: Tensor, memory: Tensor, state: Tensor | None = None) -> AttentionOutput:
         output, weights, state = super().read(2 * query, memory, state)
-        return Attended(output, Weights.of(weights.dense()), state)
+        return AttentionOutput(output, Weights.from_tensor(weights.dense()), state)
 
 
 def test_a_read_that_calls_the_read_it_overrides_is_recorded_once():
@@ -64,7 +65,7 @@ WITHIN = {"hierarchical": ["word_pool", "sentence_pool", "."], "cbam": ["channel
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_every_row_of_the_catalogue(name):
+def test_every_row_of_the_catalog(name):
     module, inputs = make(name), any_inputs(name)
     want = tensors(module(*inputs))
     with record(module) as tape:
@@ -86,7 +87,7 @@ def test_mechanisms_within_a_mechanism_are_all_recorded():
             super().__init__()
             self.words, self.sentences = Reader(), Reader()
 
-        def forward(self, x: Tensor) -> Attended:
+        def forward(self, x: Tensor) -> AttentionOutput:
             words = self.words(x, x).output
             F.scaled_dot_product_attention(x, x, x)
             return self.sentences(words, words)
@@ -105,7 +106,7 @@ def test_a_model_that_returns_a_mechanisms_result_keeps_the_layers_below():
             self.encoder = Layers()
             self.pool = Reader()
 
-        def forward(self, x: Tensor) -> Attended:
+        def forward(self, x: Tensor) -> AttentionOutput:
             x = self.encoder(x)
             return self.pool(x[:, :1], x)
 
@@ -122,8 +123,8 @@ def test_pairs_and_memories():
         write_weights: Tensor
 
     class Pair(nn.Module):
-        def forward(self, x: Tensor) -> Matched:
-            return Matched(x, Weights.of(x), left=Weights.of(x[0]))
+        def forward(self, x: Tensor) -> PairOutput:
+            return PairOutput(x, Weights.from_tensor(x), left=Weights.from_tensor(x[0]))
 
     class Memory(nn.Module):
         def forward(self, x: Tensor) -> tuple[Tensor, State]:

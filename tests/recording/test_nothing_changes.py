@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from foci.mechanisms.heads.multi_head import MultiHeadAttention
-from foci.recording import Tape, record
+from foci.recording import Recording, record
 
 # ---------------------------------------------------------------- nothing changes, nothing stays
 
@@ -114,7 +114,7 @@ def test_a_block_inside_forward():
             super().__init__()
             self.inner = Layers()
 
-        def forward(self, x: Tensor) -> Tape:
+        def forward(self, x: Tensor) -> Recording:
             with record(self) as tape:
                 self.inner(x)
             return tape
@@ -136,7 +136,7 @@ def test_attention_outside_the_model_is_not_recorded():
 
 def test_threads_have_tapes_of_their_own():
     model, x = Layers(), torch.randn(2, S, 5)
-    tapes: dict[int, Tape] = {}
+    tapes: dict[int, Recording] = {}
     together = threading.Barrier(3)
 
     def work(number: int) -> None:

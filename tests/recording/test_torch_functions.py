@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn.attention.bias import causal_lower_right, causal_upper_left
 from torch.nn.functional import scaled_dot_product_attention as early_bound
 
-from foci.record_torch import Copies, of_dot_products
 from foci.recording import record
+from foci.recording.torch_calls import Copies, of_dot_products
 
 CHANCE = torch.Generator().manual_seed(3)
 BOOL = torch.rand(L, S, generator=CHANCE) > 0.4

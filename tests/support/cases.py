@@ -1,4 +1,4 @@
-"""The inputs of the contract suite for each catalogue row and variant, by family; sizes are distinct primes.
+"""The inputs of the contract suite for each catalog row and variant, by family; sizes are distinct primes.
 
 A case is a row by its name, ``additive``, or one of its variants, ``additive/causal``.
 """
@@ -47,7 +47,7 @@ ATTEND_CASES = cases("attend")
 FREE_VALUE = {case for case in ATTEND_CASES if case.partition("/")[0] not in ("multi_head", "multi_step")}
 """Cases whose value may have any size, and whose output is exactly weights · value."""
 
-CHOOSING = {case for case in ATTEND_CASES if option(case, "normalise") in ("hard", "sample", "gumbel")}
+CHOOSING = {case for case in ATTEND_CASES if option(case, "normalize") in ("hard", "sample", "gumbel")}
 """Cases that read one cell: piecewise constant in their scores."""
 
 LOCAL = {case for case in ATTEND_CASES if option(case, "focus") in ("local_m", "local_p", "median_window")}

@@ -1,6 +1,6 @@
 """Every row of the attend family and every variant by its definition, query by query, from the module's parameters.
 
-Nothing of foci is called but the module's linear layers: no shared normaliser, mask helper or fused path.
+Nothing of foci is called but the module's linear layers: no shared normalizer, mask helper or fused path.
 """
 
 import math
@@ -10,14 +10,14 @@ import torch
 from cases import option
 from torch import Tensor, nn
 
-NORMALISERS = {
+NORMALIZERS = {
     "softmax": lambda scores: scores.exp() / scores.exp().sum(),
     "sigmoid": lambda scores: scores.sigmoid() / scores.sigmoid().sum(),
     "sparsemax": lambda scores: entmax.sparsemax(scores, dim=-1),
     "entmax15": lambda scores: entmax.entmax15(scores, dim=-1),
     "hard": lambda scores: nn.functional.one_hot(scores.argmax(), len(scores)).to(scores.dtype),
 }
-NORMALISERS["sample"] = NORMALISERS["gumbel"] = NORMALISERS["hard"]  # without chance in eval()
+NORMALIZERS["sample"] = NORMALIZERS["gumbel"] = NORMALIZERS["hard"]  # without chance in eval()
 
 
 def by_definition(
@@ -56,14 +56,14 @@ def _one_source(case: str, module: nn.Module, query: Tensor, key: Tensor, readab
             median = next(j for j in range(size) if previous[: j + 1].sum() >= previous.sum() / 2)
             cells &= (places >= median - left) & (places <= median + right)
         elif focus in ("local_m", "local_p"):
-            radius, centre = option(case, "radius"), float(t)
+            radius, center = option(case, "radius"), float(t)
             if focus == "local_p":
                 # The source reaches to the last cell that any of its queries may read.
                 length = max((j + 1 for j in range(size) if readable[:, j].any()), default=0)
                 logit = module.focus.vector @ torch.tanh(module.focus.layer(query[t]))
-                centre = length * torch.sigmoid(logit)
-                gaussian = torch.exp(-((places - centre) ** 2) / (2 * (radius / 2) ** 2))
-            cells &= (places >= centre - radius) & (places <= centre + radius)
+                center = length * torch.sigmoid(logit)
+                gaussian = torch.exp(-((places - center) ** 2) / (2 * (radius / 2) ** 2))
+            cells &= (places >= center - radius) & (places <= center + radius)
         scores = _scores(module.score, option(case, "score"), query[t], key, previous)
         scores = scores * option(case, "sharpening", 1.0)
         previous = _rows(case, scores.unsqueeze(0), cells.unsqueeze(0))[0] * gaussian
@@ -141,10 +141,10 @@ def _turned(vectors: Tensor, start: int) -> Tensor:
 
 
 def _rows(case: str, scores: Tensor, readable: Tensor) -> Tensor:
-    """Each row of scores ``(L, S)`` normalised over the cells it may read; 0 elsewhere."""
-    normalise = NORMALISERS[option(case, "normalise", "softmax")]
+    """Each row of scores ``(L, S)`` normalized over the cells it may read; 0 elsewhere."""
+    normalize = NORMALIZERS[option(case, "normalize", "softmax")]
     weights = torch.zeros_like(scores)
     for row, cells in enumerate(readable):
         if cells.any():
-            weights[row, cells] = normalise(scores[row, cells])
+            weights[row, cells] = normalize(scores[row, cells])
     return weights

@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 
 import foci
 from foci.tasks import TASKS
-from foci.tasks.task import find
+from foci.tasks.frame.task import find
 
 RNN = {"embedding_dim": 8, "hidden_dim": 16}
 VARIANTS = {
@@ -32,21 +32,23 @@ VARIANTS = {
         "bahdanau": {"model": {"kind": "rnn", **RNN, "decoder": "bahdanau", "score": "additive"}},
         "local": {"model": {"kind": "rnn", **RNN, "focus": "local_p", "radius": 2, "score": "dot"}},
     },
-    "summarise": {
+    "summarize": {
         "pointer": {"model": {"kind": "rnn", "preset": "pointer", **RNN}},
         "abs": {"model": {"kind": "abs", "preset": "tiny"}},
     },
     "caption": {
         "transformer": {"model": {"kind": "transformer", "preset": "tiny"}},
-        "hard": {"model": {"preset": "tiny", "hidden_dim": 16, "embedding_dim": 8, "region_dim": 8, "attention": "hard"}},
+        "hard": {
+            "model": {"preset": "tiny", "hidden_dim": 16, "embedding_dim": 8, "region_dim": 8, "attention": "hard"}
+        },
     },
     "entail": {"decomposable": {"model": {"kind": "decomposable", "preset": "tiny"}}},
     "generate": {
         "lstm": {"model": {"kind": "lstm", "preset": "tiny"}},
         "history": {"model": {"kind": "history", "preset": "tiny"}},
-        "adamw": {"training": {"optimiser": "adamw", "max_steps": 8, "valid_every": 4, "metrics_every": 1}},
+        "adamw": {"training": {"optimizer": "adamw", "max_steps": 8, "eval_every": 4, "metrics_every": 1}},
     },
-    "memorise": {"lstm": {"model": {"kind": "lstm", "preset": "tiny"}}},
+    "memorize": {"lstm": {"model": {"kind": "lstm", "preset": "tiny"}}},
 }
 
 
@@ -76,7 +78,7 @@ def of_case(task, changes):
         foci.train(task, tables, out=out, log=lambda text: None)
         run = foci.load(out)
         evaluation = run.evaluate()
-        measured = getattr(evaluation, "metrics", None) or evaluation.figures
+        measured = getattr(evaluation, "metrics", None) or evaluation.metrics
         fields = run.task.inputs
         inputs = [{one.name: record[one.name] for one in fields} for record in run.held_out()[:5]]
         predictions = run.predict(inputs)

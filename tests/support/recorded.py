@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foci.functional.attend import attend
-from foci.results import Attended
+from foci.outputs import AttentionOutput
 
 L, S, D = 3, 7, 5
 """queries, keys, features"""
@@ -51,10 +51,10 @@ class Reader(nn.Module):
     def prepare(self, key: Tensor) -> Tensor:
         return key
 
-    def read(self, query: Tensor, memory: Tensor, state: Tensor | None = None) -> Attended:
+    def read(self, query: Tensor, memory: Tensor, state: Tensor | None = None) -> AttentionOutput:
         return attend(query, memory, memory)
 
-    def forward(self, query: Tensor, key: Tensor) -> Attended:
+    def forward(self, query: Tensor, key: Tensor) -> AttentionOutput:
         return self.read(query, self.prepare(key))
 
 

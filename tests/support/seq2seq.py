@@ -105,14 +105,14 @@ def overfit(model: nn.Module, steps: int, rate: float) -> float:
     source = torch.randint(3, 17, (8, 5), generator=generator)
     valid = torch.ones_like(source, dtype=torch.bool)
     target = torch.cat([torch.full((8, 1), BOS), source.flip(1), torch.full((8, 1), EOS)], dim=1)
-    optimiser = torch.optim.Adam(model.parameters(), lr=rate)
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     model.train()
     for _ in range(steps):
         logits = model(source, valid, target[:, :-1]).logits
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten())
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 0.1)  # as ConvS2S is trained
-        optimiser.step()
+        optimizer.step()
     model.eval()
     return (model(source, valid, target[:, :-1]).logits.argmax(-1) == target[:, 1:]).float().mean().item()

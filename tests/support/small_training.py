@@ -124,7 +124,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--strategy", default="ddp")
     parser.add_argument("--dropout", type=float, default=0.0)
-    parser.add_argument("--checkpoint-every", type=int, default=3)
+    parser.add_argument("--save-every", type=int, default=3)
     parser.add_argument("--parts", type=int, default=1)
     parser.add_argument("--delay", type=float, default=0.0)
     parser.add_argument("--die-at", type=int, default=0, help="the last process kills itself here, once")
@@ -134,8 +134,8 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
 
 def options_of(arguments: argparse.Namespace) -> TrainingOptions:
     return TrainingOptions(
-        max_steps=arguments.steps, accumulate=arguments.parts, checkpoint_every=arguments.checkpoint_every,
-        valid_every=5, metrics_every=1, learning_rate=0.01, schedule="inverse_sqrt", warmup=4, clip=0.5,
+        max_steps=arguments.steps, gradient_accumulation_steps=arguments.parts, save_every=arguments.save_every,
+        eval_every=5, metrics_every=1, learning_rate=0.01, schedule="inverse_sqrt", warmup=4, max_grad_norm=0.5,
         strategy=arguments.strategy, device="cpu", average_last=2, log_seconds=0.2,
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from foci.layers.interfaces import DecoderStep
 from foci.layers.token_loss import TokenLogits
-from foci.results import Weights
+from foci.weights import Weights
 
 
 class TableState(NamedTuple):
@@ -42,7 +42,9 @@ class TableModel:
         at = (first, rows.before, token, rows.steps.clamp(max=10))
         weights = self.reads[at][:, : valid.shape[1]] * valid
         weights = weights / weights.sum(dim=-1, keepdim=True)
-        return DecoderStep(self.table[at], [TableState(token, rows.steps + 1)], Weights.of(weights.unsqueeze(1)))
+        return DecoderStep(
+            self.table[at], [TableState(token, rows.steps + 1)], Weights.from_tensor(weights.unsqueeze(1))
+        )
 
     def __call__(self, source: Tensor, source_valid: Tensor, target: Tensor) -> TokenLogits:
         memory, state = self.start(source, source_valid)
@@ -52,4 +54,4 @@ class TableModel:
             state = stepped.state
             logits.append(stepped.logits)
             read.append(stepped.attention.dense() if stepped.attention is not None else None)
-        return TokenLogits(torch.stack(logits, dim=1), {"decoder.cross": Weights.of(torch.cat(read, dim=1))})
+        return TokenLogits(torch.stack(logits, dim=1), {"decoder.cross": Weights.from_tensor(torch.cat(read, dim=1))})

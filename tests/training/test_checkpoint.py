@@ -12,7 +12,7 @@ from torch import nn
 from foci.errors import CheckpointError, ConfigError
 from foci.training import Checkpoints, average, load_weights, verify
 from foci.training.checkpoint import Saved, load
-from foci.training.named_tensors import optimiser_tensors, put_optimiser_tensors, put_weights, weights
+from foci.training.named_tensors import optimizer_tensors, put_optimizer_tensors, put_weights, weights
 
 
 @pytest.fixture(autouse=True)
@@ -21,8 +21,8 @@ def quick_disk(monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
-def store_with(folder, *steps, keep_last=9, best=None):
-    store = Checkpoints(folder, keep_last=keep_last)
+def store_with(folder, *steps, save_total_limit=9, best=None):
+    store = Checkpoints(folder, save_total_limit=save_total_limit)
     for step in steps:
         torch.manual_seed(step)
         model, ties = weights(Small())
@@ -51,7 +51,7 @@ def test_weights_come_back_and_ties_stay_tied(tmp_path):
 
 def test_nothing_but_safetensors_and_json(tmp_path):
     path = store_with(tmp_path, 4).path(4)
-    names = {"model.safetensors", "optimiser.safetensors", "random.safetensors", "state.json"}
+    names = {"model.safetensors", "optimizer.safetensors", "random.safetensors", "state.json"}
     assert set(os.listdir(path)) == names
     assert os.listdir(tmp_path) == [path.name]
 
@@ -105,7 +105,7 @@ def damage_cut(path):
     path.write_bytes(path.read_bytes()[:-3])
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "optimiser.safetensors", "random.safetensors", "state.json"])
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "random.safetensors", "state.json"])
 @pytest.mark.parametrize("damage", [damage_flip, damage_cut, os.remove])
 def test_damage_is_found_and_the_one_before_taken(tmp_path, name, damage):
     store = store_with(tmp_path, 1, 2, 3)
@@ -149,7 +149,7 @@ def test_none_at_all(tmp_path):
 
 
 def test_last_and_best_are_kept(tmp_path):
-    store = store_with(tmp_path, 1, 2, 3, 4, 5, keep_last=2, best=2)
+    store = store_with(tmp_path, 1, 2, 3, 4, 5, save_total_limit=2, best=2)
     assert [path.name for path in store.all()] == ["step-00000002", "step-00000004", "step-00000005"]
     assert store.best() == store.path(2)
 
@@ -201,26 +201,26 @@ def test_numbers_as_keys_do_not_look_like_damage(tmp_path):
     assert verify(store.path(1))["data"] == {"2": [1, 2], "10": 0}
 
 
-def test_optimiser_state_comes_back(tmp_path):
-    def optimised(model):
+def test_optimizer_state_comes_back(tmp_path):
+    def optimized(model):
         return torch.optim.Adam([{"params": [model.last.bias]}, {"params": [model.first.weight]}], lr=0.1)
 
     model, fresh = Small(), Small()
-    first, second = optimised(model), optimised(fresh)
+    first, second = optimized(model), optimized(fresh)
     for _ in range(3):
         model(torch.randn(4, 3))[0].square().sum().backward()
         first.step()
     put_weights(fresh, weights(model)[0], tmp_path)
-    values = {name: value.clone() for name, value in optimiser_tensors(model, first).items()}
+    values = {name: value.clone() for name, value in optimizer_tensors(model, first).items()}
     assert set(values) == {f"{w}/{p}" for w in ("step", "exp_avg", "exp_avg_sq") for p in ("last.bias", "first.weight")}
-    put_optimiser_tensors(fresh, second, values, tmp_path)
-    for one, optimiser in ((model, first), (fresh, second)):
+    put_optimizer_tensors(fresh, second, values, tmp_path)
+    for one, optimizer in ((model, first), (fresh, second)):
         one.zero_grad()
         one(torch.ones(4, 3))[0].square().sum().backward()
-        optimiser.step()
+        optimizer.step()
     assert same(model, fresh)
     with pytest.raises(CheckpointError, match="unknown nobody"):
-        put_optimiser_tensors(fresh, second, {"step/nobody": torch.ones(())}, tmp_path)
+        put_optimizer_tensors(fresh, second, {"step/nobody": torch.ones(())}, tmp_path)
 
 
 def test_a_full_disk_leaves_nothing_half_written(tmp_path, monkeypatch):

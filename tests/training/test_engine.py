@@ -12,7 +12,7 @@ from foci.errors import ConfigError, MissingPackageError, TrainingError
 from foci.training import Checkpoints, Loss, RunFolder, TrainingOptions, fit, load_weights, read_metrics
 from foci.training.progress import Bar, Lines, make_progress
 
-BASE = {"metrics_every": 2, "valid_every": 4, "learning_rate": 0.01, "device": "cpu", "checkpoint_every": 3}
+BASE = {"metrics_every": 2, "eval_every": 4, "learning_rate": 0.01, "device": "cpu", "save_every": 3}
 
 
 @pytest.fixture(autouse=True)
@@ -38,32 +38,34 @@ def curve(path):
 
 
 def test_a_plain_loop_learns_the_same(tmp_path):
-    objective, summary = train(tmp_path, max_steps=9, clip=0.2, schedule="inverse_sqrt", warmup=3, rates={"bias": 0.5})
+    objective, summary = train(
+        tmp_path, max_steps=9, max_grad_norm=0.2, schedule="inverse_sqrt", warmup=3, lr_multipliers={"bias": 0.5}
+    )
     plain = Fitting()
     weights, biases = ([p for p in plain.model.parameters() if p.dim() == axes] for axes in (2, 1))
     groups = [{"params": weights, "share": 1.0}, {"params": biases, "share": 0.5}]
-    optimiser = torch.optim.Adam(groups, lr=0.01, betas=(0.9, 0.98), eps=1e-9)
+    optimizer = torch.optim.Adam(groups, lr=0.01, betas=(0.9, 0.98), eps=1e-9)
     stream = iter(Numbers())
     for step in range(1, 10):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = plain.loss(plain.model, next(stream))
         (loss.total / loss.count).backward()
         torch.nn.utils.clip_grad_norm_(plain.model.parameters(), 0.2)
-        for group in optimiser.param_groups:
+        for group in optimizer.param_groups:
             group["lr"] = 0.01 * (step / 3 if step < 3 else (3 / step) ** 0.5) * group["share"]
-        optimiser.step()
+        optimizer.step()
     for one, other in zip(objective.model.parameters(), plain.model.parameters()):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
     assert (summary.reason, summary.step) == ("max_steps", 9)
-    assert summary.figures["loss"] < 1
-    assert summary.figures["training"] == 0
+    assert summary.metrics["loss"] < 1
+    assert summary.metrics["training"] == 0
     assert objective.model.training
     assert summary.count == sum(int(make(i, 13)[2].sum()) for i in range(9))
 
 
 def test_accumulated_parts_equal_whole_batches(tmp_path):
     whole, _ = train(tmp_path / "whole", max_steps=12)
-    parts, _ = train(tmp_path / "parts", max_steps=12, accumulate=3, parts=3)
+    parts, _ = train(tmp_path / "parts", max_steps=12, gradient_accumulation_steps=3, parts=3)
     for one, other in zip(whole.model.parameters(), parts.model.parameters()):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
     for one, other in zip(curve(tmp_path / "whole"), curve(tmp_path / "parts"), strict=True):
@@ -73,7 +75,7 @@ def test_accumulated_parts_equal_whole_batches(tmp_path):
 
 @pytest.mark.parametrize("cut", [1, 4, 7])
 def test_resuming_is_bit_for_bit(tmp_path, cut):
-    options = {"dropout": 0.3, "accumulate": 2, "schedule": "inverse_sqrt", "warmup": 5}
+    options = {"dropout": 0.3, "gradient_accumulation_steps": 2, "schedule": "inverse_sqrt", "warmup": 5}
     whole, summary = train(tmp_path / "whole", max_steps=11, **options)
 
     def stop(calls, loss):
@@ -87,14 +89,14 @@ def test_resuming_is_bit_for_bit(tmp_path, cut):
     resumed, second = train(tmp_path / "cut", max_steps=11, resume=True, **options)
     assert weights_digest(whole.model) == weights_digest(resumed.model)
     assert curve(tmp_path / "whole") == curve(tmp_path / "cut")
-    assert (second.figures, second.count, second.best_value) == (summary.figures, summary.count, summary.best_value)
+    assert (second.metrics, second.count, second.best_value) == (summary.metrics, summary.count, summary.best_value)
 
 
 def test_validating_and_saving_change_nothing(tmp_path):
-    often, _ = train(tmp_path / "often", max_steps=9, dropout=0.3, valid_every=1, checkpoint_every=1)
-    never, summary = train(tmp_path / "never", max_steps=9, dropout=0.3, valid_every=None, checkpoint_every=None)
+    often, _ = train(tmp_path / "often", max_steps=9, dropout=0.3, eval_every=1, save_every=1)
+    never, summary = train(tmp_path / "never", max_steps=9, dropout=0.3, eval_every=None, save_every=None)
     assert weights_digest(often.model) == weights_digest(never.model)
-    assert summary.figures == {}
+    assert summary.metrics == {}
     assert summary.best is None
 
 
@@ -126,7 +128,7 @@ def test_second_interrupt_is_at_once(tmp_path):
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
 def test_divergence_stops_before_the_weights_are_touched(tmp_path, wrong):
     def diverge(calls, loss):
-        return Loss(loss.total * wrong, loss.count, loss.figures) if calls == 6 else loss
+        return Loss(loss.total * wrong, loss.count, loss.metrics) if calls == 6 else loss
 
     with pytest.raises(TrainingError) as error:
         train(tmp_path, max_steps=50, at_loss=diverge)
@@ -142,7 +144,7 @@ def test_divergence_stops_before_the_weights_are_touched(tmp_path, wrong):
 def test_gradient_that_is_no_number(tmp_path):
     def diverge(calls, loss):
         bad = torch.sqrt(loss.total * 0) if calls == 2 else 0  # 0, with an infinite slope
-        return Loss(loss.total + bad, loss.count, loss.figures)
+        return Loss(loss.total + bad, loss.count, loss.metrics)
 
     with pytest.raises(TrainingError, match="step 2: the loss is .*, but its gradient nan; there is no checkpoint yet"):
         train(tmp_path, max_steps=50, at_loss=diverge)
@@ -162,7 +164,10 @@ def with_validations(objective, values):
 def test_patience_and_best(tmp_path):
     objective = with_validations(Fitting(), [float("nan"), 3.0, 2.0, 1.0, 2.5])
     options = TrainingOptions(
-        **BASE | {"valid_every": 2, "checkpoint_every": None}, patience=3, keep_best="score", higher_is_better=True
+        **BASE | {"eval_every": 2, "save_every": None},
+        patience=3,
+        metric_for_best_model="score",
+        greater_is_better=True,
     )
     with RunFolder(tmp_path, {}) as run:
         summary = fit(objective.model, objective, Numbers(), options, run)
@@ -174,8 +179,8 @@ def test_patience_and_best(tmp_path):
 
 
 def test_best_by_an_unknown_figure(tmp_path):
-    with pytest.raises(ConfigError, match="keep_best is 'bleu', but the validation gives loss, training"):
-        train(tmp_path, max_steps=4, keep_best="bleu")
+    with pytest.raises(ConfigError, match="metric_for_best_model is 'bleu', but the validation gives loss, training"):
+        train(tmp_path, max_steps=4, metric_for_best_model="bleu")
 
 
 def test_epochs(tmp_path):
@@ -212,8 +217,8 @@ def test_checkpoints_by_the_clock(tmp_path, monkeypatch):
         now[0] += 10
         return loss
 
-    clock = {"checkpoint_every": None, "checkpoint_seconds": 25.0, "valid_every": None}
-    train(tmp_path, max_steps=8, keep_last=9, at_loss=tick, **clock)
+    clock = {"save_every": None, "save_seconds": 25.0, "eval_every": None}
+    train(tmp_path, max_steps=8, save_total_limit=9, at_loss=tick, **clock)
     assert sorted(os.listdir(tmp_path / "checkpoints")) == ["step-00000003", "step-00000006", "step-00000008"]
 
 
@@ -224,14 +229,14 @@ def test_average_of_the_last(tmp_path):
     averaged = Fitting()
     load_weights(averaged.model, summary.averaged)
     averaged.model.eval()
-    assert summary.averaged_figures["loss"] == pytest.approx(averaged.validate(averaged.model)["loss"])
+    assert summary.averaged_metrics["loss"] == pytest.approx(averaged.validate(averaged.model)["loss"])
     last = Fitting()
     load_weights(last.model, summary.last)
     assert weights_digest(last.model) == weights_digest(objective.model)
 
 
 def test_average_of_the_last_though_more_are_kept(tmp_path):
-    _, summary = train(tmp_path, max_steps=9, keep_last=4, average_last=2)
+    _, summary = train(tmp_path, max_steps=9, save_total_limit=4, average_last=2)
     assert len(Checkpoints(tmp_path / "checkpoints").all()) >= 4
     averaged, *two = (Fitting().model for _ in range(3))
     load_weights(averaged, summary.averaged)
@@ -243,7 +248,7 @@ def test_average_of_the_last_though_more_are_kept(tmp_path):
 
 
 def test_torn_checkpoint_is_passed_over(tmp_path, capsys):
-    train(tmp_path, max_steps=7, keep_last=3)
+    train(tmp_path, max_steps=7, save_total_limit=3)
     torn = tmp_path / "checkpoints" / "step-00000007" / "model.safetensors"
     torn.write_bytes(torn.read_bytes()[:-1])
     resumed, _ = train(tmp_path, max_steps=12, resume=True)
@@ -259,10 +264,10 @@ def test_metrics(tmp_path):
     seen = []
 
     def note(calls, loss):
-        seen.append((float(loss.total.detach()), int(loss.count), float(loss.figures["absolute"])))
+        seen.append((float(loss.total.detach()), int(loss.count), float(loss.metrics["absolute"])))
         return loss
 
-    train(tmp_path, max_steps=5, metrics_every=2, valid_every=3, at_loss=note)
+    train(tmp_path, max_steps=5, metrics_every=2, eval_every=3, at_loss=note)
     lines = list(read_metrics(tmp_path / "metrics.jsonl"))
     assert [(line["kind"], line["step"]) for line in lines] == [
         ("train", 2), ("valid", 3), ("train", 4), ("valid", 5)
@@ -353,15 +358,15 @@ def test_lines_without_rich(monkeypatch):
 
 
 def test_weights_that_are_not_finite_are_never_saved(tmp_path):
-    train(tmp_path, max_steps=2, checkpoint_every=1, keep_last=9)
+    train(tmp_path, max_steps=2, save_every=1, save_total_limit=9)
     with pytest.raises(TrainingError) as error:  # a rate that is finite, and a step that is not
         train(
             tmp_path,
             max_steps=9,
-            checkpoint_every=1,
-            keep_last=9,
+            save_every=1,
+            save_total_limit=9,
             learning_rate=1e38,
-            rates={"last.weight": 100.0},
+            lr_multipliers={"last.weight": 100.0},
             resume=True,
         )
     assert "step 3: 11 of 12 weights are not finite, the first is 'first.weight'" in str(error.value)
@@ -384,7 +389,7 @@ def test_the_speed_does_not_count_validations(tmp_path, monkeypatch):
             return super().validate(model)
 
     objective = Slow()
-    options = TrainingOptions(**{**BASE, "max_steps": 4, "valid_every": 1, "metrics_every": 2})
+    options = TrainingOptions(**{**BASE, "max_steps": 4, "eval_every": 1, "metrics_every": 2})
     with RunFolder(tmp_path, {}) as run:
         fit(objective.model, objective, Numbers(), options, run)
     lines = [line for line in read_metrics(tmp_path / "metrics.jsonl") if line["kind"] == "train"]

@@ -8,8 +8,8 @@ from foci.errors import ConfigError
 from foci.models.language_model import TransformerLanguageModel
 from foci.training import TrainingOptions
 from foci.training.muon import Muon, orthogonalised
-from foci.training.named_tensors import optimiser_tensors, put_optimiser_tensors
-from foci.training.optim import make_optimiser, set_rate
+from foci.training.named_tensors import optimizer_tensors, put_optimizer_tensors
+from foci.training.optim import make_optimizer, set_rate
 
 
 @pytest.mark.parametrize("shape", [(5, 11), (11, 5), (7, 7)])
@@ -33,7 +33,7 @@ def test_a_step_by_the_equations():
         {"params": [weight], "kind": "muon", "weight_decay": 0.1},
         {"params": [vector], "kind": "adam", "weight_decay": 0.0},
     ]
-    optimiser = Muon(groups, lr=0.01, momentum=0.9, betas=(0.8, 0.95), eps=1e-8)
+    optimizer = Muon(groups, lr=0.01, momentum=0.9, betas=(0.8, 0.95), eps=1e-8)
     expected, momentum = weight.detach().clone(), torch.zeros(4, 6, dtype=torch.float64)
     twin = nn.Parameter(vector.detach().clone())
     adam = torch.optim.AdamW([twin], lr=0.01, betas=(0.8, 0.95), eps=1e-8, weight_decay=0.0)
@@ -42,7 +42,7 @@ def test_a_step_by_the_equations():
         weight.grad = gradient.clone()
         vector.grad = torch.randn(3, dtype=torch.float64)
         twin.grad = vector.grad.clone()
-        optimiser.step()
+        optimizer.step()
         adam.step()
         momentum = 0.9 * momentum + gradient
         update = orthogonalised((gradient + 0.9 * momentum).unsqueeze(0))[0]
@@ -57,26 +57,26 @@ def model():
 
 
 def options(**changes):
-    return TrainingOptions(max_steps=9, optimiser="muon", weight_decay=0.1, **changes)
+    return TrainingOptions(max_steps=9, optimizer="muon", weight_decay=0.1, **changes)
 
 
-def stepped(network, optimiser, steps, rate=0.01):
+def stepped(network, optimizer, steps, rate=0.01):
     for step in range(steps):
         generator = torch.Generator().manual_seed(step)
         tokens = torch.randint(3, 11, (2, 7), generator=generator)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         network(tokens[:, :-1]).logits.log_softmax(-1)[..., 5].sum().neg().backward()
-        set_rate(optimiser, rate)
-        optimiser.step()
+        set_rate(optimizer, rate)
+        optimizer.step()
 
 
 def test_matrices_of_linear_layers_only_and_shares_of_the_rate():
     network = model()
-    optimiser = make_optimiser(network, options(rates={"output_layer.weight": 0.5}))
+    optimizer = make_optimizer(network, options(lr_multipliers={"output_layer.weight": 0.5}))
     names = {parameter: name for name, parameter in network.named_parameters()}
     kinds = {
         names[one]: (group["kind"], group["weight_decay"], group["share"])
-        for group in optimiser.param_groups
+        for group in optimizer.param_groups
         for one in group["params"]
     }
     assert kinds.keys() == dict(network.named_parameters()).keys()
@@ -89,14 +89,14 @@ def test_matrices_of_linear_layers_only_and_shares_of_the_rate():
 
 def test_a_saved_state_goes_on_bit_for_bit(tmp_path):
     network = model()
-    optimiser = make_optimiser(network, options())
-    stepped(network, optimiser, 2)
+    optimizer = make_optimizer(network, options())
+    stepped(network, optimizer, 2)
     other = model()
     other.load_state_dict(network.state_dict())
-    resumed = make_optimiser(other, options())
-    saved = {name: value.clone() for name, value in optimiser_tensors(network, optimiser).items()}
-    put_optimiser_tensors(other, resumed, saved, tmp_path)
-    stepped(network, optimiser, 3, 0.02)
+    resumed = make_optimizer(other, options())
+    saved = {name: value.clone() for name, value in optimizer_tensors(network, optimizer).items()}
+    put_optimizer_tensors(other, resumed, saved, tmp_path)
+    stepped(network, optimizer, 3, 0.02)
     stepped(other, resumed, 3, 0.02)
     for name, value in network.state_dict().items():
         assert torch.equal(value, other.state_dict()[name]), name

@@ -156,7 +156,7 @@ def test_resuming_with_other_processes(together, forks, tmp_path, alone, before,
 
 def test_kill_9_loses_nothing_but_the_last_steps(tmp_path, forks):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    shape = ("--dropout", 0.3, "--checkpoint-every", 2, "--steps", 60)
+    shape = ("--dropout", 0.3, "--save-every", 2, "--steps", 60)
     forks.train(whole, *shape, result="max_steps 60")
     chance = random.Random(5)
     steps = [0]
@@ -204,8 +204,8 @@ MODELS = {
 def translator(folder, model, strategy):
     """The command that trains a translator, for the texts in the folder."""
     settings = [f"model.{option}" for option in MODELS[model]]
-    settings += ["model.dropout=0.0", "tokeniser.kind=words", "tokeniser.size=50", "tokeniser.shared=true"]
-    settings += ["data.max_tokens=90", "training.max_steps=5", "training.valid_every=5", "training.metrics_every=1"]
+    settings += ["model.dropout=0.0", "tokenizer.kind=words", "tokenizer.size=50", "tokenizer.shared=true"]
+    settings += ["data.max_tokens=90", "training.max_steps=5", "training.eval_every=5", "training.metrics_every=1"]
     settings += [f"training.strategy={strategy}"]
     arguments = ["train", "translate", "--source", folder / "source", "--target", folder / "target"]
     arguments += ["--model", model, *(part for setting in settings for part in ("--set", setting))]
@@ -240,7 +240,7 @@ def test_a_translator_in_shards_on_two_processes_is_that_of_one(shards, model, c
 def test_a_restart_does_not_take_another_run_for_its_own(tmp_path):
     """torchrun restarts a worker whose first attempt was refused: the restart must be refused as well."""
     out = tmp_path / "run"
-    arguments = ["train", "memorise", "--preset", "tiny", "--set", "training.max_steps=2", "--out", str(out)]
+    arguments = ["train", "memorize", "--preset", "tiny", "--set", "training.max_steps=2", "--out", str(out)]
     assert foci_cli.main(arguments) == 0
     before = {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()}
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", "--max-restarts=1"]

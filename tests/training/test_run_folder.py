@@ -133,5 +133,5 @@ def test_metrics_after_a_kill(tmp_path):
 def test_damaged_line_in_the_middle(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1}\n{"st\n{"step": 3}\n')
-    with pytest.raises(CheckpointError, match="metrics.jsonl:2: is no line of figures"):
+    with pytest.raises(CheckpointError, match="metrics.jsonl:2: is no line of metrics"):
         list(read_metrics(path))

@@ -8,7 +8,7 @@ from torch import nn
 
 from foci.errors import ConfigError, UnknownNameError
 from foci.training import TrainingOptions, rate, seed_everything
-from foci.training.optim import make_optimiser, set_rate
+from foci.training.optim import make_optimizer, set_rate
 from foci.training.randomness import random_state, restore_random_state, undisturbed
 
 
@@ -22,7 +22,7 @@ from foci.training.randomness import random_state, restore_random_state, undistu
     ],
 )
 def test_rates(schedule, expected):
-    options = TrainingOptions(max_steps=23, learning_rate=0.3, warmup=5, schedule=schedule, final_rate=0.1)
+    options = TrainingOptions(max_steps=23, learning_rate=0.3, warmup=5, schedule=schedule, min_lr_ratio=0.1)
     for step in range(1, 24):
         wanted = 0.3 * step / 5 if step < 5 else expected(step)
         assert rate(step, options) == pytest.approx(wanted, rel=1e-12)
@@ -39,12 +39,12 @@ def test_noam():
     [
         ({}, "nothing ends the training"),
         ({"max_steps": 0}, "max_steps is 0, expected a number above 0"),
-        ({"max_steps": 3, "clip": -1.0}, "clip is -1.0"),
+        ({"max_steps": 3, "max_grad_norm": -1.0}, "max_grad_norm is -1.0"),
         ({"max_steps": 3, "warmup": -2}, "warmup is -2, expected 0 or more"),
         ({"max_steps": 3, "betas": (0.9, 1.0)}, "(0.9, 1.0)"),
         ({"max_epochs": 3, "schedule": "cosine"}, "needs max_steps"),
         ({"max_steps": 3, "schedule": "noam"}, "model_dim=None, warmup=0"),
-        ({"patience": 3, "valid_every": None}, "needs valid_every"),
+        ({"patience": 3, "eval_every": None}, "needs eval_every"),
     ],
 )
 def test_wrong_options(wrong, message):
@@ -61,22 +61,22 @@ def test_unknown_choice_names_the_near_one():
 def test_only_matrices_decay():
     model = nn.Sequential(nn.Linear(2, 3), nn.LayerNorm(3))
     model[0].weight.requires_grad_(True)
-    optimiser = make_optimiser(model, TrainingOptions(max_steps=1, optimiser="adamw", weight_decay=0.1))
-    decays = {tuple(p.shape): group["weight_decay"] for group in optimiser.param_groups for p in group["params"]}
+    optimizer = make_optimizer(model, TrainingOptions(max_steps=1, optimizer="adamw", weight_decay=0.1))
+    decays = {tuple(p.shape): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
     assert decays == {(3, 2): 0.1, (3,): 0.0}
-    assert type(optimiser) is torch.optim.AdamW
+    assert type(optimizer) is torch.optim.AdamW
 
 
 def test_some_parameters_learn_slower():
     model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 5))
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    optimiser = make_optimiser(
-        model, TrainingOptions(max_steps=1, epsilon=1e-30, rates={"1.weight": 0.25, "bias": 0.5})
+    optimizer = make_optimizer(
+        model, TrainingOptions(max_steps=1, eps=1e-30, lr_multipliers={"1.weight": 0.25, "bias": 0.5})
     )
-    set_rate(optimiser, 0.5)
+    set_rate(optimizer, 0.5)
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
-    optimiser.step()  # the first step of Adam is as long as the rate, whatever the gradient
+    optimizer.step()  # the first step of Adam is as long as the rate, whatever the gradient
     steps = {name: (before[name] - parameter).mean().item() for name, parameter in model.named_parameters()}
     expected = {"0.weight": 0.5, "0.bias": 0.25, "1.weight": 0.125, "1.bias": 0.25}
     assert steps == pytest.approx(expected, rel=1e-5)
@@ -84,12 +84,12 @@ def test_some_parameters_learn_slower():
 
 def test_rates_of_no_parameter():
     with pytest.raises(ConfigError, match=r"no parameter's name ends in 'wieght'.*Did you mean 'weight'"):
-        make_optimiser(nn.Linear(2, 3), TrainingOptions(max_steps=1, rates={"wieght": 0.5}))
+        make_optimizer(nn.Linear(2, 3), TrainingOptions(max_steps=1, lr_multipliers={"wieght": 0.5}))
 
 
 def test_nothing_to_train():
     with pytest.raises(ConfigError, match="Linear has no parameter"):
-        make_optimiser(nn.Linear(2, 3).requires_grad_(False), TrainingOptions(max_steps=1))
+        make_optimizer(nn.Linear(2, 3).requires_grad_(False), TrainingOptions(max_steps=1))
 
 
 def draw():

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from foci.viz import colours
+from foci.viz import colors as colors
 
 PIXELS = """(canvas) => {
   const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
@@ -64,8 +64,8 @@ class Opened:
         return np.frombuffer(base64.b64decode(data), np.uint8).reshape(*size, 4)
 
     def darkest(self, selector="#view canvas"):
-        """Where a heat map has its darkest colour: rows and columns of pixels, from the top."""
-        rows, columns = np.nonzero((self.picture(selector)[..., :3] == colours.rgb(1.0)).all(axis=-1))
+        """Where a heat map has its darkest color: rows and columns of pixels, from the top."""
+        rows, columns = np.nonzero((self.picture(selector)[..., :3] == colors.rgb(1.0)).all(axis=-1))
         return rows, columns
 
     def hover_heat(self, column, row):

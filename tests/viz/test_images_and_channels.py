@@ -16,7 +16,7 @@ WEIGHTS = np.array([[0.7, 0.1, 0.1, 0.1], [0.0, 0.0, 0.0, 1.0]], np.float32)
 TRACE = Trace.from_arrays(WEIGHTS, Cells.of_image(IMAGE, (2, 2)), ["left", "圆形"])
 
 
-def test_without_colours_each_region_is_two_blocks():
+def test_without_colors_each_region_is_two_blocks():
     lines = render(TRACE).splitlines()
     assert lines[0] == "attention · target ← image"
     assert lines[1:] == ["left  圆形", "██··", "····    ██"]
@@ -31,13 +31,13 @@ def test_without_colours_each_region_is_two_blocks():
     assert [line for line in narrow if "left" in line or "圆形" in line] == ["left", "圆形"]
 
 
-@pytest.mark.parametrize(("colours", "code"), [(1 << 24, r"38;2;(\d+);(\d+);(\d+)"), (256, r"38;5;(\d+)")])
-def test_with_colours_what_was_looked_at_is_bright(colours, code):
-    lines = render(TRACE, screen=Screen(80, colours)).splitlines()
+@pytest.mark.parametrize(("colors", "code"), [(1 << 24, r"38;2;(\d+);(\d+);(\d+)"), (256, r"38;5;(\d+)")])
+def test_with_colors_what_was_looked_at_is_bright(colors, code):
+    lines = render(TRACE, screen=Screen(80, colors)).splitlines()
     assert lines[1].startswith("left")
     assert all(line.count("▀") == 2 * 28 for line in lines[2:])
     assert len(lines) == 2 + 14
-    if colours > 256:
+    if colors > 256:
         first, last = (re.findall(code, lines[at]) for at in (2, -1))
         assert first[0] == ("200", "100", "0")  # the corner of the first map, in full
         assert int(last[0][0]) < 80  # below a veil

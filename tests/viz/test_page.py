@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from foci.results import Weights
 from foci.viz.page import save_html
 from foci.viz.trace import Cells, Trace, TracedAttention
+from foci.weights import Weights
 
 ATTACK = "</script><img src=x onerror=alert(1)>"
 ARABIC = ["هذا", "الكتاب", "مفيد"]
@@ -59,7 +59,7 @@ class Elements(HTMLParser):
         return next(text for text, found in zip(self.texts, self.attributes) if found.get("id") == name)
 
 
-class Read:
+class ReaderOutput:
     """A page, read back by plain loops."""
 
     def __init__(self, path):
@@ -107,7 +107,7 @@ def labels(count):
 def test_weights_come_back_to_half_a_step(sharp, sparse, tmp_path):
     weights = random_weights(3, 11, 41, sharp=sharp)
     weights[1, 5] = 0.0  # a row that read nothing
-    read = Read(save_html(Trace.from_arrays(weights, labels(41), labels(11)), tmp_path / "a.html"))
+    read = ReaderOutput(save_html(Trace.from_arrays(weights, labels(41), labels(11)), tmp_path / "a.html"))
     (attention,) = read.payload["attentions"]
     assert [described["sparse"] for described in attention["matrices"][1:]] == [sparse] * 3
     for slot, exact in enumerate([weights.mean(axis=0), *weights]):
@@ -119,7 +119,7 @@ def test_weights_come_back_to_half_a_step(sharp, sparse, tmp_path):
 
 
 def test_one_head_has_no_mean_of_its_own(tmp_path):
-    read = Read(save_html(Trace.from_arrays(random_weights(3, 5), labels(5), labels(3)), tmp_path / "a.html"))
+    read = ReaderOutput(save_html(Trace.from_arrays(random_weights(3, 5), labels(5), labels(3)), tmp_path / "a.html"))
     (attention,) = read.payload["attentions"]
     assert len(attention["matrices"]) == 1
     assert len(read.block(attention["entropy"])) == 4 * 3
@@ -128,7 +128,7 @@ def test_one_head_has_no_mean_of_its_own(tmp_path):
 def test_what_the_trace_left_out_is_told(tmp_path):
     weights = random_weights(2, 7, 53, sharp=1.0)
     trace = Trace.from_arrays(weights, labels(53), labels(7), budget=2 * 2 * 7 * 5)
-    read = Read(save_html(trace, tmp_path / "a.html"))
+    read = ReaderOutput(save_html(trace, tmp_path / "a.html"))
     (attention,) = read.payload["attentions"]
     assert attention["kept"] == 5
     for head in range(2):
@@ -142,7 +142,7 @@ def test_what_the_trace_left_out_is_told(tmp_path):
 
 def test_entropy_is_that_of_the_exact_weights(tmp_path):
     weights = random_weights(2, 3, 5)
-    read = Read(save_html(Trace.from_arrays(weights, labels(5), labels(3)), tmp_path / "a.html"))
+    read = ReaderOutput(save_html(Trace.from_arrays(weights, labels(5), labels(3)), tmp_path / "a.html"))
     entropy = np.frombuffer(read.block(read.payload["attentions"][0]["entropy"]), "<f4").reshape(3, 3)
     for slot, exact in enumerate([weights.mean(axis=0), *weights]):
         np.testing.assert_allclose(entropy[slot], -(exact * np.log(exact)).sum(-1), rtol=1e-5)
@@ -152,7 +152,7 @@ def test_thumbnails_keep_the_largest_weight_of_each_tile(tmp_path):
     weights = np.zeros((83, 97), np.float32)
     weights[82, 3] = 1.0
     weights[0, 96] = 0.5
-    read = Read(save_html(Trace.from_arrays(weights, labels(97), labels(83)), tmp_path / "a.html"))
+    read = ReaderOutput(save_html(Trace.from_arrays(weights, labels(97), labels(83)), tmp_path / "a.html"))
     described = read.payload["attentions"][0]["thumbnails"]
     picture = np.frombuffer(read.block(described["block"]), np.uint8).reshape(described["height"], described["width"])
     assert picture.shape == (40, 40)
@@ -169,7 +169,7 @@ def test_layers_of_one_kind_are_grouped(tmp_path):
         name: TracedAttention(name, "source", target, random_weights(1, size, 3))
         for name, (target, size) in zip(names, sides)
     }
-    read = Read(save_html(Trace(cells, attentions), tmp_path / "a.html"))
+    read = ReaderOutput(save_html(Trace(cells, attentions), tmp_path / "a.html"))
     found = [(each["group"], each["layer"]) for each in read.payload["attentions"]]
     assert found == [("decoder.*.cross", 0), ("decoder.*.cross", 11), ("encoder.*.self", 0), ("pool", None)]
 
@@ -177,14 +177,14 @@ def test_layers_of_one_kind_are_grouped(tmp_path):
 def test_images_and_recordings_are_inside(tmp_path):
     image = np.random.default_rng(0).integers(0, 256, (2100, 30, 3)).astype(np.uint8)
     regions = Cells.of_image(image, (2, 3))
-    read = Read(save_html(Trace.from_arrays(random_weights(4, 6), regions, labels(4)), tmp_path / "a.html"))
+    read = ReaderOutput(save_html(Trace.from_arrays(random_weights(4, 6), regions, labels(4)), tmp_path / "a.html"))
     described = read.payload["cells"]["source"]["image"]
     assert (described["height"], described["width"]) == (700, 10)
     pixels = np.frombuffer(read.block(described["block"]), np.uint8).reshape(700, 10, 3)
     np.testing.assert_allclose(pixels[1, 2], image[3:6, 6:9].reshape(-1, 3).mean(axis=0), atol=0.51)
 
     frames = Cells.of_frames(3, seconds=0.5, spectrogram=[[-1.0, 0.0], [1.0, 0.5], [0.0, 1.0], [-1.0, 1.0]])
-    read = Read(save_html(Trace.from_arrays(random_weights(4, 3), frames, labels(4)), tmp_path / "b.html"))
+    read = ReaderOutput(save_html(Trace.from_arrays(random_weights(4, 3), frames, labels(4)), tmp_path / "b.html"))
     described = read.payload["cells"]["source"]["spectrogram"]
     assert (described["steps"], described["bins"]) == (4, 2)
     assert list(read.block(described["block"])) == [0, 128, 255, 191, 128, 255, 0, 255]
@@ -194,17 +194,19 @@ def test_labels_cannot_break_out(tmp_path):
     words = [ATTACK, "<!--<script>", "\u2028", "{{script}}", "\ud800", '"', "&lt;"]
     trace = Trace.from_arrays(random_weights(7, 7), words, words, name=f"0{ATTACK}", title=ATTACK)
     trace.facts[ATTACK] = ATTACK
-    read = Read(save_html(trace, tmp_path / "a.html"))
+    read = ReaderOutput(save_html(trace, tmp_path / "a.html"))
     assert read.payload["cells"]["source"]["labels"] == words
     assert read.payload["text"] == ATTACK
     assert "img" not in read.elements.tags
-    harmless = Read(save_html(Trace.from_arrays(random_weights(7, 7), labels(7), labels(7)), tmp_path / "b.html"))
+    harmless = ReaderOutput(
+        save_html(Trace.from_arrays(random_weights(7, 7), labels(7), labels(7)), tmp_path / "b.html")
+    )
     assert read.elements.tags == harmless.elements.tags
     assert read.text.count("</script") == harmless.text.count("</script")
 
 
 def test_the_page_needs_no_network_and_runs_no_script_but_its_own(tmp_path):
-    read = Read(save_html(Trace.from_arrays(random_weights(2, 3), labels(3), labels(2)), tmp_path / "a.html"))
+    read = ReaderOutput(save_html(Trace.from_arrays(random_weights(2, 3), labels(3), labels(2)), tmp_path / "a.html"))
     assert not re.search(
         r"https?:|//[a-z]+\.|url\(|@import|\bsrc=|\bhref=|\beval\(|innerHTML|insertAdjacent", read.text
     )
@@ -241,12 +243,12 @@ def test_sides_without_cells_can_be_saved(shape, tmp_path):
     cells = {"source": Cells.of_tokens(labels(columns)), "target": Cells.of_tokens(labels(rows))}
     attention = TracedAttention("cross", "source", "target", np.zeros((2, rows, columns), np.float32))
     trace = Trace(cells, {"cross": attention})
-    read = Read(save_html(trace, tmp_path / "a.html"))
+    read = ReaderOutput(save_html(trace, tmp_path / "a.html"))
     assert read.matrix(read.payload["attentions"][0], 0)[0].shape == shape
 
 
 def test_the_page_says_everything_in_both_languages(tmp_path):
-    text = Read(save_html(Trace({}, {}), tmp_path / "a.html")).text
+    text = ReaderOutput(save_html(Trace({}, {}), tmp_path / "a.html")).text
     table = re.search(r"const LANGUAGES = \{(.*?)\n\};", text, re.DOTALL)[1]
     without_texts = re.sub(r'"[^"]*"|`[^`]*`', "0", table)
     english, chinese = (set(re.findall(r"[{,]\s*(\w+): ", part)) for part in without_texts.split("\n  zh: "))
@@ -448,7 +450,7 @@ def test_the_page_speaks_chinese_and_wears_dark(open_page):
 def test_the_page_opens_with_what_the_terminal_shows(open_page):
     sizes = {"read": (1, 5), "asked": (1, 3), "both": (3, 5)}
     labels = {1: ["answer"], 3: ["a", "b", "c"], 5: ["d", "e", "f", "g", "h"]}
-    handles = {name: Weights.of(torch.full((1, *size), 1 / size[1])) for name, size in sizes.items()}
+    handles = {name: Weights.from_tensor(torch.full((1, *size), 1 / size[1])) for name, size in sizes.items()}
     between = {name: (f"{rows}", f"{columns}") for name, (rows, columns) in sizes.items()}
     trace = Trace.from_handles(handles, {f"{size}": words for size, words in labels.items()}, between)
     assert trace.crossing()[0].name == "read"

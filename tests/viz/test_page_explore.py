@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from foci.viz import colours
+from foci.viz import colors as colors
 from foci.viz.trace import Cells, Trace, TracedAttention
 
 pytestmark = pytest.mark.slow
@@ -241,16 +241,16 @@ def test_a_row_without_weight_reads_nothing(open_page):
     assert "≈ 2.0" in one.page.inner_text(".overview")  # of the one row that reads
 
 
-def test_chinese_names_no_darkest_colour_and_the_scale_is_the_same_in_the_dark(open_page):
+def test_chinese_names_no_darkest_color_and_the_scale_is_the_same_in_the_dark(open_page):
     one = open_page(translation(), scheme="dark", locale="zh-CN")
     one.ready("cross/-1/words")
     assert "深颜色" not in one.page.inner_text("#controls")
     assert "色标上限" in one.page.inner_text("#controls")
     ground = "(word) => getComputedStyle(word).backgroundColor"
-    assert one.word(1, 0).evaluate(ground) == f"rgb{colours.rgb(0.8)}"
+    assert one.word(1, 0).evaluate(ground) == f"rgb{colors.rgb(0.8)}"
     assert one.page.locator(".words").first.evaluate(ground) == "rgb(255, 255, 255)"
     one.page.click("#theme")
-    assert one.word(1, 0).evaluate(ground) == f"rgb{colours.rgb(0.8)}"
+    assert one.word(1, 0).evaluate(ground) == f"rgb{colors.rgb(0.8)}"
 
 
 def test_a_phone_is_told_to_tap(open_page):
@@ -444,7 +444,7 @@ def test_saved_shades_are_those_of_the_page(open_page):
     one.word(0, 1).hover()
     drawn = ElementTree.fromstring(one.saved("svg"))
     fills = [element.get("fill") for element in drawn.iter("{http://www.w3.org/2000/svg}rect")]
-    assert f"rgb{colours.rgb(1.0)}" in fills
+    assert f"rgb{colors.rgb(1.0)}" in fills
 
 
 def test_hostile_labels_stay_text_in_files(open_page):
@@ -461,7 +461,7 @@ def test_hostile_labels_stay_text_in_files(open_page):
 # ---- heads, layers, further maps
 
 
-def test_several_heads_are_shown_at_once_in_colours(open_page):
+def test_several_heads_are_shown_at_once_in_colors(open_page):
     one = open_page(translation())
     one.ready("cross/-1/words")
     for name in ("head 0", "head 1"):
@@ -482,12 +482,12 @@ def test_several_heads_are_shown_at_once_in_colours(open_page):
     one.ready("cross/-1/words")
     assert one.page.locator(".tick input:checked").count() == 2
     one.show("links")
-    tones = {tuple(colour) for colour in one.picture("#view canvas + canvas")[..., :3].reshape(-1, 3)}
+    tones = {tuple(color) for color in one.picture("#view canvas + canvas")[..., :3].reshape(-1, 3)}
     assert {(0, 114, 178), (213, 94, 0)} <= tones
     one.show("heat")
     picture = one.picture()[..., :3].reshape(-1, 3).astype(int)
-    for colour in ((0, 114, 178), (213, 94, 0)):
-        assert (np.abs(picture - colour).max(axis=1) < 40).any()
+    for color in ((0, 114, 178), (213, 94, 0)):
+        assert (np.abs(picture - color).max(axis=1) < 40).any()
 
 
 def test_all_layers_of_a_word_at_a_glance(open_page):

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from foci import Trace
 from foci.errors import ConfigError
 from foci.mechanisms.pair import AttentionOverAttention
-from foci.results import Weights
 from foci.viz.page_reading import reading_html
 from foci.viz.reading import has_reading, reading
 from foci.viz.trace import Cells
+from foci.weights import Weights
 
 DOCUMENT = [["Mary", "went", "home", "."], ["小", "明", "<b>"]]
 QUESTION = ["who", "went", "XXXXX"]
@@ -81,7 +81,7 @@ def test_the_picture_is_the_default_and_other_traces_have_none() -> None:
 def test_a_document_of_which_nothing_was_read_is_shown_as_a_document() -> None:
     trace = trace_of()
     cells = dict(trace.cells)
-    handles = {name: Weights.of(torch.zeros(1, *one.shape[1:])) for name, one in trace.attentions.items()}
+    handles = {name: Weights.from_tensor(torch.zeros(1, *one.shape[1:])) for name, one in trace.attentions.items()}
     between = {name: (one.target, one.source) for name, one in trace.attentions.items()}
     empty = Trace.from_handles(handles, cells, between)
     assert not has_reading(empty)

@@ -22,8 +22,8 @@ def test_a_figure_has_a_panel_for_each_figure_and_a_line_for_each_run(tmp_path):
     lines = {line.get_label(): line.get_xydata().tolist() for line in shown[0].lines}
     assert lines == {"one": [[10, 4], [20, 2], [30, 1]], "two": [[10, 3], [20, 2.5]]}
     assert shown[1].lines[0].get_marker() == "o"  # a single point is seen
-    colours = {line.get_label(): line.get_color() for axes in shown for line in axes.lines}
-    assert shown[1].lines[0].get_color() == colours["two"]
+    colors = {line.get_label(): line.get_color() for axes in shown for line in axes.lines}
+    assert shown[1].lines[0].get_color() == colors["two"]
     ElementTree.parse(tmp_path / "a.svg")
     with pytest.raises(ConfigError, match="expected a name that ends in"):
         plot_run_curves(CURVES, tmp_path / "a.txt")

@@ -29,15 +29,15 @@ def test_the_terminal_shows_labels_and_uncertain_words():
     assert "7: B-time 90 %, O 10 %" in text
     assert "pm: I-time 60 %, O 40 %" in text
     assert "wake:" not in text
-    coloured = terminal.render(tagged(), screen=terminal.Screen(80, 1 << 24))
+    colored = terminal.render(tagged(), screen=terminal.Screen(80, 1 << 24))
     red, green, blue = shade(HUES[0], 0.6)
-    assert f"48;2;{red};{green};{blue}m 7 pm \x1b[0mtime 60 %" in coloured
+    assert f"48;2;{red};{green};{blue}m 7 pm \x1b[0mtime 60 %" in colored
     assert "48;5;" in terminal.render(tagged(), screen=terminal.Screen(80, 256))
 
 
 def test_long_sentences_are_broken_into_lines():
     for line in terminal.render(tagged(), screen=terminal.Screen(18)).splitlines():
-        assert len(line) <= 25  # a labelled stretch alone may be longer
+        assert len(line) <= 25  # a labeled stretch alone may be longer
     marks = terminal.render(tagged(marks=()))
     assert "wake me at 7 pm" in marks
 
@@ -70,8 +70,8 @@ def test_the_picture_shades_by_confidence(tmp_path):
     boxes = [patch for patch in figure.axes[0].patches if patch.get_gid() == "mark"]
     assert len(boxes) == 3
     want = [shade(HUES[0], 1.0), shade(HUES[1], 0.5), shade(HUES[0], 0.2)]
-    for box, colour in zip(boxes, want):
-        assert np.allclose(box.get_facecolor()[:3], np.array(colour) / 255)
+    for box, color in zip(boxes, want):
+        assert np.allclose(box.get_facecolor()[:3], np.array(color) / 255)
     texts = [text.get_text() for text in figure.axes[0].texts]
     assert {"7 pm", "a 20 %", "b 50 %"} <= {*texts}
 

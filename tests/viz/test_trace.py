@@ -10,10 +10,10 @@ import torch
 import foci
 from foci.errors import ConfigError, DataError, ShapeError, UnknownNameError
 from foci.functional import windows
-from foci.results import Weights
 from foci.viz import trace_files
 from foci.viz.trace import Cells, TopWeights, Trace, TracedAttention
-from foci.weight_sources import Dense
+from foci.weights import Weights
+from foci.weights.sources import Dense
 
 SOURCES, TARGETS = list("abcde"), list("xyz")
 
@@ -108,7 +108,11 @@ def test_one_row_of_a_batch_from_handles(row):
     handle = foci.attend(query, key, key, mask).weights
     columns = int(lengths[row])
     cells = {"source": Cells.of_tokens(list("abcdef")[:columns]), "target": Cells.of_tokens(list("xyz"))}
-    handles = {"decoder.1.cross": handle, "mean.cross": handle.mean_heads(), "kept.cross": Weights.of(handle.dense())}
+    handles = {
+        "decoder.1.cross": handle,
+        "mean.cross": handle.mean_heads(),
+        "kept.cross": Weights.from_tensor(handle.dense()),
+    }
     trace = Trace.from_handles(handles, cells, row=row)
     dense = handle.dense()[row, :, :3, :columns].numpy()
     assert np.allclose(trace.attention("decoder.1.cross").weights, dense, atol=1e-6)
@@ -126,7 +130,7 @@ def test_one_row_of_windows_maps_and_pools():
         trace = Trace.from_handles({"a": handle}, words, row=1)
         dense = handle.dense()[1].detach().numpy()
         assert np.allclose(trace.attention("a").weights, dense.reshape(-1, 7, 7), atol=1e-6)
-    pooled = Weights.of(torch.tensor([[0.5, 0.5, 0.0], [0.1, 0.2, 0.7]]))
+    pooled = Weights.from_tensor(torch.tensor([[0.5, 0.5, 0.0], [0.1, 0.2, 0.7]]))
     cells = {"words": Cells.of_tokens(list("abc")), "label": Cells("tags", ("good",))}
     assert Trace.from_handles({"pool": pooled}, cells, row=1).alignment().tolist() == [pytest.approx([0.1, 0.2, 0.7])]
 
@@ -135,7 +139,7 @@ def test_between_and_names_tell_the_sides():
     cells = {"source": Cells.of_tokens(list("abcd")), "target": Cells.of_tokens(list("xyz"))}
 
     def handle(rows, columns):
-        return Weights.of(torch.full((1, rows, columns), 1 / columns))
+        return Weights.from_tensor(torch.full((1, rows, columns), 1 / columns))
 
     handles = {
         "encoder.0.self": handle(4, 4),
@@ -256,7 +260,7 @@ def test_saved_and_loaded_it_is_the_same(name, budget, tmp_path):
         "audio": Cells.of_frames(6, seconds=0.1, spectrogram=SPECTROGRAM),
         "text": Cells.of_document([["</script>", "中文"], ["السلام", "👍🏽", "", "\ud800\n"]]),
     }
-    handles = {key: Weights.of(torch.from_numpy(softmax(1, 2, 6, 6))) for key in ("a.0", "a.1")}
+    handles = {key: Weights.from_tensor(torch.from_numpy(softmax(1, 2, 6, 6))) for key in ("a.0", "a.1")}
     between = {"a.0": ("text", "image"), "a.1": ("text", "audio")}
     trace = Trace.from_handles(handles, cells, between, text="中", facts={"score": -1.5, "model": "m"}, budget=budget)
     stem = "x.1" if name == "x.1" else "x"
@@ -301,7 +305,7 @@ def shorten(folder):
         (shorten, r"x\.safetensors is not the file x\.json was saved with"),
         (damage_json(lambda text: text.update(version=99)), "version 99, but this foci reads version 1"),
         (damage_json(lambda text: text["cells"]["source"]["labels"].pop()), "4 labels, but 'attention' has 5 columns"),
-        (damage_json(lambda text: text["cells"]["source"].update(colour=1)), "damaged"),
+        (damage_json(lambda text: text["cells"]["source"].update(color=1)), "damaged"),
         (damage_json(lambda text: text["cells"]["source"].update(kind="token")), "'tokens'"),
         (damage_json(lambda text: text.pop("attentions")), "damaged .*attentions"),
         (damage_json(lambda text: text["attentions"][0].update(source="sauce")), "'sauce'.*'source'"),

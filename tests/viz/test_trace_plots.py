@@ -13,7 +13,8 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from foci.errors import ConfigError, ShapeError, UnknownNameError
-from foci.viz import canvas, colours, fonts
+from foci.viz import canvas, fonts
+from foci.viz import colors as colors
 from foci.viz.trace import Cells, Trace, TracedAttention
 
 
@@ -27,7 +28,7 @@ def ticks(axis):
 
 
 def panels(figure):
-    """The axes with a picture, the bar of colours left out."""
+    """The axes with a picture, the bar of colors left out."""
     return [axes for axes in figure.axes if axes.images]
 
 
@@ -254,7 +255,7 @@ def test_of_several_layers_of_one_text_the_last_is_shown_and_named():
 
 
 def test_long_labels_have_room():
-    """Nothing lies outside of the figure or on something else, the bar of colours included."""
+    """Nothing lies outside of the figure or on something else, the bar of colors included."""
     labels = ["a label that is long", "another long label", "a label far too long to be shown whole"]
     figure = Trace.from_arrays(weights_of(2, 2, 3, 3), labels, title="long labels").plot(view="heads")
     extents = [axes.get_tightbbox() for axes in figure.axes]
@@ -350,7 +351,7 @@ def test_a_document_shades_words_and_sentences():
     weights = trace.attention("words").dense()[0]
     assert len(words) == 46
     for box, weight in zip(words, weights):
-        expected = [part / 255 for part in colours.rgb(float(weight) / float(weights.max()))]
+        expected = [part / 255 for part in colors.rgb(float(weight) / float(weights.max()))]
         assert np.allclose(box.get_facecolor()[:3], expected, atol=0.01)
     full = marks[0].get_width() / 0.6
     assert [mark.get_width() / full for mark in marks] == pytest.approx([0.6, 0.3, 0.1])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from foci.errors import ConfigError, UnknownNameError
-from foci.viz import colours
+from foci.viz import colors as colors
 from foci.viz.labels import width
 from foci.viz.terminal import PLAIN, Screen, render
 from foci.viz.trace import Cells, Trace, TracedAttention
@@ -132,18 +132,18 @@ def test_nothing_to_show():
 
 
 def painted(line):
-    """The cells of a line in 24-bit colours: (red, green, blue) behind them, and what is written there."""
+    """The cells of a line in 24-bit colors: (red, green, blue) behind them, and what is written there."""
     found = re.findall(r"\x1b\[38;2;[\d;]+;48;2;(\d+);(\d+);(\d+)m([^\x1b]*)\x1b\[0m", line)
     return [(tuple(map(int, parts[:3])), parts[3]) for parts in found]
 
 
-def test_colours_stand_for_weights():
+def test_colors_stand_for_weights():
     trace = Trace.from_arrays([[1.0, 0.5, 0.0]], ["aa", "bb", "cc"], ["x"])
     lines = render(trace, screen=Screen(80, 1 << 24)).splitlines()
     gap = ((255, 255, 255), " ")
     assert painted(lines[2]) == [
-        *(gap, (colours.rgb(1.0), "  ")),
-        *(gap, (colours.rgb(0.5), "  ")),
+        *(gap, (colors.rgb(1.0), "  ")),
+        *(gap, (colors.rgb(0.5), "  ")),
         *(gap, ((255, 255, 255), "//")),  # exactly 0
     ]
     assert [text for _, text in painted(lines[3])] == ["  "] * 6 + ["//"]
@@ -169,12 +169,12 @@ def test_on_every_terminal_more_is_darker(count):
     line = render(trace, style="heat", screen=Screen(200, count)).splitlines()[2]
     codes = re.findall(r"48;(?:5;(\d+)|2;(\d+);(\d+);(\d+))m  \x1b", line)
     assert len(codes) == 40
-    levels = (0, 95, 135, 175, 215, 255)  # of the cube of 6 × 6 × 6 colours, the same in every terminal
+    levels = (0, 95, 135, 175, 215, 255)  # of the cube of 6 × 6 × 6 colors, the same in every terminal
     greys = []
     for number, *parts in codes:
         cube = divmod(int(number) - 16, 36) if number else None
-        colour = [levels[cube[0]], *(levels[place] for place in divmod(cube[1], 6))] if cube else list(map(int, parts))
-        greys.append(np.dot(colour, [0.2126, 0.7152, 0.0722]))
+        color = [levels[cube[0]], *(levels[place] for place in divmod(cube[1], 6))] if cube else list(map(int, parts))
+        greys.append(np.dot(color, [0.2126, 0.7152, 0.0722]))
     assert all(more <= less for less, more in pairwise(greys))
     assert greys[0] > 250
     assert greys[-1] < 45
@@ -206,7 +206,7 @@ class Terminal(io.StringIO):
         ({"TERM": "xterm-256color", "NO_COLOR": ""}, "\x1b[38;5;"),
     ],
 )
-def test_colours_as_the_terminal_has_them(settings, mark, monkeypatch):
+def test_colors_as_the_terminal_has_them(settings, mark, monkeypatch):
     for name in ("TERM", "COLORTERM", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     for name, value in settings.items():
@@ -274,7 +274,7 @@ def test_a_document_is_text_with_its_words_marked():
     assert "It 2 %" in render(a_document(), style="ranked", top=8)
 
 
-def test_a_document_is_broken_between_words_and_coloured_behind_them():
+def test_a_document_is_broken_between_words_and_colored_behind_them():
     lines = render(a_document(), screen=Screen(20, 1 << 24)).splitlines()
     bare = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
     assert bare[1:3] == ["  2 % It rains .", " 98 % What a"]

@@ -12,7 +12,7 @@ from cyclopts import App, CycloptsError, CycloptsPanel, Parameter
 from foci.printable import printable
 
 if TYPE_CHECKING:
-    from foci.tasks.task import Task
+    from foci.tasks.frame.task import Task
 
 Given = dict[str, Any]
 """The values that were given, by the names of their parameters."""
@@ -81,7 +81,7 @@ def usage_error(error: CycloptsError) -> Any:
 
 def option_flags(options: type[Any]) -> list[Flag]:
     """Return a flag for each option of a call."""
-    from foci.tasks import config as configs
+    from foci.tasks.frame import config as configs
 
     flags = []
     for one in configs.settings(options()):
@@ -94,7 +94,7 @@ def option_flags(options: type[Any]) -> list[Flag]:
 
 def options_from(options: type[Any], given: Mapping[str, Any]) -> Any:
     """Return the options of a call from the given flags."""
-    from foci.tasks import config as configs
+    from foci.tasks.frame import config as configs
 
     names = {one.path for one in configs.settings(options())}
     typed = {name: value for name, value in given.items() if name in names}
@@ -110,7 +110,7 @@ def task_of_run(tokens: Sequence[str]) -> type[Task] | None:
     """Return the task of the run that one of the tokens names, if one does."""
     for token in tokens:
         if not token.startswith("-") and (Path(token) / "config.json").is_file():
-            from foci.tasks.task import find
+            from foci.tasks.frame.task import find
             from foci.training.run_folder import read_config
 
             name = read_config(Path(token)).get("task")

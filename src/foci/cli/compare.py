@@ -85,7 +85,7 @@ def _titles(paths: tuple[Path, Path], checkpoints: tuple[str, str], inputs: tupl
 def _trace(path: Path, checkpoint: str, inputs: tuple[str, ...], place: int, given: Given) -> Trace:
     from foci.cli.inputs import from_arguments
     from foci.errors import ConfigError
-    from foci.tasks.run import load
+    from foci.tasks.frame.predictor import load
     from foci.viz.trace import Trace
 
     if not path.is_dir():

@@ -8,7 +8,7 @@ from typing import Any
 from foci.printable import printable
 
 _UNSHOWN = {"kind", "step", "epoch", "count", "seconds"}
-"""Keys of a line of metrics that are not figures."""
+"""Keys of a line of metrics that are not metrics."""
 _KINDS = {"train": "training", "valid": "validation"}
 
 
@@ -18,7 +18,7 @@ def curves(
     png: Path | None = None,
     svg: Path | None = None,
     pdf: Path | None = None,
-    figures: list[str] | None = None,
+    metrics: list[str] | None = None,
 ) -> None:
     """Draw the training curves of one or more runs: as one page that needs no network, or as a picture.
 
@@ -34,8 +34,8 @@ def curves(
         Write a picture.
     pdf
         Write a picture.
-    figures
-        Only these figures, such as loss or bleu; all unless given. May be given several times.
+    metrics
+        Only these metrics, such as loss or bleu; all unless given. May be given several times.
     """
     from foci.errors import ConfigError
     from foci.viz.run_curves import plot_run_curves, save_curves_html
@@ -44,7 +44,7 @@ def curves(
         raise ConfigError("name at least one run: foci curves RUN.")
     runs = tuple(dict.fromkeys(runs))
     pictures = [path for path in (png, svg, pdf) if path is not None]
-    lines = read_curves(runs, figures)
+    lines = read_curves(runs, metrics)
     page = html or (None if pictures else Path("curves.html"))
     if page is not None:
         title = ", ".join(names_of(runs))
@@ -60,8 +60,8 @@ def names_of(runs: tuple[Path, ...]) -> list[str]:
     return names if len({*names}) == len(names) else [str(run) for run in runs]
 
 
-def read_curves(runs: tuple[Path, ...], figures: list[str] | None) -> dict[str, dict[str, list[tuple[int, float]]]]:
-    """Return the points ``(step, value)`` by figure and run, validation first."""
+def read_curves(runs: tuple[Path, ...], metrics: list[str] | None) -> dict[str, dict[str, list[tuple[int, float]]]]:
+    """Return the points ``(step, value)`` by metric and run, validation first."""
     from foci.errors import CheckpointError, unknown_name
     from foci.training.run_folder import read_config, read_metrics
 
@@ -71,24 +71,24 @@ def read_curves(runs: tuple[Path, ...], figures: list[str] | None) -> dict[str, 
         read_config(run)
         path = run / "metrics.jsonl"
         if not path.exists():
-            raise CheckpointError(f"{run}: has no metrics.jsonl. The run has not written any figures yet.")
+            raise CheckpointError(f"{run}: has no metrics.jsonl. The run has not written any metrics yet.")
         for line in read_metrics(path):
-            for figure, value in _figures(line):
-                known.add(figure)
-                if figures is None or figure in figures:
-                    points = found.setdefault(line["kind"], {}).setdefault(figure, {}).setdefault(name, [])
+            for metric, value in _metrics(line):
+                known.add(metric)
+                if metrics is None or metric in metrics:
+                    points = found.setdefault(line["kind"], {}).setdefault(metric, {}).setdefault(name, [])
                     points.append((line["step"], value))
-    for figure in figures or ():
-        if figure not in known:
-            raise unknown_name("figure", figure, known)
+    for metric in metrics or ():
+        if metric not in known:
+            raise unknown_name("metric", metric, known)
     return {
-        f"{figure} ({_KINDS.get(kind, kind)})": lines
+        f"{metric} ({_KINDS.get(kind, kind)})": lines
         for kind, by_name in found.items()
-        for figure, lines in by_name.items()
+        for metric, lines in by_name.items()
     }
 
 
-def _figures(line: dict[str, Any]) -> list[tuple[str, float]]:
+def _metrics(line: dict[str, Any]) -> list[tuple[str, float]]:
     return [
         (name, float(value))
         for name, value in line.items()

@@ -16,8 +16,8 @@ from foci.printable import printable
 from foci.tasks import TASKS
 
 if TYPE_CHECKING:
-    from foci.tasks.run import Predictor
-    from foci.tasks.task import Prediction, Record, Task
+    from foci.tasks.frame.predictor import Predictor
+    from foci.tasks.frame.task import Prediction, Record, Task
 
 app = App(
     name="demo", help="See a task work on built-in data: train, evaluate, predict, and show what was attended to."
@@ -35,7 +35,7 @@ def __getattr__(name: str) -> Callable[..., None]:
     from foci.cli.train import task_flags
 
     def command(given: Given) -> None:
-        from foci.tasks.task import find
+        from foci.tasks.frame.task import find
 
         demo(find(name), given)
 
@@ -60,7 +60,7 @@ def demo(kind: type[Task], given: Given) -> None:
     from foci.cli.evaluate import print_evaluation
     from foci.cli.train import tables_from
     from foci.errors import ConfigError
-    from foci.tasks import config as configs
+    from foci.tasks.frame import config as configs
 
     out = given.get("out", Path("demo"))
     run = out / kind.name

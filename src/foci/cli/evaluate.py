@@ -1,4 +1,4 @@
-"""`foci evaluate`: the figures of a run, for every task."""
+"""`foci evaluate`: the metrics of a run, for every task."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from foci.cli.commands import task_of_run as _task_of_run
 from foci.printable import printable, to_json
 
 if TYPE_CHECKING:
-    from foci.tasks.task import Evaluation
+    from foci.tasks.frame.task import Evaluation
 
-_DOC = "Compute the figures of a run on data it was not trained on."
+_DOC = "Compute the metrics of a run on data it was not trained on."
 _FLAGS = [
     Flag("checkpoint", "auto (averaged, else best), best, last, averaged, or the name of one."),
-    Flag("plot", "Draw the figures to this .png, .svg or .pdf file, if the task has a picture for them.", Path),
+    Flag("plot", "Draw the metrics to this .png, .svg or .pdf file, if the task has a picture for them.", Path),
     Flag("json", "Print one JSON object.", bool),
 ]
 _RUN = argument("run", "The folder that training wrote.", Path)
@@ -46,7 +46,7 @@ def main(tokens: Sequence[str]) -> None:
 def evaluate(path: Path, data: Sequence[str], given: Given) -> None:
     """Evaluate and print."""
     from foci.cli.progress import counting
-    from foci.tasks.run import load
+    from foci.tasks.frame.predictor import load
 
     predictor = load(path, checkpoint=given.get("checkpoint", "auto"))
     options = options_from(predictor.task.EvaluateOptions, given)
@@ -67,13 +67,13 @@ def evaluate(path: Path, data: Sequence[str], given: Given) -> None:
 
 
 def print_evaluation(evaluation: Evaluation) -> None:
-    """Print figures, notes and tables."""
+    """Print metrics, notes and tables."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    width = max(map(len, (*evaluation.figures, *evaluation.notes)), default=0)
-    for name, value in evaluation.figures.items():
+    width = max(map(len, (*evaluation.metrics, *evaluation.notes)), default=0)
+    for name, value in evaluation.metrics.items():
         print(f"{name:{width}}  {_number(value)}")
     for name, note in evaluation.notes.items():
         print(f"{name:{width}}  {printable(note)}")

@@ -24,7 +24,7 @@ def explain(name: str, /) -> None:
         A name that `foci list` shows, or a common other one: bahdanau, luong, transformer, han, …
     """
     from foci import catalog
-    from foci.scenes import worked_example
+    from foci.gallery import worked_example
 
     card = catalog.card(name)
     (name,) = (key for key, row in catalog.MECHANISMS.items() if row is card)
@@ -48,7 +48,7 @@ def explain(name: str, /) -> None:
 
 
 class _Page:
-    """Prints headings, paragraphs and blocks: in bold and colour on a terminal, plain elsewhere."""
+    """Prints headings, paragraphs and blocks: in bold and color on a terminal, plain elsewhere."""
 
     def __init__(self) -> None:
         self._console = Console(highlight=False)

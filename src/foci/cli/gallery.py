@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from foci.scenes import Scene
+    from foci.gallery import Scene
 
 
 def gallery(*, out: Path = Path("gallery")) -> None:
@@ -23,7 +23,7 @@ def gallery(*, out: Path = Path("gallery")) -> None:
     import torch
 
     from foci.catalog import MECHANISMS
-    from foci.scenes import SCENES
+    from foci.gallery import SCENES
 
     scenes = {}
     with torch.random.fork_rng(devices=[]):

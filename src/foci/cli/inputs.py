@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from foci.data.text import Fault, ending_of, read_lines
+from foci.data.lines import Fault, ending_of, read_lines
 from foci.errors import ConfigError, DataError
-from foci.tasks.task import Field
+from foci.tasks.frame.task import Field
 
 _LONGEST = 10_000_000
 _FILES = ("image", "audio")

@@ -1,4 +1,4 @@
-"""`foci list`: the catalogue as a table."""
+"""`foci list`: the catalog as a table."""
 
 from __future__ import annotations
 

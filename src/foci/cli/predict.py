@@ -13,8 +13,8 @@ from foci.cli.commands import task_of_run as _task_of_run
 from foci.printable import printable, to_json
 
 if TYPE_CHECKING:
-    from foci.tasks.run import Predictor
-    from foci.tasks.task import Prediction, Task
+    from foci.tasks.frame.predictor import Predictor
+    from foci.tasks.frame.task import Prediction, Task
 
 _TOGETHER = 256
 """Inputs of a file per batch; their predictions are printed together."""
@@ -55,7 +55,7 @@ def main(tokens: Sequence[str]) -> None:
 
 def predict(path: Path, inputs: Sequence[str], given: Given) -> None:
     """Predict and print."""
-    from foci.tasks.run import load
+    from foci.tasks.frame.predictor import load
 
     predictor = load(path, checkpoint=given.get("checkpoint", "auto"))
     options = options_from(predictor.task.Options, given)

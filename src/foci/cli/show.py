@@ -24,7 +24,7 @@ foci show --hf DIR "a text" …  a Hugging Face model on this machine
 Of several inputs each has files of its own: out-1.png, out-2.png.
 """
 _FLAGS = [
-    Flag("hf", "The folder of a Hugging Face model with its tokeniser; nothing is downloaded.", Path),
+    Flag("hf", "The folder of a Hugging Face model with its tokenizer; nothing is downloaded.", Path),
     Flag("html", "Write an interactive page with all attentions; it needs no network.", Path),
     Flag("png", "Write a picture.", Path),
     Flag("svg", "Write a picture.", Path),
@@ -42,7 +42,7 @@ _FLAGS = [
     ),
     Flag("width", "Of a picture: its width in inches, such as 3.3 for a column of a paper."),
     Flag("scale", "Of a picture: all (the largest weight of all is the darkest) or row (the largest of each row is)."),
-    Flag("gamma", "Of a picture: the exponent of its colours; 0.5 brings out small weights."),
+    Flag("gamma", "Of a picture: the exponent of its colors; 0.5 brings out small weights."),
     Flag("checkpoint", "Of a run: auto (averaged, else best), best, last, averaged, or the name of one."),
 ]
 _WHAT = argument("what", "A run's folder and inputs; or a saved trace; or, with --hf, texts alone.", many=True)
@@ -182,7 +182,7 @@ def _predicted(path: Path, inputs: tuple[str, ...], given: Given) -> list[Trace]
     from foci.cli.predict import print_notes
     from foci.cli.train import example_inputs
     from foci.errors import ConfigError
-    from foci.tasks.run import load
+    from foci.tasks.frame.predictor import load
 
     predictor = load(path, checkpoint=given.get("checkpoint", "auto"))
     _given(inputs, f"{shlex.quote(str(path))} {example_inputs(type(predictor.task))}")

@@ -17,7 +17,7 @@ from foci.printable import printable
 from foci.tasks import TASKS
 
 if TYPE_CHECKING:
-    from foci.tasks.task import Task
+    from foci.tasks.frame.task import Task
 
 app = App(name="train", help="Train a model on your data; the run is one folder.")
 for _name, _row in TASKS.items():
@@ -40,7 +40,7 @@ def __getattr__(name: str) -> Callable[..., None]:
         raise AttributeError(name)
 
     def command(config: Path | None, given: Given) -> None:
-        from foci.tasks.task import find
+        from foci.tasks.frame.task import find
 
         train(find(name), config, given)
 
@@ -58,8 +58,8 @@ def task_flags(name: str) -> list[Flag]:
 
 def derive_flags(name: str) -> list[dict[str, Any]]:
     """Return name and help of the flags of a task, with the settings' own descriptions, and which are switches."""
-    from foci.tasks import config as configs
-    from foci.tasks.task import find
+    from foci.tasks.frame import config as configs
+    from foci.tasks.frame.task import find
 
     kind = find(name)
     found = {one.path: one for one in configs.settings(kind.Config())}
@@ -71,7 +71,7 @@ def derive_flags(name: str) -> list[dict[str, Any]]:
 
 def tables_from(kind: type[Task], tables: dict[str, Any], given: Given) -> dict[str, Any]:
     """Return the tables with the given flags of the task, then --set."""
-    from foci.tasks import config as configs
+    from foci.tasks.frame import config as configs
 
     typed = {
         path: given[name.replace("-", "_")] for name, path in kind.flags.items() if name.replace("-", "_") in given
@@ -84,7 +84,7 @@ def train(kind: type[Task], config: Path | None, given: Given) -> None:
     """Train, or print the configuration."""
     import foci
     from foci.errors import ConfigError
-    from foci.tasks import config as configs
+    from foci.tasks.frame import config as configs
 
     origin = "the command line" if config is None else str(config)
     tables = tables_from(kind, {} if config is None else configs.read_toml(config), given)

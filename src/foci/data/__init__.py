@@ -1,8 +1,8 @@
 """Data: from the user's files to batches, and corpora that need no download."""
 
-from foci.data.batch import Batch, PairExamples, Sequences, StreamBatches, TokenBatches
-from foci.data.text import AlignedFiles, JsonlFile, Pair, TsvFile, check, open_corpus
-from foci.data.tokenise import BOS, EOS, PAD, UNK, Encoding, Tokeniser
+from foci.data.batching import Batch, PairExamples, Sequences, StreamBatches, TokenBatches
+from foci.data.pairs import AlignedFiles, JsonlFile, Pair, TsvFile, check, open_corpus
+from foci.data.tokenizer import BOS, EOS, PAD, UNK, Encoding, Tokenizer
 
 __all__ = [
     "BOS",
@@ -18,7 +18,7 @@ __all__ = [
     "Sequences",
     "StreamBatches",
     "TokenBatches",
-    "Tokeniser",
+    "Tokenizer",
     "TsvFile",
     "check",
     "open_corpus",

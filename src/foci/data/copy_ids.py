@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from foci.data.batch import Batch, Indices, Sequences, framed
-from foci.data.tokenise import UNK, Encoding, Tokeniser
+from foci.data.batching import Batch, Indices, Sequences, framed
+from foci.data.tokenizer import UNK, Encoding, Tokenizer
 from foci.errors import DataError
 from foci.layers.copying import CopySource
 
@@ -42,10 +42,10 @@ class CopyIds:
     """Extended ids of sources and targets.
 
     Args:
-        source, target: the tokenisers of both sides, which may be one.
+        source, target: the tokenizers of both sides, which may be one.
 
     Example:
-        >>> words = Tokeniser.train([" the cat saw the dog"], kind="words", size=20)
+        >>> words = Tokenizer.train([" the cat saw the dog"], kind="words", size=20)
         >>> ids = CopyIds(words, words)
         >>> row = ids.source(" the cat saw Rex")
         >>> row.ids[-1], row.extended[-1] - len(words), row.own
@@ -54,7 +54,7 @@ class CopyIds:
         ' Rex saw�'
     """
 
-    def __init__(self, source: Tokeniser, target: Tokeniser) -> None:
+    def __init__(self, source: Tokenizer, target: Tokenizer) -> None:
         self._source, self._target = source, target
         self._known: dict[str, int | None] = {}
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from foci.data.text import Fault, ending_of, looks_like_header, ragged, read_lines
+from foci.data.lines import Fault, ending_of, looks_like_header, ragged, read_lines
 from foci.errors import ConfigError, near_names
 
 LONGEST_TEXT = 10_000_000

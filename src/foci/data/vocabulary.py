@@ -17,8 +17,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
-from foci.data.text import Fault, read_lines
-from foci.data.tokenise import PAD
+from foci.data.lines import Fault, read_lines
+from foci.data.tokenizer import PAD
 from foci.errors import ConfigError, DataError, check_positive
 
 

@@ -65,7 +65,7 @@ def beam(
         length_form: "gnmt" or "average", of the module's docstring.
         coverage_penalty: β, 0 or more; needs a decoder with attention to a source, and ``start.valid``.
         stop: "exact", or "full": end as soon as ``size`` hypotheses are finished, which is faster where the length
-            penalty favours long ones, and may miss a better one; a beam of 1 is then greedy search with any penalty.
+            penalty favors long ones, and may miss a better one; a beam of 1 is then greedy search with any penalty.
         limits: allowed lengths and tokens.
 
     Returns:

@@ -55,7 +55,7 @@ class CtcJoinedDecoder:
     """
 
     gives_log_probs = True
-    """The scores are sums of log-probabilities and are not normalised again."""
+    """The scores are sums of log-probabilities and are not normalized again."""
 
     def __init__(self, decoder: StepDecoder | None, weight: float, *, bos: int = 1, eos: int = 2) -> None:
         if not 0 <= weight <= 1 or (decoder is None and weight != 1):

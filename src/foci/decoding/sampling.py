@@ -71,7 +71,7 @@ class Sampler:
                 if prompts is not None:
                     each = logs.shape[0] // max(1, len(sources))
                     seen = torch.cat([prompts[list(sources)].repeat_interleave(each, dim=0), tokens], dim=1)
-                logs = penalise(logs, seen, self.repetition_penalty)
+                logs = penalize(logs, seen, self.repetition_penalty)
             if self.temperature == 0:
                 return logs.argmax(dim=-1)
             cut = truncate(logs / self.temperature, self.top_k, self.top_p, self.min_p)
@@ -138,7 +138,7 @@ def truncate(logs: Float[Tensor, "N V"], top_k: int | None, top_p: float, min_p:
     return logs
 
 
-def penalise(logs: Float[Tensor, "N V"], tokens: Int[Tensor, "N t"], penalty: float) -> Float[Tensor, "N V"]:
+def penalize(logs: Float[Tensor, "N V"], tokens: Int[Tensor, "N t"], penalty: float) -> Float[Tensor, "N V"]:
     """Return the log-probabilities, those of the tokens that occur in each row multiplied by ``penalty``."""
     if tokens.shape[1] == 0:
         return logs

@@ -14,7 +14,7 @@ from foci.decoding.selection import select
 from foci.decoding.start import SearchStart
 from foci.errors import ConfigError
 from foci.layers.interfaces import StepDecoder
-from foci.results import Weights
+from foci.weights import Weights
 
 
 class Hypothesis(NamedTuple):
@@ -69,7 +69,7 @@ class SearchState:
     def next(self) -> Float[Tensor, "N V"]:
         """Take a step; return the log-probabilities of the next token, −∞ where it is not allowed."""
         logits, self._state, self.attention = self.decoder.step(self._last, self._memory, self._state)
-        if getattr(self.decoder, "gives_log_probs", False):  # sums of several: normalised again they would not be
+        if getattr(self.decoder, "gives_log_probs", False):  # sums of several: normalized again they would not be
             return self.limits.apply(logits, self.tokens, self.sources)
         # Sums of log-probabilities need single precision at least.
         logs = torch.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))

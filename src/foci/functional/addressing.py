@@ -63,7 +63,7 @@ def interpolate(
 
 
 def shift(weights: Float[Tensor, "... N"], kernel: Float[Tensor, "... W"]) -> Float[Tensor, "... N"]:
-    """Return the circular convolution: ``kernel[..., c + j]``, c the centre, is the share that moves by +j cells.
+    """Return the circular convolution: ``kernel[..., c + j]``, c the center, is the share that moves by +j cells.
 
     The kernel's width is odd, and may be more than the number of cells.
     """
@@ -73,7 +73,7 @@ def shift(weights: Float[Tensor, "... N"], kernel: Float[Tensor, "... W"]) -> Fl
     if width % 2 == 0:
         raise ShapeError(
             f"shift: kernel has shape {tuple(kernel.shape)}, expected (…, width) with an odd width. An even one has no "
-            f"centre to stand for staying: use width {width + 1}."
+            f"center to stand for staying: use width {width + 1}."
         )
     _check_leading("shift", kernel=(kernel, 1), weights=(weights, 1))
     # Both ways only add products: an FFT, faster at width 127, would round empty cells to small negative weights.
@@ -88,7 +88,7 @@ def shift(weights: Float[Tensor, "... N"], kernel: Float[Tensor, "... W"]) -> Fl
 
 
 def sharpen(weights: Float[Tensor, "... N"], gamma: Float[Tensor, "..."]) -> Float[Tensor, "... N"]:
-    """Return ``weights^gamma``, normalised to sum 1, gamma ≥ 1. A weight of 0 stays 0, also where all are 0."""
+    """Return ``weights^gamma``, normalized to sum 1, gamma ≥ 1. A weight of 0 stays 0, also where all are 0."""
     check_shape("sharpen", "weights", weights, "…", "cells")
     check_shape("sharpen", "gamma", gamma, "…")
     _check_leading("sharpen", gamma=(gamma, 0), weights=(weights, 1))

@@ -1,6 +1,6 @@
-"""`attend`: score, normalise, read, by the fastest path that gives the same result.
+"""`attend`: score, normalize, read, by the fastest path that gives the same result.
 
-    output = normalise(score(query, key) + bias, mask) · value
+    output = normalize(score(query, key) + bias, mask) · value
 
 Scores that are dot products (dot, scaled_dot, cosine and, in `foci.mechanisms`, general and location) with a
 softmax go to torch's fused `scaled_dot_product_attention`; all others are computed plainly. The weights are
@@ -22,22 +22,23 @@ from foci.errors import ConfigError, ShapeError, check_batch, check_mask, check_
 from foci.functional import scores as score_functions
 from foci.functional.kernels.banded import attend_band
 from foci.functional.kernels.softmax_rows import FusedSoftmax
-from foci.functional.normalise import sigmoid, softmax
+from foci.functional.normalize import sigmoid, softmax
 from foci.functional.positions import alibi_bias
 from foci.functional.sample import categorical, gumbel, hard
 from foci.functional.sparse import entmax15, sparsemax
 from foci.masks import clear_unreadable
-from foci.results import Attended, Weights
+from foci.outputs import AttentionOutput
 from foci.tracing import known_true
-from foci.weight_sources import scores_shape
+from foci.weights import Weights
+from foci.weights.sources import scores_shape
 
 Window = tuple[int | None, int | None]
 """``(left, right)``: how many keys before and after its own a query attends to; None sets no bound."""
 
-Normaliser = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor | None]]
+Normalizer = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor | None]]
 """``(scores, mask) -> (weights, log-probability of what was sampled, or None)``."""
 
-NORMALISERS: dict[str, Normaliser] = {
+NORMALIZERS: dict[str, Normalizer] = {
     "softmax": lambda scores, mask: (softmax(scores, mask), None),
     "sigmoid": lambda scores, mask: (sigmoid(scores, mask), None),
     "sparsemax": lambda scores, mask: (sparsemax(scores, mask), None),
@@ -72,10 +73,10 @@ def attend(
     bias: Float[Tensor, "..."] | None = None,
     causal: bool = False,
     score: str | Callable[[Tensor, Tensor], Tensor] = "scaled_dot",
-    normalise: str | Normaliser = "softmax",
+    normalize: str | Normalizer = "softmax",
     window: Window | None = None,
     dropout: float = 0.0,
-) -> Attended:
+) -> AttentionOutput:
     """Return the mean of ``value`` by the weights of ``query`` over ``key``. Leading axes broadcast.
 
     Args:
@@ -83,7 +84,7 @@ def attend(
         bias: numbers added to the scores, of their rank, each axis of their size or 1.
         causal: each query attends to the keys up to its own; the last query's own key is the last key.
         score: "dot", "scaled_dot", "cosine", or a function ``(query, key) -> (…, L, S)``.
-        normalise: "softmax", "sigmoid", "sparsemax", "entmax15", "hard", "sample" or "gumbel", or a function
+        normalize: "softmax", "sigmoid", "sparsemax", "entmax15", "hard", "sample" or "gumbel", or a function
             ``(scores, mask) -> (weights, log_prob or None)``.
         window: attend to at most ``(left, right)`` keys before and after a query's own.
         dropout: the share of weights dropped; pass 0 outside of training. The handle has the weights before dropout.
@@ -101,10 +102,10 @@ def attend(
     cleared = clear_unreadable(key, mask)
     key, value = cleared, cleared if value is key else clear_unreadable(value, mask)
     dots = _as_dots(score, query, key)
-    if dots is not None and normalise == "softmax":
+    if dots is not None and normalize == "softmax":
         return attend_dots(*dots[:2], value, mask, scale=dots[2], bias=bias, window=window, dropout=dropout)
     scores = score_functions.scaled_dot(*dots) if dots is not None else score(query, key)  # type: ignore[operator]
-    return attend_scores(scores, value, mask, bias=bias, window=window, normalise=normalise, dropout=dropout)
+    return attend_scores(scores, value, mask, bias=bias, window=window, normalize=normalize, dropout=dropout)
 
 
 def attend_scores(
@@ -114,17 +115,17 @@ def attend_scores(
     *,
     bias: Float[Tensor, "..."] | None = None,
     window: Window | None = None,
-    normalise: str | Normaliser = "softmax",
+    normalize: str | Normalizer = "softmax",
     dropout: float = 0.0,
-) -> Attended:
-    """Normalise these scores and read, without a fused kernel."""
+) -> AttentionOutput:
+    """Normalize these scores and read, without a fused kernel."""
     mask, bias = mask_and_bias(mask, bias, scores.shape, scores.device)
     if bias is not None:
         scores = scores + bias
     mask = combine(mask, window, scores.shape, scores.device)
-    weights, log_prob = normaliser(normalise)(scores, mask)
+    weights, log_prob = normalizer(normalize)(scores, mask)
     output = F.dropout(weights, dropout) @ value
-    return Attended(output, Weights.of(weights, log_prob))
+    return AttentionOutput(output, Weights.from_tensor(weights, log_prob))
 
 
 def attend_dots(
@@ -140,7 +141,7 @@ def attend_dots(
     dropout: float = 0.0,
     keep_weights: bool = False,
     own: bool = False,
-) -> Attended:
+) -> AttentionOutput:
     """Read by the fused path, a softmax over ``scale · q · k``. Grouped heads: key and value may have fewer of them.
 
     ``slopes``, one per head, add ALiBi's −slope · |distance|; they exclude a bias. ``keep_weights`` computes all
@@ -155,7 +156,7 @@ def attend_dots(
         if source.grouped:
             value = value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
         dropped = F.dropout(weights, dropout) if dropout else weights
-        return Attended(dropped @ value, Weights.of(weights))
+        return AttentionOutput(dropped @ value, Weights.from_tensor(weights))
     shape = scores_shape(query, key)
     source = FusedSoftmax(
         query if own else _lasting(query),
@@ -169,12 +170,12 @@ def attend_dots(
     if slopes is not None:
         by_distance = shape[-2] * shape[-1] >= _BY_DISTANCE and query.device.type == "cpu"
         if mask is None and by_distance and not torch.compiler.is_compiling():
-            return Attended(
+            return AttentionOutput(
                 _sdpa_by_distance(query, key, value, slopes, window, scale, dropout, shape), Weights(source)
             )
         bias = alibi_bias(slopes, shape[-2], shape[-1]).to(query.dtype)
     if window is not None and bias is None and dropout == 0.0 and _worth_a_band(query, key, value, mask, window, shape):
-        return Attended(_banded(query, key, value, mask, window, scale, shape), Weights(source))
+        return AttentionOutput(_banded(query, key, value, mask, window, scale, shape), Weights(source))
     plainly_causal = False
     if window == (None, 0):
         L, S = shape[-2:]
@@ -198,7 +199,7 @@ def attend_dots(
     output = _sdpa(query, key, value, allowed, plainly_causal, scale, dropout, shape)
     if alive is not None:
         output = output.masked_fill(~alive, 0.0)
-    return Attended(output, Weights(source))
+    return AttentionOutput(output, Weights(source))
 
 
 def causal_window(window: Window | None) -> Window:
@@ -236,13 +237,13 @@ def combine(mask: Tensor | None, window: Window | None, shape: torch.Size, devic
     return near if mask is None else mask & near
 
 
-def normaliser(name: str | Normaliser) -> Normaliser:
-    """Return the normaliser of this name; a function is returned as it is."""
+def normalizer(name: str | Normalizer) -> Normalizer:
+    """Return the normalizer of this name; a function is returned as it is."""
     if callable(name):
         return name
-    if name not in NORMALISERS:
-        raise unknown_name("normaliser", name, NORMALISERS)
-    return NORMALISERS[name]
+    if name not in NORMALIZERS:
+        raise unknown_name("normalizer", name, NORMALIZERS)
+    return NORMALIZERS[name]
 
 
 def check_bias(bias: Tensor, shape: torch.Size) -> Tensor:
@@ -260,8 +261,8 @@ def check_bias(bias: Tensor, shape: torch.Size) -> Tensor:
 def _lasting(tensor: Tensor, copy_up_to: int = 0) -> Tensor:
     """Return the tensor, or a copy where an in-place change by the caller could not be detected or is to be allowed.
 
-    A change is detected by torch's version counters (`foci.results.ByWeights`), which neither a trace nor inference
-    mode has.
+    A change is detected by torch's version counters (`foci.weights.sources.ByWeights`), which neither a trace nor
+    inference mode has.
     """
     if torch.compiler.is_compiling() or tensor.is_inference() or tensor.numel() <= copy_up_to:
         return tensor.clone()

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from foci.errors import ShapeError, check_positive
-from foci.functional.normalise import unreadable
+from foci.functional.normalize import unreadable
 from foci.masks import masked_softmax
 
 
@@ -95,7 +95,7 @@ def gumbel(
 
 
 class Surrogate(NamedTuple):
-    """The ``loss`` to minimise, and the ``baseline`` to pass to the next call."""
+    """The ``loss`` to minimize, and the ``baseline`` to pass to the next call."""
 
     loss: Tensor
     baseline: Tensor

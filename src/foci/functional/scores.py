@@ -81,7 +81,7 @@ def cosine(
 def unit(vectors: Float[Tensor, "... D"], eps: float = 1e-8) -> Float[Tensor, "... D"]:
     """Return each vector divided by its length; zeros stay zeros and keep a finite gradient."""
     # The floor is under the root, since the root's own gradient is infinite at 0. It is a maximum and not a sum, since
-    # the optimiser of ONNX programs drops what it takes for + 0. Half precision is widened, since its squares underflow
+    # the optimizer of ONNX programs drops what it takes for + 0. Half precision is widened, since its squares underflow
     # and its gradient at 0, 1/eps, would overflow.
     eps = max(eps, 1e-4) if vectors.dtype == torch.float16 else eps
     wide = vectors.float() if vectors.dtype.itemsize < 4 else vectors

@@ -1,4 +1,4 @@
-"""Sparse normalisers: variants of the softmax that give weight exactly 0 to cells with low scores.
+"""Sparse normalizers: variants of the softmax that give weight exactly 0 to cells with low scores.
 
     sparsemax   argmin_p |p − s|² over the simplex:          p_j = max(s_j − τ, 0)
     entmax15    argmax_p p·s + H_1.5(p) over the simplex:    p_j = max(s_j / 2 − τ, 0)²
@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from foci.functional.normalise import unreadable
+from foci.functional.normalize import unreadable
 from foci.tracing import is_watched
 
 

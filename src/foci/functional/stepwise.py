@@ -1,7 +1,7 @@
 """Sequential attention: each step depends on the weights or the output of the previous one.
 
-    location_aware   e_t = vᵀ tanh(q_t + k + U (F ∗ α_{t−1})),   α_t = normalise(e_t)
-    median_window    α_t = normalise(e_t) within reach of the median of α_{t−1}
+    location_aware   e_t = vᵀ tanh(q_t + k + U (F ∗ α_{t−1})),   α_t = normalize(e_t)
+    median_window    α_t = normalize(e_t) within reach of the median of α_{t−1}
     word_by_word     α_t = softmax(vᵀ tanh(q_t + k + W r_{t−1})),   r_t = α_t · value + tanh(C r_{t−1})
 
 `over_steps` runs one of them over all positions. In eager mode it is a Python loop; ``word_by_word`` and
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from foci.functional.attend import NORMALISERS, Normaliser
+from foci.functional.attend import NORMALIZERS, Normalizer
 from foci.functional.kernels import location_aware as location_aware_kernel
 from foci.functional.kernels import source_gradients
 from foci.functional.kernels import word_by_word as word_by_word_kernel
@@ -38,7 +38,7 @@ class StepOptions(NamedTuple):
     ``reach`` is the number of cells before and after the median of the previous weights; None allows all cells.
     """
 
-    normalise: str = "softmax"
+    normalize: str = "softmax"
     sharpening: float = 1.0
     reach: Sequence[int] | None = None
 
@@ -47,12 +47,12 @@ Step = Callable[[Tensor, Tensors, Tensors, StepOptions], tuple[Tensor, Tensors]]
 """``(carry, inputs at t, shared, options) -> (carry, outputs at t)``; axis 1 of inputs and outputs has size 1."""
 
 _SOFTMAX = StepOptions()
-_NORMALISERS: Mapping[str, Normaliser] = {**NORMALISERS, "best": best}
+_NORMALIZERS: Mapping[str, Normalizer] = {**NORMALIZERS, "best": best}
 _FUSED = ("softmax", "sigmoid")
-"""Normalisers that the kernel of ``location_aware`` has."""
+"""Normalizers that the kernel of ``location_aware`` has."""
 
 _RANDOM = ("sample", "gumbel")
-"""Normalisers that an operator cannot compute again in its backward pass."""
+"""Normalizers that an operator cannot compute again in its backward pass."""
 
 
 def location_aware(previous: Tensor, at: Tensors, shared: Tensors, options: StepOptions) -> tuple[Tensor, Tensors]:
@@ -63,7 +63,7 @@ def location_aware(previous: Tensor, at: Tensors, shared: Tensors, options: Step
 
 
 def median_window(previous: Tensor, at: Tensors, shared: Tensors, options: StepOptions) -> tuple[Tensor, Tensors]:
-    """Normalise ``at = (scores[, mask])``; ``shared`` is empty or a mask."""
+    """Normalize ``at = (scores[, mask])``; ``shared`` is empty or a mask."""
     return _weigh(at[0], previous, (*at[1:], *shared), options)
 
 
@@ -93,14 +93,14 @@ def over_steps(
         carry: the initial carry.
         inputs: tensors ``(B, L, …)``, L at least 1; a step sees one position.
         shared: tensors that are passed whole to every step.
-        options: how the steps normalise their scores; unused by ``word_by_word``, which has a softmax.
+        options: how the steps normalize their scores; unused by ``word_by_word``, which has a softmax.
 
     Returns:
         The final carry, and the outputs of all steps, concatenated along axis 1.
     """
     if known_true(inputs[0].shape[1] == 1) and (name != "location_aware" or torch.compiler.is_compiling()):
         return STEPS[name](carry, inputs, shared, options)
-    if torch.compiler.is_compiling() and not torch.compiler.is_exporting() and options.normalise not in _RANDOM:
+    if torch.compiler.is_compiling() and not torch.compiler.is_exporting() and options.normalize not in _RANDOM:
         carry, *outputs = _steps_op(carry, list(inputs), list(shared), name, *options)
         return carry, tuple(outputs)
     return _run(name, carry, inputs, shared, options)
@@ -119,7 +119,7 @@ def read_location_aware(
     The arguments are those of `over_steps` for one query, whose mask is among ``shared``. ``alias`` is what
     `share_source` returned for this key and value.
     """
-    if torch.compiler.is_compiling() or options.normalise not in _FUSED:
+    if torch.compiler.is_compiling() or options.normalize not in _FUSED:
         return None
     key, vector, filters, projection, *mask = shared
     readable = _readable(previous, mask, options)
@@ -162,7 +162,7 @@ def _readable(previous: Tensor, given: Sequence[Tensor], options: StepOptions) -
 def _weigh(scores: Tensor, previous: Tensor, given: Sequence[Tensor], options: StepOptions) -> tuple[Tensor, Tensors]:
     mask = _readable(previous, given, options)
     scores = scores if options.sharpening == 1.0 else scores * options.sharpening
-    weights, log_prob = _NORMALISERS[options.normalise](scores, mask)
+    weights, log_prob = _NORMALIZERS[options.normalize](scores, mask)
     return weights.squeeze(1), (weights,) if log_prob is None else (weights, log_prob)
 
 
@@ -172,7 +172,7 @@ def _run(
     if name == "word_by_word":
         memory, weights = word_by_word_kernel.word_by_word(carry, *inputs, *shared, plain=_plain_word_by_word)
         return memory, (weights,)
-    if name == "location_aware" and options.normalise in _FUSED:
+    if name == "location_aware" and options.normalize in _FUSED:
         if options.reach is None:
             return _fused_location_aware(carry, tuple(inputs), tuple(shared), options)
         return run_steps(
@@ -205,7 +205,7 @@ def _fused(options: StepOptions) -> dict[str, Any]:
         _, (weights,) = run_steps(lambda carry, at: location_aware(carry, at, shared, without_window), previous, at)
         return weights
 
-    how = location_aware_kernel.LocationOptions(options.sharpening, options.normalise == "sigmoid")
+    how = location_aware_kernel.LocationOptions(options.sharpening, options.normalize == "sigmoid")
     return {"options": how, "plain": plain}
 
 
@@ -269,7 +269,7 @@ def _differentiate(ctx: Any, grads: list[Tensor]) -> tuple[Any, ...]:
     return carry, others[: ctx.count], others[ctx.count :], *(None for _ in ctx.rest)
 
 
-_ARGUMENTS = "Tensor carry, Tensor[] inputs, Tensor[] shared, str name, str normalise, float sharpening, int[]? reach"
+_ARGUMENTS = "Tensor carry, Tensor[] inputs, Tensor[] shared, str name, str normalize, float sharpening, int[]? reach"
 _steps_op = torch.library.custom_op("foci::steps", _forward, mutates_args=(), schema=f"({_ARGUMENTS}) -> Tensor[]")
 _backward_op = torch.library.custom_op(
     "foci::steps_backward", _backward, mutates_args=(), schema=f"(Tensor[] grads, {_ARGUMENTS}) -> Tensor[]"

@@ -1,4 +1,4 @@
-"""The cells of local attention's windows in plain torch: gathered, scored, normalised and read.
+"""The cells of local attention's windows in plain torch: gathered, scored, normalized and read.
 
     window of query t: the cells s with  ceil(p_t − D) ≤ s ≤ p_t + D,   at most 2D+1 of them
 
@@ -19,16 +19,16 @@ from torch.nn import functional as F
 from foci.masks import masked_softmax
 
 CellScore = Callable[[Tensor, Tensor], Tensor]
-CellNormaliser = Callable[[Tensor, Tensor], tuple[Tensor, Tensor | None]]
+CellNormalizer = Callable[[Tensor, Tensor], tuple[Tensor, Tensor | None]]
 
 
 class LocalWindow(NamedTuple):
-    """The cells of each query: the window around ``centre (B, L)`` from cell ``start (B, L)`` on.
+    """The cells of each query: the window around ``center (B, L)`` from cell ``start (B, L)`` on.
 
     ``mask`` has three axes, of the sizes (B, L, S) or 1. With ``sigma``, weights are multiplied by a Gaussian.
     """
 
-    centre: Tensor
+    center: Tensor
     start: Tensor
     mask: Tensor | None
     radius: int
@@ -41,24 +41,24 @@ def read(
     value: Tensor,
     window: LocalWindow,
     score: CellScore,
-    normalise: CellNormaliser | None = None,
+    normalize: CellNormalizer | None = None,
     dropout: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return the output ``(B, L, V)``, the weights ``(B, L, W)`` of the window, and the log-probability, if any."""
-    centre, start, mask, radius, sigma = window
+    center, start, mask, radius, sigma = window
     size = key.shape[1]
     cells = start.unsqueeze(-1) + torch.arange(2 * radius + 1, device=start.device)
-    distance = cells - centre.unsqueeze(-1)
-    # A centre between two cells has only 2D cells within the radius; the last of the 2D+1 gathered is outside.
+    distance = cells - center.unsqueeze(-1)
+    # A center between two cells has only 2D cells within the radius; the last of the 2D+1 gathered is outside.
     readable = (cells >= 0) & (cells < size) & (distance.detach() <= radius)
     cells = cells.clamp(0, max(size - 1, 0))
     if mask is not None and size:
         readable = readable & mask.expand(*start.shape, size).gather(-1, cells)
     scores = score(query.unsqueeze(2), gather_cells(key, cells))
-    if normalise is None:
+    if normalize is None:
         weights, log_prob = masked_softmax(scores, readable.unsqueeze(2)), None
     else:
-        weights, log_prob = normalise(scores, readable.unsqueeze(2))
+        weights, log_prob = normalize(scores, readable.unsqueeze(2))
         log_prob = None if log_prob is None else log_prob.squeeze(2)
     if sigma is not None:
         gaussian = torch.exp(-distance.square() / (2 * sigma**2))

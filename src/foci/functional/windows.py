@@ -1,4 +1,4 @@
-"""Local attention: each query attends only to the 2D+1 cells around its centre.
+"""Local attention: each query attends only to the 2D+1 cells around its center.
 
     local-m   p_t = t
     local-p   p_t = S · sigmoid(v_pᵀ tanh(W_p h_t)),   weights = softmax(scores) · exp(−(s − p_t)² / 2σ²),  σ = D/2
@@ -20,9 +20,10 @@ from torch.nn import functional as F
 from foci.errors import check_mask, check_positive
 from foci.functional import kernels, window_plain
 from foci.functional.scores import default_scale, scaled_dot
-from foci.functional.window_plain import CellNormaliser, CellScore
-from foci.results import Attended, Weights
-from foci.weight_sources import Windowed
+from foci.functional.window_plain import CellNormalizer, CellScore
+from foci.outputs import AttentionOutput
+from foci.weights import Weights
+from foci.weights.sources import Windowed
 
 
 def local_m(
@@ -34,31 +35,31 @@ def local_m(
     radius: int,
     start: int = 0,
     score: CellScore = scaled_dot,
-) -> Attended:
+) -> AttentionOutput:
     """Read the cells around cell ``start + t`` for query t (monotonic)."""
     steps = torch.arange(start, start + query.shape[1], device=query.device, dtype=torch.float32)
-    centre = steps.expand(query.shape[0], -1)
-    return local(query, key, value, centre, mask, radius=radius, score=score)
+    center = steps.expand(query.shape[0], -1)
+    return local(query, key, value, center, mask, radius=radius, score=score)
 
 
 def local_p(
     query: Float[Tensor, "#B L D"],
     key: Float[Tensor, "#B S D"],
     value: Float[Tensor, "#B S V"],
-    centre: Num[Tensor, "#B L"],
+    center: Num[Tensor, "#B L"],
     mask: Bool[Tensor, "..."] | None = None,
     *,
     radius: int,
     score: CellScore = scaled_dot,
-) -> Attended:
-    """Read the cells around ``centre``, with weights multiplied by a Gaussian around it (predictive).
+) -> AttentionOutput:
+    """Read the cells around ``center``, with weights multiplied by a Gaussian around it (predictive).
 
-    `predicted_centre` computes the centre of the paper; its gradient flows through the Gaussian.
+    `predicted_center` computes the center of the paper; its gradient flows through the Gaussian.
     """
-    return local(query, key, value, centre, mask, radius=radius, sigma=radius / 2, score=score)
+    return local(query, key, value, center, mask, radius=radius, sigma=radius / 2, score=score)
 
 
-def predicted_centre(logits: Float[Tensor, "#B L"], lengths: Int[Tensor, "#B 1"]) -> Float[Tensor, "#B L"]:
+def predicted_center(logits: Float[Tensor, "#B L"], lengths: Int[Tensor, "#B 1"]) -> Float[Tensor, "#B L"]:
     """Return ``S · sigmoid(logits)``, with S each row's own length."""
     return lengths * torch.sigmoid(at_least_float32(logits))
 
@@ -83,54 +84,54 @@ def local(
     query: Float[Tensor, "#B L D"],
     key: Float[Tensor, "#B S D"],
     value: Float[Tensor, "#B S V"],
-    centre: Num[Tensor, "#B L"],
+    center: Num[Tensor, "#B L"],
     mask: Bool[Tensor, "..."] | None = None,
     *,
     radius: int,
     sigma: float | None = None,
     score: CellScore = scaled_dot,
-    normalise: CellNormaliser | None = None,
+    normalize: CellNormalizer | None = None,
     dropout: float = 0.0,
-) -> Attended:
-    """Read the cells s with ``|s − centre| ≤ radius``; with ``sigma`` their weights are multiplied by a Gaussian.
+) -> AttentionOutput:
+    """Read the cells s with ``|s − center| ≤ radius``; with ``sigma`` their weights are multiplied by a Gaussian.
 
     Windows are cut at the ends of the sequence. ``score`` gets ``query (B, L, 1, D)`` and ``key (B, L, W, D)``.
     """
-    if score is scaled_dot and normalise is None and dropout == 0.0:
-        return local_dots(query, key, value, centre, mask, radius=radius, sigma=sigma, scale=default_scale(query))
-    window = _window(query, key, centre, mask, radius, sigma)
-    output, weights, log_prob = window_plain.read(query, key, value, window, score, normalise, dropout)
-    return Attended(output, Weights(Windowed(weights, window.start, key.shape[1]), log_prob))
+    if score is scaled_dot and normalize is None and dropout == 0.0:
+        return local_dots(query, key, value, center, mask, radius=radius, sigma=sigma, scale=default_scale(query))
+    window = _window(query, key, center, mask, radius, sigma)
+    output, weights, log_prob = window_plain.read(query, key, value, window, score, normalize, dropout)
+    return AttentionOutput(output, Weights(Windowed(weights, window.start, key.shape[1]), log_prob))
 
 
 def local_dots(
     query: Float[Tensor, "#B L D"],
     key: Float[Tensor, "#B S D"],
     value: Float[Tensor, "#B S V"],
-    centre: Num[Tensor, "#B L"],
+    center: Num[Tensor, "#B L"],
     mask: Bool[Tensor, "..."] | None = None,
     *,
     radius: int,
     sigma: float | None = None,
     scale: float,
     dropout: float = 0.0,
-) -> Attended:
+) -> AttentionOutput:
     """Read as `local` does, for a softmax over ``scale · q · k``, by a kernel that gathers no cells."""
     if dropout != 0.0:
         score = partial(scaled_dot, scale=scale)
-        return local(query, key, value, centre, mask, radius=radius, sigma=sigma, score=score, dropout=dropout)
-    window = _window(query, key, centre, mask, radius, sigma)
+        return local(query, key, value, center, mask, radius=radius, sigma=sigma, score=score, dropout=dropout)
+    window = _window(query, key, center, mask, radius, sigma)
     output, weights = kernels.window.read_dots(query, key, value, window, scale)
-    return Attended(output, Weights(Windowed(weights, window.start, key.shape[1])))
+    return AttentionOutput(output, Weights(Windowed(weights, window.start, key.shape[1])))
 
 
 def _window(
-    query: Tensor, key: Tensor, centre: Tensor, mask: Tensor | None, radius: int, sigma: float | None
+    query: Tensor, key: Tensor, center: Tensor, mask: Tensor | None, radius: int, sigma: float | None
 ) -> window_plain.LocalWindow:
     check_positive("local attention", radius=radius)
-    (batch,) = torch.broadcast_shapes(query.shape[:1], key.shape[:1], centre.shape[:1])
-    centre = at_least_float32(centre).expand(batch, -1)
-    start = torch.ceil(centre.detach() - radius).long()
+    (batch,) = torch.broadcast_shapes(query.shape[:1], key.shape[:1], center.shape[:1])
+    center = at_least_float32(center).expand(batch, -1)
+    start = torch.ceil(center.detach() - radius).long()
     if mask is not None:
         mask = check_mask("local attention", mask, torch.Size((*start.shape, key.shape[1])), key.device)
-    return window_plain.LocalWindow(centre, start, mask, radius, sigma)
+    return window_plain.LocalWindow(center, start, mask, radius, sigma)

@@ -6,7 +6,7 @@ Paper: Convolutional Sequence to Sequence Learning (Gehring et al., 2017), secti
     Modeling with Gated Convolutional Networks (Dauphin et al., 2017), eq. 1 (gated linear units)
 Names: X = inputs, W = conv, v([A B]) = output, k = kernel_size
 Complexity: O(T · k · C · D); a step of decoding O(k · C · D), from a cache of the k − 1 inputs before it
-Differs: weights are normalised (Salimans, Kingma, 2016) as in the authors' program: each output's direction and length
+Differs: weights are normalized (Salimans, Kingma, 2016) as in the authors' program: each output's direction and length
     are separate parameters; `fold_weight_norm` joins them again, for decoding.
 """
 
@@ -65,14 +65,14 @@ class GatedConvolution(nn.Module):
         if not causal and kernel_size % 2 == 0:
             raise ConfigError(
                 f"GatedConvolution: kernel_size is {kernel_size}, expected an odd number where it is not causal, "
-                "so that it has a centre."
+                "so that it has a center."
             )
         self.kernel_size = kernel_size
         self.causal = causal
         self.dropout = Dropout(dropout)
         conv = nn.Conv1d(input_dim, 2 * output_dim, kernel_size)
-        # The gate halves the deviation of a signal, so the weights are initialised with twice the usual one.
-        self.conv = normalised(conv, 2.0 * math.sqrt((1.0 - dropout) / (input_dim * kernel_size)))
+        # The gate halves the deviation of a signal, so the weights are initialized with twice the usual one.
+        self.conv = normalized(conv, 2.0 * math.sqrt((1.0 - dropout) / (input_dim * kernel_size)))
 
     def forward(self, inputs: Float[Tensor, "B T C"]) -> Float[Tensor, "B T D"]:
         """Return all outputs at once."""
@@ -104,17 +104,17 @@ class GatedConvolution(nn.Module):
         return F.glu(found, dim=-1), window[..., 1:]
 
 
-def normalised(layer: nn.Module, deviation: float) -> Any:
-    """Return the layer with weight normalisation; initial weights are normal with this deviation, biases 0."""
+def normalized(layer: nn.Module, deviation: float) -> Any:
+    """Return the layer with weight normalization; initial weights are normal with this deviation, biases 0."""
     nn.init.normal_(layer.weight, std=deviation)  # type: ignore[arg-type]
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
     return weight_norm(layer)
 
 
-def normalised_linear(input_dim: int, output_dim: int, *, dropout: float = 0.0) -> nn.Linear:
+def normalized_linear(input_dim: int, output_dim: int, *, dropout: float = 0.0) -> nn.Linear:
     """Return a linear layer that keeps the variance of inputs of which this share was dropped before it."""
-    layer: nn.Linear = normalised(nn.Linear(input_dim, output_dim), math.sqrt((1.0 - dropout) / input_dim))
+    layer: nn.Linear = normalized(nn.Linear(input_dim, output_dim), math.sqrt((1.0 - dropout) / input_dim))
     return layer
 
 
@@ -125,7 +125,7 @@ def layer_widths(layers: LayerSizes) -> list[tuple[int, int, int]]:
 
 
 def fold_weight_norm(model: nn.Module) -> None:
-    """Turn normalised weights into plain ones, in place: same results, faster decoding, other state_dict keys."""
+    """Turn normalized weights into plain ones, in place: same results, faster decoding, other state_dict keys."""
     for module in list(model.modules()):
         if parametrize.is_parametrized(module, "weight"):
             parametrize.remove_parametrizations(module, "weight", leave_parametrized=True)

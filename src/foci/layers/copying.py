@@ -27,10 +27,10 @@ from torch.nn import functional as F
 
 from foci.errors import ConfigError, check_ids
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss, token_log_probs
-from foci.results import Weights
+from foci.weights import Weights
 
 UNKNOWN = 3
-"""The id of ``<unk>``, as in `foci.data.tokenise`."""
+"""The id of ``<unk>``, as in `foci.data.tokenizer`."""
 
 
 class CopySource(NamedTuple):

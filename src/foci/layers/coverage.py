@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from foci.errors import check_shape
 from foci.mechanisms.attention import Memory
-from foci.results import Weights
+from foci.weights import Weights
 
 
 class Coverage(nn.Module):
-    """Adds the coverage of its cell to every prepared key; w_c is initialised to 0, which is no coverage.
+    """Adds the coverage of its cell to every prepared key; w_c is initialized to 0, which is no coverage.
 
     Args:
         key_dim: size of the projected key.
@@ -51,7 +51,7 @@ def coverage_loss(weights: Weights) -> Float[Tensor, "B T"]:
 
     Example:
         >>> import torch
-        >>> coverage_loss(Weights.of(torch.tensor([[[1.0, 0.0], [0.5, 0.5]]])))
+        >>> coverage_loss(Weights.from_tensor(torch.tensor([[[1.0, 0.0], [0.5, 0.5]]])))
         tensor([[0.0000, 0.5000]])
     """
     dense = weights.dense()

@@ -83,7 +83,7 @@ class TokenEmbedding(nn.Module):
 
 
 def normal_table(vocabulary: int, dim: int, *, std: float, padding: int | None = None) -> nn.Embedding:
-    """Return new embeddings, initialised normal with this deviation; that of ``padding`` is 0 and stays so."""
+    """Return new embeddings, initialized normal with this deviation; that of ``padding`` is 0 and stays so."""
     table = nn.Embedding(vocabulary, dim, padding)
     nn.init.normal_(table.weight, std=std)
     return _without_padding(table)
@@ -94,7 +94,7 @@ BOUND = 0.1
 
 
 def uniform_table(vocabulary: int, dim: int, *, bound: float = BOUND, padding: int | None = None) -> nn.Embedding:
-    """Return new embeddings, initialised uniform within ± ``bound``; that of ``padding`` is 0 and stays so."""
+    """Return new embeddings, initialized uniform within ± ``bound``; that of ``padding`` is 0 and stays so."""
     table = nn.Embedding(vocabulary, dim, padding)
     nn.init.uniform_(table.weight, -bound, bound)
     return _without_padding(table)

@@ -1,6 +1,6 @@
 """The interfaces between encoders, decoders and decoding.
 
-    encoder(source, valid) -> Encoded                       any source: words, image regions, sound frames
+    encoder(source, valid) -> EncoderOutput                       any source: words, image regions, sound frames
     decoder(encoded, target) -> TokenLogits                 teacher forcing; the target starts with BOS
     decoder(encoded, target, targets) -> TokenLoss          the same in training: the loss instead of the logits
     decoder.start(encoded) -> (memory, state)               prepare the source once
@@ -22,12 +22,12 @@ from torch import Tensor
 from foci import masks
 from foci.errors import ConfigError, check_shape, check_valid
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
-from foci.results import Weights
 from foci.tracing import exportable, is_traced
+from foci.weights import Weights
 
 
 @exportable
-class Encoded(NamedTuple):
+class EncoderOutput(NamedTuple):
     """A batch of sources as decoders use it.
 
     Attributes:
@@ -41,7 +41,7 @@ class Encoded(NamedTuple):
 
     Example:
         >>> import torch
-        >>> encoded = Encoded(torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([[True, True, False]]))
+        >>> encoded = EncoderOutput(torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([[True, True, False]]))
         >>> encoded.mean()
         tensor([[2.]])
     """
@@ -75,12 +75,12 @@ class DecoderStep(NamedTuple):
 
 @runtime_checkable
 class Encoder(Protocol):
-    """Turns a batch of sources into `Encoded`."""
+    """Turns a batch of sources into `EncoderOutput`."""
 
     output_dim: int
-    """D of ``Encoded.values``."""
+    """D of ``EncoderOutput.values``."""
 
-    def __call__(self, source: Any, valid: Any) -> Encoded:
+    def __call__(self, source: Any, valid: Any) -> EncoderOutput:
         """Encode a batch of sources; ``valid`` says which positions of a source exist."""
 
 
@@ -101,18 +101,18 @@ class Decoder(StepDecoder, Protocol):
     """Predicts a target token by token, with a source or without."""
 
     source_dim: int | None
-    """D of the ``Encoded.values`` it reads; None for a decoder without a source."""
+    """D of the ``EncoderOutput.values`` it reads; None for a decoder without a source."""
 
     def __call__(
-        self, encoded: Encoded | None, target: Int[Tensor, "B T"], targets: Targets | None = None
+        self, encoded: EncoderOutput | None, target: Int[Tensor, "B T"], targets: Targets | None = None
     ) -> TokenLogits | TokenLoss:
         """Predict by teacher forcing."""
 
-    def start(self, encoded: Encoded | None, rows: int = 1) -> tuple[Any, Any]:
+    def start(self, encoded: EncoderOutput | None, rows: int = 1) -> tuple[Any, Any]:
         """Return the memory and the first state: B rows each, or ``rows`` without a source."""
 
 
-def check_encoded(owner: str, encoded: Encoded | None, source_dim: int | None) -> None:
+def check_encoded(owner: str, encoded: EncoderOutput | None, source_dim: int | None) -> None:
     """Check that a decoder gets the source it was built for.
 
     Raises:
@@ -141,7 +141,7 @@ def check_encoded(owner: str, encoded: Encoded | None, source_dim: int | None) -
 def source_mask(valid: Bool[Tensor, "B S"]) -> Bool[Tensor, "B 1 S"] | None:
     """Return the mask of the valid cells, or None in inference where all are valid.
 
-    Attention without a mask is faster. Checking the values needs a synchronisation and breaks a compiled graph, so
+    Attention without a mask is faster. Checking the values needs a synchronization and breaks a compiled graph, so
     training and tracing always get a mask.
     """
     if not torch.is_grad_enabled() and not is_traced() and bool(valid.all()):

@@ -24,9 +24,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from foci.results import Weights
 from foci.torch_private import has_forward_hooks
 from foci.tracing import exportable, is_traced, is_watched
+from foci.weights import Weights
 
 _CELLS = 1 << 21
 """Logits at a time: 8 MB of float32."""
@@ -96,7 +96,7 @@ def logits_or_loss(
         return TokenLogits(output(features), attentions)
     if _is_plain(output):
         loss, log_probs = cross_entropy(features, output.weight, output.bias, targets)
-    else:  # quantised, the user's own, or with a hook: the layer has to be called
+    else:  # quantized, the user's own, or with a hook: the layer has to be called
         loss, log_probs = _from_logits(output(features), targets)
     return TokenLoss(loss, log_probs, attentions)
 
@@ -112,7 +112,7 @@ def cross_entropy(
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "B T"]]:
     """Return the loss summed over all tokens but padding, and the log-probability of each token, 0 for padding.
 
-    The log-probabilities have no gradient; they are used as figures or as a reward.
+    The log-probabilities have no gradient; they are used as metrics or as a reward.
     """
     tensors = (features, weight) if bias is None else (features, weight, bias)
     if is_traced() or is_watched(*tensors):
@@ -162,19 +162,19 @@ class _TokenLogProbs(torch.autograd.Function):
         ctx: Any, features: Tensor, weight: Tensor, bias: Tensor | None, tokens: Tensor
     ) -> tuple[Tensor, Tensor]:
         chosen = _at_least_single(features.new_zeros(len(tokens)))
-        mean, normalisers = torch.zeros_like(chosen), torch.zeros_like(chosen)
+        mean, normalizers = torch.zeros_like(chosen), torch.zeros_like(chosen)
         for here in _chunks(len(tokens), len(weight)):
             logits = _at_least_single(F.linear(features[here], weight, bias))
-            normalisers[here] = logits.logsumexp(dim=1)
-            chosen[here] = logits.gather(1, tokens[here].unsqueeze(1)).squeeze(1) - normalisers[here]
-            mean[here] = logits.mean(dim=1) - normalisers[here]
-        ctx.save_for_backward(features, weight, bias, tokens, normalisers)
+            normalizers[here] = logits.logsumexp(dim=1)
+            chosen[here] = logits.gather(1, tokens[here].unsqueeze(1)).squeeze(1) - normalizers[here]
+            mean[here] = logits.mean(dim=1) - normalizers[here]
+        ctx.save_for_backward(features, weight, bias, tokens, normalizers)
         return chosen, mean
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, of_chosen: Tensor, of_mean: Tensor) -> tuple[Tensor | None, ...]:
-        features, weight, bias, tokens, normalisers = ctx.saved_tensors
+        features, weight, bias, tokens, normalizers = ctx.saved_tensors
         given = (features, weight, bias)
         grads = [
             torch.zeros_like(_at_least_single(each)) if each is not None and needed else None
@@ -182,7 +182,7 @@ class _TokenLogProbs(torch.autograd.Function):
         ]
         for here in _chunks(len(tokens), len(weight)):
             logits = _at_least_single(F.linear(features[here], weight, bias))
-            slopes = logits.sub_(normalisers[here].unsqueeze(1)).exp_()
+            slopes = logits.sub_(normalizers[here].unsqueeze(1)).exp_()
             slopes.mul_(-(of_chosen[here] + of_mean[here]).unsqueeze(1)).add_(of_mean[here].unsqueeze(1) / len(weight))
             slopes.scatter_add_(1, tokens[here].unsqueeze(1), of_chosen[here].unsqueeze(1))
             _add_gradients(grads, slopes, features[here], weight, here)
@@ -208,14 +208,14 @@ class _CrossEntropy(torch.autograd.Function):
         loss = log_probs.new_zeros(())
         for here in _chunks(rows, vocabulary):
             logits = _at_least_single(F.linear(features[here], weight, bias))
-            normaliser = logits.logsumexp(dim=1, keepdim=True)
+            normalizer = logits.logsumexp(dim=1, keepdim=True)
             right = tokens[here].unsqueeze(1)
-            log_probs[here] = (logits.gather(1, right) - normaliser).squeeze(1)
+            log_probs[here] = (logits.gather(1, right) - normalizer).squeeze(1)
             loss -= (1 - smoothing) * log_probs[here].sum()
             if smoothing:
-                loss -= smoothing * (logits.mean(dim=1, keepdim=True) - normaliser).sum()
+                loss -= smoothing * (logits.mean(dim=1, keepdim=True) - normalizer).sum()
             if wants:  # the gradient of the logits: the probabilities minus the target distribution
-                slopes = logits.sub_(normaliser).exp_().sub_(smoothing / vocabulary)
+                slopes = logits.sub_(normalizer).exp_().sub_(smoothing / vocabulary)
                 slopes.scatter_add_(1, right, slopes.new_full(right.shape, smoothing - 1))
                 _add_gradients(grads, slopes, features[here], weight, here)
         ctx.save_for_backward(

@@ -31,7 +31,8 @@ from foci.layers.feed_forward import FeedForward
 from foci.layers.incremental.tree_cache import LayerCells, TreeCache
 from foci.mechanisms.heads import MultiHeadAttention
 from foci.mechanisms.heads.multi_head import KeyValueCache, ProjectedMemory
-from foci.results import Attended, Weights
+from foci.outputs import AttentionOutput
+from foci.weights import Weights
 
 RELATIVE = ("rotary", "alibi")
 """Positions that belong to the attention and not to the embeddings."""
@@ -51,12 +52,12 @@ class Block:
         feed_forward_dropout: between the two layers of the feed-forward network.
         activation: of the feed-forward network, "relu", "gelu" or "relu2".
         score: of every attention, as in `MultiHeadAttention`.
-        normalise: of every attention.
+        normalize: of every attention.
         window: number of positions before and after its own that self-attention covers; all unless given.
         relative: positions that self-attention adds itself, "rotary" or "alibi"; none unless given.
         bias: give the projections of the attentions and the layers of the feed-forward network a bias.
-        rms_norm: normalise by the root mean square alone (RMSNorm) where LayerNorm would stand.
-        qk_norm: normalise the queries and keys of self-attention; see `MultiHeadAttention`.
+        rms_norm: normalize by the root mean square alone (RMSNorm) where LayerNorm would stand.
+        qk_norm: normalize the queries and keys of self-attention; see `MultiHeadAttention`.
         zero_residual: start the layers that end a sublayer at 0, so that a new stack with norm="pre" is the identity.
     """
 
@@ -69,7 +70,7 @@ class Block:
     feed_forward_dropout: float = 0.0
     activation: str = "relu"
     score: str = "scaled_dot"
-    normalise: str = "softmax"
+    normalize: str = "softmax"
     window: int | None = None
     relative: str | None = None
     bias: bool = True
@@ -106,7 +107,7 @@ class Block:
             self.model_dim,
             self.num_heads,
             score=self.score,
-            normalise=self.normalise,
+            normalize=self.normalize,
             dropout=self.attention_dropout,
             bias=self.bias,
             **options,
@@ -180,8 +181,8 @@ class Sublayer(nn.Module):
         if self.first:
             added: Tensor = x + self.dropout(compute(self.norm(x)))
             return added
-        normalised: Tensor = self.norm(x + self.dropout(compute(x)))
-        return normalised
+        normalized: Tensor = self.norm(x + self.dropout(compute(x)))
+        return normalized
 
 
 class EncoderLayer(nn.Module):
@@ -209,7 +210,7 @@ class EncoderLayer(nn.Module):
         read: list[Weights] = []
 
         def attend_to_all(x: Tensor) -> Tensor:
-            attended: Attended = self.self_attention(x, x, mask=mask)
+            attended: AttentionOutput = self.self_attention(x, x, mask=mask)
             read.append(attended.weights)
             return attended.output
 
@@ -266,7 +267,7 @@ class DecoderLayer(nn.Module):
         read: list[Weights] = []
 
         def attend_to_past(x: Tensor) -> Tensor:
-            attended: Attended = self.self_attention(x, x)
+            attended: AttentionOutput = self.self_attention(x, x)
             read.append(attended.weights)
             return attended.output
 
@@ -279,7 +280,7 @@ class DecoderLayer(nn.Module):
         kept: list[KeyValueCache] = []
 
         def attend_to_past(x: Tensor) -> Tensor:
-            attended: Attended = self.self_attention(x, x, state=self.self_attention.empty_cache(x.shape[0]))
+            attended: AttentionOutput = self.self_attention(x, x, state=self.self_attention.empty_cache(x.shape[0]))
             kept.append(attended.state)
             return attended.output
 
@@ -323,7 +324,7 @@ class DecoderLayer(nn.Module):
             slopes = alibi_slopes(attention.num_heads, device=x.device).view(-1, 1, 1)
             bias = (slopes * (cache.positions - position).unsqueeze(1)).to(query.dtype)
         read = attend(
-            query, cells.key, cells.value, mask, bias=bias, score=attention.score, normalise=attention.normalise
+            query, cells.key, cells.value, mask, bias=bias, score=attention.score, normalize=attention.normalize
         )
         output: Tensor = attention.output_layer(read.output.transpose(1, 2).flatten(2))
         return output

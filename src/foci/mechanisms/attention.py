@@ -1,11 +1,11 @@
-"""Attention composed of a score, a normaliser and a focus.
+"""Attention composed of a score, a normalizer and a focus.
 
-    scores = score(query, key),   weights = normalise(scores, mask and focus),   output = weights · value
+    scores = score(query, key),   weights = normalize(scores, mask and focus),   output = weights · value
 
 Paper: Neural Machine Translation by Jointly Learning to Align and Translate (Bahdanau, Cho, Bengio, 2015), eqs. 5-6
 Names: c_i = output, α_ij = weights, e_ij = scores, h_j = key and value
 Complexity: that of the score, plus O(L · S · V) for the weighted sum
-Differs: score, normaliser and focus are options; the paper's choice is additive, softmax, global.
+Differs: score, normalizer and focus are options; the paper's choice is additive, softmax, global.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from foci.errors import (
     check_together,
     unknown_name,
 )
-from foci.functional.attend import NORMALISERS, attend_dots, attend_scores, normaliser
+from foci.functional.attend import NORMALIZERS, attend_dots, attend_scores, normalizer
 from foci.functional.sample import best
 from foci.functional.stepwise import StepOptions, over_steps, read_location_aware, share_source
 from foci.functional.windows import local, local_dots, row_lengths
@@ -46,8 +46,9 @@ from foci.mechanisms.scores import (
     ScaledDot,
     Score,
 )
-from foci.results import Attended, Weights
+from foci.outputs import AttentionOutput
 from foci.tracing import exportable, known_true
+from foci.weights import Weights
 
 Focus = SlidingWindow | LocalM | LocalP | MedianWindow
 
@@ -80,18 +81,18 @@ class Memory(NamedTuple):
 
 
 class Attention(nn.Module):
-    """Any score with any normaliser and any focus.
+    """Any score with any normalizer and any focus.
 
     Args:
         query_dim: size of the query; scores without parameters take any when it is None.
         key_dim: size of the key.
         hidden_dim: the hidden layer of the additive, concat and location_aware scores and of local_p.
         score: a name of `SCORES`, or a `foci.mechanisms.scores.Score`.
-        normalise: "softmax", "sigmoid" (smoothing), "sparsemax", "entmax15", "hard", "sample" or "gumbel". The last
+        normalize: "softmax", "sigmoid" (smoothing), "sparsemax", "entmax15", "hard", "sample" or "gumbel". The last
             two take the best cell, without sampling, in ``eval()``.
         focus: "global", "causal", "sliding_window" or "median_window" (both need ``reach``), "local_m" or "local_p"
             (both need ``radius``), or a module of `foci.mechanisms.focus`.
-        sharpening: scores are multiplied by this before they are normalised; above 1 sharpens.
+        sharpening: scores are multiplied by this before they are normalized; above 1 sharpens.
         dropout: share of the weights dropped in training.
         radius: D of Luong's local attention.
         reach: ``(left, right)`` of the sliding or median window.
@@ -116,7 +117,7 @@ class Attention(nn.Module):
         hidden_dim: int | None = None,
         *,
         score: str | Score = "scaled_dot",
-        normalise: str = "softmax",
+        normalize: str = "softmax",
         focus: str | Focus = "global",
         sharpening: float = 1.0,
         dropout: float = 0.0,
@@ -125,15 +126,15 @@ class Attention(nn.Module):
         max_length: int | None = None,
     ) -> None:
         super().__init__()
-        if normalise not in NORMALISERS:
-            raise unknown_name("normaliser", normalise, NORMALISERS)
+        if normalize not in NORMALIZERS:
+            raise unknown_name("normalizer", normalize, NORMALIZERS)
         check_positive("Attention", sharpening=sharpening)
         check_sizes("Attention", query_dim=query_dim, key_dim=key_dim, hidden_dim=hidden_dim, max_length=max_length)
         check_share("Attention", dropout=dropout)
         self.score = _build_score(score, query_dim, key_dim, hidden_dim, max_length)
         self._owner = f"{type(self.score).__name__}Attention"  # in messages; steps are too short to make it anew
         self.focus = _build_focus(focus, query_dim, hidden_dim, radius, reach)
-        self.normalise = normalise
+        self.normalize = normalize
         self.sharpening = sharpening
         self.dropout = dropout
         if self._stepwise and not isinstance(self.focus, MedianWindow | None):
@@ -153,7 +154,7 @@ class Attention(nn.Module):
         value: Float[Tensor, "#B S V"] | None = None,
         mask: Bool[Tensor, "..."] | None = None,
         state: Any = None,
-    ) -> Attended:
+    ) -> AttentionOutput:
         """Return the mean of ``value`` (the key unless given) by the weights of the query over the key."""
         return self.read(query, self.prepare(key, value, mask), state)
 
@@ -191,7 +192,7 @@ class Attention(nn.Module):
         whole = not isinstance(self.focus, LocalM | LocalP)  # a local focus gathers other keys for every query
         return Memory(projected, value, mask, self.score.prepare_cells(projected) if whole else None)
 
-    def read(self, query: Float[Tensor, "#B L Dq"], memory: Memory, state: Any = None) -> Attended:
+    def read(self, query: Float[Tensor, "#B L Dq"], memory: Memory, state: Any = None) -> AttentionOutput:
         """Read a prepared source; the state is what the previous call returned, None at first."""
         score = self.score  # a module looks its parts up at every access
         check_shape(
@@ -214,33 +215,33 @@ class Attention(nn.Module):
             raise ConfigError(f"{self._owner}: it keeps no state, expected state=None.")
         window = self.focus.window if isinstance(self.focus, SlidingWindow) else None
         dropout = self.dropout if self.training else 0.0
-        if score.scale is not None and self.normalise == "softmax":
+        if score.scale is not None and self.normalize == "softmax":
             scale = score.scale * self.sharpening
             return attend_dots(projected, memory.key, memory.value, mask, scale=scale, window=window, dropout=dropout)
         scores = self._cells(projected, memory.key, memory.prepared)
-        return attend_scores(scores, memory.value, mask, window=window, normalise=self._normalise, dropout=dropout)
+        return attend_scores(scores, memory.value, mask, window=window, normalize=self._normalize, dropout=dropout)
 
     def _cells(self, query: Tensor, key: Tensor, prepared: Tensor | None = None) -> Tensor:
         scores = self.score.cells(query, key, prepared)
         return scores if self.sharpening == 1.0 else scores * self.sharpening
 
     @property
-    def _normaliser(self) -> str:
-        """The normaliser of this mode: outside of training the best cell is read, without sampling."""
-        return self.normalise if self.training else _WITHOUT_CHANCE.get(self.normalise, self.normalise)
+    def _normalizer(self) -> str:
+        """The normalizer of this mode: outside of training the best cell is read, without sampling."""
+        return self.normalize if self.training else _WITHOUT_CHANCE.get(self.normalize, self.normalize)
 
-    def _normalise(self, scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        name = self._normaliser
-        return best(scores, mask) if name == "best" else normaliser(name)(scores, mask)
+    def _normalize(self, scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        name = self._normalizer
+        return best(scores, mask) if name == "best" else normalizer(name)(scores, mask)
 
     def _read_local(
         self, query: Tensor, projected: Tensor, memory: Memory, mask: Tensor | None, state: Any
-    ) -> Attended:
+    ) -> AttentionOutput:
         focus: LocalM | LocalP = self.focus  # type: ignore[assignment]
-        centre, state = focus.centre(query, row_lengths(mask, memory.key), state)
-        where = (memory.key, memory.value, centre, mask)
+        center, state = focus.center(query, row_lengths(mask, memory.key), state)
+        where = (memory.key, memory.value, center, mask)
         radius, sigma, dropout = focus.radius, focus.sigma, self.dropout if self.training else 0.0
-        if self.score.scale is not None and self.normalise == "softmax":
+        if self.score.scale is not None and self.normalize == "softmax":
             scale = self.score.scale * self.sharpening
             read = local_dots(projected, *where, radius=radius, sigma=sigma, scale=scale, dropout=dropout)
         else:
@@ -250,22 +251,22 @@ class Attention(nn.Module):
                 radius=radius,
                 sigma=sigma,
                 score=self._cells,
-                normalise=self._normalise,
+                normalize=self._normalize,
                 dropout=dropout,
             )
         return read._replace(state=state)
 
-    def _read_steps(self, query: Tensor, memory: Memory, mask: Tensor | None, state: Any) -> Attended:
+    def _read_steps(self, query: Tensor, memory: Memory, mask: Tensor | None, state: Any) -> AttentionOutput:
         """Read step by step: each step needs the weights of the previous one."""
         batch, size = check_batch(self._owner, query, memory.key), memory.key.shape[1]
         previous = query.new_zeros(batch, size) if state is None else state
         check_shape(self._owner, "state", previous, batch, size, fix="Pass what the previous call returned.")
         if known_true(query.shape[1] == 0):
             nothing = query.new_zeros(batch, 0, size)
-            return Attended(nothing @ memory.value, Weights.of(nothing), previous)
+            return AttentionOutput(nothing @ memory.value, Weights.from_tensor(nothing), previous)
         window = self.focus if isinstance(self.focus, MedianWindow) else None
         reach = None if window is None else (window.left, window.right)
-        options = StepOptions(self._normaliser, self.sharpening, reach)
+        options = StepOptions(self._normalizer, self.sharpening, reach)
         given = () if mask is None else (mask,)
         per_query, shared = (given, ()) if mask is not None and mask.shape[1] != 1 else ((), given)
         score = self.score
@@ -274,14 +275,14 @@ class Attention(nn.Module):
             if known_true(query.shape[1] == 1) and not (self.training and self.dropout):
                 read = read_location_aware(previous, query, (*source, *given), memory.value, options, memory.prepared)
                 if read is not None:
-                    return Attended(read[0], Weights.of(read[1]), read[1].squeeze(1))
+                    return AttentionOutput(read[0], Weights.from_tensor(read[1]), read[1].squeeze(1))
             previous, outputs = over_steps("location_aware", previous, (query, *per_query), (*source, *shared), options)
         else:
             scores = score.cells(query, memory.key, memory.prepared)
             previous, outputs = over_steps("median_window", previous, (scores, *per_query), shared, options)
         weights, *log_prob = outputs
         output = F.dropout(weights, self.dropout if self.training else 0.0) @ memory.value
-        return Attended(output, Weights.of(weights, log_prob[0] if log_prob else None), previous)
+        return AttentionOutput(output, Weights.from_tensor(weights, log_prob[0] if log_prob else None), previous)
 
     def _fit_mask(self, query: Tensor, memory: Memory) -> Tensor | None:
         batch = check_batch(self._owner, query, memory.key)
@@ -292,7 +293,7 @@ class Attention(nn.Module):
 
     def extra_repr(self) -> str:
         """Return the options, for printing."""
-        return f"normalise={self.normalise!r}, sharpening={self.sharpening}, dropout={self.dropout}"
+        return f"normalize={self.normalize!r}, sharpening={self.sharpening}, dropout={self.dropout}"
 
 
 def _build_score(

@@ -22,9 +22,10 @@ from torch import Tensor
 from foci.errors import check_share
 from foci.functional.sample import best, categorical
 from foci.mechanisms.attention import Attention, Memory
-from foci.results import Attended, Weights
+from foci.outputs import AttentionOutput
 from foci.tracing import exportable
-from foci.weight_sources import ByWeights
+from foci.weights import Weights
+from foci.weights.sources import ByWeights
 
 
 @exportable
@@ -74,7 +75,7 @@ class SampledAttention(Attention):
     have the names of those of `foci.Attention`, so that it can start from the weights of a soft one.
 
     Args:
-        query_dim, key_dim, hidden_dim, options: as in `foci.Attention`, which gives the probabilities; its normaliser
+        query_dim, key_dim, hidden_dim, options: as in `foci.Attention`, which gives the probabilities; its normalizer
             is "softmax".
         expectation_share: the probability with which a row reads the weighted sum in training.
 
@@ -97,10 +98,10 @@ class SampledAttention(Attention):
         **options: Any,
     ) -> None:
         check_share("SampledAttention", expectation_share=expectation_share)
-        super().__init__(query_dim, key_dim, hidden_dim, normalise="softmax", **options)
+        super().__init__(query_dim, key_dim, hidden_dim, normalize="softmax", **options)
         self.expectation_share = expectation_share
 
-    def read(self, query: Float[Tensor, "#B L Dq"], memory: Memory, state: Any = None) -> Attended:
+    def read(self, query: Float[Tensor, "#B L Dq"], memory: Memory, state: Any = None) -> AttentionOutput:
         """Read a prepared source; the state is what the previous call returned, None at first."""
         attended = super().read(query, memory, None if state is None else state.reading)
         probabilities = attended.weights.dense()
@@ -110,7 +111,7 @@ class SampledAttention(Attention):
         if not self.training:
             chosen, log_prob = best(scores, open_cells)
             weights = Weights(SampledCells(chosen, probabilities), log_prob)
-            return Attended(chosen @ memory.value, weights, SampledState(attended.state, None))
+            return AttentionOutput(chosen @ memory.value, weights, SampledState(attended.state, None))
         chosen, log_prob = categorical(scores, open_cells)
         expects = None if state is None else state.expects
         if expects is None:
@@ -118,7 +119,7 @@ class SampledAttention(Attention):
         rows = expects.view(probabilities.shape[:-1])
         read = torch.where(rows.unsqueeze(-1), probabilities, chosen)
         weights = Weights(SampledCells(read, probabilities), log_prob.masked_fill(rows, 0.0))
-        return Attended(read @ memory.value, weights, SampledState(attended.state, expects))
+        return AttentionOutput(read @ memory.value, weights, SampledState(attended.state, expects))
 
 
 def probabilities_of(weights: Weights) -> Float[Tensor, "..."]:

@@ -1,1 +1,1 @@
-"""Figures, one file per family: attention weights, labels, spans, calibration, text overlap."""
+"""Metrics, one file per family: attention weights, labels, spans, calibration, text overlap."""

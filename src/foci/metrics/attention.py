@@ -1,4 +1,4 @@
-"""Figures of attention weights: entropy, coverage, monotonicity, movement, distance, agreement, rollout, alignment,
+"""Metrics of attention weights: entropy, coverage, monotonicity, movement, distance, agreement, rollout, alignment,
 faithfulness.
 
 Weights are arrays or tensors ``(…, L, S)``: L queries (targets), S cells (sources). Results are float64.
@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from foci.errors import ConfigError, DataError, ShapeError
-from foci.weight_reductions import entropy_of_weights
+from foci.weights.reductions import entropy_of_weights
 
 Array = ArrayLike | Tensor
 
@@ -85,7 +85,7 @@ class Movement(NamedTuple):
 def movement(weights: Array) -> Movement:
     """Measure how far attention ``(L, S)`` moves from row to row.
 
-    Rows without weight are skipped; both figures are 0 with fewer than two others.
+    Rows without weight are skipped; both metrics are 0 with fewer than two others.
 
     Example:
         >>> movement([[1.0, 0.0], [0.75, 0.25], [0.0, 1.0]])
@@ -363,7 +363,7 @@ def _as_weights(owner: str, weights: Array) -> ndarray:
     if array.ndim < 2:
         raise ShapeError(f"{owner}: weights has shape {array.shape}, expected (…, row, column).")
     if array.size and array.min() < 0:
-        raise DataError(f"{owner}: weights holds numbers below 0. Take them after the normaliser (softmax).")
+        raise DataError(f"{owner}: weights holds numbers below 0. Take them after the normalizer (softmax).")
     return array
 
 

@@ -1,4 +1,4 @@
-"""Figures of captions against several references each: BLEU-1 to BLEU-4, CIDEr-D and ROUGE-L, in any script.
+"""Metrics of captions against several references each: BLEU-1 to BLEU-4, CIDEr-D and ROUGE-L, in any script.
 
     BLEU-N    = min(1, e^{1 − r/c}) · (Π_{n≤N} p_n)^{1/N},   p_n the share of n-grams that are in a reference, clipped
     CIDEr-D_n = (10/m) Σ_j e^{−(l(c) − l(s_j))² / 2σ²} · min(g^n(c), g^n(s_j)) · g^n(s_j) / (‖g^n(c)‖ ‖g^n(s_j)‖)
@@ -6,7 +6,7 @@
     ROUGE-L   = (1 + β²) P R / (R + β² P),   P and R the largest over the references,   β = 1.2
 
 Words are those of `foci.metrics.rouge.words_of`: small letters, no punctuation, and single characters in scripts
-without spaces. On the same words the figures are those of the package pycocoevalcap (times 100).
+without spaces. On the same words the metrics are those of the package pycocoevalcap (times 100).
 
 Paper: BLEU (Papineni et al., 2002), eqs. 1-3; CIDEr: Consensus-based Image Description Evaluation (Vedantam, Zitnick,
     Parikh, 2015), eqs. 1-4 and section 6, arXiv:1411.5726; ROUGE (Lin, 2004), section 3
@@ -40,7 +40,7 @@ Tfidf = dict[tuple[str, ...], float]
 def caption_scores(
     candidates: Sequence[str], references: Sequence[Sequence[str]], *, words: Words = words_of
 ) -> dict[str, float]:
-    """Return all figures of captions, from 0 to 100 (CIDEr-D to 1,000).
+    """Return all metrics of captions, from 0 to 100 (CIDEr-D to 1,000).
 
     Args:
         candidates: a caption for each image.
@@ -85,12 +85,12 @@ def bleu_by_size(produced: Sequence[Sequence[str]], references: Sequence[Sequenc
             matched[size - 1] += (found & most).total()
             counted[size - 1] += found.total()
     penalty = 1.0 if length >= nearest else math.exp(1 - nearest / length) if length else 0.0
-    figures, precisions = {}, [share / max(whole, 1) for share, whole in zip(matched, counted)]
+    metrics, precisions = {}, [share / max(whole, 1) for share, whole in zip(matched, counted)]
     for size in range(1, LARGEST + 1):
         bleu = 100 * math.prod(precisions[:size]) ** (1 / size)
-        figures[f"bleu{size}"] = penalty * bleu
-        figures[f"bleu{size}_no_penalty"] = bleu
-    return {**figures, "length_ratio": length / max(nearest, 1)}
+        metrics[f"bleu{size}"] = penalty * bleu
+        metrics[f"bleu{size}_no_penalty"] = bleu
+    return {**metrics, "length_ratio": length / max(nearest, 1)}
 
 
 def cider_d(produced: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]) -> list[float]:

@@ -1,4 +1,4 @@
-"""Figures of classification, all from the confusion: of each class (row) how many were predicted as each (column).
+"""Metrics of classification, all from the confusion: of each class (row) how many were predicted as each (column).
 
 accuracy  Σ_c n_cc / Σ n          F1_c  2 P_c R_c / (P_c + R_c) = 2 n_cc / (Σ_k n_ck + Σ_k n_kc)
 macro F1  mean of F1_c over the classes that occur or are predicted

@@ -1,4 +1,4 @@
-"""Figures of language models: how likely a text is.
+"""Metrics of language models: how likely a text is.
 
     nats per token        −Σ_t log p(x_t) / tokens
     perplexity            exp(nats per token)

@@ -9,7 +9,7 @@ from foci.errors import DataError, MissingPackageError, unknown_name
 
 
 class TextScore(NamedTuple):
-    """A figure, and the signature that says how it was computed."""
+    """A metric, and the signature that says how it was computed."""
 
     score: float
     signature: str
@@ -21,7 +21,7 @@ def bleu(produced: Sequence[str], references: Sequence[str], *, tokenize: str, l
     Args:
         produced: the texts.
         references: one for each text.
-        tokenize: sacrebleu's tokeniser: 13a, zh, char, ja-mecab, …; see `tokeniser_for`.
+        tokenize: sacrebleu's tokenizer: 13a, zh, char, ja-mecab, …; see `tokenizer_for`.
         lowercase: compare without case.
 
     Example:
@@ -29,13 +29,13 @@ def bleu(produced: Sequence[str], references: Sequence[str], *, tokenize: str, l
         53.7
     """
     _check(produced, references)
-    check_tokeniser(tokenize)
+    check_tokenizer(tokenize)
     metric = _sacrebleu().BLEU(tokenize=tokenize, lowercase=lowercase)
     return TextScore(metric.corpus_score(produced, [references]).score, str(metric.get_signature()))
 
 
-def check_tokeniser(name: str) -> None:
-    """Raise unless sacrebleu has a tokeniser of this name."""
+def check_tokenizer(name: str) -> None:
+    """Raise unless sacrebleu has a tokenizer of this name."""
     known = _sacrebleu().BLEU.TOKENIZERS
     if name not in known:
         raise unknown_name("tokenize", name, known)
@@ -64,11 +64,11 @@ def exact_matches(produced: Sequence[str], references: Sequence[str]) -> float:
     return sum(one == other for one, other in zip(produced, references)) / len(produced)
 
 
-def tokeniser_for(texts: Sequence[str]) -> str:
-    """Return sacrebleu's tokeniser for the script of the texts; Chinese, Japanese and Thai do not separate words.
+def tokenizer_for(texts: Sequence[str]) -> str:
+    """Return sacrebleu's tokenizer for the script of the texts; Chinese, Japanese and Thai do not separate words.
 
     Example:
-        >>> tokeniser_for(["ein Haus"]), tokeniser_for(["你好"]), tokeniser_for(["こんにちは"])
+        >>> tokenizer_for(["ein Haus"]), tokenizer_for(["你好"]), tokenizer_for(["こんにちは"])
         ('13a', 'zh', 'char')
     """
     letters = [character for text in texts[:500] for character in text if character.isalpha()]

@@ -4,7 +4,7 @@
     ROUGE-L  the same with the length of the longest common subsequence of words
 
 Words are runs of letters and digits, without case; where a script puts no spaces between words (Chinese, Japanese,
-Thai, …), each character is a word, unless a segmenter is given. On text in a-z the figures are those of Google's
+Thai, …), each character is a word, unless a segmenter is given. On text in a-z the metrics are those of Google's
 rouge-score package, which counts no other letters.
 
 Paper: ROUGE: A Package for Automatic Evaluation of Summaries (Lin, 2004), sections 2 and 3
@@ -23,7 +23,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from foci.errors import DataError, MissingPackageError
-from foci.spaceless import SPACELESS
+from foci.scripts import SPACELESS
 
 KINDS = ("rouge1", "rouge2", "rougeL")
 Words = Callable[[str], Sequence[str]]
@@ -45,7 +45,7 @@ class Rouge(NamedTuple):
 
     @classmethod
     def of(cls, shared: int, produced: int, wanted: int) -> Rouge:
-        """Return the figures of these counts.
+        """Return the metrics of these counts.
 
         Example:
             >>> Rouge.of(1, 2, 4)
@@ -56,7 +56,7 @@ class Rouge(NamedTuple):
 
 
 class References(NamedTuple):
-    """The figures against several references: those of the best one (by F of ROUGE-1), and the mean over all."""
+    """The metrics against several references: those of the best one (by F of ROUGE-1), and the mean over all."""
 
     best: dict[str, Rouge]
     mean: dict[str, Rouge]
@@ -93,7 +93,7 @@ def rouge(produced: Sequence[str], wanted: Sequence[str]) -> dict[str, Rouge]:
 
 
 def against_all(produced: Sequence[str], references: Sequence[Sequence[str]]) -> References:
-    """Return the figures against several references.
+    """Return the metrics against several references.
 
     Example:
         >>> found = against_all(["a", "b"], [["a", "b"], ["c"]])
@@ -107,7 +107,7 @@ def against_all(produced: Sequence[str], references: Sequence[Sequence[str]]) ->
 
 
 def mean_of(each: Iterable[dict[str, Rouge]]) -> dict[str, Rouge]:
-    """Return the mean of each figure."""
+    """Return the mean of each metric."""
     each = list(each)
     return {kind: Rouge(*(fmean(values) for values in zip(*(one[kind] for one in each)))) for kind in KINDS}
 

@@ -23,7 +23,7 @@ OUTSIDE = "O"
 
 
 class Span(NamedTuple):
-    """A labelled span of words, from ``first`` to ``last``, both counted from 0 and both in it."""
+    """A labeled span of words, from ``first`` to ``last``, both counted from 0 and both in it."""
 
     first: int
     last: int

@@ -21,7 +21,7 @@ Differs: a region has its place beside its features, since a small network does 
     can make annotations smaller than the features; the initial states come from one layer each. Gradients pass to log α
     only for the captions that sampled: a caption that reads the weighted sum (half of them, as in the paper) learns
     through it. In ``eval()`` hard attention reads the likeliest region, which the paper leaves open. Straight-through
-    Gumbel-softmax (Jang, 2017) is an alternative to REINFORCE; any score, normaliser and focus of the catalogue can be
+    Gumbel-softmax (Jang, 2017) is an alternative to REINFORCE; any score, normalizer and focus of the catalog can be
     used; a Transformer can take the place of the LSTM.
 """
 
@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from foci.errors import ConfigError, check_ids, check_shape, unknown_name
 from foci.functional.sample import reinforce
 from foci.layers.dropout import Dropout
-from foci.layers.interfaces import Decoder, Encoded
+from foci.layers.interfaces import Decoder, EncoderOutput
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
 from foci.layers.transformer import Block
 from foci.mechanisms.sampled import probabilities_of
@@ -44,8 +44,8 @@ from foci.models.decoders.recurrent import RecurrentDecoder
 from foci.models.decoders.transformer import TransformerDecoder
 from foci.models.encoder_decoder import EncoderDecoder
 from foci.models.encoders.image_grid import NO_ATTENTION, Image, ImageGridEncoder, places
-from foci.results import Weights
-from foci.weight_reductions import entropy_of_weights
+from foci.weights import Weights
+from foci.weights.reductions import entropy_of_weights
 
 ATTENTIONS = ("soft", "hard", "gumbel")
 SMALL = "small"
@@ -114,7 +114,9 @@ class AnnotationEncoder(nn.Module):
         """Return how many regions down and across images, or features, of a shape have."""
         return (shape[1], shape[2]) if self.grid_encoder is None else self.grid_encoder.grid(shape[2], shape[3])
 
-    def forward(self, images: Image | Float[Tensor, "B h w D"], valid: Bool[Tensor, "B S"] | None = None) -> Encoded:
+    def forward(
+        self, images: Image | Float[Tensor, "B h w D"], valid: Bool[Tensor, "B S"] | None = None
+    ) -> EncoderOutput:
         """Return the annotations of a batch of images, or of features."""
         if self.grid_encoder is not None:
             encoded = self.grid_encoder(images, valid)
@@ -125,11 +127,11 @@ class AnnotationEncoder(nn.Module):
             half = images.dtype in (torch.float16, torch.bfloat16)
             features = (images.float() if half else images).flatten(1, 2)
             exists = torch.ones(features.shape[:2], dtype=torch.bool, device=features.device)
-            encoded = Encoded(features, exists if valid is None else valid)
+            encoded = EncoderOutput(features, exists if valid is None else valid)
         middles = places(self.grid(images.shape), encoded.values)
         regions = torch.cat([self.dropout(encoded.values), middles], dim=-1)
         annotations = regions if self.project is None else torch.tanh(self.project(regions))
-        return Encoded(annotations, encoded.valid, attentions=encoded.attentions)
+        return EncoderOutput(annotations, encoded.valid, attentions=encoded.attentions)
 
 
 class Captioner(EncoderDecoder):
@@ -180,9 +182,9 @@ class Captioner(EncoderDecoder):
             return predicted
         return predicted._replace(terms=self._terms(predicted, targets.tokens != targets.padding))
 
-    def _encode(self, source: Any, valid: Any) -> Encoded:
+    def _encode(self, source: Any, valid: Any) -> EncoderOutput:
         images, image_of = source if isinstance(source, CaptionedImages) else (source, None)
-        encoded: Encoded = self.encoder(images, valid)
+        encoded: EncoderOutput = self.encoder(images, valid)
         if image_of is None:
             return encoded
         return encoded._replace(values=encoded.values[image_of], valid=encoded.valid[image_of], attentions=None)
@@ -218,8 +220,8 @@ class RecurrentCaptioner(Captioner):
             the model gets.
         attention: "soft"; "hard", sampled regions trained by REINFORCE; or "gumbel", sampled regions with straight-
             through gradients.
-        score, normalise, focus, radius, reach, sharpening: of the attention, as in `foci.Attention`; hard and gumbel
-            have their own normalisers.
+        score, normalize, focus, radius, reach, sharpening: of the attention, as in `foci.Attention`; hard and gumbel
+            have their own normalizers.
         num_heads: use multi-head attention, as in `foci.models.decoders.recurrent.RecurrentDecoder`.
         embedding_dim: size of the word embeddings.
         embedding_range: the embeddings start uniform within ± this.
@@ -256,7 +258,7 @@ class RecurrentCaptioner(Captioner):
         encoder: str = SMALL,
         attention: str = "soft",
         score: str = "additive",
-        normalise: str = "softmax",
+        normalize: str = "softmax",
         focus: str = "global",
         radius: int | None = None,
         reach: tuple[int, int] | None = None,
@@ -283,9 +285,9 @@ class RecurrentCaptioner(Captioner):
     ) -> None:
         if attention not in ATTENTIONS:
             raise unknown_name("attention of a captioner", attention, ATTENTIONS)
-        if attention != "soft" and normalise != "softmax":
+        if attention != "soft" and normalize != "softmax":
             raise ConfigError(
-                f"RecurrentCaptioner: attention is {attention!r} and normalise is {normalise!r}, expected the latter "
+                f"RecurrentCaptioner: attention is {attention!r} and normalize is {normalize!r}, expected the latter "
                 "with soft attention only. Leave it out."
             )
         annotations = _annotations(
@@ -302,7 +304,7 @@ class RecurrentCaptioner(Captioner):
             cell=cell,
             kind="xu",
             score=score,
-            normalise={"soft": normalise, "hard": "sample", "gumbel": "gumbel"}[attention],
+            normalize={"soft": normalize, "hard": "sample", "gumbel": "gumbel"}[attention],
             focus=focus,
             attention_dim=attention_dim,
             sharpening=sharpening,
@@ -334,7 +336,7 @@ class TransformerCaptioner(Captioner):
         hidden_dim: inner size of the feed-forward networks.
         num_layers: number of layers.
         norm: "post" (2017) or "pre".
-        score, normalise: of every attention, as in `foci.models.transformer.Transformer`.
+        score, normalize: of every attention, as in `foci.models.transformer.Transformer`.
         positions: "sinusoidal", "learned", "rotary" or "alibi".
         max_length: the number of learned positions.
         region_dim: channels of the last stage of the small network.
@@ -359,7 +361,7 @@ class TransformerCaptioner(Captioner):
         num_layers: int = 3,
         norm: str = "pre",
         score: str = "scaled_dot",
-        normalise: str = "softmax",
+        normalize: str = "softmax",
         positions: str = "sinusoidal",
         max_length: int | None = None,
         region_dim: int = 64,
@@ -384,7 +386,7 @@ class TransformerCaptioner(Captioner):
             norm=norm,
             dropout=dropout,
             score=score,
-            normalise=normalise,
+            normalize=normalize,
         )
         decoder = TransformerDecoder(
             vocabulary,

@@ -12,7 +12,7 @@ Names: a = premise, b = hypothesis, F = attend, e and its softmax = attentions, 
 Complexity: O((S + R) · D²) and O(S · R · D), no sequential steps without an encoder
 Differs: intra-sentence attention (section 3.4) is left out; a recurrent encoder before the attention is an option in
     its place. |a − β|, a ∘ β and m are options that the paper does not have; m is a feature of the words that F reads
-    too, so that the attention can prefer words without an equal one. Word vectors are not normalised, and learned ones
+    too, so that the attention can prefer words without an equal one. Word vectors are not normalized, and learned ones
     stand beside the given ones.
 """
 
@@ -29,9 +29,9 @@ from foci.errors import unknown_name
 from foci.functional.attend import attend
 from foci.layers.dropout import Dropout
 from foci.layers.recurrent import RecurrentEncoder
-from foci.models.entailer import Entailed
-from foci.models.word_inputs import WordInputs, occurs
-from foci.results import Weights
+from foci.layers.word_inputs import WordInputs, occurs
+from foci.models.entailer import EntailerOutput
+from foci.weights import Weights
 
 ENCODERS = ("none", "lstm", "gru")
 POOLINGS = ("sum", "mean_max")
@@ -116,7 +116,7 @@ class DecomposableEntailer(nn.Module):
         self.aggregate = _layers(pooled, hidden_dim, dropout)
         self.output = nn.Linear(hidden_dim, num_labels)
 
-    def forward(self, premise: Int[Tensor, "B S"], hypothesis: Int[Tensor, "B R"]) -> Entailed:
+    def forward(self, premise: Int[Tensor, "B S"], hypothesis: Int[Tensor, "B R"]) -> EntailerOutput:
         """Score the labels of a batch of pairs."""
         a, a_valid = self._words(premise, hypothesis)
         b, b_valid = self._words(hypothesis, premise)
@@ -132,7 +132,7 @@ class DecomposableEntailer(nn.Module):
             dim=-1,
         )
         attentions: dict[str, Weights] = {"premise": to_premise, "hypothesis": to_hypothesis}
-        return Entailed(self.output(self.aggregate(pair)), attentions)
+        return EntailerOutput(self.output(self.aggregate(pair)), attentions)
 
     def _words(
         self, words: Int[Tensor, "B S"], others: Int[Tensor, "B R"]

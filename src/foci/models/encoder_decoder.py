@@ -3,7 +3,7 @@
     memory = encoder(source, valid),   P(y_t | y_<t, source) = decoder(memory, y_<t)
 
 The encoder takes token ids, image regions, sound frames or anything else, as long as it returns
-`foci.layers.interfaces.Encoded`; the decoder depends on nothing else of the source.
+`foci.layers.interfaces.EncoderOutput`; the decoder depends on nothing else of the source.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from foci.errors import ConfigError
 from foci.layers.copying import CopySource
-from foci.layers.interfaces import Decoder, DecoderStep, Encoded, Encoder
+from foci.layers.interfaces import Decoder, DecoderStep, Encoder, EncoderOutput
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
 
 
@@ -23,7 +23,7 @@ class EncoderDecoder(nn.Module):
     """An encoder and a decoder as one model, trained with `forward`, decoded with `start` and `step`.
 
     Args:
-        encoder: returns `Encoded`; its ``output_dim`` is the size of the cells.
+        encoder: returns `EncoderOutput`; its ``output_dim`` is the size of the cells.
         decoder: reads cells of this size, its ``source_dim``.
 
     Raises:
@@ -89,7 +89,7 @@ class EncoderDecoder(nn.Module):
         """Return the scores of what follows ``token`` in each of N hypotheses."""
         return self.decoder.step(token, memory, state)
 
-    def _encode(self, source: Any, valid: Any) -> Encoded:
+    def _encode(self, source: Any, valid: Any) -> EncoderOutput:
         if isinstance(source, CopySource):
             return self.encoder(source.tokens, valid)._replace(copied=source.extended)
         return self.encoder(source, valid)
@@ -104,5 +104,5 @@ def check_one_vocabulary(owner: str, source_vocabulary: int, target_vocabulary: 
     if source_vocabulary != target_vocabulary:
         raise ConfigError(
             f"{owner}: share_embeddings with {source_vocabulary} source and {target_vocabulary} target tokens, "
-            "expected one vocabulary for both. Train one tokeniser on both sides."
+            "expected one vocabulary for both. Train one tokenizer on both sides."
         )

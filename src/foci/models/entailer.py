@@ -29,11 +29,11 @@ from foci import masks
 from foci.errors import unknown_name
 from foci.layers.dropout import Dropout
 from foci.layers.recurrent import Recurrence
+from foci.layers.word_inputs import WordInputs
 from foci.mechanisms.attention import Attention
 from foci.mechanisms.pair import WordByWord
-from foci.models.word_inputs import WordInputs
-from foci.results import Weights
 from foci.tracing import exportable
+from foci.weights import Weights
 
 ATTENTIONS = ("none", "attention", "word_by_word", "two_way")
 
@@ -45,7 +45,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 @exportable
-class Entailed(NamedTuple):
+class EntailerOutput(NamedTuple):
     """The scores of each label, and the weights of every attention of the pass by name.
 
     ``attentions["premise"]`` are the weights over the premise: ``(B, R, S)`` of each word of the hypothesis, or
@@ -120,7 +120,7 @@ class ConditionalEntailer(nn.Module):
             self.match = WordByWord(hidden_dim)
         self.output = nn.Linear(2 * hidden_dim if attention == "two_way" else hidden_dim, num_labels)
 
-    def forward(self, premise: Int[Tensor, "B S"], hypothesis: Int[Tensor, "B R"]) -> Entailed:
+    def forward(self, premise: Int[Tensor, "B S"], hypothesis: Int[Tensor, "B R"]) -> EntailerOutput:
         """Score the labels of a batch of pairs."""
         first = self.dropout(self.inputs(premise, hypothesis))
         second = self.dropout(self.inputs(hypothesis, premise))
@@ -130,7 +130,7 @@ class ConditionalEntailer(nn.Module):
             swapped, weights = self._read(second, first, hypothesis > 0, premise > 0)
             pair = torch.cat([pair, swapped], dim=-1)
             attentions |= {} if weights is None else {"hypothesis": weights}
-        return Entailed(self.output(self.dropout(pair)), attentions)
+        return EntailerOutput(self.output(self.dropout(pair)), attentions)
 
     def _read(
         self, first: Tensor, second: Tensor, first_valid: Tensor, second_valid: Tensor

@@ -26,8 +26,8 @@ from foci.errors import ShapeError, check_ids, check_positive, unknown_name
 from foci.layers.dropout import Dropout
 from foci.layers.recurrent import RecurrentEncoder
 from foci.mechanisms.pool import AttentionPool
-from foci.results import Weights
 from foci.tracing import exportable
+from foci.weights import Weights
 
 POOLINGS = ("hierarchical", "attention", "mean", "last")
 
@@ -39,7 +39,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 @exportable
-class Classified(NamedTuple):
+class ClassifierOutput(NamedTuple):
     """The scores of each class, and the weights of every attention of the pass by name.
 
     ``attentions["words"] (B, S)`` is each word's weight in its document, ``attentions["sentences"] (B, N)`` each
@@ -120,7 +120,7 @@ class HierarchicalClassifier(nn.Module):
         self.sentence_pool = AttentionPool(hidden_dim, attention_dim) if hierarchical else None
         self.output = nn.Linear(hidden_dim, num_classes)
 
-    def forward(self, words: Int[Tensor, "B S"], sentences: Int[Tensor, "B N"]) -> Classified:
+    def forward(self, words: Int[Tensor, "B S"], sentences: Int[Tensor, "B N"]) -> ClassifierOutput:
         """Classify a batch of documents."""
         owner = type(self).__name__
         check_ids(owner, "words", words, "batch", "word")
@@ -137,7 +137,7 @@ class HierarchicalClassifier(nn.Module):
             document, attentions = self._by_sentences(
                 words, sentences, self.word_pool, self.sentence_encoder, self.sentence_pool
             )
-        return Classified(self.output(self.dropout(document)), attentions)
+        return ClassifierOutput(self.output(self.dropout(document)), attentions)
 
     def _embedded(self, words: Tensor, valid: Tensor) -> Tensor:
         embedded: Tensor = self.dropout(self.embedding(words.masked_fill(~valid, self.padding)))
@@ -168,7 +168,7 @@ class HierarchicalClassifier(nn.Module):
 
         shares = in_sentence.dense() * in_document.dense()[exists].unsqueeze(1)
         of_words = shares.new_zeros(batch * size).scatter(0, place[valid], shares[valid]).reshape(batch, size)
-        return document, {"words": Weights.of(of_words), "sentences": in_document}
+        return document, {"words": Weights.from_tensor(of_words), "sentences": in_document}
 
     def _as_one_sentence(self, words: Tensor, counts: Tensor) -> tuple[Tensor, dict[str, Weights]]:
         valid = torch.arange(words.shape[1], device=words.device) < counts.unsqueeze(1)

@@ -14,7 +14,7 @@ Differs: the image network is small and trained with the rest, where the paper h
     answer is softmax(W_u u^K + b_u), in which question and image meet in the attention alone: trained from scratch it
     learns very slowly to look, and the hidden layer W_h lets them meet from the first step on; or, by option, their
     product tanh(V (u^K − v_Q)) ∘ tanh(W v_Q), with which "is there a red one?" is a comparison of the two. Any other
-    score and normaliser can take the place of the paper's.
+    score and normalizer can take the place of the paper's.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from foci.masks import keys
 from foci.mechanisms.attention import Attention
 from foci.models.encoders.image_grid import NO_ATTENTION, Image, ImageGridEncoder, places
 from foci.models.encoders.recurrent import RecurrentTextEncoder
-from foci.results import Attended, Weights
+from foci.outputs import AttentionOutput
 from foci.tracing import exportable
+from foci.weights import Weights
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"embedding_dim": 32, "hidden_dim": 64, "region_dim": 32, "stride": 2},
@@ -44,7 +45,7 @@ FUSIONS = ("concat", "product")
 
 
 @exportable
-class Answered(NamedTuple):
+class AnswererOutput(NamedTuple):
     """The scores of each answer, and where each hop looked: ``attentions["0"] (B, 1, S)`` over the regions."""
 
     logits: Float[Tensor, "B C"]
@@ -65,7 +66,7 @@ class ImageAnswerer(nn.Module):
         hidden_dim: size of the question, and of a region as it is compared with it.
         attention_dim: size in which both are compared; hidden_dim unless given.
         num_hops: how often the image is looked at.
-        score, normalise: of each hop, as in `foci.Attention`.
+        score, normalize: of each hop, as in `foci.Attention`.
         cell: "lstm" or "gru", of the question.
         region_dim: channels of the last stage of the image network.
         num_stages, depth, stride, attention, reduction, kernel_size: of the image network, as in `ImageGridEncoder`.
@@ -92,7 +93,7 @@ class ImageAnswerer(nn.Module):
         attention_dim: int | None = None,
         num_hops: int = 2,
         score: str = "additive",
-        normalise: str = "softmax",
+        normalize: str = "softmax",
         cell: str = "lstm",
         region_dim: int = 64,
         num_stages: int = 3,
@@ -127,7 +128,7 @@ class ImageAnswerer(nn.Module):
         )
         self.project = nn.Linear(region_dim + 2, hidden_dim)
         self.hops = nn.ModuleList(
-            Attention(hidden_dim, hidden_dim, attention_dim or hidden_dim, score=score, normalise=normalise)
+            Attention(hidden_dim, hidden_dim, attention_dim or hidden_dim, score=score, normalize=normalize)
             for _ in range(num_hops)
         )
         self.dropout = Dropout(dropout)
@@ -141,7 +142,7 @@ class ImageAnswerer(nn.Module):
 
     def forward(
         self, images: Image, questions: Int[Tensor, "Q T"], image_of: Int[Tensor, " Q"] | None = None
-    ) -> Answered:
+    ) -> AnswererOutput:
         """Answer a batch of questions."""
         owner = type(self).__name__
         check_ids(owner, "questions", questions, images.shape[0] if image_of is None else image_of.shape[0], "word")
@@ -155,13 +156,13 @@ class ImageAnswerer(nn.Module):
         question = query = summary[0][:, -1:]  # (B, 1, D): the last layer's state after the last word
         attentions = {}
         for number, hop in enumerate(self.hops):
-            attended: Attended = hop(query, regions, mask=mask)
+            attended: AttentionOutput = hop(query, regions, mask=mask)
             query = query + attended.output
             attentions[str(number)] = attended.weights
         hidden = torch.relu(self.fuse(torch.cat([query, question], dim=-1)))
         if self.product is not None:
             hidden = hidden + self.product(query - question, question)
-        return Answered(self.output(self.dropout(hidden.squeeze(1))), attentions)
+        return AnswererOutput(self.output(self.dropout(hidden.squeeze(1))), attentions)
 
 
 class ProductFusion(nn.Module):

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from foci.errors import check_sizes
 from foci.layers.dropout import Dropout
 from foci.models.encoders.image_grid import NO_ATTENTION, Image, ImageGridEncoder
-from foci.results import Weights
 from foci.tracing import exportable
+from foci.weights import Weights
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"hidden_dim": 32},
@@ -31,7 +31,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 @exportable
-class ClassifiedImages(NamedTuple):
+class ImageClassifierOutput(NamedTuple):
     """The scores of each class, the regions they come from, and the maps of each block by name.
 
     ``attentions["0.channel"] (B, C, 1, 1)`` and ``attentions["0.spatial"] (B, 1, h, w)`` are from 0 to 1: what the
@@ -57,7 +57,7 @@ class ImageClassifier(nn.Module):
         attention: in the blocks: "none", "squeeze_excitation" (or "se"), "efficient_channel" (or "eca"), "cbam" or
             "spatial".
         reduction: channels per hidden unit, of squeeze_excitation and cbam.
-        kernel_size: height and width of the neighbourhood of a place, odd; of spatial and cbam.
+        kernel_size: height and width of the neighborhood of a place, odd; of spatial and cbam.
         dropout: before the output layer.
 
     Example:
@@ -95,11 +95,11 @@ class ImageClassifier(nn.Module):
         self.dropout = Dropout(dropout)
         self.output = nn.Linear(hidden_dim, num_classes)
 
-    def forward(self, images: Image) -> ClassifiedImages:
+    def forward(self, images: Image) -> ImageClassifierOutput:
         """Classify a batch of images."""
         encoded = self.encoder(images)
         logits = self.output(self.dropout(encoded.mean()))
-        return ClassifiedImages(logits, encoded.values, encoded.attentions or {})
+        return ImageClassifierOutput(logits, encoded.values, encoded.attentions or {})
 
     def evidence(self, regions: Float[Tensor, "B S D"], classes: Int[Tensor, " B"]) -> Float[Tensor, "B S"]:
         """Return the evidence for a class in each region: its mean plus the bias is the score of the class."""

@@ -90,7 +90,7 @@ class TransformerLanguageModel(LanguageModel):
         positions: "rotary", "alibi", "sinusoidal" or "learned".
         norm: "pre" or "post", where the norms stand.
         rms_norm: RMSNorm in place of LayerNorm.
-        qk_norm: normalise queries and keys.
+        qk_norm: normalize queries and keys.
         activation: "relu2" (the square of ReLU), "gelu" or "relu".
         bias: give linear layers a bias.
         zero_residual: start the layers that end a sublayer at 0.
@@ -100,7 +100,7 @@ class TransformerLanguageModel(LanguageModel):
         dropout: of embeddings and of every sublayer's output.
         attention_dropout: of the attention weights.
         window: how many earlier tokens each layer reads; all of the context unless given.
-        normalise: of every attention: "softmax", "sparsemax", "entmax15", …
+        normalize: of every attention: "softmax", "sparsemax", "entmax15", …
 
     Example:
         >>> import torch
@@ -131,7 +131,7 @@ class TransformerLanguageModel(LanguageModel):
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
         window: int | None = None,
-        normalise: str = "softmax",
+        normalize: str = "softmax",
     ) -> None:
         block = Block(
             model_dim=model_dim,
@@ -141,7 +141,7 @@ class TransformerLanguageModel(LanguageModel):
             dropout=dropout,
             attention_dropout=attention_dropout,
             activation=activation,
-            normalise=normalise,
+            normalize=normalize,
             window=window,
             bias=bias,
             rms_norm=rms_norm,

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from foci.errors import ShapeError, check_positive, check_shape, unknown_name
 from foci.layers.recurrent import Recurrence, State
 from foci.mechanisms.memory.ntm import InitialMemory, MemoryState, NeuralTuringMemory
-from foci.results import Weights
 from foci.tracing import exportable
+from foci.weights import Weights
 
 Controller = Literal["lstm", "feed_forward"]
 
@@ -153,8 +153,8 @@ class NeuralTuringMachine(nn.Module):
                 *parts, reads = _Bounded.apply(self.gradient_bound, *memory, *kept, reads)  # type: ignore[no-untyped-call]
                 memory, kept = MemoryState(*parts[:4]), tuple(parts[4:])
         attentions = {
-            "read": Weights.of(_over_time(read_weights, memory.read_weights)),
-            "write": Weights.of(_over_time(write_weights, memory.write_weights)),
+            "read": Weights.from_tensor(_over_time(read_weights, memory.read_weights)),
+            "write": Weights.from_tensor(_over_time(write_weights, memory.write_weights)),
         }
         # The output layer is applied to all steps in one product.
         together = torch.stack(seen, dim=1) if seen else inputs.new_zeros(len(inputs), 0, self.output.in_features)

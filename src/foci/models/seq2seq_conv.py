@@ -11,7 +11,7 @@ Names: w = embedding, p = positions, e = source embedded, g = target embedded, z
 Complexity: O((S + T) · k · d²) per layer, all positions at once; O(k · d²) per layer and decoding step
 Differs: the paper adds c to the state that the residual is part of already; here, as in the authors' program, the
     residual comes last. Of its scaling by sqrt(0.5), every sum of two in the equations above has one; z + e is left as
-    its eq. 2 has it. c goes through a linear layer of its own to the width d. Weights are normalised, and start as in
+    its eq. 2 has it. c goes through a linear layer of its own to the width d. Weights are normalized, and start as in
     its section 3.5. The gradient of z, not that of e, is divided by the number of attentions, as in its section 3.4.
 """
 
@@ -59,7 +59,7 @@ class ConvSeq2Seq(EncoderDecoder):
         share_embeddings: one table for source, target and output layer; needs one vocabulary.
         padding: the id whose embedding stays 0.
 
-    Weight normalisation is part of the model in training; before long decoding, fold it with
+    Weight normalization is part of the model in training; before long decoding, fold it with
     `foci.layers.conv.fold_weight_norm`.
 
     Example:

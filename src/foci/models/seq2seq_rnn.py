@@ -92,7 +92,7 @@ class RecurrentSeq2Seq(EncoderDecoder):
             it).
         input_feeding: Luong's: the attention output of a step is an input of the next one. Without it (and without
             coverage) teacher forcing computes all steps at once.
-        score, normalise, focus, sharpening, radius, reach, max_length: as in `foci.Attention`. Decoders without
+        score, normalize, focus, sharpening, radius, reach, max_length: as in `foci.Attention`. Decoders without
             attention ignore them. A focus that slides with the queries ("causal", "sliding_window") has no meaning
             here.
         attention_dim: size of the hidden layer of additive, concat and location_aware scores; the state's unless given.
@@ -106,7 +106,7 @@ class RecurrentSeq2Seq(EncoderDecoder):
             learn faster from 0.9.
         padding: the id whose embedding stays 0.
 
-    With ``normalise="sample"`` the attention is trained by REINFORCE: in training
+    With ``normalize="sample"`` the attention is trained by REINFORCE: in training
     ``attentions["decoder.cross"].log_prob (B, T)`` is what `foci.functional.sample.reinforce` needs.
 
     Example:
@@ -133,7 +133,7 @@ class RecurrentSeq2Seq(EncoderDecoder):
         decoder: str = "luong",
         input_feeding: bool = True,
         score: str = "general",
-        normalise: str = "softmax",
+        normalize: str = "softmax",
         focus: str = "global",
         attention_dim: int | None = None,
         sharpening: float = 1.0,
@@ -173,7 +173,7 @@ class RecurrentSeq2Seq(EncoderDecoder):
             copy_state=decoder in ("sutskever", "luong") and not bidirectional and encoder_dim == hidden_dim,
             input_feeding=input_feeding,
             score=score,
-            normalise=normalise,
+            normalize=normalize,
             focus=focus,
             attention_dim=attention_dim,
             sharpening=sharpening,

@@ -35,8 +35,8 @@ from foci.layers.recurrent import RecurrentEncoder
 from foci.layers.transformer import RELATIVE, Block, EncoderLayer
 from foci.mechanisms.pool import AttentionPool
 from foci.mechanisms.structured import CRF, Constraints
-from foci.results import Weights
 from foci.tracing import exportable
+from foci.weights import Weights
 
 SPELLINGS = ("cnn", "lstm", "none")
 ENCODERS = ("lstm", "gru", "attention")

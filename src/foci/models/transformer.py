@@ -7,7 +7,7 @@ Paper: Attention Is All You Need (Vaswani et al., 2017), sections 3 and 5.4, tab
 Names: N = num_layers, d_model = model_dim, h = num_heads, d_ff = hidden_dim, P_drop = dropout, E = embedding.table
 Complexity: O(N · (S² + T · S + T²) · D + N · (S + T) · D · (D + d_ff) + T · D · V)
 Differs: with norm="pre" each stack ends in one more LayerNorm; dropout of attention weights, GELU, other
-    positions, scores and normalisers, and sliding windows are options. The linear map before the softmax has no bias,
+    positions, scores and normalizers, and sliding windows are options. The linear map before the softmax has no bias,
     as in the paper.
 """
 
@@ -52,7 +52,7 @@ class Transformer(EncoderDecoder):
         share_embeddings: one table for source and target; the vocabularies must be one.
         tie_output: the target's table is also the matrix before the softmax.
         score: of every attention: "scaled_dot", "dot" or "cosine".
-        normalise: of every attention: "softmax", "sparsemax", "entmax15", …
+        normalize: of every attention: "softmax", "sparsemax", "entmax15", …
         focus: the positions that self-attention covers: "global", all; or "sliding_window", those around each one.
         radius: number of positions of a sliding window on each side; in the decoder only those before.
         copy: also produce words of the source by the first head of the last layer's attention to them; see
@@ -93,7 +93,7 @@ class Transformer(EncoderDecoder):
         share_embeddings: bool = False,
         tie_output: bool = True,
         score: str = "scaled_dot",
-        normalise: str = "softmax",
+        normalize: str = "softmax",
         focus: str = "global",
         radius: int | None = None,
         copy: bool = False,
@@ -119,7 +119,7 @@ class Transformer(EncoderDecoder):
             feed_forward_dropout=feed_forward_dropout,
             activation=activation,
             score=score,
-            normalise=normalise,
+            normalize=normalize,
             window=radius,
         )
         embeddings: dict[str, Any] = {

@@ -17,19 +17,25 @@ class Row(NamedTuple):
 
 
 TASKS = {
-    "translate": Row("foci.tasks.translate:Translate", "Translate sentences; trained on sentence pairs."),
-    "summarise": Row("foci.tasks.summarise:Summarise", "Summarise texts; trained on texts with their summaries."),
-    "classify": Row("foci.tasks.classify:Classify", "Classify documents; trained on documents with labels."),
+    "translate": Row("foci.tasks.translate.task:Translate", "Translate sentences; trained on sentence pairs."),
+    "summarize": Row("foci.tasks.summarize.task:Summarize", "Summarize texts; trained on texts with their summaries."),
+    "classify": Row("foci.tasks.classify.task:Classify", "Classify documents; trained on documents with labels."),
     "classify_images": Row(
-        "foci.tasks.classify_images:ClassifyImages", "Classify images; trained on images with labels."
+        "foci.tasks.classify_images.task:ClassifyImages", "Classify images; trained on images with labels."
     ),
-    "vqa": Row("foci.tasks.vqa:Vqa", "Answer questions about images; trained on images, questions and answers."),
-    "caption": Row("foci.tasks.caption:Caption", "Write captions of images; trained on images with captions."),
-    "tag": Row("foci.tasks.tag:Tag", "Tag words: named entities, slots, parts of speech; trained on tagged sentences."),
-    "entail": Row("foci.tasks.entail:Entail", "Label pairs of sentences: entailment, contradiction or neutral."),
-    "cloze": Row("foci.tasks.cloze:Cloze", "Fill the blank of a question about a document; trained on such questions."),
-    "generate": Row("foci.tasks.generate:Generate", "Generate text; trained on plain text."),
-    "transcribe": Row("foci.tasks.transcribe:Transcribe", "Transcribe speech; trained on recordings with transcripts."),
-    "memorise": Row("foci.tasks.memorise:Memorise", "Solve problems that need a memory; made as they are needed."),
+    "vqa": Row("foci.tasks.vqa.task:Vqa", "Answer questions about images; trained on images, questions and answers."),
+    "caption": Row("foci.tasks.caption.task:Caption", "Write captions of images; trained on images with captions."),
+    "tag": Row(
+        "foci.tasks.tag.task:Tag", "Tag words: named entities, slots, parts of speech; trained on tagged sentences."
+    ),
+    "entail": Row("foci.tasks.entail.task:Entail", "Label pairs of sentences: entailment, contradiction or neutral."),
+    "cloze": Row(
+        "foci.tasks.cloze.task:Cloze", "Fill the blank of a question about a document; trained on such questions."
+    ),
+    "generate": Row("foci.tasks.generate.task:Generate", "Generate text; trained on plain text."),
+    "transcribe": Row(
+        "foci.tasks.transcribe.task:Transcribe", "Transcribe speech; trained on recordings with transcripts."
+    ),
+    "memorize": Row("foci.tasks.memorize.task:Memorize", "Solve problems that need a memory; made as they are needed."),
 }
 """Name -> row."""

@@ -3,9 +3,9 @@
 A checkpoint ``step-00001000`` holds
 
     model.safetensors       weights and buffers; tied weights once
-    optimiser.safetensors   the optimiser's state, named ``what/parameter``
+    optimizer.safetensors   the optimizer's state, named ``what/parameter``
     random.safetensors      the state of the random generators of each process
-    state.json              step, figures, position in the data, the other names of tied weights, and size and SHA-256
+    state.json              step, metrics, position in the data, the other names of tied weights, and size and SHA-256
                             of the files above
 
 It is written into a temporary folder, flushed to the disk and renamed: a kill at any moment leaves either all of it
@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from foci.errors import CheckpointError, ConfigError
 from foci.training.named_tensors import check_weights, put_weights
 
-MODEL, OPTIMISER, RANDOM, STATE = "model.safetensors", "optimiser.safetensors", "random.safetensors", "state.json"
+MODEL, OPTIMIZER, RANDOM, STATE = "model.safetensors", "optimizer.safetensors", "random.safetensors", "state.json"
 AVERAGED = "averaged"
 _FORMAT = 2
 
@@ -40,7 +40,7 @@ class Saved(NamedTuple):
 
     model: dict[str, Tensor]
     ties: dict[str, str]
-    optimiser: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
     random: dict[str, Tensor]
     state: dict[str, Any]
 
@@ -50,20 +50,20 @@ class Checkpoints:
 
     Args:
         folder: their folder.
-        keep_last: number of newest checkpoints to keep; the best one is kept as well.
+        save_total_limit: number of newest checkpoints to keep; the best one is kept as well.
 
     Example:
         >>> import tempfile
-        >>> store = Checkpoints(Path(tempfile.mkdtemp()), keep_last=1)
+        >>> store = Checkpoints(Path(tempfile.mkdtemp()), save_total_limit=1)
         >>> for step in (1, 2):
         ...     _ = store.save(step, Saved({"w": torch.ones(2)}, {}, {}, {}, {"best": None}))
         >>> [path.name for path in store.all()]
         ['step-00000002']
     """
 
-    def __init__(self, folder: Path, *, keep_last: int = 1) -> None:
+    def __init__(self, folder: Path, *, save_total_limit: int = 1) -> None:
         self.folder = folder
-        self.keep_last = keep_last
+        self.save_total_limit = save_total_limit
 
     def all(self) -> list[Path]:
         """Return the folders of all checkpoints, oldest first."""
@@ -78,7 +78,7 @@ class Checkpoints:
         path = self.path(step)
         self._write(path, saved)
         best = saved.state["best"]
-        kept = {*self.all()[-self.keep_last :], *([] if best is None else [self.path(best)])}
+        kept = {*self.all()[-self.save_total_limit :], *([] if best is None else [self.path(best)])}
         for old in self.all():
             if old not in kept:
                 _remove(old)
@@ -154,14 +154,14 @@ def _write_files(folder: Path, path: Path, saved: Saved) -> None:
     # Hugging Face's readers of safetensors need "format". With a second key equal runs would write different bytes:
     # the library writes its metadata in the order of a hash table.
     save_file(saved.model, folder / MODEL, metadata={"format": "pt"})
-    save_file(saved.optimiser, folder / OPTIMISER)
+    save_file(saved.optimizer, folder / OPTIMIZER)
     save_file(saved.random, folder / RANDOM)
     mode = folder.stat().st_mode & 0o666  # the library makes its files readable by their owner alone
-    for name in (MODEL, OPTIMISER, RANDOM):
+    for name in (MODEL, OPTIMIZER, RANDOM):
         (folder / name).chmod(mode)
     files = {
         name: {"size": (folder / name).stat().st_size, "sha256": _digest(folder / name)}
-        for name in (MODEL, OPTIMISER, RANDOM)
+        for name in (MODEL, OPTIMIZER, RANDOM)
     }
     content = _as_json({"format": _FORMAT, "ties": saved.ties, **saved.state, "files": files}, path)
     content["sha256"] = _digest_of(content)
@@ -208,13 +208,13 @@ def read_state(path: Path) -> dict[str, Any]:
 
 def load(path: Path) -> Saved:
     """Read a whole checkpoint, without checking digests; see `verify`."""
-    tensors = [_read(path / name) for name in (MODEL, OPTIMISER, RANDOM)]
+    tensors = [_read(path / name) for name in (MODEL, OPTIMIZER, RANDOM)]
     state = read_state(path)
     return Saved(tensors[0], state["ties"], tensors[1], tensors[2], state)
 
 
 def load_weights(module: nn.Module, path: Path) -> dict[str, Any]:
-    """Check a checkpoint, load its weights into the module, and return its state (step, figures, …)."""
+    """Check a checkpoint, load its weights into the module, and return its state (step, metrics, …)."""
     state = verify(path)
     put_weights(module, _read(path / MODEL), path / MODEL)
     return state

@@ -146,7 +146,7 @@ def _outermost_lists(module: nn.Module) -> Iterator[nn.ModuleList]:
             yield from _outermost_lists(child)
 
 
-def synchronised(model: nn.Module, now: bool) -> AbstractContextManager[None]:
+def synchronized(model: nn.Module, now: bool) -> AbstractContextManager[None]:
     """Return whether the backward pass inside reduces gradients over processes; only for the last batch of a step."""
     for part in model.modules():
         if isinstance(part, FSDPModule):

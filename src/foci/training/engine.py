@@ -26,13 +26,13 @@ from torch.distributed.tensor import DTensor
 
 from foci.errors import CheckpointError, ConfigError, MissingPackageError, TrainingError
 from foci.training.checkpoint import Checkpoints, Saved, load, load_weights
-from foci.training.devices import distribute, gathered, is_sharded, launch, synchronised
+from foci.training.devices import distribute, gathered, is_sharded, launch, synchronized
 from foci.training.interrupts import Interrupts
-from foci.training.named_tensors import optimiser_tensors, put_optimiser_tensors, put_weights, weights
+from foci.training.named_tensors import optimizer_tensors, put_optimizer_tensors, put_weights, weights
 from foci.training.objective import Batches, Objective, StepObjective
-from foci.training.optim import make_optimiser, rate, set_rate
+from foci.training.optim import make_optimizer, rate, set_rate
 from foci.training.options import TrainingOptions
-from foci.training.progress import Progress, figures_text, make_progress
+from foci.training.progress import Progress, make_progress, metrics_text
 from foci.training.randomness import random_state, restore_random_state, seed_everything, undisturbed
 from foci.training.run_folder import Metrics, RunFolder
 
@@ -55,7 +55,7 @@ class TrainState:
     best_value: float | None = None
     worse: int = 0
     validated: int = 0
-    figures: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
     window: dict[str, float] = field(default_factory=dict)
 
 
@@ -63,20 +63,20 @@ class TrainState:
 class Summary:
     """How a training ended.
 
-    ``reason`` is max_steps, max_epochs, time_limit, patience or interrupted. ``figures`` are those of the last
-    validation, ``averaged_figures`` those of the averaged weights.
+    ``reason`` is max_steps, max_epochs, time_limit, patience or interrupted. ``metrics`` are those of the last
+    validation, ``averaged_metrics`` those of the averaged weights.
     """
 
     reason: str
     step: int
     seconds: float
     count: int
-    figures: dict[str, float]
+    metrics: dict[str, float]
     last: Path
     best: Path | None
     best_value: float | None
     averaged: Path | None
-    averaged_figures: dict[str, float]
+    averaged_metrics: dict[str, float]
 
 
 def fit(
@@ -123,7 +123,7 @@ def fit(
                 objective.begin_step(train_state.step + 1)
             sums = trainer.gradient(stream)
             now = time.monotonic()
-            due = now - saved_at >= (options.checkpoint_seconds or math.inf)
+            due = now - saved_at >= (options.save_seconds or math.inf)
             sums, asked, due, seconds = trainer.reduce_over_processes(sums, interrupts.asked, due, now - started)
             learning_rate = rate(train_state.step + 1, options)
             norm = trainer.update(train_state, sums, learning_rate)
@@ -145,11 +145,11 @@ def fit(
             reason = _reason(train_state, options, interrupted=asked)
             ending = reason is not None and reason != "interrupted"
             better = False
-            if options.valid_every is not None and (train_state.step % options.valid_every == 0 or ending):
+            if options.eval_every is not None and (train_state.step % options.eval_every == 0 or ending):
                 better = trainer.validate(train_state)
-                metrics({"kind": "valid", "step": train_state.step, **train_state.figures})
+                metrics({"kind": "valid", "step": train_state.step, **train_state.metrics})
                 reason = reason or _reason(train_state, options, interrupted=False)
-            at_step = options.checkpoint_every is not None and train_state.step % options.checkpoint_every == 0
+            at_step = options.save_every is not None and train_state.step % options.save_every == 0
             if better or due or at_step or reason is not None:
                 trainer.save(train_state)
                 saved_at = time.monotonic()
@@ -179,8 +179,8 @@ class _Trainer:
         seed_everything(options.seed + fabric.global_rank)
         self.module = model
         self.model = distribute(fabric, self.module)
-        self.optimiser = make_optimiser(self.module, options)
-        self.store = Checkpoints(run.checkpoints, keep_last=max(options.keep_last, options.average_last))
+        self.optimizer = make_optimizer(self.module, options)
+        self.store = Checkpoints(run.checkpoints, save_total_limit=max(options.save_total_limit, options.average_last))
 
     def restore(self) -> TrainState:
         """Load the newest good checkpoint, if there is one."""
@@ -193,7 +193,7 @@ class _Trainer:
             return TrainState()
         saved = load(path)
         put_weights(self.module, saved.model, path)
-        put_optimiser_tensors(self.module, self.optimiser, saved.optimiser, path)
+        put_optimizer_tensors(self.module, self.optimizer, saved.optimizer, path)
         try:
             train_state = TrainState(**saved.state["train_state"])
             data = saved.state["data"]
@@ -211,14 +211,14 @@ class _Trainer:
         """Accumulate the gradient of the summed totals in the parameters; return the sums of this process."""
         options, world = self.options, self.fabric.world_size
         sums: dict[str, float] = {"total": 0.0, "count": 0.0}
-        self.optimiser.zero_grad(set_to_none=True)
-        for index in range(options.accumulate):
+        self.optimizer.zero_grad(set_to_none=True)
+        for index in range(options.gradient_accumulation_steps):
             batch = self.fabric.to_device(next(stream))
-            with synchronised(self.model, now=index == options.accumulate - 1):
+            with synchronized(self.model, now=index == options.gradient_accumulation_steps - 1):
                 with self._autocast():
                     loss = self.objective.loss(self.model, batch)
                 (loss.total * world).backward()  # the processes' gradients are averaged, but are to be summed
-            for name, value in {"total": loss.total.detach(), "count": loss.count, **loss.figures}.items():
+            for name, value in {"total": loss.total.detach(), "count": loss.count, **loss.metrics}.items():
                 sums[name] = sums.get(name, 0.0) + float(value)
         return sums
 
@@ -249,26 +249,27 @@ class _Trainer:
         norm = float(length.full_tensor() if isinstance(length, DTensor) else length) / count
         if not math.isfinite(norm):
             raise self._diverged(train_state, f"the loss is {total / count:.4g}, but its gradient {norm}")
-        clip = self.options.clip
+        clip = self.options.max_grad_norm
         torch._foreach_mul_(gradients, (1.0 if clip is None else min(1.0, clip / (norm + 1e-6))) / count)
-        set_rate(self.optimiser, learning_rate)
-        self.optimiser.step()
+        set_rate(self.optimizer, learning_rate)
+        self.optimizer.step()
         return norm
 
     def validate(self, train_state: TrainState) -> bool:
-        """Record the figures of the held-out set; return whether they are the best so far."""
+        """Record the metrics of the held-out set; return whether they are the best so far."""
         options = self.options
-        train_state.figures, train_state.validated = self._figures(), train_state.step
-        self.progress.log(f"step {train_state.step}: validation: {figures_text(train_state.figures)}")
-        if options.keep_best is None:
+        train_state.metrics, train_state.validated = self._metrics(), train_state.step
+        self.progress.log(f"step {train_state.step}: validation: {metrics_text(train_state.metrics)}")
+        if options.metric_for_best_model is None:
             return False
-        if options.keep_best not in train_state.figures:
+        if options.metric_for_best_model not in train_state.metrics:
             raise ConfigError(
-                f"fit: keep_best is {options.keep_best!r}, but the validation gives {', '.join(train_state.figures)}."
+                f"fit: metric_for_best_model is {options.metric_for_best_model!r}, but the validation gives "
+                f"{', '.join(train_state.metrics)}."
             )
-        value, best = train_state.figures[options.keep_best], train_state.best_value
+        value, best = train_state.metrics[options.metric_for_best_model], train_state.best_value
         better = not math.isnan(value) and (
-            best is None or (value > best if options.higher_is_better else value < best)
+            best is None or (value > best if options.greater_is_better else value < best)
         )
         if better:
             train_state.best, train_state.best_value, train_state.worse = train_state.step, value, 0
@@ -285,7 +286,7 @@ class _Trainer:
                 f"step {train_state.step}: {len(broken)} of {len(model)} weights are not finite, the first is "
                 f"{broken[0]!r}; {self._last_good()}. They were not saved. {_REMEDY}"
             )
-        optimiser = optimiser_tensors(self.module, self.optimiser)
+        optimizer = optimizer_tensors(self.module, self.optimizer)
         numbers: list[dict[str, Tensor]] = [random_state()]
         if self.fabric.world_size > 1:
             numbers = [{} for _ in range(self.fabric.world_size)]
@@ -298,13 +299,13 @@ class _Trainer:
                 "train_state": asdict(train_state),
                 "data": self.batches.state_dict(),
             }
-            self.store.save(train_state.step, Saved(model, ties, optimiser, random, state))
+            self.store.save(train_state.step, Saved(model, ties, optimizer, random, state))
         self.fabric.barrier()
 
     def finish(self, train_state: TrainState, reason: str) -> Summary:
         """Average the weights if configured, and return how the training ended."""
         last = self.store.path(train_state.step)
-        averaged, figures = None, {}
+        averaged, metrics = None, {}
         if reason == "interrupted":
             self.progress.log(
                 f"interrupted at step {train_state.step}; saved as {last}. To go on: {self.run.resume_hint}."
@@ -315,11 +316,11 @@ class _Trainer:
                 self.store.save_average(newest, {"best": None, "step": train_state.step})
             self.fabric.barrier()
             averaged = self.store.folder / "averaged"
-            if self.options.valid_every is not None:
+            if self.options.eval_every is not None:
                 load_weights(self.module, averaged)
-                figures = self._figures()
+                metrics = self._metrics()
                 load_weights(self.module, last)
-                self.progress.log(f"averaged weights: {figures_text(figures)}")
+                self.progress.log(f"averaged weights: {metrics_text(metrics)}")
         self.progress.log(f"finished ({reason}) at step {train_state.step}; checkpoints in {self.store.folder}")
         best = None if train_state.best is None else self.store.path(train_state.best)
         return Summary(
@@ -327,27 +328,27 @@ class _Trainer:
             step=train_state.step,
             seconds=train_state.seconds,
             count=train_state.count,
-            figures=train_state.figures,
+            metrics=train_state.metrics,
             last=last,
             best=best,
             best_value=train_state.best_value,
             averaged=averaged,
-            averaged_figures=figures,
+            averaged_metrics=metrics,
         )
 
-    def _figures(self) -> dict[str, float]:
+    def _metrics(self) -> dict[str, float]:
         modes = [(part, part.training) for part in self.module.modules()]
-        figures: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         with gathered(self.module):
             if self.fabric.global_rank == 0 or is_sharded(self.module):
                 self.module.eval()
                 with torch.no_grad(), undisturbed(), self._autocast():
                     seed_everything(self.options.seed)  # the same random numbers in every validation and process
-                    figures = {name: float(value) for name, value in self.objective.validate(self.module).items()}
+                    metrics = {name: float(value) for name, value in self.objective.validate(self.module).items()}
                 for part, training in modes:
                     part.training = training
-            figures = self.fabric.broadcast(figures)
-        return figures
+            metrics = self.fabric.broadcast(metrics)
+        return metrics
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(

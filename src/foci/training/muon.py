@@ -63,7 +63,7 @@ class Muon(torch.optim.Optimizer):
         self._share_state()
 
     def _share_state(self) -> None:
-        """Let the inner Adam work on the groups and the state of this optimiser."""
+        """Let the inner Adam work on the groups and the state of this optimizer."""
         fused = all(one.device.type in ("cpu", "cuda") for group in self.param_groups for one in group["params"])
         for group in self.param_groups:
             if group["kind"] == "adam":

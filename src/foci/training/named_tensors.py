@@ -1,4 +1,4 @@
-"""Weights and optimiser states as plain named tensors, and back.
+"""Weights and optimizer states as plain named tensors, and back.
 
 A sharded model (FSDP2) is saved and loaded as whole tensors, so that a checkpoint does not depend on the number of
 processes. Gathering is collective: every process calls these functions, in the same order.
@@ -111,40 +111,40 @@ def _names_by_tensor(own: Mapping[str, Tensor]) -> list[list[str]]:
     return list(names.values())
 
 
-def optimiser_tensors(module: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return the optimiser's state, each tensor named ``what/parameter``."""
+def optimizer_tensors(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Return the optimizer's state, each tensor named ``what/parameter``."""
     names = {parameter: name for name, parameter in module.named_parameters()}
     return {
         f"{what}/{names[parameter]}": whole(value)
-        for group in optimiser.param_groups
+        for group in optimizer.param_groups
         for parameter in group["params"]
-        for what, value in optimiser.state[parameter].items()
+        for what, value in optimizer.state[parameter].items()
     }
 
 
-def put_optimiser_tensors(
-    module: nn.Module, optimiser: torch.optim.Optimizer, values: Mapping[str, Tensor], origin: Path
+def put_optimizer_tensors(
+    module: nn.Module, optimizer: torch.optim.Optimizer, values: Mapping[str, Tensor], origin: Path
 ) -> None:
-    """Load the state from `optimiser_tensors` into the optimiser; rates and decays stay unchanged."""
+    """Load the state from `optimizer_tensors` into the optimizer; rates and decays stay unchanged."""
     names = {parameter: name for name, parameter in module.named_parameters()}
     state: dict[str, dict[str, Tensor]] = {}
     for key, value in values.items():
         what, _, name = key.partition("/")
         state.setdefault(name, {})[what] = value
-    learning = [parameter for group in optimiser.param_groups for parameter in group["params"]]
+    learning = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     unknown = state.keys() - {names[parameter] for parameter in learning}
     if unknown:
         raise CheckpointError(
             f"{origin}: holds states of parameters that do not learn in this model: {_some('unknown', sorted(unknown))}"
             "Build the model with the configuration of the run that wrote it."
         )
-    packed = optimiser.state_dict()
+    packed = optimizer.state_dict()
     packed["state"] = {
         index: {what: like(value, parameter) for what, value in state[names[parameter]].items()}
         for index, parameter in enumerate(learning)
         if names[parameter] in state
     }
-    optimiser.load_state_dict(packed)
+    optimizer.load_state_dict(packed)
 
 
 def _some(word: str, names: list[str]) -> str:

@@ -12,26 +12,26 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Loss:
-    """The loss of a batch: ``total / count`` is minimised.
+    """The loss of a batch: ``total / count`` is minimized.
 
-    ``count`` is the number of tokens, cells or examples that were summed over. ``figures`` are sums as well, and are
+    ``count`` is the number of tokens, cells or examples that were summed over. ``metrics`` are sums as well, and are
     reported divided by ``count``.
     """
 
     total: Float[Tensor, ""]
     count: int | Tensor
-    figures: Mapping[str, float | Tensor] = field(default_factory=dict)
+    metrics: Mapping[str, float | Tensor] = field(default_factory=dict)
 
 
 @runtime_checkable
 class Objective(Protocol):
-    """What is minimised, and what the held-out data is measured by."""
+    """What is minimized, and what the held-out data is measured by."""
 
     def loss(self, model: nn.Module, batch: Any) -> Loss:
-        """Run the model, which may be wrapped for several processes, on a batch. Every batch gives the same figures."""
+        """Run the model, which may be wrapped for several processes, on a batch. Every batch gives the same metrics."""
 
     def validate(self, model: nn.Module) -> Mapping[str, float]:
-        """Return the figures of the held-out data; the model is in evaluation mode, without gradients.
+        """Return the metrics of the held-out data; the model is in evaluation mode, without gradients.
 
         Runs on the first process alone. A sharded model runs on all of them, with the same data and random numbers,
         so this method must not communicate with other processes itself.

@@ -1,4 +1,4 @@
-"""Optimisers and learning rates.
+"""Optimizers and learning rates.
 
 A rate is a function of the step alone, so a resumed run needs only its step. With w the warm-up and
 s the step counted from 1, all rates rise linearly until s = w, and then
@@ -44,10 +44,10 @@ def rate(step: int, options: TrainingOptions) -> float:
     length = max((options.max_steps or step) - warmup, 1)
     done = min((step - warmup) / length, 1.0)
     left = 1 - done if options.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
-    return highest * (options.final_rate + (1 - options.final_rate) * left)
+    return highest * (options.min_lr_ratio + (1 - options.min_lr_ratio) * left)
 
 
-def make_optimiser(model: nn.Module, options: TrainingOptions) -> torch.optim.Optimizer:
+def make_optimizer(model: nn.Module, options: TrainingOptions) -> torch.optim.Optimizer:
     """Return Adam, AdamW or Muon over the parameters that require gradients; weight decay is for matrices only.
 
     Parameters with the same kind, decay and share of the rate form a group, which has that ``share``.
@@ -57,9 +57,9 @@ def make_optimiser(model: nn.Module, options: TrainingOptions) -> torch.optim.Op
         raise ConfigError(f"{type(model).__name__} has no parameter that requires a gradient: nothing to train.")
     check_rates(model, options)
     groups: dict[tuple[str, float, float], list[nn.Parameter]] = {}
-    for_muon = _matrices(model, options) if options.optimiser == "muon" else set()
+    for_muon = _matrices(model, options) if options.optimizer == "muon" else set()
     for name, parameter in learning.items():
-        share = next((share for end, share in options.rates.items() if name.endswith(end)), 1.0)
+        share = next((share for end, share in options.lr_multipliers.items() if name.endswith(end)), 1.0)
         kind = "muon" if name in for_muon else "adam"
         decay = options.weight_decay if parameter.dim() > 1 else 0.0
         groups.setdefault((kind, decay, share), []).append(parameter)
@@ -67,21 +67,21 @@ def make_optimiser(model: nn.Module, options: TrainingOptions) -> torch.optim.Op
         {"params": those, "kind": kind, "weight_decay": decay, "share": share}
         for (kind, decay, share), those in groups.items()
     ]
-    if options.optimiser == "muon":
+    if options.optimizer == "muon":
         return Muon(
             made,
             lr=options.learning_rate,
             momentum=options.momentum,
             betas=options.betas,
-            eps=options.epsilon,
+            eps=options.eps,
             precision=torch.bfloat16 if options.precision == "bfloat16" else None,
         )
-    make = torch.optim.AdamW if options.optimiser == "adamw" else torch.optim.Adam
+    make = torch.optim.AdamW if options.optimizer == "adamw" else torch.optim.Adam
     return make(
         made,
         lr=options.learning_rate,
         betas=options.betas,
-        eps=options.epsilon,
+        eps=options.eps,
         fused=all(p.device.type in ("cpu", "cuda") for p in learning.values()),
     )
 
@@ -100,12 +100,14 @@ def _matrices(model: nn.Module, options: TrainingOptions) -> set[str]:
 def check_rates(model: nn.Module, options: TrainingOptions) -> None:
     """Raise unless the parameters with their own rate exist; called before a run folder is made."""
     learning = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-    for end in options.rates:
+    for end in options.lr_multipliers:
         if not any(name.endswith(end) for name in learning):
-            raise ConfigError(f"training.rates: no parameter's name ends in {end!r}. {near_names(end, learning)}")
+            raise ConfigError(
+                f"training.lr_multipliers: no parameter's name ends in {end!r}. {near_names(end, learning)}"
+            )
 
 
-def set_rate(optimiser: torch.optim.Optimizer, learning_rate: float) -> None:
+def set_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
     """Set the learning rate of every group to its share."""
-    for group in optimiser.param_groups:
+    for group in optimizer.param_groups:
         group["lr"] = learning_rate * group["share"]

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from foci.errors import ConfigError, check_positive, unknown_name
 from foci.files import FilePath
 
-Optimiser = Literal["adam", "adamw", "muon"]
+Optimizer = Literal["adam", "adamw", "muon"]
 Schedule = Literal["constant", "noam", "inverse_sqrt", "cosine", "linear"]
 Precision = Literal["float32", "bfloat16"]
 Strategy = Literal["ddp", "fsdp"]
@@ -38,7 +38,7 @@ class TrainingOptions:
     """The folder of another run of the same task, whose weights are the start: those of the same names and shapes, rows
     of words and labels by name."""
 
-    optimiser: Optimiser = "adam"
+    optimizer: Optimizer = "adam"
     """adam adds weight decay to the gradient, adamw applies it to the weights directly, muon orthogonalises the
     updates of matrices and leaves embeddings, vectors and the layers of adam_layers to adamw."""
     adam_layers: tuple[str, ...] = ("output.weight",)
@@ -47,11 +47,11 @@ class TrainingOptions:
     """Of muon."""
     learning_rate: float = 1e-3
     """The highest rate of the schedule; for noam, the factor in front of it."""
-    rates: Mapping[str, float] = field(default_factory=dict)
+    lr_multipliers: Mapping[str, float] = field(default_factory=dict)
     """Shares of that rate for some parameters, by the end of their names, for example {"score.weight": 0.1}."""
     betas: tuple[float, float] = (0.9, 0.98)
     """Adam's decay rates of the moving averages of the gradient and of its square."""
-    epsilon: float = 1e-9
+    eps: float = 1e-9
     """Added to Adam's denominator."""
     weight_decay: float = 0.0
     """Weight decay of matrices; vectors (biases, gains of norms) have none."""
@@ -61,15 +61,15 @@ class TrainingOptions:
     """Steps over which the rate rises linearly from 0."""
     model_dim: int | None = None
     """Width of the model, which the noam schedule is scaled by."""
-    final_rate: float = 0.0
+    min_lr_ratio: float = 0.0
     """Final rate of cosine and linear, as a share of the learning rate."""
 
-    clip: float | None = 1.0
+    max_grad_norm: float | None = 1.0
     """Largest L2 norm of the gradient over all weights; longer gradients are scaled down to it. None never clips."""
-    accumulate: int = 1
+    gradient_accumulation_steps: int = 1
     """Batches whose gradients are accumulated per step."""
     precision: Precision = "float32"
-    """bfloat16 runs the forward pass under autocast; weights and optimiser stay in float32."""
+    """bfloat16 runs the forward pass under autocast; weights and optimizer stay in float32."""
     compile: bool = False
     """Compile the model's forward pass with torch.compile."""
     device: str = "auto"
@@ -81,17 +81,17 @@ class TrainingOptions:
     seed: int = 0
     """Seed of dropout and all other random numbers; each process adds its rank."""
 
-    valid_every: int | None = 1000
+    eval_every: int | None = 1000
     """Steps between validations; there is one more at the end. None never validates."""
-    keep_best: str | None = "loss"
-    """The figure of the validation that decides which checkpoint is the best one, and on patience."""
-    higher_is_better: bool = False
-    """Whether higher values of that figure are better (accuracy, BLEU); tasks set it for their own figures."""
-    checkpoint_every: int | None = None
+    metric_for_best_model: str | None = "loss"
+    """The metric of the validation that decides which checkpoint is the best one, and on patience."""
+    greater_is_better: bool = False
+    """Whether higher values of that metric are better (accuracy, BLEU); tasks set it for their own metrics."""
+    save_every: int | None = None
     """Steps between checkpoints."""
-    checkpoint_seconds: float | None = 600.0
-    """Seconds between checkpoints, in addition to checkpoint_every. One is always written at the end."""
-    keep_last: int = 1
+    save_seconds: float | None = 600.0
+    """Seconds between checkpoints, in addition to save_every. One is always written at the end."""
+    save_total_limit: int = 1
     """Newest checkpoints to keep, in addition to the best one."""
     average_last: int = 0
     """Newest checkpoints whose weights are averaged at the end; they are kept too. Below 2: no average."""
@@ -108,27 +108,27 @@ class TrainingOptions:
         if self.max_steps is self.max_epochs is self.time_limit is self.patience is None:
             raise ConfigError(f"{owner}: nothing ends the training. Set max_steps, max_epochs, time_limit or patience.")
         for name, choices in (
-            ("optimiser", Optimiser), ("schedule", Schedule), ("precision", Precision), ("strategy", Strategy)
+            ("optimizer", Optimizer), ("schedule", Schedule), ("precision", Precision), ("strategy", Strategy)
         ):  # fmt: skip
             if getattr(self, name) not in get_args(choices):
                 raise unknown_name(name, getattr(self, name), get_args(choices))
-        optional = ("max_steps", "max_epochs", "time_limit", "patience", "model_dim", "clip", "valid_every",
-                    "checkpoint_every", "checkpoint_seconds")  # fmt: skip
+        optional = ("max_steps", "max_epochs", "time_limit", "patience", "model_dim", "max_grad_norm", "eval_every",
+                    "save_every", "save_seconds")  # fmt: skip
         check_positive(owner, **{name: getattr(self, name) for name in optional if getattr(self, name) is not None})
         check_positive(
             owner,
             learning_rate=self.learning_rate,
-            epsilon=self.epsilon,
-            accumulate=self.accumulate,
-            keep_last=self.keep_last,
+            eps=self.eps,
+            gradient_accumulation_steps=self.gradient_accumulation_steps,
+            save_total_limit=self.save_total_limit,
             metrics_every=self.metrics_every,
             log_seconds=self.log_seconds,
-            **{f"rates[{end!r}]": share for end, share in self.rates.items()},
+            **{f"rates[{end!r}]": share for end, share in self.lr_multipliers.items()},
         )
         for name, value in asdict(self).items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise ConfigError(f"{owner}: {name} is {value}, expected a finite number.")
-        for name in ("weight_decay", "warmup", "final_rate", "average_last", "seed"):
+        for name in ("weight_decay", "warmup", "min_lr_ratio", "average_last", "seed"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{owner}: {name} is {getattr(self, name)}, expected 0 or more.")
         if self.seed >= 2**63:
@@ -144,5 +144,7 @@ class TrainingOptions:
                 f"{owner}: schedule 'noam' needs model_dim and a warmup of at least 1, "
                 f"got model_dim={self.model_dim}, warmup={self.warmup}."
             )
-        if self.patience is not None and (self.valid_every is None or self.keep_best is None):
-            raise ConfigError(f"{owner}: patience counts validations, so it needs valid_every and keep_best.")
+        if self.patience is not None and (self.eval_every is None or self.metric_for_best_model is None):
+            raise ConfigError(
+                f"{owner}: patience counts validations, so it needs eval_every and metric_for_best_model."
+            )

@@ -130,6 +130,6 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
-def figures_text(figures: Mapping[str, Any]) -> str:
-    """Format figures as one line."""
-    return ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+def metrics_text(metrics: Mapping[str, Any]) -> str:
+    """Format metrics as one line."""
+    return ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())

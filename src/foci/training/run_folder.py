@@ -2,10 +2,10 @@
 
     config.json         the resolved configuration
     environment.json    versions, machine and command of each session
-    metrics.jsonl       figures of training and validation, one JSON object per line
+    metrics.jsonl       metrics of training and validation, one JSON object per line
     checkpoints/        see `foci.training.checkpoint`
 
-Trainings of tasks add held_out.json (`foci.tasks.held_out`), and files of their own (tokenisers, vocabularies).
+Trainings of tasks add held_out.json (`foci.tasks.frame.held_out`), and files of their own (tokenizers, vocabularies).
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
         except ValueError as error:
             if number == len(lines):  # without a newline: empty, or incomplete
                 return
-            raise CheckpointError(f"{path}:{number}: is no line of figures. Remove it, or the file.") from error
+            raise CheckpointError(f"{path}:{number}: is no line of metrics. Remove it, or the file.") from error
         if number < len(lines):
             yield content
 

@@ -1,4 +1,4 @@
-"""What every picture shares: style, colours, fonts for its labels, and files that appear whole."""
+"""What every picture shares: style, colors, fonts for its labels, and files that appear whole."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from foci.errors import ConfigError, MissingPackageError, unknown_name
 from foci.files import whole
 from foci.viz import labels as texts
-from foci.viz.colours import HATCH, STOPS
+from foci.viz.colors import HATCH, STOPS
 from foci.viz.trace import TracedAttention
 from foci.viz.zeros import zeros_on_purpose
 
@@ -38,7 +38,7 @@ LONGEST_TITLE = 100
 NARROWEST = 1.5
 """The least width of a figure in inches: less has no room for labels and a scale."""
 COLUMN = 4.6
-"""A figure at most this wide has its bar of colours below: at the side it would take too much."""
+"""A figure at most this wide has its bar of colors below: at the side it would take too much."""
 
 _STYLE: Any = {
     "text.parse_math": False,  # a label with two $ is no formula
@@ -56,7 +56,7 @@ class Look:
     Args:
         width: of the figure in inches, as a paper's column has it; what suits the content unless given.
         scale: "all": the largest weight of all is the darkest; "row": the largest of each row is.
-        gamma: the exponent of the scale of colours; below 1 brings out small weights.
+        gamma: the exponent of the scale of colors; below 1 brings out small weights.
     """
 
     width: float | None = None
@@ -85,7 +85,7 @@ class Look:
         return shares
 
     def title(self, scale: str) -> str:
-        """Return what the scale of colours is called."""
+        """Return what the scale of colors is called."""
         return scale if self.scale == "all" else f"{scale} / largest in its row"
 
     def norm(self, lowest: float, highest: float) -> Normalize:
@@ -162,8 +162,8 @@ def save(figure: Figure, path: Path, *, keep_width: bool = False) -> None:
         figure.savefig(unfinished, format=kind, dpi=150, bbox_inches=area, metadata=undated.get(kind))
 
 
-def colours() -> Colormap:
-    """Return the colours of weights; a masked cell is transparent, so that the hatched ground is seen."""
+def colors() -> Colormap:
+    """Return the colors of weights; a masked cell is transparent, so that the hatched ground is seen."""
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list("foci", STOPS).with_extremes(bad=(1, 1, 1, 0))
@@ -180,7 +180,7 @@ def zeros_masked(weights: NDArray[Any]) -> Any:
 
 
 def scale_label(scale: str, hatched: str, weights: NDArray[Any]) -> str:
-    """Return what the colours mean, and what hatching means where there is any."""
+    """Return what the colors mean, and what hatching means where there is any."""
     return f"{scale}  (hatched: {hatched})" if zeros_on_purpose(weights).any() else scale
 
 

@@ -1,4 +1,4 @@
-"""The labelled cells of one side of a trace: what is read, or who reads."""
+"""The labeled cells of one side of a trace: what is read, or who reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from foci.errors import ConfigError, DataError, ShapeError, unknown_name
 
 
 class Mark(NamedTuple):
-    """A labelled stretch of cells, from ``first`` to ``last``, both in it, and how sure it is: from 0 to 1."""
+    """A labeled stretch of cells, from ``first`` to ``last``, both in it, and how sure it is: from 0 to 1."""
 
     first: int
     last: int
@@ -27,7 +27,7 @@ KINDS = ("tokens", "regions", "frames", "document", "slots", "steps", "tags", "c
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The labelled cells of one side.
+    """The labeled cells of one side.
 
     Args:
         kind: what the cells are: tokens, regions (of an image), frames (of a recording), document (words in sentences),
@@ -39,7 +39,7 @@ class Cells:
         spectrogram: for frames, ``(time, bin)``; it is spread over all cells, so it may have more steps than cells.
         seconds: for frames, how long each cell is.
         sentences: for a document, how many words (cells) each sentence has.
-        marks: labelled stretches of cells, in order and without overlaps: what a tagger has found, or for frames the
+        marks: labeled stretches of cells, in order and without overlaps: what a tagger has found, or for frames the
             words that were spoken.
         sound: for frames, the recording itself, int16; the page plays it.
         rate: samples per second of the sound.
@@ -99,7 +99,7 @@ class Cells:
     def of_frames(
         cls, count: int, *, seconds: float | None = None, spectrogram: ArrayLike | None = None, title: str = "audio"
     ) -> Cells:
-        """Pieces of a recording, labelled by when they begin."""
+        """Pieces of a recording, labeled by when they begin."""
         labels = tuple(str(number) if seconds is None else f"{number * seconds:.2f} s" for number in range(count))
         picture = None if spectrogram is None else np.asarray(spectrogram, dtype=np.float32)
         return cls("frames", labels, title, spectrogram=picture, seconds=seconds)

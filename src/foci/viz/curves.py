@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MARKERS = "osD^v"
-"""Of the lines, so that they can also be told apart in grey print."""
+"""Of the lines, so that they can also be told apart in gray print."""
 _INSIDE = 3
 """Curves whose legend finds room between them."""
 
@@ -44,7 +44,7 @@ def plot_curves(
 
         figure = Figure(figsize=(5.0, 3.2), layout="constrained")
         axes = figure.subplots()
-        shades = canvas.colours()
+        shades = canvas.colors()
         for number, (name, points) in enumerate(curves.items()):
             xs, ys = zip(*sorted(points)) if points else ((), ())
             axes.plot(

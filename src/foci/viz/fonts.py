@@ -1,7 +1,7 @@
 """Fonts for labels in any script: matplotlib falls back from family to family, glyph by glyph, if it is told which.
 
 First come the fonts of the machine, then that of the package noto-cjk-sans-otc where it is installed, and last a small
-one that foci brings along: the commonest Chinese characters, for machines without any Chinese font. Its licence lies
+one that foci brings along: the commonest Chinese characters, for machines without any Chinese font. Its license lies
 beside it; docs/subset_font.py makes it.
 """
 
@@ -51,7 +51,7 @@ LAST_RESORT = Path(__file__).parent / "font_files" / "FociSansSC-Subset.otf"
 CHINESE_JAPANESE_KOREAN = ("fonts-noto-cjk", "google-noto-sans-cjk-fonts", "noto-fonts-cjk")
 LETTERS = ("fonts-noto-core", "google-noto-fonts-all", "noto-fonts")
 SYMBOLS = ("fonts-symbola", "gdouros-symbola-fonts", "ttf-symbola")
-"""Emoji too, in black: coloured ones cannot be drawn."""
+"""Emoji too, in black: colored ones cannot be drawn."""
 
 
 def choose(text: str) -> tuple[list[str], set[str]]:
@@ -140,7 +140,7 @@ def _characters(path: str) -> frozenset[str]:
     try:
         font = FT2Font(path)
         if "Color" in font.family_name:
-            return frozenset()  # layers of colour, as coloured emoji have: drawn in black, nothing would be seen
+            return frozenset()  # layers of color, as colored emoji have: drawn in black, nothing would be seen
         return frozenset(map(chr, font.get_charmap()))
     except (OSError, RuntimeError):  # a font that was uninstalled, or that FreeType cannot read
         return frozenset()

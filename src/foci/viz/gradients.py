@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from foci.recording import Tape
+    from foci.recording import Recording
     from foci.viz.trace import Trace
 
 
-def with_gradients(trace: Trace, tape: Tape, row: int = 0) -> Trace:
+def with_gradients(trace: Trace, tape: Recording, row: int = 0) -> Trace:
     """Return the trace with a further map "gradient" for each attention of which the tape has one.
 
     Args:

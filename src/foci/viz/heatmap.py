@@ -1,4 +1,4 @@
-"""Heat maps of weights, fit to print: one panel, or small multiples that share one scale of colours."""
+"""Heat maps of weights, fit to print: one panel, or small multiples that share one scale of colors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from foci.errors import DataError, ShapeError
 from foci.viz import canvas, measured_text
 from foci.viz.canvas import Look
-from foci.viz.colours import ink
+from foci.viz.colors import ink
 from foci.viz.measured_text import GAP, LINE, Fitted, measure, wrapped
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _NARROWEST_CELL = 0.13
 _GAP = 0.4
 """Between two panels."""
 _BAR = 0.15
-"""How thick the bar of colours is."""
+"""How thick the bar of colors is."""
 _BAR_ROOM = 0.75
 """What the bar takes with its numbers and its name."""
 _NARROW_GAP = 0.12
@@ -70,10 +70,10 @@ def heatmap(
         row_axis: what the rows are.
         column_axis: what the columns are.
         title: above everything.
-        scale: what the colours mean; or one name per panel, where panels of another name have a scale of their own.
+        scale: what the colors mean; or one name per panel, where panels of another name have a scale of their own.
         across: how many panels stand side by side; as many as fit unless given.
         width: of the picture in inches; what suits the content unless given.
-        gamma: the exponent of the scale of colours; below 1 brings out small weights.
+        gamma: the exponent of the scale of colors; below 1 brings out small weights.
 
     Example:
         >>> import tempfile
@@ -274,7 +274,7 @@ def draw(
         masked = canvas.zeros_masked(stack[number])
         image = axes.imshow(
             masked,
-            cmap=canvas.colours(),
+            cmap=canvas.colors(),
             norm=look.norm(lowest, highest),
             aspect=layout.cell_height / layout.cell_width,
             interpolation="nearest",
@@ -311,7 +311,7 @@ def draw(
 def _add_bar(
     figure: Figure, images: Sequence[AxesImage], label: str, layout: _Layout, size: float, *, alone: bool
 ) -> None:
-    """The bar of colours of some panels: at the side, or below where the side has no room."""
+    """The bar of colors of some panels: at the side, or below where the side has no room."""
     maps = [image.axes for image in images]
     lines = -(-len(maps) // layout.across)
     height, width = lines * layout.panel[0], min(layout.across, len(maps)) * layout.panel[1]
@@ -336,7 +336,7 @@ def _rule(axes: Axes, height: int, width: int) -> None:
 
 
 def _write(axes: Axes, image: AxesImage, texts: Sequence[Sequence[str]]) -> None:
-    """A text in each cell, dark on light colours and light on dark ones."""
+    """A text in each cell, dark on light colors and light on dark ones."""
     shares = np.ma.filled(image.norm(np.ma.asarray(image.get_array())), 0.0)
     for row, line in enumerate(texts):
         for column, text in enumerate(line):

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from foci.errors import ConfigError, ShapeError
 from foci.metrics.attention import row_entropy
-from foci.results import Weights
-from foci.weight_sources import Dense, DotSoftmax, MeanHeads, Source, Windowed
+from foci.weights import Weights
+from foci.weights.sources import Dense, DotSoftmax, MeanHeads, Source, Windowed
 
 BUDGET = 1 << 22
 """How many numbers of one attention are kept: 16 MB. 2,000 × 2,000 cells with 8 heads keep the 131 largest per row."""
@@ -174,10 +174,10 @@ def entry(name: str, handle: Weights, row: int) -> Weights:
     if not -shape[0] <= row < shape[0]:
         raise ConfigError(f"Trace: row is {row}, but {name!r} has a batch of {shape[0]}.")
     if len(shape) == 2:
-        return Weights.of(handle.dense()[row].reshape(1, 1, -1))
+        return Weights.from_tensor(handle.dense()[row].reshape(1, 1, -1))
     if isinstance(handle.source, Dense | DotSoftmax | Windowed | MeanHeads):
         return Weights(_of_batch(handle.source, row % shape[0]))
-    return Weights.of(handle.dense()[row].unsqueeze(0))
+    return Weights.from_tensor(handle.dense()[row].unsqueeze(0))
 
 
 def _of_batch(source: Source, row: int) -> Source:

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from foci.files import whole
 from foci.metrics.attention import row_entropy
-from foci.viz import colours
+from foci.viz import colors as colors
 from foci.viz.labels import shown
 from foci.viz.offline import offline_page
 from foci.viz.page_copied import copied_html
@@ -40,7 +40,7 @@ from foci.viz.rollouts import rollouts
 from foci.viz.trace import Cells, TopWeights, Trace, TracedAttention
 
 _SCRIPTS = (
-    *("languages", "common", "colours", "numbers", "pictures", "side", "text", "drawn", "words"),
+    *("languages", "common", "colors", "numbers", "pictures", "side", "text", "drawn", "words"),
     *(
         "scrolled",
         "heat",
@@ -117,7 +117,7 @@ def _page(traces: Sequence[Trace], titles: Sequence[str]) -> str:
         "facts": [],
         "cells": {},
         "attentions": [],
-        "colours": {"stops": colours.STOPS},
+        "colors": {"stops": colors.STOPS},
         "titles": list(titles),
         "pairs": _pairs(traces, prefixes) if titles else [],
     }
@@ -233,27 +233,27 @@ def _describe_matrix(attention: TracedAttention, head: int | None, blocks: _Bloc
     scales, nonzero = [np.zeros(0, np.float32)], 0
     for piece in _pieces(attention, head):
         scales.append(piece.max(axis=1, initial=0.0) / np.float32(255))
-        nonzero += int(np.count_nonzero(_quantise(piece, scales[-1])))
+        nonzero += int(np.count_nonzero(_quantize(piece, scales[-1])))
     sparse = nonzero * (1 + step_type.itemsize) + 4 * rows < rows * columns
     counts, steps, bytes_ = [np.zeros(0, np.uint32)], [np.zeros(0, step_type)], [np.zeros(0, np.uint8)]
     for piece, scale in zip(_pieces(attention, head), scales[1:]):
-        quantised = _quantise(piece, scale)
+        quantized = _quantize(piece, scale)
         if not sparse:
-            bytes_.append(quantised.ravel())
+            bytes_.append(quantized.ravel())
             continue
-        at_row, at_column = np.nonzero(quantised)
+        at_row, at_column = np.nonzero(quantized)
         distance = np.diff(at_column, prepend=0)
         first_of_row = np.diff(at_row, prepend=-1) > 0
         counts.append(np.bincount(at_row, minlength=len(piece)).astype(np.uint32))
         steps.append(np.where(first_of_row, at_column, distance).astype(step_type))
-        bytes_.append(quantised[at_row, at_column])
+        bytes_.append(quantized[at_row, at_column])
     kept = [np.concatenate(scales), _rest(attention, head)]
     if sparse:
         kept += [np.concatenate(counts), np.concatenate(steps)]
     return {"sparse": sparse, "block": blocks.add(*kept, np.concatenate(bytes_))}
 
 
-def _quantise(weights: NDArray[np.float32], scale: NDArray[np.float32]) -> NDArray[np.uint8]:
+def _quantize(weights: NDArray[np.float32], scale: NDArray[np.float32]) -> NDArray[np.uint8]:
     return np.rint(weights / np.where(scale > 0, scale, np.float32(1))[:, None]).astype(np.uint8)
 
 

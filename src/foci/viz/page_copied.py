@@ -1,4 +1,4 @@
-"""What was copied from where as a piece of the page: the text and its summary, copied words in colour.
+"""What was copied from where as a piece of the page: the text and its summary, copied words in color.
 
 It is plain HTML without script, in the manner of `foci.viz.page_tags`.
 """

@@ -13,7 +13,7 @@ from foci.viz.reading import IMPORTANCE, has_reading, reading
 from foci.viz.trace import Trace
 
 _FAINT = 0.02
-"""A weight that is so small beside the largest one has no colour."""
+"""A weight that is so small beside the largest one has no color."""
 
 
 def reading_html(trace: Trace) -> str:
@@ -49,7 +49,7 @@ def _table(caption: str, weights: NDArray[np.float32], rows: list[str], columns:
 
 
 def _cell(text: str, weight: float, largest: float) -> str:
-    """A text on the colour of its weight, which is told on hover."""
+    """A text on the color of its weight, which is told on hover."""
     if weight <= _FAINT * largest:
         return text
     level = min(int(weight / largest * LEVELS) + 1, LEVELS)

@@ -1,6 +1,6 @@
-"""Tagged words as a piece of the page: labels in colour, and under each word, on hover, the probabilities of its tags.
+"""Tagged words as a piece of the page: labels in color, and under each word, on hover, the probabilities of its tags.
 
-It is plain HTML without script: colours are classes of the page's style sheet, because the page's policy allows no
+It is plain HTML without script: colors are classes of the page's style sheet, because the page's policy allows no
 styles of single elements, and what appears on hover is the ``title`` of a word.
 """
 

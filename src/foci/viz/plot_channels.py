@@ -8,7 +8,7 @@ import numpy as np
 
 from foci.errors import ConfigError
 from foci.viz import canvas
-from foci.viz.colours import STOPS
+from foci.viz.colors import STOPS
 from foci.viz.trace import Trace
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _HIGH = 1.1
 """Height of a panel in inches."""
-_COLOUR = STOPS[5]
+_COLOR = STOPS[5]
 
 
 def bars(trace: Trace, spell: canvas.Spelling, look: canvas.Look, name: str | None = None) -> Figure:
@@ -35,7 +35,7 @@ def bars(trace: Trace, spell: canvas.Spelling, look: canvas.Look, name: str | No
     figure = NotebookFigure(figsize=(look.width or 7.0, _HIGH * len(rows) + 0.5), layout="constrained")
     panels = figure.subplots(len(rows), 1, squeeze=False)[:, 0]
     for axes, (attention, row, weights) in zip(panels, rows):
-        axes.bar(np.arange(len(weights)), weights, width=0.8, color=_COLOUR)
+        axes.bar(np.arange(len(weights)), weights, width=0.8, color=_COLOR)
         axes.axhline(float(weights.mean()), color="#808080", linewidth=0.6, linestyle="--")
         axes.set_xlim(-0.6, len(weights) - 0.4)
         axes.set_ylim(0, max(float(weights.max()) * 1.08, 1e-6))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from foci.errors import ConfigError
 from foci.viz import canvas
 from foci.viz.cells import Cells
-from foci.viz.colours import ink
+from foci.viz.colors import ink
 from foci.viz.document_attention import over_words, shares_of_sentences
 from foci.viz.measured_text import measure, wrapped
 from foci.viz.trace import Trace
@@ -61,7 +61,7 @@ def document(
 
 
 class ShadedDocument:
-    """A document and its scale of colours, to be drawn as a part of a figure.
+    """A document and its scale of colors, to be drawn as a part of a figure.
 
     Args:
         cells: the words in their sentences.
@@ -139,15 +139,15 @@ class _Page:
             axes.add_patch(Rectangle(corner, filled, height, facecolor=_GREY, gid="sentence"))
 
     def draw_words(self, axes: Axes, words: list[str], weights: NDArray[np.float32], norm: Normalize) -> None:
-        """Each word on the colour of its weight."""
+        """Each word on the color of its weight."""
         from matplotlib.patches import Rectangle
 
-        colours = canvas.colours()
+        colors = canvas.colors()
         for word, weight, (line, start), width in zip(words, weights, self.places, self.widths):
             top, left = _MARGIN + line * self.line, self.text_starts + start - _GAP / 2
             share = float(norm(float(weight)))
             box = Rectangle(
-                (left, top + 0.02), width + _GAP, self.line - 0.04, facecolor=colours(share), linewidth=0, gid="word"
+                (left, top + 0.02), width + _GAP, self.line - 0.04, facecolor=colors(share), linewidth=0, gid="word"
             )
             axes.add_patch(box)
             middle = left + (width + _GAP) / 2, top + self.line / 2
@@ -161,7 +161,7 @@ def _end(axes: Axes) -> str:
 
 
 def _legend(figure: Figure, norm: Normalize, label: str, page: _Page, bottom: float) -> None:
-    """The scale of the words' colours, and what the bars are."""
+    """The scale of the words' colors, and what the bars are."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.ticker import PercentFormatter
 
@@ -169,7 +169,7 @@ def _legend(figure: Figure, norm: Normalize, label: str, page: _Page, bottom: fl
     length = min(2.4, 0.4 * page.width)
     left = page.text_starts / page.width
     axes = figure.add_axes((left, (bottom + _BELOW - 0.2) / height, length / page.width, 0.11 / height))
-    bar = figure.colorbar(ScalarMappable(norm, canvas.colours()), cax=axes, orientation="horizontal")
+    bar = figure.colorbar(ScalarMappable(norm, canvas.colors()), cax=axes, orientation="horizontal")
     bar.outline.set(edgecolor="#c8c8c8", linewidth=0.5)
     bar.ax.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0 if (norm.vmax or 0.0) > 0.04 else 1, symbol=" %"))
     bar.ax.locator_params(nbins=4)

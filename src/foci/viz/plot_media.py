@@ -1,6 +1,6 @@
 """Attention over an image and over a recording.
 
-An image is shown once as it is, then once for each word, in grey, with the weights laid over it: smooth between the
+An image is shown once as it is, then once for each word, in gray, with the weights laid over it: smooth between the
 middles of its regions, since regions overlap in what they see. A recording is shown as its spectrogram, with the
 weights of each word below it on the same axis of time.
 """
@@ -28,9 +28,9 @@ _TILE = 1.7
 _NARROWEST_TILE = 0.9
 """Of an image in a figure of a given width."""
 _BAR = 0.8
-"""What the bar of colours takes with its numbers and its name."""
+"""What the bar of colors takes with its numbers and its name."""
 _FAINTEST, _STRONGEST = 0.1, 0.8
-"""How much the colours of weights cover of the image below them."""
+"""How much the colors of weights cover of the image below them."""
 _MOST = 47
 """So many words are drawn unless some are chosen."""
 _BETWEEN = 0.06
@@ -75,7 +75,7 @@ def image(
     figure = NotebookFigure(figsize=size if look.width is None else (look.width, size[1]), layout="compressed")
     grid = figure.subplots(down, across, squeeze=False)
     highest = float(weights[chosen].max(initial=0.0)) or 1.0
-    grey = np.repeat((source.image @ np.array([0.299, 0.587, 0.114]))[..., None] / 255, 3, axis=2)
+    gray = np.repeat((source.image @ np.array([0.299, 0.587, 0.114]))[..., None] / 255, 3, axis=2)
     whole: Any = (0, width, height, 0)
     for axes in grid.flat:
         axes.set_axis_off()
@@ -84,11 +84,11 @@ def image(
     norm = look.norm(0.0, highest)
     layer = None
     for axes, word in zip(list(grid.flat)[1:], chosen):
-        axes.imshow(grey, extent=whole)
+        axes.imshow(gray, extent=whole)
         layer = axes.imshow(
             (spread := smooth(weights[word].reshape(source.grid), height, width)),
             extent=whole,
-            cmap=canvas.colours(),
+            cmap=canvas.colors(),
             alpha=_FAINTEST + (_STRONGEST - _FAINTEST) * np.asarray(norm(spread)),  # elsewhere the image stays clear
             norm=norm,
         )
@@ -140,7 +140,7 @@ def spectrogram(
         masked,
         extent=(0, length, len(rows) - 0.5, -0.5),
         aspect="auto",
-        cmap=canvas.colours(),
+        cmap=canvas.colors(),
         norm=look.norm(0.0, float(weights.max(initial=0.0)) or 1.0),
         interpolation="nearest",
     )

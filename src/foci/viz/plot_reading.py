@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foci.viz import canvas
-from foci.viz.colours import ink
+from foci.viz.colors import ink
 from foci.viz.document_attention import shares_of_sentences
 from foci.viz.measured_text import LINE, SMALLEST, Fitted, measure, wrapped
 from foci.viz.plot_document import ABOVE, ShadedDocument
@@ -114,12 +114,12 @@ class _Panels:
         largest = float(weights.max(initial=0.0))
         norm = self.look.norm(0.0, largest or 1.0)
         decimals = 0 if largest >= 0.095 else 1
-        axes.imshow(weights, cmap=canvas.colours(), norm=norm, aspect="auto", interpolation="nearest")
+        axes.imshow(weights, cmap=canvas.colors(), norm=norm, aspect="auto", interpolation="nearest")
         for (row, column), weight in np.ndenumerate(weights):
             if weight >= 0.005:
-                colour = ink(float(norm(float(weight))))
+                color = ink(float(norm(float(weight))))
                 text = f"{100 * weight:.{decimals}f}"
-                axes.text(column, row, text, ha="center", va="center", fontsize=SMALLEST, color=colour)
+                axes.text(column, row, text, ha="center", va="center", fontsize=SMALLEST, color=color)
         if self.found.document.right_to_left:
             axes.invert_xaxis()
         axes.spines[:].set(visible=True, color="#c8c8c8", linewidth=0.5)

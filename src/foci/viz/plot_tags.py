@@ -1,4 +1,4 @@
-"""Pictures of tagged and of copied words: coloured stretches with a label below them."""
+"""Pictures of tagged and of copied words: colored stretches with a label below them."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def _draw(
         top = _MARGIN + row * _LINE
         middle = _MARGIN + left + size / 2
         if word.hue is not None:
-            colour = tuple(part / 255 for part in shade(word.hue, word.share))
-            box = Rectangle((_MARGIN + left, top), size, 0.6 * _LINE, facecolor=colour, gid="mark")
+            color = tuple(part / 255 for part in shade(word.hue, word.share))
+            box = Rectangle((_MARGIN + left, top), size, 0.6 * _LINE, facecolor=color, gid="mark")
             axes.add_patch(box)
         if told:
             axes.text(middle, top + 0.78 * _LINE, told, ha="center", va="center", fontsize=SMALLEST, color="#444444")

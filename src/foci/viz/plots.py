@@ -50,7 +50,7 @@ def plot(
         width: of the figure in inches, for example 3.3 for a column of a paper: it is drawn at that size, with
             letters of 7 points at least. What suits the content unless given.
         scale: "all": the largest weight of all is the darkest; "row": the largest of each row is.
-        gamma: the exponent of the scale of colours; below 1 brings out small weights.
+        gamma: the exponent of the scale of colors; below 1 brings out small weights.
         options: those of the view, in brackets above. ``name`` is the attention's and ``head`` the head's, their
             mean unless given; ``words`` are the rows to draw, ``row`` is one of them.
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 Points = Sequence[tuple[int, float]]
 Curves = Mapping[str, Mapping[str, Points]]
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#b3478f", "#c98a00", "#3aa0dc", "#6b4fbb", "#7a7a00")
-"""Of the runs, one after the other; told apart by colour-blind eyes, and once more by their dashes."""
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#b3478f", "#c98a00", "#3aa0dc", "#6b4fbb", "#7a7a00")
+"""Of the runs, one after the other; told apart by color-blind eyes, and once more by their dashes."""
 _DASHES = ("-", "--", ":", "-.")
 _SCRIPTS = ("curves_languages", "curves")
 
@@ -39,7 +39,7 @@ def save_curves_html(curves: Curves, path: str | os.PathLike[str], title: str = 
     runs = _runs(curves)
     payload = {
         "title": title,
-        "runs": [{"name": name, "colour": COLOURS[number % len(COLOURS)]} for number, name in enumerate(runs)],
+        "runs": [{"name": name, "color": COLORS[number % len(COLORS)]} for number, name in enumerate(runs)],
         "figures": [
             {"name": name, "lines": [_known(lines.get(run, ())) for run in runs]} for name, lines in curves.items()
         ],
@@ -73,8 +73,8 @@ def plot_run_curves(curves: Curves, path: str | os.PathLike[str] | None = None) 
                     steps, values = zip(*points)
                     dash = _DASHES[number % len(_DASHES)]
                     marker = "o" if len(points) == 1 else None
-                    colour = COLOURS[number % len(COLOURS)]
-                    axes.plot(steps, values, dash, marker=marker, color=colour, label=spell(run), linewidth=1.3)
+                    color = COLORS[number % len(COLORS)]
+                    axes.plot(steps, values, dash, marker=marker, color=color, label=spell(run), linewidth=1.3)
             axes.set_title(spell(name))
             axes.set_xlabel("step")
             axes.spines[["top", "right"]].set_visible(False)

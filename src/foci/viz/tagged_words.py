@@ -1,6 +1,6 @@
 """Words with their labels: one hue per label, paler where the label is less sure.
 
-The labels of a trace are the marks of its words (`foci.viz.cells.Mark`). The hues are eight that colour-blind readers
+The labels of a trace are the marks of its words (`foci.viz.cells.Mark`). The hues are eight that color-blind readers
 can tell apart (Okabe, Ito, 2008), lightened so that black text can be read on each; a ninth label has the first hue
 again, and the label is written beside its words in any case.
 """

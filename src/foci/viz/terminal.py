@@ -1,7 +1,7 @@
 """Traces in a terminal: a heat map of blocks, or for each row what it read most of.
 
-Colours appear where the terminal has them (``NO_COLOR``, ``TERM`` and a pipe are respected). They are those of the
-figures (`foci.viz.colours`), painted behind the cells on a white ground, so that a darker cell has a larger weight on
+Colors appear where the terminal has them (``NO_COLOR``, ``TERM`` and a pipe are respected). They are those of the
+figures (`foci.viz.colors`), painted behind the cells on a white ground, so that a darker cell has a larger weight on
 light and on dark terminals. Every column lines up, whatever script its label is in. A map too wide for the terminal
 comes in parts; one that would take too many parts is listed row by row, most read cells first; cells that have only a
 number (frames, slots) are put together. A document is shown as text, its words shaded; so are words that were copied;
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foci.errors import ConfigError, unknown_name
-from foci.viz.colours import HATCH, ink, rgb
+from foci.viz.colors import HATCH, ink, rgb
 from foci.viz.copied_words import copied_attention, copied_words, has_copies
 from foci.viz.document_attention import over_words, shares_of_sentences
 from foci.viz.labels import cut, shown, widest, width
@@ -53,9 +53,9 @@ _READ_ROWS = 8
 """Words of a question whose attentions are shown."""
 _NUMBERED = ("regions", "frames", "slots", "steps", "channels")
 _OF_256 = {231: 0.0, 153: 0.18, 110: 0.34, 67: 0.51, 25: 0.67, 18: 0.97}
-"""White and blues among the 256 colours, each with the share whose lightness it has."""
+"""White and blues among the 256 colors, each with the share whose lightness it has."""
 _LETTERS_OF_256 = {0: 16, 255: 231, 0xB0: 249}
-"""Black, white and the grey of hatching."""
+"""Black, white and the gray of hatching."""
 _LEFT_TO_RIGHT, _ISOLATE, _END = "\u200e", "\u2068", "\u2069"
 
 
@@ -64,7 +64,7 @@ class Screen:
     """What a terminal can show."""
 
     columns: int = 80
-    colours: int = 0
+    colors: int = 0
     """0, 256, or 1 << 24."""
     blocks: str = BLOCKS
 
@@ -77,7 +77,7 @@ class Screen:
             blocks = BLOCKS
         except UnicodeEncodeError:
             blocks = PLAIN
-        return cls(columns, _colours(file), blocks)
+        return cls(columns, _colors(file), blocks)
 
 
 def show(trace: Trace, name: str | None = None, *, file: Stream | None = None, **options: Any) -> None:
@@ -113,7 +113,7 @@ def render(
             given.
         top: of how many cells each row tells when ranked.
         most_rows: how many rows are shown; None shows all.
-        screen: what the terminal can show; 80 columns without colours unless given.
+        screen: what the terminal can show; 80 columns without colors unless given.
 
     Example:
         >>> trace = Trace.from_arrays([[0.9, 0.1], [0.2, 0.8]], ["das", "Haus"], ["the", "house"])
@@ -153,15 +153,15 @@ def render(
     if weights.size == 0:
         return "\n".join([*lines, "(no cells)"])
     if style == "copied":
-        return "\n".join([*lines, *copied_lines(copied_words(trace), screen.columns, screen.colours)])
+        return "\n".join([*lines, *copied_lines(copied_words(trace), screen.columns, screen.colors)])
     if style == "tags" or (style is None and source.kind == "tags" and target.marks is not None):
-        return "\n".join([*lines, *tagged_lines(target, source, weights, screen.columns, screen.colours)])
+        return "\n".join([*lines, *tagged_lines(target, source, weights, screen.columns, screen.colors)])
     names = [cut(shown(label), min(_LABEL, screen.columns // 3)) for label in target.labels[:rows]]
     page = _Page(weights[:rows], names, source, screen)
     if style == "image" and source.grid is None:
         raise ConfigError(f"view 'image' needs regions of an image, but {chosen[0].source!r} has no grid.")
     if style == "image" or (style is None and source.kind == "regions" and source.grid is not None):
-        lines += image_lines(target, source, weights[:rows], screen.columns, screen.colours, page.block)
+        lines += image_lines(target, source, weights[:rows], screen.columns, screen.colors, page.block)
     elif style == "bars" or (style is None and source.kind == "channels"):
         applied = chosen[0].extras.get("weight", weights)[:rows]
         lines += bar_lines(names, applied, screen.columns, plain=screen.blocks == PLAIN)
@@ -268,7 +268,7 @@ class _Page:
             line, used = begin, len(begin)
             for number in range(word, word + length):
                 label, weight = shown(self.source.labels[number]), float(self.weights[0, number])
-                marked = not self.screen.colours and weight > _FAINT * highest
+                marked = not self.screen.colors and weight > _FAINT * highest
                 size = width(label) + marked
                 if used > len(begin):
                     if used + 1 + size > self.screen.columns:
@@ -283,8 +283,8 @@ class _Page:
         return [*lines, self._legend(highest)]
 
     def _shaded(self, label: str, weight: float, highest: float) -> str:
-        """A word on the colour of its weight; without colours, the block of its weight after it."""
-        if self.screen.colours:
+        """A word on the color of its weight; without colors, the block of its weight after it."""
+        if self.screen.colors:
             return self._painted(_isolated(label), weight / highest if highest > 0 else 0.0)
         if weight <= _FAINT * highest:
             return _isolated(label)
@@ -308,7 +308,7 @@ class _Page:
         return lines
 
     def _pooled(self) -> NDArray[np.float32]:
-        """Neighbouring cells added up until there is room for all."""
+        """Neighboring cells added up until there is room for all."""
         together = -(-len(self.source) // self.room)
         starts = np.arange(0, len(self.source), together)
         pooled: NDArray[np.float32] = np.add.reduceat(self.weights, starts, axis=1)
@@ -333,20 +333,20 @@ class _Page:
         return lines
 
     def _cell(self, weight: float, highest: float, size: int, *, zero: bool) -> str:
-        if self.screen.colours:
+        if self.screen.colors:
             return self._hatched(size) if zero else self._painted(" " * size, weight / highest if highest > 0 else 0.0)
         if weight <= _FAINT * highest:
             return " " * size
         return self.block(weight / highest) * size
 
     def block(self, share: float) -> str:
-        """What stands for a share of the highest weight, from 0 to 1, where there are no colours."""
+        """What stands for a share of the highest weight, from 0 to 1, where there are no colors."""
         blocks = self.screen.blocks
         level = int(np.ceil(share * len(blocks) - 1e-6)) - 1  # equal steps; a bound belongs to the step below it
         return blocks[min(max(level, 0), len(blocks) - 1)]
 
     def _painted(self, text: str, share: float) -> str:
-        """The text on the colour of a share from 0 to 1."""
+        """The text on the color of a share from 0 to 1."""
         return self._on(text, rgb(share), (0, 0, 0) if ink(share) == "black" else (255, 255, 255), share)
 
     def _hatched(self, size: int) -> str:
@@ -354,23 +354,23 @@ class _Page:
         return self._on("/" * size, rgb(0.0), tuple(bytes.fromhex(HATCH[1:])), 0.0)
 
     def _on(self, text: str, paper: tuple[int, ...], letters: tuple[int, ...], share: float) -> str:
-        if self.screen.colours > 256:
-            codes = [f"2;{';'.join(map(str, colour))}" for colour in (letters, paper)]
+        if self.screen.colors > 256:
+            codes = [f"2;{';'.join(map(str, color))}" for color in (letters, paper)]
         else:
             nearest = min(_OF_256, key=lambda number: abs(_OF_256[number] - share))
             codes = [f"5;{_LETTERS_OF_256[letters[0]]}", f"5;{nearest}"]
         return f"\x1b[38;{codes[0]};48;{codes[1]}m{text}\x1b[0m"
 
     def _gap(self) -> str:
-        """What stands between two cells: on a map in colours the white ground goes on."""
-        return self._painted(" ", 0.0) if self.screen.colours else " "
+        """What stands between two cells: on a map in colors the white ground goes on."""
+        return self._painted(" ", 0.0) if self.screen.colors else " "
 
     def _legend(self, highest: float, *, zeros: bool = False) -> str:
         if highest <= 0:
             return "(all weights are 0)"
         count = len(self.screen.blocks)
         bounds = [f"{highest * (step + 1) / count:.2g}" for step in range(count)]
-        if self.screen.colours:
+        if self.screen.colors:
             entries = [f"{self._painted('  ', step / count)} {bound}" for step, bound in enumerate(["0", *bounds])]
             entries += [f"{self._hatched(2)} exactly 0"] if zeros else []
             wide = sum(len(bound) + 5 for bound in ["0", *bounds]) + 14 * zeros
@@ -411,8 +411,8 @@ def _isolated(label: str) -> str:
     return f"{_LEFT_TO_RIGHT}{_ISOLATE}{label}{_END}"
 
 
-def _colours(file: Stream) -> int:
-    """How many colours the stream shows."""
+def _colors(file: Stream) -> int:
+    """How many colors the stream shows."""
     terminal = os.environ.get("TERM", "")
     if os.environ.get("NO_COLOR") or terminal == "dumb" or not file.isatty():
         return 0

@@ -1,7 +1,7 @@
 """Images and channels in a terminal: what each row looked at over the image, and weights of channels as bars.
 
-With colours a character shows two pixels of the image, one above the other; what was looked at stays bright, the rest
-lies under a veil. Without colours each region is two blocks, darker where its weight is larger; of a fine grid, some
+With colors a character shows two pixels of the image, one above the other; what was looked at stays bright, the rest
+lies under a veil. Without colors each region is two blocks, darker where its weight is larger; of a fine grid, some
 regions together.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foci.viz.cells import Cells
-from foci.viz.colours import code
+from foci.viz.colors import code
 from foci.viz.labels import cut, shown, width
 from foci.viz.regions import smooth
 
@@ -33,7 +33,7 @@ def image_lines(
     source: Cells,
     weights: NDArray[np.float32],
     columns: int,
-    colours: int,
+    colors: int,
     block: Callable[[float], str],
 ) -> list[str]:
     """Return the maps of all rows, beside each other as far as there is room.
@@ -43,8 +43,8 @@ def image_lines(
         source: the regions; with an image, it is shown below the weights.
         weights: ``(row, region)``.
         columns: of the terminal.
-        colours: 0, 256 or 1 << 24.
-        block: returns what stands for a share of the highest weight, where there are no colours.
+        colors: 0, 256 or 1 << 24.
+        block: returns what stands for a share of the highest weight, where there are no colors.
 
     Example:
         >>> cells = Cells.of_image(np.zeros((4, 4, 3), np.uint8), (2, 2))
@@ -61,7 +61,7 @@ def image_lines(
         highest = float(row.max())
         shares = (row / highest if highest > 0 else row).reshape(grid)
         room = min(columns, _WIDEST)
-        picture = _painted(shares, source, room, colours) if colours else _blocks(_coarser(shares, room // 2), block)
+        picture = _painted(shares, source, room, colors) if colors else _blocks(_coarser(shares, room // 2), block)
         size = picture[0][1]
         called = cut(shown(label), max(size, min(_LABEL, columns)))
         tiles.append((called, picture, max(size, width(called))))
@@ -80,7 +80,7 @@ def _blocks(shares: NDArray[Any], block: Callable[[float], str]) -> list[tuple[s
     return [(line, len(line)) for line in lines]
 
 
-def _painted(shares: NDArray[np.float32], source: Cells, room: int, colours: int) -> list[tuple[str, int]]:
+def _painted(shares: NDArray[np.float32], source: Cells, room: int, colors: int) -> list[tuple[str, int]]:
     """The image below a veil, two pixels a character."""
     height, wide = (1, 1) if source.image is None else source.image.shape[:2]
     ratio = shares.shape[0] / shares.shape[1] if source.image is None else height / wide
@@ -94,14 +94,14 @@ def _painted(shares: NDArray[np.float32], source: Cells, room: int, colours: int
     shaded = np.rint(pixels * bright[..., None]).astype(int)
     lines = []
     for upper, lower in zip(shaded[::2], shaded[1::2]):
-        cells = [f"\x1b[38;{_code(above, colours)};48;{_code(below, colours)}m▀" for above, below in zip(upper, lower)]
+        cells = [f"\x1b[38;{_code(above, colors)};48;{_code(below, colors)}m▀" for above, below in zip(upper, lower)]
         lines.append(("".join(cells) + "\x1b[0m", room))
     return lines
 
 
-def _code(pixel: NDArray[np.int_], colours: int) -> str:
+def _code(pixel: NDArray[np.int_], colors: int) -> str:
     red, green, blue = map(int, pixel)
-    return code((red, green, blue), colours)
+    return code((red, green, blue), colors)
 
 
 def _beside(tiles: Sequence[tuple[str, list[tuple[str, int]], int]], columns: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Tagged and copied words in a terminal: labels as coloured stretches, and the probabilities of unsure tags."""
+"""Tagged and copied words in a terminal: labels as colored stretches, and the probabilities of unsure tags."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foci.viz.cells import Cells
-from foci.viz.colours import code
+from foci.viz.colors import code
 from foci.viz.copied_words import CopiedWords
 from foci.viz.labels import shown, width
 from foci.viz.tagged_words import hues, pieces, shade
@@ -20,7 +20,7 @@ _TOLD = 3
 _TELLING = 0.005
 
 
-def tagged_lines(words: Cells, tags: Cells, shares: NDArray[np.float32], columns: int, colours: int) -> list[str]:
+def tagged_lines(words: Cells, tags: Cells, shares: NDArray[np.float32], columns: int, colors: int) -> list[str]:
     """Return a sentence with its labels, and the tags of words that are not sure.
 
     Args:
@@ -28,7 +28,7 @@ def tagged_lines(words: Cells, tags: Cells, shares: NDArray[np.float32], columns
         tags: the names of the tags.
         shares: ``(word, tag)``, the probability of each tag of each word.
         columns: of the terminal.
-        colours: 0, 256 or 1 << 24.
+        colors: 0, 256 or 1 << 24.
 
     Example:
         >>> from foci.viz.cells import Mark
@@ -48,8 +48,8 @@ def tagged_lines(words: Cells, tags: Cells, shares: NDArray[np.float32], columns
             continue
         told = f"{shown(mark.label)} {100 * mark.share:.0f} %"
         sizes.append(width(text) + width(told) + 3)
-        colour = code(shade(by_label[mark.label], mark.share), colours)
-        texts.append(f"\x1b[30;48;{colour}m {text} \x1b[0m{told}" if colours else f"[{text} {told}]")
+        color = code(shade(by_label[mark.label], mark.share), colors)
+        texts.append(f"\x1b[30;48;{color}m {text} \x1b[0m{told}" if colors else f"[{text} {told}]")
     lines = _wrapped(texts, sizes, columns)
     for word, row in enumerate(shares):
         if row.size and row.max() < _SURE:
@@ -59,7 +59,7 @@ def tagged_lines(words: Cells, tags: Cells, shares: NDArray[np.float32], columns
     return lines
 
 
-def copied_lines(words: CopiedWords, columns: int, colours: int) -> list[str]:
+def copied_lines(words: CopiedWords, columns: int, colors: int) -> list[str]:
     """Return the summary and its text; copied words have the number of the produced word.
 
     Example:
@@ -80,9 +80,9 @@ def copied_lines(words: CopiedWords, columns: int, colours: int) -> list[str]:
             sizes.append(width(text) + width(told) + 2 * (word.hue is not None))
             if word.hue is None:
                 texts.append(f"{text}{f' ({told.strip()})' if told else ''}")
-            elif colours:
-                colour = code(shade(word.hue, word.share), colours)
-                texts.append(f"\x1b[30;48;{colour}m {text} \x1b[0m{told.strip()}")
+            elif colors:
+                color = code(shade(word.hue, word.share), colors)
+                texts.append(f"\x1b[30;48;{color}m {text} \x1b[0m{told.strip()}")
             else:
                 texts.append(f"[{text}{told}]")
         lines += [title, *_wrapped(texts, sizes, columns)]

@@ -1,4 +1,4 @@
-"""What a prediction looked at: labelled cells on both sides, and the weights between them.
+"""What a prediction looked at: labeled cells on both sides, and the weights between them.
 
     trace = Trace.from_arrays(weights, ["the", "cat"], ["die", "Katze"])
     trace.print()
@@ -24,15 +24,15 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from foci.errors import ConfigError, DataError, ShapeError, unknown_name
-from foci.results import Weights
 from foci.viz.cells import KINDS, Cells
 from foci.viz.kept_weights import BUDGET, TopWeights, TracedAttention, compact, entry
 from foci.viz.stream import Stream
+from foci.weights import Weights
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from foci.recording import Tape
+    from foci.recording import Recording
 
 __all__ = ["BUDGET", "KINDS", "Cells", "TopWeights", "Trace", "TracedAttention"]
 
@@ -45,7 +45,7 @@ class Trace:
     """What a prediction looked at.
 
     Args:
-        cells: the labelled sides, by a short key: "source", "target", "image", …
+        cells: the labeled sides, by a short key: "source", "target", "image", …
         attentions: by name.
         text: what was predicted.
         facts: anything worth saying of it: a score, the model's name.
@@ -125,7 +125,7 @@ class Trace:
         attentions = {}
         for number, layer in enumerate(layers):
             called = f"{name}.{number}" if array.ndim == 4 else name
-            handle = Weights.of(torch.from_numpy(layer).unsqueeze(0))
+            handle = Weights.from_tensor(torch.from_numpy(layer).unsqueeze(0))
             kept = compact(called, handle, ("target", layer.shape[1]), ("source", layer.shape[2]), budget)
             attentions[called] = TracedAttention(called, "source", target, kept)
         return cls(cells, attentions, title)
@@ -146,7 +146,7 @@ class Trace:
 
         Args:
             attentions: handles ``(B, L, S)``, ``(B, H, L, S)`` or, of a pool, ``(B, S)``, by name.
-            cells: the labelled sides, each as `Cells` or as a list of labels. Where a handle has more rows or columns
+            cells: the labeled sides, each as `Cells` or as a list of labels. Where a handle has more rows or columns
                 than there are labels, the rest is padding and is left out; that no weight falls on it is checked.
             between: for an attention by its name, the keys ``(target, source)``. Otherwise the name tells: one with
                 "cross" in it (or what torch and Hugging Face call it) lets "target" read "source", in an "encoder" it
@@ -175,7 +175,7 @@ class Trace:
     @classmethod
     def from_tape(
         cls,
-        tape: Tape,
+        tape: Recording,
         cells: Mapping[str, Cells | Sequence[str]],
         between: Mapping[str, tuple[str, str]] | None = None,
         **options: Any,
@@ -329,7 +329,7 @@ def _as_array(weights: ArrayLike | Tensor) -> NDArray[np.float32]:
     if not np.isfinite(array).all():
         raise DataError("Trace.from_arrays: weights holds NaN or an infinity, expected finite numbers.")
     if array.size and array.min() < 0:
-        raise DataError("Trace.from_arrays: weights holds numbers below 0. Take them after the normaliser (softmax).")
+        raise DataError("Trace.from_arrays: weights holds numbers below 0. Take them after the normalizer (softmax).")
     return array
 
 
@@ -379,4 +379,4 @@ def _joined(path: str, calls: list[Weights]) -> Weights:
             f"Trace: the calls of {path!r} have shapes {shapes}, which are not steps of one batch. "
             f"Choose calls yourself: Trace.from_handles({{{path!r}: tape[{path!r}, 0]}}, …)."
         )
-    return Weights.of(torch.cat(pieces, dim=-2))
+    return Weights.from_tensor(torch.cat(pieces, dim=-2))

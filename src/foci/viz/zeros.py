@@ -1,4 +1,4 @@
-"""Which weights are exactly 0 on purpose: masked, outside of a window, or cut off by a sparse normaliser."""
+"""Which weights are exactly 0 on purpose: masked, outside of a window, or cut off by a sparse normalizer."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ class _Tanh:
 
     def __init__(self, query: Tensor, key: Tensor) -> None:
         on_cpu = query.device.type == "cpu"
-        # On other devices the check would synchronise, and tanh is cheap there.
+        # On other devices the check would synchronize, and tanh is cheap there.
         self._by_exponentials = on_cpu and bool(_within_limit(query) and _within_limit(key))
         self._query = query.mul(2).exp_() if self._by_exponentials else query
         self._key = key.mul(2).exp_() if self._by_exponentials else key

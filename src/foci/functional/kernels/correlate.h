@@ -6,7 +6,7 @@
 //     y1 = h0·x1 + h1·x0' = h1·(x0' − x1) + (h0 + h1)·x1
 //
 // are three correlations of half the size instead of four. Two such splits leave 9 parts of a quarter of the size, with
-// 9/16 of the products. Their rounding errors are of the size of those of the direct sum for neighbouring outputs.
+// 9/16 of the products. Their rounding errors are of the size of those of the direct sum for neighboring outputs.
 
 #pragma once
 

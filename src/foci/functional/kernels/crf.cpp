@@ -423,7 +423,7 @@ struct Gradient {
     }
 };
 
-// Marginals of one step from a and b, 0 where a is 0; returns their sum before normalisation.
+// Marginals of one step from a and b, 0 where a is 0; returns their sum before normalization.
 double share(const double* a, double* b, int64_t W, double* marginals) {
     Vector sum{};
     for (int64_t j = 0; j < W; j += LANES) {
@@ -522,7 +522,7 @@ void gradient_by_scores(const Chain<Real>& chain, const Model& model, int64_t ro
 // Only slopes relative to one another matter at a step; a constant is taken off, so that they stay small.
 
 // slope −= a·constant, such that it is 0 where a is largest.
-void centre(const double* a, double* slope, int64_t W) {
+void center(const double* a, double* slope, int64_t W) {
     const int64_t at = std::max_element(a, a + W) - a;
     const Vector constant = all(slope[at] / a[at]);
     for (int64_t j = 0; j < W; j += LANES) store(slope + j, load(slope + j) - load(a + j) * constant);
@@ -555,7 +555,7 @@ void curvature_by_weights(const Chain<Real>& chain, const Model& model, int64_t 
             for (int64_t j = 0; j < W; j++) slope(t)[j] *= room.weights[j] * scale;
         }
         add_product(v + t * K, a(t), K, slope(t));
-        centre(a(t), slope(t), W);
+        center(a(t), slope(t), W);
     }
 
     double *b = room.first, *b_slope = room.second, *marginals = room.third;
@@ -583,7 +583,7 @@ void curvature_by_weights(const Chain<Real>& chain, const Model& model, int64_t 
     gradient.add(gradient.end, marginals, K);
     for (before = chain.last(row, t - 1); before >= 0; t = before, before = chain.last(row, t - 1)) {
         weigh_emission(chain, row, t, room, nearest);
-        centre(b, b_slope, W);
+        center(b, b_slope, W);
         const double scale = scale_of(largest(b, W), unused)[0];
         for (int64_t j = 0; j < W; j++) {
             c[j] = room.weights[j] * (b[j] * scale);

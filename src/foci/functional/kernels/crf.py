@@ -4,8 +4,8 @@
 
 ``crf.cpp`` computes them for float32 and float64 on a CPU; a backward pass keeps only B·T·K numbers. Without a
 compiler, on other devices, and wherever something other than eager autograd is active (functional transforms, tensor
-subclasses), `foci.functional.crf_plain` computes the same in plain torch. Tracers see one operator for any number of
-steps.
+subclasses), `foci.functional.crf.chain_plain` computes the same in plain torch. Tracers see one operator for any
+number of steps.
 
 Accuracy: the kernel computes in double and rounds the result, so that in float32 everything is exact but for the
 last bit: at T = 1000 and K = 20 marginals have an error of 3e-8, where plain float32, which rounds at every step, has
@@ -24,9 +24,10 @@ import torch
 from torch import Tensor
 
 from foci.errors import ShapeError
-from foci.functional import crf_plain, crf_spans_plain
-from foci.functional.crf_plain import Chain
-from foci.functional.crf_spans_plain import SpanMessages, SpanTags, SpanTerms
+from foci.functional.crf import chain_plain as crf_plain
+from foci.functional.crf import spans_plain as crf_spans_plain
+from foci.functional.crf.chain_plain import Chain
+from foci.functional.crf.spans_plain import SpanMessages, SpanTags, SpanTerms
 from foci.functional.kernels.build import Kernel
 from foci.functional.kernels.decomposition_table import decompose
 from foci.functional.kernels.gradients import differentiate, plain_gradients

@@ -40,7 +40,7 @@ struct FociProduct {
 
 struct FociNorm {
     const float *gain, *shift;  // each may be missing
-    int64_t centred;            // LayerNorm, else RMSNorm
+    int64_t centered;            // LayerNorm, else RMSNorm
     float epsilon;
 };
 
@@ -188,9 +188,9 @@ void multiply(const float* x, int64_t rows, const FociProduct& product, int64_t 
 
 // --- norms and rotations
 
-void normalise(const float* x, int64_t size, const FociNorm& norm, float* to) {
+void normalize(const float* x, int64_t size, const FociNorm& norm, float* to) {
     float mean = 0;
-    if (norm.centred) {
+    if (norm.centered) {
         Vector sum{};
         for (int64_t i = 0; i < size; i += LANES) sum += load_some(x + i, size - i);
         mean = sum_lanes<float>(sum) / size;
@@ -209,12 +209,12 @@ void normalise(const float* x, int64_t size, const FociNorm& norm, float* to) {
     }
 }
 
-void normalise_rows(const float* x, int64_t rows, int64_t size, const FociNorm& norm, float* to) {
-    for (int64_t row = 0; row < rows; row++) normalise(x + row * size, size, norm, to + row * size);
+void normalize_rows(const float* x, int64_t rows, int64_t size, const FociNorm& norm, float* to) {
+    for (int64_t row = 0; row < rows; row++) normalize(x + row * size, size, norm, to + row * size);
 }
 
 void prepare_head(float* x, const FociStep& s) {  // the norm and the rotation of a query or key
-    if (s.unit_epsilon >= 0) normalise(x, s.size, FociNorm{nullptr, nullptr, 0, s.unit_epsilon}, x);
+    if (s.unit_epsilon >= 0) normalize(x, s.size, FociNorm{nullptr, nullptr, 0, s.unit_epsilon}, x);
     if (!s.turn) return;
     for (int64_t i = 0; i < s.size; i += 2) {
         const float cosine = s.turn[i], sine = s.turn[i + 1], even = x[i], odd = x[i + 1];
@@ -423,11 +423,11 @@ void foci_decoder_step(
     const Scratch at(scratch, s, hidden);
     const auto before = [&](const FociNorm& norm) {
         if (!s.norm_first) return (const float*)x;
-        normalise_rows(x, rows, dim, norm, at.normed);
+        normalize_rows(x, rows, dim, norm, at.normed);
         return (const float*)at.normed;
     };
     const auto after = [&](const FociNorm& norm) {
-        if (!s.norm_first) normalise_rows(x, rows, dim, norm, x);
+        if (!s.norm_first) normalize_rows(x, rows, dim, norm, x);
     };
     for (int64_t number = 0; number < s.layers; number++) {
         const FociLayer& layer = layers[number];
@@ -449,7 +449,7 @@ void foci_decoder_step(
         multiply(at.inner, rows, layer.outer, NONE, true, x, s.threads);
         after(layer.inner_norm);
     }
-    if (s.has_norm) normalise_rows(x, rows, dim, s.norm, x);
+    if (s.has_norm) normalize_rows(x, rows, dim, s.norm, x);
     multiply(x, rows, s.output, NONE, false, logits, s.threads);
     if (s.cap > 0)
         for (int64_t i = 0; i < rows * s.output.outputs; i++) logits[i] = s.cap * std::tanh(logits[i] / s.cap);

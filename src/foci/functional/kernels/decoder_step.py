@@ -34,9 +34,9 @@ class Product(ctypes.Structure):
 
 
 class Norm(ctypes.Structure):
-    """LayerNorm where it is ``centred``, else RMSNorm; gain and shift may be missing."""
+    """LayerNorm where it is ``centered``, else RMSNorm; gain and shift may be missing."""
 
-    _fields_ = [("gain", _ADDRESS), ("shift", _ADDRESS), ("centred", _SIZE), ("epsilon", _FLOAT)]
+    _fields_ = [("gain", _ADDRESS), ("shift", _ADDRESS), ("centered", _SIZE), ("epsilon", _FLOAT)]
 
 
 class Layer(ctypes.Structure):

@@ -1,8 +1,8 @@
 // Location-aware attention, some steps of the batch in one call: forward and backward.
 //
-//     f_t = F ∗ α_{t−1}        e_tj = vᵀ tanh(q_t + k_j + U f_tj)        α_t = normalise_j(β e_t)
+//     f_t = F ∗ α_{t−1}        e_tj = vᵀ tanh(q_t + k_j + U f_tj)        α_t = normalize_j(β e_t)
 //
-// normalise is a softmax, or sigmoids divided by their sum (smoothing). Cells that may not be read have weight 0, and
+// normalize is a softmax, or sigmoids divided by their sum (smoothing). Cells that may not be read have weight 0, and
 // only those between the first and the last that may be read are computed. A row of the batch is one task.
 // The forward keeps f and, for smoothing, the sigmoids' slopes; the backward computes the tanh again and gives the
 // gradients of U, F and v for each row of the batch, which the caller adds up.

@@ -1,10 +1,10 @@
 """Steps of location-aware attention in one call, forward and backward.
 
-    f_t = F ∗ α_{t−1},   e_tj = vᵀ tanh(q_t + k_j + U f_tj),   α_t = normalise(β e_t),   output_t = Σ_j α_tj value_j
+    f_t = F ∗ α_{t−1},   e_tj = vᵀ tanh(q_t + k_j + U f_tj),   α_t = normalize(β e_t),   output_t = Σ_j α_tj value_j
 
 ``location_aware.cpp`` computes it for float32 on a CPU, with a softmax or with sigmoids divided by their sum; it
 reads the value or leaves that to the caller. The forward keeps f, and the backward computes the tanh again. In other
-dtypes, on other devices, with other normalisers, without a compiler, and where something other than eager autograd
+dtypes, on other devices, with other normalizers, without a compiler, and where something other than eager autograd
 watches, `foci.functional.stepwise` runs one step after the other. tanh has an absolute error of about 1e-7.
 """
 

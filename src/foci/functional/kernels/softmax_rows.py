@@ -15,7 +15,7 @@ from torch import Tensor
 
 from foci.functional.kernels.build import Kernel
 from foci.tracing import exportable, is_traced, is_watched
-from foci.weight_sources import DotSoftmax, Rows
+from foci.weights.sources import DotSoftmax, Rows
 
 _THREAD_CELLS = 1 << 16
 """Cells per additional thread, below which starting it costs more than it saves."""

@@ -1,4 +1,4 @@
-// Local attention by dot products: each query attends to the W = 2D+1 cells around its centre; forward and backward.
+// Local attention by dot products: each query attends to the W = 2D+1 cells around its center; forward and backward.
 //
 //     p_w = softmax(scale · q · k_w),    a_w = p_w · e^{−(s_w − c)² / 2σ²},    output = Σ_w a_w · v_w
 //
@@ -127,11 +127,11 @@ struct Span {
     int64_t first, last;
 };
 
-// Positions are as torch computes them, in the centre's own precision, or edges would differ.
+// Positions are as torch computes them, in the center's own precision, or edges would differ.
 template <typename Real, typename Position>
 struct Problem {
     Rows<Real> query, key, value;
-    const Position* centre;
+    const Position* center;
     const int64_t* start;
     Mask mask;
     int64_t B, L, S, D, V, W;
@@ -139,13 +139,13 @@ struct Problem {
     bool gaussian;
     Real scale;
 
-    Position distance(int64_t n, int64_t w) const { return (Position)(start[n] + w) - centre[n]; }
+    Position distance(int64_t n, int64_t w) const { return (Position)(start[n] + w) - center[n]; }
 
     Span span(int64_t n) const {
         const int64_t from = start[n];
         if (from >= S || from <= -W) return {0, 0};
         Span span{std::max<int64_t>(-from, 0), std::min(W, S - from)};
-        // Between two cells a centre has 2D of them within reach, and the last of the 2D+1 is too far.
+        // Between two cells a center has 2D of them within reach, and the last of the 2D+1 is too far.
         while (span.last > span.first && !(distance(n, span.last - 1) <= radius)) span.last--;
         return span;
     }
@@ -184,8 +184,8 @@ struct Problem {
         }
     }
 
-    // A centre that is NaN has no window, but its Gaussian is NaN all the same.
-    bool lost(int64_t n) const { return gaussian && std::isnan(centre[n]); }
+    // A center that is NaN has no window, but its Gaussian is NaN all the same.
+    bool lost(int64_t n) const { return gaussian && std::isnan(center[n]); }
 
     void forward_row(int64_t n, Real* output, Real* all_weights) const {
         const Span cells = span(n);
@@ -308,7 +308,7 @@ struct Arguments {
     int64_t value_batch, value_row;
     const void* mask;
     int64_t mask_batch, mask_row, mask_cell;
-    const void* centre;  // this and start are contiguous (B, L)
+    const void* center;  // this and start are contiguous (B, L)
     const int64_t* start;
     int64_t B, L, S, D, V, radius, gaussian, double_numbers, double_positions;
     double spread, scale;
@@ -319,7 +319,7 @@ Problem<Real, Position> problem_of(const Arguments& a) {
     return {{static_cast<const Real*>(a.query), a.query_batch, a.query_row},
             {static_cast<const Real*>(a.key), a.key_batch, a.key_row},
             {static_cast<const Real*>(a.value), a.value_batch, a.value_row},
-            static_cast<const Position*>(a.centre),
+            static_cast<const Position*>(a.center),
             a.start,
             {static_cast<const uint8_t*>(a.mask), a.mask_batch, a.mask_row, a.mask_cell},
             a.B, a.L, a.S, a.D, a.V, 2 * a.radius + 1,
@@ -350,7 +350,7 @@ void foci_window_forward(const Arguments* arguments, void* output, void* weights
 // Numbers of scratch that the backward needs.
 int64_t foci_window_scratch(int64_t B, int64_t L, int64_t W, int threads) { return backward_scratch(B, L, W, threads); }
 
-// The gradients of query, key, value and centre; d_output or d_weights may be null.
+// The gradients of query, key, value and center; d_output or d_weights may be null.
 void foci_window_backward(const Arguments* arguments, const void* d_output, const void* d_weights, void* scratch,
                           void* dq, void* dk, void* dv, void* dc, int threads) {
     with_types(*arguments, [&](const auto& problem, auto number, auto position) {

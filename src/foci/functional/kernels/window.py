@@ -38,9 +38,9 @@ def read_dots(query: Tensor, key: Tensor, value: Tensor, window: LocalWindow, sc
     if not _suits_kernel(query, key, value):
         return window_plain.read_dots(query, key, value, window, scale)
     traced = is_traced()
-    if not traced and (is_watched(query, key, value, window.centre) or _KERNEL.library is None):
+    if not traced and (is_watched(query, key, value, window.center) or _KERNEL.library is None):
         return window_plain.read_dots(query, key, value, window, scale)
-    batch = window.centre.shape[0]
+    batch = window.center.shape[0]
     dtype = query.dtype
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     query, key, value = (tensor.to(wide).expand(batch, -1, -1) for tensor in (query, key, value))
@@ -67,7 +67,7 @@ def _suits_kernel(query: Tensor, key: Tensor, value: Tensor) -> bool:
 def _wants_gradient(query: Tensor, key: Tensor, value: Tensor, window: LocalWindow) -> bool:
     if not torch.is_grad_enabled():
         return False
-    return query.requires_grad or key.requires_grad or value.requires_grad or window.centre.requires_grad
+    return query.requires_grad or key.requires_grad or value.requires_grad or window.center.requires_grad
 
 
 def _plain(arguments: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
@@ -94,7 +94,7 @@ class _Arguments(ctypes.Structure):
             (part, _ADDRESS), (f"{part}_batch", _SIZE), (f"{part}_row", _SIZE)
         )),
         ("mask", _ADDRESS), ("mask_batch", _SIZE), ("mask_row", _SIZE), ("mask_cell", _SIZE),
-        ("centre", _ADDRESS), ("start", _ADDRESS),
+        ("center", _ADDRESS), ("start", _ADDRESS),
         *((name, _SIZE) for name in (
             "B", "L", "S", "D", "V", "radius", "gaussian", "double_numbers", "double_positions"
         )),
@@ -106,12 +106,12 @@ class _WindowCall:
     """One call of the library."""
 
     def __init__(self, library: ctypes.CDLL, arguments: tuple[Any, ...]) -> None:
-        query, key, value, centre, start, mask, radius, sigma, scale = arguments
+        query, key, value, center, start, mask, radius, sigma, scale = arguments
         (B, L, D), (_, S, V) = query.shape, value.shape
         if mask is not None:
             mask = mask.expand(B, L, S)
-        shapes = {"query": (B, L, D), "key": (B, S, D), "value": (B, S, V), "centre": (B, L), "start": (B, L)}
-        dtypes = {"query": query.dtype, "key": query.dtype, "value": query.dtype, "centre": centre.dtype}
+        shapes = {"query": (B, L, D), "key": (B, S, D), "value": (B, S, V), "center": (B, L), "start": (B, L)}
+        dtypes = {"query": query.dtype, "key": query.dtype, "value": query.dtype, "center": center.dtype}
         for name, tensor in zip(shapes, arguments):
             # Compiled code would read past the end.
             if tensor.shape != shapes[name] or tensor.dtype != dtypes.get(name, torch.int64):
@@ -121,13 +121,13 @@ class _WindowCall:
                 )
         rows = [tensor if tensor.stride(2) == 1 else tensor.contiguous() for tensor in (query, key, value)]
         self._library = library
-        self._parts = (*rows, centre.contiguous(), start.contiguous(), mask)  # kept alive during the call
+        self._parts = (*rows, center.contiguous(), start.contiguous(), mask)  # kept alive during the call
         self.arguments = _Arguments(
             *(number for one in rows for number in (one.data_ptr(), one.stride(0), one.stride(1))),
             *((None, 0, 0, 0) if mask is None else (mask.data_ptr(), *mask.stride())),
             *(one.data_ptr() for one in self._parts[3:5]),
             B, L, S, D, V, radius,
-            sigma is not None, query.dtype == torch.float64, centre.dtype == torch.float64,
+            sigma is not None, query.dtype == torch.float64, center.dtype == torch.float64,
             0.0 if sigma is None else 2 * sigma**2, scale,
         )  # fmt: skip
         self._width = 2 * radius + 1
@@ -144,9 +144,9 @@ class _WindowCall:
         return output, weights
 
     def backward(self, grads: tuple[Tensor | None, Tensor | None]) -> _Gradients:
-        query, key, value, centre, start, _ = self._parts
+        query, key, value, center, start, _ = self._parts
         known = [None if grad is None else grad.contiguous() for grad in grads]
-        q, k, v, c = (tensor.new_empty(tensor.shape) for tensor in (query, key, value, centre))
+        q, k, v, c = (tensor.new_empty(tensor.shape) for tensor in (query, key, value, center))
         scratch = query.new_empty(self._library.foci_window_scratch(*start.shape, self._width, self._threads))
         self._library.foci_window_backward(
             ctypes.byref(self.arguments),
@@ -167,12 +167,12 @@ def _self_check(library: ctypes.CDLL) -> bool:
     # No random numbers: the state of the user's generator stays unchanged.
     flat = torch.tensor([math.sin(n * n) for n in range(2 * 11 + 4 * 11 + 4 * 13)], dtype=torch.float64, device="cpu")
     query, key, value = flat[:22].view(1, 2, 11), flat[22:66].view(1, 4, 11), flat[66:].view(1, 4, 13)
-    centre = torch.tensor([[0.25, 2.0]], dtype=torch.float64, device="cpu")
+    center = torch.tensor([[0.25, 2.0]], dtype=torch.float64, device="cpu")
     start = torch.tensor([[0, 1]], device="cpu")
     mask = torch.tensor([[[True, True, True, False]]], device="cpu")
     for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-12)):
         for sigma in (None, 0.5):
-            exact = (query, key, value, centre, start, mask, 1, sigma, 0.5)
+            exact = (query, key, value, center, start, mask, 1, sigma, 0.5)
             wanted = [*_plain(exact), *_plain_gradients((value[:, :2], key[:, :2, :3]), exact)]
             call = _WindowCall(library, (*(one.to(dtype) for one in exact[:4]), *exact[4:]))
             got = [*call.forward(), *call.backward((value[:, :2].to(dtype), key[:, :2, :3].to(dtype)))]
@@ -215,7 +215,7 @@ def _gradients_like(grad_output: Tensor | None, grad_weights: Tensor | None, *ar
 
 
 _SCHEMA = (
-    "Tensor query, Tensor key, Tensor value, Tensor centre, Tensor start, Tensor? mask, int radius, float? sigma, "
+    "Tensor query, Tensor key, Tensor value, Tensor center, Tensor start, Tensor? mask, int radius, float? sigma, "
     "float scale"
 )
 _read_op = torch.library.custom_op("foci::window", _read, mutates_args=(), schema=f"({_SCHEMA}) -> (Tensor, Tensor)")

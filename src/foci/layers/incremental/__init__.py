@@ -1,1 +1,1 @@
-"""Decoding step by step: caches, packed and quantised products, several hypotheses per source."""
+"""Decoding step by step: caches, packed and quantized products, several hypotheses per source."""

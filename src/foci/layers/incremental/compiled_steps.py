@@ -12,7 +12,7 @@ from foci.functional.kernels import decoder_step as kernel
 from foci.functional.mean_square import EPSILON
 from foci.functional.positions import alibi_slopes
 from foci.layers.capped_linear import CappedLinear
-from foci.layers.incremental.quantised_linear import QuantisedLinear
+from foci.layers.incremental.quantized_linear import QuantizedLinear
 from foci.layers.incremental.tree_cache import TreeCache
 from foci.layers.transformer import DecoderLayer
 from foci.mechanisms.heads.multi_head import ProjectedMemory
@@ -28,7 +28,7 @@ def can_compile(layers: Sequence[DecoderLayer], output: nn.Module, rows: int) ->
     parts = [output, *(part for layer in layers for part in layer.modules())]
     parameters = [parameter for part in parts for parameter in part.parameters()]
     return (
-        not any(isinstance(part, QuantisedLinear) for part in parts)
+        not any(isinstance(part, QuantizedLinear) for part in parts)
         and all(layer.feed_forward.activation in kernel.ACTIVATIONS for layer in layers)
         and all(parameter.dtype == torch.float32 and parameter.is_cpu for parameter in parameters)
     )

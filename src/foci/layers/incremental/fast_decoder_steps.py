@@ -5,7 +5,7 @@ themselves, so the layers are prepared once per search: query, key and value of 
 product, weights are packed (`foci.layers.incremental.packed_linear`), and what all layers share (masks, position) is
 computed once per step. In float32 the C++ kernel ``decoder_step`` takes the whole step, where it is active
 (`foci.layers.incremental.compiled_steps`). `DecoderLayer.step` is the plain form, used for training, gradients, other
-scores and normalisers, other devices, `foci.record`, and modules with hooks.
+scores and normalizers, other devices, `foci.record`, and modules with hooks.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from foci.layers.embedding import TokenEmbedding
 from foci.layers.feed_forward import ACTIVATIONS, FeedForward
 from foci.layers.incremental.compiled_steps import CompiledSteps, can_compile
 from foci.layers.incremental.packed_linear import Product, pack
-from foci.layers.incremental.quantised_linear import QuantisedLinear
+from foci.layers.incremental.quantized_linear import QuantizedLinear
 from foci.layers.incremental.tree_cache import TreeCache
 from foci.layers.positions import LearnedPositions, SinusoidalPositions
 from foci.layers.transformer import DecoderLayer, Sublayer
 from foci.mechanisms.heads import MultiHeadAttention
 from foci.mechanisms.heads.multi_head import ProjectedMemory
-from foci.results import Weights
 from foci.torch_private import has_forward_hooks, has_global_forward_hooks
 from foci.tracing import is_traced, is_watched
+from foci.weights import Weights
 
 _KNOWN = {
     *(TokenEmbedding, SinusoidalPositions, LearnedPositions, DecoderLayer, Sublayer, MultiHeadAttention, FeedForward),
-    *(QuantisedLinear, CappedLinear, nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm, Dropout, nn.Identity),
+    *(QuantizedLinear, CappedLinear, nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm, Dropout, nn.Identity),
 }
 """The modules that are replaced here; a decoder with any other module steps through its modules."""
 
@@ -75,7 +75,7 @@ class FastDecoderSteps:
         embedding: TokenEmbedding,
         layers: Sequence[DecoderLayer],
         norm: nn.Module,
-        output: nn.Linear | QuantisedLinear,
+        output: nn.Linear | QuantizedLinear,
     ) -> None:
         self._embedding = embedding
         self._decoder = layers
@@ -255,7 +255,7 @@ _Sizes = tuple[int, int, int, int]
 
 def _is_plain_attention(attention: MultiHeadAttention) -> bool:
     """Return whether the attention has scaled dot products and a softmax; a window is handled by the cache."""
-    plain = (attention.score, attention.normalise) == ("scaled_dot", "softmax")
+    plain = (attention.score, attention.normalize) == ("scaled_dot", "softmax")
     return plain and attention.num_key_heads == attention.num_heads
 
 

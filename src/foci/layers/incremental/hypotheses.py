@@ -15,9 +15,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from foci.errors import ShapeError
-from foci.results import Weights
 from foci.tracing import exportable
-from foci.weight_sources import ByWeights, Rows, Source
+from foci.weights import Weights
+from foci.weights.sources import ByWeights, Rows, Source
 
 
 def as_queries(owner: str, rows: Float[Tensor, "N D"], sources: int) -> Float[Tensor, "B K D"]:
@@ -32,7 +32,7 @@ def hypotheses_each(owner: str, rows: int, sources: int) -> int:
     if sources == 0 or rows % sources:
         raise ShapeError(
             f"{owner}: token has {rows} rows, expected a multiple of the {sources} sources in the memory. "
-            "Every source has the same number of hypotheses, in neighbouring rows."
+            "Every source has the same number of hypotheses, in neighboring rows."
         )
     return rows // sources
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from foci.layers.incremental.quantised_linear import QuantisedLinear, side_by_side
+from foci.layers.incremental.quantized_linear import QuantizedLinear, side_by_side
 from foci.torch_private import blocked_linear
 
 Product = Callable[[Tensor], Tensor]
@@ -30,7 +30,7 @@ _LARGE = 1 << 18
 """Number of weights from which they gain at all: a call of oneDNN takes 30 µs more, too much for 256×768 (measured)."""
 
 
-def pack(layers: Sequence[nn.Linear | QuantisedLinear], rows: int) -> Product:
+def pack(layers: Sequence[nn.Linear | QuantizedLinear], rows: int) -> Product:
     """Return a function that computes the concatenated outputs of these layers, with their current weights.
 
     Args:
@@ -44,10 +44,10 @@ def pack(layers: Sequence[nn.Linear | QuantisedLinear], rows: int) -> Product:
         ...     pack([left, right], rows=1)(torch.ones(1, 3)).shape
         torch.Size([1, 7])
     """
-    quantised = [layer for layer in layers if isinstance(layer, QuantisedLinear)]
-    if len(quantised) == len(layers):
-        return side_by_side(quantised)
-    if quantised:
+    quantized = [layer for layer in layers if isinstance(layer, QuantizedLinear)]
+    if len(quantized) == len(layers):
+        return side_by_side(quantized)
+    if quantized:
         return lambda x: torch.cat([layer(x) for layer in layers], dim=-1)
     plain = [layer for layer in layers if isinstance(layer, nn.Linear)]
     weight, bias = _joined([layer.weight for layer in plain]), _joined_biases(plain)

@@ -4,7 +4,7 @@
 
 Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015),
     section 3.2 "local-m", arXiv:1508.04025
-Names: p_t = centre, D = radius, t = state
+Names: p_t = center, D = radius, t = state
 Complexity: O(L · (2D+1) · Dk): only the window is computed, no L×S tensor is built
 Differs: cells are counted from 0.
 """
@@ -19,11 +19,11 @@ from foci.errors import check_sizes
 
 
 class LocalM(nn.Module):
-    """Centre the window on the query's position; the state is that position, for decoding step by step.
+    """Center the window on the query's position; the state is that position, for decoding step by step.
 
     Example:
         >>> import torch
-        >>> LocalM(2).centre(torch.zeros(1, 3, 5), torch.tensor([[7]]), None)
+        >>> LocalM(2).center(torch.zeros(1, 3, 5), torch.tensor([[7]]), None)
         (tensor([[0, 1, 2]]), tensor([3]))
     """
 
@@ -34,10 +34,10 @@ class LocalM(nn.Module):
         check_sizes("LocalM", radius=radius)
         self.radius = radius
 
-    def centre(
+    def center(
         self, query: Float[Tensor, "#B L D"], lengths: Int[Tensor, "#B 1"], state: Int[Tensor, " #B"] | None
     ) -> tuple[Int[Tensor, "#B L"], Int[Tensor, " #B"]]:
-        """Return the centres of these queries, and the position of the next one."""
+        """Return the centers of these queries, and the position of the next one."""
         batch, length = query.shape[:2]
         first = torch.zeros(batch, dtype=torch.long, device=query.device) if state is None else state
         return first.unsqueeze(-1) + torch.arange(length, device=query.device), first + length

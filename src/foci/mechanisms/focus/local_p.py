@@ -1,10 +1,10 @@
-"""Local attention, predictive: the query predicts the centre of a window, and a Gaussian weights the cells around it.
+"""Local attention, predictive: the query predicts the center of a window, and a Gaussian weights the cells around it.
 
     p_t = S · sigmoid(v_pᵀ tanh(W_p h_t)),   weights = align(h_t, h̄_s) · exp(−(s − p_t)² / 2σ²),   σ = D/2
 
 Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015),
     eqs. 9-10 "local-p", arXiv:1508.04025
-Names: h_t = query, p_t = centre, D = radius, W_p = layer, v_p = vector, S = lengths
+Names: h_t = query, p_t = center, D = radius, W_p = layer, v_p = vector, S = lengths
 Complexity: O(L · (2D+1) · Dk): only the window is computed, no L×S tensor is built
 Differs: cells are counted from 0. As in the paper the Gaussian comes after the softmax, so weights sum to less than 1.
 """
@@ -16,17 +16,17 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from foci.errors import check_sizes
-from foci.functional.windows import predicted_centre
+from foci.functional.windows import predicted_center
 
 
 class LocalP(nn.Module):
-    """Predict the window's centre from the query; S is each row's own length.
+    """Predict the window's center from the query; S is each row's own length.
 
     Example:
         >>> import torch
         >>> focus = LocalP(3, 5, radius=2)
-        >>> centre, state = focus.centre(torch.zeros(1, 4, 3), torch.tensor([[7]]), None)
-        >>> centre
+        >>> center, state = focus.center(torch.zeros(1, 4, 3), torch.tensor([[7]]), None)
+        >>> center
         tensor([[3.5000, 3.5000, 3.5000, 3.5000]], grad_fn=<MulBackward0>)
     """
 
@@ -40,11 +40,11 @@ class LocalP(nn.Module):
         self.vector = nn.Parameter(torch.empty(hidden_dim))
         nn.init.uniform_(self.vector, -(hidden_dim**-0.5), hidden_dim**-0.5)
 
-    def centre(
+    def center(
         self, query: Float[Tensor, "#B L D"], lengths: Int[Tensor, "#B 1"], state: None
     ) -> tuple[Float[Tensor, "#B L"], None]:
-        """Return the predicted centres; no state is needed."""
-        return predicted_centre(torch.tanh(self.layer(query)) @ self.vector, lengths), None
+        """Return the predicted centers; no state is needed."""
+        return predicted_center(torch.tanh(self.layer(query)) @ self.vector, lengths), None
 
     def extra_repr(self) -> str:
         """Return the radius, for printing."""

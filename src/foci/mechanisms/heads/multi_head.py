@@ -36,9 +36,9 @@ from foci.functional.attend import Window, attend, attend_dots, causal_window, c
 from foci.functional.mean_square import unit_mean_square
 from foci.functional.positions import alibi_bias, alibi_slopes, rotary
 from foci.masks import clear_source
-from foci.results import Attended
+from foci.outputs import AttentionOutput
 from foci.tracing import exportable
-from foci.weight_sources import scores_shape
+from foci.weights.sources import scores_shape
 
 
 @exportable
@@ -73,7 +73,7 @@ class MultiHeadAttention(nn.Module):
         qk_norm: divide the query and the key of each head by their root mean square, which bounds the scores.
         alibi: add the linear bias of the distance to the scores.
         score: "scaled_dot", "dot" or "cosine".
-        normalise: "softmax" or any other normaliser of `foci.attend`.
+        normalize: "softmax" or any other normalizer of `foci.attend`.
         dropout: share of the weights dropped in training.
         keep_weights: compute all weights along with the output and keep these L×S numbers: less work than computing
             them from the handle afterwards.
@@ -106,7 +106,7 @@ class MultiHeadAttention(nn.Module):
         alibi: bool = False,
         qk_norm: bool = False,
         score: str = "scaled_dot",
-        normalise: str = "softmax",
+        normalize: str = "softmax",
         dropout: float = 0.0,
         keep_weights: bool = False,
         bias: bool = True,
@@ -143,7 +143,7 @@ class MultiHeadAttention(nn.Module):
         self.alibi = alibi
         self.qk_norm = qk_norm
         self.score = score
-        self.normalise = normalise
+        self.normalize = normalize
         self.dropout = dropout
         self.keep_weights = keep_weights
         self.query_layer = nn.Linear(model_dim, model_dim, bias=bias)
@@ -203,7 +203,7 @@ class MultiHeadAttention(nn.Module):
         value: Float[Tensor, "#B S Dv"] | None = None,
         mask: Bool[Tensor, "..."] | None = None,
         state: KeyValueCache | None = None,
-    ) -> Attended:
+    ) -> AttentionOutput:
         """Attend to ``value`` (the key unless given) with every head; weights are ``(B, H, L, S)``."""
         return self.read(query, self.prepare(key, value, mask), state)
 
@@ -230,7 +230,7 @@ class MultiHeadAttention(nn.Module):
 
     def read(
         self, query: Float[Tensor, "#B L D"], memory: ProjectedMemory, state: KeyValueCache | None = None
-    ) -> Attended:
+    ) -> AttentionOutput:
         """Attend to the cache, if any, followed by a prepared source; return the extended cache."""
         check_shape("MultiHeadAttention", "query", query, "batch", "query", self.model_dim)
         check_together("MultiHeadAttention", query=query, value=memory.value)
@@ -259,7 +259,7 @@ class MultiHeadAttention(nn.Module):
             mask, window = combine(mask, window, shape, query.device), None
         slopes = alibi_slopes(self.num_heads, device=query.device, dtype=projected.dtype) if self.alibi else None
         dropout = self.dropout if self.training else 0.0
-        if self.score == "scaled_dot" and self.normalise == "softmax":
+        if self.score == "scaled_dot" and self.normalize == "softmax":
             read = attend_dots(
                 projected,
                 key,
@@ -282,14 +282,14 @@ class MultiHeadAttention(nn.Module):
                 bias=None if slopes is None else alibi_bias(slopes, L, S).to(query.dtype),
                 window=window,
                 score=self.score,
-                normalise=self.normalise,
+                normalize=self.normalize,
                 dropout=dropout,
             )
         output: Tensor = self.output_layer(read.output.transpose(1, 2).flatten(2))
         if mask is not None:
             # By the mask rule a query that may read nothing gets output 0, not the projection's bias.
             output = output.masked_fill(~mask.any(dim=-1).any(dim=1).unsqueeze(-1), 0.0)
-        return Attended(output, read.weights, state)
+        return AttentionOutput(output, read.weights, state)
 
     def project_query(self, query: Float[Tensor, "B L D"]) -> Float[Tensor, "B H L K"]:
         """Return the queries of each head, before any rotation."""

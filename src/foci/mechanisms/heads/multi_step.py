@@ -18,7 +18,7 @@ from foci.errors import ConfigError, check_batch, check_mask, check_shape, check
 from foci.functional.attend import attend_dots
 from foci.masks import clear_source
 from foci.mechanisms.attention import Memory
-from foci.results import Attended
+from foci.outputs import AttentionOutput
 
 
 class MultiStepAttention(nn.Module):
@@ -57,7 +57,7 @@ class MultiStepAttention(nn.Module):
         state: None = None,
         *,
         target: Float[Tensor, "#B L D"] | None = None,
-    ) -> Attended:
+    ) -> AttentionOutput:
         """Attend to the source with the decoder's state and the embedding of the previous word."""
         return self.read(query, self.prepare(key, value, mask), state, target=target)
 
@@ -84,7 +84,7 @@ class MultiStepAttention(nn.Module):
         state: None = None,
         *,
         target: Float[Tensor, "#B L D"] | None = None,
-    ) -> Attended:
+    ) -> AttentionOutput:
         """Read a prepared source."""
         if state is not None:
             raise ConfigError("MultiStepAttention: it keeps no state, expected state=None.")

@@ -24,7 +24,8 @@ from foci.errors import check_sizes
 from foci.functional.scores import dot
 from foci.masks import masked_softmax
 from foci.mechanisms.pair.inputs import check_pair
-from foci.results import Matched, Weights
+from foci.outputs import PairOutput
+from foci.weights import Weights
 
 
 class AttentionOverAttention(nn.Module):
@@ -61,7 +62,7 @@ class AttentionOverAttention(nn.Module):
         right: Float[Tensor, "B R D"],
         left_mask: Bool[Tensor, "B S"] | None = None,
         right_mask: Bool[Tensor, "B R"] | None = None,
-    ) -> Matched:
+    ) -> PairOutput:
         """Read the document ``left`` for the query ``right``."""
         left, right, left_valid, right_valid = check_pair(
             "AttentionOverAttention", left, right, left_mask, right_mask, size=self.value_dim
@@ -74,4 +75,10 @@ class AttentionOverAttention(nn.Module):
         of_right = of_query.sum(dim=1) / num_words
         of_left = (of_right.unsqueeze(1) @ weights).squeeze(1)
         output = (of_left.unsqueeze(1) @ left).squeeze(1)
-        return Matched(output, Weights.of(weights), Weights.of(of_left), Weights.of(of_right), Weights.of(of_query))
+        return PairOutput(
+            output,
+            Weights.from_tensor(weights),
+            Weights.from_tensor(of_left),
+            Weights.from_tensor(of_right),
+            Weights.from_tensor(of_query),
+        )

@@ -24,8 +24,9 @@ from torch import Tensor, nn
 from foci.errors import check_sizes
 from foci.functional.stepwise import over_steps
 from foci.mechanisms.pair.inputs import check_pair
-from foci.results import Matched, Weights
+from foci.outputs import PairOutput
 from foci.tracing import known_true
+from foci.weights import Weights
 
 
 class WordByWord(nn.Module):
@@ -62,7 +63,7 @@ class WordByWord(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialise the parameters; the score's vector like a row of `torch.nn.Linear`."""
+        """Initialize the parameters; the score's vector like a row of `torch.nn.Linear`."""
         for child in self.children():
             child.reset_parameters()  # type: ignore[operator]
         bound = 1.0 / math.sqrt(self.model_dim)
@@ -74,7 +75,7 @@ class WordByWord(nn.Module):
         right: Float[Tensor, "B R D"],
         left_mask: Bool[Tensor, "B S"] | None = None,
         right_mask: Bool[Tensor, "B R"] | None = None,
-    ) -> Matched:
+    ) -> PairOutput:
         """Attend to the premise ``left`` with every word of the hypothesis ``right``, in order."""
         left, right, left_valid, right_valid = check_pair(
             "WordByWord", left, right, left_mask, right_mask, size=self.model_dim
@@ -93,4 +94,4 @@ class WordByWord(nn.Module):
         output = torch.tanh(self.from_memory(memory) + self.from_right(last_word)).squeeze(1)
         read_something = left_valid.any(dim=1) & right_valid.any(dim=1)
         output = output.masked_fill(~read_something.unsqueeze(1), 0.0)
-        return Matched(output, Weights.of(weights))
+        return PairOutput(output, Weights.from_tensor(weights))

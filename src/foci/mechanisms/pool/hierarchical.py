@@ -23,9 +23,10 @@ from torch import Tensor, nn
 
 from foci.errors import ConfigError, ShapeError, check_boolean, check_shape, check_valid
 from foci.mechanisms.pool.pool import AttentionPool
-from foci.results import Attended, Weights
+from foci.outputs import AttentionOutput
 from foci.tracing import exportable
-from foci.weight_sources import Dense
+from foci.weights import Weights
+from foci.weights.sources import Dense
 
 
 @exportable
@@ -97,7 +98,7 @@ class HierarchicalPool(nn.Module):
         self,
         value: Float[Tensor, "B N T D"] | Float[Tensor, "B S D"],
         mask: Bool[Tensor, "B N T"] | Bool[Tensor, "B S"] | None = None,
-    ) -> Attended:
+    ) -> AttentionOutput:
         """Pool every document of the batch."""
         value, mask = self._documents(value, mask)
         batch, num_sentences, num_words, _ = value.shape
@@ -114,9 +115,9 @@ class HierarchicalPool(nn.Module):
         of_sentence = words.weights.dense().reshape(batch, num_sentences, num_words)
         of_document = of_sentence * document.weights.dense().unsqueeze(-1)
         weights = HierarchicalWeights(
-            Dense(of_document.flatten(1)), words=Weights.of(of_sentence), sentences=document.weights
+            Dense(of_document.flatten(1)), words=Weights.from_tensor(of_sentence), sentences=document.weights
         )
-        return Attended(document.output, weights)
+        return AttentionOutput(document.output, weights)
 
     def _documents(self, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return ``value (B, N, T, D)`` and ``mask (B, N, T)``, or raise an error that says what is wrong with them."""

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 
 from foci.errors import check_shape, check_sizes, check_valid
 from foci.masks import clear_unreadable, masked_softmax
-from foci.results import Attended, Weights
+from foci.outputs import AttentionOutput
+from foci.weights import Weights
 
 
 class AttentionPool(nn.Module):
@@ -56,12 +57,12 @@ class AttentionPool(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialise the parameters; the learned vector like a row of `torch.nn.Linear`."""
+        """Initialize the parameters; the learned vector like a row of `torch.nn.Linear`."""
         self.project.reset_parameters()
         bound = 1.0 / math.sqrt(self.context.numel())
         nn.init.uniform_(self.context, -bound, bound)
 
-    def forward(self, value: Float[Tensor, "B S D"], mask: Bool[Tensor, "B S"] | None = None) -> Attended:
+    def forward(self, value: Float[Tensor, "B S D"], mask: Bool[Tensor, "B S"] | None = None) -> AttentionOutput:
         """Pool every row of the batch."""
         check_shape("AttentionPool", "value", value, "batch", "position", self.value_dim)
         if mask is not None:
@@ -70,4 +71,4 @@ class AttentionPool(nn.Module):
         scores = torch.tanh(self.project(value)) @ self.context
         weights = masked_softmax(scores, mask)
         output = (weights.unsqueeze(-2) @ value).squeeze(-2)
-        return Attended(output, Weights.of(weights))
+        return AttentionOutput(output, Weights.from_tensor(weights))

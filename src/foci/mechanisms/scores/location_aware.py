@@ -52,7 +52,7 @@ class LocationAware(Additive):
         check_sizes("LocationAware", num_filters=num_filters, width=width)
         if width % 2 == 0:
             raise ConfigError(
-                f"LocationAware: width is {width}, expected an odd number, so that a filter has a centre."
+                f"LocationAware: width is {width}, expected an odd number, so that a filter has a center."
             )
         self.filters = nn.Conv1d(1, num_filters, width, padding=width // 2, bias=False)
         self.filter_layer = nn.Linear(num_filters, self.vector.shape[0], bias=False)

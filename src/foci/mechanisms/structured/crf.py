@@ -41,7 +41,8 @@ from foci.errors import (
 )
 from foci.functional import crf
 from foci.masks import clear_unreadable
-from foci.results import Attended, Weights
+from foci.outputs import AttentionOutput
+from foci.weights import Weights
 
 
 class Constraints(NamedTuple):
@@ -71,11 +72,11 @@ _SCHEMES = {
 
 
 class CRF(nn.Module):
-    """Tags a sequence as a whole: the score of a tag depends on its neighbours.
+    """Tags a sequence as a whole: the score of a tag depends on its neighbors.
 
     Call it like a pool, with ``value (B, T, K)``, one score for each step and tag, and ``mask (B, T)`` (True:
     the step exists; any pattern). The weights ``(B, T, K)`` are the probability of each tag at each step, the
-    output ``(B, K)`` the expected number of steps per tag. To train, maximise `log_likelihood`; to tag,
+    output ``(B, K)`` the expected number of steps per tag. To train, maximize `log_likelihood`; to tag,
     use `viterbi`.
 
     Args:
@@ -133,7 +134,7 @@ class CRF(nn.Module):
         self.register_buffer(name, allowed)
 
     def reset_parameters(self) -> None:
-        """Initialise the parameters with small values: at first the emissions decide."""
+        """Initialize the parameters with small values: at first the emissions decide."""
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -0.1, 0.1)
 
@@ -142,10 +143,10 @@ class CRF(nn.Module):
         given = [name for name in Constraints._fields if getattr(self, name) is not None]
         return ", ".join([str(self.num_tags), *given])
 
-    def forward(self, value: Float[Tensor, "B T K"], mask: Bool[Tensor, "B T"] | None = None) -> Attended:
+    def forward(self, value: Float[Tensor, "B T K"], mask: Bool[Tensor, "B T"] | None = None) -> AttentionOutput:
         """Return the probability of each tag at each step as weights, and their sum over the steps."""
         weights = crf.marginals(*self._chain("value", value, mask))
-        return Attended(weights.sum(dim=1), Weights.of(weights))
+        return AttentionOutput(weights.sum(dim=1), Weights.from_tensor(weights))
 
     def log_partition(
         self, emissions: Float[Tensor, "B T K"], mask: Bool[Tensor, "B T"] | None = None

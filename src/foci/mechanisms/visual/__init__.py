@@ -1,4 +1,4 @@
-"""Mechanisms that reweight a feature map: ``m(features (B, C, H, W)) -> Attended``, output of the same shape."""
+"""Mechanisms that reweight a feature map: ``m(features (B, C, H, W)) -> AttentionOutput``, output of the same shape."""
 
 from foci.mechanisms.visual.cbam import CBAM, ChannelAttention
 from foci.mechanisms.visual.efficient_channel import EfficientChannel

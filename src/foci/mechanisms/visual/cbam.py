@@ -24,9 +24,10 @@ from torch import Tensor, nn
 from foci.errors import check_shape, check_sizes
 from foci.mechanisms.visual.spatial import SpatialAttention
 from foci.mechanisms.visual.squeeze_excitation import bottleneck
-from foci.results import Attended, Weights
+from foci.outputs import AttentionOutput
 from foci.tracing import exportable
-from foci.weight_sources import ByWeights
+from foci.weights import Weights
+from foci.weights.sources import ByWeights
 
 
 class ChannelAttention(nn.Module):
@@ -51,24 +52,25 @@ class ChannelAttention(nn.Module):
         self.channels = channels
         self.excite = bottleneck(channels, reduction)
 
-    def forward(self, features: Float[Tensor, "B C H W"]) -> Attended:
+    def forward(self, features: Float[Tensor, "B C H W"]) -> AttentionOutput:
         """Multiply the channels by their weights."""
         check_shape(type(self).__name__, "features", features, "batch", self.channels, "height", "width")
         logits = self.excite(features.mean(dim=(2, 3))) + self.excite(features.amax(dim=(2, 3)))
         weights = torch.sigmoid(logits)[:, :, None, None]
-        return Attended(features * weights, Weights.of(weights))
+        return AttentionOutput(features * weights, Weights.from_tensor(weights))
 
 
 class CBAM(nn.Module):
     """Weights for the channels and then the locations of a feature map.
 
     Called with ``features (B, C, H, W)`` it returns an output and weights of that shape. The weights are the product of
-    the maps of the submodules ``channel`` and ``spatial``, which return an `Attended` each: `foci.record` shows both.
+    the maps of the submodules ``channel`` and ``spatial``, which return an `AttentionOutput` each:
+    `foci.record` shows both.
 
     Args:
         channels: channels of the features.
         reduction: number of channels per hidden unit.
-        kernel_size: height and width of the neighbourhood that a location's weight depends on, odd.
+        kernel_size: height and width of the neighborhood that a location's weight depends on, odd.
 
     Example:
         >>> import torch
@@ -82,13 +84,13 @@ class CBAM(nn.Module):
         self.channel = ChannelAttention(channels, reduction=reduction)
         self.spatial = SpatialAttention(kernel_size=kernel_size)
 
-    def forward(self, features: Float[Tensor, "B C H W"]) -> Attended:
+    def forward(self, features: Float[Tensor, "B C H W"]) -> AttentionOutput:
         """Multiply the channels, then the locations, by their weights."""
         check_shape(type(self).__name__, "features", features, "batch", self.channel.channels, "height", "width")
         by_channel = self.channel(features)
         by_place = self.spatial(by_channel.output)
         maps = ProductOfMaps(by_channel.weights.dense(), by_place.weights.dense())
-        return Attended(by_place.output, Weights(maps))
+        return AttentionOutput(by_place.output, Weights(maps))
 
 
 @exportable

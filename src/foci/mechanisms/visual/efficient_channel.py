@@ -22,7 +22,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from foci.errors import ConfigError, check_shape, check_sizes
-from foci.results import Attended, Weights
+from foci.outputs import AttentionOutput
+from foci.weights import Weights
 
 
 class EfficientChannel(nn.Module):
@@ -53,12 +54,12 @@ class EfficientChannel(nn.Module):
             raise ConfigError(f"{type(self).__name__}: kernel_size is {kernel_size}, expected an odd number above 0.")
         self.convolve = nn.Conv1d(1, 1, self.kernel_size, padding=self.kernel_size // 2, bias=False)
 
-    def forward(self, features: Float[Tensor, "B C H W"]) -> Attended:
+    def forward(self, features: Float[Tensor, "B C H W"]) -> AttentionOutput:
         """Multiply the channels by their weights."""
         check_shape(type(self).__name__, "features", features, "batch", self.channels, "height", "width")
         logits = self.convolve(features.mean(dim=(2, 3)).unsqueeze(1)).squeeze(1)
         weights = torch.sigmoid(logits)[:, :, None, None]
-        return Attended(features * weights, Weights.of(weights))
+        return AttentionOutput(features * weights, Weights.from_tensor(weights))
 
 
 def _adapted(channels: int) -> int:

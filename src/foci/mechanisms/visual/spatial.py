@@ -6,7 +6,7 @@
 Paper: CBAM: Convolutional Block Attention Module (Woo, Park, Lee, Kweon, 2018), eq. 3, arXiv:1807.06521
 Names: F = features, M = weights, F' = output, conv2d_7x7 = convolve (of kernel_size 7).
 Complexity: O(B H W (C + kernel_size²)) time; the weights take O(B H W).
-Differs: nothing. The authors' program also normalises the batch between convolution and sigmoid; the equation does not,
+Differs: nothing. The authors' program also normalizes the batch between convolution and sigmoid; the equation does not,
     and neither does this.
 """
 
@@ -17,7 +17,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from foci.errors import ConfigError, check_shape
-from foci.results import Attended, Weights
+from foci.outputs import AttentionOutput
+from foci.weights import Weights
 
 
 class SpatialAttention(nn.Module):
@@ -26,7 +27,7 @@ class SpatialAttention(nn.Module):
     Called with ``features (B, C, H, W)`` it returns an output of that shape and weights ``(B, 1, H, W)``.
 
     Args:
-        kernel_size: height and width of the neighbourhood that a location's weight depends on, odd.
+        kernel_size: height and width of the neighborhood that a location's weight depends on, odd.
 
     Example:
         >>> import torch
@@ -41,9 +42,9 @@ class SpatialAttention(nn.Module):
             raise ConfigError(f"{type(self).__name__}: kernel_size is {kernel_size}, expected an odd number above 0.")
         self.convolve = nn.Conv2d(2, 1, kernel_size, padding=kernel_size // 2, bias=False)
 
-    def forward(self, features: Float[Tensor, "B C H W"]) -> Attended:
+    def forward(self, features: Float[Tensor, "B C H W"]) -> AttentionOutput:
         """Multiply the locations by their weights."""
         check_shape(type(self).__name__, "features", features, "batch", "channel", "height", "width")
         pooled = torch.cat([features.mean(dim=1, keepdim=True), features.amax(dim=1, keepdim=True)], dim=1)
         weights = torch.sigmoid(self.convolve(pooled))
-        return Attended(features * weights, Weights.of(weights))
+        return AttentionOutput(features * weights, Weights.from_tensor(weights))

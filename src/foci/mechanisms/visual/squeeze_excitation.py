@@ -17,7 +17,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from foci.errors import check_shape, check_sizes
-from foci.results import Attended, Weights
+from foci.outputs import AttentionOutput
+from foci.weights import Weights
 
 
 class SqueezeExcitation(nn.Module):
@@ -44,11 +45,11 @@ class SqueezeExcitation(nn.Module):
         self.channels = channels
         self.excite = bottleneck(channels, reduction)
 
-    def forward(self, features: Float[Tensor, "B C H W"]) -> Attended:
+    def forward(self, features: Float[Tensor, "B C H W"]) -> AttentionOutput:
         """Multiply the channels by their weights."""
         check_shape(type(self).__name__, "features", features, "batch", self.channels, "height", "width")
         weights = torch.sigmoid(self.excite(features.mean(dim=(2, 3))))[:, :, None, None]
-        return Attended(features * weights, Weights.of(weights))
+        return AttentionOutput(features * weights, Weights.from_tensor(weights))
 
 
 def bottleneck(channels: int, reduction: int) -> nn.Sequential:

@@ -27,20 +27,21 @@ from foci.layers.conv import (
     GatedConvolution,
     LayerSizes,
     layer_widths,
-    normalised,
-    normalised_linear,
+    normalized,
+    normalized_linear,
 )
 from foci.layers.copying import CopyHead, check_copied
 from foci.layers.dropout import Dropout
 from foci.layers.embedding import normal_table
 from foci.layers.incremental.hypotheses import as_queries, as_rows
-from foci.layers.interfaces import DecoderStep, Encoded, check_encoded, source_mask
+from foci.layers.interfaces import DecoderStep, EncoderOutput, check_encoded, source_mask
 from foci.layers.positions import LearnedPositions
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss, logits_or_loss
 from foci.mechanisms.attention import Memory
 from foci.mechanisms.heads import MultiStepAttention
-from foci.results import Attended, Weights
+from foci.outputs import AttentionOutput
 from foci.tracing import exportable
+from foci.weights import Weights
 
 
 @exportable
@@ -108,18 +109,18 @@ class ConvolutionalDecoder(nn.Module):
         self.embedding = normal_table(vocabulary, embedding_dim, std=0.1, padding=padding)
         self.positions = LearnedPositions(max_length, embedding_dim, std=0.1)
         self.dropout = Dropout(dropout)
-        self.input = normalised_linear(embedding_dim, layers[0][0], dropout=dropout)
+        self.input = normalized_linear(embedding_dim, layers[0][0], dropout=dropout)
         self.layers = nn.ModuleList(
             ConvolutionalDecoderLayer(before, width, kernel, source_dim, dropout=dropout)
             for before, width, kernel in layer_widths(layers)
         )
-        self.features = normalised_linear(layers[-1][0], embedding_dim)
+        self.features = normalized_linear(layers[-1][0], embedding_dim)
         if tie_output:
             self.output = nn.Linear(embedding_dim, vocabulary)
             self.output.weight = self.embedding.weight
             nn.init.zeros_(self.output.bias)
         else:
-            self.output = normalised_linear(embedding_dim, vocabulary, dropout=dropout)
+            self.output = normalized_linear(embedding_dim, vocabulary, dropout=dropout)
         self.copying = CopyHead(embedding_dim, vocabulary) if copy else None
 
     @property
@@ -127,7 +128,7 @@ class ConvolutionalDecoder(nn.Module):
         return cast("Sequence[ConvolutionalDecoderLayer]", self.layers)
 
     def forward(
-        self, encoded: Encoded | None, target: Int[Tensor, "B T"], targets: Targets | None = None
+        self, encoded: EncoderOutput | None, target: Int[Tensor, "B T"], targets: Targets | None = None
     ) -> TokenLogits | TokenLoss:
         """Predict by teacher forcing: ``logits[:, t]`` predict ``target[:, t + 1]``; the loss with ``targets``."""
         check_ids("ConvolutionalDecoder", "target", target, "batch" if encoded is None else len(encoded.values), "time")
@@ -146,7 +147,7 @@ class ConvolutionalDecoder(nn.Module):
             return self.copying.predict(features, self.output, attentions, targets, weights, copied)
         return logits_or_loss(features, self.output, attentions, targets)
 
-    def start(self, encoded: Encoded | None, rows: int = 1) -> tuple[Memory | None, ConvolutionalState]:
+    def start(self, encoded: EncoderOutput | None, rows: int = 1) -> tuple[Memory | None, ConvolutionalState]:
         """Return the memory, None without a source, and the empty caches.
 
         Args:
@@ -182,7 +183,7 @@ class ConvolutionalDecoder(nn.Module):
         embedded: Tensor = self.embedding(tokens if self.copying is None else self.copying.readable(tokens))
         return embedded
 
-    def _memory(self, encoded: Encoded | None) -> Memory | None:
+    def _memory(self, encoded: EncoderOutput | None) -> Memory | None:
         check_encoded("ConvolutionalDecoder", encoded, self.source_dim)
         if encoded is None:
             return None
@@ -211,9 +212,9 @@ class ConvolutionalDecoderLayer(nn.Module):
         self.context: nn.Linear | None = None
         if source_dim is not None:
             self.attention = MultiStepAttention(output_dim, source_dim, scale_by_length=True)
-            self.attention.layer = normalised(self.attention.layer, output_dim**-0.5)
-            self.context = normalised_linear(source_dim, output_dim)
-        self.residual = nn.Identity() if input_dim == output_dim else normalised_linear(input_dim, output_dim)
+            self.attention.layer = normalized(self.attention.layer, output_dim**-0.5)
+            self.context = normalized_linear(source_dim, output_dim)
+        self.residual = nn.Identity() if input_dim == output_dim else normalized_linear(input_dim, output_dim)
 
     def forward(
         self, inputs: Float[Tensor, "B T C"], embedded: Float[Tensor, "B T E"], memory: Memory | None
@@ -222,7 +223,7 @@ class ConvolutionalDecoderLayer(nn.Module):
         found = self.conv(inputs)
         if self.attention is None or memory is None:
             return self._join(inputs, found, None), None
-        read: Attended = self.attention.read(found, memory, target=embedded)
+        read: AttentionOutput = self.attention.read(found, memory, target=embedded)
         return self._join(inputs, found, read.output), read.weights
 
     def empty_cache(self, like: Float[Tensor, "..."], rows: int) -> Float[Tensor, "B C W"]:
@@ -241,7 +242,7 @@ class ConvolutionalDecoderLayer(nn.Module):
         if self.attention is None or memory is None:
             return self._join(inputs, found, None), None, cache
         queries, target = (as_queries("ConvolutionalDecoder", rows, memory.key.shape[0]) for rows in (found, embedded))
-        read: Attended = self.attention.read(queries, memory, target=target)
+        read: AttentionOutput = self.attention.read(queries, memory, target=target)
         return self._join(inputs, found, read.output.flatten(0, 1)), as_rows(read.weights), cache
 
     def _join(self, inputs: Tensor, found: Tensor, context: Tensor | None) -> Tensor:

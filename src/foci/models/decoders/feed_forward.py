@@ -28,10 +28,10 @@ from foci.layers.copying import CopyHead, check_copied
 from foci.layers.dropout import Dropout
 from foci.layers.embedding import uniform_table
 from foci.layers.incremental.hypotheses import as_rows, hypotheses_each
-from foci.layers.interfaces import DecoderStep, Encoded, check_encoded, source_mask
+from foci.layers.interfaces import DecoderStep, EncoderOutput, check_encoded, source_mask
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss, logits_or_loss
 from foci.mechanisms.attention import Attention, Memory
-from foci.results import Weights
+from foci.weights import Weights
 
 
 class FeedForwardMemory(NamedTuple):
@@ -61,7 +61,7 @@ class FeedForwardDecoder(nn.Module):
         embedding_dim: size of the embeddings.
         hidden_dim: size of the hidden layer.
         window: number of words that are read, C.
-        score, normalise: of the attention, as in `foci.Attention`; the paper's is "general" and "softmax".
+        score, normalize: of the attention, as in `foci.Attention`; the paper's is "general" and "softmax".
         copy: also produce words of the source by the attention to them; see `foci.layers.copying`.
         dropout: on embeddings and before the output layer.
         padding: the id whose embedding stays 0.
@@ -69,7 +69,7 @@ class FeedForwardDecoder(nn.Module):
     Example:
         >>> import torch
         >>> decoder = FeedForwardDecoder(13, source_dim=4, embedding_dim=3, hidden_dim=6, window=2)
-        >>> encoded = Encoded(torch.zeros(2, 5, 4), torch.ones(2, 5, dtype=torch.bool))
+        >>> encoded = EncoderOutput(torch.zeros(2, 5, 4), torch.ones(2, 5, dtype=torch.bool))
         >>> predicted = decoder(encoded, torch.ones(2, 7, dtype=torch.long))
         >>> predicted.logits.shape, predicted.attentions["decoder.cross"].shape
         (torch.Size([2, 7, 13]), torch.Size([2, 7, 5]))
@@ -86,7 +86,7 @@ class FeedForwardDecoder(nn.Module):
         hidden_dim: int = 400,
         window: int = 5,
         score: str = "general",
-        normalise: str = "softmax",
+        normalize: str = "softmax",
         copy: bool = False,
         dropout: float = 0.0,
         padding: int = 0,
@@ -99,12 +99,12 @@ class FeedForwardDecoder(nn.Module):
         self.embedding = uniform_table(vocabulary, embedding_dim, padding=padding)
         self.context_embedding = uniform_table(vocabulary, embedding_dim, padding=padding)
         self.hidden = nn.Linear(window * embedding_dim, hidden_dim)
-        self.attention = Attention(window * embedding_dim, source_dim, score=score, normalise=normalise)
+        self.attention = Attention(window * embedding_dim, source_dim, score=score, normalize=normalize)
         self.output = nn.Linear(hidden_dim + source_dim, vocabulary)
         self.copying = CopyHead(hidden_dim + source_dim, vocabulary) if copy else None
 
     def forward(
-        self, encoded: Encoded | None, target: Int[Tensor, "B T"], targets: Targets | None = None
+        self, encoded: EncoderOutput | None, target: Int[Tensor, "B T"], targets: Targets | None = None
     ) -> TokenLogits | TokenLoss:
         """Predict by teacher forcing: ``logits[:, t]`` predict ``target[:, t + 1]``; the loss with ``targets``."""
         check_ids("FeedForwardDecoder", "target", target, "batch" if encoded is None else len(encoded.values), "time")
@@ -116,10 +116,10 @@ class FeedForwardDecoder(nn.Module):
             return self.copying.predict(features, self.output, attentions, targets, weights, memory.copied)
         return logits_or_loss(features, self.output, attentions, targets)
 
-    def start(self, encoded: Encoded | None, rows: int = 1) -> tuple[FeedForwardMemory, FeedForwardState]:
+    def start(self, encoded: EncoderOutput | None, rows: int = 1) -> tuple[FeedForwardMemory, FeedForwardState]:
         """Return the memory and the empty windows."""
         check_encoded("FeedForwardDecoder", encoded, self.source_dim)
-        encoded = cast("Encoded", encoded)  # without a source, check_encoded has raised
+        encoded = cast("EncoderOutput", encoded)  # without a source, check_encoded has raised
         key = encoded.values if encoded.keys is None else encoded.keys
         cells = self.attention.prepare(key, encoded.values, source_mask(encoded.valid))
         copied = None if self.copying is None else check_copied("FeedForwardDecoder", encoded.copied, encoded.values)

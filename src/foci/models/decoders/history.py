@@ -27,11 +27,11 @@ from foci import masks
 from foci.errors import ConfigError, check_ids, check_positive
 from foci.layers.dropout import Dropout
 from foci.layers.embedding import uniform_table
-from foci.layers.interfaces import DecoderStep, Encoded, check_encoded
+from foci.layers.interfaces import DecoderStep, EncoderOutput, check_encoded
 from foci.layers.recurrent import Recurrence, State
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss, logits_or_loss
 from foci.mechanisms.attention import Attention
-from foci.results import Weights
+from foci.weights import Weights
 
 _GAIN = 3.0
 """Of the two layers before the tanh. The outputs of a new LSTM are small; with torch's own initial weights h* is
@@ -112,7 +112,7 @@ class HistoryDecoder(nn.Module):
         nn.init.xavier_uniform_(self.output.weight)
 
     def forward(
-        self, encoded: Encoded | None, target: Int[Tensor, "B T"], targets: Targets | None = None
+        self, encoded: EncoderOutput | None, target: Int[Tensor, "B T"], targets: Targets | None = None
     ) -> TokenLogits | TokenLoss:
         """Teacher forcing: ``logits[:, t]`` predict ``target[:, t + 1]``; the loss with ``targets``."""
         check_encoded("HistoryDecoder", encoded, None)
@@ -120,7 +120,7 @@ class HistoryDecoder(nn.Module):
         length = target.shape[1]
         if length == 0:
             features = self.embedding.weight.new_zeros(len(target), 0, self.output.in_features)
-            nothing = Weights.of(features.new_zeros(len(target), 0, 0))
+            nothing = Weights.from_tensor(features.new_zeros(len(target), 0, 0))
             return logits_or_loss(features, self.output, {"decoder.0.self": nothing}, targets)
         hidden, _ = self.recurrence(self.dropout(self.embedding(target)))
         key, value, predict = self._parts(hidden)
@@ -129,7 +129,7 @@ class HistoryDecoder(nn.Module):
         read, weights, _ = self.attention(key, key, value, past)
         return logits_or_loss(self._joined(read, predict), self.output, {"decoder.0.self": weights}, targets)
 
-    def start(self, encoded: Encoded | None, rows: int = 1) -> tuple[None, HistoryState]:
+    def start(self, encoded: EncoderOutput | None, rows: int = 1) -> tuple[None, HistoryState]:
         """Return no memory and the first state of ``rows`` hypotheses."""
         check_encoded("HistoryDecoder", encoded, None)
         weight = self.embedding.weight

@@ -41,7 +41,7 @@ from foci.layers.coverage import Coverage
 from foci.layers.dropout import Dropout
 from foci.layers.embedding import uniform_table
 from foci.layers.incremental.hypotheses import as_queries, as_rows, hypotheses_each, stack_steps
-from foci.layers.interfaces import DecoderStep, Encoded, check_encoded, source_mask
+from foci.layers.interfaces import DecoderStep, EncoderOutput, check_encoded, source_mask
 from foci.layers.recurrent import Bridge, DeepOutput, Maxout, Recurrence, State
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss, logits_or_loss
 from foci.mechanisms.attention import Attention, Memory
@@ -50,8 +50,8 @@ from foci.mechanisms.heads import MultiHeadAttention
 from foci.mechanisms.heads.multi_head import ProjectedMemory
 from foci.mechanisms.sampled import SampledAttention, SampledState
 from foci.mechanisms.scores import LocationAware, Score
-from foci.results import Weights
 from foci.tracing import exportable
+from foci.weights import Weights
 
 KINDS = ("sutskever", "cho", "bahdanau", "luong", "xu")
 HEAD_SCORES = ("scaled_dot", "dot", "cosine")
@@ -109,7 +109,7 @@ class RecurrentDecoder(nn.Module):
             otherwise a layer maps it to the first state.
         input_feeding: Luong's: the attention output of a step is an input of the next one. Without it (and without
             coverage) teacher forcing computes all steps at once.
-        score, normalise, focus, sharpening, radius, reach, max_source_length: as in `foci.Attention`;
+        score, normalize, focus, sharpening, radius, reach, max_source_length: as in `foci.Attention`;
             ``attention_dim`` is its hidden_dim, ``max_source_length`` its max_length. Kinds without attention ignore
             them. A focus that slides with the queries ("causal", "sliding_window") has no meaning here.
         start_at_first: before the first step, an attention that depends on the previous weights has weight 1 on the
@@ -117,7 +117,7 @@ class RecurrentDecoder(nn.Module):
             focus="median_window".
         num_heads: use multi-head attention, whose heads together have the size of the state; its ``score`` is
             "scaled_dot", "dot" or "cosine", its focus "global".
-        expectation_share: with normalise="sample", the share of the rows that read the weighted sum in training, as
+        expectation_share: with normalize="sample", the share of the rows that read the weighted sum in training, as
             `foci.mechanisms.sampled.SampledAttention` does, whose handle also has the probabilities.
         coverage: add the sum of the previous weights to the keys (See 2017); `foci.layers.coverage.coverage_loss`
             computes the loss of ``attentions["decoder.cross"]``.
@@ -126,13 +126,13 @@ class RecurrentDecoder(nn.Module):
         tie_output: use the embedding table also as the matrix before the softmax.
         padding: the id whose embedding stays 0.
 
-    With ``normalise="sample"`` the attention is trained by REINFORCE: in training
+    With ``normalize="sample"`` the attention is trained by REINFORCE: in training
     ``attentions["decoder.cross"].log_prob (B, T)`` is what `foci.functional.sample.reinforce` needs.
 
     Example:
         >>> import torch
         >>> decoder = RecurrentDecoder(13, source_dim=4, embedding_dim=3, hidden_dim=6)
-        >>> regions = Encoded(torch.zeros(2, 5, 4), torch.ones(2, 5, dtype=torch.bool))
+        >>> regions = EncoderOutput(torch.zeros(2, 5, 4), torch.ones(2, 5, dtype=torch.bool))
         >>> predicted = decoder(regions, torch.ones(2, 7, dtype=torch.long))
         >>> predicted.logits.shape, predicted.attentions["decoder.cross"].shape
         (torch.Size([2, 7, 13]), torch.Size([2, 7, 5]))
@@ -155,7 +155,7 @@ class RecurrentDecoder(nn.Module):
         copy_state: bool = False,
         input_feeding: bool = True,
         score: str | Score = "general",
-        normalise: str = "softmax",
+        normalize: str = "softmax",
         focus: str = "global",
         attention_dim: int | None = None,
         sharpening: float = 1.0,
@@ -189,10 +189,10 @@ class RecurrentDecoder(nn.Module):
                 f"RecurrentDecoder: kind is 'xu' with readout_dim {readout_dim} and embedding_dim {embedding_dim}, "
                 "expected the same, since the embedding is added to the readout. Leave readout_dim out."
             )
-        if expectation_share is not None and (normalise != "sample" or num_heads is not None):
+        if expectation_share is not None and (normalize != "sample" or num_heads is not None):
             raise ConfigError(
-                f"RecurrentDecoder: expectation_share is {expectation_share} with normalise {normalise!r} and "
-                f"num_heads {num_heads}, expected normalise='sample' and one head."
+                f"RecurrentDecoder: expectation_share is {expectation_share} with normalize {normalize!r} and "
+                f"num_heads {num_heads}, expected normalize='sample' and one head."
             )
         cells_dim = source_dim or 0
         context_dim = cells_dim if num_heads is None else hidden_dim
@@ -238,7 +238,7 @@ class RecurrentDecoder(nn.Module):
                     "with several heads."
                 )
             self.attention = MultiHeadAttention(
-                hidden_dim, num_heads, key_dim=source_dim, score=score, normalise=normalise
+                hidden_dim, num_heads, key_dim=source_dim, score=score, normalize=normalize
             )
         elif kind in ("bahdanau", "luong", "xu"):
             options: dict[str, Any] = {
@@ -251,7 +251,7 @@ class RecurrentDecoder(nn.Module):
             }
             sizes = (hidden_dim, source_dim, attention_dim)
             if expectation_share is None:
-                self.attention = attention = Attention(*sizes, normalise=normalise, **options)
+                self.attention = attention = Attention(*sizes, normalize=normalize, **options)
             else:
                 self.attention = attention = SampledAttention(*sizes, expectation_share=expectation_share, **options)
             if isinstance(attention.focus, SlidingWindow):
@@ -286,7 +286,7 @@ class RecurrentDecoder(nn.Module):
             self.copying = CopyHead(readout_dim, vocabulary)
 
     def forward(
-        self, encoded: Encoded | None, target: Int[Tensor, "B T"], targets: Targets | None = None
+        self, encoded: EncoderOutput | None, target: Int[Tensor, "B T"], targets: Targets | None = None
     ) -> TokenLogits | TokenLoss:
         """Predict by teacher forcing: ``logits[:, t]`` predict ``target[:, t + 1]``; the loss with ``targets``."""
         check_ids("RecurrentDecoder", "target", target, *_batch(encoded), "time")
@@ -297,7 +297,7 @@ class RecurrentDecoder(nn.Module):
             readout = embedded.new_zeros(*target.shape, self.output.in_features)
             if self.attention is not None and encoded is not None:
                 heads = (self.attention.num_heads,) if isinstance(self.attention, MultiHeadAttention) else ()
-                weights = Weights.of(embedded.new_zeros(len(target), *heads, 0, encoded.values.shape[1]))
+                weights = Weights.from_tensor(embedded.new_zeros(len(target), *heads, 0, encoded.values.shape[1]))
         elif self.attention is None or (self.kind == "luong" and not self.feeds and self.coverage is None):
             readout, weights = self._all_steps(embedded, memory, state)
         else:
@@ -307,7 +307,7 @@ class RecurrentDecoder(nn.Module):
             return self.copying.predict(self.dropout(readout), self.output, attentions, targets, weights, memory.copied)
         return logits_or_loss(self.dropout(readout), self.output, attentions, targets)
 
-    def start(self, encoded: Encoded | None, rows: int = 1) -> tuple[RecurrentMemory, RecurrentState]:
+    def start(self, encoded: EncoderOutput | None, rows: int = 1) -> tuple[RecurrentMemory, RecurrentState]:
         """Return the memory and the first state.
 
         Args:
@@ -336,7 +336,7 @@ class RecurrentDecoder(nn.Module):
         copied = None if self.copying is None else check_copied("RecurrentDecoder", encoded.copied, values)
         return RecurrentMemory(cells, summary, copied), state
 
-    def _on_first_cell(self, encoded: Encoded) -> Tensor | SampledState:
+    def _on_first_cell(self, encoded: EncoderOutput) -> Tensor | SampledState:
         """Return the state of the attention with weight 1 on the first cell; a source without cells has none."""
         weights = encoded.values.new_zeros(encoded.values.shape[:2])
         weights[:, :1] = encoded.valid[:, :1].to(weights.dtype)
@@ -478,5 +478,5 @@ class RecurrentDecoder(nn.Module):
         )
 
 
-def _batch(encoded: Encoded | None) -> tuple[int | str]:
+def _batch(encoded: EncoderOutput | None) -> tuple[int | str]:
     return ("batch",) if encoded is None else (encoded.values.shape[0],)

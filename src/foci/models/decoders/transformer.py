@@ -26,11 +26,11 @@ from foci.layers.copying import CopyHead, check_copied
 from foci.layers.incremental.fast_decoder_steps import FastDecoderSteps
 from foci.layers.incremental.hypotheses import as_rows
 from foci.layers.incremental.tree_cache import LayerCells, TreeCache
-from foci.layers.interfaces import DecoderStep, Encoded, check_encoded, source_mask
+from foci.layers.interfaces import DecoderStep, EncoderOutput, check_encoded, source_mask
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss, logits_or_loss
 from foci.layers.transformer import Block, DecoderLayer, embedding_and_block
 from foci.mechanisms.heads.multi_head import ProjectedMemory
-from foci.results import Weights
+from foci.weights import Weights
 
 
 class TransformerMemory(NamedTuple):
@@ -120,7 +120,7 @@ class TransformerDecoder(nn.Module):
         return [cast(DecoderLayer, layer) for layer in self.layers]
 
     def forward(
-        self, encoded: Encoded | None, target: Int[Tensor, "B T"], targets: Targets | None = None
+        self, encoded: EncoderOutput | None, target: Int[Tensor, "B T"], targets: Targets | None = None
     ) -> TokenLogits | TokenLoss:
         """Predict by teacher forcing: ``logits[:, t]`` follow ``target[:, : t + 1]``; the loss with ``targets``."""
         check_encoded("TransformerDecoder", encoded, self.source_dim)
@@ -141,7 +141,7 @@ class TransformerDecoder(nn.Module):
             return self.copying.predict(self.norm(x), self.output, attentions, targets, cross, copied)
         return logits_or_loss(self.norm(x), self.output, attentions, targets)
 
-    def start(self, encoded: Encoded | None, rows: int = 1) -> tuple[TransformerMemory, TreeCache]:
+    def start(self, encoded: EncoderOutput | None, rows: int = 1) -> tuple[TransformerMemory, TreeCache]:
         """Project the source for every layer; return the memory and an empty cache.
 
         Args:
@@ -207,7 +207,7 @@ class TransformerDecoder(nn.Module):
         return tokens if self.copying is None else self.copying.readable(tokens)
 
 
-def _check_rows(target: Tensor, encoded: Encoded) -> None:
+def _check_rows(target: Tensor, encoded: EncoderOutput) -> None:
     batch = encoded.values.shape[0]
     if target.dim() != 2 or target.shape[0] != batch:
         raise ShapeError(

@@ -1,1 +1,1 @@
-"""Encoders: from a source to `foci.layers.interfaces.Encoded`."""
+"""Encoders: from a source to `foci.layers.interfaces.EncoderOutput`."""

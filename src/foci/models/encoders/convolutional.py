@@ -19,12 +19,12 @@ from foci.layers.conv import (
     GatedConvolution,
     LayerSizes,
     layer_widths,
-    normalised_linear,
+    normalized_linear,
     scale_gradient,
 )
 from foci.layers.dropout import Dropout
 from foci.layers.embedding import normal_table
-from foci.layers.interfaces import Encoded
+from foci.layers.interfaces import EncoderOutput
 from foci.layers.positions import LearnedPositions
 
 
@@ -68,14 +68,14 @@ class ConvolutionalTextEncoder(nn.Module):
         self.embedding = normal_table(vocabulary, embedding_dim, std=0.1, padding=padding)
         self.positions = LearnedPositions(max_length, embedding_dim, std=0.1)
         self.dropout = Dropout(dropout)
-        self.input = normalised_linear(embedding_dim, layers[0][0], dropout=dropout)
+        self.input = normalized_linear(embedding_dim, layers[0][0], dropout=dropout)
         self.layers = nn.ModuleList(
             ConvolutionalEncoderLayer(before, width, kernel, dropout=dropout)
             for before, width, kernel in layer_widths(layers)
         )
-        self.output = normalised_linear(layers[-1][0], embedding_dim)
+        self.output = normalized_linear(layers[-1][0], embedding_dim)
 
-    def forward(self, source: Int[Tensor, "B S"], valid: Bool[Tensor, "B S"]) -> Encoded:
+    def forward(self, source: Int[Tensor, "B S"], valid: Bool[Tensor, "B S"]) -> EncoderOutput:
         """Encode a batch of token ids; ``valid`` says which of them exist."""
         check_ids("ConvolutionalTextEncoder", "source", source, "batch", "position")
         check_valid("ConvolutionalTextEncoder", "source_valid", valid, source.shape[0], source.shape[1], source.device)
@@ -85,7 +85,7 @@ class ConvolutionalTextEncoder(nn.Module):
             hidden = layer(hidden.masked_fill(closed, 0.0))  # a convolution must not see padding next to a token
         # The gradients of all decoder layers are summed at the encoder: the sum is scaled to the size of one.
         keys = scale_gradient(self.output(hidden), 1.0 / self.num_readers)
-        return Encoded(keys + embedded, valid, keys=keys)
+        return EncoderOutput(keys + embedded, valid, keys=keys)
 
 
 class ConvolutionalEncoderLayer(nn.Module):
@@ -94,7 +94,7 @@ class ConvolutionalEncoderLayer(nn.Module):
     def __init__(self, input_dim: int, output_dim: int, kernel_size: int, *, dropout: float = 0.0) -> None:
         super().__init__()
         self.conv = GatedConvolution(input_dim, output_dim, kernel_size, dropout=dropout)
-        self.residual = nn.Identity() if input_dim == output_dim else normalised_linear(input_dim, output_dim)
+        self.residual = nn.Identity() if input_dim == output_dim else normalized_linear(input_dim, output_dim)
 
     def forward(self, inputs: Float[Tensor, "B S C"]) -> Float[Tensor, "B S D"]:
         """Return as many outputs as inputs."""

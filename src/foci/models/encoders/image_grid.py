@@ -12,7 +12,7 @@ Paper: Deep Residual Learning for Image Recognition (He et al., 2016), eqs. 1-2 
     2018), fig. 3
 Names: W = stem, W_1 and W_2 = first and second, a = attention, s = shortcut, x^L = encoded.values
 Complexity: O(H · W · C²) per block
-Differs: groups of channels of one image are normalised (Wu, He, 2018) instead of batches, so that neither an image's
+Differs: groups of channels of one image are normalized (Wu, He, 2018) instead of batches, so that neither an image's
     encoding nor its gradient depends on the others in its batch, and a batch may have any size.
 """
 
@@ -29,15 +29,16 @@ from torch.nn.functional import interpolate
 
 from foci.catalog import ALIASES, build
 from foci.errors import ShapeError, check_sizes, check_valid, unknown_name
-from foci.layers.interfaces import Encoded
+from foci.layers.interfaces import EncoderOutput
 from foci.mechanisms.visual.cbam import ProductOfMaps
-from foci.results import Attended, Weights
+from foci.outputs import AttentionOutput
+from foci.weights import Weights
 
 NO_ATTENTION = "none"
 ATTENTIONS = (NO_ATTENTION, "squeeze_excitation", "efficient_channel", "cbam", "spatial")
 """What can be in the blocks."""
 _GROUPS = 8
-"""Largest number of groups of channels that are normalised together."""
+"""Largest number of groups of channels that are normalized together."""
 
 Image = UInt8[Tensor, "B 3 H W"] | Float[Tensor, "B 3 H W"]
 
@@ -45,9 +46,9 @@ Image = UInt8[Tensor, "B 3 H W"] | Float[Tensor, "B 3 H W"]
 class ImageGridEncoder(nn.Module):
     """Turns images into a grid of regions.
 
-    Call it with ``images (B, 3, H, W)``: bytes from 0 to 255, or floating numbers around 0. ``Encoded.values`` are the
-    regions, row by row, ``Encoded.summary`` their mean, and ``Encoded.attentions`` the maps of each block as they were
-    applied: ``0.channel (B, C, 1, 1)`` and ``0.spatial (B, 1, h, w)``, from 0 to 1.
+    Call it with ``images (B, 3, H, W)``: bytes from 0 to 255, or floating numbers around 0. ``values`` of the
+    `EncoderOutput` are the regions, row by row, ``summary`` their mean, and ``attentions`` the maps of each block as
+    they were applied: ``0.channel (B, C, 1, 1)`` and ``0.spatial (B, 1, h, w)``, from 0 to 1.
 
     Args:
         hidden_dim: channels of the last stage, and so the size of a region; each stage before has half of them.
@@ -56,7 +57,7 @@ class ImageGridEncoder(nn.Module):
         stride: of the first convolution; 2 halves height and width at once.
         attention: "none", "squeeze_excitation" (or "se"), "efficient_channel" (or "eca"), "cbam" or "spatial".
         reduction: channels per hidden unit, of squeeze_excitation and cbam.
-        kernel_size: height and width of the neighbourhood of a place, odd; of spatial and cbam.
+        kernel_size: height and width of the neighborhood of a place, odd; of spatial and cbam.
 
     Example:
         >>> import torch
@@ -107,7 +108,7 @@ class ImageGridEncoder(nn.Module):
             down, across = -(-down // 2), -(-across // 2)
         return down, across
 
-    def forward(self, images: Image, valid: Bool[Tensor, "B S"] | None = None) -> Encoded:
+    def forward(self, images: Image, valid: Bool[Tensor, "B S"] | None = None) -> EncoderOutput:
         """Encode a batch of images; ``valid`` says which regions exist, all of them unless given."""
         owner = type(self).__name__
         if images.dim() != 4 or images.shape[1] != 3 or 0 in images.shape[2:]:
@@ -124,7 +125,7 @@ class ImageGridEncoder(nn.Module):
         if valid is None:
             valid = torch.ones(values.shape[:2], dtype=torch.bool, device=values.device)
         check_valid(owner, "valid", valid, values.shape[0], values.shape[1], values.device)
-        encoded = Encoded(values, valid, attentions=attentions)
+        encoded = EncoderOutput(values, valid, attentions=attentions)
         return encoded._replace(summary=(encoded.mean().unsqueeze(1),))
 
 
@@ -154,7 +155,7 @@ class ResidualBlock(nn.Module):
         residual = self.second_norm(self.second(hidden))
         weights = None
         if self.attention is not None:
-            attended: Attended = self.attention(residual)
+            attended: AttentionOutput = self.attention(residual)
             residual, weights = attended.output, attended.weights
         return torch.relu(self.shortcut(features) + residual), weights
 
@@ -193,7 +194,10 @@ def _maps(weights: Weights | None) -> dict[str, Weights]:
     if weights is None:
         return {}
     if isinstance(weights.source, ProductOfMaps):
-        return {"channel": Weights.of(weights.source.channel), "spatial": Weights.of(weights.source.spatial)}
+        return {
+            "channel": Weights.from_tensor(weights.source.channel),
+            "spatial": Weights.from_tensor(weights.source.spatial),
+        }
     return {"channel" if weights.shape[1] > 1 or weights.shape[2:] == (1, 1) else "spatial": weights}
 
 
@@ -205,8 +209,8 @@ def as_shares(maps: Sequence[Weights], grid: tuple[int, int]) -> Float[Tensor, "
 
     Example:
         >>> import torch
-        >>> from foci.results import Weights
-        >>> as_shares([Weights.of(torch.tensor([[[[0.75, 0.25], [0.5, 0.25]]]]))], (2, 2))[0, 0].tolist()
+        >>> from foci.weights.handle import Weights
+        >>> as_shares([Weights.from_tensor(torch.tensor([[[[0.75, 0.25], [0.5, 0.25]]]]))], (2, 2))[0, 0].tolist()
         [0.6666666865348816, 0.0, 0.3333333432674408, 0.0]
     """
     spread = [interpolate(handle.dense(), grid, mode="bilinear", align_corners=False).flatten(1) for handle in maps]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from foci.errors import check_ids, check_positive, check_valid
 from foci.layers.dropout import Dropout
 from foci.layers.embedding import uniform_table
-from foci.layers.interfaces import Encoded
+from foci.layers.interfaces import EncoderOutput
 from foci.layers.recurrent import RecurrentEncoder
 
 
@@ -64,9 +64,9 @@ class RecurrentTextEncoder(nn.Module):
             embedding_dim, output_dim, cell=cell, num_layers=num_layers, bidirectional=bidirectional, dropout=dropout
         )
 
-    def forward(self, source: Int[Tensor, "B S"], valid: Bool[Tensor, "B S"]) -> Encoded:
+    def forward(self, source: Int[Tensor, "B S"], valid: Bool[Tensor, "B S"]) -> EncoderOutput:
         """Encode a batch of token ids; ``valid`` says which of them exist."""
         check_ids("RecurrentTextEncoder", "source", source, "batch", "position")
         check_valid("RecurrentTextEncoder", "source_valid", valid, source.shape[0], source.shape[1], source.device)
         annotations, summary = self.layers(self.dropout(self.embedding(source)), valid)
-        return Encoded(annotations, valid, summary)
+        return EncoderOutput(annotations, valid, summary)

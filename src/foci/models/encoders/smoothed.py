@@ -18,16 +18,16 @@ from torch.nn import functional as F
 from foci.errors import ConfigError, check_ids, check_positive, check_valid
 from foci.layers.dropout import Dropout
 from foci.layers.embedding import uniform_table
-from foci.layers.interfaces import Encoded
+from foci.layers.interfaces import EncoderOutput
 
 
 class SmoothedTextEncoder(nn.Module):
-    """Embeddings of token ids, and their averages over neighbouring positions.
+    """Embeddings of token ids, and their averages over neighboring positions.
 
     Args:
         vocabulary: number of source tokens.
         output_dim: size of the embeddings.
-        smoothing: number of neighbours on each side, Q; 0 reads the embeddings themselves.
+        smoothing: number of neighbors on each side, Q; 0 reads the embeddings themselves.
         dropout: on embeddings.
         padding: the id whose embedding stays 0.
 
@@ -50,14 +50,14 @@ class SmoothedTextEncoder(nn.Module):
         self.dropout = Dropout(dropout)
         self.embedding = uniform_table(vocabulary, output_dim, padding=padding)
 
-    def forward(self, source: Int[Tensor, "B S"], valid: Bool[Tensor, "B S"]) -> Encoded:
+    def forward(self, source: Int[Tensor, "B S"], valid: Bool[Tensor, "B S"]) -> EncoderOutput:
         """Encode a batch of token ids; ``valid`` says which of them exist."""
         check_ids("SmoothedTextEncoder", "source", source, "batch", "position")
         check_valid("SmoothedTextEncoder", "source_valid", valid, source.shape[0], source.shape[1], source.device)
         keys = self.dropout(self.embedding(source)).masked_fill(~valid.unsqueeze(-1), 0.0)
         counts = _window_sums(valid.unsqueeze(-1).to(keys.dtype), self.smoothing)
         values = _window_sums(keys, self.smoothing) / counts.clamp_min(1.0)
-        return Encoded(values, valid, keys=keys)
+        return EncoderOutput(values, valid, keys=keys)
 
 
 def _window_sums(values: Tensor, reach: int) -> Tensor:

@@ -27,11 +27,11 @@ from torch import Tensor, nn
 
 from foci.errors import ConfigError, check_positive, check_shape, check_valid, unknown_name
 from foci.layers.dropout import Dropout
-from foci.layers.interfaces import Encoded, source_mask
+from foci.layers.interfaces import EncoderOutput, source_mask
 from foci.layers.positions import SinusoidalPositions
 from foci.layers.recurrent import RecurrentEncoder, State
 from foci.layers.transformer import Block, EncoderLayer
-from foci.results import Weights
+from foci.weights import Weights
 
 KINDS = ("conv", "dilated", "pyramid", "transformer")
 
@@ -76,7 +76,7 @@ class StridedConvolutions(nn.Module):
         x = features.masked_fill(~valid.unsqueeze(-1), 0.0)
         for layer, norm in zip(self.layers, self.norms):
             valid = reduced(valid) if self.stride == 2 else valid
-            # Normalised: without it the signal is so small after two layers that a recurrent network starts slowly.
+            # Normalized: without it the signal is so small after two layers that a recurrent network starts slowly.
             x = torch.relu(norm(layer(x.transpose(1, 2)).transpose(1, 2)))
             # A bias makes padding other than 0, which the next layer would read at the last frames.
             x = self.dropout(x).masked_fill(~valid.unsqueeze(-1), 0.0)
@@ -117,12 +117,12 @@ class ConvolutionalSpeechEncoder(nn.Module):
         self.convolutions = StridedConvolutions(input_dim, output_dim, reduction=reduction, dropout=dropout)
         self.layers = RecurrentEncoder(output_dim, output_dim, cell=cell, num_layers=num_layers, dropout=dropout)
 
-    def forward(self, source: Float[Tensor, "B T F"], valid: Bool[Tensor, "B T"]) -> Encoded:
+    def forward(self, source: Float[Tensor, "B T F"], valid: Bool[Tensor, "B T"]) -> EncoderOutput:
         """Encode a batch of features; ``valid`` says which frames exist."""
         _check("ConvolutionalSpeechEncoder", source, valid, self.input_dim)
         cells, valid = self.convolutions(source, valid)
         values, summary = self.layers(cells, valid)
-        return Encoded(values, valid, summary)
+        return EncoderOutput(values, valid, summary)
 
 
 class DilatedSpeechEncoder(nn.Module):
@@ -165,7 +165,7 @@ class DilatedSpeechEncoder(nn.Module):
         self.norms = nn.ModuleList(nn.LayerNorm(output_dim) for _ in dilations)
         self.dropout = Dropout(dropout)
 
-    def forward(self, source: Float[Tensor, "B T F"], valid: Bool[Tensor, "B T"]) -> Encoded:
+    def forward(self, source: Float[Tensor, "B T F"], valid: Bool[Tensor, "B T"]) -> EncoderOutput:
         """Encode a batch of features; ``valid`` says which frames exist."""
         _check("DilatedSpeechEncoder", source, valid, self.input_dim)
         cells, valid = self.convolutions(source, valid)
@@ -173,7 +173,7 @@ class DilatedSpeechEncoder(nn.Module):
         for layer, norm in zip(self.layers, self.norms):
             heard = torch.relu(norm(layer(cells.transpose(1, 2)).transpose(1, 2)))
             cells = (cells + self.dropout(heard)).masked_fill(closed, 0.0)
-        return Encoded(cells, valid)
+        return EncoderOutput(cells, valid)
 
 
 class PyramidalSpeechEncoder(nn.Module):
@@ -221,7 +221,7 @@ class PyramidalSpeechEncoder(nn.Module):
             for layer in range(num_layers)
         )
 
-    def forward(self, source: Float[Tensor, "B T F"], valid: Bool[Tensor, "B T"]) -> Encoded:
+    def forward(self, source: Float[Tensor, "B T F"], valid: Bool[Tensor, "B T"]) -> EncoderOutput:
         """Encode a batch of features; ``valid`` says which frames exist."""
         _check("PyramidalSpeechEncoder", source, valid, self.input_dim)
         x = source.masked_fill(~valid.unsqueeze(-1), 0.0)
@@ -230,7 +230,7 @@ class PyramidalSpeechEncoder(nn.Module):
             if 0 < number <= self.halvings:
                 x, valid = _pairs(x), reduced(valid)
             x, summary = layer(x if number == 0 else self.dropout(x), valid)
-        return Encoded(x, valid, summary)
+        return EncoderOutput(x, valid, summary)
 
 
 class TransformerSpeechEncoder(nn.Module):
@@ -259,7 +259,7 @@ class TransformerSpeechEncoder(nn.Module):
         self.layers = nn.ModuleList(EncoderLayer(block) for _ in range(num_layers))
         self.norm = nn.LayerNorm(block.model_dim) if block.norm == "pre" else nn.Identity()
 
-    def forward(self, source: Float[Tensor, "B T F"], valid: Bool[Tensor, "B T"]) -> Encoded:
+    def forward(self, source: Float[Tensor, "B T F"], valid: Bool[Tensor, "B T"]) -> EncoderOutput:
         """Encode a batch of features; ``valid`` says which frames exist."""
         _check("TransformerSpeechEncoder", source, valid, self.input_dim)
         x, valid = self.convolutions(source, valid)
@@ -268,7 +268,7 @@ class TransformerSpeechEncoder(nn.Module):
         attentions: dict[str, Weights] = {}
         for number, layer in enumerate(self.layers):
             x, attentions[f"encoder.{number}.self"] = layer(x, mask)
-        return Encoded(self.norm(x).masked_fill(~valid.unsqueeze(-1), 0.0), valid, attentions=attentions)
+        return EncoderOutput(self.norm(x).masked_fill(~valid.unsqueeze(-1), 0.0), valid, attentions=attentions)
 
 
 SpeechEncoder = ConvolutionalSpeechEncoder | DilatedSpeechEncoder | PyramidalSpeechEncoder | TransformerSpeechEncoder

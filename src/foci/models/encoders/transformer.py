@@ -14,9 +14,9 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from foci.errors import check_positive, check_valid
-from foci.layers.interfaces import Encoded, source_mask
+from foci.layers.interfaces import EncoderOutput, source_mask
 from foci.layers.transformer import Block, EncoderLayer, embedding_and_block
-from foci.results import Weights
+from foci.weights import Weights
 
 
 class TransformerTextEncoder(nn.Module):
@@ -58,7 +58,7 @@ class TransformerTextEncoder(nn.Module):
         self.layers = nn.ModuleList(EncoderLayer(block) for _ in range(num_layers))
         self.norm = nn.LayerNorm(block.model_dim) if block.norm == "pre" else nn.Identity()
 
-    def forward(self, source: Int[Tensor, "B S"], valid: Bool[Tensor, "B S"]) -> Encoded:
+    def forward(self, source: Int[Tensor, "B S"], valid: Bool[Tensor, "B S"]) -> EncoderOutput:
         """Encode a batch of token ids; ``valid`` says which of them exist."""
         check_valid("TransformerTextEncoder", "source_valid", valid, source.shape[0], source.shape[1], source.device)
         mask = source_mask(valid)
@@ -66,4 +66,4 @@ class TransformerTextEncoder(nn.Module):
         x = self.embedding(source)
         for number, layer in enumerate(self.layers):
             x, attentions[f"encoder.{number}.self"] = layer(x, mask)
-        return Encoded(self.norm(x), valid, attentions=attentions)
+        return EncoderOutput(self.norm(x), valid, attentions=attentions)

@@ -16,7 +16,7 @@ const state = {
   theme: dark.matches ? "dark" : "light",
   attention: trace.attentions[0] ?? null,
   head: -1, // -1: the mean; from the number of heads on: what is computed from them, such as the rollout
-  together: [], // heads that are shown at once, each in a colour of its own
+  together: [], // heads that are shown at once, each in a color of its own
   view: "words",
   threshold: 0,
   scale: "matrix",
@@ -27,7 +27,7 @@ const state = {
   swapped: null,
 };
 let matrix = null;
-let several = []; // of `together`: {head, matrix, colour}
+let several = []; // of `together`: {head, matrix, color}
 let entropies = [];
 let view = null;
 
@@ -121,14 +121,14 @@ function mean(values) {
   return known.length ? known.reduce((sum, value) => sum + value, 0) / known.length : NaN;
 }
 
-/** From a weight to how strongly it is coloured, 0 to 1. */
+/** From a weight to how strongly it is colored, 0 to 1. */
 function strength(weight, full) {
   if (weight < state.threshold || full <= 0) return 0;
   const part = Math.min(1, weight / full);
   return state.root ? Math.sqrt(part) : part;
 }
 
-/** The weight that has the full colour, among the values of one row or of all. */
+/** The weight that has the full color, among the values of one row or of all. */
 function fullOf(values, one = matrix) {
   return state.scale === "row" ? largest(values) : one.largest;
 }

@@ -124,9 +124,9 @@ class Chart {
     this.svg.append(draw("line", { x1: left, x2: width - right, y1: height - bottom, y2: height - bottom, class: "axis" }));
     for (const { run, points } of lines) {
       const path = points.map(([step, value], k) => `${k ? "L" : "M"}${this.x(step).toFixed(1)} ${this.y(value).toFixed(1)}`).join("");
-      const { colour } = data.runs[run];
-      this.svg.append(draw("path", { d: path, fill: "none", stroke: colour, "stroke-width": "1.8", "stroke-dasharray": DASHES[run % DASHES.length] }));
-      if (points.length === 1) this.svg.append(draw("circle", { cx: this.x(points[0][0]), cy: this.y(points[0][1]), r: "3", fill: colour }));
+      const { color } = data.runs[run];
+      this.svg.append(draw("path", { d: path, fill: "none", stroke: color, "stroke-width": "1.8", "stroke-dasharray": DASHES[run % DASHES.length] }));
+      if (points.length === 1) this.svg.append(draw("circle", { cx: this.x(points[0][0]), cy: this.y(points[0][1]), r: "3", fill: color }));
     }
     this.svg.append(this.marks);
     return this.point(this.step);
@@ -151,14 +151,14 @@ class Chart {
     for (const { run, points } of this.lines) {
       const found = points.find((point) => point[0] === step);
       if (!found) continue;
-      this.marks.append(draw("circle", { cx: this.x(step), cy: this.y(found[1]), r: "3.5", fill: data.runs[run].colour }));
+      this.marks.append(draw("circle", { cx: this.x(step), cy: this.y(found[1]), r: "3.5", fill: data.runs[run].color }));
       this.readout.append(this.value(run, found[1]));
     }
   }
 
   value(run, value) {
     const swatch = make("span", { class: "swatch", "aria-hidden": "true" });
-    swatch.style.backgroundColor = data.runs[run].colour;
+    swatch.style.backgroundColor = data.runs[run].color;
     return make("span", {}, swatch, make("bdi", { text: data.runs[run].name }), " ", make("b", { text: shown(value) }));
   }
 }
@@ -183,14 +183,14 @@ function dress() {
 
 function start() {
   byId("names").textContent = data.title;
-  data.runs.forEach(({ name, colour }, run) => {
+  data.runs.forEach(({ name, color }, run) => {
     const box = make("input", { type: "checkbox", onchange: () => {
       if (box.checked) state.hidden.delete(run);
       else state.hidden.add(run);
       update();
     } });
     box.checked = true;
-    box.style.accentColor = colour;
+    box.style.accentColor = color;
     byId("runs").append(make("label", { class: "field" }, box, make("bdi", { text: name })));
   });
   byId("controls").addEventListener("submit", (event) => event.preventDefault());

@@ -1,8 +1,8 @@
 // The page's own words. Names of runs and figures are shown as they are.
 const LANGUAGES = {
   en: {
-    other: "中文", toOther: "Show this page in Chinese", dark: "Dark", light: "Light", toDark: "Switch to dark colours",
-    toLight: "Switch to light colours", heading: "Training curves", runs: "Runs", logarithm: "Logarithmic", smooth: "Smooth",
+    other: "中文", toOther: "Show this page in Chinese", dark: "Dark", light: "Light", toDark: "Switch to dark colors",
+    toLight: "Switch to light colors", heading: "Training curves", runs: "Runs", logarithm: "Logarithmic", smooth: "Smooth",
     notSmooth: "not", step: "step", atStep: (step) => `step ${step}`, none: "There are no figures yet.",
     chart: (name) => `${name}. Left and right move from step to step.`,
     last: (run, value, step) => `${run}: ${value} at step ${step}`,

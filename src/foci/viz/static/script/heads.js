@@ -11,12 +11,12 @@ class HeadsView {
     const longest = layers.reduce((best, each) => (each.matrices.length > best.matrices.length ? each : best));
     const header = make("tr", {}, make("td"));
     longest.matrices.forEach((_, slot) => header.append(make("th", { scope: "col", text: headName(longest, headOf(longest, slot)) })));
-    const colours = ramp();
+    const colors = ramp();
     const rows = await Promise.all(layers.map(async (attention) => {
       const [pictures, entropy] = await Promise.all([kept(attention.thumbnails.block), entropiesOf(attention)]);
       const name = layers.length > 1 && attention.layer !== null ? say("layerNumber", attention.layer) : attention.name;
       const row = make("tr", {}, make("th", { scope: "row", text: name, title: attention.name }));
-      attention.matrices.forEach((_, slot) => row.append(make("td", {}, this.button(attention, slot, pictures, entropy[slot], colours))));
+      attention.matrices.forEach((_, slot) => row.append(make("td", {}, this.button(attention, slot, pictures, entropy[slot], colors))));
       return row;
     }));
     const focused = this.place.contains(document.activeElement);
@@ -26,7 +26,7 @@ class HeadsView {
     if (focused) this.place.querySelector('[aria-pressed="true"]')?.focus();
   }
 
-  button(attention, slot, pictures, entropy, colours) {
+  button(attention, slot, pictures, entropy, colors) {
     const { height, width } = attention.thumbnails;
     const head = headOf(attention, slot);
     const canvas = make("canvas", { "aria-hidden": "true" });
@@ -38,7 +38,7 @@ class HeadsView {
       const mirrored = trace.cells[attention.source].rightToLeft;
       bytes.forEach((byte, k) => {
         const column = k % width;
-        words[mirrored ? k - column + width - 1 - column : k] = colours[Math.floor((byte / 255) * (SHADES - 1))];
+        words[mirrored ? k - column + width - 1 - column : k] = colors[Math.floor((byte / 255) * (SHADES - 1))];
       });
       canvas.getContext("2d").putImageData(pixels, 0, 0);
     }

@@ -1,4 +1,4 @@
-// A matrix as coloured cells.
+// A matrix as colored cells.
 
 const SMALLEST_FULL = 40; // a cell that fits may be as large as this, on large screens larger
 const STRETCHED = 200; // the longest side of a cell that fills what room there is
@@ -13,7 +13,7 @@ function chosenSubject() {
   });
   return {
     matrix,
-    layers: several.length ? several.map((one) => ({ matrix: one.matrix, stops: toward(one.colour) })) : [{ matrix, stops: STOPS }],
+    layers: several.length ? several.map((one) => ({ matrix: one.matrix, stops: toward(one.color) })) : [{ matrix, stops: STOPS }],
     target: axis("target"),
     source: axis("source"),
     swapped: state.swapped ?? cellsOf("target").kind === "steps",
@@ -147,7 +147,7 @@ class HeatView extends ScrolledView {
 
   update() {
     this.subject = this.choose();
-    this.colours = this.subject.layers.map(({ stops }) => ramp(stops));
+    this.colors = this.subject.layers.map(({ stops }) => ramp(stops));
     this.negative = ramp(READ_BY);
     this.caption.textContent = this.subject.caption(this.down.title, this.across.title, this.subject.swapped);
     this.paintLegend();
@@ -169,16 +169,16 @@ class HeatView extends ScrolledView {
 
   paintLegend() {
     const most = state.scale === "row" ? say("byRow") : number(this.largest);
-    const bar = (colours) => {
+    const bar = (colors) => {
       const canvas = make("canvas", { "aria-hidden": "true" });
       [canvas.width, canvas.height] = [128, 1];
       const pixels = new ImageData(128, 1);
       const words = new Uint32Array(pixels.data.buffer);
-      for (let k = 0; k < 128; k++) words[k] = colours[Math.floor((k / 127) * (SHADES - 1))];
+      for (let k = 0; k < 128; k++) words[k] = colors[Math.floor((k / 127) * (SHADES - 1))];
       canvas.getContext("2d").putImageData(pixels, 0, 0);
       return canvas;
     };
-    const bars = this.colours.map(bar);
+    const bars = this.colors.map(bar);
     // Of a difference the scale runs from less over 0 to more.
     const less = this.subject.signed ? [make("span", { text: `−${most}` }), bar(Uint32Array.from(this.negative).reverse())] : [];
     this.legend.classList.toggle("many", bars.length > 1);
@@ -221,7 +221,7 @@ class HeatView extends ScrolledView {
     });
     const pixels = new ImageData(wide, high);
     const words = new Uint32Array(pixels.data.buffer);
-    for (let k = 0; k < words.length; k++) words[k] = strengths[k] < 0 ? this.negative[-strengths[k]] : this.colours[strongestLayer[k]][strengths[k]];
+    for (let k = 0; k < words.length; k++) words[k] = strengths[k] < 0 ? this.negative[-strengths[k]] : this.colors[strongestLayer[k]][strengths[k]];
     const canvas = document.createElement("canvas");
     [canvas.width, canvas.height] = [wide, high];
     canvas.getContext("2d").putImageData(pixels, 0, 0);

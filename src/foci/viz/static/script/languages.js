@@ -1,14 +1,14 @@
 // The page's own words. Labels, names and facts of the trace are shown as they are.
 const LANGUAGES = {
   en: {
-    other: "中文", dark: "Dark", light: "Light", toDark: "Switch to dark colours", toLight: "Switch to light colours",
+    other: "中文", dark: "Dark", light: "Light", toDark: "Switch to dark colors", toLight: "Switch to light colors",
     toOther: "Show this page in Chinese", views: "Views", details: "Details", files: "Save what is seen", saveAs: (kind) => `Save as ${kind}`,
     words: "Words", heat: "Heat map", links: "Links", layers: "Layers", heads: "Heads", compare: "Compare",
     kinds: { regions: "Picture", frames: "Sound", document: "Document", slots: "Memory", channels: "Channels" },
     attention: "Attention", layer: "Layer", head: "Head", mean: "mean of all", headNumber: (n) => `head ${n}`,
     extras: { rollout: "rollout", gradient: "attention × gradient", weight: "as applied" },
     layerNumber: (n) => `layer ${n}`, hide: "Hide below", nothingHidden: "nothing",
-    scale: "Full colour", byMatrix: "largest weight of all", byRow: "largest of each row", root: "Bring out small weights",
+    scale: "Full color", byMatrix: "largest weight of all", byRow: "largest of each row", root: "Bring out small weights",
     verbs: {
       reads: {
         between: (who, whom) => `${who} reads ${whom}`, among: (who) => `${who} reads itself`,
@@ -39,7 +39,7 @@ const LANGUAGES = {
     elsewhere: "elsewhere", hidden: (n) => `${n} more`, noneAbove: "Nothing above the threshold.", position: (n, of) => `${n} of ${of}`,
     pinned: "held; Esc lets go", pinnedTouch: "held; tap again to let go", spread: (n) => `spread over about ${n} cells`,
     entropy: "Entropy of each head", entropyNote: "nats, mean of all rows", facts: "About",
-    together: "Tick heads to see them together, each in a colour of its own.", togetherWith: (name) => `Show ${name} together with others`,
+    together: "Tick heads to see them together, each in a color of its own.", togetherWith: (name) => `Show ${name} together with others`,
     shownTogether: (names) => `together: ${names}`,
     keys: [["← ↑ ↓ →", "move"], ["Enter", "hold"], ["Esc", "let go"], ["[ ]", "head"], ["+ −", "zoom"]],
     gestures: [["tap", "hold a cell"], ["tap again", "let go"], ["drag", "scroll"], ["+ −", "zoom the heat map"]],

@@ -108,7 +108,7 @@ class LinksView extends ScrolledView {
   }
 
   get shown() {
-    return several.length ? several : [{ matrix, colour: null }];
+    return several.length ? several : [{ matrix, color: null }];
   }
 
   /** The strongest links that touch a word of the longer side that is seen. */
@@ -117,7 +117,7 @@ class LinksView extends ScrolledView {
     const [firstRow, lastRow] = long === "target" ? this.seen("target") : [0, this.rows];
     const [firstColumn, lastColumn] = long === "source" ? this.seen("source") : [0, this.columns];
     const links = [];
-    for (const { matrix: one, colour } of this.shown) {
+    for (const { matrix: one, color } of this.shown) {
       for (let row = firstRow; row < lastRow; row++) {
         const scale = one.scales[row];
         const full = state.scale === "row" ? 255 * scale : one.largest;
@@ -125,7 +125,7 @@ class LinksView extends ScrolledView {
         const line = one.row(row);
         for (let column = firstColumn; column < lastColumn; column++) {
           const weight = line[column] * scale;
-          if (weight >= least && weight > 0) links.push([row, column, strength(weight, full), colour]);
+          if (weight >= least && weight > 0) links.push([row, column, strength(weight, full), color]);
         }
       }
     }
@@ -151,8 +151,8 @@ class LinksView extends ScrolledView {
     const tone = style("--read");
     const fade = context === this.base.getContext("2d") ? 1 : Number(this.base.style.opacity || 1); // in files too
     context.lineWidth = 1.4;
-    for (const [row, column, part, colour] of this.visible()) {
-      context.strokeStyle = colour ?? tone;
+    for (const [row, column, part, color] of this.visible()) {
+      context.strokeStyle = color ?? tone;
       context.globalAlpha = 0.55 * part * fade;
       this.link(context, row, column);
     }
@@ -177,9 +177,9 @@ class LinksView extends ScrolledView {
       });
       context.globalAlpha = 1;
     };
-    for (const { matrix: one, colour } of this.shown) {
-      if (reads) lines(one.reads(target), one, colour ?? style("--read"), (place) => this.link(context, target, place));
-      if (readBy) lines(one.readBy(source), one, colour ?? style("--readby"), (place) => this.link(context, place, source));
+    for (const { matrix: one, color } of this.shown) {
+      if (reads) lines(one.reads(target), one, color ?? style("--read"), (place) => this.link(context, target, place));
+      if (readBy) lines(one.readBy(source), one, color ?? style("--readby"), (place) => this.link(context, place, source));
     }
     this.paintWords(context, "target", readBy, READ_BY, target);
     this.paintWords(context, "source", reads, STOPS, source);

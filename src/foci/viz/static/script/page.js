@@ -51,7 +51,7 @@ async function load(attention, head, together) {
   const before = state.attention;
   Object.assign(state, { attention, head, together });
   matrix = found;
-  several = together.map((each, place) => ({ head: each, matrix: others[place], colour: HEAD_COLOURS[place] }));
+  several = together.map((each, place) => ({ head: each, matrix: others[place], color: HEAD_COLORS[place] }));
   entropies = rows;
   return before;
 }

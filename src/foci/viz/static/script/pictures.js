@@ -18,10 +18,10 @@ function pictureOf(cells, redraw) {
   return null;
 }
 
-function painted({ width, height }, colours) {
+function painted({ width, height }, colors) {
   const pixels = new ImageData(width, height);
   for (let k = 0, from = 0; k < pixels.data.length; k += 4, from += 3) {
-    pixels.data.set(colours.subarray(from, from + 3), k);
+    pixels.data.set(colors.subarray(from, from + 3), k);
     pixels.data[k + 3] = 255;
   }
   const canvas = make("canvas");

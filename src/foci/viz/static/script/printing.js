@@ -1,4 +1,4 @@
-// On paper: light colours, everything that is shaded, and all columns of a map.
+// On paper: light colors, everything that is shaded, and all columns of a map.
 
 const PAPER = 1000; // how wide a drawing is made for paper, which shrinks it to its own width
 const LONGEST_PAPER = 12000; // a canvas may not be much longer

@@ -38,7 +38,7 @@ function drawElement(context, element, x, y, { width, height }) {
   if (levels) {
     const shades = levels.replaceAll('"', "").split(" ").map(Number);
     shades.forEach((level, k) => {
-      context.fillStyle = css(mixed(toward(several[k].colour), level / LEVELS));
+      context.fillStyle = css(mixed(toward(several[k].color), level / LEVELS));
       context.fillRect(x + (k * width) / shades.length, y + height - 8, width / shades.length, 8);
     });
   } else if (Number(look.getPropertyValue("--u")) && element.matches(".cell")) {

@@ -64,9 +64,9 @@ function listOf(values, side, tone, rest, listed = LISTED) {
   return list;
 }
 
-const swatch = (colour) => {
+const swatch = (color) => {
   const element = make("span", { class: "swatch", "aria-hidden": "true" });
-  element.style.backgroundColor = colour;
+  element.style.backgroundColor = color;
   return element;
 };
 
@@ -84,8 +84,8 @@ function wordSection(side, index, asked) {
   const add = (heading, lines, other, tone, rest) => {
     section.append(make("h2", { text: heading }));
     if (!several.length) section.append(listOf(lines(matrix), other, tone, rest));
-    for (const { head, matrix: one, colour } of several) {
-      section.append(make("p", { class: "of-head" }, swatch(colour), headName(state.attention, head)), listOf(lines(one), other, tone, 0, 3));
+    for (const { head, matrix: one, color } of several) {
+      section.append(make("p", { class: "of-head" }, swatch(color), headName(state.attention, head)), listOf(lines(one), other, tone, 0, 3));
     }
   };
   if (asked.includes("reads") && !matrix.isEmpty(index)) add(tell("did"), (one) => one.reads(index), "source", "", matrix.rest[index]);
@@ -122,7 +122,7 @@ function tick(head, name) {
   const box = make("input", { type: "checkbox", "aria-label": say("togetherWith", name), title: say("togetherWith", name) });
   box.checked = place >= 0;
   box.disabled = place < 0 && state.together.length >= TOGETHER;
-  if (place >= 0) box.style.accentColor = HEAD_COLOURS[place];
+  if (place >= 0) box.style.accentColor = HEAD_COLORS[place];
   box.addEventListener("change", () => {
     const together = box.checked ? [...state.together, head] : state.together.filter((other) => other !== head);
     choose(state.attention, state.head, together);

@@ -14,7 +14,7 @@ function panelHeading(side) {
   return make("h2", { text: side === "target" && state.attention.verb !== "tags" ? tell("between", title, titleOf("source")) : title });
 }
 
-const CONTINUES = /^##/; // how some tokenisers mark a piece that goes on
+const CONTINUES = /^##/; // how some tokenizers mark a piece that goes on
 const BEGINS = /^[▁Ġ]/; // how others mark one that does not
 const UNSPACED = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]/u;
 

@@ -1,0 +1,1 @@
+"""Sound: files, features, resampling, augmentation and segments."""

@@ -1,0 +1,1 @@
+"""Images: files, features of pretrained networks, and drawn scenes."""

@@ -1,0 +1,213 @@
+"""Images from files, of whatever kind, as arrays of one size; an image that cannot be read is named and left out.
+
+    read_image(path, size)              one image, or the reason why it cannot be read
+    Images.load(names, size=…, …)       many, decoded once; unreadable ones are counted
+
+An image is scaled to fit into a square, and what is left of the square is gray: nothing is cut off or distorted.
+Palettes, CMYK, 16 bits, other color spaces and alpha (over white) become RGB, EXIF's rotation is applied, and of an
+animation the first frame is read. The number of pixels is checked before anything is decoded: a file of some kilobytes
+may describe an image that would fill the memory. Names that begin with ``drawn:`` are scenes of
+`foci.data.images.drawn`.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import tempfile
+import warnings
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from jaxtyping import UInt8
+from numpy.typing import NDArray
+
+from foci.data.images.drawn import PREFIX, draw, find_scene
+from foci.data.lines import Log
+from foci.data.progress import counted
+from foci.errors import DataError, MissingPackageError, check_sizes
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+
+MAX_PIXELS = 1 << 26
+"""Images with more pixels than this (8,192 × 8,192) are refused; as RGB it takes 200 MB."""
+GRAY = 127
+"""What fills the rest of the square."""
+IN_MEMORY = 1 << 30
+"""Bytes of decoded images that are kept in memory; more of them are kept in a temporary file."""
+_NAMED = 5
+"""Unreadable images that are named in the log; the others are counted."""
+_DAMAGED = (
+    OSError, SyntaxError, ValueError, ArithmeticError, EOFError, LookupError, TypeError, AttributeError, struct.error,
+    zlib.error, MemoryError,
+)  # fmt: skip
+"""What Pillow raises for damaged files, depending on the format and the damage."""
+
+Pixels = UInt8[NDArray[np.uint8], "H W 3"]
+
+
+class Unreadable(NamedTuple):
+    """An image that cannot be used, and why."""
+
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
+
+
+def read_image(name: str | Path, size: int, *, max_pixels: int = MAX_PIXELS) -> Pixels | Unreadable:
+    """Return an image scaled to fit into ``size`` × ``size`` pixels; or why it cannot be read.
+
+    Args:
+        name: a file that Pillow reads, or the name of a drawn scene.
+        size: height and width of the result.
+        max_pixels: an image with more pixels is refused before it is decoded.
+
+    Raises:
+        MissingPackageError: Pillow is not installed; drawn scenes do not need it.
+    """
+    if str(name).startswith(PREFIX):
+        try:
+            return draw(find_scene(str(name)), size)
+        except DataError as error:
+            return Unreadable(str(name), str(error))
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingPackageError(
+            "images are read by Pillow, which is not installed. Install it: pip install 'foci[vision]'"
+        ) from error
+    path = Path(name)
+    try:
+        if path.stat().st_size == 0:
+            return Unreadable(str(name), "the file is empty.")
+        with warnings.catch_warnings():
+            # Pillow only warns of an image that fills the memory, and speaks of EXIF data that it could not read.
+            warnings.simplefilter("ignore")
+            with Image.open(path) as image:
+                pixels = image.width * image.height
+                if pixels > max_pixels:
+                    return Unreadable(str(name), _too_large(f"{image.width} × {image.height} pixels", max_pixels))
+                image.draft("RGB", (size, size))  # a JPEG file is decoded at a fraction of its size, where that will do
+                return _fitted(_as_rgb(image), size)
+    except Image.DecompressionBombError:
+        return Unreadable(str(name), _too_large("too many pixels", max_pixels))
+    except FileNotFoundError:
+        return Unreadable(str(name), "there is no such file.")
+    except _DAMAGED as error:
+        return Unreadable(
+            str(name),
+            f"not an image, or a damaged one ({str(error).splitlines()[0] if str(error) else type(error).__name__}).",
+        )
+
+
+def _too_large(found: str, most: int) -> str:
+    return f"{found}, expected at most {most:,} in all. Scale it down, or raise data.max_pixels."
+
+
+def _as_rgb(image: Picture) -> Picture:
+    """The first frame in RGB, turned as EXIF says."""
+    from PIL import Image, ImageOps
+
+    image.load()
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith(("I", "F")):  # whole or floating numbers of 16 or 32 bits
+        image = Image.fromarray(_as_bytes(np.asarray(image), image.mode))
+    if image.has_transparency_data:
+        layered = image.convert("RGBA")
+        white = Image.new("RGBA", layered.size, "white")
+        return Image.alpha_composite(white, layered).convert("RGB")
+    return image.convert("RGB")
+
+
+def _as_bytes(values: NDArray[np.generic], mode: str) -> NDArray[np.uint8]:
+    """Values of 16 bits by their upper byte; others as they are from 0 to 255, or else from least to largest."""
+    if mode.startswith("I;16"):
+        return (values.astype(np.uint16) >> 8).astype(np.uint8)
+    numbers = np.nan_to_num(values.astype(np.float64))
+    least, most = float(numbers.min()), float(numbers.max())
+    if least < 0 or most > 255 or (mode == "F" and most <= 1):
+        numbers = (numbers - least) * (255 / max(most - least, 1e-12))
+    return np.rint(numbers).astype(np.uint8)
+
+
+def _fitted(image: Picture, size: int) -> Pixels:
+    from PIL import Image
+
+    scale = size / max(image.size)
+    width, height = (min(size, max(1, round(side * scale))) for side in image.size)
+    square = np.full((size, size, 3), GRAY, np.uint8)
+    top, left = (size - height) // 2, (size - width) // 2
+    smooth = Image.Resampling.BOX if scale < 1 else Image.Resampling.BILINEAR
+    square[top : top + height, left : left + width] = np.asarray(image.resize((width, height), smooth))
+    return square
+
+
+class Images:
+    """Decoded images of one size, in memory or, if there are many, in a temporary file.
+
+    Args:
+        pixels: ``(N, H, W, 3)``, uint8.
+        kept: which of the names that were given each of them is.
+        unreadable: those that were left out.
+    """
+
+    def __init__(
+        self, pixels: UInt8[NDArray[np.uint8], "N H W 3"], kept: Sequence[int], unreadable: Sequence[Unreadable] = ()
+    ) -> None:
+        self.pixels, self.kept, self.unreadable = pixels, list(kept), tuple(unreadable)
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    @classmethod
+    def load(cls, names: Sequence[str], size: int, *, max_pixels: int = MAX_PIXELS, log: Log | None = None) -> Images:
+        """Decode images, each name once; the log gets their number every few seconds, and those that were left out.
+
+        Args:
+            names: files, or drawn scenes.
+            size: height and width.
+            max_pixels: an image with more pixels is left out.
+            log: called with each message.
+        """
+        check_sizes("Images.load", size=size)
+        room = _room(len(names), size)
+        kept: list[int] = []
+        unreadable: list[Unreadable] = []
+        read: Iterable[tuple[int, str]] = enumerate(names)
+        for number, name in read if log is None else counted(read, "images", log):
+            found = read_image(name, size, max_pixels=max_pixels)
+            if isinstance(found, Unreadable):
+                unreadable.append(found)
+                continue
+            room[len(kept)] = found
+            kept.append(number)
+        if unreadable and log is not None:
+            log_unreadable(unreadable, len(names), log)
+        return cls(room[: len(kept)], kept, unreadable)
+
+
+def _room(count: int, size: int) -> NDArray[np.uint8]:
+    shape = (count, size, size, 3)
+    if count * size * size * 3 <= IN_MEMORY:
+        return np.empty(shape, np.uint8)
+    with tempfile.TemporaryFile(prefix="foci-images-") as file:  # it vanishes with the array
+        return np.memmap(file, np.uint8, "w+", shape=shape)
+
+
+def log_unreadable(unreadable: Sequence[Unreadable], total: int, log: Log) -> None:
+    """Log how many images were left out, and name the first of them."""
+    for one in unreadable[:_NAMED]:
+        log(f"left out: {one}")
+    more = f", the first {_NAMED} of them above" if len(unreadable) > _NAMED else ""
+    log(f"{len(unreadable):,} of {total:,} images cannot be read and are left out{more}")
+
+
+def beside(path: Path, name: str) -> str:
+    """Return the name of an image as a table gives it, relative to the table's folder, as one that can be opened."""
+    return name if name.startswith(PREFIX) else os.path.join(path.parent, name)

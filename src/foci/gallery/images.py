@@ -1,0 +1,106 @@
+"""Scenes of feature maps: weights of channels and of locations."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy, max_pool2d
+
+from foci.gallery.scene import Scene, build, fit, set_parameter
+
+HEIGHT, WIDTH = 16, 20
+CHANNELS = ["disc", "its edge", "stripes", "noise"]
+
+
+def squeeze_excitation() -> Scene:
+    """Whole channels are kept or dropped."""
+    torch.manual_seed(0)
+    features = _features()
+    attention = build("squeeze_excitation", channels=len(CHANNELS), reduction=1)
+    fit(attention, lambda: binary_cross_entropy(attention(features).weights.dense(), _wanted_channels()))
+    output, weights, _ = attention(features)
+    shares = weights.dense().flatten().tolist()
+    return Scene(
+        weights=torch.cat([features[0], output[0]]),
+        panels=[*CHANNELS, *(f"{name} × {share:.2f}" for name, share in zip(CHANNELS, shares))],
+        scale="feature",
+        across=len(CHANNELS),
+        caption="Four channels of a feature map (above), and the same channels times their weights (below). Fitted in "
+        "100 steps to keep the two that show the object.",
+    )
+
+
+def efficient_channel() -> Scene:
+    """A channel's weight depends on its neighbors."""
+    averages = torch.tensor([-1, -1, -1, -1, 0.5, 2, 2, 0.5, -1, -1, -1, 2, -1, -1, -1, -1])
+    features = averages.view(1, -1, 1, 1).expand(1, -1, HEIGHT, WIDTH)
+    attention = build("efficient_channel", channels=len(averages), kernel_size=3)
+    set_parameter(attention.convolve.weight, torch.full((1, 1, 3), 0.7))
+    weights = attention(features).weights.dense().flatten()
+    return Scene(
+        weights=weights,
+        rows=["weight"],
+        columns=[f"{number}: {average:g}" for number, average in enumerate(averages.tolist())],
+        texts=[[f"{weight:.2f}" for weight in weights.tolist()]],
+        column_axis="channel: average of its features",
+        caption="Sixteen channels and their averages. A weight depends on a channel and its two neighbors: two strong "
+        "adjacent channels get a high weight, the single one, number 11, a lower one. The three numbers of the "
+        "convolution are set by hand.",
+    )
+
+
+def cbam() -> Scene:
+    """First channels, then locations."""
+    torch.manual_seed(0)
+    features, wanted = _features(), _wanted_channels() * _object()
+    attention = build("cbam", channels=len(CHANNELS), reduction=1)
+    fit(attention, lambda: binary_cross_entropy(attention(features).weights.dense(), wanted))
+    return Scene(
+        weights=torch.cat([features[0], attention(features).weights.dense()[0]]),
+        panels=[*CHANNELS, *(f"weights of {name}" for name in CHANNELS)],
+        scale=["feature"] * len(CHANNELS) + ["weight"] * len(CHANNELS),
+        across=len(CHANNELS),
+        caption="Four channels of a feature map (above), and the weights each was multiplied by (below): a number per "
+        "channel times a map of locations. Fitted in 100 steps to keep the object in the channels that show it.",
+    )
+
+
+def spatial() -> Scene:
+    """Locations are kept or dropped, in all channels."""
+    torch.manual_seed(0)
+    features = _features()
+    attention = build("spatial", kernel_size=7)
+    fit(attention, lambda: binary_cross_entropy(attention(features).weights.dense()[0], _object()))
+    output, weights, _ = attention(features)
+    return Scene(
+        weights=torch.stack([features[0].mean(dim=0), output[0].mean(dim=0), weights.dense()[0, 0]]),
+        panels=["mean of the channels", "mean of the output", "weights"],
+        scale=["feature", "feature", "weight"],
+        across=2,
+        caption="One map of weights for all channels, from the mean and the maximum over the channels around each "
+        "location. The features are those of the picture for `squeeze_excitation`; fitted in 100 steps to find the "
+        "object.",
+    )
+
+
+def _object() -> Tensor:
+    """Where the object is, ``(1, HEIGHT, WIDTH)``."""
+    return max_pool2d(_disc(), 3, stride=1, padding=1)
+
+
+def _wanted_channels() -> Tensor:
+    return torch.tensor([1.0, 1.0, 0.0, 0.0]).view(1, 4, 1, 1)
+
+
+def _disc() -> Tensor:
+    rows, columns = torch.arange(HEIGHT).view(-1, 1), torch.arange(WIDTH)
+    return ((rows - 7) ** 2 + (columns - 12) ** 2 <= 20).float().unsqueeze(0)
+
+
+def _features() -> Tensor:
+    """Four channels ``(1, 4, HEIGHT, WIDTH)`` around 0: an object, its outline, and two that do not show it."""
+    disc, edge = _disc(), _object() - _disc()
+    stripes = (torch.arange(WIDTH) % 4 < 2).float().expand(1, HEIGHT, -1)
+    noise = torch.randn(3, HEIGHT, WIDTH, generator=torch.Generator().manual_seed(0))
+    shown = torch.cat([1.5 * disc - 0.5, 1.5 * edge - 0.5]) + 0.1 * noise[:2]
+    return torch.cat([shown, stripes - 0.5, 0.3 * noise[2:]]).unsqueeze(0)

@@ -1,0 +1,57 @@
+"""Scenes of the focus: which cells a query may attend to."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from foci.gallery.scene import Scene, build, fit, set_parameter
+from foci.gallery.sentence import ALIGNED, ENGLISH, GERMAN, SIZE, english, german, with_positions
+
+RADIUS = 2
+
+
+def local_m() -> Scene:
+    """A window that moves by one cell per query."""
+    attention = build("local_m", query_dim=SIZE, key_dim=SIZE, radius=RADIUS)
+    set_parameter(attention.score.weight, torch.eye(SIZE))
+    return _band(
+        attention(german(), english()).weights.dense(),
+        GERMAN,
+        f"Query t attends to the cells t - {RADIUS} to t + {RADIUS} only. Equal words farther away get no weight, but "
+        "neither does `reads` for `liest`, since it is outside the window. W is the identity.",
+    )
+
+
+def local_p() -> Scene:
+    """A window with a predicted center."""
+    torch.manual_seed(0)
+    query, key = with_positions(german()), english()
+    size = query.shape[-1]
+    attention = build("local_p", query_dim=size, key_dim=SIZE, hidden_dim=16, radius=RADIUS)
+    set_parameter(attention.score.weight, torch.eye(size, SIZE))
+    wanted, length = torch.tensor([ALIGNED]), torch.tensor([[len(ENGLISH)]])
+    fit(attention.focus, lambda: (attention.focus.center(query, length, None)[0] - wanted).square().mean())
+    return _band(
+        attention(query, key).weights.dense(),
+        GERMAN,
+        "The query predicts the center of its window, so `liest` attends to `reads`. Weights are multiplied by a "
+        "Gaussian around the center, so rows sum to less than 1. The prediction was fitted to this sentence in 100 "
+        "steps; W is set by hand.",
+    )
+
+
+def sliding_window() -> Scene:
+    """Self-attention in a window."""
+    words = english(noise=0.3)
+    attention = build("sliding_window", query_dim=SIZE, key_dim=SIZE, reach=(2, 1))
+    return _band(
+        attention(words, words).weights.dense(),
+        ENGLISH,
+        "Self-attention: each word attends to its own cell, the two before it and the one after it. All others have "
+        "weight exactly 0. There are no parameters.",
+    )
+
+
+def _band(weights: Tensor, rows: list[str], caption: str) -> Scene:
+    return Scene(weights=weights[0], rows=rows, columns=ENGLISH, row_axis="query", column_axis="key", caption=caption)

@@ -1,0 +1,35 @@
+"""What every mechanism returns: `AttentionOutput`, or `PairOutput` for those that compare two sequences."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from foci.tracing import exportable
+from foci.weights.handle import Weights
+
+
+@exportable
+class AttentionOutput(NamedTuple):
+    """The output of a mechanism, its attention weights, and the state to pass to its next call."""
+
+    output: Tensor
+    weights: Weights
+    state: Any = None
+
+
+@exportable
+class PairOutput(NamedTuple):
+    """The result of comparing two sequences.
+
+    ``output (B, D)`` is the pair as one vector; ``weights (B, R, S)`` are the weights of the left cells per right cell;
+    ``left (B, S)`` and ``right (B, R)``, where the mechanism has them, are the weight of each cell in the output, and
+    ``reverse (B, S, R)`` the weights of the right cells per left cell.
+    """
+
+    output: Tensor
+    weights: Weights
+    left: Weights | None = None
+    right: Weights | None = None
+    reverse: Weights | None = None

@@ -1,0 +1,238 @@
+"""Handles on the weights of torch's own attention: what a call computed, read from its arguments.
+
+    scaled_dot_product_attention   multi_head_attention_forward   MultiheadAttention   a fused TransformerEncoderLayer
+
+`foci.record` calls these functions right after the call itself. They keep queries and keys (those of a multi-head
+attention after its projections), so no weight is computed before it is requested. Buffers are copied, so that a handle
+stays valid when the model later writes into its cache of keys or its mask. A query that may read nothing has weights
+0, even where torch gives NaN.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from foci.masks import lengths
+from foci.weights import Weights
+from foci.weights.sources import DotSoftmax
+
+
+class Copies:
+    """Copies of masks. Layers mostly share one mask, so one copy is used for all of them until it is written to."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int, bool], tuple[Tensor, Tensor]] = {}
+
+    def of(self, mask: Tensor, *, invert: bool = False) -> Tensor:
+        """Return a copy of the mask, or of its opposite; an axis along which it was expanded comes back with size 1."""
+        if mask.is_inference():  # torch counts no writes to these
+            return _copy(mask, invert)
+        key = (id(mask), mask._version, invert)
+        if key not in self._known:
+            self._known[key] = (mask, _copy(mask, invert))  # keeping the mask alive keeps its id unique
+        return self._known[key][1]
+
+    def forget(self) -> None:
+        """Drop the references to the masks; the handles keep their copies."""
+        self._known.clear()
+
+
+def of_dot_products(
+    masks: Copies,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Weights:
+    """Return the weights of this call of `scaled_dot_product_attention`, before dropout."""
+    scale = query.size(-1) ** -0.5 if scale is None else scale  # a nested tensor has no .shape
+    if query.is_nested:
+        return _of_nested_dot_products(query, key, scale, is_causal)
+    source = DotSoftmax(*_fit(_keep(query), _keep(key), enable_gqa), scale)
+    if is_causal:
+        source.window, source.offset = (None, 0), 0
+    # torch.nn.attention.bias.CausalBias, by its attribute: its module takes seconds to import.
+    variant = getattr(attn_mask, "variant", None)
+    if variant is not None:
+        source.window, source.offset = (None, 0), 0 if variant.name == "UPPER_LEFT" else None
+    elif attn_mask is not None:
+        copy = masks.of(attn_mask)
+        copy = copy.reshape((1,) * (source.query.dim() - copy.dim()) + copy.shape)
+        if copy.dtype == torch.bool:
+            source.mask = copy
+        else:
+            source.bias = copy
+    return Weights(source)
+
+
+def of_multi_head_function(masks: Copies, *args: Any, **kwargs: Any) -> Weights:
+    """Return the weights ``(B, H, L, S)`` of this call of `multi_head_attention_forward`, whose batch axis is 1."""
+    call = _bind(F.multi_head_attention_forward, *args, **kwargs)
+    query, key = call["query"], call["key"]
+    if query.dim() == 2:
+        query, key = query.unsqueeze(1), key.unsqueeze(1)
+    return Weights(_multi_head(masks, query.transpose(0, 1), key.transpose(0, 1), call))
+
+
+def of_multi_head_module(
+    masks: Copies, module: nn.MultiheadAttention, length: int, *args: Any, **kwargs: Any
+) -> Weights:
+    """Return the weights ``(B, H, L, S)`` of a call of the module; a nested tensor is padded to ``length`` or more."""
+    call = _bind(nn.MultiheadAttention.forward, module, *args, **kwargs)
+    for name in ("num_heads", "in_proj_weight", "in_proj_bias", "q_proj_weight", "k_proj_weight"):
+        call[name] = getattr(module, name)
+    call |= {"use_separate_proj_weight": module.in_proj_weight is None, "static_k": None}
+    call |= {"bias_k": module.bias_k, "add_zero_attn": module.add_zero_attn}
+    query, key = call["query"], call["key"]
+    if query.is_nested:  # only self-attention can be
+        padded, valid = _pad(query, length)
+        source = _multi_head(masks, padded, padded, call)
+        source.mask = valid[:, None, :, None] & valid[:, None, None, :]
+        return Weights(source)
+    if query.dim() == 2:
+        query, key = query.unsqueeze(0), key.unsqueeze(0)
+    elif not module.batch_first:
+        query, key = query.transpose(0, 1), key.transpose(0, 1)
+    return Weights(_multi_head(masks, query, key, call))
+
+
+def of_encoder_layer(
+    masks: Copies, layer: nn.TransformerEncoderLayer, length: int, *args: Any, **kwargs: Any
+) -> Weights:
+    """Return the weights of the self-attention within this call of the layer, when it took its fused path."""
+    call = _bind(nn.TransformerEncoderLayer.forward, layer, *args, **kwargs)
+    source = layer.norm1.forward(call["src"]) if layer.norm_first else call["src"]
+    padding, mask = call["src_key_padding_mask"], call["src_mask"]
+    return of_multi_head_module(masks, layer.self_attn, length, source, source, source, padding, attn_mask=mask)
+
+
+FUNCTIONS: dict[Callable[..., Any], Callable[..., Weights]] = {
+    F.scaled_dot_product_attention: of_dot_products,
+    F.multi_head_attention_forward: of_multi_head_function,
+}
+"""How to read a call of each function that attends: ``FUNCTIONS[function](masks, *args, **kwargs)``."""
+
+
+def flow_of_dot_products(
+    function: Callable[..., Any], output: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[Tensor, Tensor] | None:
+    """Return output and values of a call of `scaled_dot_product_attention` that a gradient can reach, or None.
+
+    None too if weights were dropped out: the output is then not the weights times the values.
+    """
+    if function is not F.scaled_dot_product_attention or not isinstance(output, Tensor):
+        return None
+    value = args[2] if len(args) > 2 else kwargs["value"]
+    dropout = args[4] if len(args) > 4 else kwargs.get("dropout_p", 0.0)
+    if not output.requires_grad or output.is_nested or output.dim() != 4 or dropout > 0:
+        return None
+    return output, _keep(value).detach()
+
+
+def _multi_head(masks: Copies, query: Tensor, key: Tensor, call: Mapping[str, Any]) -> DotSoftmax:
+    """Return the source for ``query (B, L, D)`` and ``key (B, S, D)``; ``call`` has torch's arguments by name."""
+    batch, size, heads = query.shape[0], key.shape[1], call["num_heads"]
+    query_bias, key_bias = (None, None) if call["in_proj_bias"] is None else call["in_proj_bias"].chunk(3)[:2]
+    if call["use_separate_proj_weight"]:
+        query_weight, key_weight = call["q_proj_weight"], call["k_proj_weight"]
+    else:
+        query_weight, key_weight, _ = call["in_proj_weight"].chunk(3)
+    query = F.linear(query, query_weight, query_bias).unflatten(-1, (heads, -1)).transpose(1, 2)
+    if call["static_k"] is not None:
+        key = _keep(call["static_k"]).unflatten(0, (batch, heads))
+        size = key.shape[2]
+    else:
+        key = F.linear(key, key_weight, key_bias)
+        if call["bias_k"] is not None:
+            key = torch.cat([key, call["bias_k"].to(key.dtype).expand(batch, -1, -1)], dim=1)
+        key = key.unflatten(-1, (heads, -1)).transpose(1, 2)
+    if call["add_zero_attn"]:
+        key = F.pad(key, (0, 0, 0, 1))
+    source = DotSoftmax(query, key, query.shape[-1] ** -0.5)
+    mask, padding = call["attn_mask"], call["key_padding_mask"]
+    if call["is_causal"] and mask is not None and padding is None and not call["need_weights"]:
+        source.window, source.offset = (None, 0), 0  # torch takes the hint and drops the mask
+        mask = None
+    if padding is not None:
+        padding = padding.reshape(-1, 1, 1, size)
+        if padding.is_floating_point() and bool(((padding == 0) | (padding == -torch.inf)).all()):
+            padding = (
+                padding != 0
+            )  # torch's layers turn a boolean one into this; added to a bias it would fill (B, L, S)
+    for ignored in (padding, mask):
+        if ignored is None:
+            continue
+        boolean = ignored.dtype == torch.bool
+        copy = masks.of(ignored, invert=boolean)
+        if copy.dim() == 3 and copy.shape[0] == batch * heads:
+            copy = copy.unflatten(0, (batch, heads))
+        copy = copy.reshape((1,) * (4 - copy.dim()) + copy.shape)
+        if key.shape[2] > size:  # the cells that add_bias_kv and add_zero_attn append are never masked
+            copy = F.pad(copy.expand(-1, -1, -1, size), (0, key.shape[2] - size), value=boolean)
+        if boolean:
+            source.mask = copy if source.mask is None else source.mask & copy
+        else:
+            source.bias = copy if source.bias is None else source.bias + copy
+    return source
+
+
+def _of_nested_dot_products(query: Tensor, key: Tensor, scale: float, causal: bool) -> Weights:
+    """Return the weights of nested tensors ``(B, …, L, D)`` with an L of its own in each row, padded."""
+    (query, query_valid), (key, key_valid) = _pad(query), _pad(key)
+    valid = query_valid.unsqueeze(-1) & key_valid.unsqueeze(-2)
+    mask = valid.reshape(valid.shape[0], *(1,) * (query.dim() - 3), *valid.shape[1:])
+    return Weights(DotSoftmax(query, key, scale, mask, window=(None, 0) if causal else None, offset=0))
+
+
+def _pad(nested: Tensor, length: int = 0) -> tuple[Tensor, Tensor]:
+    """Return a nested tensor padded to its longest row, or to ``length``, and which positions ``(B, L)`` are real."""
+    rows = nested.unbind()
+    counts = torch.tensor([row.shape[-2] for row in rows], device=nested.device)
+    size = max(length, *(row.shape[-2] for row in rows))
+    return torch.stack([F.pad(row, (0, 0, 0, size - row.shape[-2])) for row in rows]), lengths(counts, size)
+
+
+def _fit(query: Tensor, key: Tensor, grouped: bool) -> tuple[Tensor, Tensor]:
+    """Return query and key with the same leading axes; a key with fewer heads keeps them where a source allows it."""
+    if grouped and key.shape[-3] not in (1, query.shape[-3]):
+        if query.dim() == key.dim() == 4:
+            batch = torch.broadcast_shapes(query.shape[:1], key.shape[:1])
+            return query.expand(*batch, -1, -1, -1), key.expand(*batch, -1, -1, -1)
+        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], dim=-3)
+    leading = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+    return query.expand(*leading, -1, -1), key.expand(*leading, -1, -1)
+
+
+def _keep(tensor: Tensor) -> Tensor:
+    """Return the query or key in the kernel's dtype, copied where it may be written to later."""
+    device = tensor.device.type
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device) and tensor.dtype != torch.float64:
+        tensor = tensor.to(torch.get_autocast_dtype(device))
+    # Without a graph it may be a cache of keys, written to at the next step; a graph's own tensors are not written to.
+    return tensor.clone() if tensor.grad_fn is None else tensor
+
+
+def _copy(mask: Tensor, invert: bool) -> Tensor:
+    for axis, stride in enumerate(mask.stride()):
+        if stride == 0:
+            mask = mask.narrow(axis, 0, min(1, mask.shape[axis]))
+    if invert:
+        return ~mask
+    return mask.clone() if mask.grad_fn is None else mask
+
+
+def _bind(function: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """Return the arguments of a call by name, defaults included."""
+    bound = inspect.signature(function).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return bound.arguments

@@ -1,0 +1,126 @@
+"""The settings of captions: of a training, and of the search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Le, Lt
+
+from foci.data.images.files import MAX_PIXELS
+from foci.models.captioner import PRESETS, TRANSFORMER_PRESETS, RecurrentCaptioner, TransformerCaptioner
+from foci.tasks.caption.reader import COLUMNS
+from foci.tasks.frame.config import FilePath, ModelChoice
+from foci.tasks.frame.searching import SearchOptions
+from foci.training import TrainingOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Images with their captions: a file of captions and a folder of images, or drawn scenes."""
+
+    path: FilePath | None = None
+    """The captions: Flickr8k's token.txt, Karpathy's .json, .tsv, .csv or .jsonl (also .gz, .xz). Without data,
+    captions of drawn scenes are used (drawn)."""
+    images: FilePath | None = None
+    """The folder of the images; that of the file with the captions unless given."""
+    columns: tuple[int | str | tuple[str, ...], int | str | tuple[str, ...]] = COLUMNS
+    """Columns (by their names, or by their numbers from 0) or fields of image and caption."""
+    valid: FilePath | None = None
+    """Captions in the same form that decide which checkpoint is the best one."""
+    test: FilePath | None = None
+    """Captions that `foci evaluate` uses."""
+    train_images: FilePath | None = None
+    """A file with the names of the images to train on, one per line; the other images of `path` are left out."""
+    valid_images: FilePath | None = None
+    """The same for the images of `path` that validate."""
+    test_images: FilePath | None = None
+    """The same for the images of `path` that are held out to evaluate."""
+    valid_share: Annotated[float, Ge(0), Lt(1)] = 0.1
+    """Where the file does not say it: the share of the images that are held out to validate."""
+    test_share: Annotated[float, Ge(0), Lt(1)] = 0.1
+    """Where the file does not say it: the share of the images that are held out to evaluate, and never trained on."""
+    split_seed: Annotated[int, Ge(0)] = 0
+    """Seed of the split."""
+    drawn: Annotated[int, Ge(2)] | None = None
+    """Train on this many drawn scenes instead: two or three colored shapes on a noisy canvas."""
+    language: Literal["en", "zh"] = "en"
+    """The language of captions of drawn scenes."""
+    image_size: Annotated[int, Ge(4)] | None = None
+    """Height and width that images are scaled to fit into; 48, or what a frozen encoder needs, unless given."""
+    max_pixels: Annotated[int, Ge(1)] = MAX_PIXELS
+    """Images with more pixels are left out before they are decoded."""
+    cache: FilePath | None = None
+    """The folder that keeps the features of a frozen encoder; one in ~/.cache/foci unless given."""
+    max_words: Annotated[int, Ge(1)] = 50
+    """Longer captions are cut to this many tokens in training; they are counted."""
+    captions_together: Annotated[int, Ge(1)] = 5
+    """Largest number of captions of one image in one batch."""
+    valid_decoded: Annotated[int, Ge(1)] = 200
+    """How many validation images are captioned, greedily, for the metrics that choose the best checkpoint."""
+    batch_size: Annotated[int, Ge(1)] = 32
+    """Images per batch, each with its captions."""
+    workers: Annotated[int, Ge(0)] = 0
+    """Processes that prepare batches ahead of time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerConfig:
+    """How captions are split: learned from the training captions, kept in the run."""
+
+    kind: Literal["bpe", "unigram", "characters", "words"] = "words"
+    """Words are characters in scripts without spaces; all kinds work in any script."""
+    size: Annotated[int, Ge(5), Le(1_000_000)] = 10_000
+    """Largest size of the vocabulary."""
+    min_count: Annotated[int, Ge(1)] = 1
+    """How often a word, or a character, must occur to be in the vocabulary."""
+    lowercase: bool = True
+    """Read and write small letters only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(ModelChoice):
+    """Which model."""
+
+    models = {  # noqa: RUF012 (a ClassVar, as the base has it)
+        "recurrent": (RecurrentCaptioner, PRESETS),
+        "transformer": (TransformerCaptioner, TRANSFORMER_PRESETS),
+    }
+
+    kind: str = "recurrent"
+    """The decoder: recurrent, the LSTM of the paper, or transformer."""
+    preset: str = "base"
+    """The sizes of the model by name; xu has those of a model for photographs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionConfig:
+    """All settings of a training."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.0
+    """Share of the target probability that is distributed over all words."""
+    training: TrainingOptions = field(
+        default_factory=lambda: TrainingOptions(
+            max_epochs=20,
+            patience=8,
+            warmup=50,
+            eval_every=200,
+            metric_for_best_model="cider_d",
+            greater_is_better=True,
+        )
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionOptions(SearchOptions):
+    """How captions are searched for."""
+
+    beam: Annotated[int, Ge(1)] = 3
+    """Number of hypotheses of the beam search; 1 is greedy search."""
+    max_length: Annotated[int, Ge(1)] | None = None
+    """Longest caption in tokens; data.max_words of the run unless given."""
+    batch_tokens: Annotated[int, Gt(0)] = 2048
+    """Images per batch times the longest caption."""

@@ -1,0 +1,154 @@
+"""Images with a class: from a folder of classes or a table to batches.
+
+read_labeled_images(path)          a folder ``class/image.jpg``; or a .csv, .tsv or .jsonl file
+ImageExamples(images, labels)       decoded images and the numbers of their classes, for `foci.data.TokenBatches`
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Int, UInt8
+from numpy.typing import NDArray
+from torch import Tensor
+
+from foci.data.batching import Indices
+from foci.data.images.drawn import find_scene, scene_name
+from foci.data.images.files import Images, beside
+from foci.data.lines import Fault, Log, usable
+from foci.data.progress import counted
+from foci.data.tables import read_rows
+from foci.errors import ConfigError, DataError
+
+
+class LabeledImage(NamedTuple):
+    """The file of an image, or the name of a drawn scene, and its class."""
+
+    image: str
+    label: str
+
+
+def read_labeled_images(
+    path: str | Path, *, image: int | str = "image", label: int | str = "label", log: Log | None = None
+) -> list[LabeledImage]:
+    """Return the images of a folder of classes, or of a .csv, .tsv or .jsonl file (+ .gz, .xz); none is opened.
+
+    Args:
+        path: a folder with one folder of images per class, or a file that names images; names are relative to its
+            folder.
+        image, label: the columns of a table, by the names in its first line or by two numbers from 0 (then there is no
+            line of names); the fields of a JSONL file.
+        log: called with a message every few seconds.
+
+    Everything is read before a DataError reports the first fault, with its file and line, and their number.
+    """
+    path = Path(path)
+    entries = _in_folders(path) if path.is_dir() else _in_table(path, image, label)
+    found = list(usable(entries if log is None else counted(entries, "names of images", log), "images"))
+    if not found:
+        raise DataError(f"{path}, line 1: no images, the file or folder is empty.")
+    return found
+
+
+def _in_folders(path: Path) -> Iterator[LabeledImage]:
+    """Every folder is listed once, and no file is looked at: there may be millions."""
+    classes = _listed(path, folders=True)
+    if not classes:
+        raise DataError(f"{path}: holds no folders, expected one folder of images for each class.")
+    for name in classes:
+        for file in _listed(path / name, folders=False):
+            yield LabeledImage(os.path.join(path, name, file), name)
+
+
+def _listed(path: Path, *, folders: bool) -> list[str]:
+    with os.scandir(path) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir() == folders and not entry.name.startswith("."))
+
+
+def _in_table(path: Path, image: int | str, label: int | str) -> Iterator[LabeledImage | Fault]:
+    rows = read_rows(path, (image, label), texts=1)
+    if rows is None and not path.exists():
+        raise DataError(f"{path}: there is no such file or folder.")
+    if rows is None:
+        raise ConfigError(
+            f"{path}: expected a folder with a folder of images per class, or .csv, .tsv or .jsonl (also .gz, .xz)."
+        )
+    for row in rows:
+        if isinstance(row, Fault):
+            yield row
+            continue
+        name, called = (value.strip() for value in row.values)
+        if not name or not called:
+            what = "label" if name else "image"
+            yield Fault(path, row.line, f"empty {what}", f"the {what} is empty.")
+        else:
+            yield LabeledImage(beside(path, name), called)
+
+
+def drawn_shapes(count: int, *, split: str = "train", seed: int = 0) -> list[LabeledImage]:
+    """Return drawn scenes with one shape each, which is their class.
+
+    Example:
+        >>> drawn_shapes(1)
+        [LabeledImage(image='drawn:one/train/0/0', label='cross')]
+    """
+    names = [scene_name("one", split, seed, number) for number in range(count)]
+    return [LabeledImage(name, find_scene(name).shapes[0].kind) for name in names]
+
+
+class ImageBatch(NamedTuple):
+    """Images and the numbers of their classes."""
+
+    images: UInt8[Tensor, "B 3 H W"]
+    labels: Int[Tensor, " B"]
+
+
+class ImageExamples:
+    """Decoded images with the numbers of their classes.
+
+    Args:
+        images: the images.
+        labels: the class of every name that was given to `Images.load`, those of unreadable images included.
+    """
+
+    def __init__(self, images: Images, labels: Sequence[int]) -> None:
+        self.images = images
+        self.labels = np.array([labels[number] for number in images.kept], dtype=np.int64)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """``(image, 1)``: each counts as one."""
+        return np.ones((len(self.images), 1), np.int64)
+
+    def batch(self, indices: Indices, widths: Sequence[int]) -> ImageBatch:
+        """Return these images."""
+        pixels = np.ascontiguousarray(self.images.pixels[indices].transpose(0, 3, 1, 2))
+        return ImageBatch(torch.from_numpy(pixels), torch.from_numpy(self.labels[indices]))
+
+
+def augmented(images: UInt8[Tensor, "B 3 H W"], *, flip: bool = False, shift: int = 0) -> UInt8[Tensor, "B 3 H W"]:
+    """Return images mirrored at random, and moved by up to ``shift`` pixels; edges are repeated.
+
+    Example:
+        >>> images = torch.arange(9, dtype=torch.uint8).reshape(1, 1, 3, 3).expand(1, 3, 3, 3)
+        >>> torch.equal(augmented(images), images), augmented(images, shift=1).shape
+        (True, torch.Size([1, 3, 3, 3]))
+    """
+    count, _, height, width = images.shape
+    if not (flip or shift) or count == 0:
+        return images
+    device = images.device
+    rows = torch.arange(height, device=device).expand(count, -1)
+    columns = torch.arange(width, device=device).expand(count, -1)
+    if flip:
+        columns = torch.where(torch.rand(count, 1, device=device) < 0.5, columns.flip(1), columns)
+    if shift:
+        moves = torch.randint(-shift, shift + 1, (2, count, 1), device=device)
+        rows, columns = (rows + moves[0]).clamp(0, height - 1), (columns + moves[1]).clamp(0, width - 1)
+    number = torch.arange(count, device=device)[:, None, None]
+    return images[number, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)

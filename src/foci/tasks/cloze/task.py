@@ -1,0 +1,561 @@
+"""Cloze reading: which word of a document fills the blank of a question."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import torch
+from annotated_types import Ge, Le, Lt
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from foci.data import TokenBatches
+from foci.data.splits import Parts, split
+from foci.data.vocabulary import Vocabulary, words_with_vectors
+from foci.errors import CheckpointError, ConfigError, DataError
+from foci.models.cloze_reader import PRESETS, Reader, ReaderOutput
+from foci.printable import printable
+from foci.tasks.cloze.batches import ClozeBatch, ClozeExamples, Splitting, TokenizedQuestion, tokenize
+from foci.tasks.cloze.builtin import stories
+from foci.tasks.cloze.reader import BLANK, ClozeQuestion, check_question, from_record, read_cloze
+from foci.tasks.frame.config import FilePath, ModelChoice
+from foci.tasks.frame.notes import unknown_note
+from foci.tasks.frame.task import (
+    Evaluation,
+    Field,
+    Log,
+    NamedAxes,
+    Prediction,
+    Progress,
+    Record,
+    Shard,
+    Splits,
+    Table,
+    Task,
+    by_length,
+)
+from foci.tasks.frame.vocabulary import BucketVocabularyConfig, take_vectors
+from foci.training import Batches, Loss, TrainingOptions
+from foci.viz.trace import Cells, Trace
+from foci.weights import Weights
+
+BUILT_IN = 6000
+"""How many built-in stories are trained on where no data is named."""
+_VALID, _TEST = 300, 500
+"""How many built-in stories are validated and evaluated with."""
+_RANKS = (1, 2, 3, 5)
+"""The k of accuracy@k."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """The questions: files, or built-in stories."""
+
+    path: FilePath | None = None
+    """A .jsonl file, or a file in the form of the Children's Book Test, of People's Daily or of CMRC 2017 (also .gz,
+    .xz). Without data, built-in stories are used (stories)."""
+    more: FilePath | None = None
+    """Another such file that is trained on too, for example questions of another kind."""
+    valid: FilePath | None = None
+    """Questions in the same form that decide which checkpoint is the best one."""
+    test: FilePath | None = None
+    """Questions that `foci evaluate` uses."""
+    valid_share: Annotated[float, Ge(0), Lt(1)] = 0.05
+    """Without such a path: the share of the documents that is held out to validate."""
+    test_share: Annotated[float, Ge(0), Lt(1)] = 0.1
+    """Without such a path: the share of the documents that is held out to evaluate, and never trained on."""
+    split_seed: Annotated[int, Ge(0)] = 0
+    """Which documents those are."""
+    stories: Annotated[int, Ge(2)] | None = None
+    """Train on this many built-in stories instead: people who carry things about."""
+    locale: Literal["en", "zh"] = "en"
+    """The language of built-in stories."""
+    splitting: Splitting = "words"
+    """How texts become words: "words" finds them in any script, Chinese by characters; "spaces" where they are
+    separated by spaces already, as in the files of the Children's Book Test and of CMRC 2017."""
+    blank: Annotated[str, "text"] = BLANK
+    """How the texts write the blank."""
+    needs_blank: bool = True
+    """Whether a question without a blank is a mistake. CMRC's user questions have none."""
+    max_words: Annotated[int, Ge(1)] = 2000
+    """Of a longer document the last words are read; such documents are counted."""
+    max_tokens: Annotated[int, Ge(1)] = 32_768
+    """Words of documents per batch, padding included."""
+    max_questions: Annotated[int, Ge(1)] = 32
+    """Questions per batch."""
+    workers: Annotated[int, Ge(0)] = 0
+    """Processes that prepare batches ahead of time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClozeVocabularyConfig(BucketVocabularyConfig):
+    """The words with their own vector: counted in the training documents and kept in the run."""
+
+    buckets: Annotated[int, Ge(1), Le(10_000_000)] = 1000
+    """Vectors that all other words share, by a hash of their letters: two rare words rarely have the same."""
+    lowercase: bool = True
+    """Map "The" to "the", also where candidates are looked for."""
+    vectors: FilePath | None = None
+    """A text file of GloVe or fastText vectors, which stand beside the learned ones and are not trained."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(ModelChoice):
+    """Which model."""
+
+    models = {"reader": (Reader, PRESETS)}  # noqa: RUF012 (a ClassVar, as the base has it)
+    trial_sizes = (11, 0)
+
+    kind: str = "reader"
+    """Kind of model."""
+    preset: str = "base"
+    """The sizes of the model by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClozeConfig:
+    """All settings of a training."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    vocabulary: ClozeVocabularyConfig = field(default_factory=ClozeVocabularyConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    training: TrainingOptions = field(
+        default_factory=lambda: TrainingOptions(
+            max_epochs=10,
+            patience=8,
+            warmup=50,
+            max_grad_norm=10.0,
+            eval_every=200,
+            metric_for_best_model="accuracy",
+            greater_is_better=True,
+        )
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClozeOptions:
+    """How questions are answered."""
+
+    nbest: Annotated[int, Ge(1)] = 1
+    """How many candidates are given, best first, each with its probability."""
+    batch_tokens: Annotated[int, Ge(1)] = 32_768
+    """Words of documents that are read at once, padding included."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClozeEvaluateOptions:
+    """How answers are evaluated."""
+
+    batch_tokens: Annotated[int, Ge(1)] = 32_768
+    """Words of documents that are read at once, padding included."""
+
+
+class Words(NamedTuple):
+    """The words of a run, and the size of their given vectors."""
+
+    vocabulary: Vocabulary
+    vector_dim: int
+
+    def to_files(self) -> dict[str, str]:
+        """Return both as text."""
+        return {"vocabulary.json": self.vocabulary.to_text(), "vector_dim.txt": f"{self.vector_dim}\n"}
+
+
+class Cloze(Task):
+    """Cloze reading as a task of the frame; see `foci.tasks.frame.task.Task`."""
+
+    name: ClassVar[str] = "cloze"
+    Config: ClassVar[type[Any]] = ClozeConfig
+    Options: ClassVar[type[Any]] = ClozeOptions
+    EvaluateOptions: ClassVar[type[Any]] = ClozeEvaluateOptions
+    inputs: ClassVar[tuple[Field, ...]] = (
+        Field("document", "document"),
+        Field("question", "sentence"),
+        Field("candidates", "choices", required=False),
+    )
+    targets: ClassVar[tuple[Field, ...]] = (Field("answer", "excerpt"),)
+    score: ClassVar[Literal["probability", "log-probability"]] = "probability"
+    unit: ClassVar[str] = "questions"
+    metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {"loss": "lower", "accuracy": "higher"}
+    flags: ClassVar[Mapping[str, str]] = {
+        "data": "data.path",
+        "valid": "data.valid",
+        "test": "data.test",
+        "stories": "data.stories",
+        "locale": "data.locale",
+        "splitting": "data.splitting",
+        "reader": "model.reader",
+        "hops": "model.hops",
+        "preset": "model.preset",
+        "vectors": "vocabulary.vectors",
+    }
+    demo: ClassVar[Mapping[str, Any]] = {
+        "data": {"stories": BUILT_IN},
+        "model": {"preset": "tiny", "reader": "over_attention"},
+        "training": {"max_steps": 1200, "learning_rate": 4e-3, "schedule": "cosine", "warmup": 50, "eval_every": 150},
+    }
+    smallest: ClassVar[Mapping[str, Any]] = {
+        "data": {"stories": 60, "max_questions": 16},
+        "vocabulary": {"min_count": 1, "buckets": 50},
+        "model": {"preset": "tiny", "reader": "over_attention", "embedding_dim": 12, "hidden_dim": 16, "dropout": 0.0},
+        "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
+    }
+
+    config: ClozeConfig
+
+    # ---- data
+
+    def read(self, log: Log) -> Splits:
+        """Read, check and split the questions."""
+        data = self.config.data
+        if data.path is not None and data.stories is not None:
+            raise ConfigError("data: path and stories are both set, expected one of them.")
+        if data.path is None:
+            return self._built_in(log)
+        questions = self._read(data.path, log)
+        train, valid, test = self._split(questions)
+        train = train if data.more is None else [*train, *self._read(data.more, log)]
+        valid = valid if data.valid is None else self._read(data.valid, log)
+        test = test if data.test is None else self._read(data.test, log)
+        answerable = [one for one in train if self._tokenized(one).is_answerable]
+        if len(answerable) < len(train):
+            log(
+                f"{len(train) - len(answerable):,} of {len(train):,} questions are not trained on: the answer is not in"
+                " the document, as data.splitting has its words"
+            )
+        if not valid or not answerable:
+            use = "train on" if valid else "validate"
+            raise DataError(
+                f"{data.path}, line 1: of {len(questions)} questions none is left to {use}. Give more of them, change "
+                f"data.valid_share = {data.valid_share} or data.splitting = {data.splitting!r}, or name data.valid."
+            )
+        log(
+            f"{len(answerable):,} questions to train on, {len(valid):,} to validate, {len(test):,} to evaluate; the "
+            f"first is {_quoted(questions[0])}"
+        )
+        return Splits(answerable, valid, [question._asdict() for question in test])
+
+    def read_records(self, paths: Sequence[str]) -> Sequence[Record]:
+        """Read questions in one of the forms of the training data."""
+        return [question._asdict() for path in paths for question in self._read(path)]
+
+    def _read(self, path: str, log: Log | None = None) -> list[ClozeQuestion]:
+        data = self.config.data
+        return read_cloze(path, blank=data.blank, needs_blank=data.needs_blank, log=log)
+
+    def _split(self, questions: list[ClozeQuestion]) -> Parts[ClozeQuestion]:
+        """Hold some documents out; questions about one document are never in two splits."""
+        data = self.config.data
+        return split(
+            questions,
+            lambda one: one.document,
+            valid_share=0.0 if data.valid is not None else data.valid_share,
+            test_share=0.0 if data.test is not None else data.test_share,
+            seed=data.split_seed,
+        )
+
+    def _built_in(self, log: Log) -> Splits:
+        data = self.config.data
+        if data.stories is None:
+            log(f"no data is named: training on {BUILT_IN:,} built-in stories (data.stories)")
+        sizes = {"train": data.stories or BUILT_IN, "valid": _VALID, "test": _TEST}
+        made = {split: stories(data.locale, split=split, size=size) for split, size in sizes.items()}
+        log(f"{sizes['train']:,} built-in stories to train on, {_VALID} to validate, {_TEST} to evaluate")
+        return Splits(made["train"], made["valid"], [question._asdict() for question in made["test"]])
+
+    def _tokenized(self, question: ClozeQuestion) -> TokenizedQuestion:
+        data = self.config.data
+        return tokenize(
+            question,
+            splitting=data.splitting,
+            blank=data.blank,
+            lowercase=self.config.vocabulary.lowercase,
+            max_words=data.max_words,
+        )
+
+    def assets(self, splits: Splits, log: Log) -> Words:
+        """Count the words."""
+        counted = self.config.vocabulary
+        tokenized = [self._tokenized(question) for question in splits.train]
+        vocabulary = counted.count(([*one.sentences, one.question] for one in tokenized), counted.buckets)
+        dim = 0 if counted.vectors is None else words_with_vectors(counted.vectors, 1, ())[1]
+        log(f"{len(vocabulary.words):,} words, and {vocabulary.buckets:,} buckets for the others")
+        right = sum(one.most_frequent == one.answer for one in tokenized)
+        log(f"the most frequent candidate is the answer of {right / len(tokenized):.1%} of the training questions")
+        return Words(vocabulary, dim)
+
+    def load_assets(self, read: Callable[[str], str]) -> Words:
+        """Read the words."""
+        try:
+            dim = int(read("vector_dim.txt"))
+            if dim < 0:
+                raise ValueError(f"it is {dim}")
+        except ValueError as error:
+            raise CheckpointError(f"vector_dim.txt: the size of the vectors cannot be read ({error}).") from error
+        return Words(Vocabulary.from_text(read("vocabulary.json"), "vocabulary.json"), dim)
+
+    def model(self, assets: Words) -> nn.Module:
+        """Build the model for these words."""
+        return self.config.model.build(len(assets.vocabulary), assets.vector_dim)
+
+    def named_axes(self, assets: Words) -> NamedAxes:
+        """Return which rows of the weights are words."""
+        words = assets.vocabulary.names
+        return {"embedding.weight": (words,), "vectors.weight": (words,)}
+
+    def initialize(self, model: nn.Module, assets: Words, log: Log) -> None:
+        """Take over the word vectors of a file, if one is named."""
+        if (path := self.config.vocabulary.vectors) is not None:
+            take_vectors(model.get_parameter("vectors.weight"), path, assets.vocabulary, log)
+
+    def batches(self, splits: Splits, assets: Words, shard: Shard, log: Log) -> Batches:
+        """Encode and batch the training questions."""
+        data = self.config.data
+        tokenized = [self._tokenized(question) for question in splits.train]
+        if cut := sum(one.left_out > 0 for one in tokenized):
+            log(f"{cut:,} documents have more than {data.max_words} words: the last ones are read (data.max_words)")
+        return TokenBatches(
+            ClozeExamples(tokenized, assets.vocabulary),
+            max_tokens=data.max_tokens,
+            max_examples=data.max_questions,
+            seed=self.config.training.seed,
+            workers=data.workers,
+            **shard._asdict(),
+        )
+
+    def held_out(self, splits: Splits, assets: Words, log: Log) -> list[ClozeBatch]:
+        """Encode and batch the validation questions."""
+        tokenized = [self._tokenized(question) for question in splits.valid]
+        return [batch for batch, _ in self._batched(tokenized, assets, self.config.data.max_tokens)]
+
+    def _batched(
+        self, questions: Sequence[TokenizedQuestion], assets: Words, batch_tokens: int
+    ) -> Iterator[tuple[ClozeBatch, list[int]]]:
+        """Batches of about equal length, and the numbers of their questions."""
+        examples = ClozeExamples(questions, assets.vocabulary)
+        for indices in by_length(examples.document.lengths.tolist(), batch_tokens):
+            yield examples.batch(np.array(indices), examples.lengths[indices].max(axis=0).tolist()), indices
+
+    # ---- loss and metrics
+
+    def loss(self, model: nn.Module, batch: ClozeBatch) -> Loss:
+        """Return minus the log-probability of the answers, summed over the questions."""
+        probabilities = model(*batch[:-1]).probabilities
+        right = (probabilities.argmax(dim=1) == batch.answer).sum() if len(batch.answer) else batch.answer.sum()
+        return Loss(_nats(probabilities, batch.answer).sum(), len(batch.answer), {"accuracy": right})
+
+    def validate(self, model: nn.Module, held_out: list[ClozeBatch]) -> dict[str, float]:
+        """Return nats per question, and the share of right answers."""
+        loss, right, count = 0.0, 0, 0
+        for batch in held_out:
+            moved, read = _read_batch(model, batch)
+            loss += float(_nats(read.probabilities, moved.answer).sum())
+            right += int((_best(read.probabilities) == moved.answer).sum())
+            count += len(moved.answer)
+        return {"loss": loss / count, "accuracy": right / count}
+
+    # ---- predictions
+
+    def predict(
+        self,
+        model: nn.Module,
+        assets: Words,
+        records: Sequence[Record],
+        options: ClozeOptions,
+        trace: bool,
+        progress: Progress,
+    ) -> list[Prediction]:
+        """Answer; a trace has what was read of the document and of the question."""
+        tokenized = [self._tokenized(_question(record)) for record in records]
+        found: dict[int, Prediction] = {}
+        for batch, indices in self._batched(tokenized, assets, options.batch_tokens):
+            _, read = _read_batch(model, batch)
+            for row, i in enumerate(indices):
+                found[i] = self._prediction(records[i], tokenized[i], read, row, assets, options, trace)
+            progress(len(indices))
+        return [found[i] for i in range(len(records))]
+
+    def _prediction(
+        self,
+        record: Record,
+        question: TokenizedQuestion,
+        read: ReaderOutput,
+        row: int,
+        assets: Words,
+        options: ClozeOptions,
+        trace: bool,
+    ) -> Prediction:
+        shares = read.probabilities[row, : len(question.candidates)].float().cpu()
+        notes = self._notes(question, assets)
+        if not len(shares) or not float(shares.sum()) > 0:
+            notes.append("no candidate is in the document, so nothing was predicted")
+            return Prediction(record, "", 0.0, {"notes": notes})
+        order = shares.argsort(descending=True, stable=True).tolist()
+        counts = question.counts
+        told = [
+            {"answer": question.candidates[i], "probability": float(shares[i]), "occurrences": counts[i]} for i in order
+        ]
+        details: dict[str, Any] = {"candidates_ranked": told[: max(options.nbest, 10)]}
+        if notes:
+            details["notes"] = notes
+        answers = [Prediction(record, str(one["answer"]), float(one["probability"])) for one in told[: options.nbest]]
+        traced = _trace(read, row, question, shares) if trace else None
+        return replace(answers[0], details=details, trace=traced, alternatives=tuple(answers[1:]))
+
+    def _notes(self, question: TokenizedQuestion, assets: Words) -> list[str]:
+        """Return messages for the user: what was cut, is missing or not known."""
+        data = self.config.data
+        notes = []
+        if question.left_out:
+            notes.append(f"the first {question.left_out} words of the document were not read (data.max_words)")
+        if BLANK not in question.question and data.needs_blank:
+            notes.append(f"the question has no blank {data.blank!r}, which this run was trained with")
+        words = question.words
+        unknown = [word for word in words if word not in assets.vocabulary]
+        if 2 * len(unknown) > len(words):
+            built_in = f"built-in stories (data.locale = {data.locale})"
+            notes.append(unknown_note("words", unknown, len(words), assets.vocabulary.words, data.path or built_in))
+        return notes
+
+    # ---- evaluation
+
+    def evaluate(
+        self,
+        model: nn.Module,
+        assets: Words,
+        records: Sequence[Record],
+        options: ClozeEvaluateOptions,
+        progress: Progress,
+    ) -> Evaluation:
+        """Return accuracy, also among the best k, the most frequent candidate beside it, and metrics by kind."""
+        questions = [self._given(record, number) for number, record in enumerate(records)]
+        tokenized = [self._tokenized(question) for question in questions]
+        ranks = [0] * len(records)
+        loss = 0.0
+        for batch, indices in self._batched(tokenized, assets, options.batch_tokens):
+            moved, read = _read_batch(model, batch)
+            loss += float(_nats(read.probabilities, moved.answer).sum())
+            for i, rank in zip(indices, _ranks(read.probabilities, moved.answer).tolist()):
+                ranks[i] = rank
+            progress(len(indices))
+        answerable = [one.is_answerable for one in tokenized]
+        frequent = [one.answer >= 0 and one.most_frequent == one.answer for one in tokenized]
+        metrics: dict[str, float | int] = {
+            "questions": len(records),
+            "accuracy": float(np.mean([rank == 1 for rank in ranks])),
+            **{f"accuracy_at_{k}": float(np.mean([1 <= rank <= k for rank in ranks])) for k in _RANKS if k > 1},
+            "most_frequent": float(np.mean(frequent)),
+            "loss": loss / max(sum(answerable), 1),
+            "candidates": float(np.mean([len(one.candidates) for one in tokenized])),
+            "truncated": sum(one.left_out > 0 for one in tokenized),
+        }
+        notes = {"most_frequent_convention": "accuracy of the candidate that is most often in the document"}
+        if missing := len(records) - sum(answerable):
+            metrics["unanswerable"] = missing
+            notes["unanswerable_convention"] = "the answer is not in the document: counted as wrong, not in the loss"
+        by_kind: dict[str, list[int]] = defaultdict(list)
+        for i, question in enumerate(questions):
+            by_kind[question.kind].append(i)
+        rows = tuple(
+            (kind, len(some), *(float(np.mean(values)) for values in _of(some, ranks, frequent)))
+            for kind, some in sorted(by_kind.items())
+        )
+        tables = {"kinds": Table(("kind", "questions", "accuracy", "most_frequent"), rows)} if len(rows) > 1 else {}
+        return Evaluation(metrics, notes, tables)
+
+    def _given(self, record: Record, number: int) -> ClozeQuestion:
+        data = self.config.data
+        try:
+            question = from_record(dict(record))
+            check_question(question, data.blank if data.needs_blank else "")
+        except DataError as error:
+            raise DataError(f"entry {number}: {error}") from error
+        return question
+
+    def draw(self, evaluation: Evaluation, path: Path) -> None:
+        """Draw the accuracy among the best k, with that of the most frequent candidate."""
+        from foci.viz.curves import plot_curves
+
+        metrics = evaluation.metrics
+        reader = [(float(k), float(metrics["accuracy" if k == 1 else f"accuracy_at_{k}"])) for k in _RANKS]
+        baseline = [(1.0, float(metrics["most_frequent"]))]
+        curves = {"reader": reader, "most frequent candidate": baseline}
+        plot_curves(curves, path, across="best k candidates", up="share with the answer", title="accuracy at k")
+
+
+def _question(record: Record) -> ClozeQuestion:
+    """A question without an answer."""
+    return ClozeQuestion(record["document"], record["question"], record["candidates"], "")
+
+
+def _read_batch(model: nn.Module, batch: ClozeBatch) -> tuple[ClozeBatch, ReaderOutput]:
+    """The batch where the model is, and its result."""
+    device = next(model.parameters()).device
+    moved = ClozeBatch(*(tensor.to(device) for tensor in batch))
+    return moved, model(*moved[:-1])
+
+
+def _nats(probabilities: Float[Tensor, "B K"], answer: Tensor) -> Float[Tensor, " N"]:
+    """Minus the log-probability of each answer that has one."""
+    known = (answer >= 0) & (answer < probabilities.shape[1])
+    if not known.any():
+        return probabilities.new_zeros(0) + 0 * probabilities.sum()
+    shares = probabilities.float()[known].gather(1, answer[known].unsqueeze(1)).squeeze(1)
+    # A weight that underflows to 0 has no logarithm.
+    return -shares.clamp_min(torch.finfo(torch.float32).tiny).log()
+
+
+def _best(probabilities: Float[Tensor, "B K"]) -> Tensor:
+    """The number of the best candidate, -2 where none is in the document."""
+    if probabilities.shape[1] == 0:
+        return torch.full((len(probabilities),), -2, device=probabilities.device)
+    highest, best = probabilities.max(dim=1)
+    return torch.where(highest > 0, best, -2)
+
+
+def _ranks(probabilities: Float[Tensor, "B K"], answer: Tensor) -> Tensor:
+    """The rank of each answer, from 1 on; 0 where it is not in the document. Equal ones go by their number."""
+    if probabilities.shape[1] == 0:
+        return torch.zeros_like(answer)
+    order = probabilities.argsort(dim=1, descending=True, stable=True)
+    rank = (order == answer.unsqueeze(1)).int().argmax(dim=1) + 1
+    own = probabilities.gather(1, answer.clamp_min(0).unsqueeze(1)).squeeze(1)
+    return torch.where((answer >= 0) & (own > 0), rank, 0)
+
+
+def _of(some: Sequence[int], ranks: Sequence[int], frequent: Sequence[bool]) -> tuple[list[bool], list[bool]]:
+    return [ranks[i] == 1 for i in some], [frequent[i] for i in some]
+
+
+def _trace(read: ReaderOutput, row: int, question: TokenizedQuestion, shares: Float[Tensor, " K"]) -> Trace:
+    answer = question.candidates[int(shares.argmax())]
+    cells = {
+        "document": Cells.of_document(question.sentences),
+        "question": Cells.of_tokens(question.question, "question"),
+        "answer": Cells.of_tokens([answer], "answer"),
+        "candidates": Cells.of_tokens(question.candidates, "candidates"),
+    }
+    sides = {"document": ("answer", "document"), "question": ("answer", "question"), "words": ("question", "document")}
+    between = {name: sides.get(name, ("document", "question")) for name in read.attentions}
+    return Trace.from_handles(
+        {**read.attentions, "candidates": Weights.from_tensor(read.probabilities)},
+        cells,
+        between={**between, "candidates": ("answer", "candidates")},
+        row=row,
+        text=answer,
+        facts={"probability": float(shares.max())},
+    )
+
+
+def _key(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _quoted(question: ClozeQuestion) -> str:
+    text = question.question if len(question.question) <= 90 else f"{question.question[:89]}…"
+    return f"{printable(text)!r} → {printable(question.answer)!r}"

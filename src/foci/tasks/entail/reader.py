@@ -1,0 +1,191 @@
+"""Pairs of a premise and a hypothesis with a label, from tables and JSON lines, SNLI's, SICK's and OCNLI's included.
+
+    read_entailment(path)     .tsv, .txt (tabs), .csv or .jsonl, also .gz and .xz
+    words_of(text)            a sentence as words, in any script
+
+Columns are found by the names that the common data sets give them, unless they are named. Rows whose label is "-",
+which have no agreed label, are left out and counted. A column such as SICK's SemEval_set says which rows are for
+training, validation and test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from foci.data.batching import Indices, Sequences
+from foci.data.lines import Fault, Log, ending_of, usable
+from foci.data.progress import counted
+from foci.data.splits import Parts, split
+from foci.data.tables import Column, TableRow, read_rows, read_table
+from foci.data.vocabulary import Vocabulary
+from foci.errors import ConfigError, DataError
+
+NO_LABEL = "-"
+"""The label of pairs on which the annotators did not agree."""
+PREMISE = ("premise", "sentence1", "sentence_A", "text_a", "query")
+HYPOTHESIS = ("hypothesis", "sentence2", "sentence_B", "text_b", "title")
+LABEL = ("label", "gold_label", "entailment_judgment", "entailment_label")
+"""Names of the columns, in the order in which they are tried."""
+SPLIT = "SemEval_set"
+"""SICK's column of splits."""
+SPLITS = {
+    "train": ("train", "training"),
+    "valid": ("valid", "validation", "dev", "development", "trial"),
+    "test": ("test",),
+}
+"""What such a column may say, in any case."""
+
+
+class SentencePair(NamedTuple):
+    """A premise, a hypothesis and the label of the pair."""
+
+    premise: str
+    hypothesis: str
+    label: str
+
+
+class PairFile(NamedTuple):
+    """The pairs of a file by split ("" where the file has none), and how many were left out for want of a label."""
+
+    splits: dict[str, list[SentencePair]]
+    unlabeled: int
+
+
+def read_entailment(
+    path: str | Path,
+    *,
+    premise: int | str | None = None,
+    hypothesis: int | str | None = None,
+    label: int | str | None = None,
+    split: str = SPLIT,
+    names: Mapping[str, str] | None = None,
+    log: Log | None = None,
+) -> PairFile:
+    """Return the pairs of a file.
+
+    Args:
+        path: a .tsv or .txt file (tabs), a .csv or a .jsonl file, also .gz or .xz.
+        premise, hypothesis, label: their columns or fields, by name; of a table without a line of names, all three by
+            number from 0. Without them the usual names are tried.
+        split: the column or field that says which split a row belongs to, where the file has it.
+        names: what labels of the file are called in foci, such as ``{"0": "entailment"}``.
+        log: called with a message every few seconds.
+
+    Raises:
+        ConfigError: the file has another form, or only some columns are numbers.
+        DataError: with the first fault, its file and line, and the number of faults; everything is read before.
+    """
+    path = Path(path)
+    columns: tuple[Column, ...] = (
+        PREMISE if premise is None else premise,
+        HYPOTHESIS if hypothesis is None else hypothesis,
+        LABEL if label is None else label,
+    )
+    rows = read_rows(path, columns, texts=2, optional=(split,))
+    if ending_of(path) == ".txt":  # SICK's and SNLI's own files
+        rows = read_table(path, columns, separator="\t", optional=(split,))
+    if rows is None and not path.exists():
+        raise DataError(f"{path}: there is no such file.")
+    if rows is None:
+        raise ConfigError(f"{path}: expected .tsv, .txt (tabs), .csv or .jsonl (also .gz, .xz).")
+    entries = _pairs(rows, path, split, names or {})
+    found: dict[str, list[SentencePair]] = {}
+    unlabeled = 0
+    for where, pair in usable(entries if log is None else counted(entries, "pairs", log), "pairs"):
+        if pair.label == NO_LABEL:
+            unlabeled += 1
+        else:
+            found.setdefault(where, []).append(pair)
+    if not found:
+        what = f"all {unlabeled} rows have the label {NO_LABEL!r}" if unlabeled else "no pairs, the file is empty"
+        raise DataError(f"{path}, line 1: {what}.")
+    return PairFile(found, unlabeled)
+
+
+def _pairs(
+    rows: Iterable[TableRow | Fault], path: Path, column: str, names: Mapping[str, str]
+) -> Iterator[tuple[str, SentencePair] | Fault]:
+    for row in rows:
+        if isinstance(row, Fault):
+            yield row
+            continue
+        texts = [value.strip() for value in row.values]
+        pair = SentencePair(texts[0], texts[1], names.get(texts[2], texts[2]))
+        empty = [name for name, value in zip(SentencePair._fields, pair) if not value]
+        given = texts[3].casefold() if len(texts) > 3 else ""
+        split = next((name for name, known in SPLITS.items() if given in known), "" if not given else None)
+        if empty:
+            yield Fault(path, row.line, f"empty {empty[0]}", f"the {empty[0]} is empty.")
+        elif split is None:
+            known = ", ".join(one for some in SPLITS.values() for one in some)
+            reason = f"{column} is {texts[3]!r}, expected one of {known}."
+            yield Fault(path, row.line, "unknown split", reason)
+        else:
+            yield split, pair
+
+
+def split_pairs(
+    pairs: Sequence[SentencePair], *, valid_share: float, test_share: float, seed: int
+) -> Parts[SentencePair]:
+    """Split pairs for training, validation and test by their premises: all pairs of a premise are in one split.
+
+    Args:
+        pairs: to be split.
+        valid_share, test_share: shares of the different premises.
+        seed: which of them.
+    """
+    return split(pairs, lambda one: one.premise, valid_share=valid_share, test_share=test_share, seed=seed)
+
+
+class PairBatch(NamedTuple):
+    """Pairs, padded with 0: the ids of the words of both sentences, and the numbers of the labels."""
+
+    premise: Int[Tensor, "B S"]
+    hypothesis: Int[Tensor, "B R"]
+    labels: Int[Tensor, " B"]
+
+
+class LabeledPairs:
+    """Pairs as word ids, to be batched by `foci.data.TokenBatches`.
+
+    Args:
+        premises, hypotheses: the words of each.
+        labels: the number of the label of each.
+        vocabulary: of words.
+    """
+
+    def __init__(
+        self,
+        premises: Iterable[Sequence[str]],
+        hypotheses: Iterable[Sequence[str]],
+        labels: Sequence[int],
+        vocabulary: Vocabulary,
+    ) -> None:
+        self.premises, self.hypotheses = (
+            Sequences(map(vocabulary.ids, side), len(vocabulary)) for side in (premises, hypotheses)
+        )
+        self.labels = np.array(labels, dtype=np.int64)
+        if not len(self.premises) == len(self.hypotheses) == len(self.labels):
+            raise DataError(
+                f"LabeledPairs: {len(self.premises)} premises, {len(self.hypotheses)} hypotheses and "
+                f"{len(self.labels)} labels, expected as many of each."
+            )
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """``(pair, 2)``: words of the premise and of the hypothesis."""
+        return np.stack([self.premises.lengths, self.hypotheses.lengths], axis=1)
+
+    def batch(self, indices: Indices, widths: Sequence[int]) -> PairBatch:
+        """Return these pairs, padded."""
+        premise, _ = self.premises.padded(indices, widths[0])
+        hypothesis, _ = self.hypotheses.padded(indices, widths[1])
+        return PairBatch(*map(torch.from_numpy, (premise, hypothesis, self.labels[indices])))

@@ -1,0 +1,216 @@
+"""A trained run, loaded to predict and evaluate."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from foci.errors import CheckpointError, ConfigError, DataError, near_names
+from foci.tasks.frame import config as configs
+from foci.tasks.frame import held_out
+from foci.tasks.frame.task import (
+    Assets,
+    Evaluation,
+    Log,
+    Prediction,
+    Progress,
+    Record,
+    Task,
+    as_records,
+    find,
+    is_empty,
+    silent,
+)
+from foci.training.checkpoint import AVERAGED, Checkpoints, check_fits, load_weights
+from foci.training.run_folder import read_config
+
+EMPTY = "the input is empty, so nothing was predicted"
+
+
+class Predictor:
+    """A trained run, returned by `foci.load`.
+
+    Args:
+        path: the folder of the run.
+        task: the task with the run's configuration.
+        assets: derived from the training data.
+        model: the trained model; it is put into evaluation mode.
+    """
+
+    def __init__(self, path: Path, task: Task, assets: Assets, model: nn.Module) -> None:
+        self.path, self.task, self.assets = path, task, assets
+        self.model = model.eval()
+
+    @property
+    def config(self) -> Any:
+        """The configuration of the run."""
+        return self.task.config
+
+    @torch.no_grad()
+    def predict(
+        self,
+        inputs: Iterable[Any],
+        *,
+        options: Any = None,
+        trace: bool = False,
+        progress: Progress | None = None,
+    ) -> list[Prediction]:
+        """Predict; the predictions have the order of the inputs, and do not depend on each other.
+
+        Args:
+            inputs: a list of mappings with the task's input fields; where there is one field, of its values alone.
+            options: the task's ``Options``, or a mapping with some of their names; an unknown name is an error that
+                suggests similar ones.
+            trace: keep the attention weights.
+            progress: called with the number of inputs that were just done.
+        """
+        fields = self.task.inputs
+        records = as_records("predict", inputs, fields)
+        chosen = as_options(self.task.Options, options, "predict")
+        advance = progress or (lambda done: None)
+        filled = [i for i, record in enumerate(records) if not is_empty(record, fields)]
+        found = self.task.predict(self.model, self.assets, [records[i] for i in filled], chosen, trace, advance)
+        by_number = dict(zip(filled, found, strict=True))
+        advance(len(records) - len(filled))
+        nothing = {"notes": [EMPTY]}
+        return [by_number.get(i) or Prediction(record, "", None, nothing) for i, record in enumerate(records)]
+
+    @property
+    def streams(self) -> bool:
+        """Whether the task gives some answers piece by piece."""
+        return type(self.task).stream is not Task.stream
+
+    def stream(self, given: Any, *, options: Any = None) -> Generator[str, None, Prediction] | None:
+        """Predict one input, piece by piece.
+
+        Args:
+            given: a mapping with the task's input fields; where there is one field, its value.
+            options: as in `predict`.
+
+        Returns:
+            A generator of the pieces of the answer as they are made, whose return value is the prediction; None where
+            the answer comes at once.
+        """
+        (record,) = as_records("stream", [given], self.task.inputs)
+        if is_empty(record, self.task.inputs):
+            return None
+        chosen = as_options(self.task.Options, options, "stream")
+        return self.task.stream(self.model, self.assets, record, chosen)
+
+    @torch.no_grad()
+    def evaluate(
+        self,
+        records: Iterable[Any] | None = None,
+        *,
+        options: Any = None,
+        progress: Progress | None = None,
+    ) -> Evaluation:
+        """Compute the metrics of the run on some data.
+
+        Args:
+            records: a list of mappings with the task's input and target fields; without it, what training held out.
+            options: the task's ``EvaluateOptions``, or a mapping with some of their names.
+            progress: called with the number of records that were just done.
+        """
+        task = self.task
+        fields = (*task.inputs, *task.targets)
+        records = self.held_out() if records is None else records
+        given = as_records("evaluate", records, fields)
+        if not given:
+            raise DataError("evaluate: there are no examples, expected at least one.")
+        for number, record in enumerate(given):
+            if is_empty(record, fields):
+                raise DataError(f"evaluate: entry {number} has an empty field, expected text in each of them.")
+        chosen = as_options(task.EvaluateOptions, options, "evaluate")
+        evaluation = task.evaluate(self.model, self.assets, given, chosen, progress or (lambda done: None))
+        change = getattr(records, "change", None)
+        return evaluation if change is None else replace(evaluation, notes={**evaluation.notes, "held_out": change})
+
+    def held_out(self, log: Log = silent) -> held_out.HeldOut:
+        """Return the examples that training held out: those to evaluate on, or else those it validated with.
+
+        They are read again from the data; ``change`` of what is returned says how they differ from those of the run.
+        """
+        splits = self.task.read(log)
+        fields = (*self.task.inputs, *self.task.targets)
+        found = held_out.HeldOut(as_records("held_out", splits.test or splits.valid, fields))
+        found.change = held_out.change(self.path, splits)
+        return found
+
+    def read(self, *paths: str) -> Sequence[Record]:
+        """Return the examples of files that have the form of the training data."""
+        return as_records("read", self.task.read_records(paths), (*self.task.inputs, *self.task.targets))
+
+
+def load(path: str | Path, *, checkpoint: str = "auto") -> Predictor:
+    """Load a trained run.
+
+    Args:
+        path: the folder that training wrote.
+        checkpoint: "best", "last", "averaged" or the name of one; "auto" is the averaged one if there is one, else
+            the best.
+    """
+    path = Path(path)
+    task = task_of(path)
+    assets = task.load_assets(asset_reader(path))
+    chosen = find_checkpoint(path, checkpoint)
+    with torch.device("meta"):  # sizes that do not match the weights must not allocate memory
+        check_fits(task.model(assets), chosen)
+    model = task.model(assets)
+    load_weights(model, chosen)
+    return Predictor(path, task, assets, model)
+
+
+def task_of(path: Path) -> Task:
+    """Return the task of a run, with the run's configuration."""
+    tables = read_config(path)
+    name = tables.pop("task", None)
+    if not isinstance(name, str):
+        raise CheckpointError(f"{path / 'config.json'}: names no task. Name the folder that training wrote.")
+    kind = find(name)
+    return kind(configs.build(kind.Config, tables, str(path / "config.json")))
+
+
+def asset_reader(path: Path) -> Any:
+    """Return a function that returns the text of a file of the run by its name."""
+
+    def read(name: str) -> str:
+        try:
+            return (path / name).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise CheckpointError(f"{path / name}: cannot be read ({error}). Restore the file.") from error
+
+    return read
+
+
+def as_options(kind: type[Any], given: Any, owner: str) -> Any:
+    """Return the options of a call: defaults, an instance, or a mapping with some of the names."""
+    if given is None:
+        return kind()
+    if isinstance(given, kind):
+        return given
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{owner}: options is a {type(given).__name__}, expected {kind.__name__} or a mapping.")
+    return configs.build(kind, given, owner)
+
+
+def find_checkpoint(run: Path, name: str) -> Path:
+    """Return the folder of a checkpoint: "best", "last", "averaged", the name of one, or "auto"."""
+    store = Checkpoints(run / "checkpoints")
+    averaged = store.folder / AVERAGED
+    if name == "best" or (name == "auto" and not averaged.exists()):
+        return store.best()
+    if name == "last" and store.all():
+        return store.all()[-1]
+    known = {path.name: path for path in (*store.all(), averaged) if path.exists()}
+    chosen = AVERAGED if name == "auto" else name
+    if chosen not in known:
+        raise CheckpointError(
+            f"{run}: has no checkpoint {name!r}. {near_names(name, ['auto', 'best', 'last', *known])}"
+        )
+    return known[chosen]

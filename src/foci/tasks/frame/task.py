@@ -1,0 +1,338 @@
+"""The frame of an application: the base class of all tasks, and the types of its inputs and results.
+
+A task is one class, instantiated with its configuration. Its file has this order: settings, data, model, loss,
+metrics, predictions. Everything else (commands, training, loading, the demo) is written once for all tasks.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+
+from torch import nn
+
+from foci.errors import ConfigError, unknown_name
+from foci.tasks import TASKS
+from foci.training.objective import Batches, Loss
+from foci.viz.trace import Trace
+
+Log = Callable[[str], None]
+"""Called with each message for the user."""
+Progress = Callable[[int], None]
+"""Called with the number of inputs that were just done."""
+Record = Mapping[str, Any]
+"""One example by the names of its fields."""
+NamedAxes = Mapping[str, tuple[Sequence[str] | None, ...]]
+"""Of a weight by its name: what the rows of each of its axes stand for (words, labels), None where they have no names.
+"""
+Kind = Literal["sentence", "document", "label", "excerpt", "choices", "image", "audio", "number", "list"]
+
+
+class Field(NamedTuple):
+    """One field of an example: an argument of `foci predict`, a key of a JSON object, a column of a table.
+
+    ``kind`` says how it is given: a sentence is one line of a file, a document a whole file, an image or audio a path,
+    an excerpt occurs in another field, choices have ``|`` between them (or are a list); these and a label are text. A
+    field that is not ``required`` may be empty.
+    """
+
+    name: str
+    kind: Kind
+    required: bool = True
+
+
+class Splits(NamedTuple):
+    """Examples to train on, to choose the best checkpoint by, and to evaluate on; ``test`` may be empty."""
+
+    train: Iterable[Any]
+    """A sequence, or a reader that can be iterated several times."""
+    valid: Sequence[Any]
+    test: Sequence[Any]
+
+
+class Shard(NamedTuple):
+    """Which rows of each batch a process gets."""
+
+    rank: int = 0
+    world_size: int = 1
+
+
+@runtime_checkable
+class Assets(Protocol):
+    """Derived from the training data and kept in the run: tokenizers, vocabularies, labels."""
+
+    def to_files(self) -> Mapping[str, str]:
+        """Return the text of each file by its name."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The prediction of a run for one input."""
+
+    inputs: Mapping[str, Any]
+    """The input, by the names of its fields."""
+    output: str
+    """The answer in words."""
+    score: float | None
+    """A log-probability or a probability, depending on the task. None for an empty input."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """Everything else, as plain JSON. ``notes`` are messages for the user, such as that the input was cut."""
+    trace: Trace | None = None
+    """The attention weights, if requested."""
+    alternatives: tuple[Prediction, ...] = ()
+    """Further answers, best first."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return inputs, output, score and details as one JSON object."""
+        found = {**self.inputs, "output": self.output, "score": self.score, **self.details}
+        others = [{"output": one.output, "score": one.score, **one.details} for one in self.alternatives]
+        return found | ({"alternatives": others} if others else {})
+
+
+class Table(NamedTuple):
+    """Metrics with rows: the confusion of classes, one line for each length."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the columns and the rows."""
+        return {"columns": list(self.columns), "rows": [list(row) for row in self.rows]}
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How well a run does on some data.
+
+    ``metrics`` are numbers by name; counts are whole numbers. ``notes`` say how they were measured (sacrebleu's
+    signature, the convention of an F1, which data). ``tables`` have more rows: confusion, metrics of each class.
+    """
+
+    metrics: dict[str, float | int]
+    notes: dict[str, str] = field(default_factory=dict)
+    tables: dict[str, Table] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it as one JSON object."""
+        return {**self.metrics, **self.notes, **{name: table.to_json() for name, table in self.tables.items()}}
+
+
+class Task(ABC):
+    """One application, instantiated with its configuration.
+
+    A new one needs a subclass and a row of `foci.tasks.TASKS`.
+    """
+
+    name: ClassVar[str]
+    """As in `foci.tasks.TASKS`."""
+    Config: ClassVar[type[Any]]
+    """A frozen dataclass with the tables data, model, training and others; see `foci.tasks.frame.config`. A class
+    method ``implied(tables)`` may give settings that follow from the given ones."""
+    Options: ClassVar[type[Any]]
+    """A frozen dataclass: the options of `predict`, each with a default."""
+    EvaluateOptions: ClassVar[type[Any]]
+    """The same for `evaluate`."""
+    inputs: ClassVar[tuple[Field, ...]]
+    """The input fields of a prediction."""
+    targets: ClassVar[tuple[Field, ...]]
+    """The further fields of an example, for training and evaluation."""
+    flags: ClassVar[Mapping[str, str]]
+    """Settings with a flag of their own: flag -> dotted path. ``data`` is the main data file, if the task reads any."""
+    demo: ClassVar[Mapping[str, Any]]
+    """Settings of `foci demo`: built-in data, some minutes on one core."""
+    smallest: ClassVar[Mapping[str, Any]]
+    """Settings of the smallest training on built-in data that still learns something, for the contract tests."""
+    score: ClassVar[Literal["probability", "log-probability"]]
+    """What the score of a prediction is."""
+    unit: ClassVar[str]
+    """What the loss counts: tokens, documents, …"""
+    metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]]
+    """The metrics of `validate`, and which values are better; one of them decides which checkpoint is the best."""
+    lines: ClassVar[bool] = False
+    """Whether outputs are texts of several lines, which are printed as such."""
+    resumable: ClassVar[tuple[str, ...]] = ()
+    """Settings of this task that may change when a run is resumed, beside `foci.tasks.frame.train.RESUMABLE`."""
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    @abstractmethod
+    def read(self, log: Log) -> Splits:
+        """Read and check all data. Every mistake in it is a DataError that names file and line."""
+
+    @abstractmethod
+    def read_records(self, paths: Sequence[str]) -> Sequence[Record]:
+        """Read examples from other files, in the form of the training data."""
+
+    @abstractmethod
+    def assets(self, splits: Splits, log: Log) -> Assets:
+        """Make the assets from the training data."""
+
+    @abstractmethod
+    def load_assets(self, read: Callable[[str], str]) -> Assets:
+        """Load the assets from their files; ``read`` returns the text of a file by its name."""
+
+    @abstractmethod
+    def model(self, assets: Any) -> nn.Module:
+        """Build the model with fresh weights."""
+
+    def initialize(self, model: nn.Module, assets: Any, log: Log) -> None:  # noqa: B027 (most tasks need none)
+        """Initialize weights of a new run, for example with the word vectors of a file."""
+
+    def named_axes(self, assets: Any) -> NamedAxes | None:
+        """Return which axes of which weights have names, by which `foci.tasks.frame.init_from` matches two runs.
+
+        The names of an axis must differ from each other. Names of weights that the chosen model does not have are
+        ignored. With None, weights are only taken from runs with the same assets.
+        """
+        return None
+
+    @abstractmethod
+    def batches(self, splits: Splits, assets: Any, shard: Shard, log: Log) -> Batches:
+        """Return the training examples as batches, one process's share of them."""
+
+    @abstractmethod
+    def held_out(self, splits: Splits, assets: Any, log: Log) -> Any:
+        """Return the validation examples in the form that `validate` takes."""
+
+    def begin_step(self, step: int) -> None:  # noqa: B027 (most losses are the same at every step)
+        """Called before the losses of a training step, which is counted from 1."""
+
+    @abstractmethod
+    def loss(self, model: nn.Module, batch: Any) -> Loss:
+        """Return the loss of a batch, summed over what ``unit`` counts."""
+
+    @abstractmethod
+    def validate(self, model: nn.Module, held_out: Any) -> Mapping[str, float]:
+        """Return the metrics of the validation examples."""
+
+    @abstractmethod
+    def predict(
+        self, model: nn.Module, assets: Any, records: Sequence[Record], options: Any, trace: bool, progress: Progress
+    ) -> list[Prediction]:
+        """Return one prediction for each record, in order; no record is empty."""
+
+    @abstractmethod
+    def evaluate(
+        self, model: nn.Module, assets: Any, records: Sequence[Record], options: Any, progress: Progress
+    ) -> Evaluation:
+        """Return the metrics of records that have targets."""
+
+    def stream(
+        self, model: nn.Module, assets: Any, record: Record, options: Any
+    ) -> Generator[str, None, Prediction] | None:
+        """Return the pieces of an answer as they are made, and at last the prediction; None where it comes at once."""
+        return None
+
+    def examples(self, records: Sequence[Record], count: int) -> list[Record]:
+        """Return at most ``count`` inputs that show what a run does, from held-out records."""
+        return [{field.name: record[field.name] for field in self.inputs} for record in records[:count]]
+
+    def to_files(self, inputs: Sequence[Record], folder: Path) -> Sequence[Record]:
+        """Return the inputs as a user would give them: those that name built-in sounds or images, as files."""
+        return inputs
+
+    def expected(self, record: Record) -> str:
+        """Return what the output of a prediction should be, given the targets of a record."""
+        return ", ".join(str(record[one.name]) for one in self.targets)
+
+    def draw(self, evaluation: Evaluation, path: Path) -> None:
+        """Draw an evaluation to a .png, .svg or .pdf file, if the task has a picture for it."""
+        raise ConfigError(f"an evaluation of {self.name} has nothing to draw. `foci show` draws what was attended to.")
+
+
+def find(name: str) -> type[Task]:
+    """Return the class of a task by its name; the error for an unknown name suggests similar ones."""
+    if name not in TASKS:
+        raise unknown_name("task", name, TASKS)
+    module, _, attribute = TASKS[name].where.partition(":")
+    found: type[Task] = getattr(import_module(module), attribute)
+    return found
+
+
+def silent(text: str) -> None:
+    """Log nothing."""
+
+
+_TYPES: dict[Kind, tuple[Any, str]] = {
+    "number": (int, "a whole number"),
+    "list": (list | tuple, "a list"),
+}
+"""What the values of a field are; all others are text."""
+
+
+def as_records(owner: str, values: Any, fields: Sequence[Field]) -> list[dict[str, Any]]:
+    """Return the values passed by a caller as records with these fields.
+
+    Args:
+        owner: the name of the function that was called, for messages.
+        values: a list of mappings or named tuples; where there is one field, of its values alone.
+        fields: the fields that each record must have; further ones are kept.
+
+    Raises:
+        ConfigError: a single text where a list is expected, or a record without one of its fields.
+    """
+    if isinstance(values, str | bytes | Mapping):
+        kind = "mapping" if isinstance(values, Mapping) else "text"
+        raise ConfigError(f"{owner}: got a single {kind}, expected a list of them. Write {owner}([…]).")
+    names = [one.name for one in fields]
+    records = []
+    for number, value in enumerate(values):
+        if hasattr(value, "_asdict"):
+            value = value._asdict()
+        if not isinstance(value, Mapping):
+            if len(names) != 1:
+                raise ConfigError(
+                    f"{owner}: entry {number} is a {type(value).__name__}, expected a mapping with {', '.join(names)}."
+                )
+            value = {names[0]: value}
+        if any(name in value for name in names):  # what may be empty may be left out, but not everything
+            value = {**value, **{one.name: "" for one in fields if not one.required and one.name not in value}}
+        for one in fields:
+            if one.name not in value:
+                raise ConfigError(
+                    f"{owner}: entry {number} has no {one.name!r}, expected {', '.join(names)}; it has "
+                    f"{', '.join(map(str, value)) or 'nothing'}."
+                )
+            if one.kind == "choices" and isinstance(value[one.name], list | tuple):
+                value = {**value, one.name: "|".join(map(str, value[one.name]))}
+            kind, expected = _TYPES.get(one.kind, (str, "a text"))
+            if not isinstance(value[one.name], kind):
+                have = type(value[one.name]).__name__
+                raise ConfigError(f"{owner}: {one.name!r} of entry {number} is a {have}, expected {expected}.")
+        records.append(dict(value))
+    return records
+
+
+def is_empty(record: Record, fields: Sequence[Field]) -> bool:
+    """Return whether a required text field of a record has nothing in it."""
+    texts = [record[one.name] for one in fields if one.required]
+    return any(isinstance(text, str) and not text.strip() for text in texts)
+
+
+def token_axes(part: str, tokens: Sequence[str]) -> dict[str, tuple[Sequence[str], ...]]:
+    """Return the axes of an encoder's or decoder's weights that stand for tokens; see `Task.named_axes`.
+
+    Args:
+        part: "encoder" or "decoder".
+        tokens: a different name for each id.
+    """
+    inputs = (f"{part}.embedding.weight", f"{part}.embedding.table.weight")
+    outputs = ("weight", "bias", "parametrizations.weight.original0", "parametrizations.weight.original1")
+    return dict.fromkeys((*inputs, *(f"{part}.output.{name}" for name in outputs)), (tokens,))
+
+
+def by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Yield the numbers of inputs of about equal length, together at most ``batch_tokens``, padding included."""
+    held: list[int] = []
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if held and (len(held) + 1) * max(lengths[held[0]], 1) > batch_tokens:
+            yield held
+            held = []
+        held.append(i)
+    if held:
+        yield held

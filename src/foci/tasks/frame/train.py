@@ -1,0 +1,292 @@
+"""One training for every task, from settings to a run.
+
+Everything is checked before a folder exists: the settings, the folder, the data, the model, and whether its longest
+batch fits in memory.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import nn
+
+from foci.errors import CheckpointError, ConfigError, FociError, TrainingError, near_names
+from foci.files import write_text
+from foci.tasks.frame import config as configs
+from foci.tasks.frame import held_out
+from foci.tasks.frame.init_from import check_run, take_weights
+from foci.tasks.frame.predictor import asset_reader, task_of
+from foci.tasks.frame.task import Assets, Log, Shard, Splits, Task, find, silent
+from foci.training import Loss, RunFolder, Summary, TrainingOptions, check_rates, fit, launched
+from foci.training.checkpoint import Checkpoints, read_state
+from foci.training.objective import Batches
+from foci.training.progress import duration, log_to_stderr
+from foci.training.run_folder import begun_by_this_launch, check_folder, read_config
+
+RESUMABLE = {
+    *(f"training.{name}" for name in ("max_steps", "max_epochs", "time_limit", "patience")),
+    *(
+        f"training.{name}"
+        for name in ("learning_rate", "lr_multipliers", "schedule", "warmup", "min_lr_ratio", "max_grad_norm")
+    ),
+    *(f"training.{name}" for name in ("weight_decay", "betas", "eps", "model_dim")),
+    *(f"training.{name}" for name in ("eval_every", "metric_for_best_model", "greater_is_better")),
+    *(f"training.{name}" for name in ("save_every", "save_seconds", "save_total_limit", "average_last")),
+    *(f"training.{name}" for name in ("metrics_every", "log_seconds", "tensorboard")),
+    *(f"training.{name}" for name in ("device", "strategy", "find_unused_parameters", "compile")),
+    "data.workers",
+}
+"""Settings that may change when a run is resumed: limits, learning rate, validation, checkpoints, and where it runs."""
+
+BATCH_SIZES = (
+    *("max_tokens", "max_frames", "batch_size"),
+    *("max_documents", "max_questions", "max_pairs", "max_texts", "max_sentences", "max_utterances"),
+    *("max_length", "max_words", "max_source", "max_seconds", "context", "image_size"),
+)
+"""Settings of data that limit how large a batch is: how much it holds, how many examples, and how long they are."""
+
+
+def train(
+    task: str,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    out: str | Path,
+    resume: bool = False,
+    log: Log | None = None,
+    origin: str = "settings",
+) -> Summary:
+    """Train a model into a folder.
+
+    Args:
+        task: the name of the task: translate, classify, memorize, …; see `foci tasks`.
+        settings: tables by name, such as ``{"data": {"source": "a.en"}, "training": {"max_steps": 1000}}``; what is
+            not given has a default. `foci train TASK --print-config` shows all of them.
+        out: the folder of the run, new or empty.
+        resume: continue the run in ``out``. Settings that are not given stay unchanged; only those in `RESUMABLE` may
+            change.
+        log: called with each message; standard error unless given.
+        origin: where the settings come from, for error messages.
+
+    Returns:
+        How the training ended, and its metrics.
+
+    Raises:
+        ConfigError: a setting is wrong, or the folder cannot be used.
+        CheckpointError: there is nothing to resume.
+        DataError: the data cannot be used; the message names file and line.
+        TrainingError: the training cannot continue: too little memory, or a loss that is not finite.
+
+    Example:
+        >>> import foci, tempfile
+        >>> settings = {"data": {"max_length": 2}, "model": {"preset": "tiny"}, "training": {"max_steps": 2}}
+        >>> foci.train("memorize", settings, out=tempfile.mkdtemp(), log=lambda text: None).step
+        2
+    """
+    out = Path(out)
+    kind = find(task)
+    if resume and not (out / "config.json").exists():
+        raise CheckpointError(
+            f"{out}: is no run (no config.json), so there is nothing to resume. Start it without resume."
+        )
+    resume = resume or begun_by_this_launch(out)
+    given = dict(settings or {})
+    if given.pop("task", task) != task:
+        raise ConfigError(f"{origin}: task is {(settings or {})['task']!r}, expected {task!r}.")
+    check_folder(out, resume=resume)
+    given = _with_direction(kind, given)
+    config = resumed_config(kind, given, out, origin) if resume and (out / "config.json").exists() else None
+    config = config or configs.configure(kind.Config, given, origin)
+    _check_training(kind, config.training)
+    begun = resume and bool(Checkpoints(out / "checkpoints").all())
+    if config.training.init_from is not None and not begun:
+        check_run(config.training.init_from, kind)
+    with launched(config.training) as fabric:
+        main = fabric.global_rank == 0
+        return _train(kind(config), out, resume, fabric, log if main else silent)
+
+
+def resumed_config(kind: type[Task], given: Mapping[str, Any], out: Path, origin: str) -> Any:
+    """Return the run's configuration with what is given, if all of it may change."""
+    before = read_config(out)
+    if before.pop("task", None) != kind.name:
+        raise CheckpointError(f"{out}: is not a run of {kind.name}. Name the folder of one.")
+    old = configs.to_tables(task_of(out).config)
+    config = configs.build(kind.Config, configs.merge(old, given), origin)
+    for path, was, now in configs.changes(old, configs.to_tables(config)):
+        if path not in RESUMABLE | {*kind.resumable}:
+            raise ConfigError(
+                f"{origin}: {path} is {now!r}, but the run was begun with {was!r}, and its weights or its data depend "
+                f"on it. Leave it as it was, or start a new run in another folder. What may change on resuming: "
+                f"{', '.join(sorted(RESUMABLE | {*kind.resumable}))}."
+            )
+    return config
+
+
+def _with_direction(kind: type[Task], given: dict[str, Any]) -> dict[str, Any]:
+    """Set the direction of the metric that selects the best checkpoint, where only the metric is given."""
+    training = given.get("training")
+    if not isinstance(training, Mapping) or "greater_is_better" in training:
+        return given
+    direction = kind.metrics.get(str(training.get("metric_for_best_model")))
+    return given if direction is None else configs.put(given, {"training.greater_is_better": direction == "higher"})
+
+
+def _check_training(kind: type[Task], options: TrainingOptions) -> None:
+    best = options.metric_for_best_model
+    if options.eval_every is not None and best is not None:
+        if best not in kind.metrics:
+            raise ConfigError(
+                f"training.metric_for_best_model is {best!r}, which the validation of {kind.name} does not give. "
+                f"{near_names(best, kind.metrics)}"
+            )
+        if options.greater_is_better != (kind.metrics[best] == "higher"):
+            raise ConfigError(
+                f"training.greater_is_better is {str(options.greater_is_better).lower()}, but {best} is better when it "
+                f"is {kind.metrics[best]}. Leave the setting out."
+            )
+    if options.tensorboard:
+        try:
+            import torch.utils.tensorboard  # noqa: F401
+        except ImportError as error:
+            raise ConfigError("training.tensorboard needs tensorboard. Install it: pip install tensorboard") from error
+
+
+def _train(task: Task, out: Path, resume: bool, fabric: Fabric, given_log: Log | None) -> Summary:
+    log = given_log or log_to_stderr
+    options: TrainingOptions = task.config.training
+    main = fabric.global_rank == 0
+    splits = task.read(log)
+    log("preparing the data")
+    assets = _assets(task, splits, out if resume and (out / "config.json").exists() else None, fabric, log)
+    torch.manual_seed(options.seed)
+    model = task.model(assets)
+    check_rates(model, options)
+    if not (resume and Checkpoints(out / "checkpoints").all()):
+        task.initialize(model, assets, log)
+        if options.init_from is not None:
+            take_weights(task, model, assets, log)
+    batches = task.batches(splits, assets, Shard(fabric.global_rank, fabric.world_size), log)
+    objective = _Objective(task, task.held_out(splits, assets, log))
+    if resume:
+        _check_same_data(out, batches)
+    seconds = _try_longest_batch(task, model, batches, fabric)
+    log(_summary(model, options, batches, seconds))
+    tables = {"task": task.name, **configs.to_tables(task.config)}
+    hint = f"foci train {task.name} --resume --out {shlex.quote(str(out))}"
+    with RunFolder(out, tables, resume=resume, main=main, resume_hint=hint, log=log) as run:
+        try:
+            if main:
+                for name, text in assets.to_files().items():
+                    if not (out / name).exists():
+                        write_text(out / name, text)
+                held_out.keep(out, splits)
+            fabric.barrier()
+            return fit(model, objective, batches, options, run, fabric=fabric, unit=task.unit, log=given_log)
+        except FociError:
+            if main:
+                run.remove_if_unused()
+            raise
+
+
+def _assets(task: Task, splits: Splits, run: Path | None, fabric: Fabric, log: Log) -> Assets:
+    """Return the assets of the run that is resumed; or new ones, made by the first process and sent to the others."""
+    if run is not None:
+        return task.load_assets(asset_reader(run))
+    if fabric.world_size == 1:
+        return task.assets(splits, log)
+    files = dict(task.assets(splits, log).to_files()) if fabric.global_rank == 0 else {}
+    files = fabric.broadcast(files)
+    return task.load_assets(files.__getitem__)
+
+
+def _check_same_data(out: Path, batches: Batches) -> None:
+    """Raise if the data is not that of the newest checkpoint, before anything is written."""
+    checkpoints = Checkpoints(out / "checkpoints").all()
+    try:
+        data = read_state(checkpoints[-1])["data"] if checkpoints else None
+    except (CheckpointError, KeyError):  # damaged: `fit` takes an older one, and reports it
+        return
+    if data is not None:
+        beginning = batches.state_dict()
+        batches.load_state_dict(data)
+        batches.load_state_dict(beginning)
+
+
+@dataclass(frozen=True)
+class _Objective:
+    """A task with the interface of the training loop."""
+
+    task: Task
+    held_out: Any
+
+    def begin_step(self, step: int) -> None:
+        self.task.begin_step(step)
+
+    def loss(self, model: nn.Module, batch: Any) -> Loss:
+        return self.task.loss(model, batch)
+
+    def validate(self, model: nn.Module) -> Mapping[str, float]:
+        return self.task.validate(model, self.held_out)
+
+
+def _try_longest_batch(task: Task, model: nn.Module, batches: Batches, fabric: Fabric) -> float | None:
+    """Run the longest batch forward and backward; return the seconds it took, None where no longest one is known.
+
+    Weights and buffers are unchanged afterwards; random generators are seeded again when the training starts.
+    """
+    largest = getattr(batches, "largest", None)
+    if largest is None:
+        return None
+    batch = fabric.to_device(largest())
+    buffers = {name: value.clone() for name, value in model.named_buffers()}
+    model.to(fabric.device).train()
+    try:
+        for _ in range(2):  # the first pass also builds kernels
+            started = time.perf_counter()
+            task.loss(model, batch).total.backward()
+            seconds = time.perf_counter() - started
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "alloc" not in str(error):
+            raise
+        sizes = ", ".join(str(tuple(part.shape)) for part in batch if isinstance(part, torch.Tensor))
+        raise TrainingError(
+            f"the longest batch, of tensors {sizes}, does not fit in memory ({str(error).splitlines()[0]}). Lower "
+            f"{', '.join([*_batch_sizes(task.config), 'or the sizes of the model'])}."
+        ) from error
+    finally:
+        model.zero_grad(set_to_none=True)
+        for name, value in model.named_buffers():
+            value.copy_(buffers[name])
+    return seconds
+
+
+def _batch_sizes(config: Any) -> list[str]:
+    """Return the settings of a task that its batches become smaller by."""
+    data = getattr(config, "data", None)
+    return [f"data.{name}" for name in BATCH_SIZES if getattr(data, name, None) is not None]
+
+
+def _summary(model: nn.Module, options: TrainingOptions, batches: Batches, seconds: float | None) -> str:
+    """Return one line about the model, the steps and the expected time."""
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    per_epoch: int | None = getattr(batches, "batches_per_epoch", None)
+    steps = [options.max_steps] if options.max_steps is not None else []
+    if options.max_epochs is not None and per_epoch is not None:
+        steps.append(max(1, options.max_epochs * per_epoch // options.gradient_accumulation_steps))
+    parts = [f"{type(model).__name__} with {parameters:,} parameters"]
+    if steps:
+        parts.append(f"at most {min(steps):,} step{'s' * (min(steps) > 1)}")
+    if per_epoch is not None:
+        parts.append(f"{per_epoch:,} batch{'es' * (per_epoch > 1)} per epoch")
+    expected = [] if seconds is None or not steps else [min(steps) * seconds * options.gradient_accumulation_steps]
+    expected += [] if options.time_limit is None else [options.time_limit]
+    if expected:
+        parts.append(f"up to about {duration(min(expected))} on {next(model.parameters()).device}")
+    return "; ".join(parts)

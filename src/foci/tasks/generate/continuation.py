@@ -1,0 +1,344 @@
+"""What a language model makes of one text: continuations, their pieces as they are produced, scores, and traces."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from annotated_types import Ge, Gt, Le
+from numpy.typing import NDArray
+from torch import Tensor
+
+from foci.data import BOS, EOS, PAD, UNK, Tokenizer
+from foci.decoding import Hypothesis, Limits, Sampler, SlidingContext, beam, follow, following, windows
+from foci.errors import ConfigError
+from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
+from foci.metrics.likelihood import Likelihood
+from foci.models.language_model import LanguageModel
+from foci.printable import printable
+from foci.tasks.frame.config import Texts
+from foci.tasks.frame.task import Prediction, Record
+from foci.tasks.generate.windows import Ids, encode_text
+from foci.viz.trace import Cells, Trace
+from foci.weights import Weights
+
+_TOKENS_AT_ONCE = 8192
+"""Tokens that are scored at a time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextOptions:
+    """How much of the past each token is predicted from."""
+
+    context: Annotated[int, Ge(2)] | None = None
+    """Tokens that are read at most before the next one is predicted; those of the training unless given."""
+    stride: Annotated[int, Ge(1)] | None = None
+    """Where the text is longer than the context: how far apart windows begin. Fewer are exacter and slower; half the
+    context unless given."""
+
+    def sizes(self, model: LanguageModel, trained: int) -> tuple[int, int]:
+        """Return context and stride for a model that was trained with a context of this size.
+
+        Raises:
+            ConfigError: they do not fit the model, or each other.
+        """
+        context = trained if self.context is None else self.context
+        stride = max(1, context // 2) if self.stride is None else self.stride
+        longest = model.max_length
+        if longest is not None and context > longest:
+            raise ConfigError(f"context is {context}, expected at most the model's {longest} learned positions.")
+        if stride >= context:
+            raise ConfigError(f"stride is {stride}, expected less than the context of {context}.")
+        return context, stride
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateOptions(ContextOptions):
+    """How text is generated."""
+
+    max_tokens: Annotated[int, Ge(1)] = 200
+    """Tokens that are produced at most."""
+    temperature: Annotated[float, Ge(0)] = 0.8
+    """1 draws from the model's distribution, less prefers the likely, 0 takes the likeliest token."""
+    top_k: Annotated[int, Ge(1)] | None = None
+    """Draw among this many likeliest tokens."""
+    top_p: Annotated[float, Gt(0), Le(1)] = 1.0
+    """Draw among the fewest tokens whose probabilities add up to this."""
+    min_p: Annotated[float, Ge(0), Le(1)] = 0.0
+    """Draw among the tokens that have at least this share of the likeliest token's probability."""
+    repetition_penalty: Annotated[float, Gt(0)] = 1.0
+    """Above 1 makes tokens that occur in the prompt or were produced already less likely."""
+    stop: Texts = ()
+    """The text ends before the first of these strings; several times."""
+    samples: Annotated[int, Ge(1)] = 1
+    """How many texts are generated for each prompt."""
+    seed: Annotated[int, Ge(0)] = 0
+    """Seed of the sampling; the same prompt and seed give the same text."""
+    beam: Annotated[int, Ge(1)] = 1
+    """Above 1: search for the likeliest text with this many hypotheses, instead of sampling."""
+    length_penalty: Annotated[float, Ge(0)] = 0.0
+    """Of a beam search; above 0 favors longer texts."""
+    score: bool = False
+    """Produce nothing: give the log-probability of each token of the text."""
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ConfigError(f"{name} is {value}, expected a finite number.")
+        if self.beam > 1 and self.samples > self.beam:
+            raise ConfigError(f"samples is {self.samples}, expected at most beam={self.beam}. Raise the beam.")
+        if any(not text for text in self.stop):
+            raise ConfigError("stop holds an empty text, expected strings of one character at least.")
+
+    @property
+    def sampler(self) -> Sampler:
+        """How tokens are drawn."""
+        return Sampler(
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            min_p=self.min_p,
+            repetition_penalty=self.repetition_penalty,
+        )
+
+
+class Prompt:
+    """One text, and what a model makes of it.
+
+    Args:
+        model: in ``eval()``.
+        tokenizer: that of the model.
+        record: has the ``text``.
+        options: how it is continued.
+        trained: the context that the model was trained with.
+    """
+
+    def __init__(
+        self, model: LanguageModel, tokenizer: Tokenizer, record: Record, options: GenerateOptions, trained: int
+    ) -> None:
+        self.model, self.tokenizer, self.record, self.options = model, tokenizer, record, options
+        self.context, self.stride = options.sizes(model, trained)
+        self.ids = encode_text(tokenizer, record["text"]).astype(np.int64)
+        self.device = next(model.parameters()).device
+        self.notes: list[str] = []
+        unknown = self._unknown()
+        if unknown:
+            self.notes.append(
+                f"{len(unknown)} tokens of the text were not seen in training ({quoted(''.join(unknown))}) and are "
+                "read as <unk>. Train with tokenizer.kind=bpe or bytes, which spell every text."
+            )
+        if len(self.ids) >= self.context and not options.score:
+            self.notes.append(
+                f"the prompt has {len(self.ids)} tokens, the context of the model {self.context}: only the end is read"
+            )
+
+    def _unknown(self) -> list[str]:
+        if not (self.ids == UNK).any():
+            return []
+        encoding = self.tokenizer.encode(self.record["text"])
+        return [
+            self.record["text"][start:end]
+            for number, (start, end) in zip(encoding.ids, encoding.offsets)
+            if number == UNK
+        ]
+
+    def continued(self, trace: bool) -> Prediction:
+        """Return the continuation, and further ones as its alternatives."""
+        options = self.options
+        sliding, limits = self._sliding, self._limits
+        if options.beam > 1:
+            (hypotheses,) = beam(
+                sliding,
+                sliding.start(self._prompts(1), options.max_tokens),
+                size=options.beam,
+                n_best=options.samples,
+                length_penalty=options.length_penalty,
+                limits=limits,
+            )
+        else:
+            prompts = self._prompts(options.samples)
+            start = sliding.start(prompts, options.max_tokens)
+            choose = options.sampler.chooser(self._generator, prompts)
+            rows = follow(sliding, start, limits, choose, ends_here=_StopStrings(self.tokenizer, options.stop))
+            hypotheses = [one for row in rows for one in row]
+        made = [self._prediction(one, trace) for one in hypotheses]
+        return replace(made[0], alternatives=tuple(made[1:]))
+
+    def pieces(self) -> Generator[str, None, Prediction]:
+        """Yield the pieces of the continuation as they are produced; return the prediction."""
+        options, prompts = self.options, self._prompts(1)
+        stop = _StopStrings(self.tokenizer, options.stop)
+        steps = following(
+            self._sliding,
+            self._sliding.start(prompts, options.max_tokens),
+            self._limits,
+            options.sampler.chooser(self._generator, prompts),
+            ends_here=stop,
+        )
+        given, stream, text = 0, self.tokenizer.text_stream(), ""
+        while True:
+            try:
+                search = next(steps)
+            except StopIteration as end:
+                ((hypothesis,),) = end.value
+                break
+            text += stream(int(search.tokens[0, -1]))
+            ready = len(text) - stop.held_back(text)
+            if ready > given:
+                yield text[given:ready]
+                given = ready
+        prediction = self._prediction(hypothesis, False)
+        if len(prediction.output) > given:
+            yield prediction.output[given:]
+        return prediction
+
+    @property
+    def _sliding(self) -> SlidingContext:
+        return SlidingContext(self.model, context=self.context, stride=self.stride, bos=BOS)
+
+    @property
+    def _limits(self) -> Limits:
+        return Limits(max_length=self.options.max_tokens, bos=BOS, eos=EOS, banned=(PAD, BOS, UNK))
+
+    @property
+    def _generator(self) -> torch.Generator:
+        return torch.Generator(self.device).manual_seed(self.options.seed)
+
+    def _prompts(self, rows: int) -> Tensor:
+        return torch.from_numpy(self.ids).to(self.device).expand(rows, -1)
+
+    def _prediction(self, hypothesis: Hypothesis, trace: bool) -> Prediction:
+        whole = self.tokenizer.decode(hypothesis.tokens)
+        text = _before_stop(whole, self.options.stop)
+        ended = hypothesis.finished and text == whole
+        details: dict[str, Any] = {
+            "log_prob": hypothesis.log_prob,
+            "tokens": len(hypothesis.tokens),
+            "ended_by": "stop" if text != whole else "end of text" if ended else "max_tokens",
+        }
+        if self.notes:
+            details["notes"] = list(self.notes)
+        traced = self._trace(hypothesis.tokens, text) if trace else None
+        return Prediction(self.record, text, hypothesis.score, details, traced)
+
+    def scored(self, trace: bool) -> Prediction:
+        """Return the log-probability of each token of the text."""
+        logs = log_probs(self.model, self.ids, self.context, self.stride)
+        labels = self.tokenizer.labels(self.ids.tolist())
+        total = float(logs.sum())
+        likelihood = Likelihood(total, len(logs), len(self.record["text"].encode()), len(self.record["text"]))
+        lines = [f"{log:9.4f}  {label}" for log, label in zip(logs.tolist(), labels)]
+        details: dict[str, Any] = {
+            "nats": likelihood.nats,
+            "perplexity": likelihood.perplexity,
+            "bits_per_byte": likelihood.bits_per_byte,
+            "tokens": [[label, log] for label, log in zip(labels, logs.tolist())],
+        }
+        if self.notes:
+            details["notes"] = list(self.notes)
+        traced = self._trace([], self.record["text"]) if trace and len(self.ids) else None
+        return Prediction(self.record, "\n".join(lines), total, details, traced)
+
+    def _trace(self, produced: list[int], text: str) -> Trace:
+        """What each token of the last window read of the tokens before it, and how surprising each was.
+
+        Without produced tokens these are the tokens of the text itself.
+        """
+        whole = [*self.ids.tolist(), *produced]
+        begin = windows(len(whole), self.context, self.stride)[-1].begin if whole else 0
+        tokens = whole[begin:]
+        inputs = torch.tensor([[BOS, *tokens[:-1]]] if tokens else [[]], dtype=torch.long, device=self.device)
+        predicted: TokenLogits = self.model(inputs)
+        first = max(len(self.ids) - begin, 0) if produced else 0
+        labels = self.tokenizer.labels(tokens)
+        rows = torch.arange(first, len(tokens), device=self.device)
+        surprise = -predicted.logits.float().log_softmax(dim=-1)[0, torch.arange(len(tokens)), tokens]
+        cells = {
+            "target": Cells("tokens", tuple(labels[first:]), "produced" if produced else "text"),
+            "past": Cells("tokens", ("<bos>", *labels[:-1])[: len(tokens)], "text so far"),
+            "text": Cells.of_document(_lines_of(labels, tokens, self.tokenizer), "text"),
+            "all": Cells("tokens", ("surprise",), "share of the nats"),
+        }
+        attentions = {name: Weights.from_tensor(weights.rows(rows)) for name, weights in predicted.attentions.items()}
+        between = dict.fromkeys(attentions, ("target", "past"))
+        if tokens:
+            attentions["surprise"] = Weights.from_tensor((surprise / surprise.sum().clamp_min(1e-9)).view(1, 1, -1))
+            between["surprise"] = ("all", "text")
+        facts: dict[str, str | float] = {"nats per token": float(surprise.mean()) if tokens else 0.0}
+        return Trace.from_handles(attentions, cells, between, text=text, facts=facts)
+
+
+class _StopStrings:
+    """Ends a row when its text holds one of some strings."""
+
+    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str]) -> None:
+        self.tokenizer, self.stop = tokenizer, stop
+        self.streams: dict[int, Callable[[int], str]] = {}
+        self.texts: dict[int, str] = {}
+
+    def __call__(self, tokens: Tensor, sources: Sequence[int]) -> Tensor:
+        ends = torch.zeros(tokens.shape[0], dtype=torch.bool, device=tokens.device)
+        if not self.stop:
+            return ends
+        for row, (source, token) in enumerate(zip(sources, tokens[:, -1].tolist())):
+            stream = self.streams.setdefault(source, self.tokenizer.text_stream())
+            self.texts[source] = self.texts.get(source, "") + stream(token)
+            ends[row] = any(text in self.texts[source] for text in self.stop)
+        return ends
+
+    def held_back(self, text: str) -> int:
+        """How many characters at the end may belong to a stop string, and must not be shown yet."""
+        cut = len(text) - len(_before_stop(text, self.stop))
+        begun = [size for stop in self.stop for size in range(1, len(stop)) if text.endswith(stop[:size])]
+        return max([cut, *begun])
+
+
+def _before_stop(text: str, stop: Sequence[str]) -> str:
+    places = [place for place in map(text.find, stop) if place >= 0]
+    return text[: min(places)] if places else text
+
+
+def log_probs(model: LanguageModel, ids: Ids, context: int, stride: int) -> NDArray[np.float32]:
+    """Return the log-probability of each token of a text, predicted from at most ``context`` tokens before it.
+
+    Args:
+        model: a language model, in ``eval()``.
+        ids: the text.
+        context: tokens of a window.
+        stride: how far apart windows begin; see `foci.decoding.windows`.
+    """
+    plan = windows(len(ids), context, stride)
+    found = np.zeros(len(ids), dtype=np.float32)
+    device = next(model.parameters()).device
+    rows = max(1, _TOKENS_AT_ONCE // context)
+    for start in range(0, len(plan), rows):
+        some = plan[start : start + rows]
+        tokens = np.full((len(some), 1 + max(one.end - one.begin for one in some)), PAD, dtype=np.int64)
+        tokens[:, 0] = BOS
+        for row, one in zip(tokens, some):
+            row[1 : 1 + one.end - one.begin] = ids[one.begin : one.end]
+        given = torch.from_numpy(tokens).to(device)
+        learned: TokenLoss = model(given[:, :-1], Targets(given[:, 1:], padding=PAD))
+        logs = learned.log_probs.float().cpu().numpy()
+        for row, one in zip(logs, some):
+            found[one.new : one.end] = row[one.new - one.begin : one.end - one.begin]
+    return found
+
+
+def _lines_of(labels: Sequence[str], tokens: Sequence[int], tokenizer: Tokenizer) -> list[list[str]]:
+    """The labels, line by line."""
+    lines: list[list[str]] = [[]]
+    for label, token in zip(labels, tokens):
+        lines[-1].append(label)
+        if "\n" in tokenizer.decode([token]):
+            lines.append([])
+    return [line for line in lines if line]
+
+
+def quoted(text: str) -> str:
+    """Return the beginning of a text, for messages."""
+    return repr(printable(text if len(text) <= 60 else f"{text[:59]}…"))

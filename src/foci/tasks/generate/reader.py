@@ -1,0 +1,256 @@
+"""Plain text for language models: files, folders, JSONL, plain or compressed; and a text that needs no file.
+
+    TextFiles("book.txt")               one document, however long
+    TextFiles("folder", pattern="*.md") one document per file, in the order of their paths
+    TextFiles("news.jsonl")             one document per line, in the field ``text``
+    python_reference()                  the language reference that comes with Python
+
+A reader holds one piece of a document at a time, so that files may be larger than memory. Text is UTF-8 and never
+changed. The held-out part is the end: of a single text its last characters, of several documents the last ones, so that
+no neighbor of a held-out line was trained on.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import json
+import lzma
+import zlib
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import NamedTuple
+
+from foci.data.lines import Fault, ending_of, open_bytes, read_lines, usable
+from foci.errors import ConfigError, DataError, near_names
+
+_BLOCK = 1 << 16
+"""Bytes that are read at a time."""
+_LONGEST = 10_000_000
+"""Characters of one line of a JSONL file."""
+
+
+class Text(NamedTuple):
+    """A document, or a piece of one."""
+
+    text: str
+
+
+class Piece(NamedTuple):
+    """A piece of a document: which document, counted from 0, and its text."""
+
+    document: int
+    text: str
+
+
+class TextFiles:
+    """The documents of a file or folder; can be iterated again and again.
+
+    Args:
+        path: a text file, a .jsonl file, or a folder of either, plain, .gz or .xz.
+        field: the field of a JSONL file that holds the text.
+        pattern: which files of a folder are read, by their names.
+        max_characters: how many characters are read of each document; all unless given.
+    """
+
+    def __init__(
+        self, path: str | Path, *, field: str = "text", pattern: str = "*", max_characters: int | None = None
+    ) -> None:
+        self.path, self.field, self.pattern, self.max_characters = Path(path), field, pattern, max_characters
+        if max_characters is not None and max_characters < 1:
+            raise ConfigError(f"TextFiles: max_characters is {max_characters}, expected at least 1.")
+
+    def files(self) -> list[Path]:
+        """Return the files that are read, in order."""
+        if not self.path.is_dir():
+            return [self.path]
+        inside = sorted(
+            entry
+            for entry in self.path.rglob("*")
+            if entry.is_file() and not any(part.startswith(".") for part in entry.relative_to(self.path).parts)
+        )
+        chosen = [entry for entry in inside if fnmatch(entry.name, self.pattern)]
+        if not chosen:
+            what = f"{len(inside)} files, none of which matches {self.pattern!r}" if inside else "no files"
+            raise DataError(f"{self.path}: the folder has {what}, expected text files.")
+        return chosen
+
+    def __iter__(self) -> Iterator[Piece]:
+        """Yield the pieces of all documents; a file that cannot be used raises a DataError with its line."""
+        number = -1
+        for file in self.files():
+            if _is_jsonl(file):
+                for text in usable(_objects(file, self.field), "documents"):
+                    number += 1
+                    yield from self._cut(number, iter([text]))
+            else:
+                number += 1
+                yield from self._cut(number, _blocks(file))
+
+    def documents(self) -> list[Text]:
+        """Return all documents, each in one piece."""
+        parts: dict[int, list[str]] = {}
+        for piece in self:
+            parts.setdefault(piece.document, []).append(piece.text)
+        found = [Text("".join(texts)) for texts in parts.values()]
+        if not any(one.text for one in found):
+            raise self.no_text()
+        return found
+
+    def no_text(self) -> DataError:
+        """Return the error for files without text."""
+        return DataError(f"{self.path}, line 1: there is no text, the file or folder is empty.")
+
+    def _cut(self, number: int, texts: Iterator[str]) -> Iterator[Piece]:
+        left = self.max_characters
+        for text in texts:
+            kept = text if left is None else text[:left]
+            if kept:
+                yield Piece(number, kept)
+            if left is not None:
+                left -= len(kept)
+                if left == 0:
+                    return
+
+
+def _is_jsonl(path: Path) -> bool:
+    return ending_of(path) in (".jsonl", ".json")
+
+
+def _objects(path: Path, field: str) -> Iterator[str | Fault]:
+    for number, line in enumerate(read_lines(path, _LONGEST), start=1):
+        if isinstance(line, Fault):
+            yield line
+            continue
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except (json.JSONDecodeError, RecursionError) as error:
+            yield Fault(path, number, "bad JSON", f"not a JSON object ({error}).")
+            continue
+        if not isinstance(record, dict):
+            yield Fault(path, number, "bad JSON", f"a JSON {type(record).__name__}, expected an object.")
+        elif field not in record:
+            yield Fault(
+                path, number, "missing field", f"no field {field!r}. {near_names(field, record)} Set data.field."
+            )
+        elif not isinstance(record[field], str) or not record[field]:
+            yield Fault(path, number, "field without text", f"field {field!r} holds no text.")
+        elif any("\ud800" <= character <= "\udfff" for character in record[field]):
+            reason = f"field {field!r} holds half of a surrogate pair (\\ud800 to \\udfff), which is no character."
+            yield Fault(path, number, "undecodable text", reason)
+        else:
+            yield record[field]
+
+
+def _blocks(path: Path) -> Iterator[str]:
+    """The text of a file, piece by piece; pieces end where a line does, so that no word is cut."""
+    decode = codecs.getincrementaldecoder("utf-8-sig")()
+    held, lines = "", 1
+    try:
+        with open_bytes(path) as file:
+            while True:
+                block = file.read(_BLOCK)
+                if b"\0" in block:
+                    line = lines + block[: block.index(b"\0")].count(b"\n")
+                    raise DataError(
+                        f"{path}, line {line}: holds a zero byte, so it is a binary file, expected text. Name text "
+                        "files; of a folder choose them with data.pattern='*.txt'."
+                    )
+                try:
+                    text = decode.decode(block, final=not block)
+                except UnicodeDecodeError as error:
+                    line = lines + error.object[: error.start].count(b"\n")
+                    raise DataError(
+                        f"{path}, line {line}: is not UTF-8 ({error.reason}). Convert the file: iconv -f OLD -t UTF-8; "
+                        "of a folder choose text files with data.pattern='*.txt'."
+                    ) from error
+                lines += block.count(b"\n")
+                held += text
+                if not block:
+                    break
+                end = held.rfind("\n") + 1 or (len(held) if len(held) > 4 * _BLOCK else 0)
+                if end:
+                    yield held[:end]
+                    held = held[end:]
+    except (gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError) as error:
+        raise DataError(f"{path}, line {lines}: the compressed file is damaged from here on ({error}).") from error
+    if held:
+        yield held
+
+
+class Parts(NamedTuple):
+    """The beginning of a text, and its held-out end."""
+
+    train: list[Text]
+    valid: list[Text]
+
+
+def hold_out(documents: list[Text], share: float, most: int, origin: object) -> Parts:
+    """Cut off the end: of one text by characters, of several documents whole ones.
+
+    Args:
+        documents: in order; not empty.
+        share: of the characters.
+        most: characters that are held out at most, where that is less.
+        origin: where the documents come from, for messages.
+
+    Example:
+        >>> hold_out([Text("abcdefghij")], 0.2, 100, "a.txt")
+        Parts(train=[Text(text='abcdefgh')], valid=[Text(text='ij')])
+    """
+    total = sum(len(one.text) for one in documents)
+    wanted = min(total - int(total * (1 - share)), most)
+    if len(documents) == 1:
+        text = documents[0].text
+        cut = len(text) - wanted
+        if not 0 < cut < len(text):
+            raise DataError(
+                f"{origin}, line 1: {len(text)} characters, of which {max(wanted, 0)} would be held out, expected some "
+                "to train on and some to hold out. Use more text."
+            )
+        return Parts([Text(text[:cut])], [Text(text[cut:])])
+    kept, held = len(documents), 0
+    while kept > 1 and (held == 0 or held + len(documents[kept - 1].text) <= wanted):
+        kept -= 1
+        held += len(documents[kept].text)
+    return Parts(documents[:kept], documents[kept:])
+
+
+def python_reference(max_characters: int | None = None) -> list[Text]:
+    """Return the chapters of the Python language reference that its help system has, from the standard library.
+
+    Args:
+        max_characters: how many characters are taken of each chapter; all unless given.
+    """
+    from pydoc_data.topics import topics
+
+    return [Text(topics[name][:max_characters]) for name in sorted(topics)]
+
+
+class Before:
+    """The pieces of a text up to a character; can be iterated again and again."""
+
+    def __init__(self, pieces: Iterable[Piece], cut: int) -> None:
+        self.pieces, self.cut = pieces, cut
+
+    def __iter__(self) -> Iterator[Piece]:
+        left = self.cut
+        for piece in self.pieces:
+            if left <= 0:
+                return
+            yield piece._replace(text=piece.text[:left])
+            left -= len(piece.text)
+
+
+def after(pieces: Iterable[Piece], cut: int) -> list[Text]:
+    """Return the documents from a character on."""
+    parts: dict[int, list[str]] = {}
+    left = cut
+    for piece in pieces:
+        if len(piece.text) > left:
+            parts.setdefault(piece.document, []).append(piece.text[max(left, 0) :])
+        left -= len(piece.text)
+    return [Text("".join(texts)) for texts in parts.values()]

@@ -1,0 +1,410 @@
+"""Text generation: a language model trained on plain text; each produced token shows what it read of its past."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, cast
+
+import numpy as np
+from annotated_types import Ge, Gt, Le, Lt
+from torch import nn
+
+from foci.data import PAD, UNK, StreamBatches, Tokenizer
+from foci.errors import ConfigError, DataError
+from foci.layers.token_loss import Targets, TokenLoss
+from foci.metrics.likelihood import Likelihood
+from foci.models import language_model
+from foci.models.language_model import LanguageModel
+from foci.tasks.frame.config import FilePath, ModelChoice
+from foci.tasks.frame.task import (
+    Evaluation,
+    Field,
+    Log,
+    NamedAxes,
+    Prediction,
+    Progress,
+    Record,
+    Shard,
+    Splits,
+    Task,
+    token_axes,
+)
+from foci.tasks.generate.continuation import ContextOptions, GenerateOptions, Prompt, log_probs, quoted
+from foci.tasks.generate.reader import Before, Piece, Text, TextFiles, after, hold_out, python_reference
+from foci.tasks.generate.windows import (
+    Ids,
+    PieceEncoder,
+    TextBatch,
+    WindowBatches,
+    chunks,
+    encode_documents,
+    encode_text,
+)
+from foci.training import Batches, Loss, TrainingOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """The text: a file, a folder of files, or JSONL; without any, the Python language reference."""
+
+    path: FilePath | None = None
+    """A text file, a .jsonl file, or a folder of either (also .gz, .xz). Without data, the language reference that
+    comes with Python is used."""
+    field: str = "text"
+    """The field of a JSONL file that holds the text; each line is a document."""
+    pattern: str = "*"
+    """Which files of a folder are read, such as *.txt."""
+    valid: FilePath | None = None
+    """Held-out text in the same form, which decides which checkpoint is the best one."""
+    valid_share: Annotated[float, Gt(0), Lt(1)] = 0.1
+    """Without such a file: the share of the characters that is held out, at the end of the text; of several documents
+    the last ones."""
+    max_valid_characters: Annotated[int, Ge(1)] = 1_000_000
+    """Characters that are held out at most."""
+    max_characters: Annotated[int, Ge(1)] | None = None
+    """Characters that are read of each document; all unless given."""
+    context: Annotated[int, Ge(2), Le(1_000_000)] = 128
+    """Tokens that the model reads at most before it predicts the next one."""
+    batch_size: Annotated[int, Ge(1)] = 16
+    """Windows of that many tokens per step, over all processes."""
+    stream: bool = False
+    """For text larger than memory: read it from disk in every epoch, one buffer at a time."""
+    stream_buffer: Annotated[int, Ge(1)] = 256
+    """Pieces of about 64 kB of a stream that are held and shuffled at a time."""
+    workers: Annotated[int, Ge(0)] = 0
+    """Processes that prepare the batches of a stream ahead of time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerConfig:
+    """How text is split: learned from the training text and kept in the run."""
+
+    kind: Literal["characters", "bpe", "unigram", "bytes", "words"] = "characters"
+    """bpe and unigram learn subwords; they and bytes spell every text, characters and words only what was seen."""
+    size: Annotated[int, Ge(5), Le(1_000_000)] = 8000
+    """Largest size of the vocabulary."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(ModelChoice):
+    """Which model."""
+
+    models = {  # noqa: RUF012 (a ClassVar, as the base has it)
+        "transformer": (language_model.TransformerLanguageModel, language_model.PRESETS),
+        "lstm": (language_model.RecurrentLanguageModel, language_model.RECURRENT_PRESETS),
+        "history": (language_model.HistoryLanguageModel, language_model.HISTORY_PRESETS),
+    }
+
+    kind: str = "transformer"
+    """Kind of model; history is an LSTM with attention over its own past."""
+    preset: str = "tiny"
+    """The sizes of the model by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateConfig:
+    """All settings of a training."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    training: TrainingOptions = field(
+        default_factory=lambda: TrainingOptions(
+            max_steps=2000,
+            optimizer="muon",
+            learning_rate=0.01,
+            betas=(0.9, 0.98),
+            schedule="linear",
+            warmup=50,
+            eval_every=500,
+        )
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateEvaluateOptions(ContextOptions):
+    """How much of the past each token is predicted from."""
+
+
+class Vocabulary(NamedTuple):
+    """The tokenizer of a run."""
+
+    tokenizer: Tokenizer
+
+    def to_files(self) -> dict[str, str]:
+        """Return it as JSON."""
+        return {"tokenizer.json": self.tokenizer.to_text()}
+
+
+class HeldOut(NamedTuple):
+    """The held-out documents as ids, and their sizes."""
+
+    ids: list[Ids]
+    bytes: int
+    characters: int
+
+
+class Generate(Task):
+    """Text generation as a task of the frame; see `foci.tasks.frame.task.Task`."""
+
+    name: ClassVar[str] = "generate"
+    Config: ClassVar[type[Any]] = GenerateConfig
+    Options: ClassVar[type[Any]] = GenerateOptions
+    EvaluateOptions: ClassVar[type[Any]] = GenerateEvaluateOptions
+    inputs: ClassVar[tuple[Field, ...]] = (Field("text", "document", required=False),)
+    targets: ClassVar[tuple[Field, ...]] = ()
+    score: ClassVar[Literal["probability", "log-probability"]] = "log-probability"
+    unit: ClassVar[str] = "tokens"
+    lines: ClassVar[bool] = True
+    metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {
+        "loss": "lower",
+        "perplexity": "lower",
+        "bits_per_byte": "lower",
+    }
+    flags: ClassVar[Mapping[str, str]] = {
+        "data": "data.path",
+        "field": "data.field",
+        "pattern": "data.pattern",
+        "valid": "data.valid",
+        "context": "data.context",
+        "tokenizer": "tokenizer.kind",
+        "model": "model.kind",
+        "preset": "model.preset",
+    }
+    demo: ClassVar[Mapping[str, Any]] = {
+        "data": {"context": 64},
+        "training": {"max_steps": 1000, "learning_rate": 0.015, "eval_every": 500},
+    }
+    smallest: ClassVar[Mapping[str, Any]] = {
+        "data": {"max_characters": 200, "context": 19, "batch_size": 4},
+        "model": {"model_dim": 16, "num_heads": 2, "hidden_dim": 24, "num_layers": 2},
+        "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
+    }
+
+    config: GenerateConfig
+
+    # ---- data
+
+    def read(self, log: Log) -> Splits:
+        """Read the text, and hold out its end."""
+        data = self.config.data
+        _check_data(data)
+        if data.stream:
+            return self._stream(log)
+        if data.path is None:
+            log("no data is named: training on the language reference that comes with Python")
+            documents = python_reference(data.max_characters)
+        else:
+            documents = self._files(data.path).documents()
+        if data.valid is None:
+            _check_several(data, documents)
+            train, valid = hold_out(documents, data.valid_share, data.max_valid_characters, data.path)
+        else:
+            train, valid = documents, self._files(data.valid).documents()
+        log(
+            f"{_characters(train):,} characters in {_documents(train)} to train on, {_characters(valid):,} in "
+            f"{_documents(valid)} held out; the first is {quoted(train[0].text)}"
+        )
+        return Splits(train, valid, [])
+
+    def read_records(self, paths: Sequence[str]) -> Sequence[Record]:
+        """Read documents from files, folders or JSONL."""
+        return [one._asdict() for path in paths for one in self._files(path).documents()]
+
+    def _files(self, path: str) -> TextFiles:
+        data = self.config.data
+        return TextFiles(path, field=data.field, pattern=data.pattern, max_characters=data.max_characters)
+
+    def _stream(self, log: Log) -> Splits:
+        """Read everything once, to check and measure it; keep the end only."""
+        data = self.config.data
+        files = self._files(cast("str", data.path))
+        total = sum(len(piece.text) for piece in files)
+        if not total:
+            raise files.no_text()
+        if data.valid is not None:
+            valid, cut = self._files(data.valid).documents(), total
+        else:
+            cut = total - min(total - int(total * (1 - data.valid_share)), data.max_valid_characters)
+            valid = after(files, cut)
+        if not cut > 0 or not valid:
+            raise DataError(f"{data.path}, line 1: {total} characters, expected enough to hold some of them out.")
+        log(
+            f"{cut:,} characters are streamed from {data.path}, {_characters(valid):,} held out; the first is "
+            f"{quoted(next(iter(files)).text)}"
+        )
+        return Splits(Before(files, cut), valid, [])
+
+    def assets(self, splits: Splits, log: Log) -> Vocabulary:
+        """Train the tokenizer on the training text."""
+        kind, size = self.config.tokenizer.kind, self.config.tokenizer.size
+        made = Tokenizer.train(_Chunks(splits.train), kind, size)
+        log(f"a vocabulary of {len(made):,} tokens ({kind})")
+        return Vocabulary(made)
+
+    def load_assets(self, read: Callable[[str], str]) -> Vocabulary:
+        """Read the tokenizer."""
+        return Vocabulary(Tokenizer.from_text(read("tokenizer.json"), "tokenizer.json"))
+
+    def model(self, assets: Vocabulary) -> nn.Module:
+        """Build the model for this vocabulary and context."""
+        return self.config.model.build(len(assets.tokenizer), self.config.data.context)
+
+    def named_axes(self, assets: Vocabulary) -> NamedAxes:
+        """Return which rows of the weights are tokens."""
+        return token_axes("decoder", assets.tokenizer.labels(range(len(assets.tokenizer))))
+
+    def batches(self, splits: Splits, assets: Vocabulary, shard: Shard, log: Log) -> Batches:
+        """Encode the training text, and cut it into windows."""
+        data, seed = self.config.data, self.config.training.seed
+        if data.stream:
+            return StreamBatches(
+                splits.train,
+                PieceEncoder(assets.tokenizer, data.context),
+                buffer=data.stream_buffer,
+                max_tokens=data.batch_size * (data.context + 1),
+                seed=seed,
+                workers=data.workers,
+                **shard._asdict(),
+            )
+        ids = encode_documents(assets.tokenizer, list(splits.train))
+        return WindowBatches(ids, context=data.context, batch_size=data.batch_size, seed=seed, **shard._asdict())
+
+    def held_out(self, splits: Splits, assets: Vocabulary, log: Log) -> HeldOut:
+        """Encode the validation text."""
+        return _encoded(assets.tokenizer, [one.text for one in splits.valid])
+
+    # ---- loss and metrics
+
+    def loss(self, model: nn.Module, batch: TextBatch) -> Loss:
+        """Return the cross-entropy, summed over the tokens."""
+        wanted = batch.tokens[:, 1:]
+        learned: TokenLoss = model(batch.tokens[:, :-1], Targets(wanted, padding=PAD))
+        return Loss(learned.loss, (wanted != PAD).sum())
+
+    def validate(self, model: nn.Module, held_out: HeldOut) -> dict[str, float]:
+        """Return the metrics of the held-out text, in windows side by side: fast, and a little too high."""
+        context = self.config.data.context
+        found = _likelihood(model, held_out, context, context, lambda done: None)
+        return {"loss": found.nats, "perplexity": found.perplexity, "bits_per_byte": found.bits_per_byte}
+
+    def evaluate(
+        self,
+        model: nn.Module,
+        assets: Vocabulary,
+        records: Sequence[Record],
+        options: GenerateEvaluateOptions,
+        progress: Progress,
+    ) -> Evaluation:
+        """Return nats, perplexity and bits per byte of all tokens, each predicted from a context."""
+        context, stride = options.sizes(cast("LanguageModel", model), self.config.data.context)
+        held_out = _encoded(assets.tokenizer, [record["text"] for record in records])
+        found = _likelihood(model, held_out, context, stride, progress)
+        unknown = sum(int((ids == UNK).sum()) for ids in held_out.ids)
+        metrics: dict[str, float | int] = {
+            "documents": len(records),
+            "characters": found.characters,
+            "tokens": found.tokens,
+            "nats": found.nats,
+            "perplexity": found.perplexity,
+            "bits_per_character": found.bits_per_character,
+            "bits_per_byte": found.bits_per_byte,
+            "unknown_tokens": unknown,
+        }
+        notes = {"context": f"each token is predicted from {context - stride} to {context - 1} tokens before it"}
+        if unknown:
+            notes["unknown"] = (
+                f"{unknown} tokens were not seen in training and count as one symbol, which is easier to predict than "
+                "they are. Train with tokenizer.kind=bpe or bytes, which spell every text."
+            )
+        return Evaluation(metrics, notes)
+
+    # ---- predictions
+
+    def examples(self, records: Sequence[Record], count: int) -> list[Record]:
+        """Return the beginnings of lines in the held-out text, as prompts."""
+        lines = [line for record in records for line in record["text"].splitlines() if len(line.split()) > 3]
+        some = lines[:: max(1, len(lines) // count)][:count] or [record["text"][:40] for record in records[:count]]
+        return [{"text": " ".join(line.split()[:3])} for line in some]
+
+    def predict(
+        self,
+        model: nn.Module,
+        assets: Vocabulary,
+        records: Sequence[Record],
+        options: GenerateOptions,
+        trace: bool,
+        progress: Progress,
+    ) -> list[Prediction]:
+        """Continue the texts, or score them; a trace has what each produced token read."""
+        found = []
+        for record in records:
+            prompt = self._prompt(model, assets, record, options)
+            found.append(prompt.scored(trace) if options.score else prompt.continued(trace))
+            progress(1)
+        return found
+
+    def stream(
+        self, model: nn.Module, assets: Vocabulary, record: Record, options: GenerateOptions
+    ) -> Generator[str, None, Prediction] | None:
+        """Return the pieces of a text as they are produced; None where it is known at the end only."""
+        if options.beam > 1 or options.samples > 1 or options.score:
+            return None
+        return self._prompt(model, assets, record, options).pieces()
+
+    def _prompt(self, model: nn.Module, assets: Vocabulary, record: Record, options: GenerateOptions) -> Prompt:
+        trained = self.config.data.context
+        return Prompt(cast("LanguageModel", model), assets.tokenizer, record, options, trained)
+
+
+def _likelihood(model: nn.Module, held_out: HeldOut, context: int, stride: int, progress: Progress) -> Likelihood:
+    total, tokens = 0.0, 0
+    for ids in held_out.ids:
+        total += float(log_probs(cast("LanguageModel", model), ids, context, stride).sum(dtype=np.float64))
+        tokens += len(ids)
+        progress(1)
+    return Likelihood(total, tokens, held_out.bytes, held_out.characters)
+
+
+def _encoded(tokenizer: Tokenizer, texts: Sequence[str]) -> HeldOut:
+    return HeldOut(
+        [encode_text(tokenizer, text) for text in texts],
+        sum(len(text.encode()) for text in texts),
+        sum(map(len, texts)),
+    )
+
+
+class _Chunks:
+    """The texts of documents or pieces, in chunks that a tokenizer is trained on one at a time."""
+
+    def __init__(self, texts: Iterable[Text | Piece]) -> None:
+        self.texts = texts
+
+    def __iter__(self) -> Iterator[str]:
+        return (chunk for one in self.texts for chunk in chunks(one.text))
+
+
+def _check_data(data: DataConfig) -> None:
+    if data.path is None:
+        for name in ("valid", "stream"):
+            if getattr(data, name):
+                raise ConfigError(f"data.{name} is set, but data.path is not. Name the text to train on (--data).")
+
+
+def _check_several(data: DataConfig, documents: Sequence[Text]) -> None:
+    """Raise where whole documents are held out, and there is only one: a single JSON object."""
+    path = str(data.path)
+    if len(documents) == 1 and path.lower().removesuffix(".gz").removesuffix(".xz").endswith((".jsonl", ".json")):
+        raise DataError(
+            f"{data.path}, line 1: the only document, expected at least two: the last ones are held out. Write a "
+            "single text to a .txt file, of which the end is held out."
+        )
+
+
+def _characters(texts: Sequence[Text]) -> int:
+    return sum(len(one.text) for one in texts)
+
+
+def _documents(texts: Sequence[Text]) -> str:
+    return "1 document" if len(texts) == 1 else f"{len(texts):,} documents"

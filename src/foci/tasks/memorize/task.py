@@ -1,0 +1,364 @@
+"""Problems that need a memory, solved by a Neural Turing Machine or an LSTM; a trace has the weights of the heads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+import torch
+from annotated_types import Ge
+from torch import nn
+from torch.nn import functional as F
+
+from foci.errors import ConfigError, unknown_name
+from foci.models import ntm
+from foci.tasks.frame.config import ModelChoice, Numbers, OpenTable
+from foci.tasks.frame.task import Evaluation, Field, Log, Prediction, Progress, Record, Shard, Splits, Table, Task
+from foci.tasks.memorize.problems import PROBLEMS, EpisodeBatches, Episodes, Problem, cost_bits, wrong_bits
+from foci.training import Batches, Loss, TrainingOptions
+from foci.viz.trace import Cells, Trace
+
+_TOGETHER = 10
+"""Sequences per batch; they share what a problem draws once per batch, such as the number of copies."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig(OpenTable):
+    """Which problem, and its options, such as max_length."""
+
+    problem: str = "copy"
+    """copy, repeat_copy, recall, ngrams or sort."""
+    batch_size: Annotated[int, Ge(1)] = 16
+    """Sequences per step over all processes; all of one length."""
+    curriculum: Annotated[int, Ge(0)] = 0
+    """Steps over which the problem grows from its shortest sequences to its full ranges."""
+    valid_sequences: Annotated[int, Ge(1)] = 100
+    """Held-out sequences of each length that decide which checkpoint is the best one."""
+
+    def maker(self, origin: str, path: str) -> Callable[..., Problem]:
+        """Return the class of the problem."""
+        if self.problem not in PROBLEMS:
+            raise unknown_name(f"problem ({origin}: {path}.problem)", self.problem, PROBLEMS)
+        return PROBLEMS[self.problem]
+
+    def check(self, origin: str, path: str) -> None:
+        """Make the problem, which checks its ranges."""
+        try:
+            self.make()
+        except ConfigError as error:
+            raise ConfigError(f"{origin}: {path}: {error}") from error
+
+    def make(self) -> Problem:
+        """Return the problem."""
+        return PROBLEMS[self.problem](**self.options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(ModelChoice):
+    """Which model."""
+
+    models = {  # noqa: RUF012 (a ClassVar, as the base has it)
+        "ntm": (ntm.NeuralTuringMachine, ntm.PRESETS),
+        "lstm": (ntm.RecurrentBaseline, ntm.BASELINE_PRESETS),
+    }
+
+    kind: str = "ntm"
+    """Kind of model."""
+    preset: str = "base"
+    """The sizes of the model by name."""
+
+
+class Recommended(NamedTuple):
+    """Settings that worked best for a problem, as far as they were tried (docs/memory.md)."""
+
+    max_steps: int
+    curriculum: int
+    preset: str = "base"
+    """Of a Neural Turing Machine, as are the learning rate and its warm-up."""
+    learning_rate: float = 3e-3
+    warmup: int = 0
+    """Steps of warm-up in a training of ``max_steps``; a training of fewer or more steps has the same share."""
+
+
+RECOMMENDED = {
+    "copy": Recommended(12_000, curriculum=3000, preset="feed_forward", learning_rate=4e-3, warmup=5000),
+    "repeat_copy": Recommended(16_000, curriculum=5000),
+    "recall": Recommended(8000, curriculum=2000, preset="feed_forward_many_heads", learning_rate=4e-3, warmup=4000),
+    "ngrams": Recommended(5500, curriculum=1500),
+    "sort": Recommended(8000, curriculum=2500, preset="many_heads"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemorizeConfig:
+    """All settings of a training."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    training: TrainingOptions = field(
+        default_factory=lambda: TrainingOptions(
+            max_steps=10_000, betas=(0.9, 0.99), eps=1e-8, schedule="linear", min_lr_ratio=0.02, eval_every=500
+        )
+    )
+
+    @classmethod
+    def implied(cls, tables: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings that are recommended for the problem."""
+        data, model, training = (tables.get(name, {}) for name in ("data", "model", "training"))
+        best = RECOMMENDED.get(str(data.get("problem", DataConfig.problem)))
+        if best is None:  # an unknown problem, which is reported later
+            return {}
+        implied: dict[str, Any] = {"data": {"curriculum": best.curriculum}, "training": {}}
+        steps = training.get("max_steps")
+        if steps is None and training.get("time_limit") is not None:
+            implied["training"]["schedule"] = "constant"  # the last step of a time limit is not known in advance
+        elif steps is None:
+            implied["training"]["max_steps"] = best.max_steps
+        if model.get("kind", ModelConfig.kind) == "ntm":
+            whole = _as_number(steps, best.max_steps)
+            warmup = max(best.warmup * whole // best.max_steps, 0)
+            implied["model"] = {"preset": best.preset}
+            implied["training"] |= {"learning_rate": best.learning_rate, "warmup": warmup}
+        return implied
+
+
+def _as_number(given: Any, default: int) -> int:
+    try:
+        return default if given is None else int(given)
+    except (TypeError, ValueError):  # reported when the setting is read
+        return default
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemorizeOptions:
+    """Which sequences are run."""
+
+    seed: Annotated[int, Ge(0)] = 0
+    """Which held-out sequences."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemorizeEvaluateOptions(MemorizeOptions):
+    """Which sequences are run, and how many."""
+
+    lengths: Numbers = ()
+    """The lengths to evaluate, such as 10,20,40; the greatest of the training unless given."""
+    sequences: Annotated[int, Ge(1)] = 100
+    """Sequences of each length."""
+
+
+class AtLength(NamedTuple):
+    """Metrics of sequences of one length, averaged.
+
+    ``bits`` is the cost (the paper's measure), ``wrong_bits`` how many of ``of_bits`` are wrong, ``perfect`` the share
+    of sequences without a wrong bit, ``optimal_bits`` what the best possible prediction costs where that is not 0.
+    """
+
+    length: int
+    sequences: int
+    bits: float
+    wrong_bits: float
+    of_bits: float
+    perfect: float
+    optimal_bits: float | None
+
+
+class Nothing:
+    """The assets of a task that generates its data."""
+
+    def to_files(self) -> dict[str, str]:
+        """Return no files."""
+        return {}
+
+
+class Memorize(Task):
+    """The problems as a task of the frame; see `foci.tasks.frame.task.Task`."""
+
+    name: ClassVar[str] = "memorize"
+    Config: ClassVar[type[Any]] = MemorizeConfig
+    Options: ClassVar[type[Any]] = MemorizeOptions
+    EvaluateOptions: ClassVar[type[Any]] = MemorizeEvaluateOptions
+    inputs: ClassVar[tuple[Field, ...]] = (Field("length", "number"),)
+    targets: ClassVar[tuple[Field, ...]] = ()
+    score: ClassVar[Literal["probability", "log-probability"]] = "log-probability"
+    unit: ClassVar[str] = "bits"
+    metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {
+        "loss": "lower",
+        "wrong_bits": "lower",
+        "of_bits": "lower",
+    }
+    flags: ClassVar[Mapping[str, str]] = {"problem": "data.problem", "model": "model.kind", "preset": "model.preset"}
+    demo: ClassVar[Mapping[str, Any]] = {
+        "data": {"problem": "copy", "max_length": 8, "curriculum": 1000, "valid_sequences": 50},
+        "model": {"preset": "feed_forward"},
+        "training": {"max_steps": 3000, "eval_every": 1000, "learning_rate": 4e-3, "warmup": 1000},
+    }
+    smallest: ClassVar[Mapping[str, Any]] = {
+        "data": {"max_length": 2, "width": 2, "batch_size": 16, "valid_sequences": 5, "curriculum": 0},
+        "model": {"preset": "tiny", "num_slots": 5, "slot_dim": 3, "hidden_dim": 16},
+        "training": {"max_steps": 8, "eval_every": 4, "learning_rate": 0.03, "schedule": "constant", "warmup": 0,
+                     "metrics_every": 1},
+    }  # fmt: skip
+
+    config: MemorizeConfig
+
+    def __init__(self, config: MemorizeConfig) -> None:
+        super().__init__(config)
+        self.problem = config.data.make()
+
+    # ---- data
+
+    def read(self, log: Log) -> Splits:
+        """Return the greatest length to evaluate with; the sequences are generated on the fly."""
+        log(f"sequences are generated on the fly: {self.problem}")
+        return Splits((), [], [{"length": self.problem.max_length}])
+
+    def read_records(self, paths: Sequence[str]) -> Sequence[Record]:
+        """Raise: there are no files of sequences."""
+        raise ConfigError("memorize makes its own sequences and reads no files. Choose them with --lengths 10,20,40.")
+
+    def assets(self, splits: Splits, log: Log) -> Nothing:
+        """Return nothing: the problem is known from the configuration."""
+        return Nothing()
+
+    def load_assets(self, read: Callable[[str], str]) -> Nothing:
+        """Return nothing."""
+        return Nothing()
+
+    def model(self, assets: Nothing) -> nn.Module:
+        """Build the model for the channels of the problem."""
+        return self.config.model.build(self.problem.input_dim, self.problem.output_dim)
+
+    def batches(self, splits: Splits, assets: Nothing, shard: Shard, log: Log) -> Batches:
+        """Return an endless stream of sequences."""
+        data = self.config.data
+        return EpisodeBatches(
+            self.problem,
+            batch_size=data.batch_size,
+            curriculum=data.curriculum,
+            seed=self.config.training.seed,
+            **shard._asdict(),
+        )
+
+    def held_out(self, splits: Splits, assets: Nothing, log: Log) -> tuple[int, ...]:
+        """Return the lengths to validate with: the least, the middle and the greatest."""
+        least, most = self.problem.min_length, self.problem.max_length
+        return tuple(sorted({least, (least + most) // 2, most}))
+
+    # ---- loss and metrics
+
+    def loss(self, model: nn.Module, batch: Episodes) -> Loss:
+        """Return the cross-entropy of the target bits at the scored steps, summed over those bits."""
+        logits = model(batch.inputs).logits
+        weight = batch.scored.unsqueeze(-1).to(batch.targets.dtype)
+        total = F.binary_cross_entropy_with_logits(logits.float(), batch.targets, weight, reduction="sum")
+        return Loss(total, batch.scored.sum() * batch.targets.shape[-1])
+
+    def validate(self, model: nn.Module, held_out: tuple[int, ...]) -> dict[str, float]:
+        """Return bits per sequence ("loss"), wrong bits, and of how many, averaged over the lengths."""
+        sequences, seed = self.config.data.valid_sequences, self.config.training.seed
+        rows = [self._at_length(model, length, sequences, seed, split="valid") for length in held_out]
+        return {
+            "loss": sum(row.bits for row in rows) / len(rows),
+            "wrong_bits": sum(row.wrong_bits for row in rows) / len(rows),
+            "of_bits": sum(row.of_bits for row in rows) / len(rows),
+        }
+
+    def _at_length(self, model: nn.Module, length: int, sequences: int, seed: int, *, split: str) -> AtLength:
+        device = next(model.parameters()).device
+        costs, wrong, of, optimal = [], [], [], []
+        for part, start in enumerate(range(0, sequences, _TOGETHER)):
+            rows = min(_TOGETHER, sequences - start)
+            episodes = self.problem.held_out(rows, length=length, split=split, seed=seed, part=part)
+            logits = model(episodes.inputs.to(device)).logits.cpu()
+            costs.append(cost_bits(logits, episodes))
+            wrong.append(wrong_bits(logits, episodes))
+            of.append(episodes.scored.sum(dim=1) * self.problem.output_dim)
+            best = self.problem.optimal_bits(episodes)
+            if best is not None:
+                optimal.append(best)
+        errors = torch.cat(wrong)
+        return AtLength(
+            length=length,
+            sequences=sequences,
+            bits=float(torch.cat(costs).mean()),
+            wrong_bits=float(errors.mean()),
+            of_bits=float(torch.cat(of).float().mean()),
+            perfect=float((errors == 0).float().mean()),
+            optimal_bits=float(torch.cat(optimal).mean()) if optimal else None,
+        )
+
+    # ---- predictions
+
+    def predict(
+        self,
+        model: nn.Module,
+        assets: Nothing,
+        records: Sequence[Record],
+        options: MemorizeOptions,
+        trace: bool,
+        progress: Progress,
+    ) -> list[Prediction]:
+        """Run one held-out sequence of each length; a trace has the weights of the heads at each step."""
+        found = []
+        like = next(model.parameters())
+        for record in records:
+            episodes = self.problem.held_out(1, length=record["length"], seed=options.seed)
+            result: ntm.NTMOutput = model(episodes.inputs.to(like))
+            logits = result.logits.cpu()
+            wrong, of = int(wrong_bits(logits, episodes)), int(episodes.scored.sum()) * self.problem.output_dim
+            cost = float(cost_bits(logits, episodes))
+            details = {"wrong_bits": wrong, "of_bits": of, "bits": cost, "seed": options.seed}
+            text = f"{wrong} of {of} bits wrong"
+            traced = self._trace(result, record["length"], text) if trace else None
+            found.append(Prediction(record, text, -cost * math.log(2), details, traced))
+            progress(1)
+        return found
+
+    def _trace(self, result: ntm.NTMOutput, length: int, text: str) -> Trace:
+        if not result.attentions:
+            raise ConfigError(f"a model of kind {self.config.model.kind!r} attends to nothing, so it has no trace.")
+        _, _, steps, slots = result.attentions["read"].shape
+        cells = {"slots": Cells.numbered("slots", slots), "steps": Cells.numbered("steps", steps)}
+        title = f"{self.config.data.problem}, length {length}"
+        return Trace.from_handles(
+            result.attentions,
+            cells,
+            dict.fromkeys(result.attentions, ("steps", "slots")),
+            text=title,
+            facts={"problem": self.config.data.problem, "length": float(length), "result": text},
+        )
+
+    def evaluate(
+        self,
+        model: nn.Module,
+        assets: Nothing,
+        records: Sequence[Record],
+        options: MemorizeEvaluateOptions,
+        progress: Progress,
+    ) -> Evaluation:
+        """Return the metrics of each length, and their means."""
+        rows = []
+        for length in options.lengths or [record["length"] for record in records]:
+            rows.append(self._at_length(model, length, options.sequences, options.seed, split="test"))
+            progress(1)
+        metrics: dict[str, float | int] = {"sequences": sum(row.sequences for row in rows)}
+        for name in ("bits", "wrong_bits", "of_bits", "perfect"):
+            metrics[name] = sum(getattr(row, name) for row in rows) / len(rows)
+        return Evaluation(metrics, {}, {"lengths": Table(AtLength._fields, tuple(map(tuple, rows)))})
+
+    def draw(self, evaluation: Evaluation, path: Path) -> None:
+        """Draw the error against the length."""
+        from foci.viz.curves import plot_curves
+
+        rows = [AtLength(*row) for row in evaluation.tables["lengths"].rows]
+        curves: dict[str, list[tuple[int | float, int | float]]] = {
+            "bits (cost)": [(row.length, row.bits) for row in rows],
+            "wrong bits": [(row.length, row.wrong_bits) for row in rows],
+        }
+        if all(row.optimal_bits is not None for row in rows):
+            curves["bits of the best estimator"] = [(row.length, row.optimal_bits or 0.0) for row in rows]
+        plot_curves(curves, path, across="length", up="per sequence", title=self.config.data.problem)

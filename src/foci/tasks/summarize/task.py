@@ -1,0 +1,583 @@
+"""Summarization: trained on texts with their summaries; a summary may copy words of its text by their own letters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from annotated_types import Ge, Gt, Le, Lt
+from torch import Tensor, nn
+
+from foci.data import PAD, TokenBatches, Tokenizer
+from foci.data.batching import Batch, PairExamples, Sequences
+from foci.data.copy_ids import CopyExamples, CopyIds, SourceRow
+from foci.data.splits import split
+from foci.decoding import Hypothesis
+from foci.errors import ConfigError, DataError
+from foci.layers.copying import copying_head
+from foci.layers.coverage import coverage_loss
+from foci.layers.token_loss import Targets, TokenLoss
+from foci.metrics.rouge import rouge, words_of
+from foci.models import abs_summarizer as attention_based
+from foci.models import seq2seq_conv, seq2seq_rnn, transformer
+from foci.printable import printable
+from foci.scripts import begins_spaceless
+from foci.tasks.frame.alignment import padded, source_rows, trace_of
+from foci.tasks.frame.config import FilePath, ModelChoice
+from foci.tasks.frame.searching import SearchOptions, quantized, search
+from foci.tasks.frame.task import (
+    Evaluation,
+    Field,
+    Log,
+    NamedAxes,
+    Prediction,
+    Progress,
+    Record,
+    Shard,
+    Splits,
+    Task,
+    by_length,
+    token_axes,
+)
+from foci.tasks.summarize.builtin import docstrings
+from foci.tasks.summarize.metrics import evaluate_summaries, word_splitter
+from foci.tasks.summarize.reader import Summary, read_summaries
+from foci.training import Batches, Loss, TrainingOptions
+
+_VALIDATED_TOKENS = 8192
+"""Source tokens that are summarized at once in a validation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Texts with their summaries: two aligned files, one table or JSONL file, or built-in docstrings."""
+
+    source: FilePath | None = None
+    """The texts, one per line; or one .csv, .tsv or .jsonl file with texts and summaries (also .gz, .xz). Without
+    data, the docstrings of Python's standard library are used."""
+    target: FilePath | None = None
+    """The summaries of the texts, one per line."""
+    fields: tuple[int | str, int | str] | None = None
+    """Columns (names, or numbers from 0) of text and summary in a table, or their fields in a JSONL file, where the
+    summary may be a list of references; source and target unless given."""
+    references: tuple[int | str, ...] = ()
+    """Columns or fields of further references, which only the evaluation uses."""
+    valid_source: FilePath | None = None
+    """Texts in the same form that decide which checkpoint is the best one."""
+    valid_target: FilePath | None = None
+    """The summaries of valid_source."""
+    test_source: FilePath | None = None
+    """Texts that `foci evaluate` uses."""
+    test_target: FilePath | None = None
+    """The summaries of test_source."""
+    valid_share: Annotated[float, Ge(0), Lt(1)] = 0.05
+    """Without such a file: the share of the texts that is held out to validate."""
+    test_share: Annotated[float, Ge(0), Lt(1)] = 0.1
+    """Without such a file: the share of the texts that is held out to evaluate, and never trained on."""
+    split_seed: Annotated[int, Ge(0)] = 0
+    """Which texts those are."""
+    docstrings: Annotated[int, Ge(2)] | None = None
+    """Train on at most this many docstrings of the standard library, summarized by their first lines."""
+    max_source: Annotated[int, Ge(1)] = 400
+    """Of longer texts only this many tokens are read, the first ones; such texts are counted."""
+    max_target: Annotated[int, Ge(1)] = 100
+    """Longer summaries are cut to this many tokens in training; they are counted."""
+    valid_decoded: Annotated[int, Ge(1)] = 200
+    """How many validation texts are summarized, greedily, for the metric rouge1."""
+    max_tokens: Annotated[int, Ge(1)] = 8192
+    """Tokens per batch, padding included."""
+    max_texts: Annotated[int, Ge(1)] = 64
+    """Texts per batch."""
+    workers: Annotated[int, Ge(0)] = 0
+    """Processes that prepare batches ahead of time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerConfig:
+    """How text is split: learned from the training texts and summaries, one vocabulary for both, kept in the run."""
+
+    kind: Literal["bpe", "unigram", "characters", "words"] = "words"
+    """With words, what is not in the vocabulary can be copied; all kinds work in any script."""
+    size: Annotated[int, Ge(5), Le(1_000_000)] = 10_000
+    """Largest size of the vocabulary."""
+    lowercase: bool = False
+    """Read and write small letters only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoverageConfig:
+    """The loss of attending again to what was attended to before (See 2017)."""
+
+    weight: Annotated[float, Ge(0)] = 0.0
+    """How much it counts beside the loss of the words; 0 is none. It may change when a run is resumed."""
+    start: Annotated[int, Ge(0)] = 0
+    """The first step that has this loss, for a last phase of the training."""
+
+
+def _pointer(preset: Mapping[str, Any], **options: Any) -> dict[str, Any]:
+    return {**preset, "copy": True, **options}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(ModelChoice):
+    """Which model."""
+
+    models = {  # noqa: RUF012 (a ClassVar, as the base has it)
+        "rnn": (
+            seq2seq_rnn.RecurrentSeq2Seq,
+            {
+                **seq2seq_rnn.PRESETS,
+                "pointer": _pointer(seq2seq_rnn.PRESETS["tiny"], score="additive", share_embeddings=True),
+                "see": {
+                    "embedding_dim": 128,
+                    "hidden_dim": 256,
+                    "encoder_dim": 512,
+                    "cell": "lstm",
+                    "score": "additive",
+                    "attention_dim": 512,
+                    "copy": True,
+                    "coverage": True,
+                },
+            },
+        ),
+        "transformer": (
+            transformer.Transformer,
+            {**transformer.PRESETS, "pointer": _pointer(transformer.PRESETS["tiny"], share_embeddings=True)},
+        ),
+        "conv": (
+            seq2seq_conv.ConvSeq2Seq,
+            {**seq2seq_conv.PRESETS, "pointer": _pointer(seq2seq_conv.PRESETS["tiny"], share_embeddings=True)},
+        ),
+        "abs": (
+            attention_based.AttentionBasedSummarizer,
+            {**attention_based.PRESETS, "pointer": _pointer(attention_based.PRESETS["tiny"])},
+        ),
+    }
+    trial_sizes = (11, 11)  # equal: both sides have one vocabulary
+
+    kind: str = "rnn"
+    """Kind of model: rnn, transformer or conv; or abs, the attention-based summarizer of Rush (2015)."""
+    preset: str = "pointer"
+    """The sizes of the model by name; pointer also copies, see has the sizes of See (2017)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummarizeConfig:
+    """All settings of a training."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    coverage: CoverageConfig = field(default_factory=CoverageConfig)
+    label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.0
+    """Share of the target probability that is distributed over all words."""
+    training: TrainingOptions = field(
+        default_factory=lambda: TrainingOptions(
+            max_epochs=30, patience=6, learning_rate=2e-3, schedule="inverse_sqrt", warmup=200, eval_every=250
+        )
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummarizeOptions(SearchOptions):
+    """How summaries are searched for."""
+
+    no_repeat_ngram: Annotated[int, Ge(0)] = 3
+    """No sequence of this many tokens occurs twice; 0 sets no limit."""
+    min_length: Annotated[int, Ge(0)] = 1
+    """Shortest summary in tokens."""
+    max_length: Annotated[int, Ge(1)] | None = None
+    """Longest summary in tokens; data.max_target of the run unless given."""
+    batch_tokens: Annotated[int, Ge(1)] = 8192
+    """Tokens per batch, padding included."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummarizeEvaluateOptions(SummarizeOptions):
+    """How summaries are searched for and compared."""
+
+    stem: bool = False
+    """Compare English words without their endings, by Porter's rules; needs nltk."""
+    segmenter: str | None = None
+    """A function module:name that splits text into words, such as jieba:lcut; without one, scripts without spaces
+    are compared by characters."""
+    lead: Annotated[int, Gt(0)] = 1
+    """Number of sentences of the baseline that takes the first ones."""
+    extract: Annotated[int, Gt(0)] = 1
+    """Largest number of sentences of the baseline that knows the references and takes the best ones."""
+
+
+class SharedTokenizer(NamedTuple):
+    """The tokenizer of both sides."""
+
+    tokenizer: Tokenizer
+
+    def to_files(self) -> dict[str, str]:
+        """Return it as JSON."""
+        return {"tokenizer.json": self.tokenizer.to_text()}
+
+
+class _HeldOut(NamedTuple):
+    """Validation texts: in batches for the loss, and some of them to be summarized."""
+
+    batches: TokenBatches[Batch]
+    tokenizer: Tokenizer
+    rows: list[SourceRow]
+    targets: list[str]
+
+
+class Summarize(Task):
+    """Summarization as a task of the frame; see `foci.tasks.frame.task.Task`."""
+
+    name: ClassVar[str] = "summarize"
+    Config: ClassVar[type[Any]] = SummarizeConfig
+    Options: ClassVar[type[Any]] = SummarizeOptions
+    EvaluateOptions: ClassVar[type[Any]] = SummarizeEvaluateOptions
+    inputs: ClassVar[tuple[Field, ...]] = (Field("source", "document"),)
+    targets: ClassVar[tuple[Field, ...]] = (Field("target", "sentence"),)
+    score: ClassVar[Literal["probability", "log-probability"]] = "log-probability"
+    unit: ClassVar[str] = "tokens"
+    metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {
+        "loss": "lower",
+        "perplexity": "lower",
+        "rouge1": "higher",
+    }
+    flags: ClassVar[Mapping[str, str]] = {
+        "data": "data.source",
+        "source": "data.source",
+        "target": "data.target",
+        "valid-source": "data.valid_source",
+        "valid-target": "data.valid_target",
+        "test-source": "data.test_source",
+        "test-target": "data.test_target",
+        "docstrings": "data.docstrings",
+        "model": "model.kind",
+        "preset": "model.preset",
+    }
+    resumable: ClassVar[tuple[str, ...]] = ("coverage.weight", "coverage.start")
+    demo: ClassVar[Mapping[str, Any]] = {
+        "data": {"docstrings": 4000, "max_source": 60, "max_target": 24, "max_texts": 32, "valid_decoded": 100},
+        "tokenizer": {"size": 2500, "lowercase": True},
+        "model": {"embedding_dim": 96, "hidden_dim": 128, "input_feeding": False},
+        "training": {
+            "max_steps": 900,
+            "learning_rate": 4e-3,
+            "schedule": "cosine",
+            "warmup": 50,
+            "eval_every": 150,
+            "metric_for_best_model": "rouge1",
+        },
+    }
+    smallest: ClassVar[Mapping[str, Any]] = {
+        "data": {
+            "docstrings": 40,
+            "max_source": 24,
+            "max_target": 8,
+            "max_tokens": 300,
+            "max_texts": 12,
+            "valid_decoded": 3,
+        },
+        "tokenizer": {"size": 120},
+        "model": {"embedding_dim": 8, "hidden_dim": 16, "input_feeding": False},
+        "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
+    }
+
+    config: SummarizeConfig
+    _step = 0
+
+    # ---- data
+
+    def read(self, log: Log) -> Splits:
+        """Read, check and split the texts."""
+        data = self.config.data
+        _check_data(data)
+        if data.source is None:
+            return self._built_in(log)
+        texts = self._read(data.source, data.target, log)
+        found = self._split(texts)
+        if data.valid_source is not None:
+            found = found._replace(valid=self._read(data.valid_source, data.valid_target, log))
+        if data.test_source is not None:
+            found = found._replace(test=self._read(data.test_source, data.test_target, log))
+        train, valid, test = (list(split) for split in found)
+        if not valid or not train:
+            use = "train on" if valid else "validate"
+            raise DataError(
+                f"{data.source}, line 1: of {len(texts)} texts none is left to {use}. Give more of them, change "
+                f"data.valid_share = {data.valid_share}, or name data.valid_source."
+            )
+        log(
+            f"{len(train):,} texts to train on, {len(valid):,} to validate, {len(test):,} to evaluate; the first is "
+            f"{_quoted(texts[0].source)} → {_quoted(texts[0].target)}"
+        )
+        return Splits(train, valid, [one._asdict() for one in test])
+
+    def read_records(self, paths: Sequence[str]) -> Sequence[Record]:
+        """Read two aligned files, or files in the form of the training data."""
+        if self.config.data.target is not None and len(paths) == 2:
+            return [one._asdict() for one in read_summaries(paths[0], paths[1])]
+        return [one._asdict() for path in paths for one in self._read(path, None)]
+
+    def _read(self, source: str, target: str | None, log: Log | None = None) -> list[Summary]:
+        data = self.config.data
+        if target is not None:
+            return read_summaries(source, target, log=log)
+        return read_summaries(source, fields=data.fields, references=data.references, log=log)
+
+    def _split(self, texts: list[Summary]) -> Splits:
+        """Hold some texts out; equal texts are never in two splits."""
+        data = self.config.data
+        found = split(
+            texts,
+            lambda one: one.source,
+            valid_share=0.0 if data.valid_source is not None else data.valid_share,
+            test_share=0.0 if data.test_source is not None else data.test_share,
+            seed=data.split_seed,
+        )
+        return Splits(*found)
+
+    def _built_in(self, log: Log) -> Splits:
+        size = self.config.data.docstrings
+        if size is None:
+            log("no data is named: training on docstrings of the standard library (data.docstrings)")
+        train, valid, test = (docstrings(split, size) for split in ("train", "valid", "test"))
+        log(f"{len(train):,} docstrings to train on, {len(valid):,} to validate, {len(test):,} to evaluate")
+        return Splits(train, valid, [one._asdict() for one in test])
+
+    def assets(self, splits: Splits, log: Log) -> SharedTokenizer:
+        """Train the tokenizer on the training texts and summaries."""
+        kind, size = self.config.tokenizer.kind, self.config.tokenizer.size
+        texts = [self._plain(text) for one in splits.train for text in (one.source, one.target)]
+        made = SharedTokenizer(Tokenizer.train(texts, kind, size))
+        log(f"a vocabulary of {len(made.tokenizer):,} tokens ({kind})")
+        return made
+
+    def load_assets(self, read: Callable[[str], str]) -> SharedTokenizer:
+        """Read the tokenizer."""
+        return SharedTokenizer(Tokenizer.from_text(read("tokenizer.json"), "tokenizer.json"))
+
+    def _plain(self, text: str) -> str:
+        """Return the text as it is tokenized: single spaces, and a space before the first word as before all others.
+
+        So a word has one id, wherever it is; scripts without spaces have none before the first word either.
+        """
+        joined = " ".join(text.split())
+        if self.config.tokenizer.lowercase:
+            joined = joined.lower()
+        return joined if begins_spaceless(joined) else f" {joined}"
+
+    def model(self, assets: SharedTokenizer) -> nn.Module:
+        """Build the model for this vocabulary."""
+        return self.config.model.build(len(assets.tokenizer), len(assets.tokenizer))
+
+    def named_axes(self, assets: SharedTokenizer) -> NamedAxes:
+        """Return which rows of the weights are tokens."""
+        tokens = assets.tokenizer.labels(range(len(assets.tokenizer)))
+        context = {"decoder.context_embedding.weight": (tokens,)}
+        return token_axes("encoder", tokens) | token_axes("decoder", tokens) | context
+
+    @property
+    def _copies(self) -> bool:
+        return bool(self.config.model.resolved.get("copy"))
+
+    def batches(self, splits: Splits, assets: SharedTokenizer, shard: Shard, log: Log) -> Batches:
+        """Encode and batch the training texts."""
+        data = self.config.data
+        examples: PairExamples | CopyExamples = self._examples(list(splits.train), assets, log)
+        return TokenBatches(
+            examples,
+            max_tokens=max(data.max_tokens, int(examples.lengths.max())),
+            max_examples=data.max_texts,
+            seed=self.config.training.seed,
+            workers=data.workers,
+            **shard._asdict(),
+        )
+
+    def held_out(self, splits: Splits, assets: SharedTokenizer, log: Log) -> _HeldOut:
+        """Encode and batch the validation texts."""
+        texts: list[Summary] = list(splits.valid)
+        examples = self._examples(texts, assets, log, "validation texts")
+        batches: TokenBatches[Batch] = TokenBatches(
+            examples, max_tokens=max(self.config.data.max_tokens, int(examples.lengths.max()))
+        )
+        some = texts[: self.config.data.valid_decoded]
+        rows = self._rows(assets, [one.source for one in some])
+        return _HeldOut(batches, assets.tokenizer, rows, [one.target for one in some])
+
+    def _rows(self, assets: SharedTokenizer, texts: Sequence[str]) -> list[SourceRow]:
+        plain = [self._plain(text) for text in texts]
+        one = assets.tokenizer
+        return source_rows(one, one, plain, copies=self._copies, longest=self.config.data.max_source)
+
+    def _examples(
+        self, texts: Sequence[Summary], assets: SharedTokenizer, log: Log | None = None, what: str = "texts"
+    ) -> PairExamples | CopyExamples:
+        """Encode texts with their summaries, cut to their greatest lengths."""
+        data, tokenizer = self.config.data, assets.tokenizer
+        rows = self._rows(assets, [one.source for one in texts])
+        plain = [self._plain(one.target) for one in texts]
+        whole = CopyIds(tokenizer, tokenizer).targets(plain, rows) if self._copies else tokenizer.encode_many(plain)
+        targets, long = [], 0
+        for target in whole:
+            long += len(target) > data.max_target
+            targets.append(target[: data.max_target])
+        cut = sum(row.cut > 0 for row in rows)
+        if log is not None and cut:
+            lost = sum(row.cut for row in rows)
+            log(
+                f"{cut:,} of {len(rows):,} {what} have more than data.max_source = {data.max_source} tokens: the "
+                f"{lost:,} beyond are not read"
+            )
+        if log is not None and long:
+            log(f"{long:,} summaries of {what} are cut to data.max_target = {data.max_target} tokens")
+        if self._copies:
+            return CopyExamples(rows, targets, len(tokenizer))
+        sides = ([row.ids for row in rows], targets)
+        return PairExamples(*(Sequences(side, len(tokenizer)) for side in sides))
+
+    # ---- loss
+
+    def begin_step(self, step: int) -> None:
+        """Remember the step, which decides whether the coverage loss counts."""
+        self._step = step
+
+    def loss(self, model: nn.Module, batch: Batch) -> Loss:
+        """Return the cross-entropy, summed over the target tokens, and the coverage loss in its phase."""
+        wanted = Targets(batch.target[:, 1:], self.config.label_smoothing, PAD)
+        learned: TokenLoss = model(batch.source, batch.source_valid, batch.target[:, :-1], wanted)
+        known = batch.target_valid[:, 1:]
+        coverage = self.config.coverage
+        if not coverage.weight:
+            return Loss(learned.loss, known.sum())
+        repeated: Tensor | float = 0.0
+        if self._step >= coverage.start:
+            crossing = [weights for name, weights in learned.attentions.items() if name.endswith("cross")]
+            repeated = (coverage_loss(copying_head(crossing[-1])) * known).sum()
+        metric = repeated.detach() if isinstance(repeated, Tensor) else repeated
+        return Loss(learned.loss + coverage.weight * repeated, known.sum(), {"coverage": metric})
+
+    def validate(self, model: nn.Module, held_out: _HeldOut) -> dict[str, float]:
+        """Return nats per token, their exponential, and ROUGE-1 of greedy summaries of the first texts."""
+        total, count = 0.0, 0
+        device = next(model.parameters()).device
+        for batch in held_out.batches.epoch(0):
+            batch = batch.to(device)
+            wanted = Targets(batch.target[:, 1:], padding=PAD)
+            learned: TokenLoss = model(batch.source, batch.source_valid, batch.target[:, :-1], wanted)
+            total += float(learned.loss)
+            count += int(batch.target_valid[:, 1:].sum())
+        options = SummarizeOptions(beam=1, max_length=self.config.data.max_target)
+        scores = []
+        for indices in by_length([len(row.ids) for row in held_out.rows], _VALIDATED_TOKENS):
+            rows = [held_out.rows[i] for i in indices]
+            for i, row, found in zip(indices, rows, search(model, *padded(model, rows), options, unknown=False)):
+                text = held_out.tokenizer.decode(found[0].tokens, row.own)
+                scores.append(rouge(words_of(text), words_of(held_out.targets[i]))["rouge1"].f)
+        loss = total / max(count, 1)
+        return {
+            "loss": loss,
+            "perplexity": float(np.exp(min(loss, 700.0))),
+            "rouge1": 100 * sum(scores) / max(len(scores), 1),
+        }
+
+    # ---- predictions
+
+    def predict(
+        self,
+        model: nn.Module,
+        assets: SharedTokenizer,
+        records: Sequence[Record],
+        options: SummarizeOptions,
+        trace: bool,
+        progress: Progress,
+    ) -> list[Prediction]:
+        """Summarize; a trace has the attention of every produced token, and what was copied from where."""
+        model = quantized(model) if options.int8 else model
+        if options.max_length is None:
+            options = replace(options, max_length=max(self.config.data.max_target, options.min_length))
+        rows = self._rows(assets, [record["source"] for record in records])
+        prefix = None if options.prefix is None else assets.tokenizer.encode(self._plain(options.prefix)).ids
+        found: dict[int, Prediction] = {}
+        for indices in by_length([len(row.ids) for row in rows], options.batch_tokens):
+            some = [rows[i] for i in indices]
+            for i, row, hypotheses in zip(
+                indices, some, search(model, *padded(model, some), options, prefix, unknown=False)
+            ):
+                made = [self._prediction(model, assets, records[i], row, one, trace) for one in hypotheses]
+                found[i] = replace(made[0], alternatives=tuple(made[1:]))
+            progress(len(indices))
+        return [found[i] for i in range(len(records))]
+
+    def _prediction(
+        self,
+        model: nn.Module,
+        assets: SharedTokenizer,
+        record: Record,
+        row: SourceRow,
+        hypothesis: Hypothesis,
+        trace: bool,
+    ) -> Prediction:
+        tokenizer = assets.tokenizer
+        text = tokenizer.decode(hypothesis.tokens, row.own).strip()
+        details: dict[str, Any] = {"log_prob": hypothesis.log_prob, "finished": hypothesis.finished}
+        notes = [] if hypothesis.finished else ["the summary was cut at its greatest length (max_length)"]
+        if row.cut:
+            notes.append(
+                f"the text has {len(row.ids) + row.cut:,} tokens; the first {len(row.ids):,} were read "
+                "(data.max_source)"
+            )
+        if notes:
+            details["notes"] = notes
+        traced = trace_of(model, tokenizer, tokenizer, row, hypothesis, text) if trace else None
+        return Prediction(record, text, hypothesis.score, details, traced)
+
+    def evaluate(
+        self,
+        model: nn.Module,
+        assets: SharedTokenizer,
+        records: Sequence[Record],
+        options: SummarizeEvaluateOptions,
+        progress: Progress,
+    ) -> Evaluation:
+        """Return ROUGE beside the lead and oracle baselines, novel and copied n-grams, and perplexity."""
+        words = word_splitter(options.segmenter, options.stem)
+        words("a")  # a missing package is reported before the long work
+        predictions = self.predict(model, assets, records, options, False, progress)
+        produced = [one.output for one in predictions]
+        found = evaluate_summaries(records, produced, words, lead=options.lead, extract=options.extract)
+        texts = [Summary(record["source"], record["target"]) for record in records]
+        examples = self._examples(texts, assets)
+        longest = max(options.batch_tokens, int(examples.lengths.max()))
+        batches: TokenBatches[Batch] = TokenBatches(examples, max_tokens=longest)
+        perplexity = self.validate(model, _HeldOut(batches, assets.tokenizer, [], []))["perplexity"]
+        unit = options.segmenter or "words, without case; characters where a script has no spaces"
+        cut = sum(one.cut > 0 for one in self._rows(assets, [record["source"] for record in records]))
+        return Evaluation(
+            {**found.metrics, "perplexity": perplexity, "texts_cut": cut},
+            {
+                "rouge_of": f"F1 in per cent of {unit}{', stemmed' if options.stem else ''}; against the target, and, "
+                "with several references, max (the reference with the highest ROUGE-1) and mean",
+                "baselines": f"lead: the first {options.lead} of the sentences; oracle: at most {options.extract}, "
+                "chosen greedily knowing the references",
+            },
+            found.tables,
+        )
+
+
+def _check_data(data: DataConfig) -> None:
+    if data.docstrings is not None and data.source is not None:
+        raise ConfigError("data: docstrings and source are both set, expected one of them.")
+    if data.source is None:
+        for name in ("target", "valid_source", "valid_target", "test_source", "test_target"):
+            if getattr(data, name) is not None:
+                raise ConfigError(f"data.{name} is set, but data.source is not. Name the texts (--source).")
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _quoted(text: str) -> str:
+    return repr(printable(text if len(text) <= 60 else f"{text[:59]}…"))

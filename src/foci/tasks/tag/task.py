@@ -1,0 +1,684 @@
+"""Sequence labeling: named entities, slots, parts of speech; every span comes with its exact probability."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import torch
+from annotated_types import Ge, Le, Lt
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from foci.data import TokenBatches
+from foci.data.splits import split
+from foci.errors import ConfigError, DataError
+from foci.functional import crf
+from foci.metrics.calibration import calibration, expected_calibration_error
+from foci.metrics.spans import Span, count_spans, macro_f1, micro
+from foci.models.tagger import PRESETS, Tagger, TagScores
+from foci.printable import printable
+from foci.tasks.frame.config import FilePath, ModelChoice
+from foci.tasks.frame.notes import unknown_note
+from foci.tasks.frame.task import (
+    Evaluation,
+    Field,
+    Log,
+    NamedAxes,
+    Prediction,
+    Progress,
+    Record,
+    Shard,
+    Splits,
+    Task,
+    by_length,
+)
+from foci.tasks.frame.vocabulary import VectorVocabularyConfig, take_vectors
+from foci.tasks.tag.batches import LONGEST_WORD, Letters, TagBatch, TagExamples
+from foci.tasks.tag.builtin import carriers
+from foci.tasks.tag.decoding import Decoded, TagSequence, best_tags, chain_of, decode
+from foci.tasks.tag.lexicon import TagLexicon
+from foci.tasks.tag.metrics import Gold, Tally, calibration_table, labels_table, strictly
+from foci.tasks.tag.reader import LabeledSpan, TaggedSentence, from_record, read_tagged, to_characters
+from foci.tasks.tag.schemes import PLAIN
+from foci.training import Batches, Loss, TrainingOptions
+from foci.viz.cells import Mark
+from foci.viz.trace import Cells, Trace
+from foci.weights import Weights
+
+BUILT_IN = 4000
+"""How many built-in sentences are trained on where no data is named."""
+_VALID, _TEST = 300, 500
+"""How many built-in sentences are validated and evaluated with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """The sentences: a file or folder, or built-in ones."""
+
+    path: FilePath | None = None
+    """A .jsonl file of texts with spans, a .conllu file, a file with one word per line and columns, or a folder with
+    seq.in and seq.out (also .gz, .xz). Without data, built-in sentences are used (carriers)."""
+    tags: FilePath | None = None
+    """A file with the tags of each line of path, which then has one sentence per line."""
+    intents: FilePath | None = None
+    """A file with the intent of each line of path; only together with tags."""
+    word_column: Annotated[int, Ge(0)] = 0
+    """Column of the words, from 0 on, in a file with columns."""
+    column: int | str = -1
+    """Column of the tags, from 0 on or from the end (-1 is the last one); in CoNLL-U its name, upos unless given."""
+    valid: FilePath | None = None
+    """Sentences in the same form that decide which checkpoint is the best one."""
+    test: FilePath | None = None
+    """Sentences that `foci evaluate` uses."""
+    valid_share: Annotated[float, Ge(0), Lt(1)] = 0.05
+    """Without such a path: the share of the sentences that is held out to validate."""
+    test_share: Annotated[float, Ge(0), Lt(1)] = 0.1
+    """Without such a path: the share of the sentences that is held out to evaluate, and never trained on."""
+    split_seed: Annotated[int, Ge(0)] = 0
+    """Which sentences those are."""
+    carriers: Annotated[int, Ge(2)] | None = None
+    """Train on this many built-in sentences instead: dates, amounts, units and lists in carrier sentences."""
+    locale: str = "en"
+    """The language of built-in sentences: any locale of CLDR, such as en, de, zh or ar."""
+    max_words: Annotated[int, Ge(1)] = 250
+    """Longer sentences are not trained on; they are counted."""
+    max_tokens: Annotated[int, Ge(1)] = 4096
+    """Words per batch, padding included."""
+    max_sentences: Annotated[int, Ge(1)] = 32
+    """Sentences per batch."""
+    workers: Annotated[int, Ge(0)] = 0
+    """Processes that prepare batches ahead of time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaggingConfig:
+    """How spans become tags, and what is minimized."""
+
+    scheme: Literal["BIO", "BIOES"] = "BIO"
+    """The scheme that spans are predicted in, whichever one the files are in. Plain tags need none."""
+    constrained: bool = True
+    """Forbid the tag sequences that the scheme does not allow, in training and in predictions."""
+    intent_weight: Annotated[float, Ge(0)] = 1.0
+    """The weight of the intent's loss beside that of the tags."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagVocabularyConfig(VectorVocabularyConfig):
+    """Which words have a learned vector of their own: counted in the training sentences and kept in the run."""
+
+    lowercase: bool = True
+    """Whether "The" is "the"; the letters of a word are read as they are."""
+    vector_words: Annotated[int, Ge(0)] = 100_000
+    """How many words of that file are kept in the run, the first ones; those of the training sentences always are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(ModelChoice):
+    """Which model."""
+
+    models = {"tagger": (Tagger, PRESETS)}  # noqa: RUF012 (a ClassVar, as the base has it)
+    trial_sizes = (11, 10, 0, 7, 5, 3)
+
+    kind: str = "tagger"
+    """Kind of model."""
+    preset: str = "base"
+    """The sizes of the model by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagConfig:
+    """All settings of a training."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    tagging: TaggingConfig = field(default_factory=TaggingConfig)
+    vocabulary: TagVocabularyConfig = field(default_factory=TagVocabularyConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    training: TrainingOptions = field(
+        default_factory=lambda: TrainingOptions(
+            max_epochs=30, patience=10, warmup=50, eval_every=200, metric_for_best_model="f1", greater_is_better=True
+        )
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagOptions:
+    """How sentences are tagged."""
+
+    threshold: Annotated[float, Ge(0), Le(1)] = 0.0
+    """Leave out spans whose probability, given the sentence, is lower."""
+    select: Literal["sequence", "probability"] = "sequence"
+    """Which spans are given: those of the best tag sequence, or all that reach the threshold, of overlapping ones the
+    most probable; the latter finds spans that a cautious tagger leaves out."""
+    nbest: Annotated[int, Ge(1)] = 1
+    """How many tag sequences are given, best first, each with its probability."""
+    batch_tokens: Annotated[int, Ge(1)] = 8192
+    """Words that are read at once, padding included."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagEvaluateOptions:
+    """How tags are evaluated."""
+
+    threshold: Annotated[float, Ge(0), Le(1)] = 0.0
+    """Leave out predicted spans whose probability, given the sentence, is lower."""
+    select: Literal["sequence", "probability"] = "sequence"
+    """Which spans are predicted: those of the best tag sequence, or all that reach the threshold, of overlapping ones
+    the most probable."""
+    bins: Annotated[int, Ge(1)] = 10
+    """Rows of the calibration table."""
+    batch_tokens: Annotated[int, Ge(1)] = 8192
+    """Words that are read at once, padding included."""
+
+
+class Tag(Task):
+    """Sequence labeling as a task of the frame; see `foci.tasks.frame.task.Task`."""
+
+    name: ClassVar[str] = "tag"
+    Config: ClassVar[type[Any]] = TagConfig
+    Options: ClassVar[type[Any]] = TagOptions
+    EvaluateOptions: ClassVar[type[Any]] = TagEvaluateOptions
+    inputs: ClassVar[tuple[Field, ...]] = (Field("text", "sentence"),)
+    targets: ClassVar[tuple[Field, ...]] = (Field("spans", "list"), Field("intent", "label", required=False))
+    score: ClassVar[Literal["probability", "log-probability"]] = "probability"
+    unit: ClassVar[str] = "sentences"
+    metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {
+        "loss": "lower",
+        "f1": "higher",
+        "accuracy": "higher",
+        "exact": "higher",
+    }
+    flags: ClassVar[Mapping[str, str]] = {
+        "data": "data.path",
+        "tags": "data.tags",
+        "intents": "data.intents",
+        "column": "data.column",
+        "valid": "data.valid",
+        "test": "data.test",
+        "carriers": "data.carriers",
+        "locale": "data.locale",
+        "encoder": "model.encoder",
+        "output": "model.output",
+        "preset": "model.preset",
+        "vectors": "vocabulary.vectors",
+    }
+    demo: ClassVar[Mapping[str, Any]] = {
+        "data": {"carriers": BUILT_IN},
+        "model": {"preset": "tiny"},
+        "training": {"max_steps": 600, "learning_rate": 4e-3, "schedule": "cosine", "warmup": 30, "eval_every": 150},
+    }
+    smallest: ClassVar[Mapping[str, Any]] = {
+        "data": {"carriers": 60, "max_sentences": 16},
+        "vocabulary": {"min_count": 1},
+        "model": {"preset": "tiny", "embedding_dim": 16, "hidden_dim": 16},
+        "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
+    }
+
+    config: TagConfig
+
+    # ---- data
+
+    def read(self, log: Log) -> Splits:
+        """Read, check and split the sentences."""
+        data = self.config.data
+        if data.path is not None and data.carriers is not None:
+            raise ConfigError("data: path and carriers are both set, expected one of them.")
+        if data.path is None:
+            return self._built_in(log)
+        sentences = self._read(data.path, log, tags=data.tags, intents=data.intents)
+        found = self._split(sentences)
+        if data.valid is not None:
+            found = found._replace(valid=self._read(data.valid, log))
+        if data.test is not None:
+            found = found._replace(test=self._read(data.test, log))
+        train, valid, test = (list(split) for split in found)
+        if not valid or not train:
+            use = "train on" if valid else "validate"
+            raise DataError(
+                f"{data.path}, line 1: of {len(sentences)} sentences none is left to {use}"
+                f". Give more of them, change data.valid_share = {data.valid_share}, or name data.valid."
+            )
+        short = [sentence for sentence in train if len(sentence.words) <= data.max_words]
+        if len(short) < len(train):
+            log(f"{len(train) - len(short):,} sentences have more than {data.max_words} words and are not trained on")
+        if not short:
+            raise DataError(
+                f"{data.path}, line 1: all sentences have more than data.max_words = {data.max_words} words."
+            )
+        _log_labels(short, log)
+        log(
+            f"{len(short):,} sentences to train on, {len(valid):,} to validate, {len(test):,} to evaluate; the first "
+            f"is {_quoted(sentences[0])}"
+        )
+        return Splits(short, valid, [sentence.to_record() for sentence in test])
+
+    def read_records(self, paths: Sequence[str]) -> Sequence[Record]:
+        """Read sentences in the form of the training data; aligned files come as words, tags and, if any, intents."""
+        data = self.config.data
+        if data.tags is None or all(Path(path).is_dir() for path in paths):
+            return [sentence.to_record() for path in paths for sentence in self._read(path)]
+        each = 2 if data.intents is None else 3
+        if len(paths) % each:
+            raise ConfigError(
+                f"{len(paths)} files are given, expected {each} at a time, as in training: words, tags"
+                f"{'' if each == 2 else ' and intents'}."
+            )
+        groups = [paths[start : start + each] for start in range(0, len(paths), each)]
+        return [
+            sentence.to_record()
+            for words, tags, *intents in groups
+            for sentence in self._read(words, tags=tags, intents=intents[0] if intents else None)
+        ]
+
+    def _read(
+        self, path: str, log: Log | None = None, *, tags: str | None = None, intents: str | None = None
+    ) -> list[TaggedSentence]:
+        data = self.config.data
+        found = read_tagged(path, tags=tags, intents=intents, word_column=data.word_column, column=data.column, log=log)
+        for note in found.notes:
+            if log is not None:
+                log(note)
+        return found.sentences
+
+    def _split(self, sentences: list[TaggedSentence]) -> Splits:
+        """Hold some sentences out; equal texts are never in two splits."""
+        data = self.config.data
+        found = split(
+            sentences,
+            lambda one: one.text,
+            valid_share=0.0 if data.valid is not None else data.valid_share,
+            test_share=0.0 if data.test is not None else data.test_share,
+            seed=data.split_seed,
+        )
+        return Splits(*found)
+
+    def _built_in(self, log: Log) -> Splits:
+        data = self.config.data
+        if data.carriers is None:
+            log(f"no data is named: training on {BUILT_IN:,} built-in sentences (data.carriers)")
+        sizes = {"train": data.carriers or BUILT_IN, "valid": _VALID, "test": _TEST}
+        made = {split: carriers(data.locale, split=split, size=size) for split, size in sizes.items()}
+        log(f"{sizes['train']:,} built-in sentences to train on, {_VALID} to validate, {_TEST} to evaluate")
+        return Splits(made["train"], made["valid"], [sentence.to_record() for sentence in made["test"]])
+
+    def assets(self, splits: Splits, log: Log) -> TagLexicon:
+        """Count words and letters, and list labels and intents."""
+        sentences: list[TaggedSentence] = list(splits.train)
+        counted = self.config.vocabulary.count_with_vectors([sentence.tokens for sentence in sentences], 1)
+        letters = Letters.count(word for sentence in sentences for word in sentence.tokens)
+        labels = tuple(sorted({span.label for sentence in sentences for span in sentence.spans}))
+        intents = tuple(sorted({sentence.intent for sentence in sentences if sentence.intent}))
+        plain = all(_is_plain(sentence) for sentence in sentences)
+        if not labels:
+            raise DataError(f"{self.config.data.path}, line 1: no sentence has a span, expected labels to learn.")
+        log(
+            f"{len(labels)} labels, {len(intents)} intents; {counted.trained - 1:,} words with a learned vector, "
+            f"{len(letters):,} letters"
+        )
+        scheme = PLAIN if plain else self.config.tagging.scheme
+        return TagLexicon(*counted, letters, labels, intents, scheme)
+
+    def load_assets(self, read: Callable[[str], str]) -> TagLexicon:
+        """Read what `assets` has counted."""
+        return TagLexicon.from_files(read)
+
+    def model(self, assets: TagLexicon) -> nn.Module:
+        """Build the model for these words, letters, tags and intents."""
+        return self.config.model.build(
+            len(assets.vocabulary),
+            assets.trained,
+            assets.vector_dim,
+            len(assets.letters),
+            len(assets.tags),
+            len(assets.intents),
+            assets.allowed() if self.config.tagging.constrained else None,
+        )
+
+    def initialize(self, model: nn.Module, assets: TagLexicon, log: Log) -> None:
+        """Take over the word vectors of a file, if one is named."""
+        if (path := self.config.vocabulary.vectors) is not None:
+            weight = model.get_parameter("vectors.weight")
+            take_vectors(weight, path, assets.vocabulary, log, assets.trained)
+
+    def named_axes(self, assets: TagLexicon) -> NamedAxes:
+        """Return which rows of the weights are words, letters, tags and intents."""
+        words, tags, intents = assets.vocabulary.names, assets.tags, assets.intents
+        return {
+            "embedding.weight": ([*words[: assets.trained], "<unknown>"],),
+            "vectors.weight": (words,),
+            "spelling.table.weight": (["<pad>", "<unknown>", *assets.letters.known],),
+            "output.weight": (tags,),
+            "output.bias": (tags,),
+            "crf.transitions": (tags, tags),
+            "crf.start": (tags,),
+            "crf.end": (tags,),
+            "intent_output.weight": (intents,),
+            "intent_output.bias": (intents,),
+        }
+
+    def batches(self, splits: Splits, assets: TagLexicon, shard: Shard, log: Log) -> Batches:
+        """Encode and batch the training sentences."""
+        data = self.config.data
+        return TokenBatches(
+            self._examples(list(splits.train), assets),
+            max_tokens=data.max_tokens,
+            max_examples=data.max_sentences,
+            seed=self.config.training.seed,
+            workers=data.workers,
+            **shard._asdict(),
+        )
+
+    def held_out(self, splits: Splits, assets: TagLexicon, log: Log) -> _HeldOut:
+        """Encode and batch the validation sentences."""
+        gold = [Gold.of(sentence, assets.scheme) for sentence in splits.valid]
+        return _HeldOut(assets, list(self._batched(splits.valid, assets, self.config.data.max_tokens)), gold)
+
+    def _batched(
+        self, sentences: Sequence[TaggedSentence], assets: TagLexicon, batch_tokens: int
+    ) -> Iterator[tuple[TagBatch, list[int]]]:
+        """Batches of about equal length, and the numbers of their sentences."""
+        examples = self._examples(sentences, assets)
+        for indices in by_length(examples.words.lengths.tolist(), batch_tokens):
+            yield examples.batch(np.array(indices), examples.lengths[indices].max(axis=0).tolist()), indices
+
+    def _examples(self, sentences: Sequence[TaggedSentence], assets: TagLexicon) -> TagExamples:
+        number = {tag: place for place, tag in enumerate(assets.tags)}
+        intent = {name: place for place, name in enumerate(assets.intents)}
+        # A label that was not trained has no tag: in the loss its words have the first one, its span counts as missed.
+        tags = [[number.get(tag, 0) for tag in Gold.of(one, assets.scheme).tags] for one in sentences]
+        return TagExamples(
+            [one.tokens for one in sentences],
+            tags,
+            [intent.get(one.intent, -1) for one in sentences],
+            assets.vocabulary,
+            assets.letters,
+        )
+
+    # ---- loss and metrics
+
+    def loss(self, model: nn.Module, batch: TagBatch) -> Loss:
+        """Return minus the log-likelihood of tags and intents, summed over the sentences."""
+        of_tags, of_intents = self._losses(model(batch.words, batch.letters, batch.spelt), batch)
+        total = of_tags + self.config.tagging.intent_weight * of_intents
+        return Loss(total, len(batch.words), {"tags": of_tags.detach()})
+
+    def _losses(self, scores: TagScores, batch: TagBatch) -> tuple[Tensor, Tensor]:
+        valid = batch.words > 0
+        if self.config.model.resolved.get("output", "crf") == "crf":
+            of_tags = -crf.log_likelihood(*chain_of(scores), valid, batch.tags).sum()
+        else:
+            of_tags = F.cross_entropy(scores.emissions.float()[valid], batch.tags[valid], reduction="sum")
+        if scores.intents.shape[1] == 0:
+            return of_tags, of_tags.new_zeros(())
+        of_intents = F.cross_entropy(scores.intents.float(), batch.intents, ignore_index=-1, reduction="sum")
+        return of_tags, of_intents
+
+    def validate(self, model: nn.Module, held_out: _HeldOut) -> dict[str, float]:
+        """Return nats per sentence, span F1, the share of right tags, and that of sentences with all of them right."""
+        assets = held_out.assets
+        tally, loss = Tally(assets.scheme), 0.0
+        for batch, indices in held_out.batches:
+            moved, scores = _scored(model, batch)
+            loss += sum(map(float, self._losses(scores, moved)))
+            best = best_tags(scores, moved.words > 0, assets)
+            intents = scores.intents.argmax(dim=1).tolist() if assets.intents else []
+            for row, i in enumerate(indices):
+                tally.add(held_out.gold[i], best[row], assets.intents[intents[row]] if intents else "")
+        return {"loss": loss / tally.sentences, **tally.metrics()}
+
+    # ---- predictions
+
+    def predict(
+        self,
+        model: nn.Module,
+        assets: TagLexicon,
+        records: Sequence[Record],
+        options: TagOptions,
+        trace: bool,
+        progress: Progress,
+    ) -> list[Prediction]:
+        """Tag; each span has its probability given the sentence, and a trace the probability of each tag."""
+        least = _least(options)
+        sentences = [_to_predict(record, number) for number, record in enumerate(records)]
+        found: dict[int, Prediction] = {}
+        for batch, indices in self._batched(sentences, assets, options.batch_tokens):
+            moved, scores = _scored(model, batch)
+            decoded = decode(scores, moved.words > 0, assets, options.nbest, least)
+            for row, i in enumerate(indices):
+                notes = self._notes(sentences[i], assets)
+                answers = [
+                    _answer(records[i], sentences[i], one, decoded[row], assets, options.threshold, notes)
+                    for one in decoded[row].sequences
+                ]
+                traced = _trace(scores, row, sentences[i], decoded[row], assets, answers[0]) if trace else None
+                found[i] = replace(answers[0], trace=traced, alternatives=tuple(answers[1:]))
+            progress(len(indices))
+        return [found[i] for i in range(len(records))]
+
+    def _notes(self, sentence: TaggedSentence, assets: TagLexicon) -> list[str]:
+        """Return notes on words in letters that the run does not know, and on words that were not read whole."""
+        notes = []
+        long = sum(len(word) > LONGEST_WORD for word in sentence.tokens)
+        if long:
+            notes.append(f"only the first {LONGEST_WORD} letters were read of {long} longer word{'s' * (long > 1)}")
+        unknown = [word for word in sentence.tokens if word not in assets.vocabulary and not assets.letters.knows(word)]
+        if unknown:
+            data, known = self.config.data, assets.vocabulary.words[: assets.trained - 1]
+            built_in = f"built-in sentences ({data.locale})"
+            notes.append(unknown_note("words", unknown, len(sentence.words), known, data.path or built_in))
+        return notes
+
+    def expected(self, record: Record) -> str:
+        """Return the gold spans and intent as `predict` writes its own."""
+        sentence = from_record(dict(record))
+        return _written(sentence.text, sentence.spans, sentence.intent, all_words=_is_plain(sentence))
+
+    # ---- evaluation
+
+    def evaluate(
+        self,
+        model: nn.Module,
+        assets: TagLexicon,
+        records: Sequence[Record],
+        options: TagEvaluateOptions,
+        progress: Progress,
+    ) -> Evaluation:
+        """Return span F1 by two conventions, token accuracy, calibration, and metrics of each label."""
+        least = _least(options)
+        sentences = [_given(record, number) for number, record in enumerate(records)]
+        tally, loss = Tally(assets.scheme), 0.0
+        kept: list[list[Span]] = []
+        strict: list[list[Span]] = []
+        shares: list[float] = []
+        right: list[bool] = []
+        for batch, indices in self._batched(sentences, assets, options.batch_tokens):
+            moved, scores = _scored(model, batch)
+            loss += sum(map(float, self._losses(scores, moved)))
+            for i, one in zip(indices, decode(scores, moved.words > 0, assets, 1, least)):
+                gold, best = Gold.of(sentences[i], assets.scheme), one.sequences[0]
+                tally.add(gold, best.tags, assets.intents[int(one.intents.argmax())] if assets.intents else "")
+                sure = [span for span, share in zip(best.spans, best.span_probabilities) if share >= options.threshold]
+                kept.append(sure)
+                formed = sure if least is not None else strictly(best.tags, assets.scheme)
+                strict.append([span for span in formed if span in sure])
+                shares += best.span_probabilities
+                right += [span in gold.spans for span in best.spans]
+            progress(len(indices))
+        counts, strict_counts = count_spans(tally.gold, kept), count_spans(tally.gold, strict)
+        bins = calibration(shares, right, options.bins)
+        overall = micro(counts)
+        metrics: dict[str, float | int] = {
+            "sentences": tally.sentences,
+            "words": tally.words,
+            **tally.metrics(),
+            "f1": overall.f1,
+            "precision": overall.precision,
+            "recall": overall.recall,
+            "macro_f1": macro_f1(counts),
+            "strict_f1": micro(strict_counts).f1,
+            "strict_macro_f1": macro_f1(strict_counts),
+            "ece": expected_calibration_error(bins),
+            "loss": loss / tally.sentences,
+        }
+        notes = {
+            "f1_convention": "spans as conlleval reads tags (seqeval's default); first word, last word and label right",
+            "strict_convention": f"only spans that are formed as {assets.scheme} has it (seqeval's strict mode)",
+        }
+        if least is not None:
+            notes["select"] = f"all spans of a probability of at least {least:g}; accuracy and exact: the best sequence"
+        if unknown := sum(span.label not in assets.labels for spans in tally.gold for span in spans):
+            notes["unknown_labels"] = f"{unknown} gold spans have labels that were not trained, and count as missed"
+        return Evaluation(metrics, notes, {"labels": labels_table(counts), "calibration": calibration_table(bins)})
+
+    def draw(self, evaluation: Evaluation, path: Path) -> None:
+        """Draw the calibration: observed against expected."""
+        from foci.viz.curves import plot_curves
+
+        rows = [row[2:] for row in evaluation.tables["calibration"].rows if row[2] is not None]
+        curves = {"observed": [tuple(row) for row in rows], "expected": [(row[0], row[0]) for row in rows]}
+        plot_curves(curves, path, across="probability of a span", up="share that is right", title="calibration")
+
+
+class _HeldOut(NamedTuple):
+    """The validation sentences: batches with the numbers of their sentences, and what each should be given."""
+
+    assets: TagLexicon
+    batches: list[tuple[TagBatch, list[int]]]
+    gold: list[Gold]
+
+
+def _scored(model: nn.Module, batch: TagBatch) -> tuple[TagBatch, TagScores]:
+    """The batch where the model is, and its scores."""
+    device = next(model.parameters()).device
+    moved = TagBatch(*(tensor.to(device) for tensor in batch))
+    return moved, model(moved.words, moved.letters, moved.spelt)
+
+
+def _least(options: TagOptions | TagEvaluateOptions) -> float | None:
+    """The probability from which on spans are given; None for those of the best sequence."""
+    if options.select == "sequence":
+        return None
+    if options.threshold <= 0:
+        raise ConfigError(
+            "select is 'probability', but threshold is 0, expected a probability from which on spans are given. Set "
+            "threshold, such as 0.25."
+        )
+    return options.threshold
+
+
+def _to_predict(record: Record, number: int) -> TaggedSentence:
+    """A sentence without spans; its words are found unless they are given."""
+    return _given({"text": record["text"], "spans": [], "words": record.get("words")}, number)
+
+
+def _given(record: Record, number: int) -> TaggedSentence:
+    try:
+        return from_record(dict(record))
+    except DataError as error:
+        raise DataError(f"entry {number}: {error}") from error
+
+
+def _answer(
+    record: Record,
+    sentence: TaggedSentence,
+    sequence: TagSequence,
+    decoded: Decoded,
+    assets: TagLexicon,
+    threshold: float,
+    notes: Sequence[str],
+) -> Prediction:
+    """One tag sequence of a sentence as an answer."""
+    spans = to_characters(sequence.spans, sentence.words)
+    told = [
+        {**span._asdict(), "text": sentence.text[span.start : span.end], "probability": share}
+        for span, share in zip(spans, sequence.span_probabilities)
+    ]
+    number = {tag: place for place, tag in enumerate(assets.tags)}
+    details: dict[str, Any] = {
+        "spans": [one for one in told if one["probability"] >= threshold],
+        "words": [
+            {
+                "start": start,
+                "end": end,
+                "text": sentence.text[start:end],
+                "tag": tag,
+                "probability": float(decoded.marginals[place, number[tag]]),
+            }
+            for place, ((start, end), tag) in enumerate(zip(sentence.words, sequence.tags))
+        ],
+    }
+    if notes:
+        details["notes"] = list(notes)
+    if len(details["spans"]) < len(told):
+        details["below_threshold"] = [one for one in told if one["probability"] < threshold]
+    intent = ""
+    if assets.intents:
+        intent = assets.intents[int(decoded.intents.argmax())]
+        shares = {name: float(share) for name, share in zip(assets.intents, decoded.intents)}
+        details |= {"intent": intent, "intent_probabilities": shares}
+    kept = [span for span, share in zip(spans, sequence.span_probabilities) if share >= threshold]
+    output = _written(sentence.text, kept, intent, all_words=assets.scheme == PLAIN)
+    return Prediction(record, output, sequence.probability, details)
+
+
+def _written(text: str, spans: Sequence[LabeledSpan], intent: str, *, all_words: bool) -> str:
+    """The text with its labels: ``at [time 7 pm]``; where each word has a label, ``at/ADP 7/NUM``."""
+    pieces, done = [], 0
+    for start, end, label in spans:
+        pieces += [text[done:start], f"{text[start:end]}/{label}" if all_words else f"[{label} {text[start:end]}]"]
+        done = end
+    marked = "".join([*pieces, text[done:]])
+    return f"{intent}: {marked}" if intent else marked
+
+
+def _trace(
+    scores: TagScores,
+    row: int,
+    sentence: TaggedSentence,
+    decoded: Decoded,
+    assets: TagLexicon,
+    answer: Prediction,
+) -> Trace:
+    best, length = decoded.sequences[0], len(sentence.words)
+    marks = tuple(Mark(*span, share) for span, share in zip(best.spans, best.span_probabilities))
+    cells = {
+        "words": Cells("tokens", tuple(sentence.tokens), "words", marks=marks),
+        "tags": Cells("tags", assets.tags, "tags"),
+    }
+    handles = {"tags": Weights.from_tensor(torch.from_numpy(decoded.marginals).unsqueeze(0))}
+    between = {"tags": ("words", "tags")}
+    if assets.intents:
+        cells["intent"] = Cells.of_tokens([str(answer.details["intent"])], "intent")
+    for name, handle in scores.attentions.items():
+        whole = handle.dense()[row : row + 1].float().cpu()
+        handles[name] = Weights.from_tensor(whole[:, :length] if name == "intent" else whole[:, :, :length, :length])
+        between[name] = ("intent", "words") if name == "intent" else ("words", "words")
+    return Trace.from_handles(
+        handles, cells, between=between, text=answer.output, facts={"probability": best.probability}
+    )
+
+
+def _key(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _is_plain(sentence: TaggedSentence) -> bool:
+    """Whether each word has a label of its own, as parts of speech are."""
+    return [(start, end) for start, end, _ in sentence.spans] == list(sentence.words)
+
+
+def _log_labels(sentences: Sequence[TaggedSentence], log: Log) -> None:
+    """Log the labels with their counts."""
+    counts = Counter(span.label for sentence in sentences for span in sentence.spans)
+    shown = [f"{printable(label)} ({count:,})" for label, count in counts.most_common(20)]
+    more = f" and {len(counts) - 20} more" if len(counts) > 20 else ""
+    log(f"{len(counts)} labels: {', '.join(shown)}{more}")
+
+
+def _quoted(sentence: TaggedSentence) -> str:
+    text = _written(sentence.text, sentence.spans, sentence.intent, all_words=_is_plain(sentence))
+    return repr(printable(text if len(text) <= 90 else f"{text[:89]}…"))

@@ -1,0 +1,293 @@
+"""Recordings as features, and utterances as batches of features and token ids.
+
+The features of all utterances are computed once and held in memory (80 of them take 115 MB per hour of sound), so that
+every recording has been read before training starts, and those that cannot be used are known by then.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy import ndarray
+from numpy.typing import NDArray
+from torch import Tensor
+
+from foci.data.audio.augment import at_speed, frames_at_speed
+from foci.data.audio.features import FEATURE_ENDINGS, FilterBank, read_features, with_deltas
+from foci.data.audio.files import AudioError, Sound, Utterance, check_audible, file_size, read_header, read_sound
+from foci.data.audio.resample import resample
+from foci.data.batching import Indices, Sequences, TokenBatches, Work
+from foci.data.builtin import morse
+from foci.data.tokenizer import BOS, EOS
+from foci.errors import DataError
+from foci.printable import printable
+
+_NAMED = 20
+"""How many unusable recordings are named; all are counted."""
+_PRESENT = 0.99
+"""Share of the claimed samples below which a recording is cut off, so that its transcript says more than is heard."""
+
+
+@dataclass(frozen=True)
+class SpeechReader:
+    """Turns the name of a recording into features.
+
+    Args:
+        bank: how sound becomes features.
+        deltas: how many derivatives in time stand beside the features.
+        upsample: take recordings of a lower rate than the bank's too; their upper bands are empty.
+        max_seconds: longer recordings are not read.
+        min_seconds: nor are shorter ones.
+    """
+
+    bank: FilterBank
+    deltas: int = 0
+    upsample: bool = False
+    max_seconds: float = 30.0
+    min_seconds: float = 0.05
+
+    def sound(self, address: str) -> Sound:
+        """Return a recording at the bank's rate.
+
+        Raises:
+            AudioError: it cannot be used.
+        """
+        if morse.is_morse(address):
+            sound = morse.sound_of(address)
+        else:
+            sound = read_sound(address, max_seconds=self.max_seconds)
+        self._check_rate(address, sound.rate)
+        if sound.seconds > self.max_seconds:
+            raise self._too_long(address, sound.seconds)
+        if sound.seconds < self.min_seconds:
+            reason = f"lasts {sound.seconds:.3f} s, expected at least {self.min_seconds:g} s."
+            raise AudioError(address, "too short", reason)
+        check_audible(address, sound)
+        return Sound(resample(sound.samples, sound.rate, self.bank.rate), self.bank.rate)
+
+    def features(self, address: str, speed: float = 1.0) -> Float[ndarray, "T F"]:
+        """Return the features of a recording, played at some speed.
+
+        Raises:
+            AudioError: it cannot be used.
+        """
+        if is_feature_file(address):
+            features = read_features(address)
+            if len(features) * self.bank.shift / 1000 > self.max_seconds:
+                raise self._too_long(address, len(features) * self.bank.shift / 1000)
+            features = features if speed == 1.0 else frames_at_speed(features, speed)
+        else:
+            samples = self.sound(address).samples
+            features = self.bank(samples if speed == 1.0 else at_speed(samples, speed))
+        return self.finished(address, features)
+
+    def finished(self, address: str, features: Float[ndarray, "T F"]) -> Float[ndarray, "T G"]:
+        """Return features with what the reader adds to them."""
+        if not len(features):
+            raise AudioError(address, "too short", "is shorter than a frame, expected a recording.")
+        return with_deltas(features, self.deltas) if self.deltas else features
+
+    def check(self, address: str) -> None:
+        """Raise an AudioError for a recording that cannot be used, as far as its header tells."""
+        if morse.is_morse(address):
+            return
+        if is_feature_file(address):
+            file_size(address)
+            return
+        header = read_header(address)
+        self._check_rate(address, header.rate)
+        if self.max_seconds < header.seconds < float("inf"):
+            raise self._too_long(address, header.seconds)
+        if header.present < _PRESENT:
+            reason = f"is cut off: has {header.present:.0%} of the samples that its header claims. Copy it again."
+            raise AudioError(address, "cut-off file", reason)
+
+    def _check_rate(self, address: str, rate: int) -> None:
+        if rate < self.bank.rate and not self.upsample:
+            raise AudioError(
+                address,
+                "low rate",
+                f"has {rate:,} samples per second, expected at least {self.bank.rate:,}. Set features.rate={rate}, or "
+                "features.upsample=true to use it with empty upper bands.",
+            )
+
+    def _too_long(self, address: str, seconds: float) -> AudioError:
+        reason = f"lasts {seconds:,.1f} s, expected at most {self.max_seconds:g} s."
+        return AudioError(address, "over-long file", reason)
+
+
+def is_feature_file(address: str) -> bool:
+    """Return whether a name is that of a file of features in place of sound."""
+    return not morse.is_morse(address) and Path(address).suffix.lower() in FEATURE_ENDINGS
+
+
+@dataclass
+class LeftOut:
+    """Counts what is left out, and why."""
+
+    faults: list[AudioError] = field(default_factory=list)
+
+    def add(self, fault: AudioError) -> None:
+        """Count one."""
+        self.faults.append(fault)
+
+    def report(self, total: int, log: Callable[[str], None]) -> None:
+        """Log the number of each kind, and name the first ones."""
+        if not self.faults:
+            return
+        kinds = Counter(fault.kind for fault in self.faults)
+        told = ", ".join(f"{count:,} × {kind}" for kind, count in kinds.most_common())
+        log(f"{len(self.faults):,} of {total:,} recordings are left out: {told}")
+        for fault in self.faults[:_NAMED]:
+            log(f"left out: {printable(str(fault))}")
+        if len(self.faults) > _NAMED:
+            log(f"left out: {len(self.faults) - _NAMED:,} more")
+
+
+def usable_utterances(
+    utterances: Sequence[Utterance], reader: SpeechReader, log: Callable[[str], None], origin: str
+) -> list[Utterance]:
+    """Return the utterances whose recordings can be used, as far as their headers tell; report the others.
+
+    Raises:
+        DataError: none is left; the message has ``origin`` and the first reason.
+    """
+    left_out = LeftOut()
+    kept = []
+    for utterance in utterances:
+        try:
+            reader.check(utterance.audio)
+        except AudioError as error:
+            left_out.add(error)
+        else:
+            kept.append(utterance)
+    left_out.report(len(utterances), log)
+    if not kept:
+        raise DataError(f"{origin}, line 1: none of {len(utterances):,} recordings can be used; {left_out.faults[0]}")
+    return kept
+
+
+class Heard(NamedTuple):
+    """Utterances whose recordings were read, and the features of each at each speed."""
+
+    utterances: list[Utterance]
+    features: list[ndarray]
+
+
+def hear(
+    utterances: Iterable[Utterance],
+    reader: SpeechReader,
+    log: Callable[[str], None],
+    origin: str,
+    speeds: Sequence[float] = (1.0,),
+) -> Heard:
+    """Read all recordings; those that cannot be used are reported and left out.
+
+    Args:
+        utterances: what is read.
+        reader: how.
+        log: called with what is left out.
+        origin: where the utterances come from, for messages.
+        speeds: each utterance is kept once for each of them.
+
+    Raises:
+        DataError: none is left, or the numbers of features differ.
+    """
+    left_out = LeftOut()
+    kept: list[Utterance] = []
+    found: list[ndarray] = []
+    total = 0
+    for utterance in utterances:
+        total += 1
+        try:
+            features = [reader.features(utterance.audio, speed) for speed in speeds]
+        except AudioError as error:
+            left_out.add(error)
+            continue
+        if found and features[0].shape[1] != found[0].shape[1]:
+            raise DataError(
+                f"{utterance.audio}: has {features[0].shape[1]} features per frame, expected {found[0].shape[1]} as in "
+                f"{kept[0].audio}. Compute all of them in the same way."
+            )
+        kept += [utterance] * len(features)
+        found += features
+    left_out.report(total, log)
+    if not kept:
+        raise DataError(f"{origin}, line 1: none of {total:,} recordings can be used; {left_out.faults[0]}")
+    return Heard(kept, found)
+
+
+class SpeechBatch(NamedTuple):
+    """Utterances, padded with 0; a target is BOS … EOS."""
+
+    features: Float[Tensor, "B T F"]
+    lengths: Int[Tensor, " B"]
+    target: Int[Tensor, "B U"]
+
+
+class SpeechExamples:
+    """Features and token ids of utterances, to be batched by `foci.data.TokenBatches`.
+
+    Args:
+        features: of each utterance, normalized.
+        targets: token ids of each, without BOS and EOS.
+        vocabulary: number of token ids.
+    """
+
+    def __init__(self, features: Sequence[ndarray], targets: Sequence[Sequence[int]], vocabulary: int) -> None:
+        if len(features) != len(targets):
+            raise DataError(f"SpeechExamples: {len(features)} features, {len(targets)} targets, expected as many.")
+        self.features = features
+        self.targets = Sequences(([BOS, *target, EOS] for target in targets), vocabulary)
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """``(utterance, 2)``: frames and tokens."""
+        frames = np.array([len(one) for one in self.features], dtype=np.int64)
+        return np.stack([frames, self.targets.lengths], axis=1)
+
+    def batch(self, indices: Indices, widths: Sequence[int]) -> SpeechBatch:
+        """Return these utterances, padded."""
+        chosen = [self.features[int(i)] for i in indices]
+        features = np.zeros((len(chosen), widths[0], self.features[0].shape[1]), np.float32)
+        for row, one in enumerate(chosen):
+            features[row, : len(one)] = one
+        target, _ = self.targets.padded(indices, widths[1])
+        lengths = np.array([len(one) for one in chosen], dtype=np.int64)
+        return SpeechBatch(*map(torch.from_numpy, (features, lengths, target)))
+
+
+class ShortFirstBatches(TokenBatches[SpeechBatch]):
+    """`TokenBatches` whose first epochs go from short utterances to long ones, in which an alignment is found sooner.
+
+    Args:
+        examples: the utterances.
+        short_first: number of such epochs.
+        options: as in `TokenBatches`.
+    """
+
+    def __init__(self, examples: SpeechExamples, *, short_first: int, **options: Any) -> None:
+        super().__init__(examples, **options)
+        self.short_first = short_first
+
+    def _identity(self) -> dict[str, int | None]:
+        return {**super()._identity(), "short_first": self.short_first}
+
+    def _work_of(self, epoch: int, first: int) -> Iterator[Work]:
+        if epoch >= self.short_first:
+            yield from super()._work_of(epoch, first)
+            return
+        planned = list(super()._work_of(epoch, 0))
+        ends = [work.after for work in planned]
+        planned.sort(key=lambda work: work.widths)
+        yield from (work._replace(after=after) for work, after in list(zip(planned, ends))[first:])

@@ -1,0 +1,108 @@
+"""Manifests: which recording says what.
+
+    .jsonl   {"audio": "a.wav", "text": "yes no"}        one object per line; the names of the fields can be chosen
+    .tsv     a.wav<TAB>yes no                            two columns, by number or by the names in the first line
+    a folder with Kaldi's wav.scp (id path) and text (id words)
+
+A relative path is relative to the manifest. A line that cannot be used is a `Fault` with file and line; whether the
+recordings themselves can be used is seen when they are read (`foci.tasks.transcribe.batches`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from foci.data.audio.files import Utterance
+from foci.data.builtin.morse import is_morse
+from foci.data.lines import Fault, ending_of, read_lines, usable
+from foci.data.pairs import JsonlFile, Pair, TsvFile
+from foci.errors import ConfigError, DataError
+
+
+def read_manifest(path: str | Path, fields: tuple[int | str, int | str] | None = None) -> list[Utterance]:
+    """Return the utterances of a manifest.
+
+    Args:
+        path: a .jsonl or .tsv file (also .gz, .xz), or a folder with wav.scp and text.
+        fields: columns of a TSV file, or fields of a JSONL file; ``("audio", "text")`` or the first two columns.
+
+    Raises:
+        DataError: it cannot be read; the message names the first line that cannot be used.
+    """
+    path = Path(path)
+    if path.is_dir():
+        if fields is not None:
+            raise ConfigError(f"{path}: a folder with wav.scp and text has no fields. Leave them out.")
+        found = list(usable(_kaldi(path), "utterances"))
+        where = path / "text"
+    else:
+        pairs = usable(_table(path, fields).entries(), "utterances")
+        found = [Utterance(_beside(path, pair.source), pair.target) for pair in pairs]
+        where = path
+    if not found:
+        raise DataError(f"{where}, line 1: there are no utterances, the file is empty.")
+    return found
+
+
+def _table(path: Path, fields: tuple[int | str, int | str] | None) -> JsonlFile | TsvFile:
+    ending = ending_of(path)
+    if ending in (".jsonl", ".json"):
+        audio, text = fields or ("audio", "text")
+        return JsonlFile(path, str(audio), str(text))
+    if ending in (".tsv", ".txt"):
+        return TsvFile(path, *(fields or (0, 1)))
+    raise ConfigError(
+        f"{path}: ends in {ending or 'no ending'}, expected a manifest, .jsonl or .tsv (also .gz, .xz), or a folder "
+        "with Kaldi's wav.scp and text."
+    )
+
+
+def _beside(manifest: Path, audio: str) -> str:
+    """Return the path of a recording, or the name of a sound that has no file."""
+    return audio if is_morse(audio) else str(manifest.parent / audio)
+
+
+def _kaldi(folder: Path) -> Iterator[Utterance | Fault]:
+    for name in ("wav.scp", "text"):
+        if not (folder / name).is_file():
+            raise DataError(f"{folder}: has no {name}, expected Kaldi's wav.scp and text in it, or name a manifest.")
+    if (folder / "segments").exists():
+        raise DataError(
+            f"{folder / 'segments'}: segments of longer recordings are not read. Cut the recordings into one file each."
+        )
+    paths: dict[str, str] = {}
+    for number, entry in enumerate(_keyed(folder / "wav.scp", "path"), start=1):
+        if isinstance(entry, Fault):
+            yield entry
+        elif entry.source in paths:
+            yield Fault(folder / "wav.scp", number, "repeated id", f"the id {entry.source!r} was on a line before.")
+        elif entry.target.endswith("|"):
+            reason = f"{entry.source!r} is made by a command, which is not run. Write the recordings to files."
+            yield Fault(folder / "wav.scp", number, "command", reason)
+        else:
+            paths[entry.source] = str(folder / entry.target)
+    for number, entry in enumerate(_keyed(folder / "text", "words"), start=1):
+        if isinstance(entry, Fault):
+            yield entry
+        elif entry.source not in paths:
+            reason = f"the utterance {entry.source!r} is not in wav.scp."
+            yield Fault(folder / "text", number, "unknown utterance", reason)
+        else:
+            yield Utterance(paths[entry.source], entry.target)
+
+
+def _keyed(path: Path, what: str) -> Iterator[Pair | Fault]:
+    """Yield the id and the rest of each line."""
+    for number, line in enumerate(read_lines(path), start=1):
+        if isinstance(line, Fault):
+            yield line
+            continue
+        if not line.strip():
+            yield Fault(path, number, "empty line", f"the line is empty, expected an id and {what}. Remove the line.")
+            continue
+        key, *rest = line.split(maxsplit=1)  # by spaces or tabs, as Kaldi does
+        if not rest:
+            yield Fault(path, number, "short line", f"has no {what} after the id {key!r}.")
+        else:
+            yield Pair(key, rest[0].strip())

@@ -1,0 +1,422 @@
+"""Speech recognition: trained on recordings with transcripts; every word comes with its times and its probability.
+
+Recordings of any length are transcribed: long ones are cut at their silences. Endless ones (streaming) are not: the
+encoders read both ways, so that a recording must have ended before its first word is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal, cast
+
+import numpy as np
+from torch import Tensor, nn
+
+from foci.data import PAD, TokenBatches, Tokenizer
+from foci.data.audio.augment import Masking, spec_augment
+from foci.data.audio.features import normalized
+from foci.data.audio.files import Utterance, write_sound
+from foci.data.builtin import morse
+from foci.data.splits import split
+from foci.errors import ConfigError, DataError
+from foci.functional import ctc
+from foci.metrics.error_rates import character_errors, differences, sentence_errors, word_errors
+from foci.models.recognizer import Recognizer, RecognizerLoss
+from foci.printable import printable
+from foci.tasks.frame.task import Evaluation, Field, Log, Prediction, Progress, Record, Shard, Splits, Table, Task
+from foci.tasks.transcribe.answer import no_prediction, prediction_of
+from foci.tasks.transcribe.assets import SpeechAssets
+from foci.tasks.transcribe.batches import (
+    Heard,
+    ShortFirstBatches,
+    SpeechBatch,
+    SpeechExamples,
+    SpeechReader,
+    hear,
+    usable_utterances,
+)
+from foci.tasks.transcribe.config import (
+    MORSE_FEATURES,
+    SearchOptions,
+    TranscribeConfig,
+    TranscribeEvaluateOptions,
+    TranscribeOptions,
+)
+from foci.tasks.transcribe.diagonal import alignment_notice, diagonalities
+from foci.tasks.transcribe.reader import read_manifest
+from foci.tasks.transcribe.search import answer_records, search
+from foci.tasks.transcribe.words import join_texts
+from foci.training import Batches, Loss
+
+BUILT_IN = 4000
+"""How many Morse messages are trained on where no data is named."""
+_HELD_OUT = 100
+"""How many of them, at most, are validated and evaluated with."""
+
+
+class Transcribe(Task):
+    """Speech recognition as a task of the frame; see `foci.tasks.frame.task.Task`."""
+
+    name: ClassVar[str] = "transcribe"
+    Config: ClassVar[type[Any]] = TranscribeConfig
+    Options: ClassVar[type[Any]] = TranscribeOptions
+    EvaluateOptions: ClassVar[type[Any]] = TranscribeEvaluateOptions
+    inputs: ClassVar[tuple[Field, ...]] = (Field("audio", "audio"),)
+    targets: ClassVar[tuple[Field, ...]] = (Field("text", "sentence"),)
+    score: ClassVar[Literal["probability", "log-probability"]] = "log-probability"
+    unit: ClassVar[str] = "tokens"
+    lines: ClassVar[bool] = True
+    metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {"loss": "lower", "cer": "lower", "wer": "lower"}
+    flags: ClassVar[Mapping[str, str]] = {
+        "data": "data.path",
+        "valid": "data.valid",
+        "test": "data.test",
+        "morse": "data.morse",
+        "rate": "features.rate",
+        "tokenizer": "tokenizer.kind",
+        "encoder": "model.encoder",
+        "decoder": "model.decoder",
+        "attention": "model.score",
+        "preset": "model.preset",
+    }
+    demo: ClassVar[Mapping[str, Any]] = {
+        "data": {"morse": BUILT_IN},
+        "training": {"max_steps": 1500, "learning_rate": 3e-3, "schedule": "cosine", "warmup": 50, "eval_every": 300},
+    }
+    smallest: ClassVar[Mapping[str, Any]] = {
+        "data": {"morse": 24, "morse_words": 1, "max_utterances": 8},
+        "features": {**MORSE_FEATURES, "shift": 20.0},
+        "model": {
+            "hidden_dim": 16,
+            "embedding_dim": 8,
+            "attention_dim": 8,
+            "width": 7,
+            "num_layers": 1,
+            "reduction": 2,
+        },
+        "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.01, "metrics_every": 1},
+    }
+
+    config: TranscribeConfig
+    _step = 1
+
+    # ---- data
+
+    @cached_property
+    def reader(self) -> SpeechReader:
+        """Turns recordings into features."""
+        features, data = self.config.features, self.config.data
+        return SpeechReader(features.bank, features.deltas, features.upsample, data.max_seconds)
+
+    @cached_property
+    def _heard(self) -> dict[str, Heard]:
+        """The features of splits that were read."""
+        return {}
+
+    def read(self, log: Log) -> Splits:
+        """Read and check the manifests and the headers of all recordings."""
+        data = self.config.data
+        if data.path is not None and data.morse is not None:
+            raise ConfigError("data: path and morse are both set, expected one of them.")
+        if data.path is None:
+            return self._built_in(log)
+        utterances = self._read(data.path, log)
+        train, valid, test = split(
+            utterances,
+            lambda one: one.audio,
+            valid_share=0.0 if data.valid is not None else data.valid_share,
+            test_share=0.0 if data.test is not None else data.test_share,
+            seed=data.split_seed,
+        )
+        valid = valid if data.valid is None else self._read(data.valid, log)
+        test = test if data.test is None else self._read(data.test, log)
+        if not valid or not train:
+            use = "train on" if valid else "validate"
+            raise DataError(
+                f"{data.path}, line 1: of {len(utterances)} utterances none is left to {use}. Give more of them, "
+                f"change data.valid_share = {data.valid_share}, or name data.valid."
+            )
+        log(
+            f"{len(train):,} utterances to train on, {len(valid):,} to validate, {len(test):,} to evaluate; the first "
+            f"is {_quoted(utterances[0])}"
+        )
+        return Splits(train, valid, [one._asdict() for one in test])
+
+    def read_records(self, paths: Sequence[str]) -> Sequence[Record]:
+        """Read manifests in the form of the training data."""
+        return [one._asdict() for path in paths for one in read_manifest(path, self.config.data.fields)]
+
+    def _read(self, path: str, log: Log) -> list[Utterance]:
+        return usable_utterances(read_manifest(path, self.config.data.fields), self.reader, log, path)
+
+    def _built_in(self, log: Log) -> Splits:
+        data = self.config.data
+        if data.morse is None:
+            log(f"no data is named: training on {BUILT_IN:,} messages in Morse code (data.morse)")
+        made = data.morse or BUILT_IN
+        held_out = min(_HELD_OUT, max(made // 3, 7))
+        sizes = {"train": made, "valid": held_out, "test": held_out}
+        found = {split: morse.morse_messages(split, size, most_words=data.morse_words) for split, size in sizes.items()}
+        log(f"{made:,} messages in Morse code to train on, {held_out} to validate, {held_out} to evaluate")
+        return Splits(found["train"], found["valid"], [one._asdict() for one in found["test"]])
+
+    def _hear(self, split: str, utterances: Sequence[Utterance], log: Log) -> Heard:
+        """Read the recordings of a split, once."""
+        if split not in self._heard:
+            data = self.config.data
+            speeds = data.speeds if split == "train" else (1.0,)
+            self._heard[split] = hear(utterances, self.reader, log, data.path or "Morse code", speeds)
+        return self._heard[split]
+
+    def _text(self, text: str) -> str:
+        """Return a transcript in the chosen case, with single spaces."""
+        case = self.config.tokenizer.case
+        cased = text.upper() if case == "upper" else text.lower() if case == "lower" else text
+        return " ".join(cased.split())
+
+    def _learned(self, text: str) -> str:
+        """Return a transcript as it is split: a word is the same token at the beginning as after other words."""
+        return self._text(text) if self.config.tokenizer.kind == "characters" else f" {self._text(text)}"
+
+    def assets(self, splits: Splits, log: Log) -> SpeechAssets:
+        """Compute all features of the training data; learn the tokenizer from its transcripts."""
+        heard = self._hear("train", cast("list[Utterance]", splits.train), log)
+        texts = [self._learned(one.text) for one in heard.utterances]
+        tokenizer = Tokenizer.train(texts, self.config.tokenizer.kind, self.config.tokenizer.size)
+        seconds = sum(map(len, heard.features)) * self.config.features.shift / 1000
+        log(
+            f"{len(tokenizer):,} tokens ({self.config.tokenizer.kind}); {heard.features[0].shape[1]} features per "
+            f"frame, {seconds / 60:.1f} minutes to train on"
+        )
+        return SpeechAssets.of(tokenizer, heard.features)
+
+    def load_assets(self, read: Callable[[str], str]) -> SpeechAssets:
+        """Read what `assets` has learned."""
+        return SpeechAssets.from_files(read)
+
+    def model(self, assets: SpeechAssets) -> nn.Module:
+        """Build the model for these features and tokens."""
+        return self.config.model.build(assets.input_dim, len(assets.tokenizer))
+
+    def batches(self, splits: Splits, assets: SpeechAssets, shard: Shard, log: Log) -> Batches:
+        """Batch the training utterances; those that are too short for their transcripts are left out."""
+        data = self.config.data
+        heard = self._hear("train", cast("list[Utterance]", splits.train), log)
+        return ShortFirstBatches(
+            self._examples(heard, assets, self._long_enough(heard, assets, log)),
+            short_first=data.short_first,
+            max_tokens=data.max_frames,
+            max_examples=data.max_utterances,
+            seed=self.config.training.seed,
+            workers=data.workers,
+            **shard._asdict(),
+        )
+
+    def held_out(self, splits: Splits, assets: SpeechAssets, log: Log) -> _HeldOut:
+        """Batch the validation utterances."""
+        heard = self._hear("valid", cast("list[Utterance]", splits.valid), log)
+        examples = self._examples(heard, assets)
+        longest = int(examples.lengths.max())
+        batches = TokenBatches(examples, max_tokens=max(self.config.data.max_frames, longest))
+        return _HeldOut(assets, list(batches.epoch(0)), log)
+
+    def _examples(self, heard: Heard, assets: SpeechAssets, kept: Sequence[int] | None = None) -> SpeechExamples:
+        """Return the utterances with these numbers; all unless given."""
+        kept = range(len(heard.features)) if kept is None else kept
+        targets = list(assets.tokenizer.encode_many(self._learned(heard.utterances[i].text) for i in kept))
+        how, statistics = self.config.features.normalize, assets.statistics
+        features = [normalized(heard.features[i], how, statistics) for i in kept]
+        return SpeechExamples(features, targets, len(assets.tokenizer))
+
+    def _long_enough(self, heard: Heard, assets: SpeechAssets, log: Log) -> list[int]:
+        """Return the numbers of the utterances that CTC can be trained with; the others are counted and one is named.
+
+        Those that are validated with stay: a recognizer that cannot give a transcript makes errors in it.
+        """
+        if not self.config.model.resolved.get("ctc", True):
+            return list(range(len(heard.features)))
+        reduction = int(self.config.model.resolved.get("reduction", 4))
+        targets = list(assets.tokenizer.encode_many(self._learned(one.text) for one in heard.utterances))
+        cells = [-(-len(one) // reduction) for one in heard.features]
+        fits = [ctc.shortest_path(target) <= count for target, count in zip(targets, cells)]
+        if not any(fits):
+            origin = self.config.data.path or "Morse code"
+            raise DataError(
+                f"{origin}, line 1: all utterances have more tokens than cells of {reduction} frames. Lower "
+                "model.reduction, or check that transcripts belong to their recordings."
+            )
+        if not all(fits):
+            log(
+                f"{fits.count(False):,} of {len(fits):,} utterances have more tokens than cells of {reduction} frames "
+                f"(model.reduction) and are left out; the first is {_quoted(heard.utterances[fits.index(False)])}"
+            )
+        return [number for number, enough in enumerate(fits) if enough]
+
+    # ---- loss and metrics
+
+    def begin_step(self, step: int) -> None:
+        """Remember the step, which decides how much CTC counts: in all batches of a step the same."""
+        self._step = step
+
+    def loss(self, model: nn.Module, batch: SpeechBatch) -> Loss:
+        """Return the losses of decoder and CTC, mixed by the schedule, summed over the tokens."""
+        masking = Masking(**vars(self.config.masking))
+        features = batch.features
+        if masking.feature_masks or masking.time_masks:
+            features = spec_augment(features, batch.lengths, masking)
+        found: RecognizerLoss = model(features, batch.lengths, batch.target, self.config.label_smoothing)
+        total = self._mixed(found, self._step - 1)
+        if model.training:
+            _plain(model).steps.fill_(self._step)
+        metrics = {}
+        if found.attention is not None and found.ctc is not None:
+            metrics = {"attention": found.attention.loss.detach(), "ctc": found.ctc.detach()}
+        return Loss(total, (batch.target[:, 1:] != PAD).sum(), metrics)
+
+    def ctc_weight(self, step: int) -> float:
+        """Return the share of CTC in the loss after so many steps."""
+        schedule = self.config.ctc
+        return schedule.weight + (schedule.final_weight - schedule.weight) * min(step / schedule.steps, 1.0)
+
+    def _mixed(self, found: RecognizerLoss, step: int) -> Tensor:
+        if found.ctc is None and found.attention is not None:
+            return found.attention.loss
+        if found.attention is None and found.ctc is not None:
+            return found.ctc
+        if found.attention is None or found.ctc is None:
+            raise ConfigError("transcribe: the model gave no loss, expected that of a decoder or of CTC.")
+        weight = self.ctc_weight(step)
+        return (1 - weight) * found.attention.loss + weight * found.ctc
+
+    def validate(self, model: nn.Module, held_out: _HeldOut) -> dict[str, float]:
+        """Return nats per token, the error rates of greedy search, and how diagonal the attention is."""
+        device = next(model.parameters()).device
+        loss, count, step = 0.0, 0, int(_plain(model).steps)
+        said: list[str] = []
+        heard: list[str] = []
+        lines: list[float] = []
+        for batch in held_out.batches:
+            features, lengths, target = (tensor.to(device) for tensor in batch)
+            found: RecognizerLoss = model(features, lengths, target)
+            loss += float(self._mixed(found, step).detach())
+            count += int((target[:, 1:] != PAD).sum())
+            if found.attention is not None:
+                lines += diagonalities(found.attention.attentions["decoder.cross"], target)
+            encoded = _plain(model).encode(features, lengths)
+            hypotheses = search(_plain(model), encoded, SearchOptions(beam=1))
+            heard += [held_out.assets.tokenizer.decode(one[0].tokens).strip() for one in hypotheses]
+            said += [held_out.assets.tokenizer.decode(row).strip() for row in target.tolist()]
+        metrics = {"loss": loss / max(count, 1), **_rates(said, heard)}
+        if lines:
+            metrics["diagonality"] = float(np.mean(lines))
+            notice = alignment_notice(self.config, step, metrics["diagonality"])
+            if notice is not None and not held_out.noticed:
+                held_out.noticed.append(step)
+                held_out.log(notice)
+        return metrics
+
+    # ---- predictions
+
+    def predict(
+        self,
+        model: nn.Module,
+        assets: SpeechAssets,
+        records: Sequence[Record],
+        options: TranscribeOptions,
+        trace: bool,
+        progress: Progress,
+    ) -> list[Prediction]:
+        """Transcribe; each word has its times and its probability. A recording that cannot be used has a note."""
+        found: dict[int, Prediction] = {}
+        recognizer, settings = _plain(model), self.config.features
+        answered = answer_records(recognizer, assets, settings, records, options, progress, keep=trace)
+        for number, answers in answered:
+            record = records[number]
+            if isinstance(answers, DataError):
+                found[number] = no_prediction(record, answers, options)
+            else:
+                found[number] = prediction_of(recognizer, assets, settings, record, answers, options, trace=trace)
+        return [found[number] for number in range(len(records))]
+
+    def to_files(self, inputs: Sequence[Record], folder: Path) -> Sequence[Record]:
+        """Write messages in Morse code as sound files."""
+        found = []
+        for number, record in enumerate(inputs, start=1):
+            address = str(record["audio"])
+            if morse.is_morse(address):
+                address = str(write_sound(folder / f"morse-{number}.wav", morse.sound_of(address)))
+            found.append({**record, "audio": address})
+        return found
+
+    # ---- evaluation
+
+    def evaluate(
+        self,
+        model: nn.Module,
+        assets: SpeechAssets,
+        records: Sequence[Record],
+        options: TranscribeEvaluateOptions,
+        progress: Progress,
+    ) -> Evaluation:
+        """Return the error rates of words, characters and sentences, and the worst utterances with their errors."""
+        texts: dict[int, str] = {}
+        left_out: list[DataError] = []
+        answered = answer_records(_plain(model), assets, self.config.features, records, options, progress)
+        for number, answers in answered:
+            if isinstance(answers, DataError):
+                left_out.append(answers)
+                continue
+            best = [assets.tokenizer.decode(answer.hypotheses[0].tokens).strip() for answer in answers.pieces]
+            texts[number] = join_texts(best)
+        if not texts:
+            raise DataError(f"evaluate: none of {len(records)} recordings can be used; {left_out[0]}")
+        said = [self._text(str(records[number]["text"])) for number in sorted(texts)]
+        heard = [texts[number] for number in sorted(texts)]
+        words, characters = word_errors(said, heard), character_errors(said, heard)
+        metrics: dict[str, float | int] = {
+            "utterances": len(texts),
+            "wer": words.rate,
+            "cer": characters.rate,
+            "sentence_errors": sentence_errors(said, heard),
+            "words": words.hits + words.substitutions + words.deletions,
+            "substitutions": words.substitutions,
+            "deletions": words.deletions,
+            "insertions": words.insertions,
+        }
+        notes = {"rates": "errors per word (wer) and character (cer) of the references, all utterances together; jiwer"}
+        if left_out:
+            metrics["left_out"] = len(left_out)
+            notes["left_out"] = str(left_out[0])
+        worst = [
+            (one.counts.errors, one.counts.hits + one.counts.substitutions + one.counts.deletions, one.alignment)
+            for one in differences(said, heard, options.worst)
+        ]
+        tables = {"worst": Table(("errors", "words", "alignment"), tuple(worst))} if worst else {}
+        return Evaluation(metrics, notes, tables)
+
+
+@dataclass(frozen=True)
+class _HeldOut:
+    """The validation utterances, and where to say what is noticed; ``noticed`` has the step at which it was said."""
+
+    assets: SpeechAssets
+    batches: list[SpeechBatch]
+    log: Log
+    noticed: list[int] = field(default_factory=list)
+
+
+def _plain(model: nn.Module) -> Recognizer:
+    """Return the model itself, where it is wrapped for several processes."""
+    return cast("Recognizer", getattr(model, "module", model))
+
+
+def _rates(said: Sequence[str], heard: Sequence[str]) -> dict[str, float]:
+    return {"cer": character_errors(said, heard).rate, "wer": word_errors(said, heard).rate}
+
+
+def _quoted(utterance: Utterance) -> str:
+    name = utterance.audio if morse.is_morse(utterance.audio) else Path(utterance.audio).name
+    return repr(printable(f"{name}: {utterance.text}"[:90]))

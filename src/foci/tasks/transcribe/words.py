@@ -1,0 +1,207 @@
+"""The words of a transcript: when each was spoken, and how sure it is.
+
+The attention of a token is spread over cells of the encoder; its place is the median of its weights. CTC's alignment
+has a first and a last cell for each token. Both mark a token in the middle of its sound, so a word lasts from half a
+token before its first place to half a token after its last one.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
+from foci.data.tokenizer import Tokenizer
+
+_WITHOUT_SPACES = (
+    ("\u0e00", "\u109f"),  # Thai, Lao, Tibetan, Burmese
+    ("\u1780", "\u17ff"),  # Khmer
+    ("\u3000", "\u30ff"),  # Japanese, with the punctuation of Chinese and Japanese
+    ("\u3400", "\u9fff"),  # Chinese characters
+    ("\uf900", "\ufaff"),
+    ("\uff01", "\uff0f"),  # punctuation of full width
+    ("\uff1a", "\uff1f"),
+    ("\U00020000", "\U0003ffff"),
+)
+"""First and last character of scripts that are written without spaces between words."""
+
+Span = tuple[float, float]
+"""First and last moment, in seconds."""
+
+
+@dataclass(frozen=True)
+class SpokenWord:
+    """A word, when it was spoken by the attention and by CTC (None without it), and its probability."""
+
+    text: str
+    confidence: float
+    attention: Span | None
+    ctc: Span | None
+
+    @property
+    def span(self) -> Span:
+        """CTC's times, which are sharper, or else the attention's."""
+        return self.ctc or self.attention or (0.0, 0.0)
+
+    @property
+    def distance(self) -> float:
+        """Seconds between the middles of both spans; 0 where there is one only."""
+        if self.attention is None or self.ctc is None:
+            return 0.0
+        return abs(sum(self.attention) - sum(self.ctc)) / 2
+
+    def moved(self, seconds: float) -> SpokenWord:
+        """Return the word of a piece that begins later."""
+        later = [
+            None if span is None else (span[0] + seconds, span[1] + seconds) for span in (self.attention, self.ctc)
+        ]
+        return SpokenWord(self.text, self.confidence, *later)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain JSON, times in seconds, to the millisecond."""
+        start, end = (round(moment, 3) for moment in self.span)
+        found: dict[str, Any] = {"word": self.text, "start": start, "end": end, "confidence": self.confidence}
+        for name, span in (("attention", self.attention), ("ctc", self.ctc)):
+            if span is not None:
+                found[name] = [round(moment, 3) for moment in span]
+        return found
+
+
+def word_tokens(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[tuple[str, list[int]]]:
+    """Return each word with the numbers of its tokens; a character of a script without spaces is a word of its own.
+
+    Example:
+        >>> tokenizer = Tokenizer.train(["ab c 新"], "characters", 20)
+        >>> word_tokens(tokenizer, tokenizer.encode("ab c新").ids)
+        [('ab', [0, 1]), ('c', [3]), ('新', [4])]
+    """
+    complete = tokenizer.text_stream()
+    words: list[tuple[str, list[int]]] = []
+    touching = alone = False  # whether no space came since the last letter, and whether that one stands alone
+    waiting: list[int] = []  # tokens that are parts of a character
+    for number, token in enumerate(tokens):
+        waiting.append(number)
+        text = complete(token)
+        for letter in text:
+            if letter.isspace():
+                touching = False
+                continue
+            attached = _is_attached(letter)
+            if not touching or (not attached and (alone or stands_alone(letter))):
+                words.append(("", []))
+            said, numbers = words[-1]
+            words[-1] = (said + letter, list(dict.fromkeys([*numbers, *waiting])))
+            alone = alone if attached and touching else stands_alone(letter)
+            touching = True
+        if text:
+            waiting = []
+    return words
+
+
+def join_texts(texts: Iterable[str]) -> str:
+    """Return words or longer texts with spaces between them, except where a script has none.
+
+    Example:
+        >>> join_texts(["yes", "no"]), join_texts(["明", "天。", "", "好"])
+        ('yes no', '明天。好')
+    """
+    joined = ""
+    for text in filter(None, texts):
+        space = joined and not (stands_alone(joined[-1]) and stands_alone(text[0]))
+        joined += f" {text}" if space else text
+    return joined
+
+
+def stands_alone(letter: str) -> bool:
+    """Return whether a letter is of a script that is written without spaces between words."""
+    return any(low <= letter <= high for low, high in _WITHOUT_SPACES)
+
+
+def _is_attached(letter: str) -> bool:
+    """Return whether a sign belongs to what is before it: marks above and below letters, and closing punctuation."""
+    kind = unicodedata.category(letter)
+    return kind[0] == "M" or (kind[0] == "P" and kind not in ("Ps", "Pi"))
+
+
+def spoken_words(
+    tokenizer: Tokenizer,
+    tokens: Sequence[int],
+    log_probs: Sequence[float],
+    weights: Float[ndarray, "U S"] | None,
+    aligned: Sequence[tuple[int, int]] | None,
+    cells: int,
+    seconds: float,
+) -> list[SpokenWord]:
+    """Return the words of a transcript.
+
+    Args:
+        tokenizer: of the tokens.
+        tokens: what was recognized, without BOS and EOS.
+        log_probs: of each token.
+        weights: of each token over the cells.
+        aligned: first and last cell of each token, by CTC.
+        cells: number of cells of the recording.
+        seconds: duration of a cell.
+    """
+    words = word_tokens(tokenizer, tokens)
+    outer = [(numbers[0], numbers[-1]) for _, numbers in words]
+    heard: Sequence[Span | None] = [None] * len(words)
+    spoken: Sequence[Span | None] = [None] * len(words)
+    if weights is not None:
+        heard = _word_spans([(int(cell), int(cell)) for cell in medians(weights)], outer, cells, seconds)
+    if aligned is not None:
+        spoken = _word_spans(aligned, outer, cells, seconds)
+    sure = [math.exp(min(sum(log_probs[number] for number in numbers), 0.0)) for _, numbers in words]
+    return [SpokenWord(text, *told) for (text, _), told in zip(words, zip(sure, heard, spoken))]
+
+
+def _word_spans(
+    places: Sequence[tuple[int, int]], outer: Sequence[tuple[int, int]], cells: int, seconds: float
+) -> list[Span]:
+    """Return when words begin and end.
+
+    Args:
+        places: first and last cell at which each token is marked.
+        outer: first and last token of each word.
+        cells: number of cells of the recording.
+        seconds: duration of a cell.
+    """
+    middles = np.array([(first + last + 1) / 2 for first, last in places])
+    halves = np.diff(middles).clip(min=0) / 2  # from each token half-way to the next one
+    inside = [float(half) for first, last in outer for half in halves[first:last]]
+    usual = float(np.median(inside or halves)) if len(halves) else 0.0
+    spans = []
+    for first, last in outer:
+        before = min(usual, halves[first - 1]) if first > 0 else usual
+        after = min(usual, halves[last]) if last < len(halves) else usual
+        edges = (*places[first], *places[last])
+        start = max(min(middles[first] - before, min(edges)), 0.0)
+        end = min(max(middles[last] + after, max(edges) + 1), cells)
+        spans.append((float(start) * seconds, float(end) * seconds))
+    return spans
+
+
+def medians(weights: Float[ndarray, "U S"]) -> ndarray:
+    """Return the cell of each row at which half of its weight is reached."""
+    total = weights.sum(axis=1, keepdims=True)
+    reached = weights.cumsum(axis=1) >= 0.5 * total
+    found: ndarray = np.argmax(reached, axis=1)
+    return found
+
+
+def disagreements(words: Sequence[SpokenWord], tolerance: float) -> str | None:
+    """Return a note on words whose times by attention and by CTC differ by more than ``tolerance`` seconds."""
+    apart = [word for word in words if word.distance > tolerance]
+    if not apart:
+        return None
+    worst = max(apart, key=lambda word: word.distance)
+    return (
+        f"the times of {len(apart)} of {len(words)} words differ by more than {tolerance:g} s between attention and "
+        f"CTC, most for {worst.text!r} ({worst.distance:.2f} s): do not rely on them"
+    )

@@ -1,0 +1,166 @@
+"""Questions about images with their answers: from a table, or about drawn scenes, to batches.
+
+read_image_questions(path)          a .jsonl, .tsv or .csv file of image, question, answer
+drawn_questions(count, …)           questions about drawn scenes, in English or Chinese
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Int, UInt8
+from numpy.typing import NDArray
+from torch import Tensor
+
+from foci.data.batching import Indices, Sequences
+from foci.data.images.drawn import Language, find_scene, questions, scene_name
+from foci.data.images.files import Images, beside
+from foci.data.lines import Fault, Log, usable
+from foci.data.progress import counted
+from foci.data.tables import Column, TableRow, read_rows
+from foci.data.words import word_pattern
+from foci.errors import ConfigError, DataError
+
+QUESTIONS_TOGETHER = 16
+"""Largest number of questions about one image in an example."""
+
+
+class ImageQuestion(NamedTuple):
+    """The file of an image, or the name of a drawn scene, a question about it, and the answer."""
+
+    image: str
+    question: str
+    answer: str
+
+
+def read_image_questions(
+    path: str | Path, *, columns: Sequence[Column] = ImageQuestion._fields, log: Log | None = None
+) -> list[ImageQuestion]:
+    """Return the questions of a .jsonl, .tsv or .csv file (+ .gz, .xz); no image is opened.
+
+    Args:
+        path: the file; the names of images are relative to its folder.
+        columns: those of image, question and answer, by the names in a table's first line or by three numbers from 0
+            (then there is no line of names); the fields of a JSONL file.
+        log: called with a message every few seconds.
+
+    Everything is read before a DataError reports the first fault, with its file and line, and their number.
+    """
+    path = Path(path)
+    rows = read_rows(path, columns, texts=2)
+    if rows is None:
+        raise ConfigError(f"{path}: expected a .jsonl, .tsv or .csv file (also .gz, .xz).")
+    entries = _entries(path, rows)
+    found = list(usable(entries if log is None else counted(entries, "questions", log), "questions"))
+    if not found:
+        raise DataError(f"{path}, line 1: no questions, the file is empty.")
+    return found
+
+
+def _entries(path: Path, rows: Iterator[TableRow | Fault]) -> Iterator[ImageQuestion | Fault]:
+    for row in rows:
+        if isinstance(row, Fault):
+            yield row
+            continue
+        image, question, answer = (value.strip() for value in row.values)
+        missing = [name for name, value in zip(ImageQuestion._fields, (image, question, answer)) if not value]
+        if missing:
+            yield Fault(path, row.line, f"empty {missing[0]}", f"the {missing[0]} is empty.")
+        else:
+            yield ImageQuestion(beside(path, image), question, answer)
+
+
+def drawn_questions(
+    count: int, *, split: str = "train", seed: int = 0, language: Language = "en"
+) -> list[ImageQuestion]:
+    """Return all questions about this many drawn scenes.
+
+    Example:
+        >>> drawn_questions(1, split="test")[0]
+        ImageQuestion(image='drawn:several/test/0/0', question='what colour is the circle?', answer='green')
+    """
+    names = [scene_name("several", split, seed, number) for number in range(count)]
+    return [ImageQuestion(name, *asked[:2]) for name in names for asked in questions(find_scene(name), language)]
+
+
+def question_words(question: str) -> list[str]:
+    """Return the words of a question, in any script.
+
+    Example:
+        >>> question_words("What's left?"), question_words("有几个形状？")
+        (["What's", 'left', '?'], ['有', '几', '个', '形', '状', '？'])
+    """
+    return word_pattern().findall(question)
+
+
+class QuestionBatch(NamedTuple):
+    """Images and the questions about them: each with the number of its image, word ids padded with 0, and the answer.
+
+    An answer that was not trained is −1.
+    """
+
+    images: UInt8[Tensor, "I 3 H W"]
+    image_of: Int[Tensor, " B"]
+    questions: Int[Tensor, "B T"]
+    answers: Int[Tensor, " B"]
+
+
+class QuestionExamples:
+    """Questions as word ids, by the image they are about: an example is an image with up to ``together`` questions.
+
+    The image is encoded once for all of them, which is most of the work.
+
+    Args:
+        images: the images.
+        places: for each question, the number of its image among them.
+        questions: word ids.
+        answers: the numbers of the answers, −1 for one that was not trained.
+        together: an image with more questions is several examples.
+    """
+
+    def __init__(
+        self,
+        images: Images,
+        places: Sequence[int],
+        questions: Sequences,
+        answers: Sequence[int],
+        *,
+        together: int = QUESTIONS_TOGETHER,
+    ) -> None:
+        if not len(places) == len(questions) == len(answers):
+            raise DataError(
+                f"QuestionExamples: {len(places)} images, {len(questions)} questions and {len(answers)} answers, "
+                "expected as many of each."
+            )
+        self.images, self.questions, self.answers = images, questions, np.array(answers, dtype=np.int64)
+        by_image: dict[int, list[int]] = {}
+        for number, place in enumerate(places):
+            by_image.setdefault(place, []).append(number)
+        self.groups = [
+            (place, np.array(numbers[start : start + together]))
+            for place, numbers in by_image.items()
+            for start in range(0, len(numbers), together)
+        ]
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """``(example, 2)``: questions, and words of the longest one."""
+        words = self.questions.lengths
+        return np.array([(len(numbers), words[numbers].max()) for _, numbers in self.groups]).reshape(-1, 2)
+
+    def numbers(self, indices: Indices) -> NDArray[np.int64]:
+        """Return the numbers of the questions of these examples, in the order of a batch."""
+        return np.concatenate([self.groups[index][1] for index in indices] or [np.zeros(0, np.int64)])
+
+    def batch(self, indices: Indices, widths: Sequence[int]) -> QuestionBatch:
+        """Return these images with their questions, padded."""
+        numbers = self.numbers(indices)
+        words, _ = self.questions.padded(numbers, widths[1])
+        places = np.array([self.groups[index][0] for index in indices], dtype=np.int64)
+        pixels = np.ascontiguousarray(self.images.pixels[places].transpose(0, 3, 1, 2))
+        image_of = np.repeat(np.arange(len(indices)), [len(self.groups[index][1]) for index in indices])
+        return QuestionBatch(*map(torch.from_numpy, (pixels, image_of, words, self.answers[numbers])))

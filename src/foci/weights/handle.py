@@ -1,0 +1,185 @@
+"""`Weights`, the handle on exact attention weights.
+
+A fused kernel does not return its weights, and L×S numbers are mostly too many to keep. So a mechanism returns
+a handle that holds what the weights are computed from (projected query and key, mask, bias), and computes
+them on request, exactly, a few rows at a time, within a fixed budget of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from foci.errors import ConfigError, ShapeError, check_mask
+from foci.tracing import exportable
+from foci.weights.chunks import Piece, RecomputedPieces, Reduce, reduce_pieces
+from foci.weights.sources import ByWeights, Dense, DotSoftmax, MeanHeads, Source, take_heads, take_rows
+
+_CHUNK = 1 << 19
+"""How many weights are computed at a time: 2 MB in float32, small enough to stay in a processor's cache."""
+
+
+@exportable
+@dataclass(eq=False)
+class Weights:
+    """A handle on exact attention weights; nothing of size L×S is computed before it is requested.
+
+    Args:
+        source: what the weights are computed from.
+        log_prob: for sampled (hard) attention, the log-probability of what was sampled, ``(…, L)``.
+
+    Example:
+        >>> import torch, foci
+        >>> query, key = torch.ones(1, 2, 3), torch.zeros(1, 4, 3)
+        >>> weights = foci.attend(query, key, key).weights
+        >>> weights.shape
+        torch.Size([1, 2, 4])
+        >>> weights.rows(0)
+        tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
+    """
+
+    source: Source
+    log_prob: Tensor | None = None
+
+    @staticmethod
+    def from_tensor(weights: Tensor, log_prob: Tensor | None = None) -> Weights:
+        """Return a handle on weights that were already computed."""
+        return Weights(Dense(weights), log_prob)
+
+    @property
+    def shape(self) -> torch.Size:
+        """``(…, L, S)``: the shape of `dense`."""
+        return self.source.shape
+
+    def __repr__(self) -> str:
+        return f"Weights(shape={tuple(self.shape)}, from={type(self.source).__name__})"
+
+    def dense(self) -> Float[Tensor, "..."]:
+        """Return all weights as one tensor."""
+        source = self.source
+        source.check_unchanged()
+        if isinstance(source, Dense):
+            return source.weights
+        # The mean over heads is computed in pieces, since the weights of all heads are several times as large. Pieces
+        # would fix the sizes of a trace.
+        if not isinstance(source, MeanHeads) or torch.compiler.is_compiling() or self._is_differentiated():
+            return source.rows(slice(None))
+        (weights,) = self._by_pieces(lambda source, piece: (source.rows(piece[1]),))
+        return weights
+
+    def rows(self, index: int | slice | Sequence[int] | Int[Tensor, " n"]) -> Float[Tensor, "..."]:
+        """``dense()[..., index, :]``, computing those rows only."""
+        self.source.check_unchanged()
+        if isinstance(index, slice):
+            return self.source.rows(index)
+        numbers = torch.as_tensor(index, device=self.source.device)
+        if numbers.numel() == 0:
+            numbers = numbers.long()  # torch reads an empty list as float32
+        if numbers.dim() == 0:
+            return self.source.rows(numbers.unsqueeze(0)).squeeze(-2)
+        return self.source.rows(numbers)
+
+    def topk(self, k: int) -> tuple[Float[Tensor, "... k"], Int[Tensor, "... k"]]:
+        """Return the ``k`` largest weights of each row, largest first, and the cells they belong to."""
+        if not 0 <= k <= self.shape[-1]:
+            raise ConfigError(f"Weights.topk: k is {k}, expected 0 to {self.shape[-1]} (the number of cells).")
+        values, indices = self._by_pieces(lambda source, piece: source.largest(piece[1], k))
+        return values, indices
+
+    def argmax(self) -> Int[Tensor, "..."]:
+        """Return the cell with the largest weight per row, the first of equal ones; cell 0 where nothing is read."""
+        if self.shape[-1] == 0:
+            return torch.zeros(self.shape[:-1], dtype=torch.long, device=self.source.device)
+        weights, cells = self._by_pieces(lambda source, piece: source.largest(piece[1], 1))
+        return cells.masked_fill(weights == 0.0, 0).squeeze(-1)
+
+    def entropy(self) -> Float[Tensor, "..."]:
+        """Return the entropy of each row in nats: 0 if it attends to one cell only, log S if to all cells equally."""
+        (entropy,) = self._by_pieces(lambda source, piece: (source.entropy(piece[1]),))
+        return entropy.squeeze(-1)
+
+    def mass(self, mask: Bool[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Return how much of each row's weight falls on the cells where ``mask`` (as in `foci.masks`) is True."""
+        chosen = check_mask("Weights.mass", mask, self.shape, self.source.device)
+
+        def on_chosen(source: Source, piece: Piece) -> tuple[Tensor]:
+            heads, rows = piece
+            here = take_rows(chosen if heads == slice(None) else take_heads(chosen, heads), rows)
+            return (source.mass(rows, here),)
+
+        (mass,) = self._by_pieces(on_chosen)
+        return mass.squeeze(-1)
+
+    def heads(self, index: int | slice | Int[Tensor, "..."]) -> Weights:
+        """Return the handle ``(B, L, S)`` of one head, or ``(B, n, L, S)`` of several."""
+        self._need_heads("heads")
+        self.source.check_unchanged()
+        if isinstance(index, Tensor) and index.dim() == 0:
+            index = int(index)
+        log_prob = None if self.log_prob is None else self.log_prob[:, index]
+        return Weights(self.source.heads(index), log_prob)
+
+    def mean_heads(self) -> Weights:
+        """Return the handle ``(B, L, S)`` of the mean over heads."""
+        self._need_heads("mean_heads")
+        return Weights(MeanHeads(self.source))
+
+    def _need_heads(self, method: str) -> None:
+        if len(self.shape) != 4:
+            raise ShapeError(
+                f"Weights.{method}: the weights have shape {tuple(self.shape)}, expected (batch, head, query, key). "
+                "Only mechanisms with heads have a head axis."
+            )
+
+    def _is_differentiated(self) -> bool:
+        return torch.is_grad_enabled() and self.source.requires_grad
+
+    def _pieces(self, by_head: bool) -> list[Piece]:
+        whole = self.source.of if isinstance(self.source, MeanHeads) else self.source
+        length, heads = whole.shape[-2], whole.shape[1] if by_head else 1
+        a_row = whole.shape.numel() // max(length * heads, 1)
+        step = max(1, _CHUNK // max(a_row, 1))
+        rows = [slice(start, start + step) for start in range(0, length, step)] or [slice(0, 0)]
+        return [(slice(h, h + 1) if by_head else slice(None), some) for h in range(heads) for some in rows]
+
+    def _by_pieces(self, reduce: Reduce) -> tuple[Tensor, ...]:
+        if torch.compiler.is_compiling():  # the number of pieces would fix the sizes of a trace
+            return reduce(self.source, (slice(None), slice(None)))
+        self.source.check_unchanged()
+        if self._is_differentiated():
+            leaves, structure = tree_flatten(self.source)
+            pieces = self._pieces(by_head=False)  # the gradient of each piece is as large as query and key
+            outputs: tuple[Tensor, ...] = RecomputedPieces.apply(reduce, pieces, structure, *leaves)  # type: ignore[no-untyped-call]
+            return outputs
+        source = self.source
+        # A product of more rows of fewer heads is faster.
+        by_head = isinstance(source, DotSoftmax) and len(source.shape) == 4 and not source.grouped
+        return reduce_pieces(source, reduce, self._pieces(by_head and source.shape.numel() > _CHUNK))
+
+
+def independent(weights: Weights, inputs: object) -> Weights:
+    """Return the handle with copies of those of its tensors that share memory with a tensor in ``inputs``.
+
+    The handle stays valid if the caller changes ``inputs`` in place afterwards. Copies are part of the graph.
+    """
+    shared = {_storage(leaf) for leaf in tree_flatten(inputs)[0] if isinstance(leaf, Tensor)} - {None}
+    leaves, structure = tree_flatten(weights)
+    copies = [leaf.clone() if isinstance(leaf, Tensor) and _storage(leaf) in shared else leaf for leaf in leaves]
+    if all(copy is leaf for copy, leaf in zip(copies, leaves)):
+        return weights
+    copied: Weights = tree_unflatten(copies, structure)
+    if isinstance(copied.source, ByWeights):
+        copied.source.renew_versions()
+    return copied
+
+
+def _storage(tensor: Tensor) -> int | None:
+    """Return the address of the tensor's memory; None where it has none of its own (meta, nested, other layouts)."""
+    if tensor.layout != torch.strided or tensor.device.type == "meta" or tensor.is_nested:
+        return None
+    return tensor.untyped_storage().data_ptr() or None

@@ -1,0 +1,195 @@
+"""Readers: pairs from every format, and each fault with its file and line."""
+
+import gzip
+import json
+import lzma
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foci.data.pairs import AlignedFiles, JsonlFile, Pair, TsvFile, check, open_corpus
+from foci.errors import ConfigError, DataError
+
+PAIRS = [Pair("one house", "ein Haus"), Pair("two\u2028lines, no", "两座房子\u0085"), Pair("three", "drei Häuser")]
+PAIRS = [Pair(*(side.strip() for side in pair)) for pair in PAIRS]
+OPEN = {"": open, ".gz": gzip.open, ".xz": lzma.open}
+DATA = Path(os.environ.get("FOCI_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
+
+
+def write(path, content):
+    with OPEN[path.suffix if path.suffix in OPEN else ""](path, "wb") as file:
+        file.write(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def write_pairs(folder, pairs=PAIRS, packing=""):
+    source = write(folder / f"a.en{packing}", "".join(f"{pair.source}\n" for pair in pairs))
+    return source, write(folder / f"a.de{packing}", "".join(f"{pair.target}\n" for pair in pairs))
+
+
+@pytest.mark.parametrize("packing", OPEN)
+def test_every_format_gives_the_pairs_again_and_again(tmp_path, packing):
+    tsv = "".join(f"{pair.source}\t{pair.target}\tlicense\n" for pair in PAIRS)
+    jsonl = "".join(json.dumps({"t": {"en": pair.source, "de": pair.target}}) + "\n" for pair in PAIRS)
+    named = "id\tde\ten\n" + "".join(f"7\t{pair.target}\t{pair.source}\n" for pair in PAIRS)
+    corpora = [
+        AlignedFiles(*write_pairs(tmp_path, packing=packing)),
+        TsvFile(write(tmp_path / f"a.tsv{packing}", tsv)),
+        TsvFile(write(tmp_path / f"b.tsv{packing}", named), "en", "de"),
+        JsonlFile(write(tmp_path / f"a.jsonl{packing}", jsonl), "t.en", "t.de"),
+        open_corpus(tmp_path / f"a.tsv{packing}"),
+        open_corpus(tmp_path / f"a.jsonl{packing}", fields=("t.en", "t.de")),
+        open_corpus(tmp_path / f"a.en{packing}", tmp_path / f"a.de{packing}"),
+    ]
+    for corpus in corpora:
+        assert list(corpus) == PAIRS
+        assert list(corpus) == PAIRS
+        assert check(corpus) == 3
+
+
+def test_windows_line_ends_a_byte_order_mark_and_no_last_line_end(tmp_path):
+    source = write(tmp_path / "a", b"\xef\xbb\xbf one \r\ntwo")
+    target = write(tmp_path / "b", b"eins\r\nzwei\n")
+    assert list(AlignedFiles(source, target)) == [Pair("one", "eins"), Pair("two", "zwei")]
+
+
+LINE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\r"), min_size=1).filter(
+    lambda line: line.strip() and not line.startswith("\ufeff")
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(pairs=st.lists(st.tuples(LINE, LINE), min_size=1, max_size=5))
+def test_any_lines_come_back(tmp_path_factory, pairs):
+    folder = tmp_path_factory.mktemp("lines")
+    expected = [Pair(source.strip(), target.strip()) for source, target in pairs]
+    assert list(AlignedFiles(*write_pairs(folder, [Pair(*pair) for pair in pairs]))) == expected
+    written = "".join(json.dumps({"source": source, "target": target}) + "\n" for source, target in pairs)
+    assert list(JsonlFile(write(folder / "a.jsonl", written))) == expected
+
+
+def faults(corpus):
+    """The error while iterating and the error of the check, which begins with the same words."""
+    with pytest.raises(DataError) as stopped:
+        list(corpus)
+    with pytest.raises(DataError) as checked:
+        check(corpus)
+    assert str(checked.value).startswith(str(stopped.value))
+    return str(checked.value)
+
+
+@pytest.mark.parametrize(("longer", "shorter"), [("a", "b"), ("b", "a")])
+def test_misaligned_files(tmp_path, longer, shorter):
+    files = {longer: write(tmp_path / longer, "1\n2\n3\n4\n5\n"), shorter: write(tmp_path / shorter, "1\n2\n")}
+    assert faults(AlignedFiles(files["a"], files["b"])) == (
+        f"{files[longer]}, line 3: no such line in {files[shorter]}: it has 2 lines, {longer} has 5. Line n of one "
+        "file must translate line n of the other.\n1 fault beside 2 good pairs: 1 × line without a "
+        "partner. Correct or remove these lines."
+    )
+
+
+def test_the_check_finds_all_faults_and_names_the_first(tmp_path):
+    source = write(tmp_path / "a", b"1\n2\n\n4\n5\xff\n6\n7\n")
+    target = write(tmp_path / "b", b"1\n \t\n3\n" + b"x" * 500 + b"\n5\n\xc3\n7\n")
+    assert faults(AlignedFiles(source, target, max_characters=100)) == (
+        f"{target}, line 2: the target is empty.\n5 faults beside 2 good pairs: 2 × empty side, 2 × undecodable bytes, "
+        "1 × over-long line. Correct or remove these lines."
+    )
+
+
+def test_undecodable_bytes(tmp_path):
+    path = write(tmp_path / "a.tsv", b"a\tb\ncaf\xe9\tx\n")
+    assert f"{path}, line 2: byte 4 of the line is not UTF-8. Convert the file: iconv" in faults(TsvFile(path))
+
+
+@pytest.mark.parametrize("length", [11, 41, 42, 43, 44, 83, 84, 85, 1000])
+def test_over_long_lines_are_skipped_whole(tmp_path, length):
+    path = write(tmp_path / "a.tsv", "a\tb\n" + "x" * length + "\nc\td\n")
+    corpus = TsvFile(path, max_characters=10)
+    assert f"{path}, line 2: longer than 10 characters." in faults(corpus)
+    first, fault, last = corpus.entries()
+    assert (first, last) == (Pair("a", "b"), Pair("c", "d"))
+    assert fault.line == 2
+
+
+def test_lines_of_just_the_allowed_length(tmp_path):
+    assert list(TsvFile(write(tmp_path / "a", "😀😀\t😀😀\r\n"), max_characters=5)) == [Pair("😀😀", "😀😀")]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"source": "a", "target"', "line 2: not a JSON object (Expecting"),
+        ("", "line 2: the line is empty, expected a JSON object. Remove the line."),
+        ("[", "line 2: not a JSON object (Expecting value"),
+        ("[1]", "line 2: a JSON list, expected an object."),
+        ('{"source": "a", "targt": "b"}', "line 2: no field 'target'. Did you mean 'targt'?"),
+        ('{"x": "a"}', "line 2: no field 'source'. There are: x."),
+        ('{"source": "a", "target": 5}', "line 2: field 'target' is a int, expected text."),
+        ('{"source": "\\ud800", "target": "b"}', "line 2: field 'source' holds half of a surrogate pair"),
+        ('{"source": "a", "target": " "}', "line 2: field 'target' is empty."),
+    ],
+)
+def test_faults_of_json(tmp_path, line, message):
+    path = write(tmp_path / "a.jsonl", f'{{"source": "a", "target": "b"}}\n{line}\n')
+    assert f"{path}, {message}" in faults(JsonlFile(path))
+
+
+def test_faults_of_columns(tmp_path):
+    path = write(tmp_path / "a.tsv", "a\tb\nc\n")
+    assert f"{path}, line 2: no column 1 (from 0): the line has 1, separated by tabs." in faults(TsvFile(path))
+    assert f"{path}, line 1: no column 'A'. There are: a, b." in faults(TsvFile(path, "a", "A"))
+    path = write(tmp_path / "b.tsv", "a\tb\nc\td\te\n")
+    assert f"{path}, line 2: the row has 3 cells, but the first line has 2." in faults(TsvFile(path))
+    path = write(tmp_path / "c.tsv", "Source\ttarget\nc\td\n")
+    assert f"{path}, line 1: the line seems to hold the names of columns" in faults(TsvFile(path))
+    assert list(TsvFile(path, "Source", "target")) == [Pair("c", "d")]
+
+
+@pytest.mark.parametrize("packing", [".gz", ".xz"])
+def test_a_damaged_archive(tmp_path, packing):
+    path = write(tmp_path / f"a.tsv{packing}", "".join(f"{n * n} x\t{n**7 % 977}\n" for n in range(3000)))
+    path.write_bytes(path.read_bytes()[:-200])
+    assert "the compressed file is damaged from here on" in faults(TsvFile(path))
+
+
+def test_files_that_are_not_there(tmp_path):
+    with pytest.raises(DataError, match=r"none.tsv: cannot be opened \(No such file or directory\)"):
+        check(TsvFile(tmp_path / "none.tsv"))
+    with pytest.raises(DataError, match=r"cannot be opened \(Is a directory\)"):
+        check(TsvFile(tmp_path))
+    with pytest.raises(DataError, match="no sentence pairs, the file is empty"):
+        check(TsvFile(write(tmp_path / "empty.tsv", "")))
+
+
+def test_wrong_options(tmp_path):
+    with pytest.raises(ConfigError, match="columns 0 and 'de': give two numbers or two names"):
+        TsvFile(tmp_path, 0, "de")
+    with pytest.raises(ConfigError, match="columns 1 and 1, expected two different ones"):
+        TsvFile(tmp_path, 1, 1)
+    with pytest.raises(ConfigError, match="max_characters is 0, expected a number above 0"):
+        AlignedFiles(tmp_path, tmp_path, max_characters=0)
+    with pytest.raises(ConfigError, match=r"a.en alone holds no pairs: expected .tsv or .jsonl"):
+        open_corpus("a.en")
+    with pytest.raises(ConfigError, match="two aligned files have no fields"):
+        open_corpus("a.en", "a.de", fields=(0, 1))
+
+
+def test_multi30k():
+    folder = DATA / "multi30k"
+    if not folder.is_dir():
+        pytest.skip(f"no {folder}; set FOCI_DATA")
+    assert check(AlignedFiles(folder / "val.en.gz", folder / "val.de.gz")) == 1014
+    with pytest.raises(DataError, match=r"line 1001: no such line in .*test_2016_flickr.de.gz: it has 1000 lines"):
+        check(AlignedFiles(folder / "val.en.gz", folder / "test_2016_flickr.de.gz"))
+
+
+def test_tatoeba():
+    path = DATA / "tatoeba-cmn-eng" / "cmn.txt.xz"
+    if not path.is_file():
+        pytest.skip(f"no {path}; set FOCI_DATA")
+    assert next(iter(open_corpus(path))) == Pair("Hi.", "嗨。")
+    assert check(open_corpus(path)) == 28447

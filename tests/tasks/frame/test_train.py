@@ -1,0 +1,222 @@
+"""The training skeleton: what is checked, in which order, and what is reported."""
+
+import re
+import time
+
+import pytest
+import torch
+from torch import nn
+
+import foci
+from foci.data.progress import counted
+from foci.errors import ConfigError, DataError, TrainingError
+from foci.tasks import TASKS
+from foci.tasks.classify.task import Classify
+from foci.tasks.frame import config as configs
+from foci.tasks.frame.task import Field, Shard, as_records, find, is_empty
+from foci.tasks.frame.train import train
+from foci.tasks.memorize.task import Memorize
+from foci.tasks.translate.task import Translate
+from foci.training import read_metrics
+
+SILENT = {"log": lambda text: None}
+
+
+def weights(run):
+    return foci.load(run, checkpoint="last").model.state_dict()
+
+
+def test_workers_change_nothing(tmp_path):
+    """Also with dropout, and also when a run with workers is resumed."""
+    settings = configs.put(Translate.smallest, {"model.dropout": 0.3, "training.max_steps": 5})
+    train("translate", settings, out=tmp_path / "none", **SILENT)
+    for name, workers, steps in (("two", 2, 5), ("parts", 2, 3)):
+        changed = configs.put(settings, {"data.workers": workers, "training.max_steps": steps})
+        train("translate", changed, out=tmp_path / name, **SILENT)
+    train("translate", {"training": {"max_steps": 5}}, out=tmp_path / "parts", resume=True, **SILENT)
+    expected = weights(tmp_path / "none")
+    for name in ("two", "parts"):
+        found = weights(tmp_path / name)
+        assert all(torch.equal(expected[key], found[key]) for key in expected), name
+
+
+def test_the_folder_is_checked_before_the_data_is_read(tmp_path, monkeypatch):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    monkeypatch.setattr(Classify, "read", lambda self, log: pytest.fail("the data was read"))
+    with pytest.raises(ConfigError, match="is not empty"):
+        train("classify", Classify.smallest, out=tmp_path)
+    with pytest.raises(ConfigError, match="is a file, expected a folder"):
+        train("classify", Classify.smallest, out=tmp_path / "thesis.txt")
+
+
+def test_too_little_memory_is_reported_before_a_folder_is_made(tmp_path, monkeypatch):
+    def loss(self, model, batch):
+        raise RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(Memorize, "loss", loss)
+    with pytest.raises(TrainingError, match=r"the longest batch, of tensors \(16, 5, 3\), .*does not fit in memory"):
+        train("memorize", Memorize.smallest, out=tmp_path / "run", **SILENT)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_too_little_memory_names_settings_that_the_task_has(name, tmp_path, monkeypatch):
+    def loss(self, model, batch):
+        raise MemoryError("no memory")
+
+    kind = find(name)
+    monkeypatch.setattr(kind, "loss", loss)
+    with pytest.raises(TrainingError, match="does not fit in memory") as caught:
+        train(name, kind.smallest, out=tmp_path / "run", **SILENT)
+    named = re.findall(r"data\.(\w+)", str(caught.value))
+    data = configs.configure(kind.Config, kind.smallest, "test").data
+    assert {*named} & {"max_tokens", "max_frames", "batch_size"}
+    assert all(hasattr(data, one) for one in named)
+
+
+def test_the_trial_of_the_longest_batch_changes_nothing(tmp_path, monkeypatch):
+    class Normalized(nn.Module):
+        """With dropout and running statistics."""
+
+        def __init__(self, model):
+            super().__init__()
+            self.model, self.norm, self.dropout = model, nn.BatchNorm1d(model.input_dim), nn.Dropout(0.5)
+
+        def forward(self, inputs):
+            return self.model(self.dropout(self.norm(inputs.transpose(1, 2)).transpose(1, 2)))
+
+    build = Memorize.model
+    monkeypatch.setattr(Memorize, "model", lambda self, assets: Normalized(build(self, assets)))
+    train("memorize", Memorize.smallest, out=tmp_path / "tried", **SILENT)
+    monkeypatch.setattr("foci.tasks.frame.train._try_longest_batch", lambda *given: None)
+    train("memorize", Memorize.smallest, out=tmp_path / "plain", **SILENT)
+    one, other = weights(tmp_path / "tried"), weights(tmp_path / "plain")
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_the_summary_names_model_steps_and_time(tmp_path):
+    said = []
+    train("classify", Classify.smallest, out=tmp_path / "run", log=said.append)
+    (line,) = [text for text in said if "parameters" in text]
+    assert line.startswith("HierarchicalClassifier with 32,162 parameters; at most 8 steps; ")
+    assert "batches per epoch; up to about " in line
+
+
+def test_a_failure_in_the_first_step_leaves_no_folder(tmp_path, monkeypatch):
+    whole = Memorize.loss
+    calls = []
+
+    def loss(self, model, batch):
+        calls.append(1)
+        found = whole(self, model, batch)
+        return type(found)(found.total * (float("nan") if len(calls) > 2 else 1.0), found.count)
+
+    monkeypatch.setattr(Memorize, "loss", loss)
+    with pytest.raises(TrainingError, match="step 1: the loss is nan"):
+        train("memorize", Memorize.smallest, out=tmp_path / "run", **SILENT)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_longest_batch_is_the_one_with_most_tokens():
+    task = Classify(configs.configure(Classify.Config, Classify.smallest, "test"))
+    splits = task.read(lambda text: None)
+    batches = task.batches(splits, task.assets(splits, lambda text: None), Shard(), lambda text: None)
+    largest = batches.largest()
+    assert largest.words.numel() == max(batch.words.numel() for batch in batches.epoch(0))
+
+
+def test_reading_is_logged_every_few_seconds(monkeypatch):
+    clock = [0.0]
+
+    def now():
+        clock[0] += 1.0
+        return clock[0]
+
+    monkeypatch.setattr(time, "monotonic", now)
+    said = []
+    assert sum(1 for _ in counted(range(10_000), "pairs", said.append, seconds=3.0)) == 10_000
+    assert said[0] == "read 3,000 pairs"
+    assert len(said) == 3
+
+
+def test_paths_in_a_run_are_absolute(tmp_path, monkeypatch):
+    lines = [f"word{number % 7} day {number}\t{'ab'[number % 2]}" for number in range(60)]
+    (tmp_path / "a.tsv").write_text("\n".join(["text\tlabel", *lines]), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    settings = {**Classify.smallest, "data": {"path": "a.tsv"}}
+    train("classify", settings, out="run", **SILENT)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert foci.load("../run").evaluate().metrics["documents"] == 6
+    assert train("classify", {"training": {"max_steps": 9}}, out="../run", resume=True, **SILENT).step == 9
+    monkeypatch.setenv("WHERE", str(tmp_path))
+    again = configs.configure(Classify.Config, {"data": {"path": "$WHERE/a.tsv"}}, "test")
+    assert again.data.path == str(tmp_path / "a.tsv")
+
+
+def test_changed_data_is_refused_on_resuming_and_nothing_is_written(tmp_path):
+    def write(count):
+        lines = [f"word{number % 7} day {number}\t{'ab'[number % 2]}" for number in range(count)]
+        (tmp_path / "a.tsv").write_text("\n".join(["text\tlabel", *lines]), encoding="utf-8")
+
+    write(60)
+    settings = {**Classify.smallest, "data": {"path": str(tmp_path / "a.tsv")}}
+    out = tmp_path / "run"
+    train("classify", settings, out=out, **SILENT)
+    before = {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    write(90)
+    with pytest.raises((ConfigError, DataError), match="another stream"):
+        train("classify", {"training": {"max_steps": 9}}, out=out, resume=True, **SILENT)
+    assert {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+def test_the_direction_of_the_chosen_figure_is_known(tmp_path):
+    """Classification selects by accuracy, higher is better; selection by the loss must not take the worst one."""
+    chosen = configs.put(Classify.smallest, {"training.metric_for_best_model": "loss"})
+    summary = train("classify", chosen, out=tmp_path / "loss", **SILENT)
+    assert foci.load(tmp_path / "loss").config.training.greater_is_better is False
+    assert summary.best_value == min(line["loss"] for line in validations(tmp_path / "loss"))
+    train("classify", Classify.smallest, out=tmp_path / "accuracy", **SILENT)
+    assert foci.load(tmp_path / "accuracy").config.training.greater_is_better is True
+    wrong = configs.put(chosen, {"training.greater_is_better": True})
+    with pytest.raises(ConfigError, match="greater_is_better is true, but loss is better when it is lower"):
+        train("classify", wrong, out=tmp_path / "wrong", **SILENT)
+    train(
+        "classify",
+        {"training": {"metric_for_best_model": "macro_f1", "max_steps": 9}},
+        out=tmp_path / "loss",
+        resume=True,
+        **SILENT,
+    )
+    assert foci.load(tmp_path / "loss").config.training.greater_is_better is True
+
+
+def validations(run):
+    return [line for line in read_metrics(run / "metrics.jsonl") if line["kind"] == "valid"]
+
+
+def test_a_task_may_name_further_settings_that_change_on_resuming(tmp_path, monkeypatch):
+    train("classify", Classify.smallest, out=tmp_path / "run", **SILENT)
+    change = {"data": {"max_words": 7}, "training": {"max_steps": 9}}
+    with pytest.raises(ConfigError, match="data.max_words is 7, but the run was begun with 1000"):
+        train("classify", change, out=tmp_path / "run", resume=True, **SILENT)
+    monkeypatch.setattr(Classify, "resumable", ("data.max_words",))
+    with pytest.raises(ConfigError, match="another stream: its tokens"):  # allowed, but the data is now shorter
+        train("classify", change, out=tmp_path / "run", resume=True, **SILENT)
+
+
+def test_optional_fields_may_be_empty_and_lists_are_values():
+    fields = (Field("prompt", "document", required=False), Field("tags", "list"))
+    assert as_records("predict", [{"tags": ["a"]}], fields) == [{"prompt": "", "tags": ["a"]}]
+    assert not is_empty({"prompt": "", "tags": ["a"]}, fields)
+    with pytest.raises(ConfigError, match="'tags' of entry 0 is a str, expected a list"):
+        as_records("predict", [{"tags": "a"}], fields)
+    with pytest.raises(ConfigError, match="entry 0 has no 'tags', expected prompt, tags; it has prompt"):
+        as_records("predict", [{"prompt": "x"}], fields)
+
+
+def test_settings_of_another_task_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="task is 'translate', expected 'classify'"):
+        train("classify", {"task": "translate"}, out=tmp_path / "run")
+    with pytest.raises(ConfigError, match="unknown task 'clasify'. Did you mean 'classify'"):
+        train("clasify", {}, out=tmp_path / "run")
