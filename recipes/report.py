@@ -30,7 +30,7 @@ def write(recipes: Mapping[str, Recipe]) -> Path:
     """Write docs/results.md."""
     text = [
         "# Results",
-        "Trainings by `recipes/`, mostly on real data, each row with the command that repeats it. The data is not part "
+        "Training runs made with `recipes/`, most of them on real data, each row with the command that repeats it. The data is not part "
         "of foci: set `FOCI_DATA` to the folder that holds it.",
     ]
     for name, recipe in recipes.items():

@@ -50,6 +50,11 @@ def test_the_pages_with_code_are_found():
         assert read(page).count("```python") == len(blocks(page)), page
 
 
+def test_chinese_paragraphs_are_on_one_line():
+    # A line break inside a sentence is rendered as a space.
+    assert not re.findall(r"[\u4e00-\u9fff，、。；：]\n[\u4e00-\u9fff]", read("README.zh-CN.md"))
+
+
 def test_the_generated_parts_are_up_to_date(generate):
     assert read("README.md") == generate.readme(read("README.md")), "run make docs"
     assert read("README.zh-CN.md") == generate.chinese_readme(read("README.zh-CN.md")), "run make docs"

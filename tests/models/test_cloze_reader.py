@@ -135,13 +135,13 @@ def test_a_question_without_a_blank_asks_by_its_ends():
 
 
 def test_anonymous_candidates_are_known_by_their_number_alone():
-    model = make(anonymise=1.0, overlap=True)
+    model = make(anonymize=1.0, overlap=True)
     renamed = [tensor.clone() for tensor in batch()]
     for words, places in ((renamed[0], renamed[2]), (renamed[1], renamed[3])):
         for old, new in ((7, 11), (5, 12)):
             words[(words == old) & (places >= 0)] = new
     torch.testing.assert_close(model(*batch()).probabilities, model(*renamed).probabilities)
-    named = make(anonymise=0.5)  # a share is for training alone
+    named = make(anonymize=0.5)  # a share is for training alone
     assert not torch.allclose(named(*batch()).probabilities, named(*renamed).probabilities)
     torch.testing.assert_close(named(*batch()).probabilities, make_like(named).probabilities)
 
@@ -154,7 +154,7 @@ def make_like(model):
 
 
 def test_entities_are_drawn_anew_and_differ_within_a_question():
-    model = make(anonymise=1.0, entities=7).train()
+    model = make(anonymize=1.0, entities=7).train()
     torch.manual_seed(0)
     numbers = torch.arange(5).repeat(300, 1)
     drawn = model._drawn(numbers)

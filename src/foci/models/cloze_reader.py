@@ -78,7 +78,7 @@ class Reader(nn.Module):
         cell: "gru" or "lstm".
         shared: encode document and question with the same weights.
         overlap: give each word of the document a feature that says whether it is in the question.
-        anonymise: share of the questions whose candidates are replaced by random entities in training; with 1, they are
+        anonymize: share of the questions whose candidates are replaced by random entities in training; with 1, they are
             replaced by their numbers in predictions too.
         entities: number of these entities; more candidates share them.
         dropout: on what enters an encoder and what is compared.
@@ -107,7 +107,7 @@ class Reader(nn.Module):
         cell: str = "gru",
         shared: bool = False,
         overlap: bool = True,
-        anonymise: float = 0.0,
+        anonymize: float = 0.0,
         entities: int = 50,
         dropout: float = 0.0,
         word_dropout: float = 0.0,
@@ -117,13 +117,13 @@ class Reader(nn.Module):
             if value not in known:
                 raise unknown_name(name, value, known)
         check_positive("Reader", vocabulary=vocabulary, embedding_dim=embedding_dim, entities=entities)
-        if hops < 0 or not 0 <= anonymise <= 1:
+        if hops < 0 or not 0 <= anonymize <= 1:
             raise ConfigError(
-                f"Reader: hops is {hops} and anonymise is {anonymise}, expected 0 or more, and from 0 to 1."
+                f"Reader: hops is {hops} and anonymize is {anonymize}, expected 0 or more, and from 0 to 1."
             )
         self.at_blank = question == "blank"
         self.overlap = overlap
-        self.anonymise = anonymise
+        self.anonymize = anonymize
         self.dropout = Dropout(dropout)
         self.word_dropout = Dropout(word_dropout)
         bound = (3 / embedding_dim) ** 0.5
@@ -131,7 +131,7 @@ class Reader(nn.Module):
         self.vectors = nn.Embedding(vocabulary, vector_dim, 0) if vector_dim else None
         if self.vectors is not None:
             nn.init.zeros_(self.vectors.weight).requires_grad_(False)
-        self.entities = uniform_table(entities, embedding_dim, bound=bound) if anonymise else None
+        self.entities = uniform_table(entities, embedding_dim, bound=bound) if anonymize else None
         size = embedding_dim + vector_dim + (1 if overlap else 0)
         sizes = [size, *[hidden_dim] * hops]
         self.document_encoders = nn.ModuleList(RecurrentEncoder(one, hidden_dim, cell=cell) for one in sizes)
@@ -185,10 +185,10 @@ class Reader(nn.Module):
         if self.training and self.word_dropout.p > 0:
             kept = self.word_dropout(torch.ones(ids.shape, device=ids.device)) > 0
             learned = learned * kept.unsqueeze(-1)
-        if self.entities is not None and (self.training or self.anonymise == 1):
+        if self.entities is not None and (self.training or self.anonymize == 1):
             hidden = numbers >= 0
             if self.training:
-                hidden = hidden & (torch.rand(len(ids), 1, device=ids.device) < self.anonymise)
+                hidden = hidden & (torch.rand(len(ids), 1, device=ids.device) < self.anonymize)
             learned = torch.where(hidden.unsqueeze(-1), self.entities(self._drawn(numbers)), learned)
             given = None if given is None else given.masked_fill(hidden.unsqueeze(-1), 0.0)
         embedded = learned if given is None else torch.cat([learned, given], dim=-1)

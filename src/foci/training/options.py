@@ -39,7 +39,7 @@ class TrainingOptions:
     of words and labels by name."""
 
     optimizer: Optimizer = "adam"
-    """adam adds weight decay to the gradient, adamw applies it to the weights directly, muon orthogonalises the
+    """adam adds weight decay to the gradient, adamw applies it to the weights directly, muon orthogonalizes the
     updates of matrices and leaves embeddings, vectors and the layers of adam_layers to adamw."""
     adam_layers: tuple[str, ...] = ("output.weight",)
     """With muon: the ends of the names of further parameters that adamw steps."""

@@ -190,7 +190,7 @@ def test_questions_about_one_document_are_in_one_split(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"data.locale": "zh"}, {"model.hops": 1, "model.reader": "sum"}, {"model.anonymise": 0.5}]
+    "settings", [{"data.locale": "zh"}, {"model.hops": 1, "model.reader": "sum"}, {"model.anonymize": 0.5}]
 )
 def test_other_languages_and_readers(settings, tmp_path):
     foci.train("cloze", put(FEW, settings), out=tmp_path / "run", **SILENT)
