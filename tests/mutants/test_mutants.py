@@ -161,8 +161,8 @@ MUTANTS = {
     ),
     "short: dropout lost": Mutant(
         "functional/attend.py",
-        "return Attended(dropped @ value, Weights.from_tensor(weights))",
-        "return Attended(weights @ value, Weights.from_tensor(weights))",
+        "return AttentionOutput(dropped @ value, Weights.from_tensor(weights))",
+        "return AttentionOutput(weights @ value, Weights.from_tensor(weights))",
         f"{DROPPED}[short-scaled_dot/dropout]",
     ),
     "short: grouped values in the wrong order": Mutant(
@@ -534,7 +534,7 @@ MUTANTS = {
         "tests/tasks/classify/test_reader.py::test_faults_are_told_with_file_and_line",
     ),
     "a rare class is held out as a whole": Mutant(
-        "tasks/classify/reader.py",
+        "data/splits.py",
         "        most = len(order) - 1",
         "        most = len(order)",
         "tests/tasks/classify/test_reader.py::test_parts_hold_every_document_once_and_split_each_class",

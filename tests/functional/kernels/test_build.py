@@ -552,14 +552,14 @@ WRONG = {
 @pytest.mark.slow
 def test_the_tests_of_a_wrong_kernel_fail_and_are_not_skipped(unoptimized, fresh, tmp_path):
     """The self-check switches a wrong kernel off; its tests must not take it for a machine without a compiler."""
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     shutil.copytree(root / "src" / "foci", tmp_path / "foci", ignore=shutil.ignore_patterns("__pycache__"))
     for name, (right, wrong) in WRONG.items():
         source = tmp_path / "foci" / "functional" / "kernels" / f"{name}.cpp"
         text = source.read_text(encoding="utf-8")
         assert right in text, f"{name}.cpp no longer has the line that this breaks: mend the test"
         source.write_text(text.replace(right, wrong), encoding="utf-8")
-    files = [str(root / "tests" / "parity" / f"test_kernel_{name}.py") for name in WRONG]
+    files = [str(root / "tests" / "functional" / "kernels" / f"test_{name}.py") for name in WRONG]
     suite = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:xdist", *files],
         cwd=root,
@@ -572,7 +572,7 @@ def test_the_tests_of_a_wrong_kernel_fail_and_are_not_skipped(unoptimized, fresh
     assert "SKIPPED" not in suite.stdout
     assert "the kernel additive is not active: the compiled kernel gave wrong numbers" in suite.stdout
     for name in WRONG:  # a fixture that fails is an error
-        assert re.search(f"^(FAILED|ERROR) tests/parity/test_kernel_{name}.py", suite.stdout, re.MULTILINE), name
+        assert re.search(f"^(FAILED|ERROR) tests/functional/kernels/test_{name}.py", suite.stdout, re.MULTILINE), name
 
 
 def test_a_machine_without_a_compiler_skips(fresh, monkeypatch, tmp_path):
