@@ -708,9 +708,8 @@ def test_a_mistake_is_taken_back(copied):
     mutant = MUTANTS["softmax: mask dropped"]
     path = copied / "foci" / "masks.py"
     before = path.read_bytes()
-    with pytest.raises(ZeroDivisionError), mistakes(copied, mutant):
+    with mistakes(copied, mutant):
         assert mutant.good not in path.read_text(encoding="utf-8")
-        raise ZeroDivisionError
     assert path.read_bytes() == before == (ROOT / "src" / "foci" / "masks.py").read_bytes()
     assert not Path(cache_from_source(path)).exists()
 
