@@ -54,16 +54,9 @@ imports: setup
 quick-tests: setup
 	$(BIN)/pytest -q -n 2 -m "not slow"
 
-# The shapes in the signatures are checked at run time, in this pass only; these tests meet none that others do not.
-WITHOUT_SHAPES := $(addprefix --ignore=tests/test_,bench.py docs.py heatmap.py printable.py) \
-	$(addprefix --ignore=tests/,cli mutants training tasks viz parity/test_kernel_build.py) \
-	$(addprefix --ignore=tests/contract/test_,changed_in_place.py every_task.py padding.py) \
-	$(addprefix --ignore=tests/data/test_,cloze.py entailment.py phrasebook.py summaries.py tagged.py tagged_corpora.py) \
-	--ignore=tests/models/test_source_free_decoders.py \
-	$(addprefix --deselect=tests/models/test_language_model.py::test_,a_beam_slides_too \
-		hypotheses_that_slid_several_times_keep_their_own_past windows_predict_each_token_as_generation_does)
+# The shapes in the signatures are checked at run time, in this pass only; tests/conftest.py names its tests.
 shapes: setup
-	PYTHONPATH=tests/support $(BIN)/pytest -q -n 2 -m "not slow" $(WITHOUT_SHAPES) \
+	PYTHONPATH=tests/support $(BIN)/pytest -q -n 2 -m "shapes and not slow" tests \
 		-p annotated_pass --jaxtyping-packages=foci,beartype.beartype
 
 $(INSTALLED): pyproject.toml constraints.txt

@@ -8,6 +8,9 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import NamedTuple
 
@@ -495,19 +498,19 @@ MUTANTS = {
         "tasks/frame/task.py",
         "    return any(isinstance(text, str) and not text.strip() for text in texts)",
         "    return False",
-        f"{EVERY_TASK}::test_inputs_of_the_wrong_kind",
+        f"{EVERY_TASK}::test_inputs_of_the_wrong_kind[classify]",
     ),
     "a prediction depends on the batch": Mutant(
         "tasks/classify/task.py",
         "probabilities = classified.logits.float().softmax(dim=-1).cpu().numpy()",
         "probabilities = (classified.logits - classified.logits.mean(dim=0)).float().softmax(dim=-1).cpu().numpy()",
-        f"{EVERY_TASK}::test_a_prediction_depends_on_nothing_else_in_the_batch",
+        f"{EVERY_TASK}::test_a_prediction_depends_on_nothing_else_in_the_batch[classify]",
     ),
     "predictions in the order of their lengths": Mutant(
         "tasks/translate/task.py",
         "        return [found[i] for i in range(len(records))]",
         "        return list(found.values())",
-        f"{EVERY_TASK}::test_a_prediction_depends_on_nothing_else_in_the_batch",
+        f"{EVERY_TASK}::test_a_prediction_depends_on_nothing_else_in_the_batch[translate]",
     ),
     "paths as they were typed": Mutant(
         "tasks/frame/config.py",
@@ -525,7 +528,7 @@ MUTANTS = {
         "printable.py",
         '        return "^" + chr(number ^ 0x40)',
         "        return character",
-        f"{EVERY_TASK}::test_labels_and_texts_with_escapes_come_out_as_themselves",
+        f"{EVERY_TASK}::test_labels_and_texts_with_escapes_come_out_as_themselves[classify]",
     ),
     "ragged rows are read": Mutant(
         "data/tables.py",
@@ -619,20 +622,40 @@ KERNEL_MUTANTS = {
 """Mistakes in C++, one in each kernel: they are compiled together, once."""
 
 
-def copy_of_foci(folder: Path, *mutants: Mutant) -> Path:
-    """Make the mistakes in a copy of foci in this folder."""
+@contextmanager
+def mistakes(folder: Path, *mutants: Mutant) -> Iterator[Path]:
+    """Make the mistakes in the copy of foci in this folder, and take them back."""
+    changed = []
+    try:
+        for where, good, bad, _ in mutants:
+            found = [path for path in (folder / "foci").glob(where) if good in path.read_text(encoding="utf-8")]
+            assert len(found) == 1, (
+                f"{len(found)} files of {where} have what this mutant breaks, expected 1: mend the mutant"
+            )
+            path, text = found[0], found[0].read_text(encoding="utf-8")
+            assert text.count(good) == 1, f"{path.name} has it {text.count(good)} times, expected once: mend the mutant"
+            broken = text.replace(good, bad)
+            if path.suffix == ".py":
+                compile(broken, path.name, "exec")
+            changed.append((path, text))
+            write(path, broken)
+        yield folder
+    finally:
+        for path, text in reversed(changed):
+            write(path, text)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a source file, and forget how it was compiled: Python may not notice a change within one second."""
+    path.write_text(text, encoding="utf-8")
+    Path(cache_from_source(path)).unlink(missing_ok=True)
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory):
+    """A copy of foci for all mutants: what they do not change is compiled once."""
+    folder = tmp_path_factory.mktemp("copied")
     shutil.copytree(ROOT / "src" / "foci", folder / "foci", ignore=shutil.ignore_patterns("__pycache__"))
-    for where, good, bad, _ in mutants:
-        found = [path for path in (folder / "foci").glob(where) if good in path.read_text(encoding="utf-8")]
-        assert len(found) == 1, (
-            f"{len(found)} files of {where} have what this mutant breaks, expected 1: mend the mutant"
-        )
-        text = found[0].read_text(encoding="utf-8")
-        assert text.count(good) == 1, f"{found[0].name} has it {text.count(good)} times, expected once: mend the mutant"
-        broken = text.replace(good, bad)
-        if found[0].suffix == ".py":
-            compile(broken, found[0].name, "exec")
-        found[0].write_text(broken, encoding="utf-8")
     return folder
 
 
@@ -661,30 +684,41 @@ def run():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mistake", MUTANTS)
-def test_a_mistake_is_caught(mistake, run, tmp_path):
+def test_a_mistake_is_caught(mistake, run, copied):
     mutant = MUTANTS[mistake]
-    code, output = run(copy_of_foci(tmp_path, mutant), "-x", mutant.tests)
+    with mistakes(copied, mutant) as folder:
+        code, output = run(folder, "-x", mutant.tests)
     assert code == 1, output[-2000:]
     assert f"FAILED {mutant.tests.partition('::')[0]}" in output, output[-2000:]
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not all(kernel.active for kernel in status()), reason="the kernels cannot be compiled here")
-def test_mistakes_in_the_kernels_are_caught(run, tmp_path):
+def test_mistakes_in_the_kernels_are_caught(run, copied, tmp_path):
     cache = tmp_path / "cache"
     cache.mkdir(mode=0o700)
-    folder = copy_of_foci(tmp_path, *KERNEL_MUTANTS.values())
-    code, output = run(folder, *(mutant.tests for mutant in KERNEL_MUTANTS.values()), FOCI_KERNEL_CACHE=str(cache))
+    with mistakes(copied, *KERNEL_MUTANTS.values()) as folder:
+        code, output = run(folder, *(mutant.tests for mutant in KERNEL_MUTANTS.values()), FOCI_KERNEL_CACHE=str(cache))
     assert code == 1, output[-2000:]
     for mutant in KERNEL_MUTANTS.values():
         assert f"FAILED {mutant.tests}" in output, output[-2000:]
 
 
-def test_the_tests_see_the_copy(run, tmp_path):
+def test_a_mistake_is_taken_back(copied):
+    mutant = MUTANTS["softmax: mask dropped"]
+    path = copied / "foci" / "masks.py"
+    before = path.read_bytes()
+    with mistakes(copied, mutant):
+        assert mutant.good not in path.read_text(encoding="utf-8")
+    assert path.read_bytes() == before == (ROOT / "src" / "foci" / "masks.py").read_bytes()
+    assert not Path(cache_from_source(path)).exists()
+
+
+def test_the_tests_see_the_copy(run, copied, tmp_path):
     """The copy is what is imported, and a test of it passes: a mutant that survives really survived."""
     seen = tmp_path / "test_seen.py"
     seen.write_text("import foci\n\ndef test_seen():\n    assert foci.attend\n    print(foci.__file__)\n")
-    code, output = run(copy_of_foci(tmp_path), "-s", str(seen))
+    code, output = run(copied, "-s", str(seen))
     assert code == 0, output
-    assert f"{tmp_path}/foci/__init__.py" in output
+    assert f"{copied}/foci/__init__.py" in output
     assert len(MUTANTS) + len(KERNEL_MUTANTS) >= 40

@@ -77,8 +77,7 @@ def of_case(task, changes):
         out = Path(folder) / "run"
         foci.train(task, tables, out=out, log=lambda text: None)
         run = foci.load(out)
-        evaluation = run.evaluate()
-        measured = getattr(evaluation, "metrics", None) or evaluation.metrics
+        measured = run.evaluate().metrics
         fields = run.task.inputs
         inputs = [{one.name: record[one.name] for one in fields} for record in run.held_out()[:5]]
         predictions = run.predict(inputs)
