@@ -30,8 +30,8 @@ def write(recipes: Mapping[str, Recipe]) -> Path:
     """Write docs/results.md."""
     text = [
         "# Results",
-        "Training runs made with `recipes/`, most of them on real data, each row with the command that repeats it. The data is not part "
-        "of foci: set `FOCI_DATA` to the folder that holds it.",
+        "Training runs made with `recipes/`, most of them on real data, each row with the command that "
+        "repeats it. The data is not part of foci: set `FOCI_DATA` to the folder that holds it.",
     ]
     for name, recipe in recipes.items():
         rows = rows_of(name)

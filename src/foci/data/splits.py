@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from foci.errors import ConfigError
 
 Entry = TypeVar("Entry")
 
 
-class Parts(NamedTuple, Generic[Entry]):
+class Parts(NamedTuple):
     """Examples to train on, to validate and to evaluate with."""
 
-    train: list[Entry]
-    valid: list[Entry]
-    test: list[Entry]
+    train: list[Any]
+    valid: list[Any]
+    test: list[Any]
 
 
 def split(
@@ -31,7 +31,7 @@ def split(
     valid_share: float,
     test_share: float,
     seed: int = 0,
-) -> Parts[Entry]:
+) -> Parts:
     """Split entries by a hash of their keys and the seed; entries with one key are in one part.
 
     Of the n keys of a stratum ``round(n · test_share)`` are for testing and ``round(n · valid_share)`` for validation,
@@ -106,17 +106,7 @@ class HasImage(Protocol):
 ImageEntry = TypeVar("ImageEntry", bound=HasImage)
 
 
-class ImageParts(NamedTuple):
-    """Entries to train on, to validate and to evaluate with."""
-
-    train: list[Any]
-    valid: list[Any]
-    test: list[Any]
-
-
-def split_by_image(
-    entries: Sequence[ImageEntry], *, valid_share: float, test_share: float, seed: int = 0
-) -> ImageParts:
+def split_by_image(entries: Sequence[ImageEntry], *, valid_share: float, test_share: float, seed: int = 0) -> Parts:
     """Split entries by a hash of their image and the seed, so that no image is in two parts.
 
     Of n images ``round(n · valid_share)`` are for validation and ``round(n · test_share)`` for testing: one at least
@@ -133,4 +123,4 @@ def split_by_image(
     found: tuple[list[ImageEntry], ...] = ([], [], [])
     for one in entries:
         found[part[one.image]].append(one)
-    return ImageParts(*found)
+    return Parts(*found)

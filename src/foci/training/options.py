@@ -123,7 +123,7 @@ class TrainingOptions:
             save_total_limit=self.save_total_limit,
             metrics_every=self.metrics_every,
             log_seconds=self.log_seconds,
-            **{f"rates[{end!r}]": share for end, share in self.lr_multipliers.items()},
+            **{f"lr_multipliers[{end!r}]": share for end, share in self.lr_multipliers.items()},
         )
         for name, value in asdict(self).items():
             if isinstance(value, float) and not math.isfinite(value):

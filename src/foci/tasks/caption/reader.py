@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from foci.data.images.files import beside
 from foci.data.lines import Fault, Log, ending_of, open_bytes, read_lines, usable
 from foci.data.progress import counted
-from foci.data.splits import PARTS, ImageParts, split_by_image
+from foci.data.splits import PARTS, Parts, split_by_image
 from foci.data.tables import LONGEST_TEXT, Column, TableRow, json_objects, read_rows, read_table
 from foci.errors import ConfigError, DataError, near_names
 
@@ -91,9 +91,7 @@ def read_captions(
     return [CaptionedImage(beside(base, name), tuple(grouped[name]), parts[name]) for name in kept]
 
 
-def split_captions(
-    entries: Sequence[CaptionedImage], *, valid_share: float, test_share: float, seed: int = 0
-) -> ImageParts:
+def split_captions(entries: Sequence[CaptionedImage], *, valid_share: float, test_share: float, seed: int = 0) -> Parts:
     """Return train, valid and test: as the file says where it says so for any image, otherwise by a hash of the image.
 
     Example:
@@ -106,7 +104,7 @@ def split_captions(
     """
     if not any(entry.part for entry in entries):
         return split_by_image(entries, valid_share=valid_share, test_share=test_share, seed=seed)
-    return ImageParts(*([entry for entry in entries if (entry.part or "train") == part] for part in PARTS))
+    return Parts(*([entry for entry in entries if (entry.part or "train") == part] for part in PARTS))
 
 
 def _entries(path: Path, columns: Sequence[Column]) -> Iterator[_Captions | Fault]:

@@ -248,7 +248,7 @@ class Cloze(Task):
         data = self.config.data
         return read_cloze(path, blank=data.blank, needs_blank=data.needs_blank, log=log)
 
-    def _split(self, questions: list[ClozeQuestion]) -> Parts[ClozeQuestion]:
+    def _split(self, questions: list[ClozeQuestion]) -> Parts:
         """Hold some documents out; questions about one document are never in two splits."""
         data = self.config.data
         return split(

@@ -132,9 +132,7 @@ def _pairs(
             yield split, pair
 
 
-def split_pairs(
-    pairs: Sequence[SentencePair], *, valid_share: float, test_share: float, seed: int
-) -> Parts[SentencePair]:
+def split_pairs(pairs: Sequence[SentencePair], *, valid_share: float, test_share: float, seed: int) -> Parts:
     """Split pairs for training, validation and test by their premises: all pairs of a premise are in one split.
 
     Args:
