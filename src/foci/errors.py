@@ -136,13 +136,13 @@ def check_together(owner: str, **tensors: Tensor | None) -> None:
 
 def check_batch(owner: str, query: Tensor, key: Tensor) -> int:
     """Return the batch size of query and key, where a batch of 1 broadcasts; raise if they differ otherwise."""
-    rows, cells = query.shape[0], key.shape[0]
-    if rows != cells and 1 not in (rows, cells):
+    rows, sources = query.shape[0], key.shape[0]
+    if rows != sources and 1 not in (rows, sources):
         raise ShapeError(
-            f"{owner}: query has batch size {rows}, but the key has {cells}. Repeat the smaller one, for beams with "
+            f"{owner}: query has batch size {rows}, but the key has {sources}. Repeat the smaller one, for beams with "
             "key.repeat_interleave(beams, dim=0)."
         )
-    return rows if cells == 1 else cells
+    return rows if sources == 1 else sources
 
 
 def check_mask(owner: str, mask: Tensor, scores_shape: torch.Size, device: torch.device) -> Tensor:

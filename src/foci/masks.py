@@ -5,8 +5,8 @@
     ``masks.keys(valid)`` turns the first into the second. Numbers added to scores are a ``bias``, never a
     mask. A query that may read nothing gets weights 0 and output 0, and every gradient stays finite.
 
-Combine masks with ``&`` and ``|``. The contents of a cell that no query may read have no effect: numbers of any size,
-infinities and NaN change no output, no weight and no gradient. A cell that some queries may read must hold finite
+Combine masks with ``&`` and ``|``. What a position holds that no query may read has no effect: numbers of any size,
+infinities and NaN change no output, no weight and no gradient. A position that some queries may read must hold finite
 numbers: the other queries' scores with it are also computed, before they are masked.
 
 Example:
@@ -123,31 +123,31 @@ def to_torch(mask: Bool[Tensor, "B L S"], *, num_heads: int = 1) -> Bool[Tensor,
     return ignored.repeat_interleave(num_heads, dim=0)
 
 
-def clear_unreadable(cells: Float[Tensor, "... S D"], mask: Bool[Tensor, "..."] | None) -> Float[Tensor, "... S D"]:
-    """Return the cells with zeros where no query may read, so that no NaN or infinity of the padding enters a sum.
+def clear_unreadable(source: Float[Tensor, "... S D"], mask: Bool[Tensor, "..."] | None) -> Float[Tensor, "... S D"]:
+    """Return the source with zeros where no query may read, so that no NaN or infinity of the padding enters a sum.
 
     ``mask (…, L, S)`` has the rank of the scores. Cells shared by several of its rows or heads are cleared where none
-    of them may read. With a key/value cache the mask covers more cells; these are the last ones.
+    of them may read. With a key/value cache the mask covers more positions; these are the last ones.
 
     Example:
         >>> import torch
-        >>> cells = torch.tensor([[[1.0], [torch.nan]]])
-        >>> clear_unreadable(cells, torch.tensor([[[True, False]]])).tolist()
+        >>> source = torch.tensor([[[1.0], [torch.nan]]])
+        >>> clear_unreadable(source, torch.tensor([[[True, False]]])).tolist()
         [[[1.0], [0.0]]]
     """
     if mask is None:
-        return cells
+        return source
     readable = mask.squeeze(-2) if mask.shape[-2] == 1 else mask.any(dim=-2)
-    while readable.dim() >= cells.dim():
+    while readable.dim() >= source.dim():
         readable = readable.any(dim=0)
-    while readable.dim() < cells.dim() - 1:
+    while readable.dim() < source.dim() - 1:
         readable = readable.unsqueeze(0)
-    if readable.shape[-1] not in (1, cells.shape[-2]):
-        readable = readable[..., readable.shape[-1] - cells.shape[-2] :]
-    for axis, size in enumerate(cells.shape[:-2]):
-        if readable.shape[axis] not in (1, size):  # these cells are shared by several rows of the mask
+    if readable.shape[-1] not in (1, source.shape[-2]):
+        readable = readable[..., readable.shape[-1] - source.shape[-2] :]
+    for axis, size in enumerate(source.shape[:-2]):
+        if readable.shape[axis] not in (1, size):  # this source is shared by several rows of the mask
             readable = readable.any(dim=axis, keepdim=True)
-    return cells.masked_fill(~readable.unsqueeze(-1), 0.0)
+    return source.masked_fill(~readable.unsqueeze(-1), 0.0)
 
 
 def clear_source(
@@ -161,13 +161,13 @@ def clear_source(
         return key, value
     if mask.dim() not in (3, 4) or not (mask.shape[-1] == 1 or mask.shape[-1] >= key.shape[1]):
         return key, value
-    readers = mask.any(dim=1) if mask.dim() == 4 else mask  # a cell that any head may read
+    readers = mask.any(dim=1) if mask.dim() == 4 else mask  # a position that any head may read
     cleared = clear_unreadable(key, readers)
     return cleared, cleared if value is key else clear_unreadable(value, readers)
 
 
 def masked_softmax(scores: Float[Tensor, "... S"], mask: Bool[Tensor, "..."] | None = None) -> Float[Tensor, "... S"]:
-    """Softmax over the cells that may be read; a row that may read nothing gets zeros, never NaN."""
+    """Softmax over the positions that may be read; a row that may read nothing gets zeros, never NaN."""
     if mask is None:
         return torch.softmax(scores, dim=-1)
     mask = check_mask("softmax", mask, scores.shape, scores.device)

@@ -23,9 +23,9 @@ class AttentionOutput(NamedTuple):
 class PairOutput(NamedTuple):
     """The result of comparing two sequences.
 
-    ``output (B, D)`` is the pair as one vector; ``weights (B, R, S)`` are the weights of the left cells per right cell;
-    ``left (B, S)`` and ``right (B, R)``, where the mechanism has them, are the weight of each cell in the output, and
-    ``reverse (B, S, R)`` the weights of the right cells per left cell.
+    ``output (B, D)`` is the pair as one vector; ``weights (B, R, S)`` are the weights of the left positions per right
+    position; ``left (B, S)`` and ``right (B, R)``, where the mechanism has them, are the weight of each position in the
+    output, and ``reverse (B, S, R)`` the weights of the right positions per left position.
     """
 
     output: Tensor

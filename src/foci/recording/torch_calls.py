@@ -177,7 +177,7 @@ def _multi_head(masks: Copies, query: Tensor, key: Tensor, call: Mapping[str, An
         if copy.dim() == 3 and copy.shape[0] == batch * heads:
             copy = copy.unflatten(0, (batch, heads))
         copy = copy.reshape((1,) * (4 - copy.dim()) + copy.shape)
-        if key.shape[2] > size:  # the cells that add_bias_kv and add_zero_attn append are never masked
+        if key.shape[2] > size:  # the positions that add_bias_kv and add_zero_attn append are never masked
             copy = F.pad(copy.expand(-1, -1, -1, size), (0, key.shape[2] - size), value=boolean)
         if boolean:
             source.mask = copy if source.mask is None else source.mask & copy

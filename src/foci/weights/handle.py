@@ -85,26 +85,26 @@ class Weights:
         return self.source.rows(numbers)
 
     def topk(self, k: int) -> tuple[Float[Tensor, "... k"], Int[Tensor, "... k"]]:
-        """Return the ``k`` largest weights of each row, largest first, and the cells they belong to."""
+        """Return the ``k`` largest weights of each row, largest first, and their positions."""
         if not 0 <= k <= self.shape[-1]:
-            raise ConfigError(f"Weights.topk: k is {k}, expected 0 to {self.shape[-1]} (the number of cells).")
+            raise ConfigError(f"Weights.topk: k is {k}, expected 0 to {self.shape[-1]} (the number of positions).")
         values, indices = self._by_pieces(lambda source, piece: source.largest(piece[1], k))
         return values, indices
 
     def argmax(self) -> Int[Tensor, "..."]:
-        """Return the cell with the largest weight per row, the first of equal ones; cell 0 where nothing is read."""
+        """Return the position of each row's largest weight, the first of equal ones; 0 where nothing is read."""
         if self.shape[-1] == 0:
             return torch.zeros(self.shape[:-1], dtype=torch.long, device=self.source.device)
-        weights, cells = self._by_pieces(lambda source, piece: source.largest(piece[1], 1))
-        return cells.masked_fill(weights == 0.0, 0).squeeze(-1)
+        weights, positions = self._by_pieces(lambda source, piece: source.largest(piece[1], 1))
+        return positions.masked_fill(weights == 0.0, 0).squeeze(-1)
 
     def entropy(self) -> Float[Tensor, "..."]:
-        """Return the entropy of each row in nats: 0 if it attends to one cell only, log S if to all cells equally."""
+        """Return the entropy of each row in nats: 0 if it attends to one position only, log S if to all equally."""
         (entropy,) = self._by_pieces(lambda source, piece: (source.entropy(piece[1]),))
         return entropy.squeeze(-1)
 
     def mass(self, mask: Bool[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Return how much of each row's weight falls on the cells where ``mask`` (as in `foci.masks`) is True."""
+        """Return how much of each row's weight falls on the positions where ``mask`` (as in `foci.masks`) is True."""
         chosen = check_mask("Weights.mass", mask, self.shape, self.source.device)
 
         def on_chosen(source: Source, piece: Piece) -> tuple[Tensor]:

@@ -37,8 +37,8 @@ def entropy_of_scores(scores: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def largest_weights(weights: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return the k largest weights of each row and their cells, as torch.topk does."""
-    # The k largest of a long row lie in the k groups of cells with the largest maxima.
+    """Return the k largest weights of each row and their positions, as torch.topk does."""
+    # The k largest of a long row lie in the k groups of positions with the largest maxima.
     size = weights.shape[-1]
     if k == 1:
         return torch.max(weights, dim=-1, keepdim=True)  # the first of equal ones
@@ -48,9 +48,9 @@ def largest_weights(weights: Tensor, k: int) -> tuple[Tensor, Tensor]:
     groups = weights[..., :whole].unflatten(-1, (-1, _GROUPS))
     chosen = groups.amax(dim=-2).topk(k, dim=-1, sorted=False).indices
     firsts = torch.arange(0, whole, _GROUPS, device=weights.device)
-    cells = (firsts.unsqueeze(-1) + chosen.unsqueeze(-2)).flatten(-2)
+    positions = (firsts.unsqueeze(-1) + chosen.unsqueeze(-2)).flatten(-2)
     if whole < size:
         rest = torch.arange(whole, size, device=weights.device)
-        cells = torch.cat([cells, rest.expand(*cells.shape[:-1], -1)], dim=-1)
-    values, places = weights.gather(-1, cells).topk(k, dim=-1)
-    return values, cells.gather(-1, places)
+        positions = torch.cat([positions, rest.expand(*positions.shape[:-1], -1)], dim=-1)
+    values, order = weights.gather(-1, positions).topk(k, dim=-1)
+    return values, positions.gather(-1, order)

@@ -37,7 +37,7 @@ class Source(Protocol):
         ...
 
     def largest(self, index: Rows, k: int) -> tuple[Tensor, Tensor]:
-        """Return the k largest weights of these rows and their cells, ``(…, rows, k)``."""
+        """Return the k largest weights of these rows and their positions, ``(…, rows, k)``."""
         ...
 
     def entropy(self, index: Rows) -> Tensor:
@@ -45,7 +45,7 @@ class Source(Protocol):
         ...
 
     def mass(self, index: Rows, chosen: Tensor) -> Tensor:
-        """Return the total weight of these rows on the cells that are ``chosen`` for them, ``(…, rows, 1)``."""
+        """Return the total weight of these rows on the positions that are ``chosen`` for them, ``(…, rows, 1)``."""
         ...
 
     def check_unchanged(self) -> None:
@@ -148,7 +148,7 @@ class Dense(ByWeights):
 @exportable
 @dataclass(eq=False)
 class DotSoftmax(ByWeights):
-    """softmax(scale · query · keyᵀ + bias) over the cells that mask and window leave: what a fused kernel computes.
+    """softmax(scale · query · keyᵀ + bias) over the positions that mask and window leave: what a fused kernel computes.
 
     Leading axes broadcast. With grouped heads the key has fewer heads than the query, and consecutive heads of the
     query share one of the key. ``window`` is ``(left, right)`` as in `foci.masks.window`; query 0's own key is
@@ -186,7 +186,7 @@ class DotSoftmax(ByWeights):
         return masked_softmax_(scores, mask)  # these scores are not shared
 
     def scores(self, index: Rows) -> tuple[Tensor, Tensor | None]:
-        """Return the scores that the softmax is taken of, and the mask of its cells."""
+        """Return the scores that the softmax is taken of, and the mask of its positions."""
         whole = isinstance(index, slice) and index == slice(None)
         query, key = self.query if whole else self.query[..., index, :], self.key
         if self.grouped:
@@ -199,7 +199,7 @@ class DotSoftmax(ByWeights):
         mask = None if self.mask is None else take_rows(self.mask, index)
         if self.bias is not None:
             scores = scores + take_rows(self.bias, index)
-            finite = scores != -torch.inf  # a bias of -inf closes a cell, as a mask does
+            finite = scores != -torch.inf  # a bias of -inf closes a position, as a mask does
             mask = finite if mask is None else mask & finite
         if self.slopes is None and self.window is None:
             return scores, mask
@@ -240,7 +240,7 @@ class DotSoftmax(ByWeights):
 @exportable
 @dataclass(eq=False)
 class Windowed(ByWeights):
-    """Weights of a few adjacent cells per query: ``weights (…, L, W)`` of the cells from ``start (…, L)`` on."""
+    """Weights of a few adjacent positions per query: ``weights (…, L, W)``, the first one at ``start (…, L)``."""
 
     parts = ("weights", "start")
     weights: Tensor
@@ -256,12 +256,12 @@ class Windowed(ByWeights):
         return torch.Size((*self.weights.shape[:-1], self.size))
 
     def rows(self, index: Rows) -> Tensor:
-        weights, cells = self._window(index)
+        weights, positions = self._window(index)
         dense = weights.new_zeros(*weights.shape[:-1], self.size)
-        return dense.scatter_add(-1, cells, weights) if self.size else dense
+        return dense.scatter_add(-1, positions, weights) if self.size else dense
 
     def largest(self, index: Rows, k: int) -> tuple[Tensor, Tensor]:
-        # A window at least k wide, moved inside the row, holds every cell with a weight.
+        # A window at least k wide, moved inside the row, holds every position with a weight.
         weights, start = self.weights[..., index, :], self.start[..., index].unsqueeze(-1)
         width = min(max(weights.shape[-1], k), self.size)
         first = start.clamp(0, self.size - width)
@@ -275,18 +275,18 @@ class Windowed(ByWeights):
         return entropy_of_weights(self._window(index)[0])
 
     def mass(self, index: Rows, chosen: Tensor) -> Tensor:
-        weights, cells = self._window(index)
+        weights, positions = self._window(index)
         if self.size == 0:
             return weights.new_zeros(*weights.shape[:-1], 1)
-        here = chosen.expand(*weights.shape[:-1], self.size).gather(-1, cells)
+        here = chosen.expand(*weights.shape[:-1], self.size).gather(-1, positions)
         return (weights * here).sum(dim=-1, keepdim=True)
 
     def _window(self, index: Rows) -> tuple[Tensor, Tensor]:
-        """Return the weights of these rows, 0 for cells outside the row, and the cells, clamped to the row."""
+        """Return the weights of these rows, 0 for positions outside the row, and the positions, clamped to the row."""
         weights = self.weights[..., index, :]
-        cells = self.start[..., index].unsqueeze(-1) + torch.arange(weights.shape[-1], device=weights.device)
-        outside = (cells < 0) | (cells >= self.size)
-        return weights.masked_fill(outside, 0.0), cells.clamp(0, max(self.size - 1, 0))
+        positions = self.start[..., index].unsqueeze(-1) + torch.arange(weights.shape[-1], device=weights.device)
+        outside = (positions < 0) | (positions >= self.size)
+        return weights.masked_fill(outside, 0.0), positions.clamp(0, max(self.size - 1, 0))
 
     def heads(self, index: int | slice | Tensor) -> Windowed:
         return Windowed(self.weights[:, index], self.start[:, index], self.size)
