@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from foci.models.hierarchical import POOLINGS
+from foci.tasks.memorize.config import RECOMMENDED
 from foci.tasks.memorize.problems import PROBLEMS
-from foci.tasks.memorize.task import RECOMMENDED
 from foci.training import Summary
 from recipes import data, speech, speech_tables, tables
 from recipes.recipe import Recipe, Row, Variant

@@ -10,8 +10,9 @@ import torch
 import foci_cli
 from foci.errors import ConfigError, DataError, MissingPackageError, UnknownNameError
 from foci.tasks.classify.builtin import planted
+from foci.tasks.classify.config import ClassifyConfig
 from foci.tasks.classify.reader import Document
-from foci.tasks.classify.task import Classify, ClassifyConfig
+from foci.tasks.classify.task import Classify
 from foci.tasks.frame.config import configure
 from foci.tasks.frame.predictor import load
 from foci.tasks.frame.train import train

@@ -12,8 +12,9 @@ import foci_cli
 from foci.errors import CheckpointError, ConfigError, DataError
 from foci.tasks.entail.baseline import HypothesisBayes
 from foci.tasks.entail.builtin import hypernym_pairs
+from foci.tasks.entail.config import EntailConfig
 from foci.tasks.entail.reader import SentencePair
-from foci.tasks.entail.task import NOTHING, Entail, EntailConfig
+from foci.tasks.entail.task import NOTHING, Entail
 from foci.tasks.frame import config as configs
 from foci.tasks.frame.config import configure
 from foci.tasks.frame.predictor import load

@@ -11,8 +11,9 @@ from foci.errors import ConfigError, UnknownNameError
 from foci.tasks.frame.config import configure
 from foci.tasks.frame.predictor import load
 from foci.tasks.frame.train import train
+from foci.tasks.memorize.config import RECOMMENDED, MemorizeConfig
 from foci.tasks.memorize.problems import PROBLEMS, cost_bits, wrong_bits
-from foci.tasks.memorize.task import RECOMMENDED, AtLength, MemorizeConfig
+from foci.tasks.memorize.task import AtLength
 from foci.training import read_metrics
 
 SILENT = {"log": lambda text: None}

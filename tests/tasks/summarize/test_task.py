@@ -14,7 +14,8 @@ from foci.errors import ConfigError
 from foci.metrics.rouge import rouge, words_of
 from foci.tasks.frame import config as configs
 from foci.tasks.frame.task import Shard
-from foci.tasks.summarize.task import Summarize, SummarizeConfig, SummarizeEvaluateOptions
+from foci.tasks.summarize.config import SummarizeConfig, SummarizeEvaluateOptions
+from foci.tasks.summarize.task import Summarize
 from foci.training import read_metrics
 from foci.viz import terminal
 from foci.viz.copied_words import COPIED, P_GEN, copied_words

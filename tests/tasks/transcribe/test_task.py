@@ -15,8 +15,9 @@ from foci.data.tokenizer import Tokenizer
 from foci.errors import ConfigError, DataError
 from foci.tasks.frame import config as configs
 from foci.tasks.transcribe import search as transcribe_search
+from foci.tasks.transcribe.config import TranscribeConfig
 from foci.tasks.transcribe.forms import to_ctm, to_srt
-from foci.tasks.transcribe.task import Transcribe, TranscribeConfig
+from foci.tasks.transcribe.task import Transcribe
 from foci.tasks.transcribe.words import SpokenWord, disagreements, medians, spoken_words, word_tokens
 
 pytest.importorskip("soundfile")

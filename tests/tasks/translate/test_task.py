@@ -13,8 +13,10 @@ from foci.data import BOS, PAD, Pair, PairExamples, TokenBatches
 from foci.errors import CheckpointError, ConfigError, DataError, UnknownNameError
 from foci.tasks.frame.config import configure, put
 from foci.tasks.frame.predictor import load
+from foci.tasks.frame.searching import SearchOptions
 from foci.tasks.frame.train import train
-from foci.tasks.translate.task import SearchOptions, Translate, TranslateConfig
+from foci.tasks.translate.config import TranslateConfig
+from foci.tasks.translate.task import Translate
 from foci.training.optim import make_optimizer
 
 WORDS = ["red", "blue", "green", "one", "two", "three", "four", "five", "house", "tree"]

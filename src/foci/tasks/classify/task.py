@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from annotated_types import Ge, Le, Lt
 from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -22,11 +20,14 @@ from foci.data.vocabulary import Vocabulary, read_vectors
 from foci.data.words import sentences_of
 from foci.errors import ConfigError, DataError
 from foci.metrics import labels as label_metrics
-from foci.models.hierarchical import PRESETS, ClassifierOutput, HierarchicalClassifier
+from foci.models.hierarchical import ClassifierOutput
 from foci.printable import printable
 from foci.tasks.classify.builtin import Planted, planted
+from foci.tasks.classify.config import (
+    ClassifyConfig,
+    ClassifyOptions,
+)
 from foci.tasks.classify.reader import Document, DocumentBatch, DocumentExamples, cut, movie_reviews, read_documents
-from foci.tasks.frame.config import FilePath, ModelChoice
 from foci.tasks.frame.labels import (
     LABELS_FILE,
     Lexicon,
@@ -50,8 +51,7 @@ from foci.tasks.frame.task import (
     Task,
     by_length,
 )
-from foci.tasks.frame.vocabulary import BucketVocabularyConfig
-from foci.training import Batches, Loss, TrainingOptions
+from foci.training import Batches, Loss
 from foci.viz.trace import Cells, Trace
 
 BUILT_IN = 4000
@@ -61,94 +61,6 @@ _VALID, _TEST = 300, 500
 
 Split = list[list[str]]
 """A document as sentences of words."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataConfig:
-    """The documents: a folder of classes, a CSV, TSV or JSONL file, or built-in ones."""
-
-    path: FilePath | None = None
-    """A folder with one folder of text files per class, or a .csv, .tsv or .jsonl file (also .gz, .xz). Without data,
-    synthetic documents are used (planted)."""
-    text: int | str = "text"
-    """Column (by its name, or its number from 0) or field of the text."""
-    label: int | str = "label"
-    """Column or field of the class."""
-    valid: FilePath | None = None
-    """Documents in the same form that decide which checkpoint is the best one."""
-    test: FilePath | None = None
-    """Documents that `foci evaluate` uses."""
-    valid_share: Annotated[float, Ge(0), Lt(1)] = 0.05
-    """Without such a path: the share of each class that is held out to validate."""
-    test_share: Annotated[float, Ge(0), Lt(1)] = 0.1
-    """Without such a path: the share of each class that is held out to evaluate, and never trained on."""
-    split_seed: Annotated[int, Ge(0)] = 0
-    """Seed of the split."""
-    planted: Annotated[int, Ge(2)] | None = None
-    """Train on this many synthetic documents instead, in which one word of one sentence decides."""
-    movie_reviews: bool = False
-    """Train on IMDB's 25,000 reviews of the package movie-reviews instead."""
-    max_sentence: Annotated[int, Ge(1)] = 60
-    """A longer sentence is cut into pieces of this many words."""
-    max_words: Annotated[int, Ge(1)] = 1000
-    """Only this many words of a document are read; documents with more are counted."""
-    max_tokens: Annotated[int, Ge(1)] = 16_384
-    """Words per batch, padding included."""
-    max_documents: Annotated[int, Ge(1)] = 64
-    """Documents per batch."""
-    workers: Annotated[int, Ge(0)] = 0
-    """Processes that prepare batches ahead of time."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClassifyVocabularyConfig(BucketVocabularyConfig):
-    """The words with their own vector: counted in the training documents and kept in the run."""
-
-    size: Annotated[int, Ge(1), Le(10_000_000)] = 30_000
-    """Largest number of words."""
-    min_count: Annotated[int, Ge(1)] = 5
-    """How often a word must occur."""
-    vectors: FilePath | None = None
-    """A text file of GloVe or fastText vectors to start with; they are trained further."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig(ModelChoice):
-    """Which model."""
-
-    models = {"hierarchical": (HierarchicalClassifier, PRESETS)}  # noqa: RUF012 (a ClassVar, as the base has it)
-
-    kind: str = "hierarchical"
-    """Kind of model."""
-    preset: str = "base"
-    """The sizes of the model by name."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClassifyConfig:
-    """All settings of a training."""
-
-    data: DataConfig = field(default_factory=DataConfig)
-    vocabulary: ClassifyVocabularyConfig = field(default_factory=ClassifyVocabularyConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    training: TrainingOptions = field(
-        default_factory=lambda: TrainingOptions(
-            max_epochs=10,
-            patience=8,
-            warmup=50,
-            eval_every=100,
-            metric_for_best_model="accuracy",
-            greater_is_better=True,
-        )
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClassifyOptions:
-    """How documents are classified."""
-
-    batch_tokens: Annotated[int, Ge(1)] = 16_384
-    """Words that are read at once, padding included."""
 
 
 class Classify(Task):

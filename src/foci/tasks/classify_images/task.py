@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, cast
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
-from annotated_types import Ge, Lt
 from jaxtyping import Float, UInt8
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -18,14 +17,15 @@ from torch.nn import functional as F
 
 from foci.data import TokenBatches
 from foci.data.images.drawn import PREFIX, find_scene
-from foci.data.images.files import MAX_PIXELS, Images
+from foci.data.images.files import Images
 from foci.data.splits import split
 from foci.errors import ConfigError, DataError
 from foci.metrics import labels as label_metrics
 from foci.metrics.boxes import Box, area, points_at, share_inside
 from foci.models.encoders.image_grid import as_shares
-from foci.models.image_classifier import PRESETS, ImageClassifier, ImageClassifierOutput
+from foci.models.image_classifier import ImageClassifier, ImageClassifierOutput
 from foci.printable import printable
+from foci.tasks.classify_images.config import ClassifyImagesConfig, ClassifyImagesOptions
 from foci.tasks.classify_images.reader import (
     ImageBatch,
     ImageExamples,
@@ -34,7 +34,6 @@ from foci.tasks.classify_images.reader import (
     drawn_shapes,
     read_labeled_images,
 )
-from foci.tasks.frame.config import FilePath, ModelChoice
 from foci.tasks.frame.labels import (
     LABELS_FILE,
     draw_confusion,
@@ -45,7 +44,7 @@ from foci.tasks.frame.labels import (
     number_labels,
 )
 from foci.tasks.frame.task import Evaluation, Field, Log, Prediction, Progress, Record, Shard, Splits, Table, Task
-from foci.training import Batches, Loss, TrainingOptions
+from foci.training import Batches, Loss
 from foci.viz.regions import smooth
 from foci.viz.trace import Cells, Trace
 from foci.weights import Weights
@@ -56,82 +55,6 @@ _VALID, _TEST = 200, 500
 """Numbers of drawn images for validation and evaluation."""
 EVIDENCE = "evidence for the class"
 """The map of the class: what each region adds to its score."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataConfig:
-    """The images: a folder of classes, a CSV, TSV or JSONL file, or drawn ones."""
-
-    path: FilePath | None = None
-    """A folder with one folder of images per class, or a .csv, .tsv or .jsonl file that names images, relative to its
-    folder. Without data, drawn images are used (drawn)."""
-    image: int | str = "image"
-    """Column (by its name, or its number from 0) or field of the image's file."""
-    label: int | str = "label"
-    """Column or field of the class."""
-    valid: FilePath | None = None
-    """Images in the same form that decide which checkpoint is the best one."""
-    test: FilePath | None = None
-    """Images that `foci evaluate` uses."""
-    valid_share: Annotated[float, Ge(0), Lt(1)] = 0.1
-    """Without such a path: the share of each class that is held out to validate."""
-    test_share: Annotated[float, Ge(0), Lt(1)] = 0.1
-    """Without such a path: the share of each class that is held out to evaluate, and never trained on."""
-    split_seed: Annotated[int, Ge(0)] = 0
-    """Seed of the split."""
-    drawn: Annotated[int, Ge(2)] | None = None
-    """Train on this many drawn images instead: one shape on a noisy canvas, whose kind is the class."""
-    image_size: Annotated[int, Ge(4)] = 32
-    """Height and width that images are scaled to fit into."""
-    max_pixels: Annotated[int, Ge(1)] = MAX_PIXELS
-    """Images with more pixels are left out before they are decoded."""
-    flip: bool = False
-    """Mirror images at random in training, left and right."""
-    shift: Annotated[int, Ge(0)] = 0
-    """Move images at random in training, by up to this many pixels."""
-    batch_size: Annotated[int, Ge(1)] = 64
-    """Images per batch."""
-    workers: Annotated[int, Ge(0)] = 0
-    """Processes that prepare batches ahead of time."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig(ModelChoice):
-    """Which model."""
-
-    models = {"residual": (ImageClassifier, PRESETS)}  # noqa: RUF012 (a ClassVar, as the base has it)
-    trial_sizes = (7,)
-
-    kind: str = "residual"
-    """Kind of model."""
-    preset: str = "base"
-    """The sizes of the model by name."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClassifyImagesConfig:
-    """All settings of a training."""
-
-    data: DataConfig = field(default_factory=DataConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    training: TrainingOptions = field(
-        default_factory=lambda: TrainingOptions(
-            max_epochs=20,
-            patience=8,
-            warmup=50,
-            eval_every=100,
-            metric_for_best_model="accuracy",
-            greater_is_better=True,
-        )
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClassifyImagesOptions:
-    """How images are classified."""
-
-    batch_size: Annotated[int, Ge(1)] = 64
-    """Images that are classified at once."""
 
 
 class Classes(NamedTuple):

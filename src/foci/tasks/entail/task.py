@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from annotated_types import Ge, Lt
 from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional as F
@@ -18,14 +16,12 @@ from foci.data.vocabulary import Vocabulary
 from foci.data.words import words_of
 from foci.errors import ConfigError, DataError
 from foci.metrics import labels as label_metrics
-from foci.models import decomposable, entailer
-from foci.models.decomposable import DecomposableEntailer
-from foci.models.entailer import ConditionalEntailer, EntailerOutput
+from foci.models.entailer import EntailerOutput
 from foci.printable import printable
 from foci.tasks.entail.baseline import EntailLexicon, HypothesisBayes
 from foci.tasks.entail.builtin import hypernym_pairs
-from foci.tasks.entail.reader import SPLIT, LabeledPairs, PairBatch, SentencePair, read_entailment, split_pairs
-from foci.tasks.frame.config import FilePath, ModelChoice
+from foci.tasks.entail.config import EntailConfig, EntailOptions
+from foci.tasks.entail.reader import LabeledPairs, PairBatch, SentencePair, read_entailment, split_pairs
 from foci.tasks.frame.labels import draw_confusion, label_tables, log_labels, number_labels
 from foci.tasks.frame.notes import unknown_note
 from foci.tasks.frame.task import (
@@ -41,8 +37,8 @@ from foci.tasks.frame.task import (
     Task,
     by_length,
 )
-from foci.tasks.frame.vocabulary import VectorVocabularyConfig, take_vectors
-from foci.training import Batches, Loss, TrainingOptions
+from foci.tasks.frame.vocabulary import take_vectors
+from foci.training import Batches, Loss
 from foci.viz.trace import Cells, Trace
 
 BUILT_IN = 6000
@@ -53,103 +49,6 @@ NOTHING = "∅"
 """What stands for a premise that is not read, and for the word that has no counterpart."""
 _BUCKETS = 100
 """Ids of unknown words: equal unknown words match, different ones rarely do."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataConfig:
-    """The pairs: a table, JSON lines, or built-in ones."""
-
-    path: FilePath | None = None
-    """A .tsv or .txt file (tabs), a .csv or a .jsonl file (also .gz, .xz), SNLI's, SICK's and OCNLI's included. Without
-    data, built-in pairs are used (hypernyms)."""
-    premise: int | str | None = None
-    """Column (by its name, or its number from 0) or field of the premise; premise, sentence1 and sentence_A are
-    found."""
-    hypothesis: int | str | None = None
-    """Column or field of the hypothesis; hypothesis, sentence2 and sentence_B are found."""
-    label: int | str | None = None
-    """Column or field of the label; label, gold_label, entailment_judgment and entailment_label are found."""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    """What labels of the files are called in foci, such as {"0" = "entailment"}; others keep their names."""
-    split: str = SPLIT
-    """Column or field that says which rows are for training, validation (dev, trial) and test, if the file has it."""
-    valid: FilePath | None = None
-    """Pairs in the same form that decide which checkpoint is the best one."""
-    test: FilePath | None = None
-    """Pairs that `foci evaluate` uses."""
-    valid_share: Annotated[float, Ge(0), Lt(1)] = 0.05
-    """Without such pairs: the share of the premises that is held out to validate."""
-    test_share: Annotated[float, Ge(0), Lt(1)] = 0.1
-    """Without such pairs: the share of the premises that is held out to evaluate, and never trained on."""
-    split_seed: Annotated[int, Ge(0)] = 0
-    """Which premises those are."""
-    hypernyms: Annotated[int, Ge(3)] | None = None
-    """Train on this many built-in pairs instead: scenes in which words are replaced by what they are kinds of."""
-    language: str = "en"
-    """The language of built-in pairs: en or zh."""
-    hypothesis_only: bool = False
-    """Train a baseline that does not read the premise: what the hypothesis alone tells about the label."""
-    max_words: Annotated[int, Ge(1)] = 100
-    """Only this many words of a sentence are read; sentences with more are counted."""
-    max_tokens: Annotated[int, Ge(1)] = 4096
-    """Words per batch, padding included."""
-    max_pairs: Annotated[int, Ge(1)] = 32
-    """Pairs per batch."""
-    workers: Annotated[int, Ge(0)] = 0
-    """Processes that prepare batches ahead of time."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EntailVocabularyConfig(VectorVocabularyConfig):
-    """Which words have a learned vector of their own: counted in the training pairs and kept in the run."""
-
-    lowercase: bool = True
-    """Whether "The" is "the"."""
-    vector_words: Annotated[int, Ge(0)] = 100_000
-    """How many words of that file are kept in the run, the first ones; those of the training pairs always are."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig(ModelChoice):
-    """Which model."""
-
-    models = {  # noqa: RUF012 (a ClassVar, as the base has it)
-        "conditional": (ConditionalEntailer, entailer.PRESETS),
-        "decomposable": (DecomposableEntailer, decomposable.PRESETS),
-    }
-    trial_sizes = (11, 10, 0, 3)
-
-    kind: str = "conditional"
-    """Kind of model."""
-    preset: str = "base"
-    """The sizes of the model by name."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EntailConfig:
-    """All settings of a training."""
-
-    data: DataConfig = field(default_factory=DataConfig)
-    vocabulary: EntailVocabularyConfig = field(default_factory=EntailVocabularyConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    training: TrainingOptions = field(
-        default_factory=lambda: TrainingOptions(
-            max_epochs=20,
-            patience=8,
-            warmup=50,
-            eval_every=200,
-            metric_for_best_model="accuracy",
-            greater_is_better=True,
-        )
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class EntailOptions:
-    """How pairs are labeled."""
-
-    batch_tokens: Annotated[int, Ge(1)] = 8192
-    """Words that are read at once, padding included."""
 
 
 class Entail(Task):

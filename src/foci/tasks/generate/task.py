@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, cast
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
-from annotated_types import Ge, Gt, Le, Lt
 from torch import nn
 
 from foci.data import PAD, UNK, StreamBatches, Tokenizer
 from foci.errors import ConfigError, DataError
 from foci.layers.token_loss import Targets, TokenLoss
 from foci.metrics.likelihood import Likelihood
-from foci.models import language_model
 from foci.models.language_model import LanguageModel
-from foci.tasks.frame.config import FilePath, ModelChoice
 from foci.tasks.frame.task import (
     Evaluation,
     Field,
@@ -30,7 +26,8 @@ from foci.tasks.frame.task import (
     Task,
     token_axes,
 )
-from foci.tasks.generate.continuation import ContextOptions, GenerateOptions, Prompt, log_probs, quoted
+from foci.tasks.generate.config import DataConfig, GenerateConfig, GenerateEvaluateOptions
+from foci.tasks.generate.continuation import GenerateOptions, Prompt, log_probs, quoted
 from foci.tasks.generate.reader import Before, Piece, Text, TextFiles, after, hold_out, python_reference
 from foci.tasks.generate.windows import (
     Ids,
@@ -41,90 +38,7 @@ from foci.tasks.generate.windows import (
     encode_documents,
     encode_text,
 )
-from foci.training import Batches, Loss, TrainingOptions
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataConfig:
-    """The text: a file, a folder of files, or JSONL; without any, the Python language reference."""
-
-    path: FilePath | None = None
-    """A text file, a .jsonl file, or a folder of either (also .gz, .xz). Without data, the language reference that
-    comes with Python is used."""
-    field: str = "text"
-    """The field of a JSONL file that holds the text; each line is a document."""
-    pattern: str = "*"
-    """Which files of a folder are read, such as *.txt."""
-    valid: FilePath | None = None
-    """Held-out text in the same form, which decides which checkpoint is the best one."""
-    valid_share: Annotated[float, Gt(0), Lt(1)] = 0.1
-    """Without such a file: the share of the characters that is held out, at the end of the text; of several documents
-    the last ones."""
-    max_valid_characters: Annotated[int, Ge(1)] = 1_000_000
-    """Characters that are held out at most."""
-    max_characters: Annotated[int, Ge(1)] | None = None
-    """Characters that are read of each document; all unless given."""
-    context: Annotated[int, Ge(2), Le(1_000_000)] = 128
-    """Tokens that the model reads at most before it predicts the next one."""
-    batch_size: Annotated[int, Ge(1)] = 16
-    """Windows of that many tokens per step, over all processes."""
-    stream: bool = False
-    """For text larger than memory: read it from disk in every epoch, one buffer at a time."""
-    stream_buffer: Annotated[int, Ge(1)] = 256
-    """Pieces of about 64 kB of a stream that are held and shuffled at a time."""
-    workers: Annotated[int, Ge(0)] = 0
-    """Processes that prepare the batches of a stream ahead of time."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TokenizerConfig:
-    """How text is split: learned from the training text and kept in the run."""
-
-    kind: Literal["characters", "bpe", "unigram", "bytes", "words"] = "characters"
-    """bpe and unigram learn subwords; they and bytes spell every text, characters and words only what was seen."""
-    size: Annotated[int, Ge(5), Le(1_000_000)] = 8000
-    """Largest size of the vocabulary."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig(ModelChoice):
-    """Which model."""
-
-    models = {  # noqa: RUF012 (a ClassVar, as the base has it)
-        "transformer": (language_model.TransformerLanguageModel, language_model.PRESETS),
-        "lstm": (language_model.RecurrentLanguageModel, language_model.RECURRENT_PRESETS),
-        "history": (language_model.HistoryLanguageModel, language_model.HISTORY_PRESETS),
-    }
-
-    kind: str = "transformer"
-    """Kind of model; history is an LSTM with attention over its own past."""
-    preset: str = "tiny"
-    """The sizes of the model by name."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class GenerateConfig:
-    """All settings of a training."""
-
-    data: DataConfig = field(default_factory=DataConfig)
-    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    training: TrainingOptions = field(
-        default_factory=lambda: TrainingOptions(
-            max_steps=2000,
-            optimizer="muon",
-            learning_rate=0.01,
-            betas=(0.9, 0.98),
-            schedule="linear",
-            warmup=50,
-            eval_every=500,
-        )
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class GenerateEvaluateOptions(ContextOptions):
-    """How much of the past each token is predicted from."""
+from foci.training import Batches, Loss
 
 
 class Vocabulary(NamedTuple):

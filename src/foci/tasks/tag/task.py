@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
-from annotated_types import Ge, Le, Lt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -20,9 +19,8 @@ from foci.errors import ConfigError, DataError
 from foci.functional import crf
 from foci.metrics.calibration import calibration, expected_calibration_error
 from foci.metrics.spans import Span, count_spans, macro_f1, micro
-from foci.models.tagger import PRESETS, Tagger, TagScores
+from foci.models.tagger import TagScores
 from foci.printable import printable
-from foci.tasks.frame.config import FilePath, ModelChoice
 from foci.tasks.frame.notes import unknown_note
 from foci.tasks.frame.task import (
     Evaluation,
@@ -37,15 +35,20 @@ from foci.tasks.frame.task import (
     Task,
     by_length,
 )
-from foci.tasks.frame.vocabulary import VectorVocabularyConfig, take_vectors
+from foci.tasks.frame.vocabulary import take_vectors
 from foci.tasks.tag.batches import LONGEST_WORD, Letters, TagBatch, TagExamples
 from foci.tasks.tag.builtin import carriers
+from foci.tasks.tag.config import (
+    TagConfig,
+    TagEvaluateOptions,
+    TagOptions,
+)
 from foci.tasks.tag.decoding import Decoded, TagSequence, best_tags, chain_of, decode
 from foci.tasks.tag.lexicon import TagLexicon
 from foci.tasks.tag.metrics import Gold, Tally, calibration_table, labels_table, strictly
 from foci.tasks.tag.reader import LabeledSpan, TaggedSentence, from_record, read_tagged, to_characters
 from foci.tasks.tag.schemes import PLAIN
-from foci.training import Batches, Loss, TrainingOptions
+from foci.training import Batches, Loss
 from foci.viz.cells import Mark
 from foci.viz.trace import Cells, Trace
 from foci.weights import Weights
@@ -54,125 +57,6 @@ BUILT_IN = 4000
 """How many built-in sentences are trained on where no data is named."""
 _VALID, _TEST = 300, 500
 """How many built-in sentences are validated and evaluated with."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataConfig:
-    """The sentences: a file or folder, or built-in ones."""
-
-    path: FilePath | None = None
-    """A .jsonl file of texts with spans, a .conllu file, a file with one word per line and columns, or a folder with
-    seq.in and seq.out (also .gz, .xz). Without data, built-in sentences are used (carriers)."""
-    tags: FilePath | None = None
-    """A file with the tags of each line of path, which then has one sentence per line."""
-    intents: FilePath | None = None
-    """A file with the intent of each line of path; only together with tags."""
-    word_column: Annotated[int, Ge(0)] = 0
-    """Column of the words, from 0 on, in a file with columns."""
-    column: int | str = -1
-    """Column of the tags, from 0 on or from the end (-1 is the last one); in CoNLL-U its name, upos unless given."""
-    valid: FilePath | None = None
-    """Sentences in the same form that decide which checkpoint is the best one."""
-    test: FilePath | None = None
-    """Sentences that `foci evaluate` uses."""
-    valid_share: Annotated[float, Ge(0), Lt(1)] = 0.05
-    """Without such a path: the share of the sentences that is held out to validate."""
-    test_share: Annotated[float, Ge(0), Lt(1)] = 0.1
-    """Without such a path: the share of the sentences that is held out to evaluate, and never trained on."""
-    split_seed: Annotated[int, Ge(0)] = 0
-    """Which sentences those are."""
-    carriers: Annotated[int, Ge(2)] | None = None
-    """Train on this many built-in sentences instead: dates, amounts, units and lists in carrier sentences."""
-    locale: str = "en"
-    """The language of built-in sentences: any locale of CLDR, such as en, de, zh or ar."""
-    max_words: Annotated[int, Ge(1)] = 250
-    """Longer sentences are not trained on; they are counted."""
-    max_tokens: Annotated[int, Ge(1)] = 4096
-    """Words per batch, padding included."""
-    max_sentences: Annotated[int, Ge(1)] = 32
-    """Sentences per batch."""
-    workers: Annotated[int, Ge(0)] = 0
-    """Processes that prepare batches ahead of time."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaggingConfig:
-    """How spans become tags, and what is minimized."""
-
-    scheme: Literal["BIO", "BIOES"] = "BIO"
-    """The scheme that spans are predicted in, whichever one the files are in. Plain tags need none."""
-    constrained: bool = True
-    """Forbid the tag sequences that the scheme does not allow, in training and in predictions."""
-    intent_weight: Annotated[float, Ge(0)] = 1.0
-    """The weight of the intent's loss beside that of the tags."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TagVocabularyConfig(VectorVocabularyConfig):
-    """Which words have a learned vector of their own: counted in the training sentences and kept in the run."""
-
-    lowercase: bool = True
-    """Whether "The" is "the"; the letters of a word are read as they are."""
-    vector_words: Annotated[int, Ge(0)] = 100_000
-    """How many words of that file are kept in the run, the first ones; those of the training sentences always are."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig(ModelChoice):
-    """Which model."""
-
-    models = {"tagger": (Tagger, PRESETS)}  # noqa: RUF012 (a ClassVar, as the base has it)
-    trial_sizes = (11, 10, 0, 7, 5, 3)
-
-    kind: str = "tagger"
-    """Kind of model."""
-    preset: str = "base"
-    """The sizes of the model by name."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TagConfig:
-    """All settings of a training."""
-
-    data: DataConfig = field(default_factory=DataConfig)
-    tagging: TaggingConfig = field(default_factory=TaggingConfig)
-    vocabulary: TagVocabularyConfig = field(default_factory=TagVocabularyConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    training: TrainingOptions = field(
-        default_factory=lambda: TrainingOptions(
-            max_epochs=30, patience=10, warmup=50, eval_every=200, metric_for_best_model="f1", greater_is_better=True
-        )
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class TagOptions:
-    """How sentences are tagged."""
-
-    threshold: Annotated[float, Ge(0), Le(1)] = 0.0
-    """Leave out spans whose probability, given the sentence, is lower."""
-    select: Literal["sequence", "probability"] = "sequence"
-    """Which spans are given: those of the best tag sequence, or all that reach the threshold, of overlapping ones the
-    most probable; the latter finds spans that a cautious tagger leaves out."""
-    nbest: Annotated[int, Ge(1)] = 1
-    """How many tag sequences are given, best first, each with its probability."""
-    batch_tokens: Annotated[int, Ge(1)] = 8192
-    """Words that are read at once, padding included."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TagEvaluateOptions:
-    """How tags are evaluated."""
-
-    threshold: Annotated[float, Ge(0), Le(1)] = 0.0
-    """Leave out predicted spans whose probability, given the sentence, is lower."""
-    select: Literal["sequence", "probability"] = "sequence"
-    """Which spans are predicted: those of the best tag sequence, or all that reach the threshold, of overlapping ones
-    the most probable."""
-    bins: Annotated[int, Ge(1)] = 10
-    """Rows of the calibration table."""
-    batch_tokens: Annotated[int, Ge(1)] = 8192
-    """Words that are read at once, padding included."""
 
 
 class Tag(Task):

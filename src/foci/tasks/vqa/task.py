@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, cast
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
-from annotated_types import Ge, Le, Lt
 from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -18,19 +16,18 @@ from torch.nn import functional as F
 
 from foci.data import Sequences, TokenBatches
 from foci.data.images.drawn import PREFIX, find_scene, questions
-from foci.data.images.files import MAX_PIXELS, Images
+from foci.data.images.files import Images
 from foci.data.splits import split_by_image
 from foci.data.vocabulary import Vocabulary
 from foci.errors import ConfigError, DataError
 from foci.metrics import labels as label_metrics
 from foci.metrics.boxes import Box, area, points_at, share_inside
-from foci.models.image_answerer import PRESETS, AnswererOutput, ImageAnswerer
+from foci.models.image_answerer import AnswererOutput, ImageAnswerer
 from foci.printable import printable
-from foci.tasks.frame.config import FilePath, ModelChoice
 from foci.tasks.frame.labels import LABELS_FILE, Lexicon, draw_confusion, label_tables, labels_from
 from foci.tasks.frame.notes import unknown_note
 from foci.tasks.frame.task import Evaluation, Field, Log, Prediction, Progress, Record, Shard, Splits, Table, Task
-from foci.tasks.frame.vocabulary import BucketVocabularyConfig
+from foci.tasks.vqa.config import VqaConfig, VqaOptions
 from foci.tasks.vqa.reader import (
     QUESTIONS_TOGETHER,
     ImageQuestion,
@@ -40,7 +37,7 @@ from foci.tasks.vqa.reader import (
     question_words,
     read_image_questions,
 )
-from foci.training import Batches, Loss, TrainingOptions
+from foci.training import Batches, Loss
 from foci.viz.regions import smooth
 from foci.viz.trace import Cells, Trace
 from foci.weights import Weights
@@ -49,94 +46,6 @@ BUILT_IN = 3000
 """Number of drawn scenes to train on without data."""
 _VALID, _TEST = 60, 200
 """Numbers of drawn scenes for validation and evaluation."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataConfig:
-    """The questions: a JSONL, TSV or CSV file, or questions about drawn scenes."""
-
-    path: FilePath | None = None
-    """A .jsonl, .tsv or .csv file (also .gz, .xz) of image, question and answer; images are named relative to its
-    folder. Without data, questions about drawn scenes are used (drawn)."""
-    columns: tuple[int | str, int | str, int | str] = ("image", "question", "answer")
-    """Columns (by their names, or by their numbers from 0) or fields of image, question and answer."""
-    valid: FilePath | None = None
-    """Questions in the same form that decide which checkpoint is the best one."""
-    test: FilePath | None = None
-    """Questions that `foci evaluate` uses."""
-    valid_share: Annotated[float, Ge(0), Lt(1)] = 0.1
-    """Without such a path: the share of the images whose questions are held out to validate."""
-    test_share: Annotated[float, Ge(0), Lt(1)] = 0.1
-    """Without such a path: the share of the images whose questions are held out to evaluate, and never trained on."""
-    split_seed: Annotated[int, Ge(0)] = 0
-    """Seed of the split."""
-    drawn: Annotated[int, Ge(2)] | None = None
-    """Train on questions about this many drawn scenes instead: two or three colored shapes on a noisy canvas."""
-    language: Literal["en", "zh"] = "en"
-    """The language of questions about drawn scenes."""
-    image_size: Annotated[int, Ge(4)] = 48
-    """Height and width that images are scaled to fit into."""
-    max_pixels: Annotated[int, Ge(1)] = MAX_PIXELS
-    """Images with more pixels are left out before they are decoded."""
-    max_words: Annotated[int, Ge(1)] = 50
-    """Only this many words of a question are read."""
-    max_answers: Annotated[int, Ge(2)] = 1000
-    """Only questions with one of this many most frequent answers are trained on; the others are counted."""
-    batch_size: Annotated[int, Ge(1)] = 32
-    """Images per batch, each with up to 16 of its questions."""
-    workers: Annotated[int, Ge(0)] = 0
-    """Processes that prepare batches ahead of time."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class VqaVocabularyConfig(BucketVocabularyConfig):
-    """The words with their own vector: counted in the training questions and kept in the run."""
-
-    size: Annotated[int, Ge(1), Le(10_000_000)] = 10_000
-    """Largest number of words."""
-    buckets: Annotated[int, Ge(1), Le(10_000_000)] = 50
-    """Vectors that all other words share, by a hash of their letters."""
-    lowercase: bool = True
-    """Map "What" to "what"."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig(ModelChoice):
-    """Which model."""
-
-    models = {"stacked": (ImageAnswerer, PRESETS)}  # noqa: RUF012 (a ClassVar, as the base has it)
-
-    kind: str = "stacked"
-    """Kind of model."""
-    preset: str = "base"
-    """The sizes of the model by name."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class VqaConfig:
-    """All settings of a training."""
-
-    data: DataConfig = field(default_factory=DataConfig)
-    vocabulary: VqaVocabularyConfig = field(default_factory=VqaVocabularyConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    training: TrainingOptions = field(
-        default_factory=lambda: TrainingOptions(
-            max_epochs=20,
-            patience=8,
-            warmup=50,
-            eval_every=200,
-            metric_for_best_model="accuracy",
-            greater_is_better=True,
-        )
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class VqaOptions:
-    """How questions are answered."""
-
-    batch_size: Annotated[int, Ge(1)] = 32
-    """Images whose questions are answered at once."""
 
 
 class Vqa(Task):

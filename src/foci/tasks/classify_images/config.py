@@ -1,0 +1,89 @@
+"""Settings of image classification."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from annotated_types import Ge, Lt
+
+from foci.data.images.files import MAX_PIXELS
+from foci.models.image_classifier import PRESETS, ImageClassifier
+from foci.tasks.frame.config import FilePath, ModelChoice
+from foci.training import TrainingOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """The images: a folder of classes, a CSV, TSV or JSONL file, or drawn ones."""
+
+    path: FilePath | None = None
+    """A folder with one folder of images per class, or a .csv, .tsv or .jsonl file that names images, relative to its
+    folder. Without data, drawn images are used (drawn)."""
+    image: int | str = "image"
+    """Column (by its name, or its number from 0) or field of the image's file."""
+    label: int | str = "label"
+    """Column or field of the class."""
+    valid: FilePath | None = None
+    """Images in the same form that decide which checkpoint is the best one."""
+    test: FilePath | None = None
+    """Images that `foci evaluate` uses."""
+    valid_share: Annotated[float, Ge(0), Lt(1)] = 0.1
+    """Without such a path: the share of each class that is held out to validate."""
+    test_share: Annotated[float, Ge(0), Lt(1)] = 0.1
+    """Without such a path: the share of each class that is held out to evaluate, and never trained on."""
+    split_seed: Annotated[int, Ge(0)] = 0
+    """Seed of the split."""
+    drawn: Annotated[int, Ge(2)] | None = None
+    """Train on this many drawn images instead: one shape on a noisy canvas, whose kind is the class."""
+    image_size: Annotated[int, Ge(4)] = 32
+    """Height and width that images are scaled to fit into."""
+    max_pixels: Annotated[int, Ge(1)] = MAX_PIXELS
+    """Images with more pixels are left out before they are decoded."""
+    flip: bool = False
+    """Mirror images at random in training, left and right."""
+    shift: Annotated[int, Ge(0)] = 0
+    """Move images at random in training, by up to this many pixels."""
+    batch_size: Annotated[int, Ge(1)] = 64
+    """Images per batch."""
+    workers: Annotated[int, Ge(0)] = 0
+    """Processes that prepare batches ahead of time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(ModelChoice):
+    """Which model."""
+
+    models = {"residual": (ImageClassifier, PRESETS)}  # noqa: RUF012 (a ClassVar, as the base has it)
+    trial_sizes = (7,)
+
+    kind: str = "residual"
+    """Kind of model."""
+    preset: str = "base"
+    """The sizes of the model by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifyImagesConfig:
+    """All settings of a training."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    training: TrainingOptions = field(
+        default_factory=lambda: TrainingOptions(
+            max_epochs=20,
+            patience=8,
+            warmup=50,
+            eval_every=100,
+            metric_for_best_model="accuracy",
+            greater_is_better=True,
+        )
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifyImagesOptions:
+    """How images are classified."""
+
+    batch_size: Annotated[int, Ge(1)] = 64
+    """Images that are classified at once."""

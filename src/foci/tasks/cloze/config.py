@@ -1,0 +1,118 @@
+"""Settings of cloze reading."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Le, Lt
+
+from foci.models.cloze_reader import PRESETS, Reader
+from foci.tasks.cloze.batches import Splitting
+from foci.tasks.cloze.reader import BLANK
+from foci.tasks.frame.config import FilePath, ModelChoice
+from foci.tasks.frame.vocabulary import BucketVocabularyConfig
+from foci.training import TrainingOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """The questions: files, or built-in stories."""
+
+    path: FilePath | None = None
+    """A .jsonl file, or a file in the form of the Children's Book Test, of People's Daily or of CMRC 2017 (also .gz,
+    .xz). Without data, built-in stories are used (stories)."""
+    more: FilePath | None = None
+    """Another such file that is trained on too, for example questions of another kind."""
+    valid: FilePath | None = None
+    """Questions in the same form that decide which checkpoint is the best one."""
+    test: FilePath | None = None
+    """Questions that `foci evaluate` uses."""
+    valid_share: Annotated[float, Ge(0), Lt(1)] = 0.05
+    """Without such a path: the share of the documents that is held out to validate."""
+    test_share: Annotated[float, Ge(0), Lt(1)] = 0.1
+    """Without such a path: the share of the documents that is held out to evaluate, and never trained on."""
+    split_seed: Annotated[int, Ge(0)] = 0
+    """Which documents those are."""
+    stories: Annotated[int, Ge(2)] | None = None
+    """Train on this many built-in stories instead: people who carry things about."""
+    locale: Literal["en", "zh"] = "en"
+    """The language of built-in stories."""
+    splitting: Splitting = "words"
+    """How texts become words: "words" finds them in any script, Chinese by characters; "spaces" where they are
+    separated by spaces already, as in the files of the Children's Book Test and of CMRC 2017."""
+    blank: Annotated[str, "text"] = BLANK
+    """How the texts write the blank."""
+    needs_blank: bool = True
+    """Whether a question without a blank is a mistake. CMRC's user questions have none."""
+    max_words: Annotated[int, Ge(1)] = 2000
+    """Of a longer document the last words are read; such documents are counted."""
+    max_tokens: Annotated[int, Ge(1)] = 32_768
+    """Words of documents per batch, padding included."""
+    max_questions: Annotated[int, Ge(1)] = 32
+    """Questions per batch."""
+    workers: Annotated[int, Ge(0)] = 0
+    """Processes that prepare batches ahead of time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClozeVocabularyConfig(BucketVocabularyConfig):
+    """The words with their own vector: counted in the training documents and kept in the run."""
+
+    buckets: Annotated[int, Ge(1), Le(10_000_000)] = 1000
+    """Vectors that all other words share, by a hash of their letters: two rare words rarely have the same."""
+    lowercase: bool = True
+    """Map "The" to "the", also where candidates are looked for."""
+    vectors: FilePath | None = None
+    """A text file of GloVe or fastText vectors, which stand beside the learned ones and are not trained."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(ModelChoice):
+    """Which model."""
+
+    models = {"reader": (Reader, PRESETS)}  # noqa: RUF012 (a ClassVar, as the base has it)
+    trial_sizes = (11, 0)
+
+    kind: str = "reader"
+    """Kind of model."""
+    preset: str = "base"
+    """The sizes of the model by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClozeConfig:
+    """All settings of a training."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    vocabulary: ClozeVocabularyConfig = field(default_factory=ClozeVocabularyConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    training: TrainingOptions = field(
+        default_factory=lambda: TrainingOptions(
+            max_epochs=10,
+            patience=8,
+            warmup=50,
+            max_grad_norm=10.0,
+            eval_every=200,
+            metric_for_best_model="accuracy",
+            greater_is_better=True,
+        )
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClozeOptions:
+    """How questions are answered."""
+
+    nbest: Annotated[int, Ge(1)] = 1
+    """How many candidates are given, best first, each with its probability."""
+    batch_tokens: Annotated[int, Ge(1)] = 32_768
+    """Words of documents that are read at once, padding included."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClozeEvaluateOptions:
+    """How answers are evaluated."""
+
+    batch_tokens: Annotated[int, Ge(1)] = 32_768
+    """Words of documents that are read at once, padding included."""

@@ -1,0 +1,174 @@
+"""Settings of summarization."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt, Le, Lt
+
+from foci.models import abs_summarizer as attention_based
+from foci.models import seq2seq_conv, seq2seq_rnn, transformer
+from foci.tasks.frame.config import FilePath, ModelChoice
+from foci.tasks.frame.searching import SearchOptions
+from foci.training import TrainingOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Texts with their summaries: two aligned files, one table or JSONL file, or built-in docstrings."""
+
+    source: FilePath | None = None
+    """The texts, one per line; or one .csv, .tsv or .jsonl file with texts and summaries (also .gz, .xz). Without
+    data, the docstrings of Python's standard library are used."""
+    target: FilePath | None = None
+    """The summaries of the texts, one per line."""
+    fields: tuple[int | str, int | str] | None = None
+    """Columns (names, or numbers from 0) of text and summary in a table, or their fields in a JSONL file, where the
+    summary may be a list of references; source and target unless given."""
+    references: tuple[int | str, ...] = ()
+    """Columns or fields of further references, which only the evaluation uses."""
+    valid_source: FilePath | None = None
+    """Texts in the same form that decide which checkpoint is the best one."""
+    valid_target: FilePath | None = None
+    """The summaries of valid_source."""
+    test_source: FilePath | None = None
+    """Texts that `foci evaluate` uses."""
+    test_target: FilePath | None = None
+    """The summaries of test_source."""
+    valid_share: Annotated[float, Ge(0), Lt(1)] = 0.05
+    """Without such a file: the share of the texts that is held out to validate."""
+    test_share: Annotated[float, Ge(0), Lt(1)] = 0.1
+    """Without such a file: the share of the texts that is held out to evaluate, and never trained on."""
+    split_seed: Annotated[int, Ge(0)] = 0
+    """Which texts those are."""
+    docstrings: Annotated[int, Ge(2)] | None = None
+    """Train on at most this many docstrings of the standard library, summarized by their first lines."""
+    max_source: Annotated[int, Ge(1)] = 400
+    """Of longer texts only this many tokens are read, the first ones; such texts are counted."""
+    max_target: Annotated[int, Ge(1)] = 100
+    """Longer summaries are cut to this many tokens in training; they are counted."""
+    valid_decoded: Annotated[int, Ge(1)] = 200
+    """How many validation texts are summarized, greedily, for the metric rouge1."""
+    max_tokens: Annotated[int, Ge(1)] = 8192
+    """Tokens per batch, padding included."""
+    max_texts: Annotated[int, Ge(1)] = 64
+    """Texts per batch."""
+    workers: Annotated[int, Ge(0)] = 0
+    """Processes that prepare batches ahead of time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerConfig:
+    """How text is split: learned from the training texts and summaries, one vocabulary for both, kept in the run."""
+
+    kind: Literal["bpe", "unigram", "characters", "words"] = "words"
+    """With words, what is not in the vocabulary can be copied; all kinds work in any script."""
+    size: Annotated[int, Ge(5), Le(1_000_000)] = 10_000
+    """Largest size of the vocabulary."""
+    lowercase: bool = False
+    """Read and write small letters only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoverageConfig:
+    """The loss of attending again to what was attended to before (See 2017)."""
+
+    weight: Annotated[float, Ge(0)] = 0.0
+    """How much it counts beside the loss of the words; 0 is none. It may change when a run is resumed."""
+    start: Annotated[int, Ge(0)] = 0
+    """The first step that has this loss, for a last phase of the training."""
+
+
+def _pointer(preset: Mapping[str, Any], **options: Any) -> dict[str, Any]:
+    return {**preset, "copy": True, **options}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(ModelChoice):
+    """Which model."""
+
+    models = {  # noqa: RUF012 (a ClassVar, as the base has it)
+        "rnn": (
+            seq2seq_rnn.RecurrentSeq2Seq,
+            {
+                **seq2seq_rnn.PRESETS,
+                "pointer": _pointer(seq2seq_rnn.PRESETS["tiny"], score="additive", share_embeddings=True),
+                "see": {
+                    "embedding_dim": 128,
+                    "hidden_dim": 256,
+                    "encoder_dim": 512,
+                    "cell": "lstm",
+                    "score": "additive",
+                    "attention_dim": 512,
+                    "copy": True,
+                    "coverage": True,
+                },
+            },
+        ),
+        "transformer": (
+            transformer.Transformer,
+            {**transformer.PRESETS, "pointer": _pointer(transformer.PRESETS["tiny"], share_embeddings=True)},
+        ),
+        "conv": (
+            seq2seq_conv.ConvSeq2Seq,
+            {**seq2seq_conv.PRESETS, "pointer": _pointer(seq2seq_conv.PRESETS["tiny"], share_embeddings=True)},
+        ),
+        "abs": (
+            attention_based.AttentionBasedSummarizer,
+            {**attention_based.PRESETS, "pointer": _pointer(attention_based.PRESETS["tiny"])},
+        ),
+    }
+    trial_sizes = (11, 11)  # equal: both sides have one vocabulary
+
+    kind: str = "rnn"
+    """Kind of model: rnn, transformer or conv; or abs, the attention-based summarizer of Rush (2015)."""
+    preset: str = "pointer"
+    """The sizes of the model by name; pointer also copies, see has the sizes of See (2017)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummarizeConfig:
+    """All settings of a training."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    coverage: CoverageConfig = field(default_factory=CoverageConfig)
+    label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.0
+    """Share of the target probability that is distributed over all words."""
+    training: TrainingOptions = field(
+        default_factory=lambda: TrainingOptions(
+            max_epochs=30, patience=6, learning_rate=2e-3, schedule="inverse_sqrt", warmup=200, eval_every=250
+        )
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummarizeOptions(SearchOptions):
+    """How summaries are searched for."""
+
+    no_repeat_ngram: Annotated[int, Ge(0)] = 3
+    """No sequence of this many tokens occurs twice; 0 sets no limit."""
+    min_length: Annotated[int, Ge(0)] = 1
+    """Shortest summary in tokens."""
+    max_length: Annotated[int, Ge(1)] | None = None
+    """Longest summary in tokens; data.max_target of the run unless given."""
+    batch_tokens: Annotated[int, Ge(1)] = 8192
+    """Tokens per batch, padding included."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummarizeEvaluateOptions(SummarizeOptions):
+    """How summaries are searched for and compared."""
+
+    stem: bool = False
+    """Compare English words without their endings, by Porter's rules; needs nltk."""
+    segmenter: str | None = None
+    """A function module:name that splits text into words, such as jieba:lcut; without one, scripts without spaces
+    are compared by characters."""
+    lead: Annotated[int, Gt(0)] = 1
+    """Number of sentences of the baseline that takes the first ones."""
+    extract: Annotated[int, Gt(0)] = 1
+    """Largest number of sentences of the baseline that knows the references and takes the best ones."""

@@ -1,0 +1,138 @@
+"""Settings of translation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt, Le, Lt
+
+from foci.errors import ConfigError
+from foci.models import seq2seq_conv, seq2seq_rnn, transformer
+from foci.tasks.frame.config import FilePath, ModelChoice
+from foci.tasks.frame.searching import SearchOptions
+from foci.training import TrainingOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """The sentence pairs: two aligned files, one TSV or JSONL file, or the built-in phrasebook."""
+
+    source: FilePath | None = None
+    """The source sentences, one per line; or one .tsv or .jsonl file with both sides (also .gz, .xz). Without data,
+    the built-in phrasebook is used."""
+    target: FilePath | None = None
+    """The translations of the source sentences, one per line."""
+    fields: tuple[int | str, int | str] | None = None
+    """Columns (numbers from 0, or names) of both sides in a TSV file, or their fields in a JSONL file."""
+    valid_source: FilePath | None = None
+    """Held-out pairs in the same form, which decide which checkpoint is the best one."""
+    valid_target: FilePath | None = None
+    """The translations of valid_source."""
+    test_source: FilePath | None = None
+    """Pairs in the same form that `foci evaluate` uses."""
+    test_target: FilePath | None = None
+    """The translations of test_source."""
+    valid_share: Annotated[float, Gt(0), Lt(1)] = 0.02
+    """Without such files: the share of the pairs that is held out to validate; of more than 2,000, 2,000 are used."""
+    test_share: Annotated[float, Ge(0), Lt(1)] = 0.02
+    """Without such files: the share of the pairs that is held out to evaluate, and never trained on; none of a stream.
+    """
+    split_seed: Annotated[int, Ge(0)] = 0
+    """Which pairs those are."""
+    phrasebook: str | None = None
+    """Two locales, such as en-zh: dates, amounts, units and lists in both languages, made by CLDR, without any file."""
+    phrasebook_size: Annotated[int, Ge(2)] = 20_000
+    """Number of pairs of the phrasebook for training."""
+    max_tokens: Annotated[int, Ge(1)] = 4096
+    """Tokens per batch, padding included."""
+    max_length: Annotated[int, Ge(1)] = 200
+    """Pairs with a side of more tokens are left out and counted."""
+    workers: Annotated[int, Ge(0)] = 0
+    """Processes that prepare batches ahead of time."""
+    stream: bool = False
+    """For files larger than memory: read the training pairs from disk in every epoch, one buffer at a time."""
+    stream_buffer: Annotated[int, Ge(1)] = 50_000
+    """Pairs of a stream that are held and shuffled at a time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerConfig:
+    """How text is split: learned from the training pairs and kept in the run."""
+
+    kind: Literal["bpe", "unigram", "characters", "words"] = "bpe"
+    """bpe and unigram learn subwords; all kinds work in any script."""
+    size: Annotated[int, Ge(5), Le(1_000_000)] = 8000
+    """Largest size of the vocabulary."""
+    shared: bool = False
+    """One vocabulary for both sides; the models can then share their embeddings."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(ModelChoice):
+    """Which model."""
+
+    models = {  # noqa: RUF012 (a ClassVar, as the base has it)
+        "transformer": (transformer.Transformer, transformer.PRESETS),
+        "rnn": (seq2seq_rnn.RecurrentSeq2Seq, seq2seq_rnn.PRESETS),
+        "conv": (seq2seq_conv.ConvSeq2Seq, seq2seq_conv.PRESETS),
+    }
+
+    trial_sizes = (11, 11)  # equal, as they are where both sides share a vocabulary
+
+    kind: str = "transformer"
+    """Kind of model."""
+    preset: str = "tiny"
+    """The sizes of the model by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslateConfig:
+    """All settings of a training."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.1
+    """Share of the target probability that is distributed over all words."""
+    training: TrainingOptions = field(
+        default_factory=lambda: TrainingOptions(
+            max_epochs=40, patience=8, learning_rate=2e-3, schedule="inverse_sqrt", warmup=1000, eval_every=500
+        )
+    )
+
+    def __post_init__(self) -> None:
+        # Two vocabularies that happen to be of one size would share a table in which an id has two meanings.
+        if self.model.resolved.get("share_embeddings") and not self.tokenizer.shared:
+            raise ConfigError(
+                "model.share_embeddings is true, but each side has a vocabulary of its own. Set tokenizer.shared=true."
+            )
+
+    @classmethod
+    def implied(cls, tables: Mapping[str, Any]) -> dict[str, Any]:
+        """Return lower learning rates for some parameters.
+
+        A score of `general` contains every product of a query's and a key's numbers, so a step of Adam in all of W
+        changes it a lot; at the others' rate the softmax soon saturates on one word. The same holds for the sigmoid
+        that predicts the center of local-p (docs/translate.md).
+        """
+        model = {"preset": ModelConfig.preset, **tables.get("model", {})}
+        if model.get("kind") != "rnn":
+            return {}
+        options = {**seq2seq_rnn.PRESETS.get(str(model["preset"]), {}), **model}
+        if options.get("decoder", "luong") not in ("bahdanau", "luong"):
+            return {}
+        slow = ["score.weight"] if options.get("score", "general") == "general" else []
+        slow += ["focus.layer.weight", "focus.vector"] if options.get("focus") == "local_p" else []
+        return {"training": {"lr_multipliers": dict.fromkeys(slow, 1 / 16)}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslateEvaluateOptions(SearchOptions):
+    """How translations are searched for and compared."""
+
+    lowercase: bool = False
+    """Compare without case."""
+    tokenize: str | None = None
+    """sacrebleu's tokenizer (13a, zh, char, ja-mecab, …); chosen by the script of the references unless given."""
