@@ -1,4 +1,4 @@
-"""The errors that foci raises, and the checks of shapes, dtypes and options.
+"""The errors that foci raises, and the checks of options; nothing here imports torch.
 
 Every message says what was passed, what was expected and how to fix it. No message shows the contents of a tensor.
 """
@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-
-import torch
-from torch import Tensor
 
 
 class FociError(Exception):
@@ -68,7 +65,7 @@ def near_names(name: object, known: Iterable[str]) -> str:
 def check_positive(owner: str, **values: int | float | None) -> None:
     """Raise unless every value is a number above zero; None, for a value that was left out, passes."""
     for name, value in values.items():
-        if value is not None and not (isinstance(value, int | float | torch.SymInt) and value > 0):
+        if value is not None and not (_is_number(value) and value > 0):
             raise ConfigError(f"{owner}: {name} is {value!r}, expected a number above 0.")
 
 
@@ -86,129 +83,6 @@ def check_share(owner: str, **shares: float) -> None:
             raise ConfigError(f"{owner}: {name} is {share!r}, expected a number from 0 to below 1.")
 
 
-def check_shape(owner: str, name: str, tensor: Tensor, *expected: str | int, fix: str = "") -> None:
-    """Raise unless ``tensor`` is a floating tensor of the expected shape.
-
-    Each entry of ``expected`` is an exact size, or the name of an axis that may have any size;
-    a leading ``"…"`` stands for any number of axes.
-    """
-    if not isinstance(tensor, Tensor):
-        raise ShapeError(f"{owner}: {name} is a {type(tensor).__name__}, expected a torch.Tensor.")
-    if not tensor.is_floating_point():
-        raise ShapeError(
-            f"{owner}: {name} has dtype {tensor.dtype}, expected a floating dtype. "
-            f"Embed integer ids first, or convert with {name}.float()."
-        )
-    shape = tensor.shape
-    open_ended = expected[0] == "…"
-    axes = expected[1:] if open_ended else expected
-    missing = len(shape) - len(axes)
-    if missing == 0 or (missing > 0 and open_ended):
-        for have, want in zip(shape[missing:], axes):
-            if have != want and not isinstance(want, str):
-                break
-        else:
-            return
-    wanted = ", ".join(str(axis) for axis in expected)
-    raise ShapeError(f"{owner}: {name} has shape {tuple(tensor.shape)}, expected ({wanted}). {fix}".rstrip())
-
-
-def check_together(owner: str, **tensors: Tensor | None) -> None:
-    """Raise unless all tensors are on one device and, outside autocast, have one dtype."""
-    first: Tensor | None = None
-    for name, tensor in tensors.items():
-        if tensor is None:
-            continue
-        if first is None:
-            first, first_name = tensor, name
-            continue
-        if tensor.device != first.device:
-            raise ShapeError(
-                f"{owner}: {name} is on {tensor.device}, but {first_name} is on {first.device}. "
-                f"Move it with {name}.to({first_name}.device)."
-            )
-        if tensor.dtype != first.dtype and not torch.is_autocast_enabled(first.device.type):
-            raise ShapeError(
-                f"{owner}: {name} has dtype {tensor.dtype}, but {first_name} has {first.dtype}. "
-                f"Convert with {name}.to({first_name}.dtype)."
-            )
-
-
-def check_batch(owner: str, query: Tensor, key: Tensor) -> int:
-    """Return the batch size of query and key, where a batch of 1 broadcasts; raise if they differ otherwise."""
-    rows, sources = query.shape[0], key.shape[0]
-    if rows != sources and 1 not in (rows, sources):
-        raise ShapeError(
-            f"{owner}: query has batch size {rows}, but the key has {sources}. Repeat the smaller one, for beams with "
-            "key.repeat_interleave(beams, dim=0)."
-        )
-    return rows if sources == 1 else sources
-
-
-def check_mask(owner: str, mask: Tensor, scores_shape: torch.Size, device: torch.device) -> Tensor:
-    """Return ``mask`` with the rank of the scores, or raise an error that says what is wrong with it.
-
-    The mask rule (see `foci.masks`) requires: boolean, the scores' rank, each axis of the scores' size
-    or 1. Scores with heads ``(B, H, L, S)`` also take a mask ``(B, L, S)``, which applies to every head.
-    """
-    check_boolean(owner, "mask", mask, device)
-    rank = len(scores_shape)
-    fitted = mask.unsqueeze(1) if rank == 4 and mask.dim() == 3 else mask
-    if fitted.dim() == rank and all(have == 1 or have == want for have, want in zip(fitted.shape, scores_shape)):
-        return fitted
-    expected = "(batch, query, key)" if rank > 2 else "(batch, key)"
-    sizes = tuple(scores_shape) if rank != 4 else (scores_shape[0], *scores_shape[2:])
-    raise ShapeError(
-        f"{owner}: mask has shape {tuple(mask.shape)}, expected {expected} = {sizes}, where an axis of size 1 "
-        f"broadcasts. {_mask_helper(mask, rank)}"
-    )
-
-
-def check_boolean(owner: str, name: str, mask: Tensor, device: torch.device) -> None:
-    """Raise unless ``mask`` is a boolean tensor on ``device``."""
-    if not isinstance(mask, Tensor):
-        raise ShapeError(f"{owner}: {name} is a {type(mask).__name__}, expected a boolean torch.Tensor.")
-    if mask.dtype != torch.bool:
-        raise ShapeError(
-            f"{owner}: {name} has dtype {mask.dtype}, expected torch.bool with True = may be read. "
-            f"Numbers added to the scores (0 and -inf) are a bias: pass them as bias=…, or use {name} == 0; a 0/1 mask "
-            f"with 1 = may be read becomes {name}.bool(); torch's padding mask (True = ignore) becomes "
-            f"masks.from_torch_padding({name}.bool())."
-        )
-    if mask.device != device:
-        raise ShapeError(
-            f"{owner}: {name} is on {mask.device}, but the scores are on {device}. Move it with {name}.to(device)."
-        )
-
-
-def check_valid(owner: str, name: str, valid: Tensor, batch: int, size: int, device: torch.device) -> None:
-    """Raise unless ``valid`` is a boolean ``(batch, position)`` tensor of these sizes."""
-    check_boolean(owner, name, valid, device)
-    if valid.dim() != 2 or valid.shape[0] != batch or valid.shape[1] != size:
-        raise ShapeError(
-            f"{owner}: {name} has shape {tuple(valid.shape)}, expected (batch, position) = ({batch}, {size}). "
-            f"Make it from lengths with masks.lengths(lengths, {size})."
-        )
-
-
-def check_ids(owner: str, name: str, ids: Tensor, *expected: str | int) -> None:
-    """Raise unless ``ids`` is a tensor of whole numbers; ``expected`` has names and sizes as in `check_shape`."""
-    if not isinstance(ids, Tensor):
-        raise ShapeError(f"{owner}: {name} is a {type(ids).__name__}, expected a torch.Tensor.")
-    if ids.is_floating_point() or ids.dtype == torch.bool:
-        raise ShapeError(
-            f"{owner}: {name} has dtype {ids.dtype}, expected whole numbers (token ids). Convert with {name}.long()."
-        )
-    fits = (have == want or isinstance(want, str) for have, want in zip(ids.shape, expected))
-    if ids.dim() != len(expected) or not all(fits):
-        wanted = ", ".join(str(axis) for axis in expected)
-        raise ShapeError(f"{owner}: {name} has shape {tuple(ids.shape)}, expected ({wanted}).")
-
-
-def _mask_helper(mask: Tensor, rank: int) -> str:
-    if mask.dim() == 2 and rank > 2:
-        return (
-            "A two-axis mask is never guessed at: masks.keys(valid) turns valid (batch, key) into a mask, "
-            "masks.causal(L, S) makes a causal one, and mask.unsqueeze(0) lifts your own (query, key)."
-        )
-    return "Make it with masks.keys(valid), masks.causal(L, S) or masks.window(L, S, left, right)."
+def _is_number(value: object) -> bool:
+    # The size of an axis while torch.compile traces is a torch.SymInt.
+    return isinstance(value, int | float) or type(value).__name__ == "SymInt"

@@ -27,7 +27,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from foci.errors import ShapeError, check_boolean, check_mask
+from foci.checks import check_boolean, check_mask
+from foci.errors import ShapeError
 from foci.tracing import is_traced, is_watched
 
 

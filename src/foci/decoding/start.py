@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from foci.errors import ConfigError, check_valid
+from foci.checks import check_valid
+from foci.errors import ConfigError
 from foci.layers.copying import CopySource
 
 

@@ -23,7 +23,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from foci.errors import ShapeError, check_shape
+from foci.checks import check_shape
+from foci.errors import ShapeError
 from foci.masks import masked_softmax
 
 _SHORTEST = 1e-2

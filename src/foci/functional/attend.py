@@ -18,7 +18,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foci import masks
-from foci.errors import ConfigError, ShapeError, check_batch, check_mask, check_shape, check_together, unknown_name
+from foci.checks import check_batch, check_mask, check_shape, check_together
+from foci.errors import ConfigError, ShapeError, unknown_name
 from foci.functional import scores as score_functions
 from foci.functional.kernels.banded import attend_band
 from foci.functional.kernels.softmax_rows import FusedSoftmax

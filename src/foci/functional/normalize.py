@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from foci.errors import check_mask
+from foci.checks import check_mask
 from foci.masks import masked_softmax
 
 

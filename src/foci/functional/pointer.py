@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from foci.errors import ShapeError, check_shape
+from foci.checks import check_shape
+from foci.errors import ShapeError
 
 
 def sum_occurrences(

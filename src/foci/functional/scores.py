@@ -16,7 +16,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from foci.errors import ShapeError, check_shape
+from foci.checks import check_shape
+from foci.errors import ShapeError
 from foci.functional import kernels
 
 

@@ -17,7 +17,8 @@ from jaxtyping import Bool, Float, Int, Num
 from torch import Tensor
 from torch.nn import functional as F
 
-from foci.errors import check_mask, check_positive
+from foci.checks import check_mask
+from foci.errors import check_positive
 from foci.functional import kernels, window_plain
 from foci.functional.scores import default_scale, scaled_dot
 from foci.functional.window_plain import CellNormalizer, CellScore

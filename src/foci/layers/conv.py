@@ -23,7 +23,8 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import weight_norm
 
-from foci.errors import ConfigError, check_positive, check_shape
+from foci.checks import check_shape
+from foci.errors import ConfigError, check_positive
 from foci.layers.dropout import Dropout
 
 HALF_VARIANCE = math.sqrt(0.5)

@@ -25,7 +25,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from foci.errors import ConfigError, check_ids
+from foci.checks import check_ids
+from foci.errors import ConfigError
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss, token_log_probs
 from foci.weights import Weights
 

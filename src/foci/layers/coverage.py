@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from foci.errors import check_shape
+from foci.checks import check_shape
 from foci.mechanisms.attention import Memory
 from foci.weights import Weights
 

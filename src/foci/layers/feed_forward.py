@@ -16,7 +16,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from foci.errors import check_shape, unknown_name
+from foci.checks import check_shape
+from foci.errors import unknown_name
 from foci.functional.mean_square import squared_relu
 from foci.layers.dropout import Dropout
 

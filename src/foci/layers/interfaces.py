@@ -20,7 +20,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from foci import masks
-from foci.errors import ConfigError, check_shape, check_valid
+from foci.checks import check_shape, check_valid
+from foci.errors import ConfigError
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
 from foci.tracing import exportable, is_traced
 from foci.weights import Weights

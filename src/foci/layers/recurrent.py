@@ -17,7 +17,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from foci.errors import ConfigError, check_positive, check_shape, check_valid, unknown_name
+from foci.checks import check_shape, check_valid
+from foci.errors import ConfigError, check_positive, unknown_name
 
 CELLS: dict[str, type[nn.LSTM] | type[nn.GRU]] = {"lstm": nn.LSTM, "gru": nn.GRU}
 

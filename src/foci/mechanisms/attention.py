@@ -18,17 +18,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from foci.errors import (
-    ConfigError,
-    check_batch,
-    check_mask,
-    check_positive,
-    check_shape,
-    check_share,
-    check_sizes,
-    check_together,
-    unknown_name,
-)
+from foci.checks import check_batch, check_mask, check_shape, check_together
+from foci.errors import ConfigError, check_positive, check_share, check_sizes, unknown_name
 from foci.functional.attend import NORMALIZERS, attend_dots, attend_scores, normalizer
 from foci.functional.sample import best
 from foci.functional.stepwise import StepOptions, over_steps, read_location_aware, share_source

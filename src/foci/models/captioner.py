@@ -33,7 +33,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from foci.errors import ConfigError, check_ids, check_shape, unknown_name
+from foci.checks import check_ids, check_shape
+from foci.errors import ConfigError, unknown_name
 from foci.functional.sample import reinforce
 from foci.layers.dropout import Dropout
 from foci.layers.interfaces import Decoder, EncoderOutput

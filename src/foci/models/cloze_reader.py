@@ -26,7 +26,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from foci import masks
-from foci.errors import ConfigError, check_ids, check_positive, unknown_name
+from foci.checks import check_ids
+from foci.errors import ConfigError, check_positive, unknown_name
 from foci.functional.pointer import sum_occurrences
 from foci.layers.dropout import Dropout
 from foci.layers.embedding import uniform_table

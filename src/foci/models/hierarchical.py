@@ -22,7 +22,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from foci.errors import ShapeError, check_ids, check_positive, unknown_name
+from foci.checks import check_ids
+from foci.errors import ShapeError, check_positive, unknown_name
 from foci.layers.dropout import Dropout
 from foci.layers.recurrent import RecurrentEncoder
 from foci.mechanisms.pool import AttentionPool

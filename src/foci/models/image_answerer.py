@@ -25,7 +25,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from foci.errors import check_ids, check_sizes, unknown_name
+from foci.checks import check_ids
+from foci.errors import check_sizes, unknown_name
 from foci.layers.dropout import Dropout
 from foci.masks import keys
 from foci.mechanisms.attention import Attention

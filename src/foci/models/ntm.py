@@ -22,7 +22,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from foci.errors import ShapeError, check_positive, check_shape, unknown_name
+from foci.checks import check_shape
+from foci.errors import ShapeError, check_positive, unknown_name
 from foci.layers.recurrent import Recurrence, State
 from foci.mechanisms.memory.ntm import InitialMemory, MemoryState, NeuralTuringMemory
 from foci.tracing import exportable

@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from foci import masks
-from foci.errors import ConfigError, check_shape
+from foci.checks import check_shape
+from foci.errors import ConfigError
 from foci.functional.ctc import BLANK
 from foci.layers.dropout import Dropout
 from foci.layers.interfaces import DecoderStep, EncoderOutput

@@ -28,7 +28,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from foci import masks
-from foci.errors import check_ids, check_positive, unknown_name
+from foci.checks import check_ids
+from foci.errors import check_positive, unknown_name
 from foci.layers.dropout import Dropout
 from foci.layers.embedding import normal_table, uniform_table
 from foci.layers.recurrent import RecurrentEncoder

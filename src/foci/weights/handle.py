@@ -15,7 +15,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from foci.errors import ConfigError, ShapeError, check_mask
+from foci.checks import check_mask
+from foci.errors import ConfigError, ShapeError
 from foci.tracing import exportable
 from foci.weights.chunks import Piece, RecomputedPieces, Reduce, reduce_pieces
 from foci.weights.sources import ByWeights, Dense, DotSoftmax, MeanHeads, Source, take_heads, take_rows

@@ -25,7 +25,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from foci.errors import ShapeError, check_positive, check_shape, check_together, check_valid
+from foci.checks import check_shape, check_together, check_valid
+from foci.errors import ShapeError, check_positive
 from foci.functional import kernels
 from foci.functional.crf.chain_plain import Chain
 

@@ -26,7 +26,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from foci.errors import ConfigError, check_shape
+from foci.checks import check_shape
+from foci.errors import ConfigError
 from foci.torch_private import dynamic_quantized_linear, quantized_per_row
 
 Module = TypeVar("Module", bound=nn.Module)

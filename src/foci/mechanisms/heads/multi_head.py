@@ -23,15 +23,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from foci.errors import (
-    ConfigError,
-    check_batch,
-    check_mask,
-    check_shape,
-    check_share,
-    check_sizes,
-    check_together,
-)
+from foci.checks import check_batch, check_mask, check_shape, check_together
+from foci.errors import ConfigError, check_share, check_sizes
 from foci.functional.attend import Window, attend, attend_dots, causal_window, combine, reads_own_key
 from foci.functional.mean_square import unit_mean_square
 from foci.functional.positions import alibi_bias, alibi_slopes, rotary

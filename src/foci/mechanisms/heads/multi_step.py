@@ -14,7 +14,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from foci.errors import ConfigError, check_batch, check_mask, check_shape, check_sizes, check_together
+from foci.checks import check_batch, check_mask, check_shape, check_together
+from foci.errors import ConfigError, check_sizes
 from foci.functional.attend import attend_dots
 from foci.masks import clear_source
 from foci.mechanisms.attention import Memory

@@ -28,7 +28,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from foci.errors import ConfigError, check_shape, check_sizes, unknown_name
+from foci.checks import check_shape
+from foci.errors import ConfigError, check_sizes, unknown_name
 from foci.functional import addressing
 from foci.functional.kernels import ntm
 from foci.tracing import exportable

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from foci.errors import check_shape, check_together, check_valid
+from foci.checks import check_shape, check_together, check_valid
 from foci.masks import clear_unreadable
 
 

@@ -21,7 +21,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from foci.errors import ConfigError, ShapeError, check_boolean, check_shape, check_valid
+from foci.checks import check_boolean, check_shape, check_valid
+from foci.errors import ConfigError, ShapeError
 from foci.mechanisms.pool.pool import AttentionPool
 from foci.outputs import AttentionOutput
 from foci.tracing import exportable

@@ -19,7 +19,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from foci.errors import check_shape, check_sizes, check_valid
+from foci.checks import check_shape, check_valid
+from foci.errors import check_sizes
 from foci.masks import clear_unreadable, masked_softmax
 from foci.outputs import AttentionOutput
 from foci.weights import Weights

@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from foci.errors import ConfigError, check_shape
+from foci.checks import check_shape
+from foci.errors import ConfigError
 from foci.functional.kernels.additive import prepare_key
 from foci.functional.scores import additive, scaled_dot
 

@@ -29,16 +29,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from foci.errors import (
-    ConfigError,
-    ShapeError,
-    check_boolean,
-    check_shape,
-    check_sizes,
-    check_together,
-    check_valid,
-    unknown_name,
-)
+from foci.checks import check_boolean, check_shape, check_together, check_valid
+from foci.errors import ConfigError, ShapeError, check_sizes, unknown_name
 from foci.functional import crf
 from foci.masks import clear_unreadable
 from foci.outputs import AttentionOutput

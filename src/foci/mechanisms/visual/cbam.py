@@ -21,7 +21,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from foci.errors import check_shape, check_sizes
+from foci.checks import check_shape
+from foci.errors import check_sizes
 from foci.mechanisms.visual.spatial import SpatialAttention
 from foci.mechanisms.visual.squeeze_excitation import bottleneck
 from foci.outputs import AttentionOutput

@@ -16,7 +16,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from foci.errors import ConfigError, check_shape
+from foci.checks import check_shape
+from foci.errors import ConfigError
 from foci.outputs import AttentionOutput
 from foci.weights import Weights
 

@@ -21,7 +21,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from foci.errors import ConfigError, ShapeError, check_ids
+from foci.checks import check_ids
+from foci.errors import ConfigError, ShapeError
 from foci.layers.conv import (
     HALF_VARIANCE,
     GatedConvolution,

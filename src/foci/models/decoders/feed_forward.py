@@ -23,7 +23,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from foci.errors import check_ids, check_positive
+from foci.checks import check_ids
+from foci.errors import check_positive
 from foci.layers.copying import CopyHead, check_copied
 from foci.layers.dropout import Dropout
 from foci.layers.embedding import uniform_table

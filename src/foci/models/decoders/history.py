@@ -24,7 +24,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from foci import masks
-from foci.errors import ConfigError, check_ids, check_positive
+from foci.checks import check_ids
+from foci.errors import ConfigError, check_positive
 from foci.layers.dropout import Dropout
 from foci.layers.embedding import uniform_table
 from foci.layers.interfaces import DecoderStep, EncoderOutput, check_encoded

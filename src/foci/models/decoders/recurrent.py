@@ -35,7 +35,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from foci.errors import ConfigError, ShapeError, check_ids, check_positive, unknown_name
+from foci.checks import check_ids
+from foci.errors import ConfigError, ShapeError, check_positive, unknown_name
 from foci.layers.copying import CopyHead, check_copied
 from foci.layers.coverage import Coverage
 from foci.layers.dropout import Dropout

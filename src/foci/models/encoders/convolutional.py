@@ -13,7 +13,8 @@ from __future__ import annotations
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from foci.errors import ConfigError, check_ids, check_valid
+from foci.checks import check_ids, check_valid
+from foci.errors import ConfigError
 from foci.layers.conv import (
     HALF_VARIANCE,
     GatedConvolution,

@@ -28,7 +28,8 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from foci.catalog import ALIASES, build
-from foci.errors import ShapeError, check_sizes, check_valid, unknown_name
+from foci.checks import check_valid
+from foci.errors import ShapeError, check_sizes, unknown_name
 from foci.layers.interfaces import EncoderOutput
 from foci.mechanisms.visual.cbam import ProductOfMaps
 from foci.outputs import AttentionOutput

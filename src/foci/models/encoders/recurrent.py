@@ -14,7 +14,8 @@ from __future__ import annotations
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
-from foci.errors import check_ids, check_positive, check_valid
+from foci.checks import check_ids, check_valid
+from foci.errors import check_positive
 from foci.layers.dropout import Dropout
 from foci.layers.embedding import uniform_table
 from foci.layers.interfaces import EncoderOutput

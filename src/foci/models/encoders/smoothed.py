@@ -15,7 +15,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from foci.errors import ConfigError, check_ids, check_positive, check_valid
+from foci.checks import check_ids, check_valid
+from foci.errors import ConfigError, check_positive
 from foci.layers.dropout import Dropout
 from foci.layers.embedding import uniform_table
 from foci.layers.interfaces import EncoderOutput

@@ -25,7 +25,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from foci.errors import ConfigError, check_positive, check_shape, check_valid, unknown_name
+from foci.checks import check_shape, check_valid
+from foci.errors import ConfigError, check_positive, unknown_name
 from foci.layers.dropout import Dropout
 from foci.layers.interfaces import EncoderOutput, source_mask
 from foci.layers.positions import SinusoidalPositions

@@ -13,7 +13,8 @@ from __future__ import annotations
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
-from foci.errors import check_positive, check_valid
+from foci.checks import check_valid
+from foci.errors import check_positive
 from foci.layers.interfaces import EncoderOutput, source_mask
 from foci.layers.transformer import Block, EncoderLayer, embedding_and_block
 from foci.weights import Weights

@@ -31,8 +31,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from foci.checks import check_shape
 from foci.data.batching import check_same_stream, saved_number
-from foci.errors import ConfigError, check_positive, check_shape, unknown_name
+from foci.errors import ConfigError, check_positive, unknown_name
 
 _TRAIN = 0
 _SPLITS = {"valid": 1, "test": 2}

@@ -1,0 +1,87 @@
+"""The base of all options: frozen dataclasses that check their values; nothing here imports torch.
+
+A field's type lists its choices (``Literal``). Its name says what it counts, as docs/design.md names sizes: ``num_…``
+and ``…_dim`` are whole numbers above 0, ``…dropout`` is a share. The text below a field is its description: help,
+settings and docs are generated from it.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from foci.errors import ConfigError, check_share, check_sizes, unknown_name
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of one part of a model, checked where they are made."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "use_attribute_docstrings": True}
+    """For settings, which read options from TOML; a plain dictionary, since foci itself does not need pydantic."""
+
+    def __post_init__(self) -> None:
+        owner = type(self).__name__
+        for name, choices in _choices(type(self)).items():  # type: ignore[arg-type]
+            value = getattr(self, name)
+            if value not in choices:
+                raise unknown_name(f"{name} of {owner}", value, [choice for choice in choices if choice is not None])
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name.startswith("num_") or field.name.endswith("_dim"):
+                check_sizes(owner, **{field.name: value})
+            elif field.name.endswith("dropout"):
+                check_share(owner, **{field.name: value})
+
+
+@cache
+def _choices(kind: type[Options]) -> dict[str, tuple[Any, ...]]:
+    """Return the values that each field may have whose type lists them."""
+    found = {}
+    for name, hint in get_type_hints(kind).items():
+        union = get_origin(hint) in (Union, types.UnionType)
+        parts = get_args(hint) if union else (hint,)
+        if get_origin(hint) is not ClassVar and all(
+            get_origin(part) is Literal or part is type(None) for part in parts
+        ):
+            found[name] = tuple(choice for part in parts for choice in (get_args(part) or (None,)))
+    return found
+
+
+def check_window(owner: str, window: tuple[int, int] | None) -> None:
+    """Raise unless ``window`` is None or two whole numbers from 0: positions before and after a query's own."""
+    if window is not None and (len(window) != 2 or min(window) < 0):
+        raise ConfigError(f"{owner}: window is {window}, expected (left, right), two whole numbers of 0 or more.")
+
+
+def check_default(owner: str, options: Options, *names: str, reason: str) -> None:
+    """Raise if one of these fields was set, because it has no effect.
+
+    Args:
+        owner: who reads the options.
+        options: the options.
+        names: the fields without effect.
+        reason: a sentence that says why.
+    """
+    defaults = type(options)()
+    for name in names:
+        value = getattr(options, name)
+        if value != getattr(defaults, name):
+            raise ConfigError(f"{owner}: {name} is {value!r}, expected it to be left out. {reason}")
+
+
+def from_preset(what: str, presets: Mapping[str, Value], name: str) -> Value:
+    """Return the preset of this name.
+
+    Example:
+        >>> from_preset("tagger", {"tiny": {"hidden_dim": 96}}, "tiny")
+        {'hidden_dim': 96}
+    """
+    if name not in presets:
+        raise unknown_name(f"preset of {what}", name, presets)
+    return presets[name]
