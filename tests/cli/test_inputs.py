@@ -21,7 +21,7 @@ PAIR = (Field("premise", "sentence"), Field("hypothesis", "sentence"))
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("classify run") / "run"  # with a space in its path
-    foci.train("classify", Classify.smallest, out=folder, log=lambda text: None)
+    foci.train("classify", Classify.Config.smallest, out=folder, log=lambda text: None)
     return folder
 
 

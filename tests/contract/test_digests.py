@@ -17,7 +17,7 @@ def test_the_same_run_has_the_same_digests(found):
 
 
 def test_another_seed_changes_every_digest(found):
-    other = digests.of_case(TASK, {"training": {**digests.find(TASK).smallest["training"], "seed": 1}})
+    other = digests.of_case(TASK, {"training": {**digests.find(TASK).Config.smallest["training"], "seed": 1}})
     assert not {*other.values()} & {*found.values()}
 
 

@@ -34,7 +34,9 @@ def quick_disk(monkeypatch):
 
 def train(task, out, *, resume=False, log=lambda text: None, **changes):
     """Train the smallest run, with some settings changed by their dotted paths."""
-    tables = configs.put(find(task).smallest, {path.replace("__", "."): value for path, value in changes.items()})
+    tables = configs.put(
+        find(task).Config.smallest, {path.replace("__", "."): value for path, value in changes.items()}
+    )
     return foci.train(task, tables, out=out, resume=resume, log=log)
 
 
@@ -46,7 +48,7 @@ def trained(request, tmp_path_factory):
     return request.param, folder
 
 
-@pytest.fixture(params=[name for name in TASKS if "data" in find(name).flags])
+@pytest.fixture(params=[name for name in TASKS if "data" in find(name).Config.flags])
 def with_data(request):
     """The name of a task that reads the user's files."""
     return request.param
@@ -278,7 +280,7 @@ def test_evaluation_without_data_uses_what_was_held_out(trained):
 
 def records_of(kind, count=30):
     """Examples of a task, from its built-in data."""
-    task = kind(configs.configure(kind.Config, kind.smallest, "test"))
+    task = kind(configs.configure(kind.Config, kind.Config.smallest, "test"))
     names = [field.name for field in (*kind.inputs, *kind.targets)]
     splits = task.read(lambda text: None)
     records = [one._asdict() if hasattr(one, "_asdict") else one for one in list(splits.train)[:count]]
@@ -292,8 +294,8 @@ def write_jsonl(path, records):
 
 def own_data(kind, path):
     """The smallest settings, with the user's file in place of the built-in data."""
-    tables = copy.deepcopy(dict(kind.smallest))
-    path_of_data = kind.flags["data"]
+    tables = copy.deepcopy(dict(kind.Config.smallest))
+    path_of_data = kind.Config.flags["data"]
     table, _, name = path_of_data.partition(".")
     kept = {key: value for key, value in tables[table].items() if key.startswith("max_")}
     return {**tables, table: {**kept, name: str(path)}}
@@ -391,7 +393,7 @@ def test_an_unknown_setting_or_option_suggests_the_nearest(task, tmp_path):
         ("trainig", "'training'"),
     ):
         with pytest.raises(ConfigError, match=f"{path.replace('.', '[.]')} is not known. Did you mean {expected}"):
-            foci.train(task, configs.put(kind.smallest, {path: {}}), out=tmp_path / "run")
+            foci.train(task, configs.put(kind.Config.smallest, {path: {}}), out=tmp_path / "run")
     for options in (kind.Options, kind.EvaluateOptions):
         name = next(iter(options.__dataclass_fields__))
         with pytest.raises(ConfigError, match=f"{name}z is not known. Did you mean '{name}'"):
@@ -419,7 +421,7 @@ def test_a_wrong_setting_leaves_no_folder(task, change, tmp_path, monkeypatch):
     if "training.tensorboard" in change:
         monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)  # as where it is not installed
     with pytest.raises(ConfigError):
-        foci.train(task, configs.put(find(task).smallest, change), out=tmp_path / "run", log=lambda text: None)
+        foci.train(task, configs.put(find(task).Config.smallest, change), out=tmp_path / "run", log=lambda text: None)
     assert not (tmp_path / "run").exists()
 
 
@@ -445,7 +447,7 @@ def test_every_command_answers_help(trained, capsys):
         options = {"evaluate": find(task).EvaluateOptions, "predict": find(task).Options}.get(command[0])
         for setting in configs.settings(options()) if options else ():
             assert f"--{setting.path.replace('_', '-')}" in out
-        for flag in find(task).flags if command[0] in ("train", "demo") else ():
+        for flag in find(task).Config.flags if command[0] in ("train", "demo") else ():
             assert f"--{flag}" in out
 
 

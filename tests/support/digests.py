@@ -72,7 +72,7 @@ def numbers(value):
 
 def of_case(task, changes):
     """Train, evaluate and predict; return three digests."""
-    tables = {**find(task).smallest, **changes}
+    tables = {**find(task).Config.smallest, **changes}
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         foci.train(task, tables, out=out, log=lambda text: None)

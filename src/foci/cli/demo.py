@@ -64,7 +64,7 @@ def demo(kind: type[Task], given: Given) -> None:
 
     out = given.get("out", Path("demo"))
     run = out / kind.name
-    tables = configs.merge(kind.demo, {})
+    tables = configs.merge(kind.Config.demo, {})
     if "steps" in given:
         tables = configs.put(tables, {"training.max_steps": configs.Text(given["steps"])})
     tables = tables_from(kind, tables, given)

@@ -65,7 +65,7 @@ def derive_flags(name: str) -> list[dict[str, Any]]:
     found = {one.path: one for one in configs.settings(kind.Config())}
     return [
         {"name": flag, "help": f"{found[path].doc} ({path})", "switch": configs.is_flag(found[path].hint)}
-        for flag, path in kind.flags.items()
+        for flag, path in kind.Config.flags.items()
     ]
 
 
@@ -74,7 +74,9 @@ def tables_from(kind: type[Task], tables: dict[str, Any], given: Given) -> dict[
     from foci.tasks.frame import config as configs
 
     typed = {
-        path: given[name.replace("-", "_")] for name, path in kind.flags.items() if name.replace("-", "_") in given
+        path: given[name.replace("-", "_")]
+        for name, path in kind.Config.flags.items()
+        if name.replace("-", "_") in given
     }
     texts = {path: configs.Text(value) if isinstance(value, str) else value for path, value in typed.items()}
     return configs.apply_changes(configs.put(tables, texts), given.get("set", []))

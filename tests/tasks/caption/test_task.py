@@ -24,7 +24,7 @@ from foci.viz.regions import smooth
 
 
 def settings(**changes):
-    return configs.put(Caption.smallest, {path.replace("__", "."): value for path, value in changes.items()})
+    return configs.put(Caption.Config.smallest, {path.replace("__", "."): value for path, value in changes.items()})
 
 
 def trained(path, **changes):

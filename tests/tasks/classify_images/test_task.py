@@ -21,7 +21,9 @@ torch = pytest.importorskip("torch")
 
 
 def settings(**changes):
-    return configs.put(ClassifyImages.smallest, {path.replace("__", "."): value for path, value in changes.items()})
+    return configs.put(
+        ClassifyImages.Config.smallest, {path.replace("__", "."): value for path, value in changes.items()}
+    )
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ def weights(run):
 
 def test_workers_change_nothing(tmp_path):
     """Also with dropout, and also when a run with workers is resumed."""
-    settings = configs.put(Translate.smallest, {"model.dropout": 0.3, "training.max_steps": 5})
+    settings = configs.put(Translate.Config.smallest, {"model.dropout": 0.3, "training.max_steps": 5})
     train("translate", settings, out=tmp_path / "none", **SILENT)
     for name, workers, steps in (("two", 2, 5), ("parts", 2, 3)):
         changed = configs.put(settings, {"data.workers": workers, "training.max_steps": steps})
@@ -44,9 +44,9 @@ def test_the_folder_is_checked_before_the_data_is_read(tmp_path, monkeypatch):
     (tmp_path / "thesis.txt").write_text("years of work")
     monkeypatch.setattr(Classify, "read", lambda self, log: pytest.fail("the data was read"))
     with pytest.raises(ConfigError, match="is not empty"):
-        train("classify", Classify.smallest, out=tmp_path)
+        train("classify", Classify.Config.smallest, out=tmp_path)
     with pytest.raises(ConfigError, match="is a file, expected a folder"):
-        train("classify", Classify.smallest, out=tmp_path / "thesis.txt")
+        train("classify", Classify.Config.smallest, out=tmp_path / "thesis.txt")
 
 
 def test_too_little_memory_is_reported_before_a_folder_is_made(tmp_path, monkeypatch):
@@ -55,7 +55,7 @@ def test_too_little_memory_is_reported_before_a_folder_is_made(tmp_path, monkeyp
 
     monkeypatch.setattr(Memorize, "loss", loss)
     with pytest.raises(TrainingError, match=r"the longest batch, of tensors \(16, 5, 3\), .*does not fit in memory"):
-        train("memorize", Memorize.smallest, out=tmp_path / "run", **SILENT)
+        train("memorize", Memorize.Config.smallest, out=tmp_path / "run", **SILENT)
     assert not (tmp_path / "run").exists()
 
 
@@ -67,9 +67,9 @@ def test_too_little_memory_names_settings_that_the_task_has(name, tmp_path, monk
     kind = find(name)
     monkeypatch.setattr(kind, "loss", loss)
     with pytest.raises(TrainingError, match="does not fit in memory") as caught:
-        train(name, kind.smallest, out=tmp_path / "run", **SILENT)
+        train(name, kind.Config.smallest, out=tmp_path / "run", **SILENT)
     named = re.findall(r"data\.(\w+)", str(caught.value))
-    data = configs.configure(kind.Config, kind.smallest, "test").data
+    data = configs.configure(kind.Config, kind.Config.smallest, "test").data
     assert {*named} & {"max_tokens", "max_frames", "batch_size"}
     assert all(hasattr(data, one) for one in named)
 
@@ -87,16 +87,16 @@ def test_the_trial_of_the_longest_batch_changes_nothing(tmp_path, monkeypatch):
 
     build = Memorize.model
     monkeypatch.setattr(Memorize, "model", lambda self, assets: Normalized(build(self, assets)))
-    train("memorize", Memorize.smallest, out=tmp_path / "tried", **SILENT)
+    train("memorize", Memorize.Config.smallest, out=tmp_path / "tried", **SILENT)
     monkeypatch.setattr("foci.tasks.frame.train._try_longest_batch", lambda *given: None)
-    train("memorize", Memorize.smallest, out=tmp_path / "plain", **SILENT)
+    train("memorize", Memorize.Config.smallest, out=tmp_path / "plain", **SILENT)
     one, other = weights(tmp_path / "tried"), weights(tmp_path / "plain")
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_the_summary_names_model_steps_and_time(tmp_path):
     said = []
-    train("classify", Classify.smallest, out=tmp_path / "run", log=said.append)
+    train("classify", Classify.Config.smallest, out=tmp_path / "run", log=said.append)
     (line,) = [text for text in said if "parameters" in text]
     assert line.startswith("HierarchicalClassifier with 32,162 parameters; at most 8 steps; ")
     assert "batches per epoch; up to about " in line
@@ -113,12 +113,12 @@ def test_a_failure_in_the_first_step_leaves_no_folder(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Memorize, "loss", loss)
     with pytest.raises(TrainingError, match="step 1: the loss is nan"):
-        train("memorize", Memorize.smallest, out=tmp_path / "run", **SILENT)
+        train("memorize", Memorize.Config.smallest, out=tmp_path / "run", **SILENT)
     assert not (tmp_path / "run").exists()
 
 
 def test_the_longest_batch_is_the_one_with_most_tokens():
-    task = Classify(configs.configure(Classify.Config, Classify.smallest, "test"))
+    task = Classify(configs.configure(Classify.Config, Classify.Config.smallest, "test"))
     splits = task.read(lambda text: None)
     batches = task.batches(splits, task.assets(splits, lambda text: None), Shard(), lambda text: None)
     largest = batches.largest()
@@ -143,7 +143,7 @@ def test_paths_in_a_run_are_absolute(tmp_path, monkeypatch):
     lines = [f"word{number % 7} day {number}\t{'ab'[number % 2]}" for number in range(60)]
     (tmp_path / "a.tsv").write_text("\n".join(["text\tlabel", *lines]), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    settings = {**Classify.smallest, "data": {"path": "a.tsv"}}
+    settings = {**Classify.Config.smallest, "data": {"path": "a.tsv"}}
     train("classify", settings, out="run", **SILENT)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
@@ -160,7 +160,7 @@ def test_changed_data_is_refused_on_resuming_and_nothing_is_written(tmp_path):
         (tmp_path / "a.tsv").write_text("\n".join(["text\tlabel", *lines]), encoding="utf-8")
 
     write(60)
-    settings = {**Classify.smallest, "data": {"path": str(tmp_path / "a.tsv")}}
+    settings = {**Classify.Config.smallest, "data": {"path": str(tmp_path / "a.tsv")}}
     out = tmp_path / "run"
     train("classify", settings, out=out, **SILENT)
     before = {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()}
@@ -172,11 +172,11 @@ def test_changed_data_is_refused_on_resuming_and_nothing_is_written(tmp_path):
 
 def test_the_direction_of_the_chosen_figure_is_known(tmp_path):
     """Classification selects by accuracy, higher is better; selection by the loss must not take the worst one."""
-    chosen = configs.put(Classify.smallest, {"training.metric_for_best_model": "loss"})
+    chosen = configs.put(Classify.Config.smallest, {"training.metric_for_best_model": "loss"})
     summary = train("classify", chosen, out=tmp_path / "loss", **SILENT)
     assert foci.load(tmp_path / "loss").config.training.greater_is_better is False
     assert summary.best_value == min(line["loss"] for line in validations(tmp_path / "loss"))
-    train("classify", Classify.smallest, out=tmp_path / "accuracy", **SILENT)
+    train("classify", Classify.Config.smallest, out=tmp_path / "accuracy", **SILENT)
     assert foci.load(tmp_path / "accuracy").config.training.greater_is_better is True
     wrong = configs.put(chosen, {"training.greater_is_better": True})
     with pytest.raises(ConfigError, match="greater_is_better is true, but loss is better when it is lower"):
@@ -196,7 +196,7 @@ def validations(run):
 
 
 def test_a_task_may_name_further_settings_that_change_on_resuming(tmp_path, monkeypatch):
-    train("classify", Classify.smallest, out=tmp_path / "run", **SILENT)
+    train("classify", Classify.Config.smallest, out=tmp_path / "run", **SILENT)
     change = {"data": {"max_words": 7}, "training": {"max_steps": 9}}
     with pytest.raises(ConfigError, match="data.max_words is 7, but the run was begun with 1000"):
         train("classify", change, out=tmp_path / "run", resume=True, **SILENT)

@@ -267,7 +267,7 @@ def test_settings_that_do_not_fit_are_named(tmp_path):
         ({"tokenizer.kind": "byte"}, "tokenizer.kind is 'byte'"),
     ):
         with pytest.raises(ConfigError, match=message):
-            train("generate", put(Generate.smallest, changes), out=tmp_path / "run", **SILENT)
+            train("generate", put(Generate.Config.smallest, changes), out=tmp_path / "run", **SILENT)
     assert not (tmp_path / "run").exists()
 
 

@@ -216,7 +216,7 @@ def test_a_trace_has_marginals_and_marks(predictor, tmp_path, capsys):
                                      {"spelling": "lstm", "encoder": "gru"}, {"spelling": "none"}])  # fmt: skip
 @pytest.mark.parametrize("scheme", ["BIO", "BIOES"])
 def test_every_kind_of_model_trains_and_predicts(options, scheme, tmp_path):
-    settings = put(Tag.smallest, {**{f"model.{name}": value for name, value in options.items()},
+    settings = put(Tag.Config.smallest, {**{f"model.{name}": value for name, value in options.items()},
                                   "tagging.scheme": scheme})  # fmt: skip
     foci.train("tag", settings, out=tmp_path / "run", **SILENT)
     run = foci.load(tmp_path / "run")
@@ -248,7 +248,7 @@ def test_columns_conllu_and_folders_train(tmp_path, capsys):
     sentences = carriers("en", size=60)
     (tmp_path / "a.conll").write_text(columns(sentences), encoding="utf-8")
     said = []
-    settings = put({**Tag.smallest, "data": {"path": str(tmp_path / "a.conll")}}, {"training.max_steps": 2})
+    settings = put({**Tag.Config.smallest, "data": {"path": str(tmp_path / "a.conll")}}, {"training.max_steps": 2})
     foci.train("tag", settings, out=tmp_path / "columns", log=said.append)
     assert any("tags in IOB1" in text for text in said)
     folder = tmp_path / "aligned"
@@ -257,7 +257,7 @@ def test_columns_conllu_and_folders_train(tmp_path, capsys):
     tags = [" ".join(to_tags(one.word_spans(), len(one.words), "BIOES")) for one in sentences]
     (folder / "seq.out").write_text("\n".join(tags) + "\n", encoding="utf-8")
     (folder / "label").write_text("".join(f"{one.intent}\n" for one in sentences), encoding="utf-8")
-    aligned = put({**Tag.smallest, "data": {}}, {"data.path": str(folder), "training.max_steps": 2})
+    aligned = put({**Tag.Config.smallest, "data": {}}, {"data.path": str(folder), "training.max_steps": 2})
     foci.train("tag", aligned, out=tmp_path / "folder", **SILENT)
     run = foci.load(tmp_path / "folder")
     assert len(run.assets.intents) == 3
@@ -276,7 +276,7 @@ def test_columns_conllu_and_folders_train(tmp_path, capsys):
     (tmp_path / "a.conllu").write_text(
         conllu + "1\tred\t_\tADJ\t_\t_\t_\t_\t_\t_\n2\tdogs\t_\tNOUN\t_\t_\t_\t_\t_\t_\n", encoding="utf-8"
     )
-    speech = put({**Tag.smallest, "data": {"path": str(tmp_path / "a.conllu"), "valid_share": 0.4}}, {})
+    speech = put({**Tag.Config.smallest, "data": {"path": str(tmp_path / "a.conllu"), "valid_share": 0.4}}, {})
     foci.train("tag", speech, out=tmp_path / "upos", **SILENT)
     assert foci_cli.main(["predict", str(tmp_path / "upos"), "go dog", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -288,7 +288,7 @@ def test_columns_conllu_and_folders_train(tmp_path, capsys):
 def test_given_vectors_reach_words_that_were_not_trained(tmp_path):
     vectors = tmp_path / "v.txt"
     vectors.write_text("may 1 0 0\njune 0 1 0\nzebra 0 0 1\n", encoding="utf-8")
-    settings = put(Tag.smallest, {"vocabulary.vectors": str(vectors)})
+    settings = put(Tag.Config.smallest, {"vocabulary.vectors": str(vectors)})
     said = []
     foci.train("tag", settings, out=tmp_path / "run", log=said.append)
     assert any("has vectors for" in text for text in said)
@@ -310,9 +310,9 @@ def test_mistakes_in_settings_and_data(tmp_path):
     with pytest.raises(ConfigError, match="path and carriers are both set"):
         foci.train("tag", {"data": {"path": str(path), "carriers": 5}}, out=tmp_path / "run", **SILENT)
     with pytest.raises(ConfigError, match="unknown encoder .rnn."):
-        foci.train("tag", put(Tag.smallest, {"model.encoder": "rnn"}), out=tmp_path / "run", **SILENT)
+        foci.train("tag", put(Tag.Config.smallest, {"model.encoder": "rnn"}), out=tmp_path / "run", **SILENT)
     with pytest.raises(ConfigError, match="scheme"):
-        foci.train("tag", put(Tag.smallest, {"tagging.scheme": "IOB"}), out=tmp_path / "run", **SILENT)
+        foci.train("tag", put(Tag.Config.smallest, {"tagging.scheme": "IOB"}), out=tmp_path / "run", **SILENT)
     assert not (tmp_path / "run").exists()
 
 

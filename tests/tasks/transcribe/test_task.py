@@ -25,7 +25,9 @@ pytest.importorskip("jiwer")
 
 
 def trained(folder, log=lambda text: None, **changes):
-    tables = configs.put(Transcribe.smallest, {path.replace("__", "."): value for path, value in changes.items()})
+    tables = configs.put(
+        Transcribe.Config.smallest, {path.replace("__", "."): value for path, value in changes.items()}
+    )
     foci.train("transcribe", tables, out=folder, log=log)
     return foci.load(folder)
 
@@ -209,7 +211,7 @@ def test_a_word_is_the_same_token_at_the_beginning_as_after_others(tmp_path):
     rows = [{"audio": f"morse/{n}:EE", "text": "EE EE" if n % 2 else "EE"} for n in range(20)]
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    tables = configs.put(Transcribe.smallest, {"tokenizer.kind": "words", "training.max_steps": 1})
+    tables = configs.put(Transcribe.Config.smallest, {"tokenizer.kind": "words", "training.max_steps": 1})
     foci.train("transcribe", {**tables, "data": {"path": str(path)}}, out=tmp_path / "run", log=lambda text: None)
     run = foci.load(tmp_path / "run")
     assert run.assets.tokenizer.pieces == [" EE"]
@@ -284,7 +286,9 @@ def test_the_schedule_of_ctc_counts_steps_not_batches(tmp_path, monkeypatch):
     options = {"training__gradient_accumulation_steps": 4, "training__eval_every": None}
     trained(tmp_path / "run", training__max_steps=2, **options)
     assert asked[-8:] == [0, 0, 0, 0, 1, 1, 1, 1]
-    tables = configs.put(Transcribe.smallest, {"training.gradient_accumulation_steps": 4, "training.eval_every": None})
+    tables = configs.put(
+        Transcribe.Config.smallest, {"training.gradient_accumulation_steps": 4, "training.eval_every": None}
+    )
     asked.clear()
     foci.train("transcribe", configs.put(tables, {"training.max_steps": 3}), out=tmp_path / "run", resume=True)
     assert asked[-4:] == [2, 2, 2, 2]
@@ -321,7 +325,7 @@ def test_mistakes_in_data_and_settings(tmp_path):
     rows = [{"audio": f"morse/{n}:E", "text": "A VERY LONG TEXT FOR ONE DOT " * 9} for n in range(20)]
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    tables = {**Transcribe.smallest, "data": {"path": str(path)}}
+    tables = {**Transcribe.Config.smallest, "data": {"path": str(path)}}
     with pytest.raises(DataError, match=r"a.jsonl, line 1: all utterances have more tokens than cells"):
         foci.train("transcribe", tables, out=tmp_path / "run", log=lambda text: None)
     rows[0]["audio"] = str(tmp_path / "none.wav")
@@ -354,7 +358,7 @@ def test_speeds_multiply_the_data(tmp_path):
 @pytest.mark.parametrize("masks", [0, 2])
 def test_masks_are_drawn_in_training(run, masks):
     changes = {"masking.time_masks": masks, "model.dropout": 0.0, "ctc.weight": 0.5, "ctc.final_weight": 0.5}
-    task = Transcribe(configs.configure(TranscribeConfig, configs.put(Transcribe.smallest, changes), "test"))
+    task = Transcribe(configs.configure(TranscribeConfig, configs.put(Transcribe.Config.smallest, changes), "test"))
     batch = task.held_out(task.read(lambda text: None), run.assets, lambda text: None).batches[0]
     torch.manual_seed(0)
     model = task.model(run.assets)

@@ -19,7 +19,7 @@ from foci.viz.regions import smooth
 
 
 def settings(**changes):
-    return configs.put(Vqa.smallest, {path.replace("__", "."): value for path, value in changes.items()})
+    return configs.put(Vqa.Config.smallest, {path.replace("__", "."): value for path, value in changes.items()})
 
 
 @pytest.fixture(scope="module")

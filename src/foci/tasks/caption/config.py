@@ -10,9 +10,12 @@ from annotated_types import Ge, Gt, Le, Lt
 from foci.data.images.files import MAX_PIXELS
 from foci.models.captioner import PRESETS, TRANSFORMER_PRESETS, RecurrentCaptioner, TransformerCaptioner
 from foci.tasks.caption.reader import COLUMNS
-from foci.tasks.frame.config import FilePath, ModelChoice
+from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
 from foci.tasks.frame.searching import SearchOptions
 from foci.training import TrainingOptions
+
+BUILT_IN = 4500
+"""Number of drawn scenes to train on without data."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +85,7 @@ class TokenizerConfig:
 class ModelConfig(ModelChoice):
     """Which model."""
 
-    models = {  # noqa: RUF012 (a ClassVar, as the base has it)
+    models = {
         "recurrent": (RecurrentCaptioner, PRESETS),
         "transformer": (TransformerCaptioner, TRANSFORMER_PRESETS),
     }
@@ -94,8 +97,39 @@ class ModelConfig(ModelChoice):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CaptionConfig:
+class CaptionConfig(TaskConfig):
     """All settings of a training."""
+
+    flags = {
+        "data": "data.path",
+        "images": "data.images",
+        "valid": "data.valid",
+        "test": "data.test",
+        "drawn": "data.drawn",
+        "language": "data.language",
+        "size": "data.image_size",
+        "encoder": "model.encoder",
+        "decoder": "model.kind",
+        "attention": "model.attention",
+        "preset": "model.preset",
+    }
+    demo = {
+        "data": {"drawn": BUILT_IN},
+        "model": {"preset": "tiny"},
+        "training": {
+            "max_steps": 2600,
+            "learning_rate": 6e-3,
+            "schedule": "cosine",
+            "warmup": 50,
+            "eval_every": 650,
+            "metric_for_best_model": "exact",
+        },
+    }
+    smallest = {
+        "data": {"drawn": 12, "image_size": 16, "batch_size": 4, "valid_decoded": 3, "max_words": 12},
+        "model": {"preset": "tiny", "hidden_dim": 16, "embedding_dim": 8, "region_dim": 8},
+        "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
+    }  # fmt: skip
 
     data: DataConfig = field(default_factory=DataConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)

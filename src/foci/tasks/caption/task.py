@@ -34,7 +34,7 @@ from foci.models.encoders.frozen import build_frozen_encoder
 from foci.printable import printable
 from foci.scripts import begins_spaceless
 from foci.tasks.caption.batches import CaptionBatch, CaptionExamples, drawn_captions, image_batch
-from foci.tasks.caption.config import CaptionConfig, CaptionOptions
+from foci.tasks.caption.config import BUILT_IN, CaptionConfig, CaptionOptions
 from foci.tasks.caption.looks import Look, Looks, look, named_boxes, shapes_pointed_at, table_of_looks
 from foci.tasks.caption.reader import CaptionedImage, read_captions, split_captions
 from foci.tasks.frame.searching import quantized, search_from
@@ -55,8 +55,6 @@ from foci.training import Batches, Loss
 from foci.viz.trace import Cells, Trace
 from foci.weights import Weights
 
-BUILT_IN = 4500
-"""Number of drawn scenes to train on without data."""
 _VALID, _TEST = 100, 300
 """Numbers of drawn scenes for validation and evaluation."""
 _SMALL_SIZE, _FROZEN_SIZE = 48, 224
@@ -114,36 +112,6 @@ class Caption(Task):
         "cider_d": "higher",
         "rouge_l": "higher",
     }
-    flags: ClassVar[Mapping[str, str]] = {
-        "data": "data.path",
-        "images": "data.images",
-        "valid": "data.valid",
-        "test": "data.test",
-        "drawn": "data.drawn",
-        "language": "data.language",
-        "size": "data.image_size",
-        "encoder": "model.encoder",
-        "decoder": "model.kind",
-        "attention": "model.attention",
-        "preset": "model.preset",
-    }
-    demo: ClassVar[Mapping[str, Any]] = {
-        "data": {"drawn": BUILT_IN},
-        "model": {"preset": "tiny"},
-        "training": {
-            "max_steps": 2600,
-            "learning_rate": 6e-3,
-            "schedule": "cosine",
-            "warmup": 50,
-            "eval_every": 650,
-            "metric_for_best_model": "exact",
-        },
-    }
-    smallest: ClassVar[Mapping[str, Any]] = {
-        "data": {"drawn": 12, "image_size": 16, "batch_size": 4, "valid_decoded": 3, "max_words": 12},
-        "model": {"preset": "tiny", "hidden_dim": 16, "embedding_dim": 8, "region_dim": 8},
-        "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
-    }  # fmt: skip
 
     config: CaptionConfig
 

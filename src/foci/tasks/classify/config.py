@@ -8,9 +8,12 @@ from typing import Annotated
 from annotated_types import Ge, Le, Lt
 
 from foci.models.hierarchical import PRESETS, HierarchicalClassifier
-from foci.tasks.frame.config import FilePath, ModelChoice
+from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
 from foci.tasks.frame.vocabulary import BucketVocabularyConfig
 from foci.training import TrainingOptions
+
+BUILT_IN = 4000
+"""Number of synthetic documents to train on without data."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +69,7 @@ class ClassifyVocabularyConfig(BucketVocabularyConfig):
 class ModelConfig(ModelChoice):
     """Which model."""
 
-    models = {"hierarchical": (HierarchicalClassifier, PRESETS)}  # noqa: RUF012 (a ClassVar, as the base has it)
+    models = {"hierarchical": (HierarchicalClassifier, PRESETS)}
 
     kind: str = "hierarchical"
     """Kind of model."""
@@ -75,8 +78,31 @@ class ModelConfig(ModelChoice):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifyConfig:
+class ClassifyConfig(TaskConfig):
     """All settings of a training."""
+
+    flags = {
+        "data": "data.path",
+        "text": "data.text",
+        "label": "data.label",
+        "valid": "data.valid",
+        "test": "data.test",
+        "planted": "data.planted",
+        "pooling": "model.pooling",
+        "preset": "model.preset",
+        "vectors": "vocabulary.vectors",
+    }
+    demo = {
+        "data": {"planted": BUILT_IN},
+        "model": {"preset": "tiny"},
+        "training": {"max_steps": 400, "learning_rate": 3e-3, "schedule": "cosine", "warmup": 30, "eval_every": 100},
+    }
+    smallest = {
+        "data": {"planted": 60, "max_tokens": 600},
+        "vocabulary": {"min_count": 1, "buckets": 50},
+        "model": {"preset": "tiny", "embedding_dim": 16, "hidden_dim": 16},
+        "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
+    }
 
     data: DataConfig = field(default_factory=DataConfig)
     vocabulary: ClassifyVocabularyConfig = field(default_factory=ClassifyVocabularyConfig)

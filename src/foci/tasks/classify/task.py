@@ -24,6 +24,7 @@ from foci.models.hierarchical import ClassifierOutput
 from foci.printable import printable
 from foci.tasks.classify.builtin import Planted, planted
 from foci.tasks.classify.config import (
+    BUILT_IN,
     ClassifyConfig,
     ClassifyOptions,
 )
@@ -54,8 +55,6 @@ from foci.tasks.frame.task import (
 from foci.training import Batches, Loss
 from foci.viz.trace import Cells, Trace
 
-BUILT_IN = 4000
-"""Number of synthetic documents to train on without data."""
 _VALID, _TEST = 300, 500
 """Numbers of synthetic documents for validation and evaluation."""
 
@@ -78,28 +77,6 @@ class Classify(Task):
         "loss": "lower",
         "accuracy": "higher",
         "macro_f1": "higher",
-    }
-    flags: ClassVar[Mapping[str, str]] = {
-        "data": "data.path",
-        "text": "data.text",
-        "label": "data.label",
-        "valid": "data.valid",
-        "test": "data.test",
-        "planted": "data.planted",
-        "pooling": "model.pooling",
-        "preset": "model.preset",
-        "vectors": "vocabulary.vectors",
-    }
-    demo: ClassVar[Mapping[str, Any]] = {
-        "data": {"planted": BUILT_IN},
-        "model": {"preset": "tiny"},
-        "training": {"max_steps": 400, "learning_rate": 3e-3, "schedule": "cosine", "warmup": 30, "eval_every": 100},
-    }
-    smallest: ClassVar[Mapping[str, Any]] = {
-        "data": {"planted": 60, "max_tokens": 600},
-        "vocabulary": {"min_count": 1, "buckets": 50},
-        "model": {"preset": "tiny", "embedding_dim": 16, "hidden_dim": 16},
-        "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
     }
 
     config: ClassifyConfig

@@ -9,8 +9,11 @@ from annotated_types import Ge, Lt
 
 from foci.data.images.files import MAX_PIXELS
 from foci.models.image_classifier import PRESETS, ImageClassifier
-from foci.tasks.frame.config import FilePath, ModelChoice
+from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
 from foci.training import TrainingOptions
+
+BUILT_IN = 4000
+"""Number of drawn images to train on without data."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +57,7 @@ class DataConfig:
 class ModelConfig(ModelChoice):
     """Which model."""
 
-    models = {"residual": (ImageClassifier, PRESETS)}  # noqa: RUF012 (a ClassVar, as the base has it)
+    models = {"residual": (ImageClassifier, PRESETS)}
     trial_sizes = (7,)
 
     kind: str = "residual"
@@ -64,8 +67,30 @@ class ModelConfig(ModelChoice):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifyImagesConfig:
+class ClassifyImagesConfig(TaskConfig):
     """All settings of a training."""
+
+    flags = {
+        "data": "data.path",
+        "image": "data.image",
+        "label": "data.label",
+        "valid": "data.valid",
+        "test": "data.test",
+        "drawn": "data.drawn",
+        "size": "data.image_size",
+        "attention": "model.attention",
+        "preset": "model.preset",
+    }
+    demo = {
+        "data": {"drawn": BUILT_IN},
+        "model": {"preset": "tiny", "attention": "cbam"},
+        "training": {"max_steps": 600, "learning_rate": 5e-3, "schedule": "cosine", "warmup": 30, "eval_every": 150},
+    }
+    smallest = {
+        "data": {"drawn": 60, "image_size": 16, "batch_size": 20},
+        "model": {"preset": "tiny", "hidden_dim": 16, "attention": "cbam", "num_stages": 2, "stride": 2},
+        "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
+    }
 
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)

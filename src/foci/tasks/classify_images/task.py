@@ -25,7 +25,7 @@ from foci.metrics.boxes import Box, area, points_at, share_inside
 from foci.models.encoders.image_grid import as_shares
 from foci.models.image_classifier import ImageClassifier, ImageClassifierOutput
 from foci.printable import printable
-from foci.tasks.classify_images.config import ClassifyImagesConfig, ClassifyImagesOptions
+from foci.tasks.classify_images.config import BUILT_IN, ClassifyImagesConfig, ClassifyImagesOptions
 from foci.tasks.classify_images.reader import (
     ImageBatch,
     ImageExamples,
@@ -49,8 +49,6 @@ from foci.viz.regions import smooth
 from foci.viz.trace import Cells, Trace
 from foci.weights import Weights
 
-BUILT_IN = 4000
-"""Number of drawn images to train on without data."""
 _VALID, _TEST = 200, 500
 """Numbers of drawn images for validation and evaluation."""
 EVIDENCE = "evidence for the class"
@@ -82,27 +80,6 @@ class ClassifyImages(Task):
         "loss": "lower",
         "accuracy": "higher",
         "macro_f1": "higher",
-    }
-    flags: ClassVar[Mapping[str, str]] = {
-        "data": "data.path",
-        "image": "data.image",
-        "label": "data.label",
-        "valid": "data.valid",
-        "test": "data.test",
-        "drawn": "data.drawn",
-        "size": "data.image_size",
-        "attention": "model.attention",
-        "preset": "model.preset",
-    }
-    demo: ClassVar[Mapping[str, Any]] = {
-        "data": {"drawn": BUILT_IN},
-        "model": {"preset": "tiny", "attention": "cbam"},
-        "training": {"max_steps": 600, "learning_rate": 5e-3, "schedule": "cosine", "warmup": 30, "eval_every": 150},
-    }
-    smallest: ClassVar[Mapping[str, Any]] = {
-        "data": {"drawn": 60, "image_size": 16, "batch_size": 20},
-        "model": {"preset": "tiny", "hidden_dim": 16, "attention": "cbam", "num_stages": 2, "stride": 2},
-        "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
     }
 
     config: ClassifyImagesConfig

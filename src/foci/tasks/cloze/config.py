@@ -10,9 +10,12 @@ from annotated_types import Ge, Le, Lt
 from foci.models.cloze_reader import PRESETS, Reader
 from foci.tasks.cloze.batches import Splitting
 from foci.tasks.cloze.reader import BLANK
-from foci.tasks.frame.config import FilePath, ModelChoice
+from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
 from foci.tasks.frame.vocabulary import BucketVocabularyConfig
 from foci.training import TrainingOptions
+
+BUILT_IN = 6000
+"""How many built-in stories are trained on where no data is named."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +74,7 @@ class ClozeVocabularyConfig(BucketVocabularyConfig):
 class ModelConfig(ModelChoice):
     """Which model."""
 
-    models = {"reader": (Reader, PRESETS)}  # noqa: RUF012 (a ClassVar, as the base has it)
+    models = {"reader": (Reader, PRESETS)}
     trial_sizes = (11, 0)
 
     kind: str = "reader"
@@ -81,8 +84,32 @@ class ModelConfig(ModelChoice):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClozeConfig:
+class ClozeConfig(TaskConfig):
     """All settings of a training."""
+
+    flags = {
+        "data": "data.path",
+        "valid": "data.valid",
+        "test": "data.test",
+        "stories": "data.stories",
+        "locale": "data.locale",
+        "splitting": "data.splitting",
+        "reader": "model.reader",
+        "hops": "model.hops",
+        "preset": "model.preset",
+        "vectors": "vocabulary.vectors",
+    }
+    demo = {
+        "data": {"stories": BUILT_IN},
+        "model": {"preset": "tiny", "reader": "over_attention"},
+        "training": {"max_steps": 1200, "learning_rate": 4e-3, "schedule": "cosine", "warmup": 50, "eval_every": 150},
+    }
+    smallest = {
+        "data": {"stories": 60, "max_questions": 16},
+        "vocabulary": {"min_count": 1, "buckets": 50},
+        "model": {"preset": "tiny", "reader": "over_attention", "embedding_dim": 12, "hidden_dim": 16, "dropout": 0.0},
+        "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
+    }
 
     data: DataConfig = field(default_factory=DataConfig)
     vocabulary: ClozeVocabularyConfig = field(default_factory=ClozeVocabularyConfig)

@@ -22,6 +22,7 @@ from foci.printable import printable
 from foci.tasks.cloze.batches import ClozeBatch, ClozeExamples, TokenizedQuestion, tokenize
 from foci.tasks.cloze.builtin import stories
 from foci.tasks.cloze.config import (
+    BUILT_IN,
     ClozeConfig,
     ClozeEvaluateOptions,
     ClozeOptions,
@@ -47,8 +48,6 @@ from foci.training import Batches, Loss
 from foci.viz.trace import Cells, Trace
 from foci.weights import Weights
 
-BUILT_IN = 6000
-"""How many built-in stories are trained on where no data is named."""
 _VALID, _TEST = 300, 500
 """How many built-in stories are validated and evaluated with."""
 _RANKS = (1, 2, 3, 5)
@@ -82,29 +81,6 @@ class Cloze(Task):
     score: ClassVar[Literal["probability", "log-probability"]] = "probability"
     unit: ClassVar[str] = "questions"
     metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {"loss": "lower", "accuracy": "higher"}
-    flags: ClassVar[Mapping[str, str]] = {
-        "data": "data.path",
-        "valid": "data.valid",
-        "test": "data.test",
-        "stories": "data.stories",
-        "locale": "data.locale",
-        "splitting": "data.splitting",
-        "reader": "model.reader",
-        "hops": "model.hops",
-        "preset": "model.preset",
-        "vectors": "vocabulary.vectors",
-    }
-    demo: ClassVar[Mapping[str, Any]] = {
-        "data": {"stories": BUILT_IN},
-        "model": {"preset": "tiny", "reader": "over_attention"},
-        "training": {"max_steps": 1200, "learning_rate": 4e-3, "schedule": "cosine", "warmup": 50, "eval_every": 150},
-    }
-    smallest: ClassVar[Mapping[str, Any]] = {
-        "data": {"stories": 60, "max_questions": 16},
-        "vocabulary": {"min_count": 1, "buckets": 50},
-        "model": {"preset": "tiny", "reader": "over_attention", "embedding_dim": 12, "hidden_dim": 16, "dropout": 0.0},
-        "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
-    }
 
     config: ClozeConfig
 

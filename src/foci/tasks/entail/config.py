@@ -12,9 +12,12 @@ from foci.models import decomposable, entailer
 from foci.models.decomposable import DecomposableEntailer
 from foci.models.entailer import ConditionalEntailer
 from foci.tasks.entail.reader import SPLIT
-from foci.tasks.frame.config import FilePath, ModelChoice
+from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
 from foci.tasks.frame.vocabulary import VectorVocabularyConfig
 from foci.training import TrainingOptions
+
+BUILT_IN = 6000
+"""How many built-in pairs are trained on where no data is named."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +78,7 @@ class EntailVocabularyConfig(VectorVocabularyConfig):
 class ModelConfig(ModelChoice):
     """Which model."""
 
-    models = {  # noqa: RUF012 (a ClassVar, as the base has it)
+    models = {
         "conditional": (ConditionalEntailer, entailer.PRESETS),
         "decomposable": (DecomposableEntailer, decomposable.PRESETS),
     }
@@ -88,8 +91,40 @@ class ModelConfig(ModelChoice):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EntailConfig:
+class EntailConfig(TaskConfig):
     """All settings of a training."""
+
+    flags = {
+        "data": "data.path",
+        "premise": "data.premise",
+        "hypothesis": "data.hypothesis",
+        "label": "data.label",
+        "valid": "data.valid",
+        "test": "data.test",
+        "hypernyms": "data.hypernyms",
+        "language": "data.language",
+        "hypothesis-only": "data.hypothesis_only",
+        "model": "model.kind",
+        "preset": "model.preset",
+        "vectors": "vocabulary.vectors",
+    }
+    demo = {
+        "data": {"hypernyms": BUILT_IN},
+        "model": {
+            "kind": "decomposable",
+            "preset": "tiny",
+            "difference": True,
+            "product": True,
+            "exact_match": True,
+        },
+        "training": {"max_steps": 1500, "learning_rate": 3e-3, "schedule": "cosine", "warmup": 50, "eval_every": 300},
+    }
+    smallest = {
+        "data": {"hypernyms": 24, "max_pairs": 24},
+        "vocabulary": {"min_count": 1},
+        "model": {"preset": "tiny", "embedding_dim": 16, "hidden_dim": 16, "attention": "two_way", "dropout": 0.0},
+        "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
+    }
 
     data: DataConfig = field(default_factory=DataConfig)
     vocabulary: EntailVocabularyConfig = field(default_factory=EntailVocabularyConfig)

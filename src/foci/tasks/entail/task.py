@@ -20,7 +20,7 @@ from foci.models.entailer import EntailerOutput
 from foci.printable import printable
 from foci.tasks.entail.baseline import EntailLexicon, HypothesisBayes
 from foci.tasks.entail.builtin import hypernym_pairs
-from foci.tasks.entail.config import EntailConfig, EntailOptions
+from foci.tasks.entail.config import BUILT_IN, EntailConfig, EntailOptions
 from foci.tasks.entail.reader import LabeledPairs, PairBatch, SentencePair, read_entailment, split_pairs
 from foci.tasks.frame.labels import draw_confusion, label_tables, log_labels, number_labels
 from foci.tasks.frame.notes import unknown_note
@@ -41,8 +41,6 @@ from foci.tasks.frame.vocabulary import take_vectors
 from foci.training import Batches, Loss
 from foci.viz.trace import Cells, Trace
 
-BUILT_IN = 6000
-"""How many built-in pairs are trained on where no data is named."""
 _VALID, _TEST = 150, 600
 """How many built-in pairs are validated and evaluated with."""
 NOTHING = "∅"
@@ -66,37 +64,6 @@ class Entail(Task):
         "loss": "lower",
         "accuracy": "higher",
         "macro_f1": "higher",
-    }
-    flags: ClassVar[Mapping[str, str]] = {
-        "data": "data.path",
-        "premise": "data.premise",
-        "hypothesis": "data.hypothesis",
-        "label": "data.label",
-        "valid": "data.valid",
-        "test": "data.test",
-        "hypernyms": "data.hypernyms",
-        "language": "data.language",
-        "hypothesis-only": "data.hypothesis_only",
-        "model": "model.kind",
-        "preset": "model.preset",
-        "vectors": "vocabulary.vectors",
-    }
-    demo: ClassVar[Mapping[str, Any]] = {
-        "data": {"hypernyms": BUILT_IN},
-        "model": {
-            "kind": "decomposable",
-            "preset": "tiny",
-            "difference": True,
-            "product": True,
-            "exact_match": True,
-        },
-        "training": {"max_steps": 1500, "learning_rate": 3e-3, "schedule": "cosine", "warmup": 50, "eval_every": 300},
-    }
-    smallest: ClassVar[Mapping[str, Any]] = {
-        "data": {"hypernyms": 24, "max_pairs": 24},
-        "vocabulary": {"min_count": 1},
-        "model": {"preset": "tiny", "embedding_dim": 16, "hidden_dim": 16, "attention": "two_way", "dropout": 0.0},
-        "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
     }
 
     config: EntailConfig

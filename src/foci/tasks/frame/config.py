@@ -113,6 +113,25 @@ class ModelChoice(OpenTable):
         return self.models[self.kind][0](*sizes, **self.resolved)
 
 
+class TaskConfig:
+    """The base of all settings of one task: its fields are tables of settings, or settings by themselves."""
+
+    flags: ClassVar[Mapping[str, str]]
+    """Settings with a flag of their own: flag -> dotted path. ``data`` is the main data file, if the task reads any."""
+    demo: ClassVar[Mapping[str, Any]]
+    """Settings of `foci demo`: built-in data, some minutes on one core."""
+    smallest: ClassVar[Mapping[str, Any]]
+    """Settings of the smallest training on built-in data that still learns something, for the contract tests."""
+
+    @classmethod
+    def implied(cls, tables: Mapping[str, Any]) -> dict[str, Any]:
+        """Return settings that follow from the given ones; given ones win."""
+        return {}
+
+
+Whole = TypeVar("Whole", bound=TaskConfig)
+
+
 # ---- reading
 
 
@@ -167,7 +186,7 @@ def merge(tables: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]
     return merged
 
 
-def configure(kind: type[Config], tables: Mapping[str, Any], origin: str) -> Config:
+def configure(kind: type[Whole], tables: Mapping[str, Any], origin: str) -> Whole:
     """Return a task's configuration.
 
     What is not given comes from the settings that follow from the given ones (``kind.implied``), then from the
@@ -178,8 +197,7 @@ def configure(kind: type[Config], tables: Mapping[str, Any], origin: str) -> Con
     if {"max_steps", "time_limit"} & training.keys():  # a given limit replaces the default ones
         stops = dict.fromkeys(("max_steps", "max_epochs", "time_limit", "patience"))
         given = {**given, "training": {**stops, **training}}
-    implied = getattr(kind, "implied", None)
-    return build(kind, given if implied is None else merge(implied(given), given), origin)
+    return build(kind, merge(kind.implied(given), given), origin)
 
 
 def _checked_tables(kind: type[Any], tables: Mapping[str, Any], origin: str) -> dict[str, Any]:

@@ -130,8 +130,7 @@ class Task(ABC):
     name: ClassVar[str]
     """As in `foci.tasks.TASKS`."""
     Config: ClassVar[type[Any]]
-    """A frozen dataclass with the tables data, model, training and others; see `foci.tasks.frame.config`. A class
-    method ``implied(tables)`` may give settings that follow from the given ones."""
+    """A frozen dataclass with the tables data, model, training and others; see `foci.tasks.frame.config.TaskConfig`."""
     Options: ClassVar[type[Any]]
     """A frozen dataclass: the options of `predict`, each with a default."""
     EvaluateOptions: ClassVar[type[Any]]
@@ -140,12 +139,6 @@ class Task(ABC):
     """The input fields of a prediction."""
     targets: ClassVar[tuple[Field, ...]]
     """The further fields of an example, for training and evaluation."""
-    flags: ClassVar[Mapping[str, str]]
-    """Settings with a flag of their own: flag -> dotted path. ``data`` is the main data file, if the task reads any."""
-    demo: ClassVar[Mapping[str, Any]]
-    """Settings of `foci demo`: built-in data, some minutes on one core."""
-    smallest: ClassVar[Mapping[str, Any]]
-    """Settings of the smallest training on built-in data that still learns something, for the contract tests."""
     score: ClassVar[Literal["probability", "log-probability"]]
     """What the score of a prediction is."""
     unit: ClassVar[str]
@@ -249,8 +242,7 @@ def find(name: str) -> type[Task]:
     """Return the class of a task by its name; the error for an unknown name suggests similar ones."""
     if name not in TASKS:
         raise unknown_name("task", name, TASKS)
-    module, _, attribute = TASKS[name].where.partition(":")
-    found: type[Task] = getattr(import_module(module), attribute)
+    found: type[Task] = getattr(import_module(f"foci.tasks.{name}.task"), TASKS[name].title)
     return found
 
 

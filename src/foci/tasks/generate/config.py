@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le, Lt
 
 from foci.models import language_model
-from foci.tasks.frame.config import FilePath, ModelChoice
+from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
 from foci.tasks.generate.continuation import ContextOptions
 from foci.training import TrainingOptions
 
@@ -59,7 +59,7 @@ class TokenizerConfig:
 class ModelConfig(ModelChoice):
     """Which model."""
 
-    models = {  # noqa: RUF012 (a ClassVar, as the base has it)
+    models = {
         "transformer": (language_model.TransformerLanguageModel, language_model.PRESETS),
         "lstm": (language_model.RecurrentLanguageModel, language_model.RECURRENT_PRESETS),
         "history": (language_model.HistoryLanguageModel, language_model.HISTORY_PRESETS),
@@ -72,8 +72,28 @@ class ModelConfig(ModelChoice):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerateConfig:
+class GenerateConfig(TaskConfig):
     """All settings of a training."""
+
+    flags = {
+        "data": "data.path",
+        "field": "data.field",
+        "pattern": "data.pattern",
+        "valid": "data.valid",
+        "context": "data.context",
+        "tokenizer": "tokenizer.kind",
+        "model": "model.kind",
+        "preset": "model.preset",
+    }
+    demo = {
+        "data": {"context": 64},
+        "training": {"max_steps": 1000, "learning_rate": 0.015, "eval_every": 500},
+    }
+    smallest = {
+        "data": {"max_characters": 200, "context": 19, "batch_size": 4},
+        "model": {"model_dim": 16, "num_heads": 2, "hidden_dim": 24, "num_layers": 2},
+        "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
+    }
 
     data: DataConfig = field(default_factory=DataConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)

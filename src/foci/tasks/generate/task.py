@@ -76,25 +76,6 @@ class Generate(Task):
         "perplexity": "lower",
         "bits_per_byte": "lower",
     }
-    flags: ClassVar[Mapping[str, str]] = {
-        "data": "data.path",
-        "field": "data.field",
-        "pattern": "data.pattern",
-        "valid": "data.valid",
-        "context": "data.context",
-        "tokenizer": "tokenizer.kind",
-        "model": "model.kind",
-        "preset": "model.preset",
-    }
-    demo: ClassVar[Mapping[str, Any]] = {
-        "data": {"context": 64},
-        "training": {"max_steps": 1000, "learning_rate": 0.015, "eval_every": 500},
-    }
-    smallest: ClassVar[Mapping[str, Any]] = {
-        "data": {"max_characters": 200, "context": 19, "batch_size": 4},
-        "model": {"model_dim": 16, "num_heads": 2, "hidden_dim": 24, "num_layers": 2},
-        "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
-    }
 
     config: GenerateConfig
 

@@ -10,7 +10,7 @@ from annotated_types import Ge
 
 from foci.errors import ConfigError, unknown_name
 from foci.models import ntm
-from foci.tasks.frame.config import ModelChoice, Numbers, OpenTable
+from foci.tasks.frame.config import ModelChoice, Numbers, OpenTable, TaskConfig
 from foci.tasks.memorize.problems import PROBLEMS, Problem
 from foci.training import TrainingOptions
 
@@ -50,7 +50,7 @@ class DataConfig(OpenTable):
 class ModelConfig(ModelChoice):
     """Which model."""
 
-    models = {  # noqa: RUF012 (a ClassVar, as the base has it)
+    models = {
         "ntm": (ntm.NeuralTuringMachine, ntm.PRESETS),
         "lstm": (ntm.RecurrentBaseline, ntm.BASELINE_PRESETS),
     }
@@ -83,8 +83,21 @@ RECOMMENDED = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemorizeConfig:
+class MemorizeConfig(TaskConfig):
     """All settings of a training."""
+
+    flags = {"problem": "data.problem", "model": "model.kind", "preset": "model.preset"}
+    demo = {
+        "data": {"problem": "copy", "max_length": 8, "curriculum": 1000, "valid_sequences": 50},
+        "model": {"preset": "feed_forward"},
+        "training": {"max_steps": 3000, "eval_every": 1000, "learning_rate": 4e-3, "warmup": 1000},
+    }
+    smallest = {
+        "data": {"max_length": 2, "width": 2, "batch_size": 16, "valid_sequences": 5, "curriculum": 0},
+        "model": {"preset": "tiny", "num_slots": 5, "slot_dim": 3, "hidden_dim": 16},
+        "training": {"max_steps": 8, "eval_every": 4, "learning_rate": 0.03, "schedule": "constant", "warmup": 0,
+                     "metrics_every": 1},
+    }  # fmt: skip
 
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)

@@ -67,18 +67,6 @@ class Memorize(Task):
         "wrong_bits": "lower",
         "of_bits": "lower",
     }
-    flags: ClassVar[Mapping[str, str]] = {"problem": "data.problem", "model": "model.kind", "preset": "model.preset"}
-    demo: ClassVar[Mapping[str, Any]] = {
-        "data": {"problem": "copy", "max_length": 8, "curriculum": 1000, "valid_sequences": 50},
-        "model": {"preset": "feed_forward"},
-        "training": {"max_steps": 3000, "eval_every": 1000, "learning_rate": 4e-3, "warmup": 1000},
-    }
-    smallest: ClassVar[Mapping[str, Any]] = {
-        "data": {"max_length": 2, "width": 2, "batch_size": 16, "valid_sequences": 5, "curriculum": 0},
-        "model": {"preset": "tiny", "num_slots": 5, "slot_dim": 3, "hidden_dim": 16},
-        "training": {"max_steps": 8, "eval_every": 4, "learning_rate": 0.03, "schedule": "constant", "warmup": 0,
-                     "metrics_every": 1},
-    }  # fmt: skip
 
     config: MemorizeConfig
 

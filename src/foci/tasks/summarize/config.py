@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from foci.models import abs_summarizer as attention_based
 from foci.models import seq2seq_conv, seq2seq_rnn, transformer
-from foci.tasks.frame.config import FilePath, ModelChoice
+from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
 from foci.tasks.frame.searching import SearchOptions
 from foci.training import TrainingOptions
 
@@ -89,7 +89,7 @@ def _pointer(preset: Mapping[str, Any], **options: Any) -> dict[str, Any]:
 class ModelConfig(ModelChoice):
     """Which model."""
 
-    models = {  # noqa: RUF012 (a ClassVar, as the base has it)
+    models = {
         "rnn": (
             seq2seq_rnn.RecurrentSeq2Seq,
             {
@@ -129,8 +129,47 @@ class ModelConfig(ModelChoice):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SummarizeConfig:
+class SummarizeConfig(TaskConfig):
     """All settings of a training."""
+
+    flags = {
+        "data": "data.source",
+        "source": "data.source",
+        "target": "data.target",
+        "valid-source": "data.valid_source",
+        "valid-target": "data.valid_target",
+        "test-source": "data.test_source",
+        "test-target": "data.test_target",
+        "docstrings": "data.docstrings",
+        "model": "model.kind",
+        "preset": "model.preset",
+    }
+    demo = {
+        "data": {"docstrings": 4000, "max_source": 60, "max_target": 24, "max_texts": 32, "valid_decoded": 100},
+        "tokenizer": {"size": 2500, "lowercase": True},
+        "model": {"embedding_dim": 96, "hidden_dim": 128, "input_feeding": False},
+        "training": {
+            "max_steps": 900,
+            "learning_rate": 4e-3,
+            "schedule": "cosine",
+            "warmup": 50,
+            "eval_every": 150,
+            "metric_for_best_model": "rouge1",
+        },
+    }
+    smallest = {
+        "data": {
+            "docstrings": 40,
+            "max_source": 24,
+            "max_target": 8,
+            "max_tokens": 300,
+            "max_texts": 12,
+            "valid_decoded": 3,
+        },
+        "tokenizer": {"size": 120},
+        "model": {"embedding_dim": 8, "hidden_dim": 16, "input_feeding": False},
+        "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
+    }
 
     data: DataConfig = field(default_factory=DataConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)

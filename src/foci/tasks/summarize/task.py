@@ -87,45 +87,7 @@ class Summarize(Task):
         "perplexity": "lower",
         "rouge1": "higher",
     }
-    flags: ClassVar[Mapping[str, str]] = {
-        "data": "data.source",
-        "source": "data.source",
-        "target": "data.target",
-        "valid-source": "data.valid_source",
-        "valid-target": "data.valid_target",
-        "test-source": "data.test_source",
-        "test-target": "data.test_target",
-        "docstrings": "data.docstrings",
-        "model": "model.kind",
-        "preset": "model.preset",
-    }
     resumable: ClassVar[tuple[str, ...]] = ("coverage.weight", "coverage.start")
-    demo: ClassVar[Mapping[str, Any]] = {
-        "data": {"docstrings": 4000, "max_source": 60, "max_target": 24, "max_texts": 32, "valid_decoded": 100},
-        "tokenizer": {"size": 2500, "lowercase": True},
-        "model": {"embedding_dim": 96, "hidden_dim": 128, "input_feeding": False},
-        "training": {
-            "max_steps": 900,
-            "learning_rate": 4e-3,
-            "schedule": "cosine",
-            "warmup": 50,
-            "eval_every": 150,
-            "metric_for_best_model": "rouge1",
-        },
-    }
-    smallest: ClassVar[Mapping[str, Any]] = {
-        "data": {
-            "docstrings": 40,
-            "max_source": 24,
-            "max_target": 8,
-            "max_tokens": 300,
-            "max_texts": 12,
-            "valid_decoded": 3,
-        },
-        "tokenizer": {"size": 120},
-        "model": {"embedding_dim": 8, "hidden_dim": 16, "input_feeding": False},
-        "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
-    }
 
     config: SummarizeConfig
     _step = 0

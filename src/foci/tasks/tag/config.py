@@ -8,9 +8,12 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Le, Lt
 
 from foci.models.tagger import PRESETS, Tagger
-from foci.tasks.frame.config import FilePath, ModelChoice
+from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
 from foci.tasks.frame.vocabulary import VectorVocabularyConfig
 from foci.training import TrainingOptions
+
+BUILT_IN = 4000
+"""How many built-in sentences are trained on where no data is named."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +81,7 @@ class TagVocabularyConfig(VectorVocabularyConfig):
 class ModelConfig(ModelChoice):
     """Which model."""
 
-    models = {"tagger": (Tagger, PRESETS)}  # noqa: RUF012 (a ClassVar, as the base has it)
+    models = {"tagger": (Tagger, PRESETS)}
     trial_sizes = (11, 10, 0, 7, 5, 3)
 
     kind: str = "tagger"
@@ -88,8 +91,34 @@ class ModelConfig(ModelChoice):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TagConfig:
+class TagConfig(TaskConfig):
     """All settings of a training."""
+
+    flags = {
+        "data": "data.path",
+        "tags": "data.tags",
+        "intents": "data.intents",
+        "column": "data.column",
+        "valid": "data.valid",
+        "test": "data.test",
+        "carriers": "data.carriers",
+        "locale": "data.locale",
+        "encoder": "model.encoder",
+        "output": "model.output",
+        "preset": "model.preset",
+        "vectors": "vocabulary.vectors",
+    }
+    demo = {
+        "data": {"carriers": BUILT_IN},
+        "model": {"preset": "tiny"},
+        "training": {"max_steps": 600, "learning_rate": 4e-3, "schedule": "cosine", "warmup": 30, "eval_every": 150},
+    }
+    smallest = {
+        "data": {"carriers": 60, "max_sentences": 16},
+        "vocabulary": {"min_count": 1},
+        "model": {"preset": "tiny", "embedding_dim": 16, "hidden_dim": 16},
+        "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
+    }
 
     data: DataConfig = field(default_factory=DataConfig)
     tagging: TaggingConfig = field(default_factory=TaggingConfig)

@@ -39,6 +39,7 @@ from foci.tasks.frame.vocabulary import take_vectors
 from foci.tasks.tag.batches import LONGEST_WORD, Letters, TagBatch, TagExamples
 from foci.tasks.tag.builtin import carriers
 from foci.tasks.tag.config import (
+    BUILT_IN,
     TagConfig,
     TagEvaluateOptions,
     TagOptions,
@@ -53,8 +54,6 @@ from foci.viz.cells import Mark
 from foci.viz.trace import Cells, Trace
 from foci.weights import Weights
 
-BUILT_IN = 4000
-"""How many built-in sentences are trained on where no data is named."""
 _VALID, _TEST = 300, 500
 """How many built-in sentences are validated and evaluated with."""
 
@@ -75,31 +74,6 @@ class Tag(Task):
         "f1": "higher",
         "accuracy": "higher",
         "exact": "higher",
-    }
-    flags: ClassVar[Mapping[str, str]] = {
-        "data": "data.path",
-        "tags": "data.tags",
-        "intents": "data.intents",
-        "column": "data.column",
-        "valid": "data.valid",
-        "test": "data.test",
-        "carriers": "data.carriers",
-        "locale": "data.locale",
-        "encoder": "model.encoder",
-        "output": "model.output",
-        "preset": "model.preset",
-        "vectors": "vocabulary.vectors",
-    }
-    demo: ClassVar[Mapping[str, Any]] = {
-        "data": {"carriers": BUILT_IN},
-        "model": {"preset": "tiny"},
-        "training": {"max_steps": 600, "learning_rate": 4e-3, "schedule": "cosine", "warmup": 30, "eval_every": 150},
-    }
-    smallest: ClassVar[Mapping[str, Any]] = {
-        "data": {"carriers": 60, "max_sentences": 16},
-        "vocabulary": {"min_count": 1},
-        "model": {"preset": "tiny", "embedding_dim": 16, "hidden_dim": 16},
-        "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
     }
 
     config: TagConfig

@@ -11,8 +11,14 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 from foci.data.audio.features import FilterBank, Normalization
 from foci.errors import ConfigError
 from foci.models.recognizer import PRESETS, Recognizer
-from foci.tasks.frame.config import FilePath, ModelChoice
+from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
 from foci.training import TrainingOptions
+
+MORSE_FEATURES = {"rate": 8000, "bins": 1, "lowest": 300.0, "highest": 1200.0}
+"""One filter over all pitches: with several, each sign has to be learned anew at every pitch."""
+BUILT_IN = 4000
+"""How many Morse messages are trained on where no data is named."""
+
 
 Form = Literal["text", "ctm", "srt"]
 
@@ -133,7 +139,7 @@ class CtcConfig:
 class ModelConfig(ModelChoice):
     """Which model."""
 
-    models = {"recognizer": (Recognizer, PRESETS)}  # noqa: RUF012 (a ClassVar, as the base has it)
+    models = {"recognizer": (Recognizer, PRESETS)}
     trial_sizes = (11, 7)
 
     kind: str = "recognizer"
@@ -143,8 +149,38 @@ class ModelConfig(ModelChoice):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranscribeConfig:
+class TranscribeConfig(TaskConfig):
     """All settings of a training."""
+
+    flags = {
+        "data": "data.path",
+        "valid": "data.valid",
+        "test": "data.test",
+        "morse": "data.morse",
+        "rate": "features.rate",
+        "tokenizer": "tokenizer.kind",
+        "encoder": "model.encoder",
+        "decoder": "model.decoder",
+        "attention": "model.score",
+        "preset": "model.preset",
+    }
+    demo = {
+        "data": {"morse": BUILT_IN},
+        "training": {"max_steps": 1500, "learning_rate": 3e-3, "schedule": "cosine", "warmup": 50, "eval_every": 300},
+    }
+    smallest = {
+        "data": {"morse": 24, "morse_words": 1, "max_utterances": 8},
+        "features": {**MORSE_FEATURES, "shift": 20.0},
+        "model": {
+            "hidden_dim": 16,
+            "embedding_dim": 8,
+            "attention_dim": 8,
+            "width": 7,
+            "num_layers": 1,
+            "reduction": 2,
+        },
+        "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.01, "metrics_every": 1},
+    }
 
     data: DataConfig = field(default_factory=DataConfig)
     features: FeatureConfig = field(default_factory=FeatureConfig)
@@ -168,10 +204,6 @@ class TranscribeConfig:
         if tables.get("data", {}).get("path") is not None:
             return {}
         return {"features": MORSE_FEATURES, "model": {"preset": "tiny"}}
-
-
-MORSE_FEATURES = {"rate": 8000, "bins": 1, "lowest": 300.0, "highest": 1200.0}
-"""One filter over all pitches: with several, each sign has to be learned anew at every pitch."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,7 +39,7 @@ from foci.tasks.transcribe.batches import (
     usable_utterances,
 )
 from foci.tasks.transcribe.config import (
-    MORSE_FEATURES,
+    BUILT_IN,
     SearchOptions,
     TranscribeConfig,
     TranscribeEvaluateOptions,
@@ -51,8 +51,6 @@ from foci.tasks.transcribe.search import answer_records, search
 from foci.tasks.transcribe.words import join_texts
 from foci.training import Batches, Loss
 
-BUILT_IN = 4000
-"""How many Morse messages are trained on where no data is named."""
 _HELD_OUT = 100
 """How many of them, at most, are validated and evaluated with."""
 
@@ -70,35 +68,6 @@ class Transcribe(Task):
     unit: ClassVar[str] = "tokens"
     lines: ClassVar[bool] = True
     metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {"loss": "lower", "cer": "lower", "wer": "lower"}
-    flags: ClassVar[Mapping[str, str]] = {
-        "data": "data.path",
-        "valid": "data.valid",
-        "test": "data.test",
-        "morse": "data.morse",
-        "rate": "features.rate",
-        "tokenizer": "tokenizer.kind",
-        "encoder": "model.encoder",
-        "decoder": "model.decoder",
-        "attention": "model.score",
-        "preset": "model.preset",
-    }
-    demo: ClassVar[Mapping[str, Any]] = {
-        "data": {"morse": BUILT_IN},
-        "training": {"max_steps": 1500, "learning_rate": 3e-3, "schedule": "cosine", "warmup": 50, "eval_every": 300},
-    }
-    smallest: ClassVar[Mapping[str, Any]] = {
-        "data": {"morse": 24, "morse_words": 1, "max_utterances": 8},
-        "features": {**MORSE_FEATURES, "shift": 20.0},
-        "model": {
-            "hidden_dim": 16,
-            "embedding_dim": 8,
-            "attention_dim": 8,
-            "width": 7,
-            "num_layers": 1,
-            "reduction": 2,
-        },
-        "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.01, "metrics_every": 1},
-    }
 
     config: TranscribeConfig
     _step = 1

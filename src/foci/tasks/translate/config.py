@@ -10,9 +10,12 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from foci.errors import ConfigError
 from foci.models import seq2seq_conv, seq2seq_rnn, transformer
-from foci.tasks.frame.config import FilePath, ModelChoice
+from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
 from foci.tasks.frame.searching import SearchOptions
 from foci.training import TrainingOptions
+
+BUILT_IN = "en-zh"
+"""Locales of the built-in phrases to train on without data."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +76,7 @@ class TokenizerConfig:
 class ModelConfig(ModelChoice):
     """Which model."""
 
-    models = {  # noqa: RUF012 (a ClassVar, as the base has it)
+    models = {
         "transformer": (transformer.Transformer, transformer.PRESETS),
         "rnn": (seq2seq_rnn.RecurrentSeq2Seq, seq2seq_rnn.PRESETS),
         "conv": (seq2seq_conv.ConvSeq2Seq, seq2seq_conv.PRESETS),
@@ -88,8 +91,47 @@ class ModelConfig(ModelChoice):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslateConfig:
+class TranslateConfig(TaskConfig):
     """All settings of a training."""
+
+    flags = {
+        "data": "data.source",
+        "source": "data.source",
+        "target": "data.target",
+        "valid-source": "data.valid_source",
+        "valid-target": "data.valid_target",
+        "test-source": "data.test_source",
+        "test-target": "data.test_target",
+        "phrasebook": "data.phrasebook",
+        "model": "model.kind",
+        "preset": "model.preset",
+    }
+    demo = {
+        "data": {"phrasebook": BUILT_IN, "max_tokens": 512},
+        "tokenizer": {"kind": "words", "size": 4000},
+        "model": {
+            "kind": "rnn",
+            "preset": "tiny",
+            "embedding_dim": 64,
+            "hidden_dim": 128,
+            "input_feeding": False,
+            "dropout": 0.05,
+        },
+        "label_smoothing": 0.0,
+        "training": {
+            "max_steps": 3200,
+            "learning_rate": 4e-3,
+            "schedule": "cosine",
+            "warmup": 100,
+            "eval_every": 1000,
+        },
+    }
+    smallest = {
+        "data": {"phrasebook": "en-de", "phrasebook_size": 40, "max_tokens": 300},
+        "tokenizer": {"kind": "characters", "size": 60},
+        "model": {"kind": "rnn", "embedding_dim": 8, "hidden_dim": 16, "input_feeding": False},
+        "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
+    }
 
     data: DataConfig = field(default_factory=DataConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)

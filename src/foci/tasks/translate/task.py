@@ -47,14 +47,13 @@ from foci.tasks.frame.task import (
     token_axes,
 )
 from foci.tasks.translate.config import (
+    BUILT_IN,
     DataConfig,
     TranslateConfig,
     TranslateEvaluateOptions,
 )
 from foci.training import Batches, Loss
 
-BUILT_IN = "en-zh"
-"""Locales of the built-in phrases to train on without data."""
 _VALIDATED = 2000
 """How many of the pairs that were held out are validated with, at most."""
 
@@ -82,44 +81,6 @@ class Translate(Task):
     score: ClassVar[Literal["probability", "log-probability"]] = "log-probability"
     unit: ClassVar[str] = "tokens"
     metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {"loss": "lower", "perplexity": "lower"}
-    flags: ClassVar[Mapping[str, str]] = {
-        "data": "data.source",
-        "source": "data.source",
-        "target": "data.target",
-        "valid-source": "data.valid_source",
-        "valid-target": "data.valid_target",
-        "test-source": "data.test_source",
-        "test-target": "data.test_target",
-        "phrasebook": "data.phrasebook",
-        "model": "model.kind",
-        "preset": "model.preset",
-    }
-    demo: ClassVar[Mapping[str, Any]] = {
-        "data": {"phrasebook": BUILT_IN, "max_tokens": 512},
-        "tokenizer": {"kind": "words", "size": 4000},
-        "model": {
-            "kind": "rnn",
-            "preset": "tiny",
-            "embedding_dim": 64,
-            "hidden_dim": 128,
-            "input_feeding": False,
-            "dropout": 0.05,
-        },
-        "label_smoothing": 0.0,
-        "training": {
-            "max_steps": 3200,
-            "learning_rate": 4e-3,
-            "schedule": "cosine",
-            "warmup": 100,
-            "eval_every": 1000,
-        },
-    }
-    smallest: ClassVar[Mapping[str, Any]] = {
-        "data": {"phrasebook": "en-de", "phrasebook_size": 40, "max_tokens": 300},
-        "tokenizer": {"kind": "characters", "size": 60},
-        "model": {"kind": "rnn", "embedding_dim": 8, "hidden_dim": 16, "input_feeding": False},
-        "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
-    }
 
     config: TranslateConfig
 

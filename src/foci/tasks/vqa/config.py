@@ -9,9 +9,12 @@ from annotated_types import Ge, Le, Lt
 
 from foci.data.images.files import MAX_PIXELS
 from foci.models.image_answerer import PRESETS, ImageAnswerer
-from foci.tasks.frame.config import FilePath, ModelChoice
+from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
 from foci.tasks.frame.vocabulary import BucketVocabularyConfig
 from foci.training import TrainingOptions
+
+BUILT_IN = 3000
+"""Number of drawn scenes to train on without data."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +70,7 @@ class VqaVocabularyConfig(BucketVocabularyConfig):
 class ModelConfig(ModelChoice):
     """Which model."""
 
-    models = {"stacked": (ImageAnswerer, PRESETS)}  # noqa: RUF012 (a ClassVar, as the base has it)
+    models = {"stacked": (ImageAnswerer, PRESETS)}
 
     kind: str = "stacked"
     """Kind of model."""
@@ -76,8 +79,30 @@ class ModelConfig(ModelChoice):
 
 
 @dataclass(frozen=True, kw_only=True)
-class VqaConfig:
+class VqaConfig(TaskConfig):
     """All settings of a training."""
+
+    flags = {
+        "data": "data.path",
+        "valid": "data.valid",
+        "test": "data.test",
+        "drawn": "data.drawn",
+        "language": "data.language",
+        "size": "data.image_size",
+        "hops": "model.num_hops",
+        "preset": "model.preset",
+    }
+    demo = {
+        "data": {"drawn": BUILT_IN},
+        "model": {"preset": "tiny"},
+        "training": {"max_steps": 1800, "learning_rate": 4e-3, "schedule": "cosine", "warmup": 50, "eval_every": 300},
+    }
+    smallest = {
+        "data": {"drawn": 12, "image_size": 16, "batch_size": 4},
+        "vocabulary": {"min_count": 1, "buckets": 10},
+        "model": {"preset": "tiny", "hidden_dim": 16, "region_dim": 8, "num_stages": 2},
+        "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
+    }
 
     data: DataConfig = field(default_factory=DataConfig)
     vocabulary: VqaVocabularyConfig = field(default_factory=VqaVocabularyConfig)

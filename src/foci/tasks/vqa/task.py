@@ -27,7 +27,7 @@ from foci.printable import printable
 from foci.tasks.frame.labels import LABELS_FILE, Lexicon, draw_confusion, label_tables, labels_from
 from foci.tasks.frame.notes import unknown_note
 from foci.tasks.frame.task import Evaluation, Field, Log, Prediction, Progress, Record, Shard, Splits, Table, Task
-from foci.tasks.vqa.config import VqaConfig, VqaOptions
+from foci.tasks.vqa.config import BUILT_IN, VqaConfig, VqaOptions
 from foci.tasks.vqa.reader import (
     QUESTIONS_TOGETHER,
     ImageQuestion,
@@ -42,8 +42,6 @@ from foci.viz.regions import smooth
 from foci.viz.trace import Cells, Trace
 from foci.weights import Weights
 
-BUILT_IN = 3000
-"""Number of drawn scenes to train on without data."""
 _VALID, _TEST = 60, 200
 """Numbers of drawn scenes for validation and evaluation."""
 
@@ -60,27 +58,6 @@ class Vqa(Task):
     score: ClassVar[Literal["probability", "log-probability"]] = "probability"
     unit: ClassVar[str] = "questions"
     metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {"loss": "lower", "accuracy": "higher"}
-    flags: ClassVar[Mapping[str, str]] = {
-        "data": "data.path",
-        "valid": "data.valid",
-        "test": "data.test",
-        "drawn": "data.drawn",
-        "language": "data.language",
-        "size": "data.image_size",
-        "hops": "model.num_hops",
-        "preset": "model.preset",
-    }
-    demo: ClassVar[Mapping[str, Any]] = {
-        "data": {"drawn": BUILT_IN},
-        "model": {"preset": "tiny"},
-        "training": {"max_steps": 1800, "learning_rate": 4e-3, "schedule": "cosine", "warmup": 50, "eval_every": 300},
-    }
-    smallest: ClassVar[Mapping[str, Any]] = {
-        "data": {"drawn": 12, "image_size": 16, "batch_size": 4},
-        "vocabulary": {"min_count": 1, "buckets": 10},
-        "model": {"preset": "tiny", "hidden_dim": 16, "region_dim": 8, "num_stages": 2},
-        "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
-    }
 
     config: VqaConfig
 
