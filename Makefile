@@ -5,6 +5,7 @@ OUT ?= demo
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 CODE := src tests docs/generate.py docs/pictures.py docs/subset_font.py $(wildcard benchmarks recipes)
+SPELLED := src docs Makefile pyproject.toml $(wildcard *.md benchmarks examples recipes .github)
 
 # torch's threads spin while they wait: one per process, and passive, or they take processor time from one another.
 export OMP_NUM_THREADS := 1
@@ -44,6 +45,7 @@ clean: ## remove .venv, pictures and caches
 lint: setup
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
+	$(BIN)/codespell $(SPELLED)
 
 types: setup
 	$(BIN)/mypy
