@@ -9,7 +9,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foci.data.batching import Batch, PairExamples, Sequences, StreamBatches, TokenBatches
+from foci.data.batching import (
+    Batch,
+    PaddedExamples,
+    PairExamples,
+    Sequences,
+    StreamBatches,
+    TokenBatches,
+    plan_batches,
+)
 from foci.data.pairs import Pair
 from foci.data.tokenizer import BOS, EOS, Tokenizer
 from foci.errors import ConfigError, DataError
@@ -221,3 +229,16 @@ def test_workers_leave_the_global_random_numbers_alone():
     stream = iter(TokenBatches(examples, max_tokens=12, workers=1))
     next(stream)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_examples_of_several_sequences_and_values():
+    first = Sequences([[1, 2, 3], [4], [5, 6]], vocabulary=9)
+    second = Sequences([[1], [2, 3], []], vocabulary=9)
+    examples = PaddedExamples({"first": first, "second": second}, labels=[7, 8, 9])
+    assert examples.lengths.tolist() == [[3, 1], [1, 2], [2, 0]]
+    batch = examples.batch(np.array([2, 0]), [4, 2])
+    assert [part.tolist() for part in batch] == [[[5, 6, 0, 0], [1, 2, 3, 0]], [[0, 0], [1, 0]], [9, 7]]
+    seen = [batch[2].tolist() for batch in TokenBatches(examples, max_tokens=4).epoch(0)]
+    assert seen == [examples.values["labels"][indices].tolist() for indices in plan_batches(examples.lengths, 4)]
+    with pytest.raises(DataError, match="3 first, 3 second, 2 labels, expected as many of each"):
+        PaddedExamples({"first": first, "second": second}, labels=[7, 8])

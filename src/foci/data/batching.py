@@ -117,6 +117,40 @@ class Sequences:
         return rows, valid
 
 
+class PaddedExamples:
+    """Examples of one or more sequences each, and of values that are not padded, such as labels.
+
+    A batch is a tuple of tensors: the ids of each of the sequences, padded with 0, then each of the values.
+
+    Args:
+        sequences: by name, the ids of each example.
+        **values: by name, one number per example.
+
+    Example:
+        >>> words = Sequences([[5, 6, 7], [8]], vocabulary=9)
+        >>> PaddedExamples({"words": words}, labels=[1, 0]).batch(np.array([1]), [2])
+        (tensor([[8, 0]]), tensor([0]))
+    """
+
+    def __init__(self, sequences: Mapping[str, Sequences], **values: Sequence[int] | NDArray[np.int64]) -> None:
+        counts = {name: len(column) for name, column in [*sequences.items(), *values.items()]}
+        if len({*counts.values()}) > 1:
+            shown = ", ".join(f"{count} {name}" for name, count in counts.items())
+            raise DataError(f"PaddedExamples: {shown}, expected as many of each.")
+        self.sequences = dict(sequences)
+        self.values = {name: np.asarray(column, dtype=np.int64) for name, column in values.items()}
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """``(example, sequence)``: the length of each sequence."""
+        return np.stack([column.lengths for column in self.sequences.values()], axis=1)
+
+    def batch(self, indices: Indices, widths: Sequence[int]) -> tuple[Tensor, ...]:
+        """Return these examples, padded."""
+        padded = [column.padded(indices, width)[0] for column, width in zip(self.sequences.values(), widths)]
+        return tuple(map(torch.from_numpy, (*padded, *(column[indices] for column in self.values.values()))))
+
+
 class PairExamples:
     """Sentence pairs as token ids.
 
@@ -226,7 +260,7 @@ class TokenBatches(Generic[Made]):
 
     def largest(self) -> Made:
         """Return this process's share of the batch with the most tokens, padding included, and the longest rows."""
-        plan = _plan(self._lengths, self.max_tokens, self.max_examples, [self.seed, 0])
+        plan = plan_batches(self._lengths, self.max_tokens, self.max_examples, [self.seed, 0])
         widths = [self._lengths[indices].max(axis=0) for indices in plan]
         most = max(
             range(len(plan)), key=lambda number: (len(plan[number]) * widths[number].max(), widths[number].max())
@@ -259,7 +293,7 @@ class TokenBatches(Generic[Made]):
             epoch, first = epoch + 1, 0
 
     def _work_of(self, epoch: int, first: int) -> Iterator[Work]:
-        plan = _plan(self._lengths, self.max_tokens, self.max_examples, [self.seed, epoch])
+        plan = plan_batches(self._lengths, self.max_tokens, self.max_examples, [self.seed, epoch])
         for position in range(first, len(plan)):
             widths = self._lengths[plan[position]].max(axis=0).tolist()
             # After the last batch of an epoch the position is the beginning of the next one.
@@ -375,12 +409,20 @@ class StreamBatches(Generic[Record, Made]):
     def _batches(self, epoch: int, block: int, start: int, examples: Examples[Made]) -> Iterator[Made]:
         lengths = examples.lengths
         _check_lengths("StreamBatches", lengths, self.max_tokens, start)
-        for indices in _plan(lengths, self.max_tokens, self.max_examples, [self.seed, epoch, block]):
+        for indices in plan_batches(lengths, self.max_tokens, self.max_examples, [self.seed, epoch, block]):
             yield examples.batch(indices[self.rank :: self.world_size], lengths[indices].max(axis=0).tolist())
 
 
-def _plan(lengths: Indices, max_tokens: int, max_examples: int | None, seed: list[int]) -> list[Indices]:
-    """Return the indices of the examples of each batch, in order."""
+def plan_batches(
+    lengths: Indices, max_tokens: int, max_examples: int | None = None, seed: Sequence[int] = (0, 0)
+) -> list[Indices]:
+    """Return the indices of the examples of each batch, in order: those of one epoch of `TokenBatches`.
+
+    Args:
+        lengths: ``(example, tensor)``, as in `Examples`.
+        max_tokens, max_examples: as in `TokenBatches`.
+        seed: its seed, and the number of the epoch.
+    """
     chance = np.random.default_rng(seed)
     shuffled = chance.permutation(len(lengths))
     # By the longest side first, which limits the batch; then by each side, so that both have little padding.

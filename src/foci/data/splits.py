@@ -49,11 +49,7 @@ def split(
         >>> len(made.train), len(made.valid), len(made.test)
         (35, 5, 10)
     """
-    for name, share in (("valid_share", valid_share), ("test_share", test_share)):
-        if not 0 <= share < 1 or valid_share + test_share >= 1:
-            raise ConfigError(
-                f"split: {name} is {share}, expected from 0 to below 1, and less than 1 with the other share."
-            )
+    _check_shares(valid_share, test_share)
     entries = list(entries)
     digests = [digest(key(entry)) for entry in entries]
     strata: dict[Hashable, dict[bytes, bytes]] = {}
@@ -70,10 +66,67 @@ def split(
         test = min(round(len(order) * test_share), most)
         valid = min(round(len(order) * valid_share), most - test)
         held |= dict.fromkeys(order[:test], 2) | dict.fromkeys(order[test : test + valid], 1)
-    found: tuple[list[Entry], list[Entry], list[Entry]] = ([], [], [])
-    for entry, one in zip(entries, digests):
-        found[held.get(one, 0)].append(entry)
-    return Parts(*found)
+    return _parts(entries, (held.get(one, 0) for one in digests))
+
+
+def split_by_content(
+    entries: Iterable[Entry], key: Callable[[Entry], str], *, valid_share: float, test_share: float, seed: int = 0
+) -> Parts:
+    """Split entries by thresholds on a hash of their keys and the seed, whatever else is among them.
+
+    Entries with one key are in one part, and entries that are added later move none into validation or test. Where a
+    threshold holds nothing out, it is moved to the nearest entry, as long as another one is left to train on: so few
+    entries have a part to validate and one to evaluate, too.
+
+    Args:
+        entries, key, valid_share, test_share, seed: as in `split`.
+
+    Example:
+        >>> made = split_by_content(range(1000), str, valid_share=0.1, test_share=0.2)
+        >>> [len(part) for part in made]
+        [709, 100, 191]
+        >>> more = split_by_content(range(1001), str, valid_share=0.1, test_share=0.2)
+        >>> {*more.test} - {1000} == {*made.test}
+        True
+    """
+    _check_shares(valid_share, test_share)
+    entries = list(entries)
+    places = [place_of(key(entry), seed) for entry in entries]
+    distinct = {*places}
+    valid_from, test_to = 1 - valid_share, test_share
+    if valid_share > 0 and len(distinct) > 1:
+        valid_from = min(valid_from, max(distinct))
+    least = min(distinct, default=0.0)
+    keep_one = test_share > 0 and len(distinct) > 1 + (valid_share > 0)
+
+    def part(place: float) -> int:
+        if valid_share > 0 and place >= valid_from:
+            return 1
+        return 2 if place < test_to or (keep_one and place == least) else 0
+
+    return _parts(entries, map(part, places))
+
+
+def place_of(text: str, seed: int = 0) -> float:
+    """Return a number from 0 to 1 that depends on the words of a text and the seed only."""
+    words = " ".join(text.split()).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(words, key=str(seed).encode(), digest_size=8).digest(), "big") / 2**64
+
+
+def _check_shares(valid_share: float, test_share: float) -> None:
+    for name, share in (("valid_share", valid_share), ("test_share", test_share)):
+        if not 0 <= share < 1 or valid_share + test_share >= 1:
+            raise ConfigError(
+                f"split: {name} is {share}, expected from 0 to below 1, and less than 1 with the other share."
+            )
+
+
+def _parts(entries: Iterable[Entry], numbers: Iterable[int]) -> Parts:
+    """Return the entries of each part, given the number of the part of each entry."""
+    made = Parts([], [], [])
+    for entry, number in zip(entries, numbers, strict=True):
+        made[number].append(entry)
+    return made
 
 
 def unique(entries: Iterable[Entry], key: Callable[[Entry], str]) -> list[Entry]:
@@ -120,7 +173,4 @@ def split_by_image(entries: Sequence[ImageEntry], *, valid_share: float, test_sh
     valid = min(valid, len(names) - 1)
     test = min(test, len(names) - 1 - valid)
     part = {name: 2 if place < test else 1 if place < test + valid else 0 for place, name in enumerate(names)}
-    found: tuple[list[ImageEntry], ...] = ([], [], [])
-    for one in entries:
-        found[part[one.image]].append(one)
-    return Parts(*found)
+    return _parts(entries, (part[one.image] for one in entries))

@@ -163,15 +163,6 @@ def test_parts_hold_every_document_once_and_split_each_class():
         split_documents(documents, valid_share=0.5, test_share=0.5)
 
 
-def test_entries_of_one_key_are_in_one_part():
-    entries = [(f"key {number % 50}", number) for number in range(500)]
-    made = split(entries, lambda one: one[0], valid_share=0.1, test_share=0.2)
-    keys = [{key for key, _ in part} for part in made]
-    assert [len(some) for some in keys] == [35, 5, 10]
-    assert [len(part) for part in made] == [350, 50, 100]
-    assert all(list(part) == sorted(part, key=lambda one: one[1]) for part in made)
-
-
 def test_vocabulary_and_its_buckets():
     documents = [[["b", "B", "a"], ["c", "a", "b"]], [["rare"]]]
     vocabulary = Vocabulary.count(documents, size=2, min_count=2, buckets=5)

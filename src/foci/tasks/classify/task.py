@@ -39,6 +39,7 @@ from foci.tasks.frame.labels import (
     number_labels,
 )
 from foci.tasks.frame.notes import unknown_note
+from foci.tasks.frame.prediction_loop import by_length
 from foci.tasks.frame.task import (
     Evaluation,
     Field,
@@ -50,7 +51,6 @@ from foci.tasks.frame.task import (
     Shard,
     Splits,
     Task,
-    by_length,
 )
 from foci.training import Batches, Loss
 from foci.viz.trace import Cells, Trace

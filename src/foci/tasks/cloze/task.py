@@ -29,6 +29,7 @@ from foci.tasks.cloze.config import (
 )
 from foci.tasks.cloze.reader import BLANK, ClozeQuestion, check_question, from_record, read_cloze
 from foci.tasks.frame.notes import unknown_note
+from foci.tasks.frame.prediction_loop import by_length
 from foci.tasks.frame.task import (
     Evaluation,
     Field,
@@ -41,7 +42,6 @@ from foci.tasks.frame.task import (
     Splits,
     Table,
     Task,
-    by_length,
 )
 from foci.tasks.frame.vocabulary import take_vectors
 from foci.training import Batches, Loss

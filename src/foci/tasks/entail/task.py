@@ -24,6 +24,7 @@ from foci.tasks.entail.config import BUILT_IN, EntailConfig, EntailOptions
 from foci.tasks.entail.reader import LabeledPairs, PairBatch, SentencePair, read_entailment, split_pairs
 from foci.tasks.frame.labels import draw_confusion, label_tables, log_labels, number_labels
 from foci.tasks.frame.notes import unknown_note
+from foci.tasks.frame.prediction_loop import by_length
 from foci.tasks.frame.task import (
     Evaluation,
     Field,
@@ -35,7 +36,6 @@ from foci.tasks.frame.task import (
     Shard,
     Splits,
     Task,
-    by_length,
 )
 from foci.tasks.frame.vocabulary import take_vectors
 from foci.training import Batches, Loss

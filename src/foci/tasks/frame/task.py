@@ -7,7 +7,7 @@ metrics, predictions. Everything else (commands, training, loading, the demo) is
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -135,6 +135,8 @@ class Task(ABC):
     """A frozen dataclass: the options of `predict`, each with a default."""
     EvaluateOptions: ClassVar[type[Any]]
     """The same for `evaluate`."""
+    Assets: ClassVar[type[Any]]
+    """What a run keeps of its training data: a subclass of `foci.tasks.frame.assets.Assets`."""
     inputs: ClassVar[tuple[Field, ...]]
     """The input fields of a prediction."""
     targets: ClassVar[tuple[Field, ...]]
@@ -162,12 +164,12 @@ class Task(ABC):
         """Read examples from other files, in the form of the training data."""
 
     @abstractmethod
-    def assets(self, splits: Splits, log: Log) -> Assets:
-        """Make the assets from the training data."""
+    def assets(self, splits: Splits, log: Log) -> Any:
+        """Make the assets from the training data: an instance of ``Assets``."""
 
-    @abstractmethod
-    def load_assets(self, read: Callable[[str], str]) -> Assets:
+    def load_assets(self, read: Callable[[str], str]) -> Any:
         """Load the assets from their files; ``read`` returns the text of a file by its name."""
+        return self.Assets.from_files(read)
 
     @abstractmethod
     def model(self, assets: Any) -> nn.Module:
@@ -316,15 +318,3 @@ def token_axes(part: str, tokens: Sequence[str]) -> dict[str, tuple[Sequence[str
     inputs = (f"{part}.embedding.weight", f"{part}.embedding.table.weight")
     outputs = ("weight", "bias", "parametrizations.weight.original0", "parametrizations.weight.original1")
     return dict.fromkeys((*inputs, *(f"{part}.output.{name}" for name in outputs)), (tokens,))
-
-
-def by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Yield the numbers of inputs of about equal length, together at most ``batch_tokens``, padding included."""
-    held: list[int] = []
-    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        if held and (len(held) + 1) * max(lengths[held[0]], 1) > batch_tokens:
-            yield held
-            held = []
-        held.append(i)
-    if held:
-        yield held

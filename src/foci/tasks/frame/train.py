@@ -23,7 +23,7 @@ from foci.tasks.frame import config as configs
 from foci.tasks.frame import held_out
 from foci.tasks.frame.init_from import check_run, take_weights
 from foci.tasks.frame.predictor import asset_reader, task_of
-from foci.tasks.frame.task import Assets, Log, Shard, Splits, Task, find, silent
+from foci.tasks.frame.task import Log, Shard, Splits, Task, find, silent
 from foci.training import Loss, RunFolder, Summary, TrainingOptions, check_rates, fit, launched
 from foci.training.checkpoint import Checkpoints, read_state
 from foci.training.objective import Batches
@@ -195,7 +195,7 @@ def _train(task: Task, out: Path, resume: bool, fabric: Fabric, given_log: Log |
             raise
 
 
-def _assets(task: Task, splits: Splits, run: Path | None, fabric: Fabric, log: Log) -> Assets:
+def _assets(task: Task, splits: Splits, run: Path | None, fabric: Fabric, log: Log) -> Any:
     """Return the assets of the run that is resumed; or new ones, made by the first process and sent to the others."""
     if run is not None:
         return task.load_assets(asset_reader(run))

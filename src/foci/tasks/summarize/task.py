@@ -22,6 +22,7 @@ from foci.metrics.rouge import rouge, words_of
 from foci.printable import printable
 from foci.scripts import begins_spaceless
 from foci.tasks.frame.alignment import padded, source_rows, trace_of
+from foci.tasks.frame.prediction_loop import by_length
 from foci.tasks.frame.searching import quantized, search
 from foci.tasks.frame.task import (
     Evaluation,
@@ -34,7 +35,6 @@ from foci.tasks.frame.task import (
     Shard,
     Splits,
     Task,
-    by_length,
     token_axes,
 )
 from foci.tasks.summarize.builtin import docstrings

@@ -22,6 +22,7 @@ from foci.metrics.spans import Span, count_spans, macro_f1, micro
 from foci.models.tagger import TagScores
 from foci.printable import printable
 from foci.tasks.frame.notes import unknown_note
+from foci.tasks.frame.prediction_loop import by_length
 from foci.tasks.frame.task import (
     Evaluation,
     Field,
@@ -33,7 +34,6 @@ from foci.tasks.frame.task import (
     Shard,
     Splits,
     Task,
-    by_length,
 )
 from foci.tasks.frame.vocabulary import take_vectors
 from foci.tasks.tag.batches import LONGEST_WORD, Letters, TagBatch, TagExamples

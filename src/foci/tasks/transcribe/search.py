@@ -13,7 +13,8 @@ from foci.decoding import CtcJoinedDecoder, Hypothesis, Limits, SearchStart, bea
 from foci.errors import DataError
 from foci.layers.interfaces import EncoderOutput
 from foci.models.recognizer import Recognizer
-from foci.tasks.frame.task import Progress, Record, by_length
+from foci.tasks.frame.prediction_loop import by_length
+from foci.tasks.frame.task import Progress, Record
 from foci.tasks.transcribe.assets import SpeechAssets
 from foci.tasks.transcribe.batches import SpeechExamples
 from foci.tasks.transcribe.config import FeatureConfig, SearchOptions, TranscribeOptions

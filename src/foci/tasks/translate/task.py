@@ -21,9 +21,9 @@ from foci.data import (
     open_corpus,
 )
 from foci.data.batching import Batch
-from foci.data.content_splits import Part, parts_by_content, place_of
 from foci.data.copy_ids import CopyExamples, CopyIds, SourceRow
 from foci.data.pairs import Corpus, check, read_pairs
+from foci.data.splits import place_of, split_by_content
 from foci.decoding import Hypothesis
 from foci.errors import ConfigError, DataError
 from foci.layers.token_loss import Targets, TokenLoss
@@ -31,6 +31,7 @@ from foci.metrics import overlap
 from foci.printable import printable
 from foci.tasks.frame.alignment import padded, source_rows, trace_of
 from foci.tasks.frame.notes import unknown_note
+from foci.tasks.frame.prediction_loop import by_length
 from foci.tasks.frame.searching import SearchOptions, quantized, search
 from foci.tasks.frame.task import (
     Evaluation,
@@ -43,7 +44,6 @@ from foci.tasks.frame.task import (
     Shard,
     Splits,
     Task,
-    by_length,
     token_axes,
 )
 from foci.tasks.translate.config import (
@@ -127,16 +127,14 @@ class Translate(Task):
         data = self.config.data
         if len(pairs) < 2 and valid is None:
             raise DataError(f"{data.source}, line 1: the only sentence pair, expected at least two: some are held out.")
-        where = parts_by_content(
-            (pair.source for pair in pairs),
+        held = split_by_content(
+            pairs,
+            lambda pair: pair.source,
             valid_share=data.valid_share if valid is None else 0.0,
             test_share=data.test_share if test is None else 0.0,
             seed=data.split_seed,
         )
-        held: dict[Part, list[Pair]] = {"train": [], "valid": [], "test": []}
-        for pair, part in zip(pairs, where):
-            held[part].append(pair)
-        train, valid = held["train"], held["valid"] if valid is None else valid
+        train, valid = held.train, held.valid if valid is None else valid
         if not valid or not train:
             use = "train on" if valid else "validate"
             raise DataError(
@@ -144,7 +142,7 @@ class Translate(Task):
                 f"stay together). Give more of them, change data.valid_share = {data.valid_share} or data.test_share = "
                 f"{data.test_share}, or name data.valid_source."
             )
-        return train, valid, held["test"] if test is None else test
+        return train, valid, held.test if test is None else test
 
     def _phrases(self, log: Log) -> Splits:
         from foci.data.builtin.phrasebook import phrasebook

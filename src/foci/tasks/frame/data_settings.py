@@ -1,0 +1,47 @@
+"""The settings of data that tasks share: where it is, what is held out of it, and built-in data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, TypedDict
+
+from annotated_types import Ge, Lt
+
+from foci.files import FilePath
+
+
+class Shares(TypedDict):
+    """The arguments of the splitters of `foci.data.splits`."""
+
+    valid_share: float
+    test_share: float
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutData:
+    """The data, and which of its examples are held out."""
+
+    path: FilePath | None = None
+    """The file or folder of the data. Without one, built-in data is used."""
+    builtin: Annotated[int, Ge(2)] | None = None
+    """Train on this many built-in examples instead of a file."""
+    valid: FilePath | None = None
+    """Data in the same form that decides which checkpoint is the best one."""
+    test: FilePath | None = None
+    """Data in the same form that `foci evaluate` uses."""
+    valid_share: Annotated[float, Ge(0), Lt(1)] = 0.05
+    """Without data.valid: the share of the data that is held out to validate."""
+    test_share: Annotated[float, Ge(0), Lt(1)] = 0.1
+    """Without data.test: the share of the data that is held out to evaluate, and never trained on."""
+    split_seed: Annotated[int, Ge(0)] = 0
+    """Seed of the split."""
+
+    @property
+    def shares(self) -> Shares:
+        """The shares that are split off, 0 where a file is named, and the seed."""
+        return {
+            "valid_share": 0.0 if self.valid is not None else self.valid_share,
+            "test_share": 0.0 if self.test is not None else self.test_share,
+            "seed": self.split_seed,
+        }
