@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foci.data.pairs import AlignedFiles, JsonlFile, Pair, TsvFile, check, open_corpus
+from foci.data.pairs import AlignedFiles, Pair, TableFile, check, open_corpus
 from foci.errors import ConfigError, DataError
 
 PAIRS = [Pair("one house", "ein Haus"), Pair("two\u2028lines, no", "两座房子\u0085"), Pair("three", "drei Häuser")]
@@ -37,11 +37,11 @@ def test_every_format_gives_the_pairs_again_and_again(tmp_path, packing):
     named = "id\tde\ten\n" + "".join(f"7\t{pair.target}\t{pair.source}\n" for pair in PAIRS)
     corpora = [
         AlignedFiles(*write_pairs(tmp_path, packing=packing)),
-        TsvFile(write(tmp_path / f"a.tsv{packing}", tsv)),
-        TsvFile(write(tmp_path / f"b.tsv{packing}", named), "en", "de"),
-        JsonlFile(write(tmp_path / f"a.jsonl{packing}", jsonl), "t.en", "t.de"),
+        TableFile(write(tmp_path / f"a.tsv{packing}", tsv)),
+        TableFile(write(tmp_path / f"b.tsv{packing}", named), ("en", "de")),
+        TableFile(write(tmp_path / f"a.jsonl{packing}", jsonl), ("t.en", "t.de")),
         open_corpus(tmp_path / f"a.tsv{packing}"),
-        open_corpus(tmp_path / f"a.jsonl{packing}", fields=("t.en", "t.de")),
+        open_corpus(tmp_path / f"a.jsonl{packing}", columns=("t.en", "t.de")),
         open_corpus(tmp_path / f"a.en{packing}", tmp_path / f"a.de{packing}"),
     ]
     for corpus in corpora:
@@ -68,7 +68,7 @@ def test_any_lines_come_back(tmp_path_factory, pairs):
     expected = [Pair(source.strip(), target.strip()) for source, target in pairs]
     assert list(AlignedFiles(*write_pairs(folder, [Pair(*pair) for pair in pairs]))) == expected
     written = "".join(json.dumps({"source": source, "target": target}) + "\n" for source, target in pairs)
-    assert list(JsonlFile(write(folder / "a.jsonl", written))) == expected
+    assert list(TableFile(write(folder / "a.jsonl", written))) == expected
 
 
 def faults(corpus):
@@ -102,13 +102,13 @@ def test_the_check_finds_all_faults_and_names_the_first(tmp_path):
 
 def test_undecodable_bytes(tmp_path):
     path = write(tmp_path / "a.tsv", b"a\tb\ncaf\xe9\tx\n")
-    assert f"{path}, line 2: byte 4 of the line is not UTF-8. Convert the file: iconv" in faults(TsvFile(path))
+    assert f"{path}, line 2: byte 4 of the line is not UTF-8. Convert the file: iconv" in faults(TableFile(path))
 
 
 @pytest.mark.parametrize("length", [11, 41, 42, 43, 44, 83, 84, 85, 1000])
 def test_over_long_lines_are_skipped_whole(tmp_path, length):
     path = write(tmp_path / "a.tsv", "a\tb\n" + "x" * length + "\nc\td\n")
-    corpus = TsvFile(path, max_characters=10)
+    corpus = TableFile(path, max_characters=10)
     assert f"{path}, line 2: longer than 10 characters." in faults(corpus)
     first, fault, last = corpus.entries()
     assert (first, last) == (Pair("a", "b"), Pair("c", "d"))
@@ -116,7 +116,7 @@ def test_over_long_lines_are_skipped_whole(tmp_path, length):
 
 
 def test_lines_of_just_the_allowed_length(tmp_path):
-    assert list(TsvFile(write(tmp_path / "a", "😀😀\t😀😀\r\n"), max_characters=5)) == [Pair("😀😀", "😀😀")]
+    assert list(TableFile(write(tmp_path / "a.tsv", "😀😀\t😀😀\r\n"), max_characters=5)) == [Pair("😀😀", "😀😀")]
 
 
 @pytest.mark.parametrize(
@@ -126,56 +126,59 @@ def test_lines_of_just_the_allowed_length(tmp_path):
         ("", "line 2: the line is empty, expected a JSON object. Remove the line."),
         ("[", "line 2: not a JSON object (Expecting value"),
         ("[1]", "line 2: a JSON list, expected an object."),
-        ('{"source": "a", "targt": "b"}', "line 2: no field 'target'. Did you mean 'targt'?"),
-        ('{"x": "a"}', "line 2: no field 'source'. There are: x."),
-        ('{"source": "a", "target": 5}', "line 2: field 'target' is a int, expected text."),
+        ('{"source": "a", "targt": "b"}', "line 2: no field 'target'. Did you mean 'targt'"),
+        ('{"x": "a"}', "line 2: no field 'source'. Known: x."),
+        ('{"source": "a", "target": 5}', "line 2: field 'target' is a int, expected a text."),
         ('{"source": "\\ud800", "target": "b"}', "line 2: field 'source' holds half of a surrogate pair"),
         ('{"source": "a", "target": " "}', "line 2: field 'target' is empty."),
     ],
 )
 def test_faults_of_json(tmp_path, line, message):
     path = write(tmp_path / "a.jsonl", f'{{"source": "a", "target": "b"}}\n{line}\n')
-    assert f"{path}, {message}" in faults(JsonlFile(path))
+    assert f"{path}, {message}" in faults(TableFile(path))
 
 
 def test_faults_of_columns(tmp_path):
     path = write(tmp_path / "a.tsv", "a\tb\nc\n")
-    assert f"{path}, line 2: no column 1 (from 0): the line has 1, separated by tabs." in faults(TsvFile(path))
-    assert f"{path}, line 1: no column 'A'. There are: a, b." in faults(TsvFile(path, "a", "A"))
+    assert f"{path}, line 2: no column 1 (from 0): the line has 1, separated by tabs." in faults(TableFile(path))
+    assert f"{path}, line 1: no column 'C' in the first line. Known: a, b." in faults(TableFile(path, ("a", "C")))
     path = write(tmp_path / "b.tsv", "a\tb\nc\td\te\n")
-    assert f"{path}, line 2: the row has 3 cells, but the first line has 2." in faults(TsvFile(path))
+    assert f"{path}, line 2: the row has 3 cells, but the first line has 2." in faults(TableFile(path))
     path = write(tmp_path / "c.tsv", "Source\ttarget\nc\td\n")
-    assert f"{path}, line 1: the line seems to hold the names of columns" in faults(TsvFile(path))
-    assert list(TsvFile(path, "Source", "target")) == [Pair("c", "d")]
+    assert f"{path}, line 1: the line seems to hold the names of columns" in faults(TableFile(path))
+    assert list(TableFile(path, ("Source", "target"))) == [Pair("c", "d")]
 
 
 @pytest.mark.parametrize("packing", [".gz", ".xz"])
 def test_a_damaged_archive(tmp_path, packing):
     path = write(tmp_path / f"a.tsv{packing}", "".join(f"{n * n} x\t{n**7 % 977}\n" for n in range(3000)))
     path.write_bytes(path.read_bytes()[:-200])
-    assert "the compressed file is damaged from here on" in faults(TsvFile(path))
+    assert "the compressed file is damaged from here on" in faults(TableFile(path))
 
 
 def test_files_that_are_not_there(tmp_path):
     with pytest.raises(DataError, match=r"none.tsv: cannot be opened \(No such file or directory\)"):
-        check(TsvFile(tmp_path / "none.tsv"))
+        check(TableFile(tmp_path / "none.tsv"))
+    (tmp_path / "folder.tsv").mkdir()
     with pytest.raises(DataError, match=r"cannot be opened \(Is a directory\)"):
-        check(TsvFile(tmp_path))
+        check(TableFile(tmp_path / "folder.tsv"))
     with pytest.raises(DataError, match="no sentence pairs, the file is empty"):
-        check(TsvFile(write(tmp_path / "empty.tsv", "")))
+        check(TableFile(write(tmp_path / "empty.tsv", "")))
 
 
 def test_wrong_options(tmp_path):
-    with pytest.raises(ConfigError, match="columns 0 and 'de': give two numbers or two names"):
-        TsvFile(tmp_path, 0, "de")
-    with pytest.raises(ConfigError, match="columns 1 and 1, expected two different ones"):
-        TsvFile(tmp_path, 1, 1)
+    with pytest.raises(ConfigError, match="columns 0 and 'de', expected two different names or numbers"):
+        TableFile("a.tsv", (0, "de"))
+    with pytest.raises(ConfigError, match="columns 1 and 1, expected two different names or numbers"):
+        TableFile("a.tsv", (1, 1))
+    with pytest.raises(ConfigError, match="columns 0 and -1, expected two different names or numbers from 0"):
+        TableFile("a.tsv", (0, -1))
     with pytest.raises(ConfigError, match="max_characters is 0, expected a number above 0"):
         AlignedFiles(tmp_path, tmp_path, max_characters=0)
-    with pytest.raises(ConfigError, match=r"a.en alone holds no pairs: expected .tsv or .jsonl"):
-        open_corpus("a.en")
-    with pytest.raises(ConfigError, match="two aligned files have no fields"):
-        open_corpus("a.en", "a.de", fields=(0, 1))
+    with pytest.raises(ConfigError, match=r"a.en: expected a .tsv, .* .csv or .jsonl file .*, or a second file"):
+        open_corpus(write(tmp_path / "a.en", "a"))
+    with pytest.raises(ConfigError, match="two aligned files have no columns"):
+        open_corpus("a.en", "a.de", columns=(0, 1))
 
 
 def test_multi30k():

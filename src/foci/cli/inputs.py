@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from foci.data.lines import Fault, ending_of, read_lines
+from foci.data.tables import JSON, LONGEST_TEXT, json_objects, read_cells
 from foci.errors import ConfigError, DataError
 from foci.tasks.frame.task import Field
 
-_LONGEST = 10_000_000
+Entry = TypeVar("Entry")
 _FILES = ("image", "audio")
 """Kinds of fields that hold the name of a file."""
 
@@ -38,24 +39,20 @@ def from_files(fields: Sequence[Field], paths: Sequence[Path]) -> Iterator[dict[
     """
     for path in paths:
         ending = ending_of(path)
-        if ending in (".jsonl", ".json"):
-            for number, line in _lines(path):
-                record = _object(line)
-                if record is None:
-                    raise DataError(f"{path}, line {number}: not a JSON object. {_expected(fields)}")
-                yield _found_beside(path, _checked(record, fields, f"{path}, line {number}"), fields)
+        if ending in JSON:
+            for entry in _valid(json_objects(path)):
+                yield _found_beside(path, _checked(entry.content, fields, f"{path}, line {entry.line}"), fields)
         elif ending == ".tsv" or len(fields) > 1:
-            for number, line in _lines(path):
-                cells = line.split("\t")
+            for cells, number in _valid(read_cells(path, "\t")):
                 if len(cells) != len(fields):
                     raise DataError(f"{path}, line {number}: has {len(cells)} columns. {_expected(fields)}")
                 yield _found_beside(path, _record(fields, cells, f"{path}, line {number}"), fields)
         elif fields[0].kind in _FILES and ending not in ("", ".txt"):
             yield {fields[0].name: str(path)}
         elif fields[0].kind == "document":
-            yield {fields[0].name: "\n".join(line for _, line in _lines(path))}
+            yield {fields[0].name: "\n".join(_valid(read_lines(path, LONGEST_TEXT)))}
         else:
-            for number, line in _lines(path):
+            for number, line in enumerate(_valid(read_lines(path, LONGEST_TEXT)), start=1):
                 yield _found_beside(path, _record(fields, [line], f"{path}, line {number}"), fields)
 
 
@@ -95,11 +92,11 @@ def _standard_input() -> Iterator[str]:
         yield line.removesuffix("\n").removesuffix("\r")
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    for number, entry in enumerate(read_lines(path, _LONGEST), start=1):
+def _valid(entries: Iterable[Entry | Fault]) -> Iterator[Entry]:
+    for entry in entries:
         if isinstance(entry, Fault):
             raise DataError(str(entry))
-        yield number, entry
+        yield entry
 
 
 def _object(line: str) -> dict[str, Any] | None:

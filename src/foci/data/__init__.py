@@ -1,7 +1,7 @@
 """Data: from the user's files to batches, and corpora that need no download."""
 
 from foci.data.batching import Batch, PairExamples, Sequences, StreamBatches, TokenBatches
-from foci.data.pairs import AlignedFiles, JsonlFile, Pair, TsvFile, check, open_corpus
+from foci.data.pairs import AlignedFiles, Pair, TableFile, check, open_corpus
 from foci.data.tokenizer import BOS, EOS, PAD, UNK, Encoding, Tokenizer
 
 __all__ = [
@@ -12,14 +12,13 @@ __all__ = [
     "AlignedFiles",
     "Batch",
     "Encoding",
-    "JsonlFile",
     "Pair",
     "PairExamples",
     "Sequences",
     "StreamBatches",
+    "TableFile",
     "TokenBatches",
     "Tokenizer",
-    "TsvFile",
     "check",
     "open_corpus",
 ]

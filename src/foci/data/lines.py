@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from io import BufferedIOBase
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -18,52 +19,9 @@ from typing import NamedTuple, TypeVar
 from foci.errors import DataError
 
 Entry = TypeVar("Entry")
-
+Read = TypeVar("Read")
 
 Log = Callable[[str], None]
-
-
-_HEADERS = frozenset(
-    [
-        "answer",
-        "audio",
-        "body",
-        "category",
-        "class",
-        "comment",
-        "content",
-        "document",
-        "en",
-        "file",
-        "fr",
-        "de",
-        "zh",
-        "es",
-        "id",
-        "image",
-        "input",
-        "label",
-        "labels",
-        "output",
-        "path",
-        "question",
-        "review",
-        "sentence",
-        "source",
-        "src",
-        "tag",
-        "target",
-        "text",
-        "tgt",
-        "title",
-        "topic",
-        "transcript",
-        "translation",
-        "wav",
-    ]
-)
-"""Common names of columns, in lower case."""
-
 
 LONGEST_LINE = 10_000
 """Maximum number of characters per line; a longer one usually means a file with other line ends."""
@@ -92,12 +50,6 @@ def ending_of(path: str | Path) -> str:
     return endings[-1] if endings else ""
 
 
-def looks_like_header(cells: Sequence[str]) -> bool:
-    """Return whether these cells of a first line are names of columns rather than data."""
-    names = [cell.strip().lower() for cell in cells]
-    return len(set(names)) == len(names) and all(name in _HEADERS for name in names)
-
-
 def usable(entries: Iterable[Entry | Fault], what: str) -> Iterator[Entry]:
     """Yield the valid entries; raise a DataError at the end with the first fault and the number of each kind."""
     first: Fault | None = None
@@ -114,6 +66,48 @@ def usable(entries: Iterable[Entry | Fault], what: str) -> Iterator[Entry]:
         kinds_text = ", ".join(f"{count} × {kind}" for kind, count in kinds.most_common())
         faults = f"{kinds.total()} faults" if kinds.total() > 1 else "1 fault"
         raise DataError(f"{first}\n{faults} beside {good} good {what}: {kinds_text}. Correct or remove these lines.")
+
+
+def read_examples(
+    path: Path, entries: Iterable[Entry | Fault], what: str, log: Log | None = None, where: str = "file"
+) -> list[Entry]:
+    """Return all entries of a file.
+
+    Args:
+        path: the file, for messages.
+        entries: what a reader yields.
+        what: their name, in the plural.
+        log: called with a message every few seconds.
+        where: what is empty if there are no entries.
+
+    Raises:
+        DataError: with the first fault and the number of each kind, or that there are no entries.
+    """
+    found = list(usable(counted(entries, what, log), what))
+    if not found:
+        raise DataError(f"{path}, line 1: no {what}, the {where} is empty.")
+    return found
+
+
+def each(entries: Iterable[Read | Fault], make: Callable[[Read], Entry | Fault]) -> Iterator[Entry | Fault]:
+    """Yield what ``make`` returns for each valid entry, and the faults in their places."""
+    return (entry if isinstance(entry, Fault) else make(entry) for entry in entries)
+
+
+def empty_field(path: Path, line: int, **texts: str) -> Fault | None:
+    """Return the fault of the first of these named texts that is empty; None if all have content."""
+    name = next((name for name, text in texts.items() if not text.strip()), None)
+    return None if name is None else Fault(path, line, f"empty {name}", f"the {name} is empty.")
+
+
+def counted(items: Iterable[Entry], what: str, log: Log | None, seconds: float = 5.0) -> Iterator[Entry]:
+    """Yield the items, and log every ``seconds`` how many were read."""
+    last = time.monotonic()
+    for number, item in enumerate(items, start=1):
+        if log is not None and number % 1000 == 0 and time.monotonic() - last >= seconds:
+            last = time.monotonic()
+            log(f"read {number:,} {what}")
+        yield item
 
 
 def read_lines(path: Path, max_characters: int = LONGEST_LINE) -> Iterator[str | Fault]:
@@ -151,11 +145,6 @@ def _line(path: Path, number: int, raw: bytes, max_characters: int) -> str | Fau
 def _too_long(path: Path, number: int, max_characters: int) -> Fault:
     reason = f"longer than {max_characters} characters. Split the line; files with other line ends look like this too."
     return Fault(path, number, "over-long line", reason)
-
-
-def ragged(cells: int, width: int) -> str:
-    """Return what is wrong with a row of a table that has another number of cells than the first one."""
-    return f"the row has {cells} cells, but the first line has {width}. Quote or remove separators inside a cell."
 
 
 def open_bytes(path: Path) -> BufferedIOBase:

@@ -7,18 +7,29 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from foci.data.lines import Fault, ending_of, looks_like_header, ragged, read_lines
-from foci.errors import ConfigError, near_names
+from foci.data.lines import Fault, ending_of, read_lines
+from foci.errors import ConfigError, DataError, near_names
 
 LONGEST_TEXT = 10_000_000
 """Maximum number of characters of a line or cell; a longer one indicates a damaged file."""
+JSON = (".jsonl", ".json")
+"""Endings of files with one JSON object per line."""
+_HEADERS = frozenset(
+    (
+        *("answer", "audio", "body", "category", "class", "comment", "content", "document", "file", "id", "image"),
+        *("input", "label", "labels", "output", "path", "question", "review", "sentence", "source", "src", "tag"),
+        *("target", "text", "tgt", "title", "topic", "transcript", "translation", "wav", "de", "en", "es", "fr", "zh"),
+    )
+)
+"""Common names of columns, in lower case."""
 
 Column = int | str | tuple[str, ...]
-"""A column by its number from 0, or by its name; several names are tried in order."""
+"""A column by its number from 0, or by its name; several names are tried in order. In JSON, a dot leads into an inner
+object."""
 
 
 class TableRow(NamedTuple):
@@ -28,124 +39,6 @@ class TableRow(NamedTuple):
     line: int
 
 
-def read_rows(
-    path: Path, columns: Sequence[Column], *, texts: int, optional: Sequence[Column] = ()
-) -> Iterator[TableRow | Fault] | None:
-    """Yield the chosen columns of a .csv, .tsv, .jsonl or .json file; return None for a file with another ending.
-
-    Args:
-        path: the file, plain, .gz or .xz.
-        columns: of a table by names or by numbers from 0; numbers mean that it has no line of names.
-        texts: how many of them, the first ones, must be texts in JSON; the others may also be whole numbers.
-        optional: columns whose values are empty where the file does not have them.
-    """
-    ending = ending_of(path)
-    if ending in (".csv", ".tsv"):
-        return read_table(path, columns, separator="," if ending == ".csv" else "\t", optional=optional)
-    if ending in (".jsonl", ".json"):
-        fields = [str(column) if isinstance(column, int) else column for column in columns]
-        return read_objects(path, fields, texts=texts, optional=optional)
-    return None
-
-
-def read_table(
-    path: Path, columns: Sequence[Column], *, separator: str, optional: Sequence[Column] = ()
-) -> Iterator[TableRow | Fault]:
-    """Yield the chosen columns of a table.
-
-    Args:
-        path: the file, plain, .gz or .xz.
-        columns: either all by names, which the first line then has, or all by numbers.
-        separator: a comma, or a tab; a tab-separated file has no quoting.
-        optional: columns, by names, whose values are empty where the first line does not have them.
-
-    Raises:
-        ConfigError: names and numbers are mixed, or a column is chosen twice.
-    """
-    if len({isinstance(column, int) for column in columns}) > 1 or len({*columns}) < len(columns):
-        shown = " and ".join(repr(column) for column in columns)
-        number = {2: "two", 3: "three"}.get(len(columns), str(len(columns)))
-        raise ConfigError(f"{path}: columns {shown}, expected {number} different names or numbers from 0.")
-    faults: list[Fault] = []
-    # A TSV file has no quoting: a quote in a text must not swallow the lines that follow.
-    reader = csv.reader(
-        _lines(path, faults),
-        delimiter=separator,
-        quoting=csv.QUOTE_MINIMAL if separator == "," else csv.QUOTE_NONE,
-        strict=True,
-    )
-    longest = csv.field_size_limit(LONGEST_TEXT)  # for all readers of the process: restored at the end
-    try:
-        yield from _rows(path, reader, columns, optional)
-    except csv.Error as error:
-        yield Fault(path, reader.line_num, "broken table", f"the table cannot be read further ({error}).")
-    finally:
-        csv.field_size_limit(longest)
-    yield from faults
-
-
-def _rows(
-    path: Path, reader: Iterator[list[str]], columns: Sequence[Column], optional: Sequence[Column]
-) -> Iterator[TableRow | Fault]:
-    width: int | None = None
-    chosen: list[int | None] = [column for column in columns if isinstance(column, int)]
-    if not chosen:
-        names = next(reader, [])
-        if not names:
-            return
-        width = len(names)
-        for column in columns:
-            place = _place(column, names)
-            if place is None:
-                reason = f"no column {_shown(column)} in the first line. {near_names(_first(column), names)}"
-                yield Fault(path, 1, "missing column", reason)
-                return
-            chosen.append(place)
-        chosen += [_place(column, names) for column in optional]
-    last = max(place for place in chosen if place is not None)
-    for cells in reader:
-        line: int = reader.line_num  # type: ignore[attr-defined]
-        if not cells:
-            continue
-        first = width is None
-        width = width or len(cells)
-        if len(cells) <= last:
-            yield Fault(path, line, "missing column", f"no column {last} (from 0): the line has {len(cells)}.")
-        elif len(cells) != width:
-            yield Fault(path, line, "ragged row", ragged(len(cells), width))
-        elif first and looks_like_header([cells[place] for place in chosen if place is not None]):
-            reason = "the line seems to hold the names of columns. Name the columns, or remove it."
-            yield Fault(path, line, "header", reason)
-        else:
-            yield TableRow(tuple("" if place is None else cells[place] for place in chosen), line)
-
-
-def _lines(path: Path, faults: list[Fault]) -> Iterator[str]:
-    """Yield lines with their ends; invalid ones are collected, and an empty line keeps the count."""
-    for line in read_lines(path, LONGEST_TEXT):
-        if isinstance(line, Fault):
-            faults.append(line)
-        yield "\n" if isinstance(line, Fault) else f"{line}\n"
-
-
-def read_objects(
-    path: Path, fields: Sequence[Column], *, texts: int, optional: Sequence[Column] = ()
-) -> Iterator[TableRow | Fault]:
-    """Yield the chosen fields of a file with one JSON object per line.
-
-    Args:
-        path: the file, plain, .gz or .xz.
-        fields: by their names.
-        texts: how many of them, the first ones, must be texts; the others may also be whole numbers.
-        optional: fields whose values are empty where an object does not have them.
-    """
-    for entry in json_objects(path):
-        if isinstance(entry, Fault):
-            yield entry
-        else:
-            yield _object(path, entry.line, entry.content, fields, texts, optional)
-
-
 class JsonObject(NamedTuple):
     """A JSON object, and the number of its line."""
 
@@ -153,11 +46,145 @@ class JsonObject(NamedTuple):
     line: int
 
 
-def json_objects(path: Path, names: Sequence[str] = ()) -> Iterator[JsonObject | Fault]:
+def read_rows(
+    path: Path,
+    columns: Sequence[Column],
+    *,
+    texts: int,
+    optional: Sequence[Column] = (),
+    tabs: Collection[str] = (".tsv",),
+    commas: Collection[str] = (".csv",),
+    longest: int = LONGEST_TEXT,
+    expected: str = "a .csv, .tsv or .jsonl file (also .gz, .xz)",
+) -> Iterator[TableRow | Fault]:
+    """Yield the chosen columns of a .csv, .tsv, .jsonl or .json file, plain, .gz or .xz.
+
+    Args:
+        path: the file.
+        columns: of a table by names, which its first line then has, or by numbers from 0.
+        texts: how many of them, the first ones, must be texts in JSON; the others may also be whole numbers.
+        optional: columns, by names, whose values are empty where the file does not have them.
+        tabs: endings of files with tabs between columns, and without quoting.
+        commas: endings of files with commas between columns, and quoting.
+        longest: a line of more characters is a fault.
+        expected: what the file should be, for messages.
+
+    Raises:
+        ConfigError: the file has another ending, names and numbers are mixed, or a column is chosen twice.
+        DataError: there is no such file or folder.
+    """
+    check_table(path, columns, (*tabs, *commas), expected)
+    if ending_of(path) in JSON:
+        return _fields(path, columns, optional, texts, longest)
+    return _columns(path, columns, optional, "," if ending_of(path) in commas else "\t", longest)
+
+
+def check_table(path: Path, columns: Sequence[Column], endings: Collection[str], expected: str) -> None:
+    """Raise unless `read_rows` can read a file with this ending by these columns."""
+    if ending_of(path) not in (*endings, *JSON):
+        if not path.exists():
+            raise DataError(f"{path}: there is no such file or folder.")
+        raise ConfigError(f"{path}: expected {expected}.")
+    negative = any(isinstance(column, int) and column < 0 for column in columns)
+    if negative or len({isinstance(column, int) for column in columns}) > 1 or len({*columns}) < len(columns):
+        shown = " and ".join(repr(column) for column in columns)
+        number = {2: "two", 3: "three"}.get(len(columns), str(len(columns)))
+        raise ConfigError(f"{path}: columns {shown}, expected {number} different names or numbers from 0.")
+
+
+# ---- tables
+
+
+def read_cells(path: Path, separator: str, longest: int = LONGEST_TEXT) -> Iterator[TableRow | Fault]:
+    """Yield all cells of each line; an empty line is one empty cell.
+
+    A tab-separated file has no quoting: a quote in a text must not swallow the lines that follow.
+    """
+    if separator == "\t":
+        for number, line in enumerate(read_lines(path, longest), start=1):
+            yield line if isinstance(line, Fault) else TableRow(tuple(line.split("\t")), number)
+        return
+    faults: list[Fault] = []
+    reader = csv.reader(_lines(path, faults, longest), delimiter=separator, strict=True)
+    limit = csv.field_size_limit(LONGEST_TEXT)  # for all readers of the process: restored at the end
+    try:
+        for cells in reader:
+            yield from faults
+            faults.clear()
+            yield TableRow(tuple(cells) or ("",), reader.line_num)
+    except csv.Error as error:
+        yield Fault(path, reader.line_num, "broken table", f"the table cannot be read further ({error}).")
+    finally:
+        csv.field_size_limit(limit)
+    yield from faults
+
+
+def _lines(path: Path, faults: list[Fault], longest: int) -> Iterator[str]:
+    """Yield lines with their ends; invalid ones are collected, and an empty line keeps the count."""
+    for line in read_lines(path, longest):
+        if isinstance(line, Fault):
+            faults.append(line)
+        yield "\n" if isinstance(line, Fault) else f"{line}\n"
+
+
+def _columns(
+    path: Path, columns: Sequence[Column], optional: Sequence[Column], separator: str, longest: int
+) -> Iterator[TableRow | Fault]:
+    rows = (row for row in read_cells(path, separator, longest) if row[0] != ("",))  # empty lines are passed over
+    width: int | None = None
+    chosen: list[int | None] = [column for column in columns if isinstance(column, int)]
+    if not chosen:
+        header = next(rows, None)
+        if not isinstance(header, TableRow):
+            if header is not None:
+                yield header
+            return
+        names, width = header.values, len(header.values)
+        found = [name_of(column, names) for column in (*columns, *optional)]
+        for column, name in zip(columns, found):
+            if name is None:
+                reason = f"no column {_shown(column)} in the first line. {near_names(_names(column)[0], names)}"
+                yield Fault(path, 1, "missing column", reason)
+                return
+        chosen = [None if name is None else names.index(name) for name in found]
+    last = max(place for place in chosen if place is not None)
+    for row in rows:
+        if isinstance(row, Fault):
+            yield row
+            continue
+        cells, line = row
+        first = width is None
+        width = width or len(cells)
+        if len(cells) <= last:
+            hint = ", separated by tabs" if separator == "\t" else ""
+            yield Fault(path, line, "missing column", f"no column {last} (from 0): the line has {len(cells)}{hint}.")
+        elif len(cells) != width:
+            reason = f"the row has {len(cells)} cells, but the first line has {width}. "
+            yield Fault(path, line, "ragged row", f"{reason}Quote or remove separators inside a cell.")
+        elif first and _looks_like_header([cells[place] for place in chosen if place is not None]):
+            reason = "the line seems to hold the names of columns. Name the columns, or remove it."
+            yield Fault(path, line, "header", reason)
+        else:
+            yield TableRow(tuple("" if place is None else cells[place] for place in chosen), line)
+
+
+def _looks_like_header(cells: Sequence[str]) -> bool:
+    """Return whether these cells of a first line are names of columns rather than data."""
+    names = [cell.strip().lower() for cell in cells]
+    return len(set(names)) == len(names) and all(name in _HEADERS for name in names)
+
+
+# ---- JSON
+
+
+def json_objects(path: Path, names: Sequence[str] = (), longest: int = LONGEST_TEXT) -> Iterator[JsonObject | Fault]:
     """Yield the objects of a file with one JSON object per line; each must have the named fields."""
-    for number, line in enumerate(read_lines(path, LONGEST_TEXT), start=1):
+    for number, line in enumerate(read_lines(path, longest), start=1):
         if isinstance(line, Fault):
             yield line
+            continue
+        if not line.strip():
+            yield Fault(path, number, "empty line", "the line is empty, expected a JSON object. Remove the line.")
             continue
         try:
             record = json.loads(line)
@@ -167,44 +194,77 @@ def json_objects(path: Path, names: Sequence[str] = ()) -> Iterator[JsonObject |
         if not isinstance(record, dict):
             yield Fault(path, number, "bad JSON", f"a JSON {type(record).__name__}, expected an object.")
             continue
-        missing = next((name for name in names if name not in record), None)
-        if missing is not None:
-            yield Fault(path, number, "missing field", f"no field {missing!r}. {near_names(missing, record)}")
-        else:
-            yield JsonObject(record, number)
+        missing = next((fault for name in names if (fault := missing_field(path, number, record, name))), None)
+        yield missing or JsonObject(record, number)
+
+
+def missing_field(path: Path, line: int, record: Mapping[str, Any], column: Column) -> Fault | None:
+    """Return the fault of an object without this field; None if it has it."""
+    if name_of(column, record) is not None:
+        return None
+    reason = f"no field {_shown(column)}. {near_names(_names(column)[0], record)}"
+    return Fault(path, line, "missing field", reason)
+
+
+def field_of(record: Mapping[str, Any], column: Column) -> Any:
+    """Return the value of a field that the object has; of several names that of the first one."""
+    name = name_of(column, record)
+    if name is None or name in record:
+        return record[name or _names(column)[0]]
+    outer, _, inner = name.partition(".")
+    return field_of(record[outer], inner)
+
+
+def has_surrogates(text: str) -> bool:
+    """Return whether a text holds half of a surrogate pair, which JSON can spell, but which is no character."""
+    return any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _fields(
+    path: Path, columns: Sequence[Column], optional: Sequence[Column], texts: int, longest: int
+) -> Iterator[TableRow | Fault]:
+    for entry in json_objects(path, longest=longest):
+        yield entry if isinstance(entry, Fault) else _object(path, entry, columns, optional, texts)
 
 
 def _object(
-    path: Path, line: int, record: dict[str, Any], fields: Sequence[Column], texts: int, optional: Sequence[Column]
+    path: Path, entry: JsonObject, columns: Sequence[Column], optional: Sequence[Column], texts: int
 ) -> TableRow | Fault:
-    names = list(record)
+    record, line = entry
     values = []
-    for number, field in enumerate(fields):
-        place = _place(field, names)
-        if place is None:
-            reason = f"no field {_shown(field)}. {near_names(_first(field), names)}"
-            return Fault(path, line, "missing field", reason)
-        value = record[names[place]]
+    for number, column in enumerate(columns):
+        if missing := missing_field(path, line, record, column):
+            return missing
+        name, value = name_of(column, record), field_of(record, column)
         if not isinstance(value, str if number < texts else str | int):
             expected = "a text" if number < texts else "a text or a whole number"
-            reason = f"field {names[place]!r} is a {type(value).__name__}, expected {expected}."
+            reason = f"field {name!r} is a {type(value).__name__}, expected {expected}."
             return Fault(path, line, "field of another kind", reason)
+        if isinstance(value, str) and has_surrogates(value):
+            reason = f"field {name!r} holds half of a surrogate pair (\\ud800 to \\udfff), which is no character."
+            return Fault(path, line, "undecodable text", reason)
         values.append(str(value))
-    for field in optional:
-        place = _place(field, names)
-        values.append("" if place is None else str(record[names[place]]))
+    values += ["" if name_of(column, record) is None else str(field_of(record, column)) for column in optional]
     return TableRow(tuple(values), line)
 
 
-def _place(column: Column, names: Sequence[str]) -> int | None:
-    tried = column if isinstance(column, tuple) else (str(column),)
-    return next((names.index(name) for name in tried if name in names), None)
+# ---- names
 
 
-def _first(column: Column) -> str:
-    return column[0] if isinstance(column, tuple) else str(column)
+def _names(column: Column) -> tuple[str, ...]:
+    return column if isinstance(column, tuple) else (str(column),)
+
+
+def name_of(column: Column, known: Collection[str]) -> str | None:
+    """Return the first name of a column that is known; in an object, a dotted name of an inner object's field too."""
+    for name in _names(column):
+        outer, _, inner = name.partition(".")
+        if name in known:
+            return name
+        if isinstance(known, Mapping) and isinstance(known.get(outer), dict) and inner:
+            return name if name_of(inner, known[outer]) is not None else None
+    return None
 
 
 def _shown(column: Column) -> str:
-    tried: Iterable[str] = column if isinstance(column, tuple) else (str(column),)
-    return " or ".join(repr(name) for name in tried)
+    return " or ".join(map(repr, _names(column)))

@@ -417,7 +417,7 @@ def test_mistakes_in_manifests_name_file_and_line(tmp_path):
         ("a.jsonl", '{"audio": "a.wav", "text": ""}\n', "line 1: field 'text' is empty"),
         ("a.jsonl", '{"audio": "a.wav", "text": "a"}\n\n', "line 2: the line is empty, expected a JSON object"),
         ("a.jsonl", '{"audio": "a.wav", "txt": "a"}\n', "line 1: no field 'text'. Did you mean 'txt'"),
-        ("a.csv", "a.wav,yes\n", r"a.csv: ends in .csv, expected a manifest, .jsonl or .tsv"),
+        ("a.xml", "a.wav,yes\n", r"a.xml: ends in .xml, expected a manifest, .jsonl, .tsv or .csv"),
     ],
 )
 def test_mistakes_in_tables_are_named_in_words_of_the_manifest(tmp_path, name, content, expected):

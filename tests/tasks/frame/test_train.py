@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import foci
-from foci.data.progress import counted
+from foci.data.lines import counted
 from foci.errors import ConfigError, DataError, TrainingError
 from foci.tasks import TASKS
 from foci.tasks.classify.task import Classify

@@ -29,13 +29,13 @@ def test_every_form_reads_the_same(tmp_path):
     tsv = write(tmp_path / "a.tsv", "source\ttarget\n" + "".join(f"{a}\t{b}\n" for a, b in TEXTS))
     assert read_summaries(tsv) == right
     csv = write(tmp_path / "a.csv", "id,body,subject\n" + "".join(f'1,"{a}",{b}\n' for a, b in TEXTS))
-    assert read_summaries(csv, fields=("body", "subject")) == right
+    assert read_summaries(csv, columns=("body", "subject")) == right
     jsonl = tmp_path / "a.jsonl.gz"
     with gzip.open(jsonl, "wt", encoding="utf-8") as file:
         file.writelines(json.dumps({"source": a.split(" "), "target": [b]}) + "\n" for a, b in TEXTS)
     assert read_summaries(jsonl) == right
     numbered = write(tmp_path / "b.tsv", "".join(f"{b}\t{a}\n" for a, b in TEXTS))
-    assert read_summaries(numbered, fields=(1, 0)) == right
+    assert read_summaries(numbered, columns=(1, 0)) == right
 
 
 def test_several_references(tmp_path):
@@ -64,7 +64,7 @@ def test_several_references(tmp_path):
         ("a.tsv", "source\ttarget\na\t\n", "line 2: a summary is empty"),
         ("a.csv", "source,target\na,b,c\n", "line 2: the row has 3 cells"),
         ("a.csv", "", "line 1: no texts, the file is empty"),
-        ("a.txt", "a\n", "alone holds no summaries"),
+        ("a.txt", "a\n", "expected summaries in a .csv, .tsv or .jsonl file .*, or in a second file"),
     ],
 )
 def test_mistakes_are_named_with_their_line(tmp_path, name, content, message):
@@ -77,8 +77,8 @@ def test_aligned_files_of_different_lengths_and_missing_ones(tmp_path):
     source, target = write(tmp_path / "a", "one\ntwo\n"), write(tmp_path / "b", "1\n")
     with pytest.raises(DataError, match="line 2"):
         read_summaries(source, target)
-    with pytest.raises(ConfigError, match="have no fields"):
-        read_summaries(source, target, fields=("a", "b"))
+    with pytest.raises(ConfigError, match="have no columns"):
+        read_summaries(source, target, columns=("a", "b"))
     with pytest.raises(DataError, match="cannot be opened"):
         read_summaries(tmp_path / "none.jsonl")
 

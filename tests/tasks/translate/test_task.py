@@ -233,7 +233,7 @@ def test_bad_data_is_told_before_a_folder_is_made(tmp_path):
         ({"data.max_tokens": 1}, "more than max_tokens = 1"),
         ({"data.max_length": 1}, "no sentence pair has at most data.max_length = 1"),
         ({"model.kind": "transformer", "model.share_embeddings": True}, "each side has a vocabulary of its own"),
-        ({"data.fields": ["en", "de"]}, "two aligned files have no fields"),
+        ({"data.fields": ["en", "de"]}, "two aligned files have no columns"),
         ({"training.lr_multipliers": {"nothing": 0.5}}, "no parameter's name ends in"),
     ],
 )

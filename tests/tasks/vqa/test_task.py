@@ -51,8 +51,8 @@ def test_mistakes_are_named(tmp_path):
         read_image_questions(path)
     with pytest.raises(DataError, match="no column 'reply' in the first line"):
         read_image_questions(path, columns=("image", "question", "reply"))
-    with pytest.raises(ConfigError, match=r"expected a \.jsonl, \.tsv or \.csv file"):
-        read_image_questions(tmp_path / "a.txt")
+    with pytest.raises(ConfigError, match=r"expected a \.csv, \.tsv or \.jsonl file"):
+        read_image_questions(path.rename(tmp_path / "a.txt"))
 
 
 def test_no_image_is_in_two_parts():

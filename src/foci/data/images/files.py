@@ -26,8 +26,7 @@ from jaxtyping import UInt8
 from numpy.typing import NDArray
 
 from foci.data.images.drawn import PREFIX, draw, find_scene
-from foci.data.lines import Log
-from foci.data.progress import counted
+from foci.data.lines import Log, counted
 from foci.errors import DataError, MissingPackageError, check_sizes
 
 if TYPE_CHECKING:
@@ -180,7 +179,7 @@ class Images:
         kept: list[int] = []
         unreadable: list[Unreadable] = []
         read: Iterable[tuple[int, str]] = enumerate(names)
-        for number, name in read if log is None else counted(read, "images", log):
+        for number, name in counted(read, "images", log):
             found = read_image(name, size, max_pixels=max_pixels)
             if isinstance(found, Unreadable):
                 unreadable.append(found)

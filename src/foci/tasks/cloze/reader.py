@@ -16,9 +16,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from foci.data.lines import Fault, Log, ending_of, read_lines, usable
-from foci.data.progress import counted
-from foci.data.tables import json_objects
+from foci.data.lines import Fault, Log, ending_of, read_examples, read_lines
+from foci.data.tables import JSON, json_objects
 from foci.errors import DataError, near_names
 
 BLANK = "XXXXX"
@@ -54,17 +53,14 @@ def read_cloze(
         DataError: the first mistake, with its file and line, and how many there are.
     """
     path = Path(path)
-    if ending_of(path) in (".jsonl", ".json"):
+    if ending_of(path) in JSON:
         entries = _objects(path)
     elif "|||" in next((line for line in read_lines(path, _LONGEST) if isinstance(line, str) and line.strip()), ""):
         entries = _bars(path)
     else:
         entries = _numbered(path)
     checked = (_checked(entry, blank if needs_blank else "", path) for entry in entries)
-    found = list(usable(checked if log is None else counted(checked, "questions", log), "questions"))
-    if not found:
-        raise DataError(f"{path}, line 1: no questions, the file is empty.")
-    return [question for _, question in found]
+    return [question for _, question in read_examples(path, checked, "questions", log)]
 
 
 _Placed = tuple[int, ClozeQuestion]

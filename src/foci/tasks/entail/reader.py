@@ -10,7 +10,7 @@ training, validation and test.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,12 +21,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foci.data.batching import Indices, Sequences
-from foci.data.lines import Fault, Log, ending_of, usable
-from foci.data.progress import counted
+from foci.data.lines import Fault, Log, counted, each, empty_field, usable
 from foci.data.splits import Parts, split
-from foci.data.tables import Column, TableRow, read_rows, read_table
+from foci.data.tables import Column, TableRow, read_rows
 from foci.data.vocabulary import Vocabulary
-from foci.errors import ConfigError, DataError
+from foci.errors import DataError
 
 NO_LABEL = "-"
 """The label of pairs on which the annotators did not agree."""
@@ -89,17 +88,18 @@ def read_entailment(
         HYPOTHESIS if hypothesis is None else hypothesis,
         LABEL if label is None else label,
     )
-    rows = read_rows(path, columns, texts=2, optional=(split,))
-    if ending_of(path) == ".txt":  # SICK's and SNLI's own files
-        rows = read_table(path, columns, separator="\t", optional=(split,))
-    if rows is None and not path.exists():
-        raise DataError(f"{path}: there is no such file.")
-    if rows is None:
-        raise ConfigError(f"{path}: expected .tsv, .txt (tabs), .csv or .jsonl (also .gz, .xz).")
-    entries = _pairs(rows, path, split, names or {})
+    rows = read_rows(
+        path,
+        columns,
+        texts=2,
+        optional=(split,),
+        tabs=(".tsv", ".txt"),  # .txt: SICK's and SNLI's own files
+        expected=".tsv, .txt (tabs), .csv or .jsonl (also .gz, .xz)",
+    )
+    entries = each(rows, lambda row: _pair(row, path, split, names or {}))
     found: dict[str, list[SentencePair]] = {}
     unlabeled = 0
-    for where, pair in usable(entries if log is None else counted(entries, "pairs", log), "pairs"):
+    for where, pair in usable(counted(entries, "pairs", log), "pairs"):
         if pair.label == NO_LABEL:
             unlabeled += 1
         else:
@@ -110,26 +110,17 @@ def read_entailment(
     return PairFile(found, unlabeled)
 
 
-def _pairs(
-    rows: Iterable[TableRow | Fault], path: Path, column: str, names: Mapping[str, str]
-) -> Iterator[tuple[str, SentencePair] | Fault]:
-    for row in rows:
-        if isinstance(row, Fault):
-            yield row
-            continue
-        texts = [value.strip() for value in row.values]
-        pair = SentencePair(texts[0], texts[1], names.get(texts[2], texts[2]))
-        empty = [name for name, value in zip(SentencePair._fields, pair) if not value]
-        given = texts[3].casefold() if len(texts) > 3 else ""
-        split = next((name for name, known in SPLITS.items() if given in known), "" if not given else None)
-        if empty:
-            yield Fault(path, row.line, f"empty {empty[0]}", f"the {empty[0]} is empty.")
-        elif split is None:
-            known = ", ".join(one for some in SPLITS.values() for one in some)
-            reason = f"{column} is {texts[3]!r}, expected one of {known}."
-            yield Fault(path, row.line, "unknown split", reason)
-        else:
-            yield split, pair
+def _pair(row: TableRow, path: Path, column: str, names: Mapping[str, str]) -> tuple[str, SentencePair] | Fault:
+    texts = [value.strip() for value in row.values]
+    pair = SentencePair(texts[0], texts[1], names.get(texts[2], texts[2]))
+    if empty := empty_field(path, row.line, **pair._asdict()):
+        return empty
+    part = texts[3].casefold() if len(texts) > 3 else ""
+    split = next((name for name, known in SPLITS.items() if part in known), None if part else "")
+    if split is None:
+        known = ", ".join(one for some in SPLITS.values() for one in some)
+        return Fault(path, row.line, "unknown split", f"{column} is {texts[3]!r}, expected one of {known}.")
+    return split, pair
 
 
 def split_pairs(pairs: Sequence[SentencePair], *, valid_share: float, test_share: float, seed: int) -> Parts:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import codecs
 import gzip
-import json
 import lzma
 import zlib
 from collections.abc import Iterable, Iterator
@@ -22,13 +21,12 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import NamedTuple
 
-from foci.data.lines import Fault, ending_of, open_bytes, read_lines, usable
-from foci.errors import ConfigError, DataError, near_names
+from foci.data.lines import Fault, ending_of, open_bytes, usable
+from foci.data.tables import JSON, TableRow, read_rows
+from foci.errors import ConfigError, DataError
 
 _BLOCK = 1 << 16
 """Bytes that are read at a time."""
-_LONGEST = 10_000_000
-"""Characters of one line of a JSONL file."""
 
 
 class Text(NamedTuple):
@@ -80,7 +78,7 @@ class TextFiles:
         """Yield the pieces of all documents; a file that cannot be used raises a DataError with its line."""
         number = -1
         for file in self.files():
-            if _is_jsonl(file):
+            if ending_of(file) in JSON:
                 for text in usable(_objects(file, self.field), "documents"):
                     number += 1
                     yield from self._cut(number, iter([text]))
@@ -114,35 +112,15 @@ class TextFiles:
                     return
 
 
-def _is_jsonl(path: Path) -> bool:
-    return ending_of(path) in (".jsonl", ".json")
-
-
 def _objects(path: Path, field: str) -> Iterator[str | Fault]:
-    for number, line in enumerate(read_lines(path, _LONGEST), start=1):
-        if isinstance(line, Fault):
-            yield line
-            continue
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            yield Fault(path, number, "bad JSON", f"not a JSON object ({error}).")
-            continue
-        if not isinstance(record, dict):
-            yield Fault(path, number, "bad JSON", f"a JSON {type(record).__name__}, expected an object.")
-        elif field not in record:
-            yield Fault(
-                path, number, "missing field", f"no field {field!r}. {near_names(field, record)} Set data.field."
-            )
-        elif not isinstance(record[field], str) or not record[field]:
-            yield Fault(path, number, "field without text", f"field {field!r} holds no text.")
-        elif any("\ud800" <= character <= "\udfff" for character in record[field]):
-            reason = f"field {field!r} holds half of a surrogate pair (\\ud800 to \\udfff), which is no character."
-            yield Fault(path, number, "undecodable text", reason)
-        else:
-            yield record[field]
+    for row in read_rows(path, (field,), texts=1):
+        if isinstance(row, TableRow):
+            nothing = Fault(path, row.line, "field without text", f"field {field!r} holds no text.")
+            yield row.values[0] or nothing
+        elif row.kind == "missing field":
+            yield row._replace(reason=f"{row.reason} Set data.field.")
+        elif row.kind != "empty line":
+            yield row
 
 
 def _blocks(path: Path) -> Iterator[str]:

@@ -129,7 +129,7 @@ class Summarize(Task):
         data = self.config.data
         if target is not None:
             return read_summaries(source, target, log=log)
-        return read_summaries(source, fields=data.fields, references=data.references, log=log)
+        return read_summaries(source, columns=data.fields, references=data.references, log=log)
 
     def _split(self, texts: list[Summary]) -> Splits:
         """Hold some texts out; equal texts are never in two splits."""

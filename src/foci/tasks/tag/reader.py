@@ -19,9 +19,8 @@ from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from foci.data.lines import Fault, Log, ending_of, read_lines, usable
-from foci.data.progress import counted
-from foci.data.tables import json_objects
+from foci.data.lines import Fault, Log, ending_of, read_examples, read_lines
+from foci.data.tables import JSON, json_objects
 from foci.data.words import word_pattern
 from foci.errors import ConfigError, DataError, near_names
 from foci.metrics.spans import Span
@@ -166,7 +165,7 @@ def read_tagged(
         return _from_tags(path, _aligned(path, Path(tags), None if intents is None else Path(intents)), log)
     if intents is not None:
         raise ConfigError("data.intents is set without data.tags, expected files of words, tags and intents.")
-    if ending_of(path) in (".jsonl", ".json"):
+    if ending_of(path) in JSON:
         return _from_objects(path, log)
     if ending_of(path) == ".conllu":
         return _from_tags(path, _conllu(path, column), log)
@@ -186,9 +185,7 @@ def _inside(folder: Path, name: str) -> Path | None:
 
 
 def _from_tags(path: Path, entries: Iterator[_Written | Fault], log: Log | None) -> TaggedFile:
-    written = list(usable(entries if log is None else counted(entries, "sentences", log), "sentences"))
-    if not written:
-        raise DataError(f"{path}, line 1: no sentences, the file is empty.")
+    written = read_examples(path, entries, "sentences", log)
     scheme, foreign = recognize(sentence.tags for sentence in written)
     if foreign:
         raise _foreign_tag(path, written, Recognized(scheme, foreign))
@@ -328,10 +325,7 @@ def _rows(
 
 
 def _from_objects(path: Path, log: Log | None) -> TaggedFile:
-    entries = _objects(path)
-    sentences = list(usable(entries if log is None else counted(entries, "sentences", log), "sentences"))
-    if not sentences:
-        raise DataError(f"{path}, line 1: no sentences, the file is empty.")
+    sentences = read_examples(path, _objects(path), "sentences", log)
     changed, every_word = 0, True
     for place, sentence in enumerate(sentences):
         found, inexact = to_words(sentence.spans, sentence.words)

@@ -15,47 +15,35 @@ from pathlib import Path
 
 from foci.data.audio.files import Utterance
 from foci.data.builtin.morse import is_morse
-from foci.data.lines import Fault, ending_of, read_lines, usable
-from foci.data.pairs import JsonlFile, Pair, TsvFile
+from foci.data.lines import Fault, each, ending_of, read_examples, read_lines
+from foci.data.pairs import Columns, Pair, TableFile
+from foci.data.tables import JSON
 from foci.errors import ConfigError, DataError
 
 
-def read_manifest(path: str | Path, fields: tuple[int | str, int | str] | None = None) -> list[Utterance]:
+def read_manifest(path: str | Path, columns: Columns | None = None) -> list[Utterance]:
     """Return the utterances of a manifest.
 
     Args:
         path: a .jsonl or .tsv file (also .gz, .xz), or a folder with wav.scp and text.
-        fields: columns of a TSV file, or fields of a JSONL file; ``("audio", "text")`` or the first two columns.
+        columns: of a table, or fields of a JSONL file. Default: ``("audio", "text")``, or the first two columns.
 
     Raises:
         DataError: it cannot be read; the message names the first line that cannot be used.
     """
     path = Path(path)
     if path.is_dir():
-        if fields is not None:
-            raise ConfigError(f"{path}: a folder with wav.scp and text has no fields. Leave them out.")
-        found = list(usable(_kaldi(path), "utterances"))
-        where = path / "text"
-    else:
-        pairs = usable(_table(path, fields).entries(), "utterances")
-        found = [Utterance(_beside(path, pair.source), pair.target) for pair in pairs]
-        where = path
-    if not found:
-        raise DataError(f"{where}, line 1: there are no utterances, the file is empty.")
-    return found
-
-
-def _table(path: Path, fields: tuple[int | str, int | str] | None) -> JsonlFile | TsvFile:
-    ending = ending_of(path)
-    if ending in (".jsonl", ".json"):
-        audio, text = fields or ("audio", "text")
-        return JsonlFile(path, str(audio), str(text))
-    if ending in (".tsv", ".txt"):
-        return TsvFile(path, *(fields or (0, 1)))
-    raise ConfigError(
-        f"{path}: ends in {ending or 'no ending'}, expected a manifest, .jsonl or .tsv (also .gz, .xz), or a folder "
-        "with Kaldi's wav.scp and text."
-    )
+        if columns is not None:
+            raise ConfigError(f"{path}: a folder with wav.scp and text has no columns. Leave them out.")
+        return read_examples(path / "text", _kaldi(path), "utterances")
+    if ending_of(path) not in (".tsv", ".txt", ".csv", *JSON):
+        raise ConfigError(
+            f"{path}: ends in {ending_of(path) or 'no ending'}, expected a manifest, .jsonl, .tsv or .csv (also .gz, "
+            ".xz), or a folder with Kaldi's wav.scp and text."
+        )
+    pairs = TableFile(path, columns or (("audio", "text") if ending_of(path) in JSON else (0, 1))).entries()
+    spoken = each(pairs, lambda pair: Utterance(_beside(path, pair.source), pair.target))
+    return read_examples(path, spoken, "utterances")
 
 
 def _beside(manifest: Path, audio: str) -> str:

@@ -92,7 +92,7 @@ class Translate(Task):
         _check_data(data)
         if data.source is None:
             return self._phrases(log)
-        corpus = open_corpus(data.source, data.target, fields=data.fields)
+        corpus = open_corpus(data.source, data.target, columns=data.fields)
         valid = None if data.valid_source is None else read_pairs(self._open(data.valid_source, data.valid_target), log)
         test = None if data.test_source is None else read_pairs(self._open(data.test_source, data.test_target), log)
         if data.stream:
@@ -118,7 +118,7 @@ class Translate(Task):
         return [pair._asdict() for pair in read_pairs(self._open(*paths))]
 
     def _open(self, source: str, target: str | None = None) -> Corpus:
-        return open_corpus(source, target, fields=None if target is not None else self.config.data.fields)
+        return open_corpus(source, target, columns=None if target is not None else self.config.data.fields)
 
     def _hold_out(
         self, pairs: list[Pair], valid: list[Pair] | None, test: list[Pair] | None

@@ -6,7 +6,7 @@ drawn_questions(count, …)           questions about drawn scenes, in English o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,11 +19,10 @@ from torch import Tensor
 from foci.data.batching import Indices, Sequences
 from foci.data.images.drawn import Language, find_scene, questions, scene_name
 from foci.data.images.files import Images, beside
-from foci.data.lines import Fault, Log, usable
-from foci.data.progress import counted
+from foci.data.lines import Fault, Log, each, empty_field, read_examples
 from foci.data.tables import Column, TableRow, read_rows
 from foci.data.words import word_pattern
-from foci.errors import ConfigError, DataError
+from foci.errors import DataError
 
 QUESTIONS_TOGETHER = 16
 """Largest number of questions about one image in an example."""
@@ -51,27 +50,12 @@ def read_image_questions(
     Everything is read before a DataError reports the first fault, with its file and line, and their number.
     """
     path = Path(path)
-    rows = read_rows(path, columns, texts=2)
-    if rows is None:
-        raise ConfigError(f"{path}: expected a .jsonl, .tsv or .csv file (also .gz, .xz).")
-    entries = _entries(path, rows)
-    found = list(usable(entries if log is None else counted(entries, "questions", log), "questions"))
-    if not found:
-        raise DataError(f"{path}, line 1: no questions, the file is empty.")
-    return found
 
+    def asked(row: TableRow) -> ImageQuestion | Fault:
+        found = ImageQuestion(*(value.strip() for value in row.values))
+        return empty_field(path, row.line, **found._asdict()) or found._replace(image=beside(path, found.image))
 
-def _entries(path: Path, rows: Iterator[TableRow | Fault]) -> Iterator[ImageQuestion | Fault]:
-    for row in rows:
-        if isinstance(row, Fault):
-            yield row
-            continue
-        image, question, answer = (value.strip() for value in row.values)
-        missing = [name for name, value in zip(ImageQuestion._fields, (image, question, answer)) if not value]
-        if missing:
-            yield Fault(path, row.line, f"empty {missing[0]}", f"the {missing[0]} is empty.")
-        else:
-            yield ImageQuestion(beside(path, image), question, answer)
+    return read_examples(path, each(read_rows(path, columns, texts=2), asked), "questions", log)
 
 
 def drawn_questions(
