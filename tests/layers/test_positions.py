@@ -5,7 +5,7 @@ import torch
 
 from foci.errors import ShapeError
 from foci.functional.positions import sinusoid
-from foci.layers import LearnedPositions, SinusoidalPositions
+from foci.layers.positions import LearnedPositions, SinusoidalPositions
 
 
 @pytest.mark.parametrize("layer", [SinusoidalPositions(7), LearnedPositions(11, 7)])
