@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from foci import masks
-from foci.mechanisms.structured import constraints
 from foci.gallery.scene import Scene, build, set_parameter
+from foci.mechanisms.structured import constraints
 
 REVIEW = [
     ["we", "came", "on", "a", "friday", "evening"],
