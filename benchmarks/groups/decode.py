@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from benchmarks.groups.heads import copy_projections
 from benchmarks.harness import Call, Case, call
-from foci.decoding import Limits, beam, greedy, start_from_source
+from foci.decoding import GenerationConstraints, beam, encode_source, greedy
 from foci.functional.positions import sinusoid
 from foci.layers.incremental.quantized_linear import quantize
 from foci.mechanisms.heads import MultiHeadAttention
@@ -55,13 +55,13 @@ def _case(peer: str, preset: str, batch: int, width: int, measure: str) -> Case:
     def ours(model: Transformer, source: Tensor) -> Call:
         ready = model if measure == FLOAT else quantize(model)
         valid = torch.ones_like(source, dtype=torch.bool)
-        limits = Limits(min_length=TARGET, max_length=TARGET, banned=())
+        constraints = GenerationConstraints(min_length=TARGET, max_length=TARGET, banned=())
 
         def translate() -> object:
-            start = start_from_source(ready, source, valid)
+            start = encode_source(ready, source, valid)
             if width == 1:
-                return _result([row[0].tokens for row in greedy(ready, start, limits=limits)], [], measure)
-            found = beam(ready, start, size=width, length_penalty=1.0, length_form="average", limits=limits)
+                return _result([row[0].tokens for row in greedy(ready, start, constraints=constraints)], [], measure)
+            found = beam(ready, start, size=width, length_penalty=1.0, length_form="average", constraints=constraints)
             return _result([row[0].tokens for row in found], [row[0].score for row in found], measure)
 
         return call(measure, translate)

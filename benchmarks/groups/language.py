@@ -18,7 +18,7 @@ from torch import Tensor
 
 from benchmarks.harness import FORWARD, Call, Case, call
 from benchmarks.plain_gpt import PlainGPT, Sizes, optimizer, train_step
-from foci.decoding import Limits, SearchStart, greedy
+from foci.decoding import DecoderInputs, GenerationConstraints, greedy
 from foci.layers.token_loss import Targets
 from foci.models.language_model import PRESETS, TransformerLanguageModel
 
@@ -102,13 +102,13 @@ def _generation(name: str, batch: int) -> Case:
 
     def ours(plain: PlainGPT, prompts: Tensor) -> Call:
         model = _same(plain, options).eval()
-        limits = Limits(min_length=PRODUCED, max_length=PRODUCED, banned=())
+        constraints = GenerationConstraints(min_length=PRODUCED, max_length=PRODUCED, banned=())
 
         def generate() -> Tensor:
             memory, _ = model.start(batch)
             state = model.read(prompts[:, :-1], memory)
-            start = SearchStart(memory, state, batch, prompts.device, PRODUCED, last=prompts[:, -1])
-            return torch.tensor([row[0].tokens for row in greedy(model, start, limits=limits)])
+            start = DecoderInputs(memory, state, batch, prompts.device, PRODUCED, last=prompts[:, -1])
+            return torch.tensor([row[0].tokens for row in greedy(model, start, constraints=constraints)])
 
         return call(FORWARD, generate)
 

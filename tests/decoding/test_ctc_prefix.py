@@ -6,11 +6,11 @@ import pytest
 import torch
 from table_model import TableModel
 
-from foci.decoding import CtcJoinedDecoder, Limits, beam, greedy
+from foci.decoding import CtcJoinedDecoder, GenerationConstraints, beam, greedy
 from foci.errors import ConfigError
 
 V, T, EOS = 5, 4, 2
-LIMITS = Limits(max_length=4, banned=(0, 1))
+CONSTRAINTS = GenerationConstraints(max_length=4, banned=(0, 1))
 
 
 def examples(seed=0):
@@ -47,7 +47,7 @@ def test_a_wide_beam_finds_the_best_of_all_sequences(weight):
     source, valid, logs = examples()
     decoder = CtcJoinedDecoder(model, weight)
     start = decoder.start(model.start(source, valid), logs, valid)
-    found = beam(decoder, start, size=60, n_best=3, length_penalty=0.0, limits=LIMITS)
+    found = beam(decoder, start, size=60, n_best=3, length_penalty=0.0, constraints=CONSTRAINTS)
     for row in range(2):
         scored = []
         for length in range(4):
@@ -65,15 +65,15 @@ def test_a_wide_beam_finds_the_best_of_all_sequences(weight):
 def test_ctc_alone_and_alone_in_the_batch():
     _, valid, logs = examples(1)
     decoder = CtcJoinedDecoder(None, 1.0)
-    found = beam(decoder, decoder.start(None, logs, valid), size=40, length_penalty=0.0, limits=LIMITS)
+    found = beam(decoder, decoder.start(None, logs, valid), size=40, length_penalty=0.0, constraints=CONSTRAINTS)
     for row in range(2):
         sequences = [list(tokens) for length in range(4) for tokens in itertools.product((3, 4), repeat=length)]
         best = max(sequences, key=lambda tokens: ctc_of(logs[row], valid[row], tokens))
         assert found[row][0].tokens == best
         length = int(valid[row].sum())
         alone = decoder.start(None, logs[row : row + 1, :length], valid[row : row + 1, :length])
-        assert beam(decoder, alone, size=40, length_penalty=0.0, limits=LIMITS)[0][0].tokens == best
-        assert len(greedy(decoder, alone, limits=LIMITS)[0]) == 1
+        assert beam(decoder, alone, size=40, length_penalty=0.0, constraints=CONSTRAINTS)[0][0].tokens == best
+        assert len(greedy(decoder, alone, constraints=CONSTRAINTS)[0]) == 1
 
 
 def test_a_wrong_weight():

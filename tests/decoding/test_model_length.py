@@ -4,7 +4,7 @@ import pytest
 import torch
 from searches import beam, greedy, sample
 
-from foci.decoding import Limits
+from foci.decoding import GenerationConstraints
 from foci.models.seq2seq_conv import ConvSeq2Seq
 from foci.models.seq2seq_rnn import RecurrentSeq2Seq
 from foci.models.transformer import Transformer
@@ -34,10 +34,12 @@ SEARCHES = {
 }
 
 
-def lengths(build, search, **limits):
+def lengths(build, search, **constraints):
     """How many tokens each hypothesis has, of a model that may never end."""
     torch.manual_seed(0)
-    found = SEARCHES[search](build().eval(), SOURCE, VALID, limits=Limits(min_length=1000, **limits))
+    found = SEARCHES[search](
+        build().eval(), SOURCE, VALID, constraints=GenerationConstraints(min_length=1000, **constraints)
+    )
     assert not any(one.finished for row in found for one in row)
     return [{len(one.tokens) for one in row} for row in found]
 
@@ -60,7 +62,7 @@ def test_a_model_without_such_a_limit_goes_on(model, search):
 def test_the_last_position_may_hold_the_end(model):
     """EOS as the very last token is still a finished hypothesis."""
     torch.manual_seed(0)
-    limits = Limits(min_length=LONGEST - 1, banned=(0, 1, *range(4, 11)))
-    for (best,) in beam(LIMITED[model]().eval(), SOURCE, VALID, limits=limits):
+    constraints = GenerationConstraints(min_length=LONGEST - 1, banned=(0, 1, *range(4, 11)))
+    for (best,) in beam(LIMITED[model]().eval(), SOURCE, VALID, constraints=constraints):
         assert best.tokens == [3] * (LONGEST - 1)
         assert best.finished

@@ -9,7 +9,7 @@ import torch
 from searches import beam, greedy, sample
 from table_model import TableModel
 
-from foci.decoding import Hypothesis, Limits, select
+from foci.decoding import GenerationConstraints, Hypothesis, select
 from foci.decoding.beam_search import top
 from foci.decoding.sampling import Sampler, penalize, truncate
 from foci.errors import ConfigError, ShapeError
@@ -32,18 +32,25 @@ def repeats(tokens: tuple[int, ...], size: int) -> bool:
 
 
 def enumerate_all(
-    model: TableModel, row: int, vocabulary: int, steps: int, alpha: float, form: str, beta: float, limits: Limits
+    model: TableModel,
+    row: int,
+    vocabulary: int,
+    steps: int,
+    alpha: float,
+    form: str,
+    beta: float,
+    constraints: GenerationConstraints,
 ) -> list[Hypothesis]:
     """Every finished hypothesis of at most this many steps, best first, by plain loops."""
     source = SOURCE[row : row + 1, : int(VALID[row].sum())]
-    words = [w for w in range(vocabulary) if w != EOS and w not in limits.banned]
+    words = [w for w in range(vocabulary) if w != EOS and w not in constraints.banned]
     found = []
-    for length in range(limits.min_length, steps):
+    for length in range(constraints.min_length, steps):
         for tokens in itertools.product(words, repeat=length):
-            if limits.no_repeat_ngram and repeats(tokens, limits.no_repeat_ngram):
+            if constraints.no_repeat_ngram and repeats(tokens, constraints.no_repeat_ngram):
                 continue
-            if limits.prefix is not None:
-                forced = list(limits.prefix[row])
+            if constraints.prefix is not None:
+                forced = list(constraints.prefix[row])
                 if list(tokens[: len(forced)]) != forced:
                     continue
             log_prob = log_prob_of(model, source, [*tokens, EOS])
@@ -70,11 +77,11 @@ CHOICES: list[tuple[float, str, float, dict[str, Any]]] = [
 def test_a_full_beam_is_enumeration(alpha: float, form: str, beta: float, more: dict[str, Any]) -> None:
     vocabulary, steps = 7, 4
     model = TableModel(vocabulary, seed=3)
-    limits = Limits(max_length=steps, banned=(0, 1, 6), **more)
+    constraints = GenerationConstraints(max_length=steps, banned=(0, 1, 6), **more)
     penalties = {"length_penalty": alpha, "length_form": form, "coverage_penalty": beta}
-    found = beam(model, SOURCE, VALID, size=EVERYTHING, n_best=9, limits=limits, **penalties)
+    found = beam(model, SOURCE, VALID, size=EVERYTHING, n_best=9, constraints=constraints, **penalties)
     for row, ours in enumerate(found):
-        expected = enumerate_all(model, row, vocabulary, steps, alpha, form, beta, limits)[:9]
+        expected = enumerate_all(model, row, vocabulary, steps, alpha, form, beta, constraints)[:9]
         assert [h.tokens for h in ours if h.finished] == [h.tokens for h in expected]
         for a, b in zip(ours, expected):
             assert a.score == pytest.approx(b.score, abs=1e-9)
@@ -115,7 +122,15 @@ def unread(model: TableModel, source: torch.Tensor, before: list[int]) -> float:
 @pytest.mark.parametrize(("size", "n_best", "alpha"), [(1, 1, 0.0), (2, 2, 0.6), (3, 1, 1.2), (5, 5, 0.0), (2, 1, 3.0)])
 def test_the_early_stop_changes_nothing(seed: int, size: int, n_best: int, alpha: float) -> None:
     model = TableModel(7, seed=seed)
-    found = beam(model, SOURCE, VALID, size=size, n_best=n_best, length_penalty=alpha, limits=Limits(max_length=12))
+    found = beam(
+        model,
+        SOURCE,
+        VALID,
+        size=size,
+        n_best=n_best,
+        length_penalty=alpha,
+        constraints=GenerationConstraints(max_length=12),
+    )
     for row, ours in enumerate(found):
         expected = beam_by_loops(model, row, size, n_best, alpha, 12)
         assert [(h.tokens, h.finished) for h in ours] == [(h.tokens, h.finished) for h in expected]
@@ -128,7 +143,7 @@ def test_coverage_follows_its_hypothesis(seed: int, beta: float) -> None:
     """Hypotheses are reordered and sources dropped: the coverage of each must follow."""
     model = TableModel(7, seed=seed)
     options = {"size": 3, "n_best": 3, "length_penalty": 0.5, "coverage_penalty": beta}
-    found = beam(model, SOURCE, VALID, limits=Limits(max_length=9), **options)
+    found = beam(model, SOURCE, VALID, constraints=GenerationConstraints(max_length=9), **options)
     for row, ours in enumerate(found):
         expected = beam_by_loops(model, row, 3, 3, 0.5, 9, beta)
         assert [(h.tokens, h.finished) for h in ours] == [(h.tokens, h.finished) for h in expected]
@@ -181,20 +196,22 @@ def test_default_length_is_twice_the_source_and_twenty() -> None:
     assert [[(len(h.tokens), h.finished) for h in row] for row in found] == [[(n, False)] * 2 for n in (28, 26, 24)]
 
 
-def test_limits_hold_for_every_search() -> None:
+def test_constraints_hold_for_every_search() -> None:
     model = TableModel(7, seed=2)
-    limits = Limits(min_length=3, max_length=9, no_repeat_ngram=2, prefix=[[5, 5], [0], []], banned=(0, 1, 4))
+    constraints = GenerationConstraints(
+        min_length=3, max_length=9, no_repeat_ngram=2, prefix=[[5, 5], [0], []], banned=(0, 1, 4)
+    )
     generator = torch.Generator().manual_seed(0)
     searches = (
-        greedy(model, SOURCE, VALID, limits=limits),
-        beam(model, SOURCE, VALID, size=4, n_best=4, limits=limits),
-        sample(model, SOURCE, VALID, samples=11, generator=generator, limits=limits),
+        greedy(model, SOURCE, VALID, constraints=constraints),
+        beam(model, SOURCE, VALID, size=4, n_best=4, constraints=constraints),
+        sample(model, SOURCE, VALID, samples=11, generator=generator, constraints=constraints),
     )
     for found in searches:
         for row, hypotheses in enumerate(found):
             for tokens, _, log_prob, _ in hypotheses:
                 assert 3 <= len(tokens) <= 9
-                assert tokens[: len(limits.prefix[row])] == limits.prefix[row]  # type: ignore[index]
+                assert tokens[: len(constraints.prefix[row])] == constraints.prefix[row]  # type: ignore[index]
                 assert not {1, 4, EOS} & set(tokens[1:])
                 assert not repeats(tuple(tokens), 2)
                 assert math.isfinite(log_prob)
@@ -202,10 +219,10 @@ def test_limits_hold_for_every_search() -> None:
 
 def test_a_hypothesis_nothing_may_follow_comes_back_unfinished() -> None:
     model = TableModel(5)
-    limits = Limits(min_length=9, no_repeat_ngram=1)
+    constraints = GenerationConstraints(min_length=9, no_repeat_ngram=1)
     for found in (
-        greedy(model, SOURCE[1:2], VALID[1:2], limits=limits),
-        beam(model, SOURCE[1:2], VALID[1:2], limits=limits),
+        greedy(model, SOURCE[1:2], VALID[1:2], constraints=constraints),
+        beam(model, SOURCE[1:2], VALID[1:2], constraints=constraints),
     ):
         ((best,),) = found
         assert sorted(best.tokens) == [3, 4]
@@ -218,7 +235,7 @@ def test_a_hypothesis_nothing_may_follow_comes_back_unfinished() -> None:
 
 def test_samples_follow_the_distribution() -> None:
     model = TableModel(7, seed=4, scale=1.0)
-    limits = Limits(max_length=1, banned=())
+    constraints = GenerationConstraints(max_length=1, banned=())
     (found,) = sample(
         model,
         SOURCE[:1],
@@ -226,7 +243,7 @@ def test_samples_follow_the_distribution() -> None:
         samples=20000,
         temperature=0.7,
         generator=torch.Generator().manual_seed(0),
-        limits=limits,
+        constraints=constraints,
     )
     logs = model(SOURCE[:1], VALID[:1], torch.tensor([[1]])).logits[0, 0].log_softmax(-1)
     expected = (logs / 0.7).softmax(-1)
@@ -241,7 +258,7 @@ def test_samples_follow_the_distribution() -> None:
 def test_the_temperature_comes_before_the_cut(temperature: float, cut: dict[str, Any]) -> None:
     """Holtzman 2020: the nucleus is that of the distribution that is drawn from."""
     model, count = TableModel(7, seed=4), 20000
-    limits, generator = Limits(max_length=1, banned=()), torch.Generator().manual_seed(1)
+    constraints, generator = GenerationConstraints(max_length=1, banned=()), torch.Generator().manual_seed(1)
     (found,) = sample(
         model,
         SOURCE[:1],
@@ -249,7 +266,7 @@ def test_the_temperature_comes_before_the_cut(temperature: float, cut: dict[str,
         samples=count,
         temperature=temperature,
         generator=generator,
-        limits=limits,
+        constraints=constraints,
         **cut,
     )
     logs = model(SOURCE[:1], VALID[:1], torch.tensor([[1]])).logits[0, 0].log_softmax(-1)
@@ -383,7 +400,7 @@ def test_no_source_gives_nothing() -> None:
         ({"length_penalty": -1.0}, "length_penalty is -1.0"),
         ({"length_form": "gmnt"}, "'gnmt'"),
         ({"stop": "exat"}, "'exact'"),
-        ({"limits": Limits(prefix=[[3]])}, "1 prefixes for 3 sources"),
+        ({"constraints": GenerationConstraints(prefix=[[3]])}, "1 prefixes for 3 sources"),
     ],
 )
 def test_wrong_options_of_beam(options: dict[str, Any], said: str) -> None:
@@ -400,9 +417,9 @@ def test_wrong_options_of_beam(options: dict[str, Any], said: str) -> None:
         ({"prefix": [[5, 2]]}, "a prefix holds EOS, token 2"),
     ],
 )
-def test_wrong_limits(options: dict[str, Any], said: str) -> None:
+def test_wrong_constraints(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        Limits(**options)
+        GenerationConstraints(**options)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from searches import beam, greedy, sample
 from seq2seq import TARGET_VOCABULARY, B, S, T, example, generic
 from torch import nn
 
-from foci.decoding import Limits, select
+from foci.decoding import GenerationConstraints, select
 from foci.errors import ConfigError, ShapeError
 from foci.layers.copying import CopyHead, CopySource
 from foci.layers.token_loss import Targets, token_log_probs
@@ -161,11 +161,11 @@ def test_searches_produce_words_outside_the_vocabulary(kind):
     nn.init.constant_(model.decoder.copying.gate.weight, 0.0)
     source, valid, _ = copied_example()
     words = [set(row[where].tolist()) for row, where in zip(source.extended, valid)]
-    limits = Limits(max_length=4)
+    constraints = GenerationConstraints(max_length=4)
     searches = [
-        greedy(model, source, valid, limits=limits),
-        beam(model, source, valid, size=3, length_penalty=0.0, limits=limits),
-        sample(model, source, valid, samples=2, limits=limits, generator=torch.Generator().manual_seed(1)),
+        greedy(model, source, valid, constraints=constraints),
+        beam(model, source, valid, size=3, length_penalty=0.0, constraints=constraints),
+        sample(model, source, valid, samples=2, constraints=constraints, generator=torch.Generator().manual_seed(1)),
     ]
     for found in searches:
         for row, hypotheses in enumerate(found):
@@ -177,7 +177,8 @@ def test_searches_produce_words_outside_the_vocabulary(kind):
                 assert one.log_prob == pytest.approx(sums, abs=1e-4)
     assert any(token >= V for found in searches for row in found for one in row for token in one.tokens)
     assert (
-        beam(model, source, valid, size=1, length_penalty=0.0, limits=limits)[0][0].tokens == searches[0][0][0].tokens
+        beam(model, source, valid, size=1, length_penalty=0.0, constraints=constraints)[0][0].tokens
+        == searches[0][0][0].tokens
     )
 
 

@@ -9,7 +9,7 @@ from searches import beam, greedy
 from seq2seq import SOURCE_VOCABULARY, TARGET_VOCABULARY, B, S, example, generic
 from torch import Tensor, nn
 
-from foci.decoding import Limits
+from foci.decoding import GenerationConstraints
 from foci.errors import ConfigError, ShapeError
 from foci.layers.interfaces import EncoderOutput
 from foci.layers.recurrent import Bridge
@@ -122,12 +122,12 @@ def test_every_parameter_learns_and_the_loss_is_that_of_the_logits(encoder, deco
 def test_searches_of_a_batch_are_those_of_its_rows(decoder):
     model = make("regions", decoder)
     source, valid, _ = example()
-    limits = Limits(max_length=9)
+    constraints = GenerationConstraints(max_length=9)
     for search, options in ((greedy, {}), (beam, {"size": 3, "n_best": 2})):
-        together = search(model, source, valid, limits=limits, **options)
+        together = search(model, source, valid, constraints=constraints, **options)
         for row, length in enumerate(checks.LENGTHS):
             part = slice(row, row + 1)
-            (alone,) = search(model, source[part, :length], valid[part, :length], limits=limits, **options)
+            (alone,) = search(model, source[part, :length], valid[part, :length], constraints=constraints, **options)
             assert [one.tokens for one in alone] == [one.tokens for one in together[row]]
             assert [one.score for one in alone] == pytest.approx([one.score for one in together[row]])
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from seq2seq import generic
 
-from foci.decoding import Limits, SearchStart, SlidingContext, beam, follow, greedy, select, windows
+from foci.decoding import DecoderInputs, GenerationConstraints, SlidingContext, beam, generate, greedy, select, windows
 from foci.decoding.sampling import Sampler
 from foci.errors import ConfigError
 from foci.layers.token_loss import Targets
@@ -66,7 +66,8 @@ def test_cached_steps_equal_a_pass_over_the_window_also_beyond_the_context(name,
     generator = torch.Generator().manual_seed(4)
     sliding = SlidingContext(model, context=CONTEXT, stride=stride)
     prompts = torch.randint(3, VOCABULARY, (2, prompt), generator=generator)
-    memory, state, _, _, _, _, token = sliding.start(prompts, 99)
+    inputs = sliding.start(prompts, 99)
+    memory, state, token = inputs.memory, inputs.state, inputs.last
     texts = prompts.tolist()
     for t in range(2 * CONTEXT + 3):
         step = sliding.step(token, memory, state)
@@ -86,9 +87,9 @@ def test_cached_steps_equal_a_pass_over_the_window_also_beyond_the_context(name,
 def test_a_beam_slides_too(name):
     model = make(name)
     sliding = SlidingContext(model, context=4, stride=2)
-    limits = Limits(banned=(0, 1, *range(6, VOCABULARY)))
+    constraints = GenerationConstraints(banned=(0, 1, *range(6, VOCABULARY)))
     start = sliding.start(torch.tensor([[3, 5, 4]]), 4)
-    (found,) = beam(sliding, start, size=150, n_best=5, length_penalty=0.0, limits=limits)
+    (found,) = beam(sliding, start, size=150, n_best=5, length_penalty=0.0, constraints=constraints)
 
     def log_prob(tokens):
         text, total = [3, 5, 4], 0.0
@@ -109,8 +110,8 @@ def test_hypotheses_that_slid_several_times_keep_their_own_past(name):
     model = make(name)
     sliding = SlidingContext(model, context=5, stride=2)
     prompts = torch.tensor([[3, 5], [7, 4]])
-    limits = Limits(min_length=11)
-    found = beam(sliding, sliding.start(prompts, 11), size=4, n_best=4, length_penalty=0.0, limits=limits)
+    constraints = GenerationConstraints(min_length=11)
+    found = beam(sliding, sliding.start(prompts, 11), size=4, n_best=4, length_penalty=0.0, constraints=constraints)
     for prompt, hypotheses in zip(prompts.tolist(), found):
         assert len({tuple(one.tokens) for one in hypotheses}) == 4
         for one in hypotheses:
@@ -270,16 +271,16 @@ def test_losses_are_those_of_the_logits(name):
 def test_rows_end_where_they_are_told_to_and_others_go_on():
     model = make("rotary")
     memory, state = model.start(3)
-    start = SearchStart(memory, state, 3, torch.device("cpu"), max_steps=9)
-    limits = Limits(min_length=99)
-    free = follow(model, start, limits, Sampler(temperature=0.0).chooser())
+    start = DecoderInputs(memory, state, 3, torch.device("cpu"), max_steps=9)
+    constraints = GenerationConstraints(min_length=99)
+    free = generate(model, start, constraints, Sampler(temperature=0.0).chooser())
     steps = []
 
     def ends(tokens, sources):
         steps.append((tokens.shape[1], list(sources)))
         return torch.tensor([source == 1 and tokens.shape[1] == 4 for source in sources])
 
-    found = follow(model, start, limits, Sampler(temperature=0.0).chooser(), ends_here=ends)
+    found = generate(model, start, constraints, Sampler(temperature=0.0).chooser(), ends_here=ends)
     assert [len(row[0].tokens) for row in found] == [9, 4, 9]
     assert [row[0].finished for row in found] == [False, True, False]
     assert [row[0].tokens for row in found] == [row[0].tokens[: len(one[0].tokens)] for row, one in zip(free, found)]
@@ -292,8 +293,8 @@ def test_a_search_goes_on_from_what_was_read():
     text = [4, 7, 3, 9]
     memory, _ = model.start(1)
     state = model.read(torch.tensor([[BOS, *text[:-1]]]), memory)
-    given = SearchStart(memory, state, 1, torch.device("cpu"), 5, last=torch.tensor(text[-1:]))
+    given = DecoderInputs(memory, state, 1, torch.device("cpu"), 5, last=torch.tensor(text[-1:]))
     ((one,),) = greedy(model, given)
-    start = SearchStart(*model.start(1), 1, torch.device("cpu"), 9)
-    ((other,),) = greedy(model, start, limits=Limits(prefix=[text]))
+    start = DecoderInputs(*model.start(1), 1, torch.device("cpu"), 9)
+    ((other,),) = greedy(model, start, constraints=GenerationConstraints(prefix=[text]))
     assert one.tokens == other.tokens[4:]

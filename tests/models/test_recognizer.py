@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from foci.decoding import Limits, SearchStart, greedy
+from foci.decoding import DecoderInputs, GenerationConstraints, greedy
 from foci.errors import ConfigError, ShapeError
 from foci.models.recognizer import PRESETS, Recognizer
 
@@ -174,8 +174,8 @@ def test_it_learns_a_batch():
     with torch.no_grad():
         encoded = model.encode(features, lengths)
         memory, state = model.decoder.start(encoded)
-        start = SearchStart(memory, state, B, torch.device("cpu"), 7)
-        found = greedy(model, start, limits=Limits())
+        start = DecoderInputs(memory, state, B, torch.device("cpu"), 7)
+        found = greedy(model, start, constraints=GenerationConstraints())
         assert [one[0].tokens for one in found] == [[5, 6, 6], [7], [8, 9]]
 
 

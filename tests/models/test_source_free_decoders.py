@@ -8,7 +8,7 @@ from seq2seq import generic
 from torch import nn
 
 import foci
-from foci.decoding import Limits, SearchStart, beam, greedy, sample, select
+from foci.decoding import DecoderInputs, GenerationConstraints, beam, greedy, sample, select
 from foci.errors import ConfigError, ShapeError
 from foci.functional.positions import sinusoid
 from foci.layers.interfaces import EncoderOutput
@@ -58,8 +58,8 @@ def make(name: str) -> nn.Module:
     return generic(DECODERS[name]())
 
 
-def start(decoder: nn.Module, rows: int, max_steps: int = 9) -> SearchStart:
-    return SearchStart(*decoder.start(None, rows), rows=rows, device=torch.device("cpu"), max_steps=max_steps)
+def start(decoder: nn.Module, rows: int, max_steps: int = 9) -> DecoderInputs:
+    return DecoderInputs(*decoder.start(None, rows), rows=rows, device=torch.device("cpu"), max_steps=max_steps)
 
 
 @every_decoder
@@ -171,8 +171,10 @@ def log_prob_of(decoder: nn.Module, tokens: list[int]) -> float:
 def test_a_full_beam_is_enumeration(name):
     decoder = make(name)
     words, prefix = (3, 4, 5), [[4], []]
-    limits = Limits(banned=(0, 1, *range(6, VOCABULARY)), prefix=prefix)
-    found = beam(decoder, start(decoder, 2, max_steps=4), size=200, n_best=7, length_penalty=0.0, limits=limits)
+    constraints = GenerationConstraints(banned=(0, 1, *range(6, VOCABULARY)), prefix=prefix)
+    found = beam(
+        decoder, start(decoder, 2, max_steps=4), size=200, n_best=7, length_penalty=0.0, constraints=constraints
+    )
     for row, hypotheses in enumerate(found):
         every = [
             list(tokens)
@@ -190,9 +192,9 @@ def test_searches_of_several_rows_are_those_of_each(name):
     decoder = make(name)
     prefixes = [[3, 7], [5], [4, 4, 9]]
     for search in (greedy, lambda *args, **more: beam(*args, size=3, n_best=2, **more)):
-        together = search(decoder, start(decoder, 3), limits=Limits(prefix=prefixes))
+        together = search(decoder, start(decoder, 3), constraints=GenerationConstraints(prefix=prefixes))
         for prefix, hypotheses in zip(prefixes, together):
-            (alone,) = search(decoder, start(decoder, 1), limits=Limits(prefix=[prefix]))
+            (alone,) = search(decoder, start(decoder, 1), constraints=GenerationConstraints(prefix=[prefix]))
             assert [one.tokens for one in alone] == [one.tokens for one in hypotheses]
             assert [one.score for one in alone] == pytest.approx([one.score for one in hypotheses])
             assert all(one.tokens[: len(prefix)] == prefix for one in hypotheses)
@@ -202,7 +204,9 @@ def test_searches_of_several_rows_are_those_of_each(name):
 def test_samples_have_the_models_log_probability(name):
     decoder = make(name)
     generator = torch.Generator().manual_seed(0)
-    found = sample(decoder, start(decoder, 2), samples=5, generator=generator, limits=Limits(banned=()))
+    found = sample(
+        decoder, start(decoder, 2), samples=5, generator=generator, constraints=GenerationConstraints(banned=())
+    )
     assert [len(row) for row in found] == [5, 5]
     with torch.no_grad():
         for one in itertools.chain(*found):
@@ -215,16 +219,16 @@ def test_a_search_stops_at_the_last_position(name):
     decoder = make(name)
     assert decoder.max_length == 31
     for max_steps in (30, 31, 32):
-        limits = Limits(min_length=99)
-        ((one,), _) = greedy(decoder, start(decoder, 2, max_steps), limits=limits)
+        constraints = GenerationConstraints(min_length=99)
+        ((one,), _) = greedy(decoder, start(decoder, 2, max_steps), constraints=constraints)
         assert len(one.tokens) == min(max_steps, 31)
 
 
 def test_one_number_of_steps_for_each_row():
     decoder = make("gru")
     begun = start(decoder, 3)._replace(max_steps=[5, 2, 7])
-    limits = Limits(min_length=99)
-    assert [len(row[0].tokens) for row in greedy(decoder, begun, limits=limits)] == [5, 2, 7]
+    constraints = GenerationConstraints(min_length=99)
+    assert [len(row[0].tokens) for row in greedy(decoder, begun, constraints=constraints)] == [5, 2, 7]
     with pytest.raises(ConfigError, match=r"max_steps has 2 entries, the least of them 5, expected 3"):
         greedy(decoder, begun._replace(max_steps=[5, 7]))
     with pytest.raises(ConfigError, match=r"the least of them 0, expected 3 of at least 1"):
@@ -291,7 +295,7 @@ def test_kinds_that_need_a_source_are_named():
 def test_penalties_that_need_a_source_are_named():
     decoder = make("transformer")
     begun = start(decoder, 1)
-    with pytest.raises(ConfigError, match=r"coverage_penalty needs start.valid"):
+    with pytest.raises(ConfigError, match=r"coverage_penalty needs inputs.valid"):
         beam(decoder, begun, coverage_penalty=0.2)
     with pytest.raises(ConfigError, match=r"coverage_penalty needs a decoder with attention to a source"):
         beam(decoder, begun._replace(valid=torch.ones(1, 3, dtype=torch.bool)), coverage_penalty=0.2)

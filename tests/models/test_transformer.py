@@ -8,7 +8,7 @@ from searches import beam, greedy
 from torch import Tensor, nn
 
 import foci
-from foci.decoding import Limits, select
+from foci.decoding import GenerationConstraints, select
 from foci.errors import ConfigError, ShapeError
 from foci.functional.positions import sinusoid
 from foci.layers.incremental import compiled_steps, packed_linear
@@ -313,7 +313,7 @@ def test_beams_of_a_batch_are_those_of_its_sentences() -> None:
     model = a_model()
     nn.init.normal_(model.decoder.embedding.table.weight, std=0.6)
     source, valid, _ = a_batch()
-    options = {"size": 4, "n_best": 3, "coverage_penalty": 0.1, "limits": Limits(max_length=25)}
+    options = {"size": 4, "n_best": 3, "coverage_penalty": 0.1, "constraints": GenerationConstraints(max_length=25)}
     together = beam(model, source, valid, **options)  # type: ignore[arg-type]
     for row, size in enumerate(valid.sum(dim=1).tolist()):
         (alone,) = beam(model, source[row : row + 1, :size], valid[row : row + 1, :size], **options)  # type: ignore[arg-type]

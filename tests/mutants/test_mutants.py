@@ -382,7 +382,7 @@ MUTANTS = {
         f"{SEARCH}::test_the_temperature_comes_before_the_cut",
     ),
     "decoding past the model's positions": Mutant(
-        "SearchStart.steps_per_row", "min(_1, _2)", "_1", "tests/decoding/test_model_length.py"
+        "DecoderInputs.steps_per_row", "min(_1, _2)", "_1", "tests/decoding/test_model_length.py"
     ),
     # --- training
     "checkpoints: the oldest averaged": Mutant(

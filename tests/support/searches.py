@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from foci import decoding
-from foci.decoding import Hypothesis, start_from_source
+from foci.decoding import Hypothesis, encode_source
 
 Search = Callable[..., list[list[Hypothesis]]]
 
@@ -15,7 +15,7 @@ def from_source(search: Search) -> Search:
     """The search, called with a model, sources and which of their positions exist."""
 
     def run(model: Any, source: Tensor, valid: Tensor, **options: Any) -> list[list[Hypothesis]]:
-        return search(model, start_from_source(model, source, valid), **options)
+        return search(model, encode_source(model, source, valid), **options)
 
     return run
 

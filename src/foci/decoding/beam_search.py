@@ -13,7 +13,7 @@ Paper: Google's Neural Machine Translation System (Wu et al., 2016), eq. 14
 Names: α = length_penalty, β = coverage_penalty, p_ij = attention averaged over heads, X = source, Y = hypothesis
 Complexity: per step, one step of the decoder for size · B rows and O(size · V) for the choice
 Differs: penalties rank finished hypotheses only, open ones have one length and are compared by log-probability; the
-    coverage of a cell that is never attended to counts as 1e-10, so that its logarithm is finite.
+    coverage of a position that is never attended to counts as 1e-10, so that its logarithm is finite.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from foci.decoding.limits import Limits
+from foci.decoding.constraints import GenerationConstraints
+from foci.decoding.inputs import DecoderInputs
 from foci.decoding.search_state import Hypothesis, SearchState
-from foci.decoding.start import SearchStart
 from foci.errors import ConfigError, check_positive, unknown_name
 from foci.layers.interfaces import StepDecoder
 
@@ -43,7 +43,7 @@ _FORMS: dict[str, Callable[[int, float], float]] = {
 @torch.no_grad()
 def beam(
     decoder: StepDecoder,
-    start: SearchStart,
+    inputs: DecoderInputs,
     *,
     size: int = 5,
     n_best: int = 1,
@@ -51,22 +51,22 @@ def beam(
     length_form: str = "gnmt",
     coverage_penalty: float = 0.0,
     stop: str = "exact",
-    limits: Limits | None = None,
+    constraints: GenerationConstraints | None = None,
 ) -> list[list[Hypothesis]]:
     """Search with the ``size`` best open hypotheses.
 
     Args:
         decoder: in ``eval()``.
-        start: the decoder's memory and first state.
+        inputs: the decoder's memory and first state.
         size: the number of hypotheses that stay open.
         n_best: the number of hypotheses to return, at most ``size``. Where fewer were finished, the best open ones
             follow.
         length_penalty: α, 0 or more; 0 compares log-probabilities, and then a beam of 1 is greedy search.
         length_form: "gnmt" or "average", of the module's docstring.
-        coverage_penalty: β, 0 or more; needs a decoder with attention to a source, and ``start.valid``.
+        coverage_penalty: β, 0 or more; needs a decoder with attention to a source, and ``inputs.valid``.
         stop: "exact", or "full": end as soon as ``size`` hypotheses are finished, which is faster where the length
             penalty favors long ones, and may miss a better one; a beam of 1 is then greedy search with any penalty.
-        limits: allowed lengths and tokens.
+        constraints: allowed lengths and tokens.
 
     Returns:
         The ``n_best`` hypotheses of each source, best first.
@@ -83,15 +83,22 @@ def beam(
         raise unknown_name("form of the length penalty", length_form, _FORMS)
     if stop not in ("exact", "full"):
         raise unknown_name("rule to stop by", stop, ("exact", "full"))
-    if coverage_penalty and start.valid is None:
-        raise ConfigError("beam: coverage_penalty needs start.valid, the cells of the source, expected 0 without one.")
-    limits = limits or Limits()
-    search = SearchState(decoder, start, limits)
+    if coverage_penalty and inputs.valid is None:
+        raise ConfigError("beam: coverage_penalty needs inputs.valid, which positions exist, expected 0 without one.")
+    constraints = constraints or GenerationConstraints()
+    search = SearchState(decoder, inputs, constraints)
     form = _FORMS[length_form]
     most = [form(steps, length_penalty) for steps in search.max_steps]
     finished: list[list[Hypothesis]] = [[] for _ in search.sources]
     counts = [0] * len(search.sources)
     coverage: Tensor | None = None
+
+    def ranked(row: int, number: int, log_prob: float, penalty: float, *, finished: bool) -> Hypothesis:
+        score = log_prob / penalty
+        if coverage is not None and inputs.valid is not None:
+            score += coverage_penalty * _unread(coverage[row], inputs.valid[number])
+        return Hypothesis(search.tokens[row].tolist(), score, log_prob, finished)
+
     while search.sources:
         logs = search.next()
         if coverage_penalty:
@@ -104,21 +111,16 @@ def beam(
         parents = torch.div(choice, values.shape[1], rounding_mode="floor")
         parents += torch.arange(0, sources * width, width, device=parents.device).unsqueeze(1)
         chosen = tokens.view(sources, -1).gather(1, choice)
-        ends = chosen == limits.eos
+        ends = chosen == constraints.eos
         length = search.steps + 1
         penalty = form(length, length_penalty)
         ending = ends[:, :size] & (candidates[:, :size] > -torch.inf)
-        if bool(ending.any()):
-            for place, rank in ending.nonzero().tolist():
-                row, log_prob = int(parents[place, rank]), float(candidates[place, rank])
-                number = search.sources[place]
-                score = log_prob / penalty
-                if coverage is not None and start.valid is not None:
-                    score += coverage_penalty * _unread(coverage[row], start.valid[number])
-                counts[number] += 1
-                best = Hypothesis(search.tokens[row].tolist(), score, log_prob, True)
-                bisect.insort(finished[number], best, key=lambda known: -known.score)
-                del finished[number][n_best:]
+        for place, rank in ending.nonzero().tolist():
+            number, row = search.sources[place], int(parents[place, rank])
+            counts[number] += 1
+            best = ranked(row, number, float(candidates[place, rank]), penalty, finished=True)
+            bisect.insort(finished[number], best, key=lambda known: -known.score)
+            del finished[number][n_best:]
         open_sums, ranks = candidates.masked_fill(ends, -torch.inf).topk(min(size, candidates.shape[1]), dim=1)
         rows = parents.gather(1, ranks)
         before = search.tokens, search.log_probs
@@ -135,10 +137,7 @@ def beam(
             elif len(known) < n_best and not enough:
                 for row, log_prob in enumerate(open_sums[place, : n_best - len(known)].tolist(), place * search.width):
                     if log_prob > -torch.inf:
-                        score = log_prob / penalty
-                        if coverage is not None and start.valid is not None:
-                            score += coverage_penalty * _unread(coverage[row], start.valid[number])
-                        known.append(Hypothesis(search.tokens[row].tolist(), score, log_prob, False))
+                        known.append(ranked(row, number, log_prob, penalty, finished=False))
                 if not known:  # no token is allowed after any hypothesis: return the best one of the step before
                     log_prob = 0.0 if before[1] is None else float(before[1][place * width])
                     stuck = before[0][place * width].tolist()
@@ -152,7 +151,7 @@ def beam(
 
 
 def top(scores: Float[Tensor, "N V"], k: int) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"]]:
-    """Compute `torch.topk` of long rows, several times faster on a CPU: the k best cells are in the k best blocks."""
+    """Compute `torch.topk` of long rows, several times faster on a CPU: the k best are in the k best blocks."""
     rows, size = scores.shape
     blocks = size // _BLOCK
     if blocks < 4 * k:
@@ -160,15 +159,15 @@ def top(scores: Float[Tensor, "N V"], k: int) -> tuple[Float[Tensor, "N k"], Int
         return best.values, best.indices
     whole = scores[:, : blocks * _BLOCK].view(rows, blocks, _BLOCK)
     numbers = whole.amax(dim=2).topk(k, dim=1).indices
-    cells = (numbers.unsqueeze(2) * _BLOCK + torch.arange(_BLOCK, device=scores.device)).flatten(1)
+    columns = (numbers.unsqueeze(2) * _BLOCK + torch.arange(_BLOCK, device=scores.device)).flatten(1)
     rest = torch.arange(blocks * _BLOCK, size, device=scores.device).expand(rows, -1)
-    cells = torch.cat([cells, rest], dim=1)
-    best = scores.gather(1, cells).topk(k, dim=1)
-    return best.values, cells.gather(1, best.indices)
+    columns = torch.cat([columns, rest], dim=1)
+    best = scores.gather(1, columns).topk(k, dim=1)
+    return best.values, columns.gather(1, best.indices)
 
 
 def _cover(coverage: Tensor | None, search: SearchState) -> Tensor:
-    """Return the sum of each hypothesis's weights over each cell so far, this step included: (N, S)."""
+    """Return the sum of each hypothesis's weights over each position so far, this step included: (N, S)."""
     if search.attention is None:
         raise ConfigError("beam: coverage_penalty needs a decoder with attention to a source, expected 0 without one.")
     weights = search.attention.mean_heads() if len(search.attention.shape) == 4 else search.attention

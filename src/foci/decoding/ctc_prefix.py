@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from foci.decoding.start import SearchStart
+from foci.decoding.inputs import DecoderInputs
 from foci.errors import ConfigError
 from foci.functional import ctc
 from foci.layers.interfaces import DecoderStep, StepDecoder
@@ -54,9 +54,6 @@ class CtcJoinedDecoder:
         eos: the token that ends a hypothesis.
     """
 
-    gives_log_probs = True
-    """The scores are sums of log-probabilities and are not normalized again."""
-
     def __init__(self, decoder: StepDecoder | None, weight: float, *, bos: int = 1, eos: int = 2) -> None:
         if not 0 <= weight <= 1 or (decoder is None and weight != 1):
             raise ConfigError(f"CtcJoinedDecoder: weight is {weight}, expected 0 to 1, and 1 without a decoder.")
@@ -72,8 +69,8 @@ class CtcJoinedDecoder:
         inner: tuple[Any, Any] | None,
         log_probs: Float[Tensor, "B T V"],
         valid: Bool[Tensor, "B T"],
-    ) -> SearchStart:
-        """Return the start of a search.
+    ) -> DecoderInputs:
+        """Return what a search begins with.
 
         Args:
             inner: the decoder's memory and first state; None without a decoder.
@@ -91,7 +88,9 @@ class CtcJoinedDecoder:
         none = torch.full((rows,), -1, dtype=torch.long, device=logs.device)
         first = CtcState(state, ctc.empty_prefix(logs), none, logs.new_zeros(rows, logs.shape[2]))
         max_steps = [int(length) + 1 for length in lengths.tolist()]
-        return SearchStart(CtcMemory(memory, logs, lengths), first, rows, logs.device, max_steps, valid)
+        return DecoderInputs(
+            CtcMemory(memory, logs, lengths), first, rows, logs.device, max_steps, valid, normalized=True
+        )
 
     def step(self, token: Int[Tensor, " N"], memory: CtcMemory, state: CtcState) -> DecoderStep:
         """Return the joined scores of what follows ``token``."""

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from foci.decoding.limits import Limits
-from foci.decoding.search_state import Hypothesis, follow
-from foci.decoding.start import SearchStart
+from foci.decoding.constraints import GenerationConstraints
+from foci.decoding.inputs import DecoderInputs
+from foci.decoding.search_state import Hypothesis, generate
 from foci.layers.interfaces import StepDecoder
 
 
-def greedy(decoder: StepDecoder, start: SearchStart, *, limits: Limits | None = None) -> list[list[Hypothesis]]:
+def greedy(
+    decoder: StepDecoder, inputs: DecoderInputs, *, constraints: GenerationConstraints | None = None
+) -> list[list[Hypothesis]]:
     """Take the likeliest token at every step.
 
     Args:
         decoder: in ``eval()``.
-        start: the decoder's memory and first state.
-        limits: allowed lengths and tokens.
+        inputs: the decoder's memory and first state.
+        constraints: allowed lengths and tokens.
 
     Returns:
         One hypothesis per source, each in a list as from the other searches.
     """
-    return follow(decoder, start, limits or Limits(), lambda logs, tokens, sources: logs.argmax(dim=-1))
+    return generate(
+        decoder, inputs, constraints or GenerationConstraints(), lambda logs, tokens, sources: logs.argmax(dim=-1)
+    )

@@ -21,9 +21,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from foci.decoding.limits import Limits
-from foci.decoding.search_state import Choose, Ends, Hypothesis, follow
-from foci.decoding.start import SearchStart
+from foci.decoding.constraints import GenerationConstraints
+from foci.decoding.inputs import DecoderInputs
+from foci.decoding.search_state import Choose, Ends, Hypothesis, generate
 from foci.errors import ConfigError, check_positive
 from foci.layers.interfaces import StepDecoder
 
@@ -82,7 +82,7 @@ class Sampler:
 
 def sample(
     decoder: StepDecoder,
-    start: SearchStart,
+    inputs: DecoderInputs,
     *,
     samples: int = 1,
     temperature: float = 1.0,
@@ -91,14 +91,14 @@ def sample(
     min_p: float = 0.0,
     repetition_penalty: float = 1.0,
     generator: torch.Generator | None = None,
-    limits: Limits | None = None,
+    constraints: GenerationConstraints | None = None,
     ends_here: Ends | None = None,
 ) -> list[list[Hypothesis]]:
     """Draw independent samples for each source.
 
     Args:
         decoder: in ``eval()``.
-        start: the decoder's memory and first state.
+        inputs: the decoder's memory and first state.
         samples: number of samples per source.
         temperature: below 1 prefers likely tokens, above 1 unlikely ones.
         top_k: draw among the k likeliest tokens.
@@ -106,8 +106,8 @@ def sample(
         min_p: draw among the tokens with at least this share of the likeliest token's probability.
         repetition_penalty: log-probabilities of tokens that were produced already are multiplied by this.
         generator: the source of randomness; the same seed gives the same samples.
-        limits: allowed lengths and tokens.
-        ends_here: ends further rows; see `foci.decoding.search_state.following`.
+        constraints: allowed lengths and tokens.
+        ends_here: ends further rows; see `foci.decoding.search_state.iterate`.
 
     Returns:
         The samples of each source, in the order drawn; score and log_prob are the model's own.
@@ -116,7 +116,9 @@ def sample(
     sampler = Sampler(
         temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty
     )
-    return follow(decoder, start, limits or Limits(), sampler.chooser(generator), samples, ends_here)
+    return generate(
+        decoder, inputs, constraints or GenerationConstraints(), sampler.chooser(generator), samples, ends_here
+    )
 
 
 def truncate(logs: Float[Tensor, "N V"], top_k: int | None, top_p: float, min_p: float = 0.0) -> Float[Tensor, "N V"]:

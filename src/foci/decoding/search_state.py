@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from foci.decoding.limits import Limits
+from foci.decoding.constraints import GenerationConstraints
+from foci.decoding.inputs import DecoderInputs
 from foci.decoding.selection import select
-from foci.decoding.start import SearchStart
 from foci.errors import ConfigError
 from foci.layers.interfaces import StepDecoder
 from foci.weights import Weights
@@ -40,21 +40,22 @@ class SearchState:
     the search started from counts as one.
     """
 
-    def __init__(self, decoder: StepDecoder, start: SearchStart, limits: Limits) -> None:
-        if limits.prefix is not None and len(limits.prefix) != start.rows:
+    def __init__(self, decoder: StepDecoder, inputs: DecoderInputs, constraints: GenerationConstraints) -> None:
+        if constraints.prefix is not None and len(constraints.prefix) != inputs.rows:
             raise ConfigError(
-                f"Limits: there are {len(limits.prefix)} prefixes for {start.rows} sources, expected one for each."
+                f"GenerationConstraints: there are {len(constraints.prefix)} prefixes for {inputs.rows} sources, "
+                "expected one for each."
             )
         self.decoder = decoder
-        self.limits = limits
-        self.max_steps = start.steps_per_row(limits.max_length, decoder.max_length)
-        self.sources = list(range(start.rows))
-        self.tokens = torch.empty(start.rows, 0, dtype=torch.long, device=start.device)
+        self.constraints = constraints
+        self.max_steps = inputs.steps_per_row(constraints.max_length, decoder.max_length)
+        self.sources = list(range(inputs.rows))
+        self.tokens = torch.empty(inputs.rows, 0, dtype=torch.long, device=inputs.device)
         self.log_probs: Tensor | None = None  # (N,) of each hypothesis; None before the first step: all 0
         self.attention: Weights | None = None
-        bos = torch.full((start.rows,), limits.bos, dtype=torch.long, device=start.device)
-        self._last = bos if start.last is None else start.last
-        self._memory, self._state = start.memory, start.state
+        bos = torch.full((inputs.rows,), constraints.bos, dtype=torch.long, device=inputs.device)
+        self._last = bos if inputs.last is None else inputs.last
+        self._memory, self._state, self._normalized = inputs.memory, inputs.state, inputs.normalized
 
     @property
     def steps(self) -> int:
@@ -68,12 +69,10 @@ class SearchState:
 
     def next(self) -> Float[Tensor, "N V"]:
         """Take a step; return the log-probabilities of the next token, −∞ where it is not allowed."""
-        logits, self._state, self.attention = self.decoder.step(self._last, self._memory, self._state)
-        if getattr(self.decoder, "gives_log_probs", False):  # sums of several: normalized again they would not be
-            return self.limits.apply(logits, self.tokens, self.sources)
-        # Sums of log-probabilities need single precision at least.
-        logs = torch.log_softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
-        return self.limits.apply(logs, self.tokens, self.sources)
+        logs, self._state, self.attention = self.decoder.step(self._last, self._memory, self._state)
+        if not self._normalized:  # sums of log-probabilities need single precision at least
+            logs = torch.log_softmax(logs, dim=-1, dtype=torch.promote_types(logs.dtype, torch.float32))
+        return self.constraints.apply(logs, self.tokens, self.sources)
 
     def repeat(self, width: int) -> None:
         """Repeat the one hypothesis of every source ``width`` times."""
@@ -121,16 +120,16 @@ Ends = Callable[[Tensor, Sequence[int]], Tensor]
 """From the tokens so far ``(N, t)`` and the numbers of the sources to whether each row ends here, ``(N,)``."""
 
 
-def follow(
+def generate(
     decoder: StepDecoder,
-    start: SearchStart,
-    limits: Limits,
+    inputs: DecoderInputs,
+    constraints: GenerationConstraints,
     choose: Choose,
     width: int = 1,
     ends_here: Ends | None = None,
 ) -> list[list[Hypothesis]]:
-    """Take all steps of `following`; return the hypotheses of each source."""
-    steps = following(decoder, start, limits, choose, width, ends_here)
+    """Take all steps of `iterate`; return the hypotheses of each source."""
+    steps = iterate(decoder, inputs, constraints, choose, width, ends_here)
     try:
         while True:
             next(steps)
@@ -140,10 +139,10 @@ def follow(
 
 
 @torch.no_grad()
-def following(
+def iterate(
     decoder: StepDecoder,
-    start: SearchStart,
-    limits: Limits,
+    inputs: DecoderInputs,
+    constraints: GenerationConstraints,
     choose: Choose,
     width: int = 1,
     ends_here: Ends | None = None,
@@ -152,8 +151,8 @@ def following(
 
     Args:
         decoder: in ``eval()``.
-        start: the decoder's memory and first state.
-        limits: allowed lengths and tokens.
+        inputs: the decoder's memory and first state.
+        constraints: allowed lengths and tokens.
         choose: the next token of each row.
         width: the number of hypotheses per source.
         ends_here: ends further rows, as EOS does, after the token they have just got.
@@ -164,54 +163,45 @@ def following(
     Returns:
         The hypotheses of each source.
     """
-    search = SearchState(decoder, start, limits)
+    search = SearchState(decoder, inputs, constraints)
     if width > 1:
         search.repeat(width)
     found: list[list[Hypothesis]] = [[] for _ in search.sources]
-    ended = [False] * (start.rows * width)
     closed: list[list[Hypothesis | None]] = [[None] * width for _ in search.sources]
+
+    def is_open(row: int) -> bool:
+        return closed[search.sources[row // width]][row % width] is None
+
+    def hypothesis(row: int, log_prob: Tensor | None, *, finished: bool) -> Hypothesis:
+        total = 0.0 if log_prob is None else float(log_prob[row])
+        return Hypothesis(search.tokens[row].tolist(), total, total, finished)
+
     while search.sources:
         logs = search.next()
         stuck: set[int] = set()  # rows for which no token is allowed: the hypothesis ends here, unfinished
-        if limits.may_allow_nothing(logs.shape[1]):
+        if constraints.may_allow_nothing(logs.shape[1]):
             none = logs.amax(dim=-1) == -torch.inf
             stuck = set(none.nonzero().squeeze(1).tolist())
             logs = logs.masked_fill_(none.unsqueeze(1), 0.0) if stuck else logs
         tokens = choose(logs, search.tokens, search.sources)
         gained = logs.gather(1, tokens.unsqueeze(1)).squeeze(1)
         sums = gained if search.log_probs is None else search.log_probs + gained
-        new = [
-            row for row, token in enumerate(tokens.tolist()) if not ended[row] and (token == limits.eos or row in stuck)
-        ]
-        for row in new:
-            finished = row not in stuck
-            before = 0.0 if search.log_probs is None else float(search.log_probs[row])
-            log_prob = float(sums[row]) if finished else before
-            one = Hypothesis(search.tokens[row].tolist(), log_prob, log_prob, finished)
-            closed[search.sources[row // width]][row % width] = one
-            ended[row] = True
+        for row, token in enumerate(tokens.tolist()):
+            if (token == constraints.eos or row in stuck) and is_open(row):
+                one = hypothesis(row, search.log_probs if row in stuck else sums, finished=row not in stuck)
+                closed[search.sources[row // width]][row % width] = one
         search.extend(None, tokens, sums)
         yield search
         if ends_here is not None:
             for row in ends_here(search.tokens, search.sources).nonzero().squeeze(1).tolist():
-                if not ended[row]:
-                    total = float(sums[row])
-                    one = Hypothesis(search.tokens[row].tolist(), total, total, True)
-                    closed[search.sources[row // width]][row % width] = one
-                    ended[row] = True
-                    new.append(row)
-        late = [search.max_steps[number] <= search.steps for number in search.sources]
-        if not (new or any(late)):
-            continue
+                if is_open(row):
+                    closed[search.sources[row // width]][row % width] = hypothesis(row, sums, finished=True)
         places = []
         for place, number in enumerate(search.sources):
-            if not (late[place] or all(ended[place * width : (place + 1) * width])):
+            if search.steps < search.max_steps[number] and None in closed[number]:
                 places.append(place)
                 continue
             for row, done in enumerate(closed[number], start=place * width):
-                total = float(sums[row])
-                found[number].append(done or Hypothesis(search.tokens[row].tolist(), total, total, False))
-        rows = search.keep(places)
-        if rows is not None:
-            ended = [ended[row] for row in rows.tolist()]
+                found[number].append(done or hypothesis(row, sums, finished=False))
+        search.keep(places)
     return found

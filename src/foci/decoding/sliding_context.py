@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from foci.decoding.start import SearchStart
+from foci.decoding.inputs import DecoderInputs
 from foci.errors import ConfigError
 from foci.layers.interfaces import DecoderStep, StepDecoder
 
@@ -69,8 +69,8 @@ class SlidingContext:
         self.model, self.context, self.stride, self.bos = model, context, stride, bos
 
     @torch.no_grad()
-    def start(self, prompts: Int[Tensor, "N P"], max_steps: int) -> SearchStart:
-        """Return where a search starts that continues these prompts, all of one length, which may be 0."""
+    def start(self, prompts: Int[Tensor, "N P"], max_steps: int) -> DecoderInputs:
+        """Return what a search begins with that continues these prompts, all of one length, which may be 0."""
         rows, length = prompts.shape
         left = 0
         while length - left >= self.context:
@@ -81,7 +81,7 @@ class SlidingContext:
         if window.shape[1] > 1:
             inner = self.model.read(window[:, :-1], memory)
         state = WindowState(window[:, :-1], inner)
-        return SearchStart(memory, state, rows, prompts.device, max_steps, last=window[:, -1])
+        return DecoderInputs(memory, state, rows, prompts.device, max_steps, last=window[:, -1])
 
     def step(self, token: Int[Tensor, " N"], memory: Any, state: WindowState) -> DecoderStep:
         """Return the scores of what follows ``token``."""

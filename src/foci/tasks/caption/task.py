@@ -19,7 +19,7 @@ from foci.data import BOS, EOS, PAD, UNK, TokenBatches, Tokenizer
 from foci.data.batching import Sequences
 from foci.data.images.features import ImageFeatures, cached_features, encode_images, fingerprint
 from foci.data.images.files import GRAY, Images
-from foci.decoding import Hypothesis, SearchStart
+from foci.decoding import DecoderInputs, Hypothesis
 from foci.errors import CheckpointError, ConfigError, DataError
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
 from foci.mechanisms.sampled import probabilities_of
@@ -358,7 +358,7 @@ class Caption(Task):
             memory, state = captioner.start(batch, None)
             down, across = captioner.grid(batch.shape)
             valid = torch.ones(len(some), down * across, dtype=torch.bool, device=device)
-            begin = SearchStart(memory, state, len(some), device, longest, valid)
+            begin = DecoderInputs(memory, state, len(some), device, longest, valid)
             yield from search_from(captioner, begin, options, prefix, unknown=False)
 
     def predict(

@@ -13,7 +13,7 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from foci.data import BOS, EOS, PAD, UNK
-from foci.decoding import Hypothesis, Limits, SearchStart, beam, greedy, sample, start_from_source
+from foci.decoding import DecoderInputs, GenerationConstraints, Hypothesis, beam, encode_source, greedy, sample
 from foci.errors import ConfigError
 from foci.layers.copying import CopySource
 from foci.layers.incremental.quantized_linear import quantize
@@ -81,15 +81,15 @@ def search(
     ``unknown`` allows ``<unk>``; a model that copies never produces it.
     """
     decoder = cast("EncoderDecoder", model)
-    start = start_from_source(decoder, source, valid)
+    start = encode_source(decoder, source, valid)
     return search_from(decoder, start, options, prefix, unknown=unknown and not isinstance(source, CopySource))
 
 
 def search_from(
-    decoder: StepDecoder, start: SearchStart, options: SearchOptions, prefix: list[int] | None, *, unknown: bool
+    decoder: StepDecoder, start: DecoderInputs, options: SearchOptions, prefix: list[int] | None, *, unknown: bool
 ) -> list[list[Hypothesis]]:
     """Return the hypotheses of each row of a start, best first; arguments as in `search`."""
-    limits = Limits(
+    constraints = GenerationConstraints(
         max_length=options.max_length,
         min_length=options.min_length,
         no_repeat_ngram=options.no_repeat_ngram,
@@ -107,10 +107,10 @@ def search_from(
             top_k=options.top_k,
             top_p=options.top_p,
             generator=torch.Generator(start.device).manual_seed(options.seed),
-            limits=limits,
+            constraints=constraints,
         )
     if options.beam == 1:
-        return greedy(decoder, start, limits=limits)
+        return greedy(decoder, start, constraints=constraints)
     return beam(
         decoder,
         start,
@@ -118,7 +118,7 @@ def search_from(
         n_best=options.n_best,
         length_penalty=options.length_penalty,
         coverage_penalty=options.coverage_penalty,
-        limits=limits,
+        constraints=constraints,
     )
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foci.data import BOS, EOS, PAD, UNK, Tokenizer
-from foci.decoding import Hypothesis, Limits, Sampler, SlidingContext, beam, follow, following, windows
+from foci.decoding import GenerationConstraints, Hypothesis, Sampler, SlidingContext, beam, generate, iterate, windows
 from foci.errors import ConfigError
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
 from foci.metrics.likelihood import Likelihood
@@ -149,7 +149,7 @@ class Prompt:
     def continued(self, trace: bool) -> Prediction:
         """Return the continuation, and further ones as its alternatives."""
         options = self.options
-        sliding, limits = self._sliding, self._limits
+        sliding, constraints = self._sliding, self._constraints
         if options.beam > 1:
             (hypotheses,) = beam(
                 sliding,
@@ -157,13 +157,13 @@ class Prompt:
                 size=options.beam,
                 n_best=options.samples,
                 length_penalty=options.length_penalty,
-                limits=limits,
+                constraints=constraints,
             )
         else:
             prompts = self._prompts(options.samples)
             start = sliding.start(prompts, options.max_tokens)
             choose = options.sampler.chooser(self._generator, prompts)
-            rows = follow(sliding, start, limits, choose, ends_here=_StopStrings(self.tokenizer, options.stop))
+            rows = generate(sliding, start, constraints, choose, ends_here=_StopStrings(self.tokenizer, options.stop))
             hypotheses = [one for row in rows for one in row]
         made = [self._prediction(one, trace) for one in hypotheses]
         return replace(made[0], alternatives=tuple(made[1:]))
@@ -172,10 +172,10 @@ class Prompt:
         """Yield the pieces of the continuation as they are produced; return the prediction."""
         options, prompts = self.options, self._prompts(1)
         stop = _StopStrings(self.tokenizer, options.stop)
-        steps = following(
+        steps = iterate(
             self._sliding,
             self._sliding.start(prompts, options.max_tokens),
-            self._limits,
+            self._constraints,
             options.sampler.chooser(self._generator, prompts),
             ends_here=stop,
         )
@@ -201,8 +201,8 @@ class Prompt:
         return SlidingContext(self.model, context=self.context, stride=self.stride, bos=BOS)
 
     @property
-    def _limits(self) -> Limits:
-        return Limits(max_length=self.options.max_tokens, bos=BOS, eos=EOS, banned=(PAD, BOS, UNK))
+    def _constraints(self) -> GenerationConstraints:
+        return GenerationConstraints(max_length=self.options.max_tokens, bos=BOS, eos=EOS, banned=(PAD, BOS, UNK))
 
     @property
     def _generator(self) -> torch.Generator:

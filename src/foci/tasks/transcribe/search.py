@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from foci.data import BOS, EOS, PAD
-from foci.decoding import CtcJoinedDecoder, Hypothesis, Limits, SearchStart, beam, greedy
+from foci.decoding import CtcJoinedDecoder, DecoderInputs, GenerationConstraints, Hypothesis, beam, greedy
 from foci.errors import DataError
 from foci.layers.interfaces import EncoderOutput
 from foci.models.recognizer import Recognizer
@@ -108,7 +108,7 @@ def _answer_pieces(
 
 def search(model: Recognizer, encoded: EncoderOutput, options: SearchOptions) -> list[list[Hypothesis]]:
     """Return the hypotheses of each recording, best first: by decoder, by CTC, or by both."""
-    limits = Limits(max_length=options.max_length, bos=BOS, eos=EOS, banned=(PAD, BOS))
+    constraints = GenerationConstraints(max_length=options.max_length, bos=BOS, eos=EOS, banned=(PAD, BOS))
     both = model.decoder is not None and model.ctc_output is not None
     decoder: Any
     if model.decoder is None or (both and options.ctc_weight > 0):
@@ -120,11 +120,13 @@ def search(model: Recognizer, encoded: EncoderOutput, options: SearchOptions) ->
         decoder = model
         steps = [int(count) + 1 for count in encoded.valid.sum(dim=1).tolist()]
         memory, state = model.decoder.start(encoded)
-        start = SearchStart(memory, state, len(encoded.values), encoded.values.device, steps, encoded.valid)
+        start = DecoderInputs(memory, state, len(encoded.values), encoded.values.device, steps, encoded.valid)
     if options.beam == 1:
-        return greedy(decoder, start, limits=limits)
+        return greedy(decoder, start, constraints=constraints)
     n_best = options.n_best if isinstance(options, TranscribeOptions) else 1
-    return beam(decoder, start, size=options.beam, n_best=n_best, length_penalty=options.length_penalty, limits=limits)
+    return beam(
+        decoder, start, size=options.beam, n_best=n_best, length_penalty=options.length_penalty, constraints=constraints
+    )
 
 
 def _row(encoded: EncoderOutput, row: int) -> EncoderOutput:

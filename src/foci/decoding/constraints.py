@@ -1,4 +1,4 @@
-"""Limits of what a search may produce, for every kind of search."""
+"""GenerationConstraints of what a search may produce, for every kind of search."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from foci.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class GenerationConstraints:
     """Lengths and tokens that a search allows.
 
     Args:
-        max_length: the largest number of steps; a hypothesis without EOS by then is not finished. Unless given,
-            `SearchStart.max_steps`. The decoder's own limit is never exceeded.
+        max_length: the largest number of steps; a hypothesis without EOS by then is not finished. Default:
+            `DecoderInputs.max_steps`. The decoder's own limit is never exceeded.
         min_length: the least number of tokens before EOS.
         no_repeat_ngram: no n-gram of this size occurs twice in a hypothesis; 0 sets no such limit.
         prefix: for each source, the tokens every hypothesis of it begins with; they count for its log-probability.
         bos: the token before the first.
         eos: the token that ends a hypothesis.
-        banned: tokens that are never produced; padding and BOS unless given.
+        banned: tokens that are never produced. Default: padding and BOS.
     """
 
     max_length: int | None = None
@@ -36,17 +36,18 @@ class Limits:
     banned: Sequence[int] = (0, 1)
 
     def __post_init__(self) -> None:
+        owner = "GenerationConstraints"
         if self.max_length is not None and self.max_length < 1:
-            raise ConfigError(f"Limits: max_length is {self.max_length}, expected at least 1.")
+            raise ConfigError(f"{owner}: max_length is {self.max_length}, expected at least 1.")
         if self.min_length < 0 or self.no_repeat_ngram < 0:
             raise ConfigError(
-                f"Limits: min_length is {self.min_length} and no_repeat_ngram is {self.no_repeat_ngram}, expected "
+                f"{owner}: min_length is {self.min_length} and no_repeat_ngram is {self.no_repeat_ngram}, expected "
                 "neither below 0."
             )
         if self.eos in self.banned:
-            raise ConfigError(f"Limits: EOS is {self.eos} and banned, expected an EOS that can be produced.")
+            raise ConfigError(f"{owner}: EOS is {self.eos} and banned, expected an EOS that can be produced.")
         if any(self.eos in tokens for tokens in self.prefix or ()):
-            raise ConfigError(f"Limits: a prefix holds EOS, token {self.eos}, expected tokens before the end only.")
+            raise ConfigError(f"{owner}: a prefix holds EOS, token {self.eos}, expected tokens before the end only.")
 
     def may_allow_nothing(self, vocabulary: int) -> bool:
         """Whether `apply` may leave a row without any token, for this number of tokens."""

@@ -1,4 +1,4 @@
-"""The start of a search: the decoder's memory and state. Searches do not depend on the kind of source."""
+"""What a search begins with: the decoder's memory and state. Searches do not depend on the kind of source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from foci.errors import ConfigError
 from foci.layers.copying import CopySource
 
 
-class SearchStart(NamedTuple):
+class DecoderInputs(NamedTuple):
     """What a search needs beside the decoder.
 
     Attributes:
@@ -22,19 +22,21 @@ class SearchStart(NamedTuple):
         state: the decoder's first state, B rows.
         rows: B, the number of sources, or of hypotheses to start without a source.
         device: the device of the tokens.
-        max_steps: the largest number of steps, one for all rows or one per row; `Limits.max_length` replaces it
-            where it is given.
-        valid: which cells of each source exist, ``(B, S)``; the coverage penalty of a beam search needs it.
-        last: the token before the first, ``(B,)``; `Limits.bos` unless given.
+        max_steps: the largest number of steps, one for all rows or one per row; `GenerationConstraints.max_length`
+            overrides it.
+        valid: which positions of each source exist, ``(B, S)``; the coverage penalty of a beam search needs it.
+        last: the token before the first, ``(B,)``. Default: `GenerationConstraints.bos`.
+        normalized: whether the decoder's scores are log-probabilities, or sums of several, which a search does not
+            normalize again.
 
     Example:
         >>> import torch
         >>> from foci.layers.transformer import Block
         >>> from foci.models.decoders.transformer import TransformerDecoder
         >>> decoder = TransformerDecoder(13, Block(model_dim=6, num_heads=2, hidden_dim=8), num_layers=2).eval()
-        >>> start = SearchStart(*decoder.start(None, rows=3), rows=3, device=torch.device("cpu"), max_steps=5)
+        >>> inputs = DecoderInputs(*decoder.start(None, rows=3), rows=3, device=torch.device("cpu"), max_steps=5)
         >>> from foci.decoding import greedy
-        >>> [len(row) for row in greedy(decoder, start)]
+        >>> [len(row) for row in greedy(decoder, inputs)]
         [1, 1, 1]
     """
 
@@ -45,19 +47,20 @@ class SearchStart(NamedTuple):
     max_steps: int | Sequence[int]
     valid: Bool[Tensor, "B S"] | None = None
     last: Int[Tensor, " B"] | None = None
+    normalized: bool = False
 
     def steps_per_row(self, max_length: int | None, longest: int | None) -> list[int]:
         """Return the largest number of steps of each row.
 
         Args:
-            max_length: replaces ``max_steps`` where it is given.
+            max_length: overrides ``max_steps``.
             longest: the decoder's own limit, which is never exceeded.
         """
         steps = self.max_steps if max_length is None else max_length
         per_row = [steps] * self.rows if isinstance(steps, int) else list(steps)
         if len(per_row) != self.rows or any(count < 1 for count in per_row):
             raise ConfigError(
-                f"SearchStart: max_steps has {len(per_row)} entries, the least of them {min(per_row, default=0)}, "
+                f"DecoderInputs: max_steps has {len(per_row)} entries, the least of them {min(per_row, default=0)}, "
                 f"expected {self.rows} of at least 1, or one number."
             )
         return per_row if longest is None else [min(count, longest) for count in per_row]
@@ -72,7 +75,7 @@ class SourceModel(Protocol):
 
 
 @torch.no_grad()
-def start_from_source(model: SourceModel, source: Tensor | CopySource, valid: Bool[Tensor, "B S"]) -> SearchStart:
+def encode_source(model: SourceModel, source: Tensor | CopySource, valid: Bool[Tensor, "B S"]) -> DecoderInputs:
     """Encode a batch of sources of S positions; at most 2 · S + 20 steps, S of each source by itself.
 
     Args:
@@ -83,8 +86,8 @@ def start_from_source(model: SourceModel, source: Tensor | CopySource, valid: Bo
     Raises:
         ShapeError: ``valid`` does not fit the source.
     """
-    cells = source.tokens if isinstance(source, CopySource) else source
-    check_valid("decoding", "source_valid", valid, cells.shape[0], cells.shape[1], cells.device)
+    tokens = source.tokens if isinstance(source, CopySource) else source
+    check_valid("decoding", "source_valid", valid, tokens.shape[0], tokens.shape[1], tokens.device)
     memory, state = model.start(source, valid)
     max_steps = [2 * count + 20 for count in valid.sum(dim=1).tolist()]
-    return SearchStart(memory, state, cells.shape[0], cells.device, max_steps, valid)
+    return DecoderInputs(memory, state, tokens.shape[0], tokens.device, max_steps, valid)
