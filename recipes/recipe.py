@@ -9,7 +9,7 @@ from typing import Any
 
 from foci.tasks.frame.predictor import Predictor
 from foci.tasks.frame.task import Evaluation
-from foci.training import Summary
+from foci.training.engine import TrainingResult
 
 CONFIGS = Path(__file__).parent / "configs"
 Row = dict[str, Any]
@@ -56,7 +56,7 @@ class Recipe:
     """Further metrics of a run, given its evaluation and the records it was evaluated on."""
     attempts: int = 1
     """Number of seeds that are tried until one has started to learn after a third of its time."""
-    begun: Callable[[str, Summary], bool] = lambda name, summary: True
+    begun: Callable[[str, TrainingResult], bool] = lambda name, summary: True
     """Whether a training has started to learn."""
     draw: Callable[[list[Row]], None] | None = None
     """Makes the pictures from all rows."""

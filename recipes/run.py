@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import foci
 from foci.tasks.frame import config as configs
-from foci.training import Summary, read_metrics
+from foci.training.engine import TrainingResult
+from foci.training.run_folder import read_metrics
 from recipes.recipe import CONFIGS, Recipe, Row
 
 
@@ -62,7 +63,7 @@ def run(title: str, recipe: Recipe, job: Job, out: Path, minutes: float) -> Row 
     }
 
 
-def _train(title: str, recipe: Recipe, name: str, folder: Path, minutes: float, seed: int) -> Summary:
+def _train(title: str, recipe: Recipe, name: str, folder: Path, minutes: float, seed: int) -> TrainingResult:
     path = CONFIGS / f"{title}.toml"
     variant = recipe.variants[name]
     limits = {"training.time_limit": 60 * minutes, "training.seed": seed}

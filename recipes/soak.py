@@ -17,7 +17,7 @@ from foci.errors import TrainingError
 from foci.tasks.frame.predictor import load
 from foci.tasks.frame.train import train
 from foci.tasks.memorize.problems import PROBLEMS
-from foci.training import read_metrics
+from foci.training.run_folder import read_metrics
 from recipes import report
 from recipes.recipe import Row
 from recipes.tables import markdown

@@ -7,7 +7,7 @@ from typing import Any
 from foci.models.hierarchical import POOLINGS
 from foci.tasks.memorize.config import RECOMMENDED
 from foci.tasks.memorize.problems import PROBLEMS
-from foci.training import Summary
+from foci.training.engine import TrainingResult
 from recipes import data, speech, speech_tables, tables
 from recipes.recipe import Recipe, Row, Variant
 
@@ -172,7 +172,7 @@ def _memory(problem: str, kind: str) -> Variant:
     return Variant(settings, {"lengths": _LENGTHS[problem], "sequences": 200})
 
 
-def _begun(name: str, summary: Summary) -> bool:
+def _begun(name: str, summary: TrainingResult) -> bool:
     """Return whether the loss is below half of chance level; the bits of n-grams are only partly predictable.
 
     An LSTM learns slowly with every seed, so none is tried again.

@@ -20,7 +20,7 @@ from foci.errors import CheckpointError, ConfigError, DataError
 from foci.tasks import TASKS
 from foci.tasks.frame import config as configs
 from foci.tasks.frame.task import find
-from foci.training import read_metrics
+from foci.training.run_folder import read_metrics
 
 ESCAPE = "\x1b[31mred\x1b[0m [bold]markup[/bold] \x9b2J"
 """Characters that a terminal, or rich, would interpret."""

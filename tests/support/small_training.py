@@ -23,8 +23,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from foci.training import Loss, RunFolder, TrainingOptions, fit, launched
-from foci.training.devices import launch
+from foci.training.devices import launch, launched
+from foci.training.engine import fit
+from foci.training.objective import Loss
+from foci.training.options import TrainingOptions
+from foci.training.run_folder import RunFolder
 
 
 @dataclasses.dataclass(frozen=True)

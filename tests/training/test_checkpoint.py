@@ -10,8 +10,7 @@ from small_training import Small
 from torch import nn
 
 from foci.errors import CheckpointError, ConfigError
-from foci.training import Checkpoints, average, load_weights, verify
-from foci.training.checkpoint import Saved, load
+from foci.training.checkpoint import Checkpoints, Saved, average, load, load_weights, verify
 from foci.training.named_tensors import optimizer_tensors, put_optimizer_tensors, put_weights, weights
 
 

@@ -9,8 +9,12 @@ import torch
 from small_training import Fitting, Numbers, make, weights_digest
 
 from foci.errors import ConfigError, MissingPackageError, TrainingError
-from foci.training import Checkpoints, Loss, RunFolder, TrainingOptions, fit, load_weights, read_metrics
+from foci.training.checkpoint import Checkpoints, load_weights
+from foci.training.engine import fit
+from foci.training.objective import Loss
+from foci.training.options import TrainingOptions
 from foci.training.progress import Bar, Lines, make_progress
+from foci.training.run_folder import RunFolder, read_metrics
 
 BASE = {"metrics_every": 2, "eval_every": 4, "learning_rate": 0.01, "device": "cpu", "save_every": 3}
 

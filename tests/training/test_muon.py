@@ -6,10 +6,10 @@ from torch import nn
 
 from foci.errors import ConfigError
 from foci.models.language_model import TransformerLanguageModel
-from foci.training import TrainingOptions
 from foci.training.muon import Muon, orthogonalised
 from foci.training.named_tensors import optimizer_tensors, put_optimizer_tensors
 from foci.training.optim import make_optimizer, set_rate
+from foci.training.options import TrainingOptions
 
 
 @pytest.mark.parametrize("shape", [(5, 11), (11, 5), (7, 7)])

@@ -15,7 +15,8 @@ import torch
 from safetensors.torch import load_file
 
 import foci_cli
-from foci.training import Checkpoints, read_metrics, verify
+from foci.training.checkpoint import Checkpoints, verify
+from foci.training.run_folder import read_metrics
 
 SUPPORT = Path(__file__).parents[1] / "support"
 SCRIPT, SEVERAL = SUPPORT / "small_training.py", SUPPORT / "several_commands.py"

@@ -8,8 +8,7 @@ import time
 import pytest
 
 from foci.errors import CheckpointError, ConfigError
-from foci.training import RunFolder, read_config, read_metrics
-from foci.training.run_folder import Metrics, check_folder
+from foci.training.run_folder import Metrics, RunFolder, check_folder, read_config, read_metrics
 
 
 def test_what_a_run_holds(tmp_path):

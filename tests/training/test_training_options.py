@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from foci.errors import ConfigError, UnknownNameError
-from foci.training import TrainingOptions, rate, seed_everything
-from foci.training.optim import make_optimizer, set_rate
-from foci.training.randomness import random_state, restore_random_state, undisturbed
+from foci.training.optim import make_optimizer, rate, set_rate
+from foci.training.options import TrainingOptions
+from foci.training.randomness import random_state, restore_random_state, seed_everything, undisturbed
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,13 @@
 """Metrics of attention weights: entropy, coverage, monotonicity, movement, distance, agreement, rollout, alignment,
 faithfulness.
 
-Weights are arrays or tensors ``(…, L, S)``: L queries (targets), S cells (sources). Results are float64.
+Weights are arrays or tensors ``(…, L, S)``: L queries (targets), S positions (sources). Results are float64.
 
     entropy         H_i = −Σ_j w_ij ln w_ij                   coverage      c_j = Σ_i w_ij
-    expected place  p_i = Σ_j j w_ij / Σ_j w_ij               monotonicity  share of i with p_i+1 ≥ p_i
+    expected position  p_i = Σ_j j w_ij / Σ_j w_ij               monotonicity  share of i with p_i+1 ≥ p_i
     distance        d_i = Σ_j w_ij |j − i (S−1)/(L−1)| / Σ_j w_ij
     agreement       1 − JS(w_g, w_h) / ln 2                   rollout       R_l = A_l R_l−1,  A = r I + (1−r) mean_h W
-    movement        ½ Σ_j |w_i+1,j − w_ij|, the mean over i, and the share of i with another largest cell
+    movement        ½ Σ_j |w_i+1,j − w_ij|, the mean over i, and the share of i with another largest position
     AER             1 − (|A ∩ S| + |A ∩ P|) / (|A| + |S|)
 
 Paper: A Systematic Comparison of Various Statistical Alignment Models (Och, Ney, 2003) for the error rate; Quantifying
@@ -37,7 +37,7 @@ _LINK = re.compile(r"(\d+)([-p?])(\d+)")
 
 
 def entropy(weights: Array) -> Float[ndarray, "... L"]:
-    """Return ``−Σ_j w_ij ln w_ij`` in nats: 0 for a row with one cell of weight 1, ln S for a uniform one.
+    """Return ``−Σ_j w_ij ln w_ij`` in nats: 0 for a row with one position of weight 1, ln S for a uniform one.
 
     Example:
         >>> entropy([[1.0, 0.0], [0.5, 0.5]]).round(3).tolist()
@@ -47,7 +47,7 @@ def entropy(weights: Array) -> Float[ndarray, "... L"]:
 
 
 def coverage(weights: Array) -> Float[ndarray, "... S"]:
-    """Return ``c_j = Σ_i w_ij``, the total weight of each cell over all rows.
+    """Return ``c_j = Σ_i w_ij``, the total weight of each position over all rows.
 
     Example:
         >>> coverage([[0.75, 0.25, 0.0], [0.5, 0.5, 0.0]]).tolist()
@@ -58,7 +58,7 @@ def coverage(weights: Array) -> Float[ndarray, "... S"]:
 
 
 def monotonicity(weights: Array) -> Float[ndarray, "..."]:
-    """Return the share of steps at which the expected place ``p_i = Σ_j j w_ij / Σ_j w_ij`` does not go back.
+    """Return the share of steps at which the expected position ``p_i = Σ_j j w_ij / Σ_j w_ij`` does not go back.
 
     1 for a monotonic alignment; rows without weight are skipped; with fewer than two others it is 1.
 
@@ -68,8 +68,8 @@ def monotonicity(weights: Array) -> Float[ndarray, "..."]:
     """
     array = _as_weights("monotonicity", weights)
     shares = np.ones(array.shape[:-2])
-    for place in np.ndindex(shares.shape):
-        shares[place] = _monotone_share(array[place])
+    for index in np.ndindex(shares.shape):
+        shares[index] = _monotone_share(array[index])
     return shares
 
 
@@ -77,9 +77,9 @@ class Movement(NamedTuple):
     """The result of `movement`."""
 
     variation: float
-    """The mean total-variation distance of each row from the one before: 0 if all are equal, 1 if none share a cell."""
+    """The mean total-variation distance of each row from the one before: 0 if all are equal, 1 if they are disjoint."""
     changed: float
-    """The share of rows whose largest cell is not that of the row before."""
+    """The share of rows whose largest position is not that of the row before."""
 
 
 def movement(weights: Array) -> Movement:
@@ -105,10 +105,10 @@ def movement(weights: Array) -> Movement:
 
 
 def diagonality(weights: Array) -> float:
-    """Return the correlation of the number of a row with its expected place, of one alignment ``(L, S)``.
+    """Return the correlation of the number of a row with its expected position, of one alignment ``(L, S)``.
 
-    1 is a straight line from the first to the last cell, 0 an attention that stays where it is. Rows without weight are
-    left out; fewer than three others give 1.
+    1 is a straight line from the first to the last position, 0 an attention that stays where it is. Rows without
+    weight are left out; fewer than three others give 1.
 
     Example:
         >>> round(diagonality(np.eye(5)), 9), diagonality(np.full((5, 7), 1 / 7))
@@ -119,16 +119,16 @@ def diagonality(weights: Array) -> float:
     rows = np.flatnonzero(total > 0)
     if len(rows) < 3:
         return 1.0
-    places = (array[rows] * np.arange(array.shape[-1])).sum(axis=-1) / total[rows]
-    if np.ptp(places) < 1e-6 * max(array.shape[-1], 1):
+    centers = (array[rows] * np.arange(array.shape[-1])).sum(axis=-1) / total[rows]
+    if np.ptp(centers) < 1e-6 * max(array.shape[-1], 1):
         return 0.0
-    return float(np.corrcoef(rows, places)[0, 1])
+    return float(np.corrcoef(rows, centers)[0, 1])
 
 
 def distance(weights: Array) -> Float[ndarray, "... L"]:
-    """Return the mean distance of each row from its own position, in cells: ``Σ_j w_ij |j − own_i| / Σ_j w_ij``.
+    """Return the mean distance of each row from its own position: ``Σ_j w_ij |j − own_i| / Σ_j w_ij``.
 
-    The own position of row i is ``i (S − 1) / (L − 1)``, on the diagonal; with as many rows as cells it is cell i.
+    The own position of row i is ``i (S − 1) / (L − 1)``, on the diagonal; with as many rows as columns it is column i.
     A row without weight has distance 0.
 
     Example:
@@ -148,7 +148,7 @@ def head_agreement(weights: Array) -> Float[ndarray, "H H"]:
     """Return the agreement of each two heads ``(H, L, S)``: ``1 − JS(w_g, w_h) / ln 2``, the mean over rows.
 
     JS is the Jensen-Shannon divergence, ``H((p + q) / 2) − (H(p) + H(q)) / 2``. 1 for equal rows, 0 for rows that have
-    no cell in common. A row without weight in one of the two is skipped.
+    no position in common. A row without weight in one of the two is skipped.
 
     Example:
         >>> head_agreement([[[1.0, 0.0]], [[1.0, 0.0]], [[0.0, 1.0]]]).tolist()
@@ -199,7 +199,7 @@ def rollout(layers: Array, *, residual: float = 0.5) -> Float[ndarray, "N L L"]:
 
 
 class Links(NamedTuple):
-    """Aligned words as pairs ``(source, target)`` from 0 on. Every sure link is possible too."""
+    """Aligned words as pairs ``(source, target)`` zero-based. Every sure link is possible too."""
 
     sure: frozenset[tuple[int, int]]
     possible: frozenset[tuple[int, int]] = frozenset()
@@ -288,9 +288,9 @@ class Faithfulness(NamedTuple):
     """The result of `faithfulness`."""
 
     attended: float
-    """How much the output changes without the most attended cells."""
+    """How much the output changes without the most attended positions."""
     random: float
-    """How much it changes on average without the same number of random other cells."""
+    """How much it changes on average without the same number of random other positions."""
     share: float
     """The share of random sets that change it less, ties counted half. 0.5 is chance, 1 is best."""
 
@@ -303,17 +303,17 @@ def faithfulness(
     trials: int = 20,
     seed: int = 0,
 ) -> Faithfulness:
-    """Measure whether removing the most attended cells changes the output more than removing random others.
+    """Measure whether removing the most attended positions changes the output more than removing random others.
 
-    With o = output, T the ``remove`` most attended cells and N the random sets, of as many cells outside T each:
+    With o = output, T the ``remove`` most attended positions and N the random sets, of as many others each:
     ``attended = |o(T) − o(∅)|₁``, ``random = mean_N |o(N) − o(∅)|₁``, ``share = P(random < attended) + P(equal) / 2``.
 
     Args:
-        output: returns the model's output (preferably probabilities) without the given cells, for example by masking
-            or by leaving out those words.
-        weights: ``(S,)``, the weight of each cell; for several rows their mean.
-        remove: number of cells removed at once.
-        trials: number of random sets; with ``remove=1`` and no more other cells than that, each one once.
+        output: returns the model's output (preferably probabilities) without the given positions, for example by
+            masking or leaving out those words.
+        weights: ``(S,)``, the weight of each position; for several rows their mean.
+        remove: number of positions removed at once.
+        trials: number of random sets; with ``remove=1`` and no more other positions than that, each one once.
         seed: of the random sets.
 
     Example:
@@ -323,10 +323,10 @@ def faithfulness(
     """
     array = np.atleast_1d(_as_numbers("faithfulness", weights))
     if array.ndim != 1:
-        raise ShapeError(f"faithfulness: weights has shape {array.shape}, expected (cell,): those of one row.")
+        raise ShapeError(f"faithfulness: weights has shape {array.shape}, expected (position,): those of one row.")
     if remove < 1 or 2 * remove > len(array):
         raise ConfigError(
-            f"faithfulness: remove is {remove}, expected 1 to {len(array) // 2}: of the {len(array)} cells as many "
+            f"faithfulness: remove is {remove}, expected 1 to {len(array) // 2}: of the {len(array)} positions as many "
             "others must be left to compare with."
         )
     if trials < 1:
@@ -334,17 +334,17 @@ def faithfulness(
     order = np.argsort(-array, kind="stable")
     top, others = order[:remove], order[remove:]
     if remove == 1 and len(others) <= trials:
-        sets = [[int(cell)] for cell in np.sort(others)]
+        sets = [[int(position)] for position in np.sort(others)]
     else:
         generator = np.random.default_rng(seed)
         sets = [np.sort(generator.choice(others, remove, replace=False)).tolist() for _ in range(trials)]
     whole = _as_numbers("faithfulness", output([]))
 
-    def change(cells: Sequence[int]) -> float:
-        return float(np.abs(_as_numbers("faithfulness", output(cells)) - whole).sum())
+    def change(positions: Sequence[int]) -> float:
+        return float(np.abs(_as_numbers("faithfulness", output(positions)) - whole).sum())
 
     attended = change(np.sort(top).tolist())
-    changes = np.array([change(cells) for cells in sets])
+    changes = np.array([change(positions) for positions in sets])
     share = float((changes < attended).mean() + (changes == attended).mean() / 2)
     return Faithfulness(attended, float(changes.mean()), share)
 
@@ -376,6 +376,6 @@ def row_entropy(weights: ndarray) -> ndarray:
 def _monotone_share(weights: ndarray) -> float:
     totals = weights.sum(axis=-1)
     read = totals > 0
-    places = (weights[read] @ np.arange(weights.shape[-1])) / totals[read]
+    centers = (weights[read] @ np.arange(weights.shape[-1])) / totals[read]
     # To rounding: equal expected positions from float32 weights must not count as going back.
-    return float((np.diff(places) >= -1e-6).mean()) if len(places) > 1 else 1.0
+    return float((np.diff(centers) >= -1e-6).mean()) if len(centers) > 1 else 1.0

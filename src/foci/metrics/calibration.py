@@ -19,7 +19,7 @@ from foci.errors import ShapeError, check_positive
 
 
 class Bin(NamedTuple):
-    """The predictions whose probability is above ``low`` and at most ``high`` (in the first bin, from 0 on)."""
+    """The predictions whose probability is above ``low`` and at most ``high`` (in the first bin, at least 0)."""
 
     low: float
     high: float

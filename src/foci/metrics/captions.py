@@ -5,7 +5,7 @@
     CIDEr-D   = ¼ Σ_{n≤4} CIDEr-D_n,   g^n_k(s) = h_k(s) · log(images / images with k in a reference),   σ = 6
     ROUGE-L   = (1 + β²) P R / (R + β² P),   P and R the largest over the references,   β = 1.2
 
-Words are those of `foci.metrics.rouge.words_of`: small letters, no punctuation, and single characters in scripts
+Words are those of `foci.metrics.rouge.words_of`: lower case, no punctuation, and single characters in scripts
 without spaces. On the same words the metrics are those of the package pycocoevalcap (times 100).
 
 Paper: BLEU (Papineni et al., 2002), eqs. 1-3; CIDEr: Consensus-based Image Description Evaluation (Vedantam, Zitnick,
@@ -30,9 +30,9 @@ from foci.metrics.rouge import Words, longest_common, ngrams, words_of
 LARGEST = 4
 """The longest n-grams of BLEU and CIDEr-D."""
 SIGMA = 6.0
-"""Of CIDEr-D: the standard deviation of the penalty for another length."""
+"""CIDEr-D: the standard deviation of the penalty for another length."""
 BETA = 1.2
-"""Of ROUGE-L: how much more recall counts than precision."""
+"""ROUGE-L: how much more recall counts than precision."""
 
 Tfidf = dict[tuple[str, ...], float]
 
@@ -62,11 +62,11 @@ def caption_scores(
             "for each caption, none of them empty, and at least one caption."
         )
     produced = [list(words(text)) for text in candidates]
-    wanted = [[list(words(text)) for text in some] for some in references]
+    targets = [[list(words(text)) for text in some] for some in references]
     return {
-        **bleu_by_size(produced, wanted),
-        "cider_d": 100 * fmean(cider_d(produced, wanted)),
-        "rouge_l": 100 * fmean(rouge_l(one, some) for one, some in zip(produced, wanted)),
+        **bleu_by_size(produced, targets),
+        "cider_d": 100 * fmean(cider_d(produced, targets)),
+        "rouge_l": 100 * fmean(rouge_l(one, some) for one, some in zip(produced, targets)),
     }
 
 
@@ -105,12 +105,12 @@ def cider_d(produced: Sequence[Sequence[str]], references: Sequence[Sequence[Seq
     rarity = {gram: math.log(len(references) / count) for gram, count in images.items()}
     unseen = math.log(max(len(references), 1))
     found = []
-    for one, some, wanted in zip(produced, counts, references):
+    for one, some, targets in zip(produced, counts, references):
         vectors = _tfidf(_all_ngrams(one), rarity, unseen)
         scores = [
             math.exp(-((len(one) - len(other)) ** 2) / (2 * SIGMA**2))
             * _clipped_cosine(vectors, _tfidf(count, rarity, 0.0))
-            for count, other in zip(some, wanted)
+            for count, other in zip(some, targets)
         ]
         found.append(10 * fmean(scores))
     return found

@@ -29,7 +29,7 @@ class ErrorCounts(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Changes per word or character of the references, from 0 on; it may exceed 1."""
+        """Changes per word or character of the references; it may exceed 1."""
         return self.errors / max(self.hits + self.substitutions + self.deletions, 1)
 
 
@@ -41,39 +41,39 @@ class Difference(NamedTuple):
     alignment: str
 
 
-def word_errors(references: Sequence[str], heard: Sequence[str]) -> ErrorCounts:
+def word_errors(references: Sequence[str], hypotheses: Sequence[str]) -> ErrorCounts:
     """Return the errors in words, which white space separates.
 
     Example:
         >>> word_errors(["yes no yes"], ["yes yes no"])
         ErrorCounts(hits=2, substitutions=0, deletions=1, insertions=1)
     """
-    return _counts(_processed("process_words", references, heard))
+    return _counts(_processed("process_words", references, hypotheses))
 
 
-def character_errors(references: Sequence[str], heard: Sequence[str]) -> ErrorCounts:
+def character_errors(references: Sequence[str], hypotheses: Sequence[str]) -> ErrorCounts:
     """Return the errors in characters, spaces included.
 
     Example:
         >>> character_errors(["四十四"], ["四是四"]).rate
         0.3333333333333333
     """
-    return _counts(_processed("process_characters", references, heard))
+    return _counts(_processed("process_characters", references, hypotheses))
 
 
-def sentence_errors(references: Sequence[str], heard: Sequence[str]) -> float:
+def sentence_errors(references: Sequence[str], hypotheses: Sequence[str]) -> float:
     """Return the share of utterances with any error, white space aside.
 
     Example:
         >>> sentence_errors(["a b", "c"], ["a  b", "d"])
         0.5
     """
-    _check(references, heard)
-    wrong = sum(one.split() != other.split() for one, other in zip(references, heard))
+    _check(references, hypotheses)
+    wrong = sum(one.split() != other.split() for one, other in zip(references, hypotheses))
     return wrong / max(len(references), 1)
 
 
-def differences(references: Sequence[str], heard: Sequence[str], most: int) -> list[Difference]:
+def differences(references: Sequence[str], hypotheses: Sequence[str], most: int) -> list[Difference]:
     """Return the utterances with the most errors in words, each aligned with its reference in one line.
 
     In an alignment ``[a→b]`` was replaced, ``[a→]`` is missing and ``[→b]`` is too much.
@@ -82,7 +82,7 @@ def differences(references: Sequence[str], heard: Sequence[str], most: int) -> l
         >>> differences(["yes no yes"], ["yes yes"], 1)[0].alignment
         'yes [no→] yes'
     """
-    found = _processed("process_words", references, heard)
+    found = _processed("process_words", references, hypotheses)
     each = []
     for number, chunks in enumerate(found.alignments):
         said, got = found.references[number], found.hypotheses[number]
@@ -103,21 +103,21 @@ def _counts(found: Any) -> ErrorCounts:
     return ErrorCounts(found.hits, found.substitutions, found.deletions, found.insertions)
 
 
-def _processed(name: str, references: Sequence[str], heard: Sequence[str]) -> Any:
-    _check(references, heard)
+def _processed(name: str, references: Sequence[str], hypotheses: Sequence[str]) -> Any:
+    _check(references, hypotheses)
     try:
         import jiwer
     except ImportError as error:
         raise MissingPackageError("error rates need jiwer. Install it with: pip install 'foci[audio]'") from error
     # jiwer strips and splits, but leaves white space of other kinds in characters.
-    said, got = ([" ".join(text.split()) for text in texts] for texts in (references, heard))
+    said, got = ([" ".join(text.split()) for text in texts] for texts in (references, hypotheses))
     return getattr(jiwer, name)(said, got)
 
 
-def _check(references: Sequence[str], heard: Sequence[str]) -> None:
-    if len(references) != len(heard) or not references:
+def _check(references: Sequence[str], hypotheses: Sequence[str]) -> None:
+    if len(references) != len(hypotheses) or not references:
         raise ConfigError(
-            f"error rates: {len(references)} references and {len(heard)} transcripts, expected as many, at least 1."
+            f"error rates: {len(references)} references, {len(hypotheses)} transcripts, expected as many, at least 1."
         )
     for number, text in enumerate(references):
         if not text.strip():

@@ -33,7 +33,7 @@ _WORD = re.compile(
     rf"[{SPACELESS}]|(?:(?![{SPACELESS}])[^\W_]|[\u0300-\u036f\u0591-\u05bd\u064b-\u065f\u0900-\u0dff])+"
 )
 _STEMMED = 4
-"""Words of fewer letters are not stemmed, as in rouge-score."""
+"""Words of fewer characters are not stemmed, as in rouge-score."""
 
 
 class Rouge(NamedTuple):
@@ -44,14 +44,14 @@ class Rouge(NamedTuple):
     f: float
 
     @classmethod
-    def of(cls, shared: int, produced: int, wanted: int) -> Rouge:
+    def from_counts(cls, shared: int, produced: int, reference: int) -> Rouge:
         """Return the metrics of these counts.
 
         Example:
-            >>> Rouge.of(1, 2, 4)
+            >>> Rouge.from_counts(1, 2, 4)
             Rouge(precision=0.5, recall=0.25, f=0.3333333333333333)
         """
-        precision, recall = shared / max(produced, 1), shared / max(wanted, 1)
+        precision, recall = shared / max(produced, 1), shared / max(reference, 1)
         return cls(precision, recall, 2 * precision * recall / (precision + recall) if shared else 0.0)
 
 
@@ -77,7 +77,7 @@ def words_of(text: str, *, stem: bool = False) -> list[str]:
     return [_stemmed(word) for word in found] if stem else found
 
 
-def rouge(produced: Sequence[str], wanted: Sequence[str]) -> dict[str, Rouge]:
+def rouge(produced: Sequence[str], reference: Sequence[str]) -> dict[str, Rouge]:
     """Return ROUGE-1, ROUGE-2 and ROUGE-L of two lists of words.
 
     Example:
@@ -86,9 +86,9 @@ def rouge(produced: Sequence[str], wanted: Sequence[str]) -> dict[str, Rouge]:
     """
     found = {}
     for size in (1, 2):
-        one, other = ngrams(produced, size), ngrams(wanted, size)
-        found[f"rouge{size}"] = Rouge.of((one & other).total(), one.total(), other.total())
-    found["rougeL"] = Rouge.of(longest_common(produced, wanted), len(produced), len(wanted))
+        one, other = ngrams(produced, size), ngrams(reference, size)
+        found[f"rouge{size}"] = Rouge.from_counts((one & other).total(), one.total(), other.total())
+    found["rougeL"] = Rouge.from_counts(longest_common(produced, reference), len(produced), len(reference))
     return found
 
 
@@ -132,9 +132,9 @@ def longest_common(one: Sequence[str], other: Sequence[str]) -> int:
     best = [0] * (len(other) + 1)
     for word in one:
         before = 0  # the best of the shorter prefixes of both
-        for place, wanted in enumerate(other, start=1):
+        for place, target in enumerate(other, start=1):
             above = best[place]
-            best[place] = before + 1 if word == wanted else max(above, best[place - 1])
+            best[place] = before + 1 if word == target else max(above, best[place - 1])
             before = above
     return best[-1]
 
@@ -189,7 +189,7 @@ def _both(words: Sequence[str], reference: Sequence[str]) -> float:
     total = 0.0
     for size in (1, 2):
         one, other = ngrams(words, size), ngrams(reference, size)
-        total += Rouge.of((one & other).total(), one.total(), other.total()).f
+        total += Rouge.from_counts((one & other).total(), one.total(), other.total()).f
     return total
 
 

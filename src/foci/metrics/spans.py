@@ -128,8 +128,8 @@ def count_spans(gold: Sequence[Iterable[Span]], predicted: Sequence[Iterable[Spa
             f"count_spans: {len(gold)} sentences are gold, {len(predicted)} predicted, expected as many of each."
         )
     totals: dict[str, list[int]] = {}
-    for wanted, found in zip(gold, predicted):
-        known = set(wanted)
+    for expected, found in zip(gold, predicted):
+        known = set(expected)
         for span in known:
             totals.setdefault(span.label, [0, 0, 0])[2] += 1
         for span in set(found):

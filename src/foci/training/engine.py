@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed
@@ -59,9 +59,16 @@ class TrainState:
     window: dict[str, float] = field(default_factory=dict)
 
 
+class StepFlags(NamedTuple):
+    """What a process has noticed during a step: a signal to stop, or that the time for a checkpoint has come."""
+
+    interrupted: bool
+    save_due: bool
+
+
 @dataclass(frozen=True)
-class Summary:
-    """How a training ended.
+class TrainingResult:
+    """How a training run ended.
 
     ``reason`` is max_steps, max_epochs, time_limit, patience or interrupted. ``metrics`` are those of the last
     validation, ``averaged_metrics`` those of the averaged weights.
@@ -89,7 +96,7 @@ def fit(
     fabric: Fabric | None = None,
     unit: str = "tokens",
     log: Callable[[str], None] | None = None,
-) -> Summary:
+) -> TrainingResult:
     """Train until a limit of ``options`` is reached, starting from the run's newest checkpoint if it has one.
 
     Args:
@@ -98,9 +105,9 @@ def fit(
         batches: the data, this process's share of it.
         options: the options of the loop.
         run: the folder of checkpoints and metrics.
-        fabric: this process's device and rank, from `launch`; one is made if none is given.
+        fabric: this process's device and rank, from `launch`. Default: a new one.
         unit: what ``count`` counts, for the progress display.
-        log: called with each message; a bar or lines on standard error unless given.
+        log: called with each message. Default: a bar or lines on standard error.
     """
     fabric = fabric or launch(options)
     with ExitStack() as stack:
@@ -123,8 +130,10 @@ def fit(
                 objective.begin_step(train_state.step + 1)
             sums = trainer.gradient(stream)
             now = time.monotonic()
-            due = now - saved_at >= (options.save_seconds or math.inf)
-            sums, asked, due, seconds = trainer.reduce_over_processes(sums, interrupts.asked, due, now - started)
+            save_due = now - saved_at >= (options.save_seconds or math.inf)
+            sums, flags, seconds = trainer.reduce_over_processes(
+                sums, StepFlags(interrupts.requested, save_due), now - started
+            )
             learning_rate = rate(train_state.step + 1, options)
             norm = trainer.update(train_state, sums, learning_rate)
 
@@ -142,7 +151,7 @@ def fit(
                 metrics(_line(train_state, learning_rate, norm))
                 train_state.window = {}
 
-            reason = _reason(train_state, options, interrupted=asked)
+            reason = _reason(train_state, options, interrupted=flags.interrupted)
             ending = reason is not None and reason != "interrupted"
             better = False
             if options.eval_every is not None and (train_state.step % options.eval_every == 0 or ending):
@@ -150,7 +159,7 @@ def fit(
                 metrics({"kind": "valid", "step": train_state.step, **train_state.metrics})
                 reason = reason or _reason(train_state, options, interrupted=False)
             at_step = options.save_every is not None and train_state.step % options.save_every == 0
-            if better or due or at_step or reason is not None:
+            if better or flags.save_due or at_step or reason is not None:
                 trainer.save(train_state)
                 saved_at = time.monotonic()
         return trainer.finish(train_state, reason)
@@ -223,19 +232,19 @@ class _Trainer:
         return sums
 
     def reduce_over_processes(
-        self, sums: dict[str, float], asked: bool, due: bool, seconds: float
-    ) -> tuple[dict[str, float], bool, bool, float]:
+        self, sums: dict[str, float], flags: StepFlags, seconds: float
+    ) -> tuple[dict[str, float], StepFlags, float]:
         """Return the sums over all processes, each flag if any process has set it, and the first one's clock.
 
         Each process has its own clock and its own signals, and all must come to the same decisions.
         """
         if self.fabric.world_size == 1:
-            return sums, asked, due, seconds
+            return sums, flags, seconds
         clock = seconds if self.fabric.global_rank == 0 else 0.0
-        together = torch.tensor([*sums.values(), asked, due, clock], dtype=torch.float64, device=self.fabric.device)
+        together = torch.tensor([*sums.values(), *flags, clock], dtype=torch.float64, device=self.fabric.device)
         torch.distributed.all_reduce(together)
-        *values, asked_by, due_by, clock = together.tolist()
-        return dict(zip(sums, values)), asked_by > 0, due_by > 0, clock
+        values = together.tolist()
+        return dict(zip(sums, values)), StepFlags(*(value > 0 for value in values[len(sums) : -1])), values[-1]
 
     def update(self, train_state: TrainState, sums: dict[str, float], learning_rate: float) -> float:
         """Divide the gradient by the count, clip it, and step. Return its norm before clipping."""
@@ -302,8 +311,8 @@ class _Trainer:
             self.store.save(train_state.step, Saved(model, ties, optimizer, random, state))
         self.fabric.barrier()
 
-    def finish(self, train_state: TrainState, reason: str) -> Summary:
-        """Average the weights if configured, and return how the training ended."""
+    def finish(self, train_state: TrainState, reason: str) -> TrainingResult:
+        """Average the weights if configured, and return how the run ended."""
         last = self.store.path(train_state.step)
         averaged, metrics = None, {}
         if reason == "interrupted":
@@ -323,7 +332,7 @@ class _Trainer:
                 self.progress.log(f"averaged weights: {metrics_text(metrics)}")
         self.progress.log(f"finished ({reason}) at step {train_state.step}; checkpoints in {self.store.folder}")
         best = None if train_state.best is None else self.store.path(train_state.best)
-        return Summary(
+        return TrainingResult(
             reason=reason,
             step=train_state.step,
             seconds=train_state.seconds,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 class Loss:
     """The loss of a batch: ``total / count`` is minimized.
 
-    ``count`` is the number of tokens, cells or examples that were summed over. ``metrics`` are sums as well, and are
+    ``count`` is the number of tokens, entries or examples that were summed over. ``metrics`` are sums as well, and are
     reported divided by ``count``.
     """
 
@@ -40,7 +40,7 @@ class Objective(Protocol):
 
 @runtime_checkable
 class StepObjective(Objective, Protocol):
-    """An objective whose loss depends on the step, such as a term that is added in the last phase of a training."""
+    """An objective whose loss depends on the step, such as a term that is added in the last phase of a run."""
 
     def begin_step(self, step: int) -> None:
         """Called before the losses of a step, which is counted from 1."""

@@ -1,7 +1,8 @@
-"""The progress of a training as it is displayed: a bar on a terminal, log lines elsewhere."""
+"""The progress of a training run as it is displayed: a bar on a terminal, log lines elsewhere."""
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from foci.training.options import TrainingOptions
 
 @runtime_checkable
 class Progress(Protocol):
-    """Displays the progress of a training."""
+    """Displays the progress of a training run."""
 
     def show(self, step: int, share: float, loss: float, speed: float, left: float | None) -> None:
         """Display a completed step; ``share`` of the whole, ``speed`` in counts per second, ``left`` in seconds."""
@@ -23,19 +24,6 @@ class Progress(Protocol):
 
     def close(self) -> None:
         """End the display."""
-
-
-class Silent:
-    """For all processes but the first."""
-
-    def show(self, step: int, share: float, loss: float, speed: float, left: float | None) -> None:
-        """Do nothing."""
-
-    def log(self, text: str) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 def log_to_stderr(text: str) -> None:
@@ -104,8 +92,8 @@ def make_progress(
     options: TrainingOptions, unit: str, *, main: bool, log: Callable[[str], None] | None = None
 ) -> Progress:
     """Return a bar where standard error is a terminal and rich is installed, lines elsewhere or for a given ``log``."""
-    if not main:
-        return Silent()
+    if not main:  # the other processes display nothing
+        return Lines(math.inf, unit, lambda text: None)
     if log is not None:
         return Lines(options.log_seconds, unit, log)
     if sys.stderr.isatty():

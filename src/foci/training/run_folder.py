@@ -5,7 +5,7 @@
     metrics.jsonl       metrics of training and validation, one JSON object per line
     checkpoints/        see `foci.training.checkpoint`
 
-Trainings of tasks add held_out.json (`foci.tasks.frame.held_out`), and files of their own (tokenizers, vocabularies).
+Runs of tasks add held_out.json (`foci.tasks.frame.held_out`), and files of their own (tokenizers, vocabularies).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _held: set[Path] = set()
 
 
 def check_folder(path: Path | str, *, resume: bool) -> None:
-    """Raise unless a training may use this folder; nothing is written.
+    """Raise unless a run may use this folder; nothing is written.
 
     A new run needs a folder that is missing or empty, a resumed run the folder of a run. Workers that torchrun has
     restarted resume only a run that their own launch has started.

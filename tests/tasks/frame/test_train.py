@@ -17,7 +17,7 @@ from foci.tasks.frame.task import Field, Shard, as_records, find, is_empty
 from foci.tasks.frame.train import train
 from foci.tasks.memorize.task import Memorize
 from foci.tasks.translate.task import Translate
-from foci.training import read_metrics
+from foci.training.run_folder import read_metrics
 
 SILENT = {"log": lambda text: None}
 

@@ -14,7 +14,7 @@ from foci.tasks.frame.train import train
 from foci.tasks.memorize.config import RECOMMENDED, MemorizeConfig
 from foci.tasks.memorize.problems import PROBLEMS, cost_bits, wrong_bits
 from foci.tasks.memorize.task import AtLength
-from foci.training import read_metrics
+from foci.training.run_folder import read_metrics
 
 SILENT = {"log": lambda text: None}
 

@@ -16,7 +16,7 @@ from foci.tasks.frame import config as configs
 from foci.tasks.frame.task import Shard
 from foci.tasks.summarize.config import SummarizeConfig, SummarizeEvaluateOptions
 from foci.tasks.summarize.task import Summarize
-from foci.training import read_metrics
+from foci.training.run_folder import read_metrics
 from foci.viz import terminal
 from foci.viz.copied_words import COPIED, P_GEN, copied_words
 from foci.viz.trace import Trace

@@ -12,7 +12,7 @@ from foci.models.captioner import PRESETS, TRANSFORMER_PRESETS, RecurrentCaption
 from foci.tasks.caption.reader import COLUMNS
 from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
 from foci.tasks.frame.searching import SearchOptions
-from foci.training import TrainingOptions
+from foci.training.options import TrainingOptions
 
 BUILT_IN = 4500
 """Number of drawn scenes to train on without data."""

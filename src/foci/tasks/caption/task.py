@@ -51,7 +51,7 @@ from foci.tasks.frame.task import (
     Task,
     token_axes,
 )
-from foci.training import Batches, Loss
+from foci.training.objective import Batches, Loss
 from foci.viz.trace import Cells, Trace
 from foci.weights import Weights
 

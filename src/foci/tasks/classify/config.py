@@ -10,7 +10,7 @@ from annotated_types import Ge, Le, Lt
 from foci.models.hierarchical import PRESETS, HierarchicalClassifier
 from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
 from foci.tasks.frame.vocabulary import BucketVocabularyConfig
-from foci.training import TrainingOptions
+from foci.training.options import TrainingOptions
 
 BUILT_IN = 4000
 """Number of synthetic documents to train on without data."""

@@ -52,7 +52,7 @@ from foci.tasks.frame.task import (
     Splits,
     Task,
 )
-from foci.training import Batches, Loss
+from foci.training.objective import Batches, Loss
 from foci.viz.trace import Cells, Trace
 
 _VALID, _TEST = 300, 500

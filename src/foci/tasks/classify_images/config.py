@@ -10,7 +10,7 @@ from annotated_types import Ge, Lt
 from foci.data.images.files import MAX_PIXELS
 from foci.models.image_classifier import PRESETS, ImageClassifier
 from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
-from foci.training import TrainingOptions
+from foci.training.options import TrainingOptions
 
 BUILT_IN = 4000
 """Number of drawn images to train on without data."""

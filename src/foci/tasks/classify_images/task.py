@@ -44,7 +44,7 @@ from foci.tasks.frame.labels import (
     number_labels,
 )
 from foci.tasks.frame.task import Evaluation, Field, Log, Prediction, Progress, Record, Shard, Splits, Table, Task
-from foci.training import Batches, Loss
+from foci.training.objective import Batches, Loss
 from foci.viz.regions import smooth
 from foci.viz.trace import Cells, Trace
 from foci.weights import Weights

@@ -12,7 +12,7 @@ from foci.tasks.cloze.batches import Splitting
 from foci.tasks.cloze.reader import BLANK
 from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
 from foci.tasks.frame.vocabulary import BucketVocabularyConfig
-from foci.training import TrainingOptions
+from foci.training.options import TrainingOptions
 
 BUILT_IN = 6000
 """How many built-in stories are trained on where no data is named."""

@@ -14,7 +14,7 @@ from foci.models.entailer import ConditionalEntailer
 from foci.tasks.entail.reader import SPLIT
 from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
 from foci.tasks.frame.vocabulary import VectorVocabularyConfig
-from foci.training import TrainingOptions
+from foci.training.options import TrainingOptions
 
 BUILT_IN = 6000
 """How many built-in pairs are trained on where no data is named."""

@@ -38,7 +38,7 @@ from foci.tasks.frame.task import (
     Task,
 )
 from foci.tasks.frame.vocabulary import take_vectors
-from foci.training import Batches, Loss
+from foci.training.objective import Batches, Loss
 from foci.viz.trace import Cells, Trace
 
 _VALID, _TEST = 150, 600

@@ -24,11 +24,14 @@ from foci.tasks.frame import held_out
 from foci.tasks.frame.init_from import check_run, take_weights
 from foci.tasks.frame.predictor import asset_reader, task_of
 from foci.tasks.frame.task import Log, Shard, Splits, Task, find, silent
-from foci.training import Loss, RunFolder, Summary, TrainingOptions, check_rates, fit, launched
 from foci.training.checkpoint import Checkpoints, read_state
-from foci.training.objective import Batches
+from foci.training.devices import launched
+from foci.training.engine import TrainingResult, fit
+from foci.training.objective import Batches, Loss
+from foci.training.optim import check_rates
+from foci.training.options import TrainingOptions
 from foci.training.progress import duration, log_to_stderr
-from foci.training.run_folder import begun_by_this_launch, check_folder, read_config
+from foci.training.run_folder import RunFolder, begun_by_this_launch, check_folder, read_config
 
 RESUMABLE = {
     *(f"training.{name}" for name in ("max_steps", "max_epochs", "time_limit", "patience")),
@@ -61,7 +64,7 @@ def train(
     resume: bool = False,
     log: Log | None = None,
     origin: str = "settings",
-) -> Summary:
+) -> TrainingResult:
     """Train a model into a folder.
 
     Args:
@@ -158,7 +161,7 @@ def _check_training(kind: type[Task], options: TrainingOptions) -> None:
             raise ConfigError("training.tensorboard needs tensorboard. Install it: pip install tensorboard") from error
 
 
-def _train(task: Task, out: Path, resume: bool, fabric: Fabric, given_log: Log | None) -> Summary:
+def _train(task: Task, out: Path, resume: bool, fabric: Fabric, given_log: Log | None) -> TrainingResult:
     log = given_log or log_to_stderr
     options: TrainingOptions = task.config.training
     main = fabric.global_rank == 0

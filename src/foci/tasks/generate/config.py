@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from foci.models import language_model
 from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
 from foci.tasks.generate.continuation import ContextOptions
-from foci.training import TrainingOptions
+from foci.training.options import TrainingOptions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,7 +38,7 @@ from foci.tasks.generate.windows import (
     encode_documents,
     encode_text,
 )
-from foci.training import Batches, Loss
+from foci.training.objective import Batches, Loss
 
 
 class Vocabulary(NamedTuple):

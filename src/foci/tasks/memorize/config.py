@@ -12,7 +12,7 @@ from foci.errors import ConfigError, unknown_name
 from foci.models import ntm
 from foci.tasks.frame.config import ModelChoice, Numbers, OpenTable, TaskConfig
 from foci.tasks.memorize.problems import PROBLEMS, Problem
-from foci.training import TrainingOptions
+from foci.training.options import TrainingOptions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from foci.tasks.memorize.config import (
     MemorizeOptions,
 )
 from foci.tasks.memorize.problems import EpisodeBatches, Episodes, cost_bits, wrong_bits
-from foci.training import Batches, Loss
+from foci.training.objective import Batches, Loss
 from foci.viz.trace import Cells, Trace
 
 _TOGETHER = 10

@@ -12,7 +12,7 @@ from foci.models import abs_summarizer as attention_based
 from foci.models import seq2seq_conv, seq2seq_rnn, transformer
 from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
 from foci.tasks.frame.searching import SearchOptions
-from foci.training import TrainingOptions
+from foci.training.options import TrainingOptions
 
 
 @dataclass(frozen=True, kw_only=True)

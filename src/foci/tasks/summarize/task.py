@@ -46,7 +46,7 @@ from foci.tasks.summarize.config import (
 )
 from foci.tasks.summarize.metrics import evaluate_summaries, word_splitter
 from foci.tasks.summarize.reader import Summary, read_summaries
-from foci.training import Batches, Loss
+from foci.training.objective import Batches, Loss
 
 _VALIDATED_TOKENS = 8192
 """Source tokens that are summarized at once in a validation."""

@@ -10,7 +10,7 @@ from annotated_types import Ge, Le, Lt
 from foci.models.tagger import PRESETS, Tagger
 from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
 from foci.tasks.frame.vocabulary import VectorVocabularyConfig
-from foci.training import TrainingOptions
+from foci.training.options import TrainingOptions
 
 BUILT_IN = 4000
 """How many built-in sentences are trained on where no data is named."""

@@ -12,7 +12,7 @@ from foci.data.audio.features import FilterBank, Normalization
 from foci.errors import ConfigError
 from foci.models.recognizer import PRESETS, Recognizer
 from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
-from foci.training import TrainingOptions
+from foci.training.options import TrainingOptions
 
 MORSE_FEATURES = {"rate": 8000, "bins": 1, "lowest": 300.0, "highest": 1200.0}
 """One filter over all pitches: with several, each sign has to be learned anew at every pitch."""

@@ -49,7 +49,7 @@ from foci.tasks.transcribe.diagonal import alignment_notice, diagonalities
 from foci.tasks.transcribe.reader import read_manifest
 from foci.tasks.transcribe.search import answer_records, search
 from foci.tasks.transcribe.words import join_texts
-from foci.training import Batches, Loss
+from foci.training.objective import Batches, Loss
 
 _HELD_OUT = 100
 """How many of them, at most, are validated and evaluated with."""

@@ -12,7 +12,7 @@ from foci.errors import ConfigError
 from foci.models import seq2seq_conv, seq2seq_rnn, transformer
 from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
 from foci.tasks.frame.searching import SearchOptions
-from foci.training import TrainingOptions
+from foci.training.options import TrainingOptions
 
 BUILT_IN = "en-zh"
 """Locales of the built-in phrases to train on without data."""

@@ -52,7 +52,7 @@ from foci.tasks.translate.config import (
     TranslateConfig,
     TranslateEvaluateOptions,
 )
-from foci.training import Batches, Loss
+from foci.training.objective import Batches, Loss
 
 _VALIDATED = 2000
 """How many of the pairs that were held out are validated with, at most."""

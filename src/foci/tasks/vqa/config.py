@@ -11,7 +11,7 @@ from foci.data.images.files import MAX_PIXELS
 from foci.models.image_answerer import PRESETS, ImageAnswerer
 from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
 from foci.tasks.frame.vocabulary import BucketVocabularyConfig
-from foci.training import TrainingOptions
+from foci.training.options import TrainingOptions
 
 BUILT_IN = 3000
 """Number of drawn scenes to train on without data."""

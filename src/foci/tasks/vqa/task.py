@@ -37,7 +37,7 @@ from foci.tasks.vqa.reader import (
     question_words,
     read_image_questions,
 )
-from foci.training import Batches, Loss
+from foci.training.objective import Batches, Loss
 from foci.viz.regions import smooth
 from foci.viz.trace import Cells, Trace
 from foci.weights import Weights
