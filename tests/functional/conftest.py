@@ -1,7 +1,5 @@
 """Fixtures for the tests of a C++ kernel, which call their module's ``kernel``."""
 
-from unittest import mock
-
 import pytest
 from active_kernel import skip_unless_active
 
@@ -13,6 +11,7 @@ def active(request):
 
 
 @pytest.fixture
-def missing(request, monkeypatch):
+def missing(request):
     """As on a machine without a compiler."""
-    monkeypatch.setattr(request.module.kernel, "_KERNEL", mock.Mock(library=None))
+    with request.module.kernel._KERNEL.off():
+        yield

@@ -46,7 +46,7 @@ class KernelMutant(NamedTuple):
 
     def broken(self, package: Path) -> tuple[Path, str]:
         """Return the file of a copy of foci that has the mistake, and its text with it."""
-        path = package / "functional" / "kernels" / self.where
+        path = package / "functional" / "kernels" / "cpp" / self.where
         text = path.read_text(encoding="utf-8")
         assert text.count(self.good) == 1, f"{path.name}: {text.count(self.good)} matches, expected 1: mend the mutant"
         return path, text.replace(self.good, self.bad)

@@ -20,7 +20,7 @@ def skip_unless_active(kernel):
         build.cache_folder()
         build._find_compiler()
     except build.BuildError as error:
-        if build._load_library()[0] is None:
+        if build.load_library()[0] is None:
             pytest.skip(str(error))
     pytest.fail(f"the kernel {found.name} is not active: {found.reason}")
 

@@ -6,18 +6,12 @@ import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
-_TORCH_PATHS = {
-    "fused attention": "torch's scaled_dot_product_attention, for dot-product scores with a softmax",
-    "banded attention": "torch operations on blocks, for sliding windows in long sequences",
-    "ALiBi by distance": "one row of biases per head, on CPUs and without a mask",
-}
-
 
 def doctor() -> None:
     """Show versions, threads, and which fast paths are active on this machine and why."""
     import torch
 
-    from foci.functional.kernels import status
+    from foci.functional.kernels import KERNELS
 
     device = f"GPU {torch.cuda.get_device_name()}" if torch.cuda.is_available() else "CPU only"
     print(f"foci      {version('foci')}")
@@ -27,11 +21,15 @@ def doctor() -> None:
     for extra, package in (("cli", "cyclopts"), ("viz", "matplotlib")):
         print(f"{extra:<9} {package} {_installed(package)}")
     print("\nC++ kernels (built on first use; FOCI_KERNELS=off disables them)")
-    for kernel in status():
-        print(f"  {kernel.name:<18} {'active' if kernel.active else 'not active'}: {kernel.reason}")
+    for row in KERNELS:
+        if row.kernel is not None:
+            found = row.kernel.status
+            print(f"  {row.name:<15} {'active' if found.active else 'not active'}: {found.reason}")
+            print(f"  {'':<15} for {row.serves}")
     print("\nFast paths that need no compiler")
-    for name, what in _TORCH_PATHS.items():
-        print(f"  {name:<18} active: {what}")
+    for row in KERNELS:
+        if row.kernel is None:
+            print(f"  {row.name:<15} active: {row.serves}")
 
 
 def build_kernels() -> None:

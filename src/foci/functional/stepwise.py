@@ -24,7 +24,7 @@ from foci.functional.attend import NORMALIZERS, Normalizer
 from foci.functional.kernels import location_aware as location_aware_kernel
 from foci.functional.kernels import source_gradients
 from foci.functional.kernels import word_by_word as word_by_word_kernel
-from foci.functional.kernels.decomposition_table import decompose
+from foci.functional.kernels.operators import register
 from foci.functional.sample import best
 from foci.functional.scores import additive
 from foci.masks import masked_softmax
@@ -270,12 +270,8 @@ def _differentiate(ctx: Any, grads: list[Tensor]) -> tuple[Any, ...]:
 
 
 _ARGUMENTS = "Tensor carry, Tensor[] inputs, Tensor[] shared, str name, str normalize, float sharpening, int[]? reach"
-_steps_op = torch.library.custom_op("foci::steps", _forward, mutates_args=(), schema=f"({_ARGUMENTS}) -> Tensor[]")
-_backward_op = torch.library.custom_op(
-    "foci::steps_backward", _backward, mutates_args=(), schema=f"(Tensor[] grads, {_ARGUMENTS}) -> Tensor[]"
+_steps_op = register("steps", f"({_ARGUMENTS}) -> Tensor[]", _forward, _forward_like, _forward)
+_backward_op = register(
+    "steps_backward", f"(Tensor[] grads, {_ARGUMENTS}) -> Tensor[]", _backward, _backward_like, _backward
 )
-_steps_op.register_fake(_forward_like)
-_backward_op.register_fake(_backward_like)
 _steps_op.register_autograd(_differentiate, setup_context=_keep)
-decompose("steps", _forward)
-decompose("steps_backward", _backward)

@@ -1,7 +1,6 @@
 """Additive scores without the B×L×S×A tensor: every path against the plain form in float64."""
 
 import contextlib
-from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -22,8 +21,8 @@ def only(path, chunk=200):
     """Sends every problem, however small, down one path."""
     if path == "compiled":
         skip_unless_active(module)
-    kernel = module._KERNEL if path == "compiled" else SimpleNamespace(library=None)
-    with mock.patch.multiple(module, _SMALL=0, _CHUNK=chunk, _THREAD_CELLS=1, _KERNEL=kernel):
+    kernel = contextlib.nullcontext() if path == "compiled" else module._KERNEL.off()
+    with mock.patch.multiple(module, _SMALL=0, _CHUNK=chunk, _THREAD_ENTRIES=1), kernel:
         yield
 
 
@@ -358,11 +357,11 @@ def test_whoever_watches_sees_the_same_scores():
 def test_operators_are_well_formed(dtype, prepared):
     query, key, vector = problem(1, 3, 5, key_leading=(2,), dtype=dtype)
     key_exp = prepare_key(key) if prepared else None
-    torch.library.opcheck(module._additive_op, (query, key, vector, key_exp))
+    torch.library.opcheck(torch.ops.foci.additive.default, (query, key, vector, key_exp))
     fixed = [tensor.detach() for tensor in (query, key, vector)]
     grad = torch.randn(2, 1, 3).to(dtype)
-    torch.library.opcheck(module._backward_op, (grad, *fixed, key_exp))
-    torch.library.opcheck(module._prepare_op, (fixed[1],))
+    torch.library.opcheck(torch.ops.foci.additive_backward.default, (grad, *fixed, key_exp))
+    torch.library.opcheck(torch.ops.foci.additive_prepare.default, (fixed[1],))
 
 
 @pytest.mark.slow

@@ -13,7 +13,8 @@ from types import SimpleNamespace
 import pytest
 from active_kernel import skip_unless_active
 
-from foci.functional.kernels import build, library_cache, status
+from foci.functional.kernels import KERNELS, build, library_cache, status
+from foci.functional.kernels.kernel import Kernel
 
 SCORE = """
 import torch
@@ -35,7 +36,7 @@ import sys
 from pathlib import Path
 from foci.functional.kernels import build
 build._FOLDER = Path(sys.argv[1])
-library, reason = build._load_library()
+library, reason = build.load_library()
 print(library.foci_number(), reason)
 """
 
@@ -86,7 +87,6 @@ def fresh(monkeypatch, tmp_path):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("FOCI_KERNEL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(build, "_loaded", None)
-    monkeypatch.setattr(build, "_KERNELS", [])
     return tmp_path / "cache"
 
 
@@ -125,9 +125,16 @@ def passes(library):
     return True
 
 
+def test_every_source_has_its_row():
+    sources = sorted(path.stem for path in build._FOLDER.glob("*.cpp"))
+    assert sources == sorted(row.name for row in KERNELS if row.kernel is not None)
+    assert all(row.kernel is None or row.kernel.name == row.name for row in KERNELS)
+    assert all(row.serves and row.plain for row in KERNELS)
+
+
 def test_status_names_every_kernel_and_its_reason():
     found = {kernel.name: kernel for kernel in status()}
-    assert "additive" in found
+    assert list(found) == [row.name for row in KERNELS if row.kernel is not None]
     assert all(isinstance(kernel.active, bool) and kernel.reason for kernel in found.values())
 
 
@@ -142,36 +149,36 @@ def test_every_kernel_is_active_where_there_is_a_compiler():
 
 def test_switched_off(fresh, monkeypatch):
     monkeypatch.setenv("FOCI_KERNELS", "off")
-    assert reason_of(build.Kernel("a", passes)) == "switched off by FOCI_KERNELS"
+    assert reason_of(Kernel("a", {}, passes)) == "switched off by FOCI_KERNELS"
     assert not fresh.exists()
 
 
 def test_no_compiler(fresh, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "none of g++, clang++, c++ was found" in reason_of(build.Kernel("a", passes))
+    assert "none of g++, clang++, c++ was found" in reason_of(Kernel("a", {}, passes))
 
 
 def test_a_named_compiler_that_is_not_there(fresh, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler -O9")
-    assert "no-such-compiler of CXX was not found" in reason_of(build.Kernel("a", passes))
+    assert "no-such-compiler of CXX was not found" in reason_of(Kernel("a", {}, passes))
 
 
 def test_a_compiler_that_complains(fresh, monkeypatch, tmp_path):
     cxx = script(tmp_path / "cxx", 'test "$1" = --version || { echo "fatal error: no luck" >&2; exit 1; }')
     monkeypatch.setenv("CXX", cxx)
-    assert "fatal error: no luck" in reason_of(build.Kernel("a", passes))
+    assert "fatal error: no luck" in reason_of(Kernel("a", {}, passes))
     assert list(fresh.iterdir()) == []  # no half-made file stays behind
 
 
 def test_a_compiler_that_makes_rubbish(fresh, monkeypatch, tmp_path):
     cxx = script(tmp_path / "cxx", 'for last; do :; done; test "$1" = --version || echo rubbish > "$last"')
     monkeypatch.setenv("CXX", cxx)
-    assert "kernels-" in reason_of(build.Kernel("a", passes))
+    assert "kernels-" in reason_of(Kernel("a", {}, passes))
 
 
 def test_a_cache_that_cannot_be_written(compiler, fresh):
     fresh.write_text("a file where the folder should be")
-    assert "cannot be written" in reason_of(build.Kernel("a", passes))
+    assert "cannot be written" in reason_of(Kernel("a", {}, passes))
 
 
 def test_where_the_cache_lies(fresh, monkeypatch, tmp_path):
@@ -187,17 +194,17 @@ def test_where_the_cache_lies(fresh, monkeypatch, tmp_path):
 def test_a_failed_self_check_switches_the_kernel_off_and_is_asked_once(fresh, monkeypatch):
     monkeypatch.setattr(build, "_loaded", (ctypes.CDLL(None), "a library"))
     asked = []
-    kernel = build.Kernel("a", lambda library: bool(asked.append(library)))
+    kernel = Kernel("a", {}, lambda library: bool(asked.append(library)))
     assert "wrong numbers" in reason_of(kernel)
     assert "wrong numbers" in reason_of(kernel)
     assert len(asked) == 1
-    assert [found.active for found in build.status()] == [False]
+    assert kernel.status.active is False
 
 
 def test_a_missing_function_switches_the_kernel_off(fresh, monkeypatch):
     monkeypatch.setattr(build, "_loaded", (ctypes.CDLL(None), "a library"))
-    kernel = build.Kernel("a", lambda library: bool(library.no_such_function_at_all))
-    assert "no_such_function_at_all" in reason_of(kernel)
+    kernel = Kernel("a", {"no_such_function_at_all": (None, [])}, passes)
+    assert "foci_a_no_such_function_at_all" in reason_of(kernel)
 
 
 def test_the_name_depends_on_all_that_matters(number, fresh, monkeypatch):
@@ -321,7 +328,7 @@ def test_a_stored_library_serves_without_the_compiler(number, fresh, gone, monke
     assert build.build(fresh) == library
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert build.build(fresh) == library
-    kernel = build.Kernel("number", lambda library: library.foci_number() == 1729)
+    kernel = Kernel("number", {}, lambda library: library.foci_number() == 1729)
     assert kernel.status == ("number", True, f"compiled: {library}")
 
 
@@ -369,7 +376,7 @@ def test_a_folder_that_others_may_write_to_is_not_used(number, fresh, gone, mode
     build.build(fresh)
     fresh.chmod(mode)
     for _ in range(2):  # with a compiler and without
-        reason = reason_of(build.Kernel("a", passes))
+        reason = reason_of(Kernel("a", {}, passes))
         assert f"other users may write to the cache folder {fresh}" in reason
         assert f"chmod go-w {fresh}" in reason
         gone()
@@ -385,7 +392,7 @@ def test_a_folder_of_another_user_is_not_used(number, fresh, monkeypatch):
         os.chown(fresh, A_USER, -1)
     else:
         monkeypatch.setattr(os, "geteuid", lambda: A_USER)
-    assert "belongs to user" in reason_of(build.Kernel("a", passes))
+    assert "belongs to user" in reason_of(Kernel("a", {}, passes))
 
 
 @needs_owners
@@ -552,10 +559,11 @@ WRONG = {
 @pytest.mark.slow
 def test_the_tests_of_a_wrong_kernel_fail_and_are_not_skipped(unoptimized, fresh, tmp_path):
     """The self-check switches a wrong kernel off; its tests must not take it for a machine without a compiler."""
+    assert sorted(WRONG) == sorted(row.name for row in KERNELS if row.kernel is not None)
     root = Path(__file__).parents[3]
     shutil.copytree(root / "src" / "foci", tmp_path / "foci", ignore=shutil.ignore_patterns("__pycache__"))
     for name, (right, wrong) in WRONG.items():
-        source = tmp_path / "foci" / "functional" / "kernels" / f"{name}.cpp"
+        source = tmp_path / "foci" / "functional" / "kernels" / "cpp" / f"{name}.cpp"
         text = source.read_text(encoding="utf-8")
         assert right in text, f"{name}.cpp no longer has the line that this breaks: mend the test"
         source.write_text(text.replace(right, wrong), encoding="utf-8")
@@ -578,18 +586,18 @@ def test_the_tests_of_a_wrong_kernel_fail_and_are_not_skipped(unoptimized, fresh
 def test_a_machine_without_a_compiler_skips(fresh, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(pytest.skip.Exception, match="no C\\+\\+ compiler"):
-        skip_unless_active(SimpleNamespace(_KERNEL=build.Kernel("a", passes)))
+        skip_unless_active(SimpleNamespace(_KERNEL=Kernel("a", {}, passes)))
     monkeypatch.setenv("FOCI_KERNELS", "off")
     monkeypatch.setattr(build, "_loaded", None)
     with pytest.raises(pytest.skip.Exception, match="switched off"):
-        skip_unless_active(SimpleNamespace(_KERNEL=build.Kernel("a", passes)))
+        skip_unless_active(SimpleNamespace(_KERNEL=Kernel("a", {}, passes)))
 
 
 def test_a_kernel_that_is_not_trusted_fails_with_the_compiler_and_without(number, fresh, gone):
     build.build(fresh)
-    for check in (lambda library: False, lambda library: library.no_such_function):
+    for kernel in (Kernel("a", {}, lambda library: False), Kernel("a", {"no_such_function": (None, [])}, passes)):
         with pytest.raises(pytest.fail.Exception, match="the kernel a is not active"):
-            skip_unless_active(SimpleNamespace(_KERNEL=build.Kernel("a", check)))
+            skip_unless_active(SimpleNamespace(_KERNEL=kernel))
         gone()
         build._loaded = None
 
@@ -597,4 +605,4 @@ def test_a_kernel_that_is_not_trusted_fails_with_the_compiler_and_without(number
 def test_a_compiler_that_cannot_build_fails(fresh, monkeypatch, tmp_path):
     monkeypatch.setenv("CXX", script(tmp_path / "cxx", 'test "$1" = --version || exit 1'))
     with pytest.raises(pytest.fail.Exception, match="cxx .*failed"):
-        skip_unless_active(SimpleNamespace(_KERNEL=build.Kernel("a", passes)))
+        skip_unless_active(SimpleNamespace(_KERNEL=Kernel("a", {}, passes)))

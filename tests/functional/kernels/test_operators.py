@@ -4,7 +4,7 @@ Every result of an operator is contiguous, whatever the layout of its arguments,
 A compiled graph is laid out by this promise; inductor stops where it is broken.
 """
 
-import importlib
+import contextlib
 from types import SimpleNamespace
 
 import pytest
@@ -19,11 +19,10 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_u
 
 import foci
 from foci import masks
+from foci.functional.kernels import KERNELS
 from foci.models.transformer import Transformer
 
-KERNELS = {
-    name: importlib.import_module(f"foci.functional.kernels.{name}") for name in ("additive", "crf", "ntm", "window")
-}
+WITH_OPERATORS = [row.kernel for row in KERNELS if row.kernel is not None and row.operators]
 
 # --- layouts
 
@@ -102,7 +101,7 @@ def band_cases(new):
         for valid in (None, new(batch, S) > 0):
             others = (query, key, value, valid, 2, 1, 0.5)
             yield "attend_band", others
-            yield "attend_band_backward", (new(batch, heads, L, 5), torch.ops.foci.attend_band(*others), *others)
+            yield "attend_band_backward", (new(batch, heads, L, 5), *others, torch.ops.foci.attend_band(*others))
 
 
 def window_cases(new):
@@ -114,7 +113,7 @@ def window_cases(new):
                 others = (query, key, value, center, start, mask, 1, 0.5, 0.7)
                 yield "window", others
                 for grads in ((new(batch, L, 3), new(batch, L, 3)), (None, new(batch, L, 3)), (new(batch, L, 3), None)):
-                    yield "window_gradients", (*grads, *others)
+                    yield "window_backward", (*grads, *others)
 
 
 def crf_cases(new):
@@ -126,14 +125,13 @@ def crf_cases(new):
                 for keep in (False, True):
                     yield "crf_total", (*chain, given, keep)
                 _, ways, kept = torch.ops.foci.crf_total(*chain, given, True)
-                yield "crf_total_gradients", (new(batch), *chain, given, ways, kept)
+                yield "crf_total_backward", (new(batch), *chain, given, True, ways, kept)
             yield "crf_marginals", chain
-            _, ways, kept = torch.ops.foci.crf_marginals(*chain)
-            yield "crf_marginals_gradients", (new(batch, steps, num_tags), *chain, ways, kept)
+            yield "crf_marginals_backward", (new(batch, steps, num_tags), *chain)
             for k in (1, 2):
                 yield "crf_best", (*chain, k)
                 _, best = torch.ops.foci.crf_best(*chain, k)
-                yield "crf_best_gradients", (new(batch, k), *chain, best)
+                yield "crf_best_backward", (new(batch, k), *chain, k, best)
 
 
 def ntm_cases(new):
@@ -144,8 +142,8 @@ def ntm_cases(new):
         yield "ntm_step", (*arguments, width)
         results = torch.ops.foci.ntm_step(*arguments, width)
         grads = [new(*one.shape) for one in results]
-        yield "ntm_step_gradients", (*arguments, *results[:3], width, *grads)
-        yield "ntm_step_gradients", (*arguments, *results[:3], width, None, None, None, grads[3])
+        yield "ntm_step_backward", (*grads, *arguments, width, *results[:3])
+        yield "ntm_step_backward", (None, None, None, grads[3], *arguments, width, *results[:3])
 
 
 def steps_cases(new):
@@ -172,13 +170,15 @@ CASES = [additive_cases, band_cases, window_cases, crf_cases, ntm_cases, steps_c
 
 
 @pytest.fixture(params=["compiled", "without kernels"])
-def path(request, monkeypatch):
+def path(request):
     """Both paths of every operator: the C++ kernel, and what runs where there is no compiler."""
-    for module in KERNELS.values():
-        if request.param == "compiled":
-            skip_unless_active(module)
-        else:
-            monkeypatch.setattr(module, "_KERNEL", SimpleNamespace(library=None))
+    with contextlib.ExitStack() as stack:
+        for kernel in WITH_OPERATORS:
+            if request.param == "compiled":
+                skip_unless_active(SimpleNamespace(_KERNEL=kernel))
+            else:
+                stack.enter_context(kernel.off())
+        yield
 
 
 def flat(results):
@@ -253,6 +253,7 @@ def test_every_operator_is_tried():
     tried = {name for cases in CASES for name, _ in cases(lambda *shape: torch.randn(shape))}
     registered = {name.removeprefix("foci::") for name in torch._C._dispatch_get_all_op_names()}
     assert tried == {name for name in registered if hasattr(torch.ops.foci, name)}
+    assert tried == {name for row in KERNELS for name in row.operators}
 
 
 @pytest.mark.slow
@@ -292,7 +293,7 @@ def test_every_operator_decomposes(cases, tracing):
         assert not [node for node in graph.graph.nodes if "foci" in str(node.target)], name
         have, want = flat(graph(*tensors_of(arguments))), flat(operator(*arguments))
         # What a chain keeps for its own backward pass is not the same in both forms.
-        some = 1 if name in ("crf_total", "crf_marginals") else len(want)
+        some = 1 if name == "crf_total" else len(want)
         torch.testing.assert_close(have[:some], want[:some], msg=lambda m, n=name: f"{n}: {m}")
 
 
@@ -324,7 +325,7 @@ def train(module, *inputs, mask=None):
 
 
 ADDITIVE = {"additive", "additive_backward"}
-WINDOW = {"window", "window_gradients"}
+WINDOW = {"window", "window_backward"}
 BAND = {"attend_band", "attend_band_backward"}
 MET = {
     "additive": ADDITIVE | {"additive_prepare"},
@@ -333,8 +334,8 @@ MET = {
     "local_m": WINDOW,
     "local_p": WINDOW,
     "word_by_word": ADDITIVE,
-    "ntm": {"ntm_step", "ntm_step_gradients"},
-    "crf": {"crf_marginals", "crf_marginals_gradients"},
+    "ntm": {"ntm_step", "ntm_step_backward"},
+    "crf": {"crf_marginals", "crf_marginals_backward"},
 }
 
 
@@ -366,7 +367,7 @@ def test_chains_pass_layouts_that_keep_the_promise(path):
     emissions, tags = any_inputs("crf")[0].mT.contiguous().mT.requires_grad_(), torch.randint(5, (3, 7))
     with Compared() as mode:
         (chain.log_likelihood(emissions, tags).sum() + chain.viterbi(emissions, k=2).scores.sum()).backward()
-    assert mode.met == {"crf_total", "crf_total_gradients", "crf_best", "crf_best_gradients"}
+    assert mode.met == {"crf_total", "crf_total_backward", "crf_best", "crf_best_backward"}
 
 
 # --- compiled, they train

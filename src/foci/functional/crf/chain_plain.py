@@ -89,6 +89,14 @@ def best(chain: Chain, k: int) -> tuple[Tensor, Tensor]:
     return tags.masked_fill((scores == -torch.inf).unsqueeze(-1), -1), scores
 
 
+def scores_of(chain: Chain, tags: Tensor) -> Tensor:
+    """Return the scores ``(B, k)`` of the sequences that `best` found; 0, without a gradient, where there is none."""
+    filled = fill(chain)
+    known = tags.clamp_min(0)
+    scores = torch.stack([_sequence_scores(filled, known[:, rank]) for rank in range(tags.shape[1])], dim=1)
+    return torch.where((tags >= 0).any(dim=-1), scores, 0.0)
+
+
 def fill(chain: Chain) -> Filled:
     """Return the chain with a mask; masked steps hold zeros."""
     emissions, transitions, start, end, mask = chain

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -31,14 +31,15 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from foci.errors import ShapeError
-from foci.functional.kernels.build import Kernel
-from foci.functional.kernels.decomposition_table import decompose
+from foci.functional.kernels.kernel import ADDRESS, COUNT, SIZE, Kernel, run, threads
+from foci.functional.kernels.operators import Grads, Operator, register
+from foci.functional.kernels.self_check import agrees, numbers_for
 from foci.tracing import is_traced, is_watched
 
 _SMALL = 1 << 12
 """Cells below which the plain form is the fastest."""
 
-_THREAD_CELLS = 1 << 17
+_THREAD_ENTRIES = 1 << 17
 """Cells per additional thread, below which starting it costs more than it saves."""
 
 _CHUNK = 1 << 20
@@ -67,13 +68,11 @@ def additive_scores(
     if is_traced():
         # Tracers see one operator for all sizes; on other devices the compiler fuses the plain form itself.
         on_cpu = query.device.type == "cpu"
-        scores = _additive_op(query, key, vector, key_exp) if on_cpu else _plain(query, key, vector)
+        scores = _SCORES.traced(query, key, vector, key_exp) if on_cpu else _plain(query, key, vector)
     elif is_watched(query, key, vector) or _is_small(query, key, vector):
         return _plain(query, key, vector)
-    elif torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or vector.requires_grad):
-        scores = _Additive.apply(query, key, vector, key_exp)  # type: ignore[no-untyped-call]
     else:
-        scores = _forward(query, key, vector, key_exp)
+        scores = _SCORES(query, key, vector, key_exp)
     if torch.is_autocast_enabled(query.device.type):  # the plain form ends in a matmul, which autocast lowers
         scores = scores.to(torch.get_autocast_dtype(query.device.type))
     return scores
@@ -87,8 +86,8 @@ def prepare_key(key: Float[Tensor, "... S A"]) -> Float[Tensor, "... S W"] | Non
     """
     with torch.no_grad():
         if is_traced():
-            return _prepare_op(key) if _suits_kernel(key) else None
-        library = None if is_watched(key) else _library_for(key)
+            return _prepare_op(key) if _KERNEL.suits(key) else None
+        library = None if is_watched(key) else _KERNEL.library_for(key)
         return None if library is None else _compiled_prepare(library, key)
 
 
@@ -99,33 +98,11 @@ def _is_small(query: Tensor, key: Tensor, vector: Tensor) -> bool:
     if query.numel() * key.shape[-2] < _SMALL and query.shape[:-2] == key.shape[:-2]:
         return True
     # Without the kernel, the shared exponentials save nothing for one or two queries.
-    return min(query.shape[-2], key.shape[-2]) <= 2 and _library_for(query, key, vector) is None
-
-
-def _suits_kernel(*tensors: Tensor) -> bool:
-    single_precision = (torch.float32, torch.bfloat16, torch.float16)
-    return all(tensor.device.type == "cpu" and tensor.dtype in single_precision for tensor in tensors)
-
-
-def _library_for(*tensors: Tensor) -> ctypes.CDLL | None:
-    """Return the compiled kernel, if it supports these tensors and is active."""
-    return _KERNEL.library if _suits_kernel(*tensors) else None
+    return min(query.shape[-2], key.shape[-2]) <= 2 and _KERNEL.library_for(query, key, vector) is None
 
 
 def _plain(query: Tensor, key: Tensor, vector: Tensor) -> Tensor:
     return torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3)) @ vector
-
-
-def _plain_gradients(grad: Tensor, query: Tensor, key: Tensor, vector: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients in operations that autograd can differentiate again."""
-    activation = torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3))
-    grad = grad.unsqueeze(-1)
-    cells = grad * vector * (1 - activation.square())
-    return (
-        cells.sum(dim=-2).sum_to_size(query.shape),
-        cells.sum(dim=-3).sum_to_size(key.shape),
-        (grad * activation).sum_to_size(vector.shape),
-    )
 
 
 # --- one forward and one backward over all paths; both give tensors of their arguments' dtypes
@@ -133,7 +110,7 @@ def _plain_gradients(grad: Tensor, query: Tensor, key: Tensor, vector: Tensor) -
 
 def _forward(query: Tensor, key: Tensor, vector: Tensor, key_exp: Tensor | None) -> Tensor:
     leading, q, k, v = _flatten(query, key, vector)
-    library = _library_for(query, key, vector)
+    library = _KERNEL.library_for(query, key, vector)
     if library is not None:
         scores = _compiled_forward(library, q, k, v, _flatten_prepared(key_exp, leading, k))
     else:
@@ -143,17 +120,19 @@ def _forward(query: Tensor, key: Tensor, vector: Tensor, key_exp: Tensor | None)
 
 
 def _backward(
-    grad: Tensor, query: Tensor, key: Tensor, vector: Tensor, key_exp: Tensor | None
+    grads: Grads, arguments: Sequence[Any], kept: Sequence[Tensor], wanted: Sequence[bool]
 ) -> tuple[Tensor, Tensor, Tensor]:
+    (grad,), (query, key, vector, key_exp) = grads, arguments
     leading, q, k, v = _flatten(query, key, vector)
-    g = _to(grad, q.dtype).reshape(q.shape[0], q.shape[1], k.shape[1])
-    library = _library_for(query, key, vector)
-    if q.numel() == 0 or k.numel() == 0:  # no cells to sum
+    library = _KERNEL.library_for(query, key, vector)
+    if grad is None or q.numel() == 0 or k.numel() == 0:  # no entries to sum
         dq, dk, dv = q.new_zeros(q.shape), k.new_zeros(k.shape), v.new_zeros(v.shape)
-    elif library is not None:
-        dq, dk, dv = _compiled_backward(library, g, q, k, v, _flatten_prepared(key_exp, leading, k))
     else:
-        dq, dk, dv = _chunked_backward(g, q, k, v)
+        g = _to(grad, q.dtype).reshape(q.shape[0], q.shape[1], k.shape[1])
+        if library is None:
+            dq, dk, dv = _chunked_backward(g, q, k, v)
+        else:
+            dq, dk, dv = _compiled_backward(library, g, q, k, v, _flatten_prepared(key_exp, leading, k))
     return _like(dq, query, leading), _like(dk, key, leading), _to(dv, vector.dtype)
 
 
@@ -283,28 +262,19 @@ def _chunked_backward(grad: Tensor, query: Tensor, key: Tensor, vector: Tensor) 
 
 # --- the compiled path
 
-_ADDRESS, _SIZE, _COUNT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-_TENSOR = [_ADDRESS, _SIZE, _SIZE]  # an address, the stride between batches, the stride between rows
-_PREPARED = [_ADDRESS, _SIZE]
-_SIGNATURES = {
-    "forward_scratch": [_SIZE, _SIZE, _SIZE, _COUNT],
-    "backward_scratch": [_SIZE, _SIZE, _SIZE, _COUNT],
-    "prepare": [*_TENSOR, _SIZE, _SIZE, _SIZE, _ADDRESS, _COUNT],
-    "forward": [*_TENSOR, *_TENSOR, *_PREPARED, _ADDRESS, *[_SIZE] * 4, _ADDRESS, _ADDRESS, _COUNT],
-    "backward": [_ADDRESS, *_TENSOR, *_TENSOR, *_PREPARED, _ADDRESS, *[_SIZE] * 4, *[_ADDRESS] * 4, _COUNT],
+_TENSOR = [ADDRESS, SIZE, SIZE]  # an address, the stride between batches, the stride between rows
+_PREPARED = [ADDRESS, SIZE]
+_FUNCTIONS = {
+    "forward_scratch": (SIZE, [SIZE, SIZE, SIZE, COUNT]),
+    "backward_scratch": (SIZE, [SIZE, SIZE, SIZE, COUNT]),
+    "prepare": (None, [*_TENSOR, SIZE, SIZE, SIZE, ADDRESS, COUNT]),
+    "forward": (None, [*_TENSOR, *_TENSOR, *_PREPARED, ADDRESS, *[SIZE] * 4, ADDRESS, ADDRESS, COUNT]),
+    "backward": (None, [ADDRESS, *_TENSOR, *_TENSOR, *_PREPARED, ADDRESS, *[SIZE] * 4, *[ADDRESS] * 4, COUNT]),
 }
 
 
-def _address(tensor: Tensor) -> tuple[int, int, int]:
-    return tensor.data_ptr(), tensor.stride(0), tensor.stride(1)
-
-
-def _prepared_address(rows: Tensor | None) -> tuple[int | None, int]:
-    return (None, 0) if rows is None else (rows.data_ptr(), rows.stride(0))
-
-
-def _threads(cells: int) -> int:
-    return min(torch.get_num_threads(), 1 + cells // _THREAD_CELLS)
+def _strided(tensor: Tensor) -> tuple[Tensor, int, int]:
+    return tensor, tensor.stride(0), tensor.stride(1)
 
 
 def _width(size: int) -> int:
@@ -323,20 +293,17 @@ def _compiled_prepare(library: ctypes.CDLL, key: Tensor) -> Tensor:
     flat = _flat(key.float(), key.shape[:-2])
     B, S, A = flat.shape
     rows = flat.new_empty(*key.shape[:-1], _width(A))
-    library.foci_additive_prepare(*_address(flat), B, S, A, rows.data_ptr(), _threads(4 * flat.numel()))
+    run(library.foci_additive_prepare, *_strided(flat), B, S, A, rows, threads(4 * flat.numel(), _THREAD_ENTRIES))
     return rows
 
 
 def _compiled_forward(library: ctypes.CDLL, query: Tensor, key: Tensor, vector: Tensor, rows: Tensor | None) -> Tensor:
     (B, L, A), S = query.shape, key.shape[1]
-    vector = vector.contiguous()
-    threads = _threads(B * L * S * A)
+    count = threads(B * L * S * A, _THREAD_ENTRIES)
     scores = query.new_empty(B, L, S)
-    scratch = query.new_empty(library.foci_additive_forward_scratch(L, S, A, threads))
-    library.foci_additive_forward(
-        *_address(query), *_address(key), *_prepared_address(rows), vector.data_ptr(),
-        B, L, S, A, scratch.data_ptr(), scores.data_ptr(), threads,
-    )  # fmt: skip
+    scratch = query.new_empty(library.foci_additive_forward_scratch(L, S, A, count))
+    given = (*_strided(query), *_strided(key), rows, 0 if rows is None else rows.stride(0), vector.contiguous())
+    run(library.foci_additive_forward, *given, B, L, S, A, scratch, scores, count)
     return scores
 
 
@@ -344,63 +311,41 @@ def _compiled_backward(
     library: ctypes.CDLL, grad: Tensor, query: Tensor, key: Tensor, vector: Tensor, rows: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     (B, L, A), S = query.shape, key.shape[1]
-    grad, vector = grad.contiguous(), vector.contiguous()
-    threads = _threads(B * L * S * A)
+    count = threads(B * L * S * A, _THREAD_ENTRIES)
     dq, dk, dv = query.new_empty(B, L, A), query.new_empty(B, S, A), query.new_empty(A)
-    scratch = query.new_empty(library.foci_additive_backward_scratch(B, L, A, threads))
-    library.foci_additive_backward(
-        grad.data_ptr(), *_address(query), *_address(key), *_prepared_address(rows), vector.data_ptr(),
-        B, L, S, A, scratch.data_ptr(), dq.data_ptr(), dk.data_ptr(), dv.data_ptr(), threads,
-    )  # fmt: skip
+    scratch = query.new_empty(library.foci_additive_backward_scratch(B, L, A, count))
+    given = (*_strided(query), *_strided(key), rows, 0 if rows is None else rows.stride(0), vector.contiguous())
+    run(library.foci_additive_backward, grad.contiguous(), *given, B, L, S, A, scratch, dq, dk, dv, count)
     return dq, dk, dv
 
 
 def _self_check(library: ctypes.CDLL) -> bool:
-    """Declare the signatures, and compare a few cells with plain arithmetic; 19 entries fill vectors and a rest."""
-    for name, arguments in _SIGNATURES.items():
-        function = getattr(library, f"foci_additive_{name}")
-        function.argtypes = arguments
-        function.restype = _SIZE if name.endswith("scratch") else None
-    exactly: dict[str, Any] = {"dtype": torch.float64, "device": "cpu"}
-    query = torch.arange(2 * 19, **exactly).sin().view(1, 2, 19)
-    key = torch.arange(3 * 19, **exactly).cos().view(1, 3, 19)
-    vector = torch.linspace(-1, 2, 19, **exactly)
-    grad = torch.arange(-3, 3, **exactly).view(1, 2, 3)
-    for large in (0.0, 100.0):  # fast cells, then exact ones
+    """Compare two queries and three keys with the equation; 19 entries fill vectors and a rest."""
+
+    def fits(large: float, prepared: bool) -> bool:
+        query, key, vector = numbers_for((1, 2, 19), (1, 3, 19), (19,))
         query[0, 0, 0], key[0, 0, 0] = large, 0.5 - large
-        wanted = (_plain(query, key, vector), *_plain_gradients(grad, query, key, vector))
-        g, q, k, v = grad.float(), query.float(), key.float(), vector.float()
-        for rows in (None, _compiled_prepare(library, k)):
-            got = (_compiled_forward(library, q, k, v, rows), *_compiled_backward(library, g, q, k, v, rows))
-            if not all(bool(((one - other).abs() < 1e-5).all()) for one, other in zip(got, wanted)):
-                return False
-    return True
+
+        def compiled(arguments: Sequence[Tensor], grads: Sequence[Tensor]) -> tuple[list[Tensor], Grads]:
+            query, key, vector = arguments
+            rows = _compiled_prepare(library, key) if prepared else None
+            scores = _compiled_forward(library, query, key, vector, rows)
+            return [scores], _compiled_backward(library, grads[0], query, key, vector, rows)
+
+        return agrees(_plain, compiled, (query, key, vector), {torch.float32: 1e-5})
+
+    # Fast entries, then exact ones.
+    return all(fits(large, prepared) for large in (0.0, 100.0) for prepared in (False, True))
 
 
-_KERNEL = Kernel("additive", _self_check)
+_KERNEL = Kernel("additive", _FUNCTIONS, _self_check, (torch.float32, torch.bfloat16, torch.float16))
 
 
-# --- autograd in eager mode, and the same as operators for tracers
-
-
-class _Additive(torch.autograd.Function):
-    """The operator below with less overhead, which matters for the short steps of a decoder."""
-
-    @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, vector: Tensor, key_exp: Tensor | None) -> Tensor:
-        ctx.save_for_backward(query, key, vector, key_exp)
-        return _forward(query, key, vector, key_exp)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        query, key, vector, key_exp = ctx.saved_tensors
-        if torch.is_grad_enabled():  # create_graph=True: the gradient itself is differentiated
-            return *_plain_gradients(grad, query, key, vector), None
-        return *_backward(grad, query, key, vector, key_exp), None
+# --- the operators
 
 
 def _prepare(key: Tensor) -> Tensor:
-    library = _library_for(key)
+    library = _KERNEL.library_for(key)
     return _torch_prepare(key) if library is None else _compiled_prepare(library, key)
 
 
@@ -409,66 +354,23 @@ def _scores_like(query: Tensor, key: Tensor, vector: Tensor, key_exp: Tensor | N
     return query.new_empty((*leading, query.shape[-2], key.shape[-2]), dtype=_common_dtype(query, key, vector))
 
 
-def _gradients_like(
-    grad: Tensor, query: Tensor, key: Tensor, vector: Tensor, key_exp: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    dq, dk, dv = (tensor.new_empty(tensor.shape) for tensor in (query, key, vector))
-    return dq, dk, dv
-
-
 def _rows_like(key: Tensor) -> Tensor:
     return key.new_empty((*key.shape[:-1], _width(key.shape[-1])), dtype=torch.float32)
 
 
-def _keep_arguments(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
-
-
-def _op_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-    query, key, vector, key_exp = ctx.saved_tensors
-    if torch.is_grad_enabled():
-        return *_plain_gradients(grad, query, key, vector), None
-    return *_backward_op(grad, query, key, vector, key_exp), None
-
-
-_ARGUMENTS = "Tensor query, Tensor key, Tensor vector, Tensor? key_exp"
-_additive_op = torch.library.custom_op("foci::additive", _forward, mutates_args=(), schema=f"({_ARGUMENTS}) -> Tensor")
-_backward_op = torch.library.custom_op(
-    "foci::additive_backward",
-    _backward,
-    mutates_args=(),
-    schema=f"(Tensor grad, {_ARGUMENTS}) -> (Tensor, Tensor, Tensor)",
-)
-_prepare_op = torch.library.custom_op(
-    "foci::additive_prepare", _prepare, mutates_args=(), schema="(Tensor key) -> Tensor"
-)
-_additive_op.register_fake(_scores_like)
-_backward_op.register_fake(_gradients_like)
-_prepare_op.register_fake(_rows_like)
-_additive_op.register_autograd(_op_gradients, setup_context=_keep_arguments)
-
-
-# --- the operators in plain torch
-
-
 def _plain_scores(query: Tensor, key: Tensor, vector: Tensor, key_exp: Tensor | None) -> Tensor:
     dtype = _common_dtype(query, key, vector)
-    return _plain(*(tensor.to(_wide(dtype)) for tensor in (query, key, vector))).to(dtype)
+    wide = torch.promote_types(dtype, torch.float32)
+    return _plain(*(tensor.to(wide) for tensor in (query, key, vector))).to(dtype)
 
 
-def _plain_backward(
-    grad: Tensor, query: Tensor, key: Tensor, vector: Tensor, key_exp: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    wide = _wide(_common_dtype(query, key, vector))
-    dq, dk, dv = _plain_gradients(*(tensor.to(wide) for tensor in (grad, query, key, vector)))
-    return dq.to(query.dtype), dk.to(key.dtype), dv.to(vector.dtype)
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    """Convert half precision to float32, as the operators do."""
-    return torch.promote_types(dtype, torch.float32)
-
-
-decompose("additive", _plain_scores)
-decompose("additive_backward", _plain_backward)
-decompose("additive_prepare", _torch_prepare)
+_SCORES = Operator(
+    "additive",
+    "Tensor query, Tensor key, Tensor vector, Tensor? key_exp",
+    inputs=3,
+    compute=_forward,
+    gradients=_backward,
+    plain=_plain_scores,
+    like=_scores_like,
+)
+_prepare_op = register("additive_prepare", "(Tensor key) -> Tensor", _prepare, _rows_like, _torch_prepare)

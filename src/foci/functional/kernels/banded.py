@@ -10,7 +10,7 @@ torch.export see a single node for all lengths.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -18,8 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foci import masks
-from foci.functional.kernels.decomposition_table import decompose
-from foci.functional.kernels.gradients import plain_gradients
+from foci.functional.kernels.operators import Grads, Operator
 
 _BLOCK = 64
 """Queries per block: 32 to 64 were fastest for bands of 64 to 512; larger blocks compute more cells that are masked."""
@@ -36,76 +35,33 @@ def attend_band(
     ``valid (B, S)`` says which keys may be read. The last query's own key is the last key. A query without any key
     to read gets zeros.
     """
-    output: Tensor = torch.ops.foci.attend_band(query, key, value, valid, left, right, scale)
+    output: Tensor = _BAND.traced(query, key, value, valid, left, right, scale)
     return output
 
 
-_ARGUMENTS = "Tensor query, Tensor key, Tensor value, Tensor? valid, int left, int right, float scale"
-
-
-@torch.library.custom_op("foci::attend_band", mutates_args=(), schema=f"({_ARGUMENTS}) -> Tensor")
-def _forward(
-    query: Tensor, key: Tensor, value: Tensor, valid: Tensor | None, left: int, right: int, scale: float
-) -> Tensor:
-    blocks = _QueryBlocks(query, key, value, valid, left, right, scale)
+def _forward(query: Tensor, key: Tensor, value: Tensor, *others: Any) -> Tensor:
+    blocks = _QueryBlocks(query, key, value, *others)
     output = blocks.new_queries(value.shape[-1])
     for at, some in blocks.chunks():
         torch.bmm(blocks.weights(at, some), blocks.values(at, some), out=output[at][some])
     return blocks.cut(output)
 
 
-@_forward.register_fake
-def _(query: Tensor, key: Tensor, value: Tensor, valid: Tensor | None, left: int, right: int, scale: float) -> Tensor:
-    return query.new_empty(*query.shape[:-1], value.shape[-1])
-
-
-@torch.library.custom_op(
-    "foci::attend_band_backward",
-    mutates_args=(),
-    schema=f"(Tensor grad, Tensor output, {_ARGUMENTS}) -> (Tensor, Tensor, Tensor)",
-)
 def _backward(
-    grad: Tensor,
-    output: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    valid: Tensor | None,
-    left: int,
-    right: int,
-    scale: float,
+    grads: Grads, arguments: Sequence[Any], kept: Sequence[Tensor], wanted: Sequence[bool]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    blocks = _QueryBlocks(query, key, value, valid, left, right, scale)
-    grads, means = blocks.in_blocks(grad), blocks.in_blocks((grad * output).sum(dim=-1, keepdim=True))
-    to_query = blocks.new_queries(query.shape[-1])
+    blocks, (output,), (grad,) = _QueryBlocks(*arguments), kept, grads
+    grad = torch.zeros_like(output) if grad is None else grad.contiguous()
+    in_blocks, means = blocks.in_blocks(grad), blocks.in_blocks((grad * output).sum(dim=-1, keepdim=True))
+    to_query = torch.empty_like(blocks.query)
     to_key, to_value = torch.zeros_like(blocks.key), torch.zeros_like(blocks.value)
     for at, some in blocks.chunks():
-        weights, one = blocks.weights(at, some), grads[at][some]
+        weights, one = blocks.weights(at, some), in_blocks[at][some]
         slopes = torch.bmm(one, blocks.values(at, some).mT).sub_(means[at][some]).mul_(weights)
         torch.bmm(slopes, blocks.keys(at, some), out=to_query[at][some])
         blocks.add_to_slices(to_key, at, some, torch.bmm(slopes.mT, blocks.query[at][some]))
         blocks.add_to_slices(to_value, at, some, torch.bmm(weights.mT, one))
-    return blocks.cut(to_query) * scale, blocks.unpad(to_key), blocks.unpad(to_value)
-
-
-@_backward.register_fake
-def _(grad: Tensor, output: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: Any) -> tuple[Tensor, ...]:
-    # Contiguous, as the operator's are; empty_like would keep the strides of transposed heads.
-    return query.new_empty(query.shape), key.new_empty(key.shape), value.new_empty(value.shape)
-
-
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    query, key, value, valid, ctx.left, ctx.right, ctx.scale = inputs
-    ctx.save_for_backward(output, query, key, value, valid)
-
-
-def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    saved = ctx.saved_tensors
-    grads = torch.ops.foci.attend_band_backward(grad.contiguous(), *saved, ctx.left, ctx.right, ctx.scale)
-    return (*grads, None, None, None, None)
-
-
-_forward.register_autograd(_differentiate, setup_context=_setup_context)
+    return blocks.cut(to_query) * arguments[-1], blocks.unpad(to_key), blocks.unpad(to_value)
 
 
 class _QueryBlocks:
@@ -229,12 +185,19 @@ def _plain(
     return masks.masked_softmax((query * scale) @ key.mT, mask) @ value
 
 
-decompose("attend_band", _plain)
-decompose(
-    "attend_band_backward",
-    lambda grad, output, query, key, value, *others: plain_gradients(
-        lambda *three: _plain(*three, *others), (query, key, value), (grad,)
-    ),
+def _output_like(query: Tensor, key: Tensor, value: Tensor, *others: Any) -> Tensor:
+    return query.new_empty(*query.shape[:-1], value.shape[-1])
+
+
+_BAND = Operator(
+    "attend_band",
+    "Tensor query, Tensor key, Tensor value, Tensor? valid, int left, int right, float scale",
+    inputs=3,
+    kept=slice(1),
+    compute=_forward,
+    gradients=_backward,
+    plain=_plain,
+    like=_output_like,
 )
 
 

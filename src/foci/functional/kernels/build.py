@@ -1,9 +1,9 @@
 """Builds and loads the C++ kernels: on first use, once per machine; a failure is logged and raises no error.
 
-All ``.cpp`` files of this folder become one shared library with a plain C interface, kept in a cache folder under
-a name that is the hash of the sources, the flags and the processor, and a hash of the compiler. Without a compiler, a
-library that another one made is used. Where anything fails (no compiler, a folder that cannot be written, or that
-others may write to, a library that does not load or computes wrongly) the kernels are inactive, the pure torch
+All ``.cpp`` files of the folder ``cpp`` become one shared library with a plain C interface, kept in a cache folder
+under a name that is the hash of the sources, the flags and the processor, and a hash of the compiler. Without a
+compiler, a library that another one made is used. Where anything fails (no compiler, a folder that cannot be written,
+or that others may write to, a library that does not load or computes wrongly) the kernels are inactive, the pure torch
 paths run, and `status` says why. A build takes some ten seconds; the logger ``foci`` announces it.
 
     FOCI_KERNELS=off          use no kernel
@@ -16,22 +16,20 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import logging
-import math
 import os
 import platform
 import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
 from foci.functional.kernels.library_cache import BuildError, check_private, is_whole, newest_whole, store
 
-_FOLDER = Path(__file__).parent
+_FOLDER = Path(__file__).parent / "cpp"
 _FLAGS = (
     "-std=c++17",
     "-O3",
@@ -44,83 +42,18 @@ _FLAGS = (
 _TUNINGS = (("-march=native", "-fopenmp"), ("-march=native",), ("-fopenmp",), ())
 """Tried in turn, since not every compiler supports every processor or OpenMP; without it kernels use one thread."""
 _COMPILE_SECONDS = 300
-_LOCK = threading.RLock()
+LOCK = threading.RLock()
+"""Held while the library is built, loaded and checked."""
 _LOG = logging.getLogger("foci")
 
 
-class KernelStatus(NamedTuple):
-    """Whether a kernel is used, and why (not)."""
-
-    name: str
-    active: bool
-    reason: str
-
-
-class Kernel:
-    """One C++ kernel, loaded on first use.
-
-    ``check`` declares the signatures of the kernel's functions, calls them on a tiny problem and returns whether the
-    results are correct.
-    """
-
-    def __init__(self, name: str, check: Callable[[ctypes.CDLL], bool]) -> None:
-        self.name = name
-        self._check = check
-        self._asked = False
-        self._library: ctypes.CDLL | None = None
-        self._reason = ""
-        _KERNELS.append(self)
-
-    @property
-    def library(self) -> ctypes.CDLL | None:
-        """The library that holds the kernel, or None where the kernel is inactive."""
-        if not self._asked:
-            with _LOCK:
-                if not self._asked:
-                    self._library, self._reason = self._load()
-                    self._asked = True
-        return self._library
-
-    @property
-    def status(self) -> KernelStatus:
-        """Load the kernel if it was not loaded yet."""
-        active = self.library is not None
-        return KernelStatus(self.name, active, self._reason)
-
-    def _load(self) -> tuple[ctypes.CDLL | None, str]:
-        library, reason = _load_library()
-        if library is None:
-            return None, reason
-        try:
-            if self._check(library):
-                return library, reason
-        except AttributeError as error:  # a function that the library does not have
-            return None, f"the library does not fit this version of foci: {error}"
-        return None, "the compiled kernel gave wrong numbers in its self-check; compile it with another CXX"
-
-
-_KERNELS: list[Kernel] = []
 _loaded: tuple[ctypes.CDLL | None, str] | None = None
 
 
-def fixed_numbers(seed: int, *shape: int) -> torch.Tensor:
-    """Return numbers from -1 to 1 for a self-check: nothing is drawn, so the user's random numbers stay as they were.
-
-    Each argument of a kernel takes another seed, else a check would not see that two of them were exchanged.
-    """
-    ramp = torch.arange(math.prod(shape), dtype=torch.float64, device="cpu")
-    return ramp.add(seed).square().sin().view(shape)
-
-
-def status() -> list[KernelStatus]:
-    """Return every kernel, whether it is active, and why; build the library if necessary."""
-    return [kernel.status for kernel in _KERNELS]
-
-
-def _load_library() -> tuple[ctypes.CDLL | None, str]:
+def load_library() -> tuple[ctypes.CDLL | None, str]:
     """Return the library and its path, or None and the reason; loaded once."""
     global _loaded
-    with _LOCK:
+    with LOCK:
         if _loaded is None:
             try:
                 path = build(cache_folder())

@@ -4,8 +4,8 @@
 
 ``crf.cpp`` computes them for float32 and float64 on a CPU; a backward pass keeps only B·T·K numbers. Without a
 compiler, on other devices, and wherever something other than eager autograd is active (functional transforms, tensor
-subclasses), `foci.functional.crf.chain_plain` computes the same in plain torch. Tracers see one operator for any
-number of steps.
+subclasses), `foci.functional.crf.chain_plain` computes the same in plain torch. It also has the gradients of marginals
+and of the k best scores, on a CPU in float64. Tracers see one operator for any number of steps.
 
 Accuracy: the kernel computes in double and rounds the result, so that in float32 everything is exact but for the
 last bit: at T = 1000 and K = 20 marginals have an error of 3e-8, where plain float32, which rounds at every step, has
@@ -15,8 +15,6 @@ last bit: at T = 1000 and K = 20 marginals have an error of 3e-8, where plain fl
 from __future__ import annotations
 
 import ctypes
-import itertools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,55 +26,39 @@ from foci.functional.crf import chain_plain as crf_plain
 from foci.functional.crf import spans_plain as crf_spans_plain
 from foci.functional.crf.chain_plain import Chain
 from foci.functional.crf.spans_plain import SpanMessages, SpanTags, SpanTerms
-from foci.functional.kernels.build import Kernel
-from foci.functional.kernels.decomposition_table import decompose
-from foci.functional.kernels.gradients import differentiate, plain_gradients
+from foci.functional.kernels.gradients import plain_gradients
+from foci.functional.kernels.kernel import ADDRESS, COUNT, SIZE, Kernel, in_both_precisions, run, threads
+from foci.functional.kernels.operators import Grads, Operator
+from foci.functional.kernels.self_check import agrees, are_near, numbers_for
 from foci.tracing import is_traced, is_watched
 
-_THREAD_CELLS = 1 << 17
+_THREAD_MOVES = 1 << 17
 """Transitions per additional thread, below which starting it costs more than it saves."""
 
 _LANES = 4
 """``crf.cpp`` pads the number of tags to a multiple of this."""
 
-_Gradients = tuple[Tensor, Tensor, Tensor, Tensor]
-
 
 def total(chain: Chain, tags: Tensor | None) -> Tensor:
     """Return ``log Z (B,)``, or ``log p(tags)`` of ``tags (B, T)``, int64; see `crf_plain.total`."""
-    differentiable = _wants_gradient(chain)
-    if is_traced():
-        totals: Tensor = _total_op(*chain, tags, differentiable)[0]
-        return totals
-    if _library_for(chain) is None:
+    if _is_plain(chain):
         return crf_plain.total(chain, tags)
-    if differentiable:
-        return _Total.apply(*chain, tags, True)[0]  # type: ignore[no-untyped-call, no-any-return]
-    return _total(*chain, tags, False)[0]
+    keep = torch.is_grad_enabled() and any(scores.requires_grad for scores in chain[:4])
+    totals: Tensor = _TOTAL(*chain, tags, keep)[0]
+    return totals
 
 
 def marginals(chain: Chain) -> Tensor:
     """Return ``p(y_t = tag)``, ``(B, T, K)``; see `crf_plain.marginals`."""
-    if is_traced():
-        shares: Tensor = _marginals_op(*chain)[0]
-        return shares
-    if _library_for(chain) is None:
-        return crf_plain.marginals(chain)
-    if _wants_gradient(chain):
-        return _Marginals.apply(*chain)[0]  # type: ignore[no-untyped-call, no-any-return]
-    return _marginals(*chain)[0]
+    shares: Tensor = crf_plain.marginals(chain) if _is_plain(chain) else _MARGINALS(*chain)
+    return shares
 
 
 def best(chain: Chain, k: int) -> tuple[Tensor, Tensor]:
     """Return the tags ``(B, k, T)`` and scores ``(B, k)`` of the k best sequences; see `crf_plain.best`."""
-    if is_traced():
-        scores, tags = _best_op(*chain, k)
-    elif _library_for(chain) is None:
+    if _is_plain(chain):
         return crf_plain.best(chain, k)
-    elif _wants_gradient(chain):
-        scores, tags = _Best.apply(*chain, k)  # type: ignore[no-untyped-call]
-    else:
-        scores, tags = _best(*chain, k)
+    scores, tags = _BEST(*chain, k)
     return tags, scores
 
 
@@ -88,43 +70,39 @@ def span_messages(chain: Chain, tags: SpanTags) -> SpanMessages:
 
 def every_span(spans: SpanTerms, width: int) -> Tensor:
     """Return the log-probabilities of all spans of up to ``width`` steps; see `crf_spans_plain.every_span`."""
-    messages = spans.messages
-    usable = messages.opened.device.type == "cpu" and not (is_traced() or is_watched(messages.opened, spans.exists))
-    library = _KERNEL.library if usable else None
+    opened = spans.messages.opened
+    library = None if is_traced() or is_watched(opened, spans.exists) else _KERNEL.library_for(opened)
     return crf_spans_plain.every_span(spans, width) if library is None else _compiled_every(library, spans, width)
 
 
 # --- choosing a path
 
 
-def _wants_gradient(chain: Chain) -> bool:
-    return torch.is_grad_enabled() and any(scores.requires_grad for scores in chain[:4])
+def _is_plain(chain: Chain) -> bool:
+    return not is_traced() and _library_for(chain) is None
 
 
 def _library_for(chain: Chain) -> ctypes.CDLL | None:
     """Return the compiled kernel, if it supports this chain and is active."""
-    if chain.emissions.device.type != "cpu" or chain.emissions.dtype not in (torch.float32, torch.float64):
-        return None
-    return None if is_watched(*(part for part in chain if part is not None)) else _KERNEL.library
-
-
-def _plain_gradients(compute: Callable[[Chain], Tensor], chain: Chain, grad: Tensor) -> _Gradients:
-    """Return the gradients of the plain path."""
-    e, t, s, d = plain_gradients(lambda e, t, s, d: compute(Chain(e, t, s, d, chain.mask)), chain[:4], (grad,))
-    return e, t, s, d
+    watched = is_watched(*(part for part in chain if part is not None))
+    return None if watched else _KERNEL.library_for(chain.emissions)
 
 
 # --- the compiled path
 
-_ADDRESS, _SIZE, _COUNT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-_CHAIN = [*[_ADDRESS] * 5, *[_SIZE] * 3]
-_SIGNATURES = {
-    "total": [*_CHAIN, *[_ADDRESS] * 5, _COUNT],
-    "gradients": [*_CHAIN, *[_ADDRESS] * 9, _COUNT],
-    "marginal_gradients": [*_CHAIN, *[_ADDRESS] * 8, _COUNT],
-    "decode": [*_CHAIN, _SIZE, *[_ADDRESS] * 3, _COUNT],
-    "sequence_gradients": [*_CHAIN, _SIZE, *[_ADDRESS] * 7, _COUNT],
-    "span_messages": [*_CHAIN, _SIZE, *[_ADDRESS] * 4, _COUNT],
+_CHAIN = [*[ADDRESS] * 5, *[SIZE] * 3]
+_FUNCTIONS = {
+    "scratch": (SIZE, [SIZE, SIZE, SIZE, SIZE, COUNT]),
+    "span_scratch": (SIZE, [SIZE, SIZE, SIZE, COUNT]),
+    "every_span": (None, [*[ADDRESS] * 6, *[SIZE] * 4, *[ADDRESS] * 2, COUNT]),
+    **in_both_precisions(
+        {
+            "total": (SIZE, [*_CHAIN, *[ADDRESS] * 5, COUNT]),
+            "gradients": (None, [*_CHAIN, *[ADDRESS] * 9, COUNT]),
+            "decode": (None, [*_CHAIN, SIZE, *[ADDRESS] * 3, COUNT]),
+            "span_messages": (None, [*_CHAIN, SIZE, *[ADDRESS] * 4, COUNT]),
+        }
+    ),
 }
 
 
@@ -145,43 +123,15 @@ class _ChainCall:
                 raise ShapeError(
                     f"crf: {name} has shape {tuple(part.shape)} and {part.dtype}, expected {shape}, {dtype}."
                 )
-        cells = batch * steps * tags * tags
-        self.threads = min(torch.get_num_threads(), 1 + cells // _THREAD_CELLS, max(batch, 1))
+        self.threads = threads(batch * steps * tags * tags, _THREAD_MOVES, batch)
         room = library.foci_crf_scratch(batch, steps, tags, k, self.threads)
         self.scratch = chain.emissions.new_empty(room, dtype=torch.float64)
 
     def __call__(self, name: str, *arguments: Tensor | int | None) -> int | None:
         """Call ``foci_crf_name`` and return its result; tensors, also those it writes to, are contiguous."""
         function = getattr(self._library, f"foci_crf_{name}_{self._suffix}")
-        everything = (*self._parts, *self._sizes, *arguments)
-        answer: int | None = function(
-            *(one.data_ptr() if isinstance(one, Tensor) else one for one in everything), self.threads
-        )
+        answer: int | None = run(function, *self._parts, *self._sizes, *arguments, self.threads)
         return answer
-
-    def gradients(self, name: str, *arguments: Tensor | int | None) -> _Gradients:
-        """Call a function that writes the gradients of emissions, transitions, start and end; return them."""
-        e, t, s, d = (torch.empty_like(part) for part in self._parts[:4] if part is not None)
-        known = [one.contiguous() if isinstance(one, Tensor) else one for one in arguments]
-        self(name, *known, self.scratch, e, t, s, d)
-        return e, t, s, d
-
-
-def _total_like(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    *parts, _, keep = arguments
-    chain = Chain(*parts)
-    return chain.emissions.new_empty(chain.emissions.shape[0]), *_room_to_keep(chain, keep)
-
-
-def _marginals_like(*parts: Any) -> tuple[Tensor, Tensor, Tensor]:
-    chain = Chain(*parts)
-    return chain.emissions.new_empty(chain.emissions.shape), *_room_to_keep(chain, keep=True)
-
-
-def _best_like(*arguments: Any) -> tuple[Tensor, Tensor]:
-    emissions, k = arguments[0], arguments[5]
-    batch, steps, _ = emissions.shape
-    return emissions.new_empty(batch, k), emissions.new_empty((batch, k, steps), dtype=torch.int64)
 
 
 def _room_to_keep(chain: Chain, keep: bool) -> tuple[Tensor, Tensor]:
@@ -207,11 +157,21 @@ def _compiled_total(
     return totals, ways, kept
 
 
-def _compiled_marginals(library: ctypes.CDLL, chain: Chain) -> tuple[Tensor, Tensor, Tensor]:
+def _compiled_gradients(
+    library: ctypes.CDLL, chain: Chain, tags: Tensor | None, grad: Tensor, ways: Tensor, kept: Tensor
+) -> tuple[Tensor, ...]:
+    call = _ChainCall(library, chain)
+    found = tuple(part.new_empty(part.shape) for part in chain[:4])
+    tags = None if tags is None else tags.contiguous()
+    call("gradients", tags, grad.contiguous(), ways.contiguous(), kept.contiguous(), call.scratch, *found)
+    return found
+
+
+def _compiled_marginals(library: ctypes.CDLL, chain: Chain) -> Tensor:
     totals, ways, kept = _compiled_total(library, chain, None, keep=True)
     call, shares = _ChainCall(library, chain), chain.emissions.new_empty(chain.emissions.shape)
     call("gradients", None, torch.ones_like(totals), ways, kept, call.scratch, shares, None, None, None)
-    return shares, ways, kept
+    return shares
 
 
 def _compiled_best(library: ctypes.CDLL, chain: Chain, k: int) -> tuple[Tensor, Tensor]:
@@ -227,7 +187,8 @@ def _compiled_messages(library: ctypes.CDLL, chain: Chain, tags: SpanTags) -> Sp
     call = _ChainCall(library, chain)
     room = library.foci_crf_span_scratch(steps, num_tags, labels, call.threads)
     scratch, totals, messages = (
-        torch.empty(shape, dtype=torch.float64) for shape in ((room,), (batch,), (4, batch, steps, labels))
+        torch.empty(shape, dtype=torch.float64, device="cpu")
+        for shape in ((room,), (batch,), (4, batch, steps, labels))
     )
     numbers = torch.stack([tags.single, tags.first, tags.last, tags.continuing]).long()
     call("span_messages", labels, numbers, scratch, messages, totals)
@@ -237,152 +198,109 @@ def _compiled_messages(library: ctypes.CDLL, chain: Chain, tags: SpanTags) -> Sp
 
 def _compiled_every(library: ctypes.CDLL, spans: SpanTerms, width: int) -> Tensor:
     batch, steps, labels = spans.messages.opened.shape
-    threads = min(torch.get_num_threads(), 1 + batch * steps * width * labels // _THREAD_CELLS, max(batch * steps, 1))
-    found = torch.empty((batch, steps, width, labels), dtype=torch.float64)
-    scratch = torch.empty(threads * labels, dtype=torch.float64)
+    count = threads(batch * steps * width * labels, _THREAD_MOVES, batch * steps)
+    found = torch.empty((batch, steps, width, labels), dtype=torch.float64, device="cpu")
+    scratch = found.new_empty(count * labels)
     messages = torch.stack(spans.messages[:4])
     parts = [messages, spans.inner, spans.last, spans.moves, spans.messages.log_partition, spans.exists]
-    read = [part.contiguous() for part in parts]  # kept alive during the call
-    addresses = [part.data_ptr() for part in read]
-    library.foci_crf_every_span(*addresses, batch, steps, labels, width, scratch.data_ptr(), found.data_ptr(), threads)
+    read = [part.contiguous() for part in parts]
+    run(library.foci_crf_every_span, *read, batch, steps, labels, width, scratch, found, count)
     return found
 
 
 def _self_check(library: ctypes.CDLL) -> bool:
-    """Declare the signatures, and compare a chain with all its sequences; 5 tags fill a vector and a rest."""
-    library.foci_crf_span_scratch.argtypes = [_SIZE, _SIZE, _SIZE, _COUNT]
-    library.foci_crf_span_scratch.restype = _SIZE
-    library.foci_crf_every_span.argtypes = [*[_ADDRESS] * 6, *[_SIZE] * 4, *[_ADDRESS] * 2, _COUNT]
-    library.foci_crf_every_span.restype = None
-    library.foci_crf_scratch.argtypes = [_SIZE, _SIZE, _SIZE, _SIZE, _COUNT]
-    library.foci_crf_scratch.restype = _SIZE
-    for name, arguments in _SIGNATURES.items():
-        for suffix in ("float32", "float64"):
-            function = getattr(library, f"foci_crf_{name}_{suffix}")
-            function.argtypes = arguments
-            function.restype = _SIZE if name == "total" else None
-    return all(
-        _agrees(library, dtype, spread, tolerance)
-        for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-12))
-        for spread in (1.0, 400.0)  # by weights, then by scores
-    )
+    """Compare a chain with the plain recursions; 5 tags fill a vector and a rest."""
+    scores = numbers_for((1, 3, 5), (5, 5), (5,), (5,))
+    # By weights, then by scores.
+    return _agrees(library, scores) and _agrees(library, [400 * part for part in scores])
 
 
-def _agrees(library: ctypes.CDLL, dtype: torch.dtype, spread: float, tolerance: float) -> bool:
-    # No random numbers: the state of the user's generator stays unchanged.
-    numbers = [spread * math.sin(n * n) for n in range(3 * 5 + 5 * 5 + 5 + 5)]
-    flat = torch.tensor(numbers, dtype=dtype, device="cpu")
-    e, a, s, d = (part.tolist() for part in flat.split([15, 25, 5, 5]))
-    chain = Chain(flat[:15].view(1, 3, 5), flat[15:40].view(5, 5), flat[40:45], flat[45:], None)
-    scored = sorted(
-        ((s[x] + e[x] + a[5 * x + y] + e[5 + y] + a[5 * y + z] + e[10 + z] + d[z], (x, y, z))
-         for x, y, z in itertools.product(range(5), repeat=3)),
-        reverse=True,
-    )  # fmt: skip
-    highest = scored[0][0]
-    log_z = highest + math.log(sum(math.exp(score - highest) for score, _ in scored))
-    counts = [0.0] * len(numbers)
-    for score, (x, y, z) in scored:
-        for cell in (x, 5 + y, 10 + z, 15 + 5 * x + y, 15 + 5 * y + z, 40 + x, 45 + z):
-            counts[cell] += math.exp(score - log_z)
-
-    def close(have: Tensor, want: Sequence[float], room: float) -> bool:
-        wanted = torch.tensor(want, dtype=torch.float64, device="cpu")
-        return bool(((have.double().flatten() - wanted).abs() <= room).all())
-
-    totals, ways, kept = _compiled_total(library, chain, None, keep=True)
-    gradients = _ChainCall(library, chain).gradients("gradients", None, torch.ones_like(totals), ways, kept)
-    scores, tags = _compiled_best(library, chain, 2)
-    # A span is tag 1, then any number of 2; 2 continues it.
-    shares = [0.0] * 9
-    for score, sequence in scored:
-        for first, last in itertools.combinations_with_replacement(range(3), 2):
-            run = (*sequence[first : last + 1], *sequence[last + 1 : last + 2])
-            if run[: last - first + 1] == (1, *[2] * (last - first)) and run[last - first + 1 :] != (2,):
-                shares[3 * first + last - first] += math.exp(score - log_z)
+def _agrees(library: ctypes.CDLL, scores: Sequence[Tensor]) -> bool:
+    tags = torch.tensor([[4, 0, 2]], device="cpu")
     begin, inner = torch.tensor([1], device="cpu"), torch.tensor([2], device="cpu")
-    of_spans = SpanTags(begin, begin, inner, inner, inner)
-    messages = _compiled_messages(library, chain, of_spans)
-    spans = _compiled_every(library, crf_spans_plain.terms(chain, of_spans, messages), 3)
-    return (
-        close(totals, [log_z], tolerance * spread)
-        and close(torch.cat([part.flatten() for part in gradients]), counts, tolerance)
-        and close(scores, [score for score, _ in scored[:2]], tolerance * spread)
-        and tags[0].tolist() == [list(sequence) for _, sequence in scored[:2]]
-        and close(spans.exp(), shares, tolerance)
+    of_spans = SpanTags(begin, begin, inner, inner, inner)  # a span is tag 1, then any number of 2; 2 continues it
+    tolerances = {torch.float32: 1e-5, torch.float64: 1e-12}
+
+    def compiled(parts: Sequence[Tensor], grads: Sequence[Tensor]) -> tuple[list[Tensor], Sequence[Tensor]]:
+        chain = _chain(*parts)
+        totals, *kept = _compiled_total(library, chain, tags, keep=True)
+        return [totals], _compiled_gradients(library, chain, tags, grads[0], *kept)
+
+    def others(parts: Sequence[Tensor]) -> list[Tensor]:
+        """The kernel's results without gradients of its own."""
+        chain = _chain(*parts)
+        messages = _compiled_messages(library, chain, of_spans)
+        spans = _compiled_every(library, crf_spans_plain.terms(chain, of_spans, messages), 3)
+        return [_compiled_marginals(library, chain), *_compiled_best(library, chain, 2), spans.exp()]
+
+    chain = _chain(*scores)
+    best_tags, best_scores = crf_plain.best(chain, 2)
+    messages = crf_spans_plain.messages(chain, of_spans)
+    spans = crf_spans_plain.every_span(crf_spans_plain.terms(chain, of_spans, messages), 3)
+    wanted = [crf_plain.marginals(chain), best_scores, best_tags, spans.exp()]
+    return agrees(lambda *parts: crf_plain.total(_chain(*parts), tags), compiled, scores, tolerances) and all(
+        are_near(others([part.to(dtype) for part in scores]), wanted, tolerance)
+        for dtype, tolerance in tolerances.items()
     )
 
 
-_KERNEL = Kernel("crf", _self_check)
+def _chain(emissions: Tensor, transitions: Tensor, start: Tensor, end: Tensor) -> Chain:
+    return Chain(emissions, transitions, start, end, None)
 
 
-# --- both paths as one function and its gradients; these are also the operators that tracers see
-#
-# Every argument list begins with the five parts of the chain, every list of results with what is differentiable.
+_KERNEL = Kernel("crf", _FUNCTIONS, _self_check, (torch.float32, torch.float64))
 
 
-def _nothing_kept(chain: Chain, keep: bool) -> tuple[Tensor, Tensor]:
-    """Return zeros in the shapes that the kernel keeps; the plain path keeps nothing."""
-    ways, kept = _room_to_keep(chain, keep)
-    return torch.zeros_like(ways), torch.zeros_like(kept)
+# --- the operators, of which every list of arguments begins with a chain
 
 
 def _total(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     *parts, tags, keep = arguments
-    chain = Chain(*parts)
-    library = _library_for(chain)
-    return _plain_total(*arguments) if library is None else _compiled_total(library, chain, tags, keep)
+    library = _library_for(Chain(*parts))
+    return _plain_total(*arguments) if library is None else _compiled_total(library, Chain(*parts), tags, keep)
 
 
 def _plain_total(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     *parts, tags, keep = arguments
-    chain = Chain(*parts)
-    return crf_plain.total(chain, tags), *_nothing_kept(chain, keep)
+    ways, kept = _room_to_keep(Chain(*parts), keep)
+    # The plain path keeps nothing.
+    return crf_plain.total(Chain(*parts), tags), torch.zeros_like(ways), torch.zeros_like(kept)
 
 
-def _total_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
-    *parts, tags, ways, kept = arguments
-    chain = Chain(*parts)
-    library = _library_for(chain)
-    if library is None:
-        return _plain_total_gradients(grad, *arguments)
-    return _ChainCall(library, chain).gradients("gradients", tags, grad, ways, kept)
+def _total_like(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    *parts, _, keep = arguments
+    return parts[0].new_empty(parts[0].shape[0]), *_room_to_keep(Chain(*parts), keep)
 
 
-def _plain_total_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
-    *parts, tags, _, _ = arguments
-    return _plain_gradients(lambda chain: crf_plain.total(chain, tags), Chain(*parts), grad)
+def _total_gradients(
+    grads: Grads, arguments: Sequence[Any], kept: Sequence[Tensor], wanted: Sequence[bool]
+) -> Grads | None:
+    *parts, tags, _ = arguments
+    library, (grad,) = _library_for(Chain(*parts)), grads
+    if library is None or grad is None:
+        return None
+    return _compiled_gradients(library, Chain(*parts), tags, grad, *kept)
 
 
-def _marginals(*parts: Any) -> tuple[Tensor, Tensor, Tensor]:
-    chain = Chain(*parts)
-    library = _library_for(chain)
-    return _plain_marginals(*parts) if library is None else _compiled_marginals(library, chain)
+def _marginals(*parts: Any) -> Tensor:
+    library = _library_for(Chain(*parts))
+    return _plain_marginals(*parts) if library is None else _compiled_marginals(library, Chain(*parts))
 
 
-def _plain_marginals(*parts: Any) -> tuple[Tensor, Tensor, Tensor]:
-    chain = Chain(*parts)
-    return crf_plain.marginals(chain).contiguous(), *_nothing_kept(chain, keep=True)
+def _plain_marginals(*parts: Any) -> Tensor:
+    return crf_plain.marginals(Chain(*parts)).contiguous()
 
 
-def _marginals_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
-    *parts, ways, kept = arguments
-    chain = Chain(*parts)
-    library = _library_for(chain)
-    if library is None:
-        return _plain_marginals_gradients(grad, *arguments)
-    return _ChainCall(library, chain).gradients("marginal_gradients", grad, ways, kept)
-
-
-def _plain_marginals_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
-    return _plain_gradients(crf_plain.marginals, Chain(*arguments[:5]), grad)
+def _marginals_gradients(
+    grads: Grads, arguments: Sequence[Any], kept: Sequence[Tensor], wanted: Sequence[bool]
+) -> Grads | None:
+    return _in_double(crf_plain.marginals, Chain(*arguments), grads)
 
 
 def _best(*arguments: Any) -> tuple[Tensor, Tensor]:
     *parts, k = arguments
-    chain = Chain(*parts)
-    library = _library_for(chain)
-    return _plain_best(*arguments) if library is None else _compiled_best(library, chain, k)
+    library = _library_for(Chain(*parts))
+    return _plain_best(*arguments) if library is None else _compiled_best(library, Chain(*parts), k)
 
 
 def _plain_best(*arguments: Any) -> tuple[Tensor, Tensor]:
@@ -391,155 +309,61 @@ def _plain_best(*arguments: Any) -> tuple[Tensor, Tensor]:
     return scores.contiguous(), tags.contiguous()
 
 
-def _best_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
-    *parts, tags = arguments
-    chain = Chain(*parts)
-    library = _library_for(chain)
-    if library is None:
-        return _plain_best_gradients(grad, *arguments)
-    return _ChainCall(library, chain).gradients("sequence_gradients", tags.shape[1], tags, grad)
+def _best_like(*arguments: Any) -> tuple[Tensor, Tensor]:
+    emissions, k = arguments[0], arguments[5]
+    batch, steps, _ = emissions.shape
+    return emissions.new_empty(batch, k), emissions.new_empty((batch, k, steps), dtype=torch.int64)
 
 
-def _plain_best_gradients(grad: Tensor, *arguments: Any) -> _Gradients:
-    *parts, tags = arguments
-    return _plain_gradients(lambda chain: crf_plain.best(chain, tags.shape[1])[1], Chain(*parts), grad)
+def _best_gradients(
+    grads: Grads, arguments: Sequence[Any], kept: Sequence[Tensor], wanted: Sequence[bool]
+) -> Grads | None:
+    return _in_double(lambda chain: crf_plain.scores_of(chain, kept[0]), Chain(*arguments[:5]), grads)
 
 
-_CHAIN_SCHEMA = "Tensor emissions, Tensor transitions, Tensor start, Tensor end, Tensor? mask"
-_GRADIENTS_SCHEMA = "(Tensor, Tensor, Tensor, Tensor)"
+def _in_double(compute: Callable[[Chain], Tensor], chain: Chain, grads: Grads) -> Grads | None:
+    """Return the gradients of a plain recursion in float64, rounded at the end as the kernel's are; None off a CPU."""
+    if not chain.emissions.is_cpu:
+        return None
+    found = plain_gradients(
+        lambda e, t, s, d: compute(Chain(e, t, s, d, chain.mask)),
+        [part.double() for part in chain[:4]],
+        [None if grad is None else grad.double() for grad in grads],
+    )
+    return [one.to(chain.emissions.dtype) for one in found]
 
 
-def _operator(
-    name: str, schema: str, compute: Callable[..., Any], plain: Callable[..., Any], like: Callable[..., Any]
-) -> Any:
-    """Return the operator ``foci::crf_name``; ``plain`` computes it in plain torch, ``like`` makes empty results."""
-    operator = torch.library.custom_op(f"foci::crf_{name}", compute, mutates_args=(), schema=schema)
-    operator.register_fake(like)
-    decompose(f"crf_{name}", plain)
-    return operator
-
-
-def _gradients_like(grad: Tensor, *arguments: Any) -> _Gradients:
-    e, t, s, d = (scores.new_empty(scores.shape) for scores in arguments[:4])
-    return e, t, s, d
-
-
-_total_op = _operator(
-    "total",
-    f"({_CHAIN_SCHEMA}, Tensor? tags, bool keep) -> (Tensor, Tensor, Tensor)",
-    _total,
-    _plain_total,
-    _total_like,
+_ARGUMENTS = "Tensor emissions, Tensor transitions, Tensor start, Tensor end, Tensor? mask"
+_TOTAL = Operator(
+    "crf_total",
+    f"{_ARGUMENTS}, Tensor? tags, bool keep",
+    inputs=4,
+    results=3,
+    differentiable=1,
+    kept=slice(1, 3),
+    compute=_total,
+    gradients=_total_gradients,
+    plain=_plain_total,
+    like=_total_like,
 )
-_total_gradients_op = _operator(
-    "total_gradients",
-    f"(Tensor grad, {_CHAIN_SCHEMA}, Tensor? tags, Tensor ways, Tensor kept) -> {_GRADIENTS_SCHEMA}",
-    _total_gradients,
-    _plain_total_gradients,
-    _gradients_like,
+_MARGINALS = Operator(
+    "crf_marginals",
+    _ARGUMENTS,
+    inputs=4,
+    compute=_marginals,
+    gradients=_marginals_gradients,
+    plain=_plain_marginals,
+    like=lambda emissions, *_: emissions.new_empty(emissions.shape),
 )
-_marginals_op = _operator(
-    "marginals", f"({_CHAIN_SCHEMA}) -> (Tensor, Tensor, Tensor)", _marginals, _plain_marginals, _marginals_like
+_BEST = Operator(
+    "crf_best",
+    f"{_ARGUMENTS}, int k",
+    inputs=4,
+    results=2,
+    differentiable=1,
+    kept=slice(1, 2),
+    compute=_best,
+    gradients=_best_gradients,
+    plain=_plain_best,
+    like=_best_like,
 )
-_marginals_gradients_op = _operator(
-    "marginals_gradients",
-    f"(Tensor grad, {_CHAIN_SCHEMA}, Tensor ways, Tensor kept) -> {_GRADIENTS_SCHEMA}",
-    _marginals_gradients,
-    _plain_marginals_gradients,
-    _gradients_like,
-)
-_best_op = _operator("best", f"({_CHAIN_SCHEMA}, int k) -> (Tensor, Tensor)", _best, _plain_best, _best_like)
-_best_gradients_op = _operator(
-    "best_gradients",
-    f"(Tensor grad, {_CHAIN_SCHEMA}, Tensor tags) -> {_GRADIENTS_SCHEMA}",
-    _best_gradients,
-    _plain_best_gradients,
-    _gradients_like,
-)
-
-
-# --- autograd, for eager mode and for the operators
-
-
-def _save(ctx: Any, kept: Sequence[Any], results: Sequence[Tensor]) -> None:
-    ctx.save_for_backward(*kept, *results[1:])
-    ctx.mark_non_differentiable(*results[1:])
-    ctx.set_materialize_grads(False)  # otherwise torch allocates zeros for the other gradients
-
-
-def _gradients(
-    ctx: Any,
-    grad: Tensor | None,
-    plain: Callable[[Chain], Tensor],
-    eager: Callable[..., Any],
-    operator: Callable[..., Any],
-) -> tuple[Any, ...]:
-    """Return a gradient for each of the forward's arguments; None for all but the chain's scores."""
-    arguments = len(ctx.needs_input_grad)
-    if grad is None:  # zeros, by torch's convention
-        return (None,) * arguments
-    saved = ctx.saved_tensors
-    if torch.is_grad_enabled():  # create_graph=True
-        found = differentiate(
-            lambda e, t, s, d: plain(Chain(e, t, s, d, saved[4])), saved[:4], (grad,), create_graph=True
-        )
-    else:
-        found = (operator if is_traced() else eager)(grad, *saved)
-    return *found, *[None] * (arguments - 4)
-
-
-class _Total(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-        results = _total(*arguments)
-        _Total.keep(ctx, arguments, results)
-        return results
-
-    # Not setup_context: torch would inspect forward's signature at every call, which takes longer than a short
-    # chain.
-    @staticmethod
-    def keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        _save(ctx, inputs[:6], output)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor | None, *unused: Any) -> tuple[Any, ...]:
-        tags = ctx.saved_tensors[5]
-        return _gradients(ctx, grad, lambda chain: crf_plain.total(chain, tags), _total_gradients, _total_gradients_op)
-
-
-class _Marginals(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, *parts: Any) -> tuple[Tensor, Tensor, Tensor]:
-        results = _marginals(*parts)
-        _Marginals.keep(ctx, parts, results)
-        return results
-
-    @staticmethod
-    def keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        _save(ctx, inputs, output)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor | None, *unused: Any) -> tuple[Any, ...]:
-        return _gradients(ctx, grad, crf_plain.marginals, _marginals_gradients, _marginals_gradients_op)
-
-
-class _Best(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
-        results = _best(*arguments)
-        _Best.keep(ctx, arguments, results)
-        return results
-
-    @staticmethod
-    def keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        _save(ctx, inputs[:5], output)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor | None, *unused: Any) -> tuple[Any, ...]:
-        k = ctx.saved_tensors[5].shape[1]
-        return _gradients(ctx, grad, lambda chain: crf_plain.best(chain, k)[1], _best_gradients, _best_gradients_op)
-
-
-_total_op.register_autograd(_Total.backward, setup_context=_Total.keep)
-_marginals_op.register_autograd(_Marginals.backward, setup_context=_Marginals.keep)
-_best_op.register_autograd(_Best.backward, setup_context=_Best.keep)

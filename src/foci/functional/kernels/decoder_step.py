@@ -19,24 +19,23 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from foci.functional.kernels.build import Kernel, fixed_numbers
+from foci.functional.kernels.kernel import ADDRESS, REAL, SIZE, Kernel
+from foci.functional.kernels.self_check import are_near, numbers_for
 
 ACTIVATIONS = {"relu": 1, "relu2": 2, "gelu": 3}
 """The activations of the feed-forward network that the kernel has, by their numbers there."""
-
-_ADDRESS, _SIZE, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 
 
 class Product(ctypes.Structure):
     """A linear layer; see `packed`."""
 
-    _fields_ = [("weight", _ADDRESS), ("bias", _ADDRESS), ("inputs", _SIZE), ("outputs", _SIZE)]
+    _fields_ = [("weight", ADDRESS), ("bias", ADDRESS), ("inputs", SIZE), ("outputs", SIZE)]
 
 
 class Norm(ctypes.Structure):
     """LayerNorm where it is ``centered``, else RMSNorm; gain and shift may be missing."""
 
-    _fields_ = [("gain", _ADDRESS), ("shift", _ADDRESS), ("centered", _SIZE), ("epsilon", _FLOAT)]
+    _fields_ = [("gain", ADDRESS), ("shift", ADDRESS), ("centered", SIZE), ("epsilon", REAL)]
 
 
 class Layer(ctypes.Structure):
@@ -45,8 +44,8 @@ class Layer(ctypes.Structure):
     _fields_ = [
         *((name, Norm) for name in ("self_norm", "source_norm", "inner_norm")),
         *((name, Product) for name in ("project", "join", "query", "join_source", "inner", "outer")),
-        *(("keys", _ADDRESS), ("values", _ADDRESS), ("room", _SIZE)),
-        *(("source_keys", _ADDRESS), ("source_values", _ADDRESS)),
+        *(("keys", ADDRESS), ("values", ADDRESS), ("room", SIZE)),
+        *(("source_keys", ADDRESS), ("source_values", ADDRESS)),
     ]
 
 
@@ -59,16 +58,16 @@ class Step(ctypes.Structure):
     """
 
     _fields_ = [
-        *((name, _SIZE) for name in ("layers", "sources", "hypotheses", "heads", "size", "cells")),
-        *((name, _SIZE) for name in ("source_cells", "norm_first", "activation")),
-        *((name, _ADDRESS) for name in ("turn", "path", "positions", "slopes", "valid")),
-        ("position", _SIZE),
-        ("unit_epsilon", _FLOAT),
-        ("cap", _FLOAT),
+        *((name, SIZE) for name in ("layers", "sources", "hypotheses", "heads", "size", "cells")),
+        *((name, SIZE) for name in ("source_cells", "norm_first", "activation")),
+        *((name, ADDRESS) for name in ("turn", "path", "positions", "slopes", "valid")),
+        ("position", SIZE),
+        ("unit_epsilon", REAL),
+        ("cap", REAL),
         ("norm", Norm),
-        ("has_norm", _SIZE),
+        ("has_norm", SIZE),
         ("output", Product),
-        ("threads", _SIZE),
+        ("threads", SIZE),
     ]
 
 
@@ -120,32 +119,27 @@ def _packed(library: ctypes.CDLL, weight: Tensor, bias: Tensor | None) -> tuple[
 def _run(library: ctypes.CDLL, step: Step, layers: Any, x: Tensor, hidden: int) -> tuple[Tensor, Tensor]:
     scratch = x.new_empty(library.foci_decoder_step_scratch(ctypes.byref(step), hidden))
     queries, logits = torch.empty_like(x), x.new_empty(x.shape[0], step.output.outputs)
-    library.foci_decoder_step(
+    library.foci_decoder_step_run(
         ctypes.byref(step), layers, x.data_ptr(), scratch.data_ptr(), hidden, queries.data_ptr(), logits.data_ptr()
     )
     return logits, queries
 
 
-def _self_check(library: ctypes.CDLL) -> bool:
-    """Declare the signatures, and compare a step of one layer with 19 features with the equations."""
-    library.foci_decoder_step_width.argtypes, library.foci_decoder_step_width.restype = [], _SIZE
-    library.foci_decoder_step_scratch.argtypes = [_ADDRESS, _SIZE]
-    library.foci_decoder_step_scratch.restype = _SIZE
-    library.foci_decoder_step_pack.argtypes = [_ADDRESS, _SIZE, _SIZE, _ADDRESS]
-    library.foci_decoder_step.argtypes = [*[_ADDRESS] * 4, _SIZE, _ADDRESS, _ADDRESS]
-    library.foci_decoder_step_pack.restype = library.foci_decoder_step.restype = None
+_FUNCTIONS = {
+    "width": (SIZE, []),
+    "scratch": (SIZE, [ADDRESS, SIZE]),
+    "pack": (None, [ADDRESS, SIZE, SIZE, ADDRESS]),
+    "run": (None, [*[ADDRESS] * 4, SIZE, ADDRESS, ADDRESS]),
+}
 
-    size, hidden, cells = 19, 23, 3
-    x, keys, values = fixed_numbers(1, 1, size), fixed_numbers(2, cells + 1, size), fixed_numbers(3, cells + 1, size)
-    weights = [
-        fixed_numbers(4, 3 * size, size),
-        fixed_numbers(5, size, size),
-        fixed_numbers(6, hidden, size),
-        fixed_numbers(7, size, hidden),
-    ]
-    weights.append(fixed_numbers(8, 70, size))
+
+def _self_check(library: ctypes.CDLL) -> bool:
+    """Compare a step of one layer with 19 features with the equations."""
+    size, hidden, past = 19, 23, 3
+    shapes = [(3 * size, size), (size, size), (hidden, size), (size, hidden), (70, size)]
+    x, keys, values, *weights = numbers_for((1, size), (past + 1, size), (past + 1, size), *shapes)
     projected = torch.nn.functional.layer_norm(x, (size,)) @ weights[0].mT
-    query, keys[cells], values[cells] = projected.chunk(3, dim=1)
+    query, keys[past], values[past] = projected.chunk(3, dim=1)
     found = x + torch.softmax(query @ keys.mT / size**0.5, dim=1) @ values @ weights[1].mT
     inner = torch.nn.functional.gelu(torch.nn.functional.layer_norm(found, (size,)) @ weights[2].mT)
     wanted = (found + inner @ weights[3].mT) @ weights[4].mT
@@ -153,14 +147,14 @@ def _self_check(library: ctypes.CDLL) -> bool:
     products = [_packed(library, weight.float(), None) for weight in weights]
     project, join, inner_layer, outer, output = (product for product, _ in products)
     norm, (stored_keys, stored_values) = Norm(None, None, 1, 1e-5), (keys.float(), values.float())
-    stored_keys[cells] = stored_values[cells] = 0.0
+    stored_keys[past] = stored_values[past] = 0.0
     nothing = Product(None, None, 0, 0)
-    past = (stored_keys.data_ptr(), stored_values.data_ptr(), cells + 1, None, None)
-    layers = (Layer * 1)(Layer(norm, norm, norm, project, join, nothing, nothing, inner_layer, outer, *past))
+    stored = (stored_keys.data_ptr(), stored_values.data_ptr(), past + 1, None, None)
+    layers = (Layer * 1)(Layer(norm, norm, norm, project, join, nothing, nothing, inner_layer, outer, *stored))
     one = {"layers": 1, "sources": 1, "hypotheses": 1, "heads": 1, "norm_first": 1, "threads": 1}
-    step = Step(**one, size=size, cells=cells + 1, activation=ACTIVATIONS["gelu"], unit_epsilon=-1.0, output=output)
+    step = Step(**one, size=size, cells=past + 1, activation=ACTIVATIONS["gelu"], unit_epsilon=-1.0, output=output)
     logits, _ = _run(library, step, layers, x.float(), hidden)
-    return bool(((logits - wanted).abs() <= 1e-4 * wanted.abs().max()).all())
+    return are_near([logits], [wanted], 1e-4)
 
 
-_KERNEL = Kernel("decoder_step", _self_check)
+_KERNEL = Kernel("decoder_step", _FUNCTIONS, _self_check)

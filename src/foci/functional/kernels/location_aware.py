@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -22,11 +23,13 @@ from torch.nn import functional as F
 
 from foci.errors import ShapeError
 from foci.functional.kernels import source_gradients
-from foci.functional.kernels.build import Kernel, fixed_numbers
 from foci.functional.kernels.gradients import differentiate
+from foci.functional.kernels.kernel import ADDRESS, COUNT, REAL, SIZE, Kernel, run, threads, wants_gradients
+from foci.functional.kernels.operators import Grads
+from foci.functional.kernels.self_check import agrees, numbers_for
 from foci.tracing import is_traced, is_watched
 
-_THREAD_CELLS = 1 << 16
+_THREAD_ENTRIES = 1 << 16
 """Numbers tanh is taken of that make one more thread worth waking."""
 
 Plain = Callable[..., Tensor]
@@ -69,7 +72,7 @@ def location_aware(
     if library is None:
         return plain(previous, query, key, vector, filters, projection, mask)
     arguments = (previous, query, key, vector, filters, projection)
-    if _wants_gradients(*arguments):
+    if wants_gradients(*arguments):
         weights, _ = _LocationAware.apply(library, plain, options, None, mask, *arguments, None)  # type: ignore[no-untyped-call]
         return cast("Tensor", weights)
     return _forward(library, options, *arguments, mask, keep=False)[0]
@@ -103,7 +106,7 @@ def location_aware_read(
             f"location_aware: value has shape {tuple(value.shape)}, expected {tuple(key.shape[:2])} and its size. "
             "Key and value have one entry per cell."
         )
-    if _wants_gradients(*arguments):
+    if wants_gradients(*arguments):
         node = None
         if alias is not None and source_gradients.owns(alias, key, value):
             node, arguments = alias.grad_fn, (previous, query, alias, vector, filters, projection, value)
@@ -118,18 +121,14 @@ def _library(*arguments: Tensor | None) -> ctypes.CDLL | None:
     floats = [one for one in arguments[:-1] if one is not None]
     given = [one for one in arguments if one is not None]
     previous, query, key, *rest = floats
-    suits = all(one.dtype is torch.float32 and one.is_cpu for one in floats)
-    if not suits or previous.numel() == 0 or is_traced() or is_watched(*given):
+    if previous.numel() == 0 or is_traced() or is_watched(*given):
         return None
     shares_source = {query.shape[0], key.shape[0]} != {previous.shape[0]}
-    if (shares_source and _wants_gradients(*floats)) or _KERNEL.library is None:
+    library = None if shares_source and wants_gradients(*floats) else _KERNEL.library_for(*floats)
+    if library is None:
         return None
     _check(previous, query, key, *rest[:3])
-    return _KERNEL.library
-
-
-def _wants_gradients(*floats: Tensor) -> bool:
-    return torch.is_grad_enabled() and any(one.requires_grad for one in floats)
+    return library
 
 
 def _check(previous: Tensor, query: Tensor, key: Tensor, vector: Tensor, filters: Tensor, projection: Tensor) -> None:
@@ -155,24 +154,18 @@ def _check(previous: Tensor, query: Tensor, key: Tensor, vector: Tensor, filters
 
 # --- the compiled path
 
-_ADDRESS, _SIZE, _COUNT, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
-_SIGNATURES = {
-    "scratch": [*[_SIZE] * 4, _COUNT],
-    "kept": [_SIZE] * 3,
-    "forward": [
-        _ADDRESS, _ADDRESS, _SIZE, _ADDRESS, _SIZE, _SIZE, *[_ADDRESS] * 4,
-        _ADDRESS, _SIZE, _SIZE, *[_SIZE] * 6, _REAL, _COUNT, *[_ADDRESS] * 5, _COUNT,
-    ],
-    "backward": [*[_ADDRESS] * 12, *[_SIZE] * 7, _REAL, *[_ADDRESS] * 6, _COUNT, _COUNT],
-}  # fmt: skip
-
-
-def _address(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()
-
-
-def _threads(sizes: tuple[int, ...]) -> int:
-    return max(1, min(torch.get_num_threads(), 1 + math.prod(sizes[:4]) // _THREAD_CELLS, sizes[0]))
+_FUNCTIONS = {
+    "scratch": (SIZE, [*[SIZE] * 4, COUNT]),
+    "kept": (SIZE, [SIZE] * 3),
+    "forward": (
+        None,
+        [
+            *(ADDRESS, ADDRESS, SIZE, ADDRESS, SIZE, SIZE, *[ADDRESS] * 5),
+            *(*[SIZE] * 8, REAL, COUNT, *[ADDRESS] * 5, COUNT),
+        ],
+    ),
+    "backward": (None, [*[ADDRESS] * 12, *[SIZE] * 7, REAL, *[ADDRESS] * 6, COUNT, COUNT]),
+}
 
 
 class _Found(NamedTuple):
@@ -198,29 +191,30 @@ def _forward(
     keep: bool = True,
     value: Tensor | None = None,
 ) -> _Found:
-    (batch, cells), steps, (count, width) = previous.shape, query.shape[1], filters.shape[::2]
-    sizes = (batch, steps, cells, vector.shape[0], count, width)
+    (batch, positions), steps, (filter_count, width) = previous.shape, query.shape[1], filters.shape[::2]
+    sizes = (batch, steps, positions, vector.shape[0], filter_count, width)
     given = previous, query.expand(batch, -1, -1), key, vector, filters, projection
     previous, query, key, vector, filters, projection = (one.contiguous() for one in given)
     mask_strides = (0, 0)
     if mask is not None:
-        mask = mask.expand(batch, -1, cells).contiguous()
-        mask_strides = (mask.stride(0), 0 if mask.shape[1] == 1 else cells)
+        mask = mask.expand(batch, -1, positions).contiguous()
+        mask_strides = (mask.stride(0), 0 if mask.shape[1] == 1 else positions)
     output, value_sizes = None, (0, 0)
     if value is not None:
         value, output = value.contiguous(), query.new_empty(batch, steps, value.shape[2])
         value_sizes = (0 if value.shape[0] == 1 else value.stride(0), value.shape[2])
-    weights = query.new_empty(batch, steps, cells)
-    kept = query.new_empty(batch, steps, library.foci_location_aware_kept(cells, count, width)) if keep else None
+    weights = query.new_empty(batch, steps, positions)
+    room = library.foci_location_aware_kept(positions, filter_count, width)
+    kept = query.new_empty(batch, steps, room) if keep else None
     slopes = torch.empty_like(weights) if keep and options.smoothing else None
-    threads = _threads(sizes)
-    scratch = query.new_empty(library.foci_location_aware_scratch(*sizes[2:], threads))
-    library.foci_location_aware_forward(
-        query.data_ptr(), key.data_ptr(), 0 if key.shape[0] == 1 else key.stride(0), _address(mask), *mask_strides,
-        previous.data_ptr(), vector.data_ptr(), filters.data_ptr(), projection.data_ptr(),
-        _address(value), *value_sizes, *sizes, *options,
-        scratch.data_ptr(), weights.data_ptr(), _address(kept), _address(slopes), _address(output), threads,
-    )  # fmt: skip
+    count = threads(math.prod(sizes[:4]), _THREAD_ENTRIES, batch)
+    scratch = query.new_empty(library.foci_location_aware_scratch(*sizes[2:], count))
+    run(
+        library.foci_location_aware_forward,
+        *(query, key, 0 if key.shape[0] == 1 else key.stride(0), mask, *mask_strides),
+        *(previous, vector, filters, projection, value, *value_sizes, *sizes, *options),
+        *(scratch, weights, kept, slopes, output, count),
+    )
     return _Found(weights, kept, slopes, output)
 
 
@@ -248,8 +242,8 @@ def _backward(
     That of the key is added to ``key_sum``, if given.
     """
     previous, query, key, vector, filters, projection = (one.contiguous() for one in arguments)
-    (batch, cells), steps, (count, width) = previous.shape, query.shape[1], filters.shape[::2]
-    sizes = (batch, steps, cells, vector.shape[0], count, width)
+    (batch, positions), steps, (filter_count, width) = previous.shape, query.shape[1], filters.shape[::2]
+    sizes = (batch, steps, positions, vector.shape[0], filter_count, width)
     d_previous = torch.empty_like(previous) if needs_previous else None
     d_query, d_key = torch.empty_like(query), torch.empty_like(key) if key_sum is None else key_sum
     d_parameters = query.new_empty(batch, vector.numel() + filters.numel() + projection.numel())
@@ -257,16 +251,17 @@ def _backward(
     if reading is not None:
         value, output_grad = reading.value.contiguous(), reading.grad.contiguous()
         d_value = torch.empty_like(value) if reading.needs_value else None
-    threads = _threads(sizes)
-    scratch = query.new_empty(library.foci_location_aware_scratch(*sizes[2:], threads))
+    count = threads(math.prod(sizes[:4]), _THREAD_ENTRIES, batch)
+    scratch = query.new_empty(library.foci_location_aware_scratch(*sizes[2:], count))
     given = (grad.contiguous(), query, key, previous, vector, filters, projection, found.weights, found.kept,
              found.slopes, output_grad, value)  # fmt: skip
-    into = (d_query, d_key, d_previous, d_parameters, d_value)
     value_size = 0 if value is None else value.shape[2]
-    library.foci_location_aware_backward(
-        *map(_address, given), value_size, *sizes, sharpening, scratch.data_ptr(), *map(_address, into),
-        key_sum is not None, threads,
-    )  # fmt: skip
+    run(
+        library.foci_location_aware_backward,
+        *given,
+        *(value_size, *sizes, sharpening, scratch),
+        *(d_query, d_key, d_previous, d_parameters, d_value, key_sum is not None, count),
+    )
     parameters = (vector, filters, projection)
     sums = d_parameters.sum(dim=0).split([one.numel() for one in parameters])
     shaped = (one.view(like.shape) for one, like in zip(sums, parameters))
@@ -289,45 +284,32 @@ def _plain_example(
 
 
 def _self_check(library: ctypes.CDLL) -> bool:
-    """Declare the signatures, and compare three steps with the equations.
+    """Compare three steps with the equations.
 
-    19 hidden numbers fill vectors and a rest; filters of 97 cells are split twice.
+    19 hidden numbers fill vectors and a rest; filters of 97 positions are split twice.
     """
-    for name, types in _SIGNATURES.items():
-        function = getattr(library, f"foci_location_aware_{name}")
-        function.argtypes = types
-        function.restype = _SIZE if name in ("scratch", "kept") else None
-    return all(_agrees(library, cells, width) for cells, width in ((23, 7), (101, 97)))
+
+    def fits(positions: int, width: int, options: LocationOptions) -> bool:
+        def compiled(arguments: Sequence[Tensor], grads: Sequence[Tensor]) -> tuple[list[Tensor], Grads]:
+            *floats, value = arguments
+            previous, query, key, vector, filters, projection = floats
+            found = _forward(library, options, previous, query, key, vector, filters, projection, None, value=value)
+            reading = _Reading(value, grads[1], needs_value=True)
+            gradients = _backward(library, options.sharpening, grads[0], tuple(floats), found, reading)
+            return [found.weights, cast("Tensor", found.output)], gradients
+
+        shapes = [(1, positions), (1, 3, 19), (1, positions, 19), (19,), (5, 1, width), (19, 5), (1, positions, 18)]
+        plain = partial(_plain_example, options)
+        return agrees(plain, compiled, numbers_for(*shapes), {torch.float32: 1e-4})
+
+    return all(
+        fits(positions, width, options)
+        for positions, width in ((23, 7), (101, 97))
+        for options in (LocationOptions(), LocationOptions(2.0, smoothing=True))
+    )
 
 
-def _agrees(library: ctypes.CDLL, cells: int, width: int) -> bool:
-    """Return whether kernel and equations agree, in values and along one direction of all arguments."""
-    shapes = [(1, cells), (1, 3, 19), (1, cells, 19), (19,), (5, 1, width), (19, 5), (1, cells, 18)]
-    point, along = ([fixed_numbers(seed + number, *shape) for number, shape in enumerate(shapes)] for seed in (1, 11))
-    for options in (LocationOptions(), LocationOptions(2.0, smoothing=True)):
-        wanted = _plain_example(options, *point)
-        grads = [one.cos() for one in wanted]
-
-        def moved(distance: float, options: LocationOptions = options, grads: list[Tensor] = grads) -> Tensor:
-            there = (one + distance * other for one, other in zip(point, along))
-            return torch.stack([(one * grad).sum() for one, grad in zip(_plain_example(options, *there), grads)]).sum()
-
-        slope = (moved(1e-5) - moved(-1e-5)) / 2e-5  # autograd may be switched off where this is called
-        *arguments, value = (one.float() for one in point)
-        previous, query, key, vector, filters, projection = arguments
-        found = _forward(library, options, previous, query, key, vector, filters, projection, None, value=value)
-        if found.kept is None or found.output is None:
-            return False
-        reading = _Reading(value, grads[1].float(), needs_value=True)
-        back = _backward(library, options.sharpening, grads[0].float(), tuple(arguments), found, reading)
-        moved_by = sum((one.double() * other).sum() for one, other in zip(back, along) if one is not None)
-        errors = [(have - want).abs().max() for have, want in zip((found.weights, found.output), wanted)]
-        if not bool(max(errors) <= 1e-5) or not bool(abs(moved_by - slope) <= 1e-3):
-            return False
-    return True
-
-
-_KERNEL = Kernel("location_aware", _self_check)
+_KERNEL = Kernel("location_aware", _FUNCTIONS, _self_check)
 
 
 class _LocationAware(torch.autograd.Function):

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from foci.functional.kernels.build import Kernel
+from foci.functional.kernels.kernel import ADDRESS, SIZE, Kernel, run, threads
+from foci.functional.kernels.self_check import are_near, fixed_numbers
 from foci.tracing import exportable, is_traced, is_watched
 from foci.weights.sources import DotSoftmax, Rows
 
-_THREAD_CELLS = 1 << 16
-"""Cells per additional thread, below which starting it costs more than it saves."""
+_THREAD_ENTRIES = 1 << 16
+"""Scores per additional thread, below which starting it costs more than it saves."""
 
 
 @exportable
@@ -27,7 +28,7 @@ class FusedSoftmax(DotSoftmax):
     """`DotSoftmax` with the reductions of ``softmax_rows.cpp``."""
 
     def largest(self, index: Rows, k: int) -> tuple[Tensor, Tensor]:
-        """Return the k largest weights of these rows and their cells."""
+        """Return the k largest weights of these rows and their positions."""
         scores, library = self._for_kernel(index)
         if library is None or k == 0:
             return super().largest(index, k)
@@ -39,30 +40,29 @@ class FusedSoftmax(DotSoftmax):
         return super().entropy(index) if library is None else _entropy(library, scores)
 
     def _for_kernel(self, index: Rows) -> tuple[Tensor, ctypes.CDLL | None]:
-        """Return the scores, −inf for masked cells, and the kernel if it supports them."""
-        suits = self.query.dtype == self.key.dtype == torch.float32 and self.query.device.type == "cpu"
-        if not suits or is_traced() or is_watched(self.query, self.key) or _KERNEL.library is None:
+        """Return the scores, −inf for masked positions, and the kernel if it supports them."""
+        traced = is_traced() or is_watched(self.query, self.key)
+        library = None if traced else _KERNEL.library_for(self.query, self.key)
+        if library is None:
             return self.query, None
         scores, mask = self.scores(index)
         if scores.requires_grad or scores.dtype != torch.float32:
             return scores, None
-        return (scores if mask is None else scores.masked_fill(~mask, -torch.inf)), _KERNEL.library
+        return (scores if mask is None else scores.masked_fill(~mask, -torch.inf)), library
 
 
 def _largest(library: ctypes.CDLL, scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    scores = scores.contiguous()
     weights = scores.new_empty(*scores.shape[:-1], k)
-    cells = torch.empty_like(weights, dtype=torch.long)
-    library.foci_rows_largest(
-        scores.data_ptr(), *_sizes(scores), k, _threads(scores), weights.data_ptr(), cells.data_ptr()
+    positions = torch.empty_like(weights, dtype=torch.long)
+    run(
+        library.foci_softmax_rows_largest, scores.contiguous(), *_sizes(scores), k, _threads(scores), weights, positions
     )
-    return weights, cells
+    return weights, positions
 
 
 def _entropy(library: ctypes.CDLL, scores: Tensor) -> Tensor:
-    scores = scores.contiguous()
     entropy = scores.new_empty(*scores.shape[:-1], 1)
-    library.foci_rows_entropy(scores.data_ptr(), *_sizes(scores), _threads(scores), entropy.data_ptr())
+    run(library.foci_softmax_rows_entropy, scores.contiguous(), *_sizes(scores), _threads(scores), entropy)
     return entropy
 
 
@@ -71,25 +71,21 @@ def _sizes(scores: Tensor) -> tuple[int, int]:
 
 
 def _threads(scores: Tensor) -> int:
-    return min(torch.get_num_threads(), 1 + scores.numel() // _THREAD_CELLS)
+    return threads(scores.numel(), _THREAD_ENTRIES)
+
+
+_FUNCTIONS = {
+    "entropy": (None, [ADDRESS, SIZE, SIZE, SIZE, ADDRESS]),
+    "largest": (None, [ADDRESS, SIZE, SIZE, SIZE, SIZE, ADDRESS, ADDRESS]),
+}
 
 
 def _self_check(library: ctypes.CDLL) -> bool:
-    """Declare the signatures, and compare a row of 19 cells, two vectors and a rest, with plain arithmetic."""
-    pointer, size = ctypes.c_void_p, ctypes.c_int64
-    library.foci_rows_entropy.argtypes = [pointer, size, size, size, pointer]
-    library.foci_rows_largest.argtypes = [pointer, size, size, size, size, pointer, pointer]
-    library.foci_rows_entropy.restype = library.foci_rows_largest.restype = None
-    scores = 7 * torch.arange(2 * 43, dtype=torch.float32, device="cpu").sin().view(2, 43)
-    weights = torch.softmax(scores.double(), dim=-1)
-    values, cells = torch.topk(weights, 3)
-    found, places = _largest(library, scores, 3)
-    entropy = -(weights * weights.log()).sum(dim=-1, keepdim=True)
-    return (
-        bool(torch.equal(places, cells))
-        and bool(((found - values).abs() < 1e-5).all())
-        and bool(((_entropy(library, scores) - entropy).abs() < 1e-5).all())
-    )
+    """Compare two rows of 43 scores, whole vectors and a rest, with plain arithmetic."""
+    scores = 7 * fixed_numbers(1, 2, 43)
+    weights = torch.softmax(scores, dim=-1)
+    wanted = (*torch.topk(weights, 3), torch.special.entr(weights).sum(dim=-1, keepdim=True))
+    return are_near((*_largest(library, scores.float(), 3), _entropy(library, scores.float())), wanted, 1e-5)
 
 
-_KERNEL = Kernel("softmax_rows", _self_check)
+_KERNEL = Kernel("softmax_rows", _FUNCTIONS, _self_check)

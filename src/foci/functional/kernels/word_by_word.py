@@ -12,18 +12,19 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from foci.functional.kernels.build import Kernel, fixed_numbers
 from foci.functional.kernels.gradients import differentiate
+from foci.functional.kernels.kernel import ADDRESS, COUNT, SIZE, Kernel, run, threads, wants_gradients
+from foci.functional.kernels.self_check import agrees, numbers_for
 from foci.tracing import is_traced, is_watched
 
-_THREAD_CELLS = 1 << 17
+_THREAD_ENTRIES = 1 << 17
 """Cells that make one more thread worth waking."""
 
 Plain = Callable[..., tuple[Tensor, Tensor]]
@@ -59,11 +60,10 @@ def word_by_word(
     """
     arguments = (memory, query, exists, value, key, valid, vector, to_score, carry)
     floats = (memory, query, value, key, vector, to_score, carry)
-    suits = all(one.dtype is torch.float32 and one.is_cpu for one in floats)
-    library = None if not suits or is_traced() or is_watched(*arguments) else _KERNEL.library
+    library = None if is_traced() or is_watched(*arguments) else _KERNEL.library_for(*floats)
     if library is None:
         return plain(*arguments)
-    if torch.is_grad_enabled() and any(one.requires_grad for one in floats):
+    if wants_gradients(*floats):
         last, weights = _WordByWord.apply(library, plain, *arguments)  # type: ignore[no-untyped-call]
         return last, weights
     last, weights, _ = _forward(library, *arguments, keep=False)
@@ -72,11 +72,10 @@ def word_by_word(
 
 # --- the compiled path
 
-_ADDRESS, _SIZE, _COUNT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-_SIGNATURES = {
-    "scratch": [_SIZE, _SIZE, _SIZE, _COUNT],
-    "forward": [*[_ADDRESS] * 9, *[_SIZE] * 4, *[_ADDRESS] * 6, _COUNT],
-    "backward": [*[_ADDRESS] * 11, *[_SIZE] * 4, *[_ADDRESS] * 7, _COUNT],
+_FUNCTIONS = {
+    "scratch": (SIZE, [SIZE, SIZE, SIZE, COUNT]),
+    "forward": (None, [*[ADDRESS] * 9, *[SIZE] * 4, *[ADDRESS] * 6, COUNT]),
+    "backward": (None, [*[ADDRESS] * 11, *[SIZE] * 4, *[ADDRESS] * 7, COUNT]),
 }
 
 
@@ -126,12 +125,10 @@ def _backward(
 
 def _call(library: ctypes.CDLL, name: str, given: Any, sizes: tuple[int, int, int, int], found: Any) -> None:
     """Call ``foci_word_by_word_name``; all tensors are contiguous, ``found`` are written."""
-    batch, _, cells, size = sizes
-    threads = max(1, min(torch.get_num_threads(), 1 + math.prod(sizes) // _THREAD_CELLS, batch))
-    scratch = found[-1].new_empty(library.foci_word_by_word_scratch(batch, cells, size, threads))
-    addresses = [None if one is None else one.data_ptr() for one in (*given, scratch, *found)]
-    count = len(given)
-    getattr(library, f"foci_word_by_word_{name}")(*addresses[:count], *sizes, *addresses[count:], threads)
+    batch, _, positions, size = sizes
+    count = threads(math.prod(sizes), _THREAD_ENTRIES, batch)
+    scratch = found[-1].new_empty(library.foci_word_by_word_scratch(batch, positions, size, count))
+    run(getattr(library, f"foci_word_by_word_{name}"), *given, *sizes, scratch, *found, count)
 
 
 def _plain_example(
@@ -147,34 +144,21 @@ def _plain_example(
 
 
 def _self_check(library: ctypes.CDLL) -> bool:
-    """Declare the signatures, and compare three steps with the equations; 19 numbers fill vectors and a rest."""
-    for name, arguments in _SIGNATURES.items():
-        function = getattr(library, f"foci_word_by_word_{name}")
-        function.argtypes = arguments
-        function.restype = _SIZE if name == "scratch" else None
-    shapes = [(1, 1, 19), (1, 3, 19), (1, 5, 19), (1, 5, 19), (19,), (19, 19), (19, 19)]
-    point, along = (
-        [fixed_numbers(seed + number, *shape) / 3 for number, shape in enumerate(shapes)] for seed in (1, 11)
-    )
-    last, weights = _plain_example(*point)
-    grads = (last.cos(), weights.cos())
+    """Compare three steps with the equations; 19 numbers fill vectors and a rest."""
+    exists, valid = (torch.ones(1, size, dtype=torch.bool, device="cpu") for size in (3, 5))
 
-    def moved(distance: float) -> Tensor:
-        found = _plain_example(*(one + distance * other for one, other in zip(point, along)))
-        return sum((one * grad).sum() for one, grad in zip(found, grads)) + last.new_zeros(())
+    def compiled(floats: Sequence[Tensor], grads: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        memory, query, value, key, *rest = floats
+        arguments = (memory, query, exists, value, key, valid, *rest)
+        last, weights, kept = _forward(library, *arguments)
+        found = _backward(library, (grads[0], grads[1]), arguments, weights, kept)
+        return [last, weights], [one for one in found if one is not None]
 
-    slope = (moved(1e-5) - moved(-1e-5)) / 2e-5  # autograd may be switched off where this is called
-    memory, query, value, key, *rest = (one.float() for one in point)
-    exists, valid = torch.ones(1, 3, dtype=torch.bool, device="cpu"), torch.ones(1, 5, dtype=torch.bool, device="cpu")
-    arguments = (memory, query, exists, value, key, valid, *rest)
-    found_last, found_weights, kept = _forward(library, *arguments)
-    found = _backward(library, (grads[0].float(), grads[1].float()), arguments, found_weights, kept)
-    moved_by = sum((one.double() * other).sum() for one, other in zip((f for f in found if f is not None), along))
-    gaps = [(found_last - last).abs().max(), (found_weights - weights).abs().max(), (moved_by - slope).abs()]
-    return all(bool(gap <= 1e-4) for gap in gaps)
+    point = numbers_for((1, 1, 19), (1, 3, 19), (1, 5, 19), (1, 5, 19), (19,), (19, 19), (19, 19))
+    return agrees(_plain_example, compiled, [one / 3 for one in point], {torch.float32: 1e-4})
 
 
-_KERNEL = Kernel("word_by_word", _self_check)
+_KERNEL = Kernel("word_by_word", _FUNCTIONS, _self_check)
 
 
 class _WordByWord(torch.autograd.Function):

@@ -122,7 +122,7 @@ void find_best(const float* row, int64_t cells, Best best) {
 
 extern "C" {
 
-void foci_rows_entropy(const float* scores, int64_t rows, int64_t cells, int64_t threads, float* entropy) {
+void foci_softmax_rows_entropy(const float* scores, int64_t rows, int64_t cells, int64_t threads, float* entropy) {
 #pragma omp parallel for num_threads(threads) if (threads > 1)
     for (int64_t r = 0; r < rows; r++) {
         const float* row = scores + r * cells;
@@ -133,7 +133,7 @@ void foci_rows_entropy(const float* scores, int64_t rows, int64_t cells, int64_t
 }
 
 // The k largest weights of each row, largest first, and their cells; 1 ≤ k ≤ cells.
-void foci_rows_largest(const float* scores, int64_t rows, int64_t cells, int64_t k, int64_t threads, float* weights,
+void foci_softmax_rows_largest(const float* scores, int64_t rows, int64_t cells, int64_t k, int64_t threads, float* weights,
                        int64_t* chosen) {
 #pragma omp parallel for num_threads(threads) if (threads > 1)
     for (int64_t r = 0; r < rows; r++) {

@@ -1,5 +1,5 @@
-// The linear-chain CRF: log Z or log p(tags) with their gradients, the k best sequences, the gradient's gradient, and
-// the probability of every span.
+// The linear-chain CRF: log Z or log p(tags) with their gradients, the k best sequences, and the probability of every
+// span.
 //
 //     a_t(j)   = Σ_i a_t-1(i)·e^{A_ij}·e^{x_t(j)},   a_1 = e^{start + x_1},   Z = Σ_j a_T(j)·e^{end_j}
 //     b_t-1(i) = Σ_j e^{A_ij}·e^{x_t(j)}·b_t(j),     b_T = e^{end}
@@ -299,20 +299,18 @@ struct Model {
 
 // The scratch memory of one thread.
 struct Room {
-    double *scores, *weights, *first, *second, *third, *columns, *counts, *slopes;
+    double *scores, *weights, *first, *second, *columns, *counts;
 
-    static int64_t size(int64_t T, int64_t K) { return (5 + STEPS + K + T) * padded(K); }
+    static int64_t size(int64_t K) { return (4 + STEPS + K) * padded(K); }
 
-    Room(double* rooms, int64_t T, int64_t K) {
+    Room(double* rooms, int64_t K) {
         const int64_t W = padded(K);
-        scores = rooms + this_thread() * size(T, K);
+        scores = rooms + this_thread() * size(K);
         weights = scores + W;
         first = weights + W;
         second = first + W;
-        third = second + W;
-        columns = third + W;
+        columns = second + W;
         counts = columns + STEPS * W;
-        slopes = counts + K * W;        // (T, W)
         std::fill_n(scores, W, NEVER);  // the padding stays
     }
 };
@@ -515,164 +513,6 @@ void gradient_by_scores(const Chain<Real>& chain, const Model& model, int64_t ro
     if (gradient.transitions) gradient.add(gradient.transitions, room.counts, K * W);
 }
 
-// --- the gradient of the marginals: the second derivative of log Z, times a gradient v (B, T, K)
-//
-// It is the derivative of log Z's gradient as emissions move along v, so a and b are followed with their slopes:
-//     a'_t(j) = Σ_i a'_t-1(i)·e^{A_ij}·e^{x_t(j)} + a_t(j)·v_t(j),     and b' likewise from the end.
-// Only slopes relative to one another matter at a step; a constant is taken off, so that they stay small.
-
-// slope −= a·constant, such that it is 0 where a is largest.
-void center(const double* a, double* slope, int64_t W) {
-    const int64_t at = std::max_element(a, a + W) - a;
-    const Vector constant = all(slope[at] / a[at]);
-    for (int64_t j = 0; j < W; j += LANES) store(slope + j, load(slope + j) - load(a + j) * constant);
-}
-
-template <typename Real>
-void add_product(const Real* v, const double* a, int64_t K, double* slope) {
-    for (int64_t j = 0; j < K; j++) slope[j] += a[j] * v[j];
-}
-
-template <typename Real>
-void curvature_by_weights(const Chain<Real>& chain, const Model& model, int64_t row, Room& room, const double* kept,
-                          const Real* v, const Gradient<Real>& gradient) {
-    const int64_t T = chain.T, K = chain.K, W = chain.W;
-    Vector nearest{};
-    Integers unused{};
-    const auto a = [&](int64_t t) { return kept + t * W; };
-    const auto slope = [&](int64_t t) { return room.slopes + t * W; };
-    int64_t before = -1;
-    for (int64_t t = chain.next(row, 0); t < T; before = t, t = chain.next(row, t + 1)) {
-        std::fill_n(slope(t), W, 0.0);
-        if (before >= 0) {
-            weigh_emission(chain, row, t, room, nearest);
-            multiply(slope(before), model.weights, K, W, slope(t));
-            // The power of two that a_t was multiplied by, from one of its entries.
-            const int64_t at = std::max_element(a(t), a(t) + W) - a(t);
-            double sum = 0;
-            for (int64_t i = 0; i < K; i++) sum += a(before)[i] * model.weights_back[at * W + i];
-            const double scale = a(t)[at] / (sum * room.weights[at]);
-            for (int64_t j = 0; j < W; j++) slope(t)[j] *= room.weights[j] * scale;
-        }
-        add_product(v + t * K, a(t), K, slope(t));
-        center(a(t), slope(t), W);
-    }
-
-    double *b = room.first, *b_slope = room.second, *marginals = room.third;
-    double *c = room.columns, *c_slope = c + W;
-    // The marginals' slopes at a step, from a, b and their slopes; returns Σ a·b and its slope over it.
-    const auto put = [&](int64_t t, double& mean) {
-        const double total = share(a(t), b, W, marginals);
-        double sum = 0;
-        for (int64_t j = 0; j < W; j++) {
-            b_slope[j] = a(t)[j] > 0 ? b_slope[j] : 0;
-            sum += slope(t)[j] * b[j] + a(t)[j] * b_slope[j];
-        }
-        mean = sum / total;
-        for (int64_t j = 0; j < W; j++)
-            marginals[j] = (slope(t)[j] * b[j] + a(t)[j] * b_slope[j]) / total - marginals[j] * mean;
-        gradient.put(chain, t, marginals);
-        return total;
-    };
-    std::fill_n(room.counts, K * W, 0.0);
-    int64_t t = chain.last(row, T - 1);
-    double mean;
-    std::copy_n(model.end, W, b);
-    std::fill_n(b_slope, W, 0.0);
-    put(t, mean);
-    gradient.add(gradient.end, marginals, K);
-    for (before = chain.last(row, t - 1); before >= 0; t = before, before = chain.last(row, t - 1)) {
-        weigh_emission(chain, row, t, room, nearest);
-        center(b, b_slope, W);
-        const double scale = scale_of(largest(b, W), unused)[0];
-        for (int64_t j = 0; j < W; j++) {
-            c[j] = room.weights[j] * (b[j] * scale);
-            c_slope[j] = room.weights[j] * (b_slope[j] * scale);
-        }
-        add_product(v + t * K, c, K, c_slope);
-        multiply(c, model.weights_back, K, W, b);
-        multiply(c_slope, model.weights_back, K, W, b_slope);
-        const double total = put(before, mean);
-        for (int64_t j = 0; j < W; j++) {
-            c[j] /= total;
-            c_slope[j] = c_slope[j] / total - c[j] * mean;
-        }
-        const double* rows[] = {slope(before), a(before)};
-        count_moves<2>(rows, c, K, W, room.counts);
-    }
-    gradient.add(gradient.start, marginals, K);
-    for (int64_t n = 0; n < K * W; n++) room.counts[n] *= model.weights[n];
-    gradient.add(gradient.transitions, room.counts, K * W);
-}
-
-// The same in logarithms; a slope is that of the logarithm.
-template <typename Real>
-void curvature_by_scores(const Chain<Real>& chain, const Model& model, int64_t row, Room& room, const double* kept,
-                         const Real* v, const Gradient<Real>& gradient) {
-    const int64_t T = chain.T, K = chain.K, W = chain.W;
-    const auto a = [&](int64_t t) { return kept + t * W; };
-    const auto slope = [&](int64_t t) { return room.slopes + t * W; };
-    double *b = room.first, *b_slope = room.second, *marginals = room.third;
-    double *c = room.columns, *c_slope = c + W, *sums = c_slope + W;
-    // to[j] = Σ_i e^{x[i] + matrix[i, j] − sums[j]}·slopes[i]: the mean of the slopes that lead to j
-    const auto mean_slopes = [&](const double* x, const double* matrix, const double* slopes, double* to) {
-        for (int64_t j = 0; j < W; j += LANES) {
-            const Vector sum = load(sums + j), from = sum == all(NEVER) ? Vector{} : sum;
-            Vector mean{};
-            for (int64_t i = 0; i < K; i++)
-                mean += exponential(all(x[i]) + load(matrix + i * W + j) - from) * all(slopes[i]);
-            store(to + j, mean);
-        }
-    };
-    int64_t before = -1;
-    for (int64_t t = chain.next(row, 0); t < T; before = t, t = chain.next(row, t + 1)) {
-        std::fill_n(slope(t), W, 0.0);
-        if (before >= 0) {
-            log_multiply(a(before), model.scores, K, W, sums);
-            mean_slopes(a(before), model.scores, slope(before), slope(t));
-        }
-        add(v + t * K, K, slope(t));
-    }
-    const auto put = [&](int64_t t, double& mean) {
-        const double total = log_sum(a(t), b, W);
-        mean = 0;
-        for (int64_t j = 0; j < W; j++) {
-            b[j] -= total;
-            marginals[j] = exponential(a(t)[j] + b[j]);
-            mean += marginals[j] * (slope(t)[j] + b_slope[j]);
-        }
-        for (int64_t j = 0; j < W; j++) marginals[j] *= slope(t)[j] + b_slope[j] - mean;
-        gradient.put(chain, t, marginals);
-        return total;
-    };
-    std::fill_n(room.counts, K * W, 0.0);
-    int64_t t = chain.last(row, T - 1);
-    double mean;
-    std::copy_n(model.end_scores, W, b);
-    std::fill_n(b_slope, W, 0.0);
-    put(t, mean);
-    gradient.add(gradient.end, marginals, K);
-    for (before = chain.last(row, t - 1); before >= 0; t = before, before = chain.last(row, t - 1)) {
-        for (int64_t j = 0; j < W; j++) {
-            c[j] = j < K ? b[j] + chain.emission(row, t)[j] : NEVER;
-            c_slope[j] = j < K ? b_slope[j] + v[t * K + j] : 0;
-        }
-        log_multiply(c, model.scores_back, K, W, b);
-        std::copy_n(b, W, sums);
-        mean_slopes(c, model.scores_back, c_slope, b_slope);
-        const double total = put(before, mean);
-        for (int64_t i = 0; i < K; i++)
-            for (int64_t j = 0; j < W; j += LANES) {
-                const Vector move = all(a(before)[i] - total) + load(model.scores + i * W + j) + load(c + j);
-                const Vector rise = all(slope(before)[i] - mean) + load(c_slope + j);
-                double* count = room.counts + i * W + j;
-                store(count, load(count) + exponential(move) * rise);
-            }
-    }
-    gradient.add(gradient.start, marginals, K);
-    gradient.add(gradient.transitions, room.counts, K * W);
-}
-
 // Calls visit(step, tag, the tag before or -1) for every step of a sequence that exists; false, without any call,
 // where a tag is out of range.
 template <typename Real, typename Visit>
@@ -754,7 +594,7 @@ int64_t total(const Chain<Real>& chain, const int64_t* tags, double* scratch, Re
     int64_t unknown = 0;
 #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1) reduction(+ : unknown)
     for (int64_t b = 0; b < chain.B; b++) {
-        Room room(rooms, chain.T, chain.K);
+        Room room(rooms, chain.K);
         bool known = true;
         const double score = tags ? score_of(chain, model, b, tags + b * chain.T, known) : 0;
         unknown += !known;
@@ -783,10 +623,10 @@ void gradients(const Chain<Real>& chain, const int64_t* tags, const Real* grad, 
     Model model(chain, scratch);
     model.exponentiate();
     double* rooms = scratch + Model::size(chain.K);
-    const Groups groups(rooms + threads * Room::size(chain.T, chain.K), chain.B, chain.K);
+    const Groups groups(rooms + threads * Room::size(chain.K), chain.B, chain.K);
 #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
     for (int64_t group = 0; group < groups.count; group++) {
-        Room room(rooms, chain.T, chain.K);
+        Room room(rooms, chain.K);
         for (int64_t b = group * groups.rows; b < std::min(chain.B, (group + 1) * groups.rows); b++) {
             const double scale = grad[b];
             Gradient<Real> to = groups.gradient(chain, group, b, tags ? -scale : scale, emissions);
@@ -801,44 +641,6 @@ void gradients(const Chain<Real>& chain, const int64_t* tags, const Real* grad, 
         }
     }
     if (transitions) groups.add_up(chain, transitions, start, end);
-}
-
-// The gradients of Σ grad·marginals, where grad is (B, T, K).
-template <typename Real>
-void marginal_gradients(const Chain<Real>& chain, const Real* grad, const uint8_t* ways, const double* kept,
-                        double* scratch, Real* emissions, Real* transitions, Real* start, Real* end, int threads) {
-    Model model(chain, scratch);
-    model.exponentiate();
-    double* rooms = scratch + Model::size(chain.K);
-    const Groups groups(rooms + threads * Room::size(chain.T, chain.K), chain.B, chain.K);
-#pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
-    for (int64_t group = 0; group < groups.count; group++) {
-        Room room(rooms, chain.T, chain.K);
-        for (int64_t b = group * groups.rows; b < std::min(chain.B, (group + 1) * groups.rows); b++) {
-            const Gradient<Real> to = groups.gradient(chain, group, b, 1, emissions);
-            to.clear(chain, b, ways[b] == NO_GRADIENT);
-            if (ways[b] == NO_GRADIENT) continue;
-            const auto compute = ways[b] == BY_WEIGHTS ? curvature_by_weights<Real> : curvature_by_scores<Real>;
-            compute(chain, model, b, room, kept + b * chain.T * chain.W, grad + b * chain.T * chain.K, to);
-        }
-    }
-    groups.add_up(chain, transitions, start, end);
-}
-
-// The gradients of Σ grad·scores for sequences (B, k, T).
-template <typename Real>
-void sequence_gradients(const Chain<Real>& chain, const int64_t* tags, int64_t k, const Real* grad, double* scratch,
-                        Real* emissions, Real* transitions, Real* start, Real* end, int threads) {
-    const Groups groups(scratch, chain.B, chain.K);
-#pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
-    for (int64_t group = 0; group < groups.count; group++)
-        for (int64_t b = group * groups.rows; b < std::min(chain.B, (group + 1) * groups.rows); b++) {
-            const Gradient<Real> to = groups.gradient(chain, group, b, 1, emissions);
-            std::fill_n(to.emissions, chain.T * chain.K, Real{});
-            for (int64_t n = b * k; n < (b + 1) * k; n++)
-                if (grad[n] != 0) add_sequence(chain, b, tags + n * chain.T, grad[n], to);
-        }
-    groups.add_up(chain, transitions, start, end);
 }
 
 // Whether there is a NaN on the row's sequences.
@@ -1075,13 +877,13 @@ void span_messages(const Chain<Real>& chain, const SpanTags& tags, double* scrat
     tags.leaving(tags.last, model.scores, NEVER, K, W, longer_scores);
     tags.leaving(tags.single, model.scores, NEVER, K, W, single_scores);
     double* rooms = longer + SpanRoom::shared(K, N);
-    double* own_rooms = rooms + threads * Room::size(T, K);
+    double* own_rooms = rooms + threads * Room::size(K);
     std::fill_n(messages, 4 * chain.B * cells, NEVER);
 #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
     for (int64_t b = 0; b < chain.B; b++) {
         totals[b] = 0;
         if (chain.next(b, 0) == T) continue;
-        Room room(rooms, T, K);
+        Room room(rooms, K);
         double *kept = own_rooms + this_thread() * SpanRoom::size(T, K, N), *shifts = kept + T * W, *sums = shifts + T;
         const auto part = [&](int64_t n) { return messages + (n * chain.B + b) * cells; };
         const SpanMessages to{part(0), part(1), part(2), part(3)};
@@ -1148,12 +950,12 @@ extern "C" {
 // Doubles of scratch that any of the functions below needs; k is 0 for those that do not decode.
 int64_t foci_crf_scratch(int64_t B, int64_t T, int64_t K, int64_t k, int threads) {
     const int64_t decoding = k ? decode_room(T, K, k) + k : 0;
-    return Model::size(K) + Groups::room(B, K) + threads * (Room::size(T, K) + decoding);
+    return Model::size(K) + Groups::room(B, K) + threads * (Room::size(K) + decoding);
 }
 
 // Doubles of scratch that the messages of spans need.
 int64_t foci_crf_span_scratch(int64_t T, int64_t K, int64_t N, int threads) {
-    return Model::size(K) + SpanRoom::shared(K, N) + threads * (Room::size(T, K) + SpanRoom::size(T, K, N));
+    return Model::size(K) + SpanRoom::shared(K, N) + threads * (Room::size(K) + SpanRoom::size(T, K, N));
 }
 
 void foci_crf_every_span(const double* messages, const double* inner, const double* last, const double* moves,
@@ -1178,19 +980,9 @@ void foci_crf_every_span(const double* messages, const double* inner, const doub
         gradients(MADE(Real), tags, grad, ways, kept, scratch, to_emissions, to_transitions, to_start, to_end,       \
                   threads);                                                                                          \
     }                                                                                                                \
-    void foci_crf_marginal_gradients_##suffix(CHAIN(Real), const Real* grad, const uint8_t* ways,                    \
-                                              const double* kept, double* scratch, GRADIENTS(Real), int threads) {   \
-        marginal_gradients(MADE(Real), grad, ways, kept, scratch, to_emissions, to_transitions, to_start, to_end,    \
-                           threads);                                                                                 \
-    }                                                                                                                \
     void foci_crf_decode_##suffix(CHAIN(Real), int64_t k, double* scratch, Real* scores, int64_t* tags,              \
                                   int threads) {                                                                     \
         decode_all(MADE(Real), k, scratch, scores, tags, threads);                                                   \
-    }                                                                                                                \
-    void foci_crf_sequence_gradients_##suffix(CHAIN(Real), int64_t k, const int64_t* tags, const Real* grad,         \
-                                              double* scratch, GRADIENTS(Real), int threads) {                       \
-        sequence_gradients(MADE(Real), tags, k, grad, scratch, to_emissions, to_transitions, to_start, to_end,       \
-                           threads);                                                                                 \
     }                                                                                                                \
     void foci_crf_span_messages_##suffix(CHAIN(Real), int64_t labels, const int64_t* tags, double* scratch,          \
                                          double* messages, double* totals, int threads) {                            \

@@ -416,7 +416,7 @@ void foci_decoder_step_pack(const float* weight, int64_t outputs, int64_t inputs
 
 // x (N, D) are the embedded tokens, which are overwritten; the last layer's queries of the source, if there is one,
 // are written to `queries` (N, D); logits (N, V).
-void foci_decoder_step(
+void foci_decoder_step_run(
     const FociStep* step, const FociLayer* layers, float* x, float* scratch, int64_t hidden, float* queries, float* logits) {
     const FociStep& s = *step;
     const int64_t rows = s.sources * s.hypotheses, dim = s.heads * s.size;
