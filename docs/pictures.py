@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from foci.viz.trace import Cells, Trace, TracedAttention
+from foci.viz.trace import Axis, Trace, TracedAttention
 
 IMAGES = Path(__file__).parent / "images"
 GERMAN = ["Der", "Ausschuss", "hat", "nach", "langer", "Debatte", "die", "neuen", "Regeln", "beschlossen", "."]
@@ -38,20 +38,20 @@ def softmax(scores: np.ndarray) -> np.ndarray:
 def translation() -> Trace:
     """Return two layers of four heads; the later ones are sharper."""
     random = np.random.default_rng(2)
-    cells = {"source": Cells.of_tokens(GERMAN, "source"), "target": Cells.of_tokens(ENGLISH, "target")}
+    axes = {"source": Axis.from_tokens(GERMAN, "source"), "target": Axis.from_tokens(ENGLISH, "target")}
     attentions = {}
     for layer in range(2):
         scores = random.normal(size=(4, len(ENGLISH), len(GERMAN)))
         scores[:, range(len(ENGLISH)), READ] += np.array([1.0, 2.0, 3.0, 4.0])[:, None] + 1.5 * layer
         name = f"decoder.{layer}.cross"
         attentions[name] = TracedAttention(name, "source", "target", softmax(scores))
-    return Trace(cells, attentions, " ".join(ENGLISH))
+    return Trace(axes, attentions, " ".join(ENGLISH))
 
 
 def review() -> Trace:
     """Return one row: the attention of a class over words."""
     scores = [[TELLING.get(word, 0.0) for sentence in REVIEW for word in sentence]]
-    return Trace.from_arrays(softmax(np.array(scores)), Cells.of_document(REVIEW), ["negative"], title="negative")
+    return Trace.from_arrays(softmax(np.array(scores)), Axis.from_document(REVIEW), ["negative"], title="negative")
 
 
 def caption() -> Trace:
@@ -65,7 +65,7 @@ def caption() -> Trace:
     rows = []
     for row, column, size in centers.values():
         rows.append(softmax((-((down - row) ** 2 + (across - column) ** 2) / (2 * size**2)).ravel()))
-    return Trace.from_arrays(np.stack(rows), Cells.of_image(image, (12, 16)), list(centers), title=" ".join(centers))
+    return Trace.from_arrays(np.stack(rows), Axis.from_image(image, (12, 16)), list(centers), title=" ".join(centers))
 
 
 def recording() -> Trace:
@@ -76,7 +76,7 @@ def recording() -> Trace:
     middle = (np.arange(len(letters)) + 0.5) * frames / len(letters)
     weights = softmax(-(((np.arange(frames) - middle[:, None]) / 2) ** 2))
     return Trace.from_arrays(
-        weights, Cells.of_frames(frames, seconds=0.04, spectrogram=sound), letters, title="good day"
+        weights, Axis.from_frames(frames, seconds=0.04, spectrogram=sound), letters, title="good day"
     )
 
 
@@ -85,7 +85,7 @@ def tape() -> Trace:
     steps, slots = np.arange(20)[:, None], np.arange(10)
     weights = softmax(-3.0 * np.abs(slots - steps % 10))
     return Trace.from_arrays(
-        weights, Cells.numbered("slots", 10), Cells.numbered("steps", 20), name="memory.read", title="copy"
+        weights, Axis.numbered("slots", 10), Axis.numbered("steps", 20), name="memory.read", title="copy"
     )
 
 
@@ -95,7 +95,7 @@ def tagging() -> Trace:
     tags = ("B-PER", "I-PER", "B-LOC", "I-LOC", "O")
     scores = np.random.default_rng(4).normal(size=(len(words), len(tags)))
     scores[range(len(words)), (0, 1, 4, 4, 2, 4)] += 4.0
-    return Trace.from_arrays(softmax(scores), Cells("tags", tags, "tags"), words, name="marginals", title="tags")
+    return Trace.from_arrays(softmax(scores), Axis("tags", tags, "tags"), words, name="marginals", title="tags")
 
 
 def reading() -> Trace:
@@ -108,8 +108,8 @@ def reading() -> Trace:
     scores[question.index("lamp"), words.index("lamp")] += 2.5
     words_read, question_read = softmax(scores), softmax(scores.T)
     counted = question_read.mean(axis=0, keepdims=True)
-    cells = {"document": Cells.of_document(story), "question": Cells.of_tokens(question, "question")}
-    cells["answer"] = Cells.of_tokens(["kitchen"], "answer")
+    axes = {"document": Axis.from_document(story), "question": Axis.from_tokens(question, "question")}
+    axes["answer"] = Axis.from_tokens(["kitchen"], "answer")
     weights = {
         "document": ("document", "answer", counted @ words_read),
         "question": ("question", "answer", counted),
@@ -119,7 +119,7 @@ def reading() -> Trace:
     attentions = {
         name: TracedAttention(name, source, target, one[None]) for name, (source, target, one) in weights.items()
     }
-    return Trace(cells, attentions, "kitchen")
+    return Trace(axes, attentions, "kitchen")
 
 
 def screenshot(trace: Trace, picture: Path) -> None:
@@ -157,7 +157,7 @@ def main() -> None:
     trace.plot(IMAGES / "view-heads.png", "heads")
     for other in (review(), caption(), recording(), tape(), tagging()):
         (attention,) = other.attentions.values()
-        other.plot(IMAGES / f"view-{other.cells[attention.source].kind}.png")
+        other.plot(IMAGES / f"view-{other.axes[attention.source].kind}.png")
     reading().plot(IMAGES / "view-reading.png")
     try:
         screenshot(trace, IMAGES / "view-page.png")

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from foci.errors import ConfigError, DataError, MissingPackageError
 from foci.recording import Recording, record
-from foci.viz.trace import CROSSING, Cells, Trace
+from foci.viz.trace import Axis, Trace
 
 _WORD_BEGINS = ("Ġ", "▁")
 """How tokenizers mark a piece that a space goes before."""
@@ -30,12 +30,14 @@ _UNUSED = ("pooler", "lm_head", "score", "classifier")
 """Weights that attention does not depend on: a folder may lack them."""
 _TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "*.spm")
 """The files of which any tokenizer has at least one."""
-_SIDES = {
+_CROSS = ("cross", "encoder_attn", "EncDecAttention")
+"""What modules of transformers that attend from decoder to encoder are called."""
+_AXES = {
     "encoder.{}.self": ("source", "source"),
     "decoder.{}.self": ("target", "input"),
     "decoder.{}.cross": ("target", "source"),
 }
-"""An attention's name, with a place for the layer's number -> which cells attend to which."""
+"""An attention's name, with a place for the layer's number -> which axes attend to which."""
 
 
 def read(folder: Path, texts: Sequence[str]) -> Iterator[Trace]:
@@ -70,9 +72,9 @@ def _only_read(model: Any, tokenizer: Any, text: str, inputs: dict[str, Tensor])
     with record(model, detach=True) as tape:
         model(**inputs)
     handles = {f"{_stack(model)}.{number}.self": weights for number, weights in enumerate(_seen(tape).values())}
-    cells = {"source": Cells.of_tokens(_labels(tokenizer, inputs["input_ids"]), "text")}
-    between = dict.fromkeys(handles, ("source", "source"))
-    return Trace.from_handles(handles, cells, between, text=text, facts={"model": model.config.model_type})
+    axes = {"source": Axis.from_tokens(_labels(tokenizer, inputs["input_ids"]), "text")}
+    axes_of = dict.fromkeys(handles, ("source", "source"))
+    return Trace.from_handles(handles, axes, axes_of, text=text, metadata={"model": model.config.model_type})
 
 
 @torch.no_grad()
@@ -82,22 +84,22 @@ def _answered(model: Any, tokenizer: Any, text: str, inputs: dict[str, Tensor]) 
     with record(model, detach=True) as tape:
         model(**inputs, decoder_input_ids=target, use_cache=False)
     encoder = _prefix(model, model.get_encoder())
-    handles, between, counts = {}, {}, dict.fromkeys(_SIDES, 0)
+    handles, axes_of, counts = {}, {}, dict.fromkeys(_AXES, 0)
     for path, weights in _seen(tape).items():
         if path.startswith(encoder):
             kind = "encoder.{}.self"
         else:
-            kind = "decoder.{}.cross" if any(word in path for word in CROSSING) else "decoder.{}.self"
+            kind = "decoder.{}.cross" if any(word in path for word in _CROSS) else "decoder.{}.self"
         name = kind.format(counts[kind])
         counts[kind] += 1
-        handles[name], between[name] = weights, _SIDES[kind]
-    cells = {
-        "source": Cells.of_tokens(_labels(tokenizer, inputs["input_ids"]), "source"),
-        "target": Cells.of_tokens(_labels(tokenizer, produced[:, 1:]), "target"),
-        "input": Cells.of_tokens(_labels(tokenizer, target), "target so far"),
+        handles[name], axes_of[name] = weights, _AXES[kind]
+    axes = {
+        "source": Axis.from_tokens(_labels(tokenizer, inputs["input_ids"]), "source"),
+        "target": Axis.from_tokens(_labels(tokenizer, produced[:, 1:]), "target"),
+        "input": Axis.from_tokens(_labels(tokenizer, target), "target so far"),
     }
     answer = tokenizer.decode(produced[0], skip_special_tokens=True)
-    return Trace.from_handles(handles, cells, between, text=answer, facts={"model": model.config.model_type})
+    return Trace.from_handles(handles, axes, axes_of, text=answer, metadata={"model": model.config.model_type})
 
 
 def _seen(tape: Recording) -> Recording:

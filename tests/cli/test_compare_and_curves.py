@@ -67,7 +67,7 @@ def test_two_checkpoints_and_two_inputs_of_a_run(run, tmp_path):
     assert main([*command[:4], "two trees", *command[4:], "--titles", "house, trees"]) == 0
     held = payload(page)
     assert held["titles"] == ["house", "trees"]
-    labels = [cells["labels"] for key, cells in held["cells"].items() if key.endswith("source")]
+    labels = [axis["labels"] for key, axis in held["axes"].items() if key.endswith("source")]
     assert labels[0] != labels[1]
 
 

@@ -69,7 +69,7 @@ def failed(capsys, *arguments, code=2):
 
 def test_a_run_in_the_terminal(run, capsys):
     trace = load(run).predict([TEXT], trace=True)[0].trace
-    assert len(trace.cells["target"]) > 2
+    assert len(trace.axes["target"]) > 2
     assert main(["show", str(run), TEXT]) == 0
     assert capsys.readouterr().out == f"{trace.text}\n{printed(trace)}"
     assert main(["show", str(run), TEXT, "--attention", "encoder.0.self", "--head", "1", "--view", "ranked"]) == 0
@@ -87,7 +87,7 @@ def test_several_texts_are_told_apart(run, tmp_path, capsys):
     assert capsys.readouterr().out.split() == [str(tmp_path / f"t-{number}.json") for number in (1, 2)]
     for number, trace in enumerate(traces, start=1):
         again = Trace.load(tmp_path / f"t-{number}.json")
-        assert again.cells["source"].labels == trace.cells["source"].labels
+        assert again.axes["source"].labels == trace.axes["source"].labels
         np.testing.assert_array_equal(again.alignment(), trace.alignment())
 
 
@@ -107,7 +107,7 @@ def test_files_are_what_their_names_say(run, tmp_path, capsys):
     page = names["html"].read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
     described = json.loads(re.search(r'<script type="application/json" id="trace">(.*?)</script>', page)[1])
-    assert described["cells"]["source"]["labels"] == ["one", "▁red", "▁tree"]
+    assert described["axes"]["source"]["labels"] == ["one", "▁red", "▁tree"]
     assert "decoder.1.cross" in [attention["name"] for attention in described["attentions"]]
 
 
@@ -335,7 +335,7 @@ def test_models_of_one_side(kind, stack, transformers, tokenizer, tmp_path, caps
     out, err = capsys.readouterr()
     assert (out, err) == (f"{tmp_path / 't.json'}\n", "")
     trace = Trace.load(tmp_path / "t.json")
-    assert list(trace.cells["source"].labels) == LABELS
+    assert list(trace.axes["source"].labels) == LABELS
     ids = tokenizer(HF_TEXT, return_tensors="pt")["input_ids"]
     check_layers(trace, stack + ".{}.self", eager(model)(ids, output_attentions=True).attentions)
     assert main(arguments) == 0
@@ -353,9 +353,9 @@ def test_models_of_two_sides(kind, transformers, tokenizer, tmp_path, capsys):
     ids = tokenizer(HF_TEXT, return_tensors="pt")["input_ids"]
     produced = model.generate(ids, max_new_tokens=(22 if kind == "marian" else 28), do_sample=False)
     assert trace.text == tokenizer.decode(produced[0], skip_special_tokens=True)
-    assert list(trace.cells["source"].labels) == LABELS
-    assert len(trace.cells["target"]) == len(trace.cells["input"]) == produced.shape[1] - 1
-    assert trace.cells["input"].labels == ("<s>", *trace.cells["target"].labels[:-1])
+    assert list(trace.axes["source"].labels) == LABELS
+    assert len(trace.axes["target"]) == len(trace.axes["input"]) == produced.shape[1] - 1
+    assert trace.axes["input"].labels == ("<s>", *trace.axes["target"].labels[:-1])
     expected = eager(model)(ids, decoder_input_ids=produced[:, :-1], output_attentions=True)
     sides = {
         (found.name.replace(str(found.layer), "*"), found.target, found.source) for found in trace.attentions.values()
@@ -368,7 +368,9 @@ def test_models_of_two_sides(kind, transformers, tokenizer, tmp_path, capsys):
     check_layers(trace, "encoder.{}.self", expected.encoder_attentions)
     check_layers(trace, "decoder.{}.self", expected.decoder_attentions)
     check_layers(trace, "decoder.{}.cross", expected.cross_attentions)
-    assert [attention.name for attention in trace.crossing()] == [f"decoder.{len(expected.cross_attentions) - 1}.cross"]
+    assert [attention.name for attention in trace.cross_attentions()] == [
+        f"decoder.{len(expected.cross_attentions) - 1}.cross"
+    ]
 
 
 @pytest.mark.slow

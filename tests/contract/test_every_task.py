@@ -205,12 +205,12 @@ def test_every_row_of_a_trace_sums_to_one_and_has_a_label(trained):
         trace = prediction.trace
         assert trace.attentions
         for attention in trace.attentions.values():
-            assert attention.shape[1:] == (len(trace.cells[attention.target]), len(trace.cells[attention.source]))
+            assert attention.shape[1:] == (len(trace.axes[attention.target]), len(trace.axes[attention.source]))
             for head in range(attention.shape[0]):
                 sums = torch.tensor(attention.dense(head)).sum(-1)
                 assert (((sums - 1).abs() < 1e-4) | (sums.abs() < 1e-4)).all()
-        for cells in trace.cells.values():
-            assert all(isinstance(label, str) for label in cells.labels)
+        for axes in trace.axes.values():
+            assert all(isinstance(label, str) for label in axes.labels)
     assert predictor.predict(inputs_of(predictor, 1))[0].trace is None
 
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import foci
-from foci.viz.trace import Cells, Trace
+from foci.viz.trace import Axis, Trace
 
 
 class Attends(nn.Module):
@@ -53,7 +53,7 @@ def test_the_gradient_is_that_of_weights_written_out(value_heads, masked):
     model(x, mask, by_hand=True).backward()
     torch.testing.assert_close(tape.gradient(""), model.weights.grad, rtol=1e-4, atol=1e-5)
     product = (model.weights * model.weights.grad)[1].clamp_min(0).mean(0)
-    trace = Trace.from_tape(tape, {"text": Cells.of_tokens(list("abcdef"))}, row=1)
+    trace = Trace.from_tape(tape, {"text": Axis.from_tokens(list("abcdef"))}, row=1)
     (attention,) = trace.attentions.values()
     torch.testing.assert_close(torch.from_numpy(attention.extras["gradient"]), product.detach(), rtol=1e-4, atol=1e-5)
 
@@ -83,7 +83,7 @@ def test_there_is_no_gradient_where_it_cannot_be_known():
     with foci.record(model, gradients=True) as tape, torch.no_grad():
         model(x)
     assert tape.gradient(".") is None
-    trace = Trace.from_tape(tape, {"text": Cells.of_tokens(list("abcdef"))})
+    trace = Trace.from_tape(tape, {"text": Axis.from_tokens(list("abcdef"))})
     assert trace.attention(".").extras == {}
     with pytest.raises(foci.errors.UnknownNameError, match="unknown path 'x'"):
         tape.gradient("x")
@@ -118,9 +118,9 @@ def test_mechanisms_that_compute_their_weights_have_one(name):
     (output * factor).sum().backward()
     expected = torch.einsum("bd,bsd->bs", factor, key) if name == "pool" else factor @ key.transpose(1, 2)
     torch.testing.assert_close(tape.gradient("."), expected, rtol=1e-4, atol=1e-5)
-    cells = {
-        "target": Cells.of_tokens(list("abc")[: 1 if name == "pool" else 3]),
-        "source": Cells.of_tokens(list("vwxyz")),
+    axes = {
+        "target": Axis.from_tokens(list("abc")[: 1 if name == "pool" else 3]),
+        "source": Axis.from_tokens(list("vwxyz")),
     }
-    trace = Trace.from_tape(tape, cells, {".": ("target", "source")})
+    trace = Trace.from_tape(tape, axes, {".": ("target", "source")})
     assert trace.attention(".").extras["gradient"].shape == trace.attention(".").shape[1:]

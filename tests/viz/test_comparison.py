@@ -7,7 +7,7 @@ from foci.errors import ConfigError, ShapeError
 from foci.metrics.attention import rollout
 from foci.viz import compare
 from foci.viz.rollouts import rollouts
-from foci.viz.trace import Cells, TopWeights, Trace, TracedAttention
+from foci.viz.trace import Axis, TopWeights, Trace, TracedAttention
 
 
 def random_weights(*shape, seed=5):
@@ -34,17 +34,17 @@ def test_selected_layers_and_heads_are_those_of_the_trace(budget):
 
 
 def test_selecting_keeps_what_has_no_number_and_no_heads():
-    cells = {"source": Cells.of_tokens(labels(3)), "target": Cells.of_tokens(labels(2))}
+    axes = {"source": Axis.from_tokens(labels(3)), "target": Axis.from_tokens(labels(2))}
     attentions = {
         name: TracedAttention(name, "source", "target", random_weights(heads, 2, 3))
         for name, heads in (("pool", 1), ("decoder.1.cross", 4), ("decoder.0.cross", 4))
     }
-    some = Trace(cells, attentions, "text", {"score": 1.0}).select(layers=[1], heads=[2])
+    some = Trace(axes, attentions, "text", {"score": 1.0}).select(layers=[1], heads=[2])
     assert {name: attention.head_numbers for name, attention in some.attentions.items()} == {
         "pool": (0,),
         "decoder.1.cross": (2,),
     }
-    assert (some.text, some.facts) == ("text", {"score": 1.0})
+    assert (some.text, some.metadata) == ("text", {"score": 1.0})
 
 
 def test_selecting_nothing_is_an_error_that_names_what_there_is():
@@ -62,7 +62,7 @@ def test_selected_heads_and_further_maps_are_saved(tmp_path):
     more = TracedAttention(
         "attention", "source", "target", attention.weights, attention.selected, extras={"gradient": gradient}
     )
-    loaded = Trace.load(Trace(trace.cells, {"attention": more}).save(tmp_path / "a")).attention("attention")
+    loaded = Trace.load(Trace(trace.axes, {"attention": more}).save(tmp_path / "a")).attention("attention")
     assert loaded.head_numbers == (1, 3)
     np.testing.assert_array_equal(loaded.extras["gradient"], gradient)
     plain = Trace.load(trace.select().save(tmp_path / "b")).attention("attention")
@@ -76,7 +76,7 @@ def test_further_maps_must_have_the_shape_of_the_weights():
 
 def test_rollouts_are_of_whole_stacks_of_self_attention():
     weights = random_weights(3, 2, 5, 5)
-    cells = {"source": Cells.of_tokens(labels(5)), "target": Cells.of_tokens(labels(4))}
+    axes = {"source": Axis.from_tokens(labels(5)), "target": Axis.from_tokens(labels(4))}
     encoder = {
         f"encoder.{layer}.self": TracedAttention(f"encoder.{layer}.self", "source", "source", weights[layer])
         for layer in (2, 0, 1)
@@ -85,7 +85,7 @@ def test_rollouts_are_of_whole_stacks_of_self_attention():
         f"decoder.{layer}.cross": TracedAttention(f"decoder.{layer}.cross", "source", "target", weights[layer][:, :4])
         for layer in range(2)
     }
-    trace = Trace(cells, encoder | cross)
+    trace = Trace(axes, encoder | cross)
     found = rollouts(trace)
     assert sorted(found) == [f"encoder.{layer}.self" for layer in range(3)]
     for layer, expected in enumerate(rollout(weights)):
@@ -114,7 +114,7 @@ def test_the_difference_is_second_minus_first():
 def test_what_cannot_be_compared_is_an_error():
     one = Trace.from_arrays(random_weights(3, 4), labels(4), labels(3))
     other = Trace.from_arrays(random_weights(3, 4), ["x", *labels(3)], labels(3))
-    with pytest.raises(ConfigError, match="the cells of 'attention' differ"):
+    with pytest.raises(ConfigError, match="the axes of 'attention' differ"):
         compare(one, other).difference("attention")
     with pytest.raises(ConfigError, match="no attention has the same name in both: attention and cross"):
         compare(one, Trace.from_arrays(random_weights(3, 4), labels(4), labels(3), name="cross"))

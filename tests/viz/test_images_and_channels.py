@@ -8,12 +8,12 @@ import pytest
 
 from foci.errors import ConfigError
 from foci.viz.terminal import PLAIN, Screen, render
-from foci.viz.trace import Cells, Trace
+from foci.viz.trace import Axis, Trace
 
 IMAGE = np.zeros((6, 6, 3), np.uint8)
 IMAGE[:, :3], IMAGE[:, 3:] = (200, 100, 0), (0, 100, 200)
 WEIGHTS = np.array([[0.7, 0.1, 0.1, 0.1], [0.0, 0.0, 0.0, 1.0]], np.float32)
-TRACE = Trace.from_arrays(WEIGHTS, Cells.of_image(IMAGE, (2, 2)), ["left", "圆形"])
+TRACE = Trace.from_arrays(WEIGHTS, Axis.from_image(IMAGE, (2, 2)), ["left", "圆形"])
 
 
 def test_without_colors_each_region_is_two_blocks():
@@ -23,7 +23,7 @@ def test_without_colors_each_region_is_two_blocks():
     plain = render(TRACE, screen=Screen(80, 0, PLAIN)).splitlines()
     assert plain[2].startswith("##")
     fine = Trace.from_arrays(
-        np.eye(1, 40 * 40, 1, dtype=np.float32), Cells("regions", ("",) * 1600, grid=(40, 40)), ["x"]
+        np.eye(1, 40 * 40, 1, dtype=np.float32), Axis("regions", ("",) * 1600, grid=(40, 40)), ["x"]
     )
     lines = render(fine).split("\n")
     assert [len(lines), max(map(len, lines[2:]))] == [16, 2]
@@ -45,8 +45,8 @@ def test_with_colors_what_was_looked_at_is_bright(colors, code):
 
 
 def test_regions_without_an_image_and_rows_without_weight():
-    cells = Cells("regions", tuple("abcdef"), grid=(2, 3))
-    trace = Trace.from_arrays(np.zeros((1, 6), np.float32), cells, ["nothing"])
+    axis = Axis("regions", tuple("abcdef"), grid=(2, 3))
+    trace = Trace.from_arrays(np.zeros((1, 6), np.float32), axis, ["nothing"])
     assert "▀" in render(trace, screen=Screen(80, 256))
     assert "nothing" in render(trace)
     with pytest.raises(ConfigError, match="needs regions of an image"):
@@ -55,7 +55,7 @@ def test_regions_without_an_image_and_rows_without_weight():
 
 def channels(count=5, raw=None):
     weights = np.arange(1, count + 1, dtype=np.float32)[None]
-    trace = Trace.from_arrays(weights / weights.sum(), Cells.numbered("channels", count), ["class"], name="channels 0")
+    trace = Trace.from_arrays(weights / weights.sum(), Axis.numbered("channels", count), ["class"], name="channels 0")
     if raw is None:
         return trace
     return replace(trace, attentions={"channels 0": replace(trace.attentions["channels 0"], extras={"weight": raw})})
@@ -85,5 +85,5 @@ def test_maps_as_applied_survive_saving(tmp_path):
     raw = np.array([[0.9, 0.1, 0.2, 0.3, 0.45]], np.float32)
     channels(raw=raw).save(tmp_path / "a")
     found = Trace.load(tmp_path / "a.json")
-    assert found.cells["source"].kind == "channels"
+    assert found.axes["source"].kind == "channels"
     assert np.array_equal(found.attentions["channels 0"].extras["weight"], raw)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from foci.viz.page import save_html
-from foci.viz.trace import Cells, Trace, TracedAttention
+from foci.viz.trace import Axis, Trace, TracedAttention
 from foci.weights import Weights
 
 ATTACK = "</script><img src=x onerror=alert(1)>"
@@ -59,7 +59,7 @@ class Elements(HTMLParser):
         return next(text for text, found in zip(self.texts, self.attributes) if found.get("id") == name)
 
 
-class ReaderOutput:
+class PageParts:
     """A page, read back by plain loops."""
 
     def __init__(self, path):
@@ -107,7 +107,7 @@ def labels(count):
 def test_weights_come_back_to_half_a_step(sharp, sparse, tmp_path):
     weights = random_weights(3, 11, 41, sharp=sharp)
     weights[1, 5] = 0.0  # a row that read nothing
-    read = ReaderOutput(save_html(Trace.from_arrays(weights, labels(41), labels(11)), tmp_path / "a.html"))
+    read = PageParts(save_html(Trace.from_arrays(weights, labels(41), labels(11)), tmp_path / "a.html"))
     (attention,) = read.payload["attentions"]
     assert [described["sparse"] for described in attention["matrices"][1:]] == [sparse] * 3
     for slot, exact in enumerate([weights.mean(axis=0), *weights]):
@@ -119,7 +119,7 @@ def test_weights_come_back_to_half_a_step(sharp, sparse, tmp_path):
 
 
 def test_one_head_has_no_mean_of_its_own(tmp_path):
-    read = ReaderOutput(save_html(Trace.from_arrays(random_weights(3, 5), labels(5), labels(3)), tmp_path / "a.html"))
+    read = PageParts(save_html(Trace.from_arrays(random_weights(3, 5), labels(5), labels(3)), tmp_path / "a.html"))
     (attention,) = read.payload["attentions"]
     assert len(attention["matrices"]) == 1
     assert len(read.block(attention["entropy"])) == 4 * 3
@@ -128,7 +128,7 @@ def test_one_head_has_no_mean_of_its_own(tmp_path):
 def test_what_the_trace_left_out_is_told(tmp_path):
     weights = random_weights(2, 7, 53, sharp=1.0)
     trace = Trace.from_arrays(weights, labels(53), labels(7), budget=2 * 2 * 7 * 5)
-    read = ReaderOutput(save_html(trace, tmp_path / "a.html"))
+    read = PageParts(save_html(trace, tmp_path / "a.html"))
     (attention,) = read.payload["attentions"]
     assert attention["kept"] == 5
     for head in range(2):
@@ -142,7 +142,7 @@ def test_what_the_trace_left_out_is_told(tmp_path):
 
 def test_entropy_is_that_of_the_exact_weights(tmp_path):
     weights = random_weights(2, 3, 5)
-    read = ReaderOutput(save_html(Trace.from_arrays(weights, labels(5), labels(3)), tmp_path / "a.html"))
+    read = PageParts(save_html(Trace.from_arrays(weights, labels(5), labels(3)), tmp_path / "a.html"))
     entropy = np.frombuffer(read.block(read.payload["attentions"][0]["entropy"]), "<f4").reshape(3, 3)
     for slot, exact in enumerate([weights.mean(axis=0), *weights]):
         np.testing.assert_allclose(entropy[slot], -(exact * np.log(exact)).sum(-1), rtol=1e-5)
@@ -152,7 +152,7 @@ def test_thumbnails_keep_the_largest_weight_of_each_tile(tmp_path):
     weights = np.zeros((83, 97), np.float32)
     weights[82, 3] = 1.0
     weights[0, 96] = 0.5
-    read = ReaderOutput(save_html(Trace.from_arrays(weights, labels(97), labels(83)), tmp_path / "a.html"))
+    read = PageParts(save_html(Trace.from_arrays(weights, labels(97), labels(83)), tmp_path / "a.html"))
     described = read.payload["attentions"][0]["thumbnails"]
     picture = np.frombuffer(read.block(described["block"]), np.uint8).reshape(described["height"], described["width"])
     assert picture.shape == (40, 40)
@@ -162,30 +162,30 @@ def test_thumbnails_keep_the_largest_weight_of_each_tile(tmp_path):
 
 
 def test_layers_of_one_kind_are_grouped(tmp_path):
-    cells = {"source": Cells.of_tokens(labels(3)), "target": Cells.of_tokens(labels(2))}
+    axes = {"source": Axis.from_tokens(labels(3)), "target": Axis.from_tokens(labels(2))}
     names = ["decoder.0.cross", "decoder.11.cross", "encoder.0.self", "pool"]
     sides = [("target", 2), ("target", 2), ("source", 3), ("target", 2)]
     attentions = {
         name: TracedAttention(name, "source", target, random_weights(1, size, 3))
         for name, (target, size) in zip(names, sides)
     }
-    read = ReaderOutput(save_html(Trace(cells, attentions), tmp_path / "a.html"))
+    read = PageParts(save_html(Trace(axes, attentions), tmp_path / "a.html"))
     found = [(each["group"], each["layer"]) for each in read.payload["attentions"]]
     assert found == [("decoder.*.cross", 0), ("decoder.*.cross", 11), ("encoder.*.self", 0), ("pool", None)]
 
 
 def test_images_and_recordings_are_inside(tmp_path):
     image = np.random.default_rng(0).integers(0, 256, (2100, 30, 3)).astype(np.uint8)
-    regions = Cells.of_image(image, (2, 3))
-    read = ReaderOutput(save_html(Trace.from_arrays(random_weights(4, 6), regions, labels(4)), tmp_path / "a.html"))
-    described = read.payload["cells"]["source"]["image"]
+    regions = Axis.from_image(image, (2, 3))
+    read = PageParts(save_html(Trace.from_arrays(random_weights(4, 6), regions, labels(4)), tmp_path / "a.html"))
+    described = read.payload["axes"]["source"]["image"]
     assert (described["height"], described["width"]) == (700, 10)
     pixels = np.frombuffer(read.block(described["block"]), np.uint8).reshape(700, 10, 3)
     np.testing.assert_allclose(pixels[1, 2], image[3:6, 6:9].reshape(-1, 3).mean(axis=0), atol=0.51)
 
-    frames = Cells.of_frames(3, seconds=0.5, spectrogram=[[-1.0, 0.0], [1.0, 0.5], [0.0, 1.0], [-1.0, 1.0]])
-    read = ReaderOutput(save_html(Trace.from_arrays(random_weights(4, 3), frames, labels(4)), tmp_path / "b.html"))
-    described = read.payload["cells"]["source"]["spectrogram"]
+    frames = Axis.from_frames(3, seconds=0.5, spectrogram=[[-1.0, 0.0], [1.0, 0.5], [0.0, 1.0], [-1.0, 1.0]])
+    read = PageParts(save_html(Trace.from_arrays(random_weights(4, 3), frames, labels(4)), tmp_path / "b.html"))
+    described = read.payload["axes"]["source"]["spectrogram"]
     assert (described["steps"], described["bins"]) == (4, 2)
     assert list(read.block(described["block"])) == [0, 128, 255, 191, 128, 255, 0, 255]
 
@@ -193,20 +193,18 @@ def test_images_and_recordings_are_inside(tmp_path):
 def test_labels_cannot_break_out(tmp_path):
     words = [ATTACK, "<!--<script>", "\u2028", "{{script}}", "\ud800", '"', "&lt;"]
     trace = Trace.from_arrays(random_weights(7, 7), words, words, name=f"0{ATTACK}", title=ATTACK)
-    trace.facts[ATTACK] = ATTACK
-    read = ReaderOutput(save_html(trace, tmp_path / "a.html"))
-    assert read.payload["cells"]["source"]["labels"] == words
+    trace.metadata[ATTACK] = ATTACK
+    read = PageParts(save_html(trace, tmp_path / "a.html"))
+    assert read.payload["axes"]["source"]["labels"] == words
     assert read.payload["text"] == ATTACK
     assert "img" not in read.elements.tags
-    harmless = ReaderOutput(
-        save_html(Trace.from_arrays(random_weights(7, 7), labels(7), labels(7)), tmp_path / "b.html")
-    )
+    harmless = PageParts(save_html(Trace.from_arrays(random_weights(7, 7), labels(7), labels(7)), tmp_path / "b.html"))
     assert read.elements.tags == harmless.elements.tags
     assert read.text.count("</script") == harmless.text.count("</script")
 
 
 def test_the_page_needs_no_network_and_runs_no_script_but_its_own(tmp_path):
-    read = ReaderOutput(save_html(Trace.from_arrays(random_weights(2, 3), labels(3), labels(2)), tmp_path / "a.html"))
+    read = PageParts(save_html(Trace.from_arrays(random_weights(2, 3), labels(3), labels(2)), tmp_path / "a.html"))
     assert not re.search(
         r"https?:|//[a-z]+\.|url\(|@import|\bsrc=|\bhref=|\beval\(|innerHTML|insertAdjacent", read.text
     )
@@ -240,15 +238,15 @@ def test_the_same_trace_gives_the_same_file(tmp_path):
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)])
 def test_sides_without_cells_can_be_saved(shape, tmp_path):
     rows, columns = shape
-    cells = {"source": Cells.of_tokens(labels(columns)), "target": Cells.of_tokens(labels(rows))}
+    axes = {"source": Axis.from_tokens(labels(columns)), "target": Axis.from_tokens(labels(rows))}
     attention = TracedAttention("cross", "source", "target", np.zeros((2, rows, columns), np.float32))
-    trace = Trace(cells, {"cross": attention})
-    read = ReaderOutput(save_html(trace, tmp_path / "a.html"))
+    trace = Trace(axes, {"cross": attention})
+    read = PageParts(save_html(trace, tmp_path / "a.html"))
     assert read.matrix(read.payload["attentions"][0], 0)[0].shape == shape
 
 
 def test_the_page_says_everything_in_both_languages(tmp_path):
-    text = ReaderOutput(save_html(Trace({}, {}), tmp_path / "a.html")).text
+    text = PageParts(save_html(Trace({}, {}), tmp_path / "a.html")).text
     table = re.search(r"const LANGUAGES = \{(.*?)\n\};", text, re.DOTALL)[1]
     without_texts = re.sub(r'"[^"]*"|`[^`]*`', "0", table)
     english, chinese = (set(re.findall(r"[{,]\s*(\w+): ", part)) for part in without_texts.split("\n  zh: "))
@@ -419,7 +417,7 @@ def test_arabic_runs_from_the_right_and_chinese_is_drawn(open_page):
 def test_markup_stays_text(open_page):
     words = [ATTACK, "<b>bold</b>", "&amp;"]
     trace = Trace.from_arrays(random_weights(2, 3, 3), words, words, name=f"x {ATTACK}", title=ATTACK)
-    trace.facts[ATTACK] = ATTACK
+    trace.metadata[ATTACK] = ATTACK
     one = open_page(trace)
     for view in ("words", "heat", "links", "heads"):
         one.show(view)
@@ -453,7 +451,7 @@ def test_the_page_opens_with_what_the_terminal_shows(open_page):
     handles = {name: Weights.from_tensor(torch.full((1, *size), 1 / size[1])) for name, size in sizes.items()}
     between = {name: (f"{rows}", f"{columns}") for name, (rows, columns) in sizes.items()}
     trace = Trace.from_handles(handles, {f"{size}": words for size, words in labels.items()}, between)
-    assert trace.crossing()[0].name == "read"
+    assert trace.cross_attentions()[0].name == "read"
     open_page(trace).ready("read/0/words")
 
 
@@ -462,7 +460,7 @@ def test_the_page_opens_with_what_the_terminal_shows(open_page):
 def test_pictures_recordings_documents_and_tapes(width, open_page):
     image = np.full((60, 80, 3), 200, np.uint8)
     weights = np.array([[0.0, 0.0, 1.0, 0.0, 0.0, 0.0]])
-    one = open_page(Trace.from_arrays(weights, Cells.of_image(image, (2, 3)), ["cup"]), width=width)
+    one = open_page(Trace.from_arrays(weights, Axis.from_image(image, (2, 3)), ["cup"]), width=width)
     one.ready("attention/0/words")
     picture = one.picture(".drawing")
     height, wide = picture.shape[:2]
@@ -472,14 +470,14 @@ def test_pictures_recordings_documents_and_tapes(width, open_page):
     one.page.hover(".drawing", position={"x": 5, "y": 5})
     assert "row 1, column 1" in one.side()
 
-    frames = Cells.of_frames(4, seconds=0.5, spectrogram=np.random.default_rng(0).random((40, 8)))
+    frames = Axis.from_frames(4, seconds=0.5, spectrogram=np.random.default_rng(0).random((40, 8)))
     one = open_page(Trace.from_arrays(np.eye(2, 4), frames, ["a", "b"]), width=width)
     one.ready("attention/0/words")
     assert "0.00 s" in one.side()
     one.word(0, 1).hover()
     assert "0.50 s" in one.side()
 
-    document = Cells.of_document([["It", "rains", "."], ["Again", "."]])
+    document = Axis.from_document([["It", "rains", "."], ["Again", "."]])
     one = open_page(Trace.from_arrays([[0.1, 0.1, 0.0, 0.8, 0.0]], document, ["sad"]), width=width)
     one.ready("attention/0/words")
     masses = one.page.locator(".mass").evaluate_all(
@@ -487,7 +485,7 @@ def test_pictures_recordings_documents_and_tapes(width, open_page):
     )
     np.testing.assert_allclose(masses, [0.2, 0.8], atol=0.01)
 
-    tape = Trace.from_arrays(np.eye(5, 3), Cells.numbered("slots", 3), Cells.numbered("steps", 5))
+    tape = Trace.from_arrays(np.eye(5, 3), Axis.numbered("slots", 3), Axis.numbered("steps", 5))
     one = open_page(tape, width=width)
     one.ready("attention/0/heat")
     one.page.focus(".scroller")

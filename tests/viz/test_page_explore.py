@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from foci.viz import colors as colors
-from foci.viz.trace import Cells, Trace, TracedAttention
+from foci.viz.trace import Axis, Trace, TracedAttention
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +57,7 @@ def with_gradient(trace):
     more = TracedAttention(
         attention.name, attention.source, attention.target, attention.weights, extras={"gradient": gradient}
     )
-    return Trace(trace.cells, {attention.name: more})
+    return Trace(trace.axes, {attention.name: more})
 
 
 # ---- long texts
@@ -82,7 +82,7 @@ def test_long_texts_stand_side_by_side_and_scroll_on_their_own(open_page):
 
 
 def test_a_short_side_stays_in_view_above_a_long_one(open_page):
-    document = Cells.of_document([labels(40, f"s{number}_") for number in range(40)])
+    document = Axis.from_document([labels(40, f"s{number}_") for number in range(40)])
     one = open_page(Trace.from_arrays(np.full((2, 1600), 1 / 1600), document, ["bad", "good"]))
     one.ready("attention/0/words")
     one.page.locator(".panel").nth(1).evaluate("(panel) => panel.scrollTop = panel.scrollHeight")
@@ -173,7 +173,7 @@ def test_regions_have_thumbnails_and_frames_their_time(open_page):
     image = np.zeros((40, 60, 3), np.uint8)
     image[20:, 40:] = [250, 10, 20]
     weights = np.array([[0.1, 0.1, 0.0, 0.0, 0.0, 0.8]])
-    one = open_page(Trace.from_arrays(weights, Cells.of_image(image, (2, 3)), ["cup"]))
+    one = open_page(Trace.from_arrays(weights, Axis.from_image(image, (2, 3)), ["cup"]))
     one.ready("attention/0/words")
     one.settle()
     first = one.page.locator("#of-word .bars li").first
@@ -184,7 +184,7 @@ def test_regions_have_thumbnails_and_frames_their_time(open_page):
         one.settle()
         canvas = "#view canvas" if view == "heat" else "#view canvas + canvas"
         assert (one.picture(canvas)[..., :3] == [250, 10, 20]).all(axis=-1).sum() > 60
-    frames = Cells.of_frames(4, seconds=0.5)
+    frames = Axis.from_frames(4, seconds=0.5)
     one = open_page(Trace.from_arrays(np.eye(2, 4), frames, ["a", "b"]))
     one.ready("attention/0/words")
     one.show("heat")
@@ -199,12 +199,12 @@ def test_regions_have_thumbnails_and_frames_their_time(open_page):
 @pytest.mark.parametrize(
     ("source", "name", "chinese"),
     [
-        (Cells.of_tokens(labels(6)), "Words", "文字"),
-        (Cells.of_image(np.zeros((4, 6, 3), np.uint8), (2, 3)), "Picture", "图像"),
-        (Cells.of_frames(6), "Sound", "声音"),
-        (Cells.of_document([["a", "b", "c"], ["d", "e", "f"]]), "Document", "文档"),
-        (Cells.numbered("slots", 6), "Memory", "存储"),
-        (Cells.numbered("channels", 6), "Channels", "通道"),
+        (Axis.from_tokens(labels(6)), "Words", "文字"),
+        (Axis.from_image(np.zeros((4, 6, 3), np.uint8), (2, 3)), "Picture", "图像"),
+        (Axis.from_frames(6), "Sound", "声音"),
+        (Axis.from_document([["a", "b", "c"], ["d", "e", "f"]]), "Document", "文档"),
+        (Axis.numbered("slots", 6), "Memory", "存储"),
+        (Axis.numbered("channels", 6), "Channels", "通道"),
     ],
 )
 def test_tabs_are_named_for_what_they_show(source, name, chinese, open_page):
@@ -215,12 +215,12 @@ def test_tabs_are_named_for_what_they_show(source, name, chinese, open_page):
 
 
 def test_a_memory_is_written_to_and_not_said_to_be_read(open_page):
-    cells = {"slots": Cells.numbered("slots", 3), "steps": Cells.numbered("steps", 5)}
+    axes = {"slots": Axis.numbered("slots", 3), "steps": Axis.numbered("steps", 5)}
     weights = np.eye(5, 3, dtype=np.float32)[None]
     attentions = {
         name: TracedAttention(name, "slots", "steps", weights) for name in ("memory.read", "memory.write", "cell:write")
     }
-    one = open_page(Trace(cells, attentions))
+    one = open_page(Trace(axes, attentions))
     for name, verb, other in (("memory.read", "read", "wr[io]t"), ("cell:write", "wr[io]te", r"\bread")):
         one.page.select_option("#group", name)
         for view in ("words", "heat", "links", "heads"):

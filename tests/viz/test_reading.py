@@ -13,7 +13,7 @@ from foci.errors import ConfigError
 from foci.mechanisms.pair import AttentionOverAttention
 from foci.viz.page_reading import reading_html
 from foci.viz.reading import has_reading, reading
-from foci.viz.trace import Cells
+from foci.viz.trace import Axis
 from foci.weights import Weights
 
 DOCUMENT = [["Mary", "went", "home", "."], ["小", "明", "<b>"]]
@@ -28,7 +28,7 @@ def trace_of(document: list[list[str]] = DOCUMENT, scale: float = 1.5) -> Trace:
     handles |= {"words": matched.weights, "to_question": matched.reverse}
     return Trace.from_handles(
         {name: handle for name, handle in handles.items() if handle is not None},
-        {"document": Cells.of_document(document), "question": QUESTION, "answer": ["Mary"]},
+        {"document": Axis.from_document(document), "question": QUESTION, "answer": ["Mary"]},
         {
             "document": ("answer", "document"),
             "question": ("answer", "question"),
@@ -80,10 +80,10 @@ def test_the_picture_is_the_default_and_other_traces_have_none() -> None:
 
 def test_a_document_of_which_nothing_was_read_is_shown_as_a_document() -> None:
     trace = trace_of()
-    cells = dict(trace.cells)
+    axes = dict(trace.axes)
     handles = {name: Weights.from_tensor(torch.zeros(1, *one.shape[1:])) for name, one in trace.attentions.items()}
     between = {name: (one.target, one.source) for name, one in trace.attentions.items()}
-    empty = Trace.from_handles(handles, cells, between)
+    empty = Trace.from_handles(handles, axes, between)
     assert not has_reading(empty)
     assert not images_of_default(empty)
     assert reading_html(empty) == ""

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from foci.errors import ShapeError
-from foci.viz.cells import Cells, Mark
+from foci.viz.axis import Axis, Mark
 from foci.viz.page_sound import spoken_html
 from foci.viz.terminal import render
 from foci.viz.trace import Trace
@@ -26,7 +26,7 @@ def heard(**changes):
         "sound": (1000 * chance.standard_normal(2000)).astype(np.int16),
         "rate": 1000,
     }
-    return Cells("frames", tuple(map(str, range(8))), "audio", **(fields | changes))
+    return Axis("frames", tuple(map(str, range(8))), "audio", **(fields | changes))
 
 
 @pytest.fixture
@@ -35,9 +35,9 @@ def trace():
 
 
 def test_saved_and_loaded_with_its_sound(trace, tmp_path):
-    again = Trace.load(trace.save(tmp_path / "a")).cells["source"]
-    assert np.array_equal(again.sound, trace.cells["source"].sound)
-    assert (again.rate, again.marks) == (1000, trace.cells["source"].marks)
+    again = Trace.load(trace.save(tmp_path / "a")).axes["source"]
+    assert np.array_equal(again.sound, trace.axes["source"].sound)
+    assert (again.rate, again.marks) == (1000, trace.axes["source"].marks)
 
 
 def test_the_page_has_a_wav_and_a_policy_for_it(trace, tmp_path):
@@ -45,7 +45,7 @@ def test_the_page_has_a_wav_and_a_policy_for_it(trace, tmp_path):
     (packed,) = re.findall(r'src="data:audio/wav;base64,([^"]*)"', page)
     with wave.open(io.BytesIO(base64.b64decode(packed))) as file:
         assert (file.getframerate(), file.getnframes(), file.getsampwidth()) == (1000, 2000, 2)
-        assert np.array_equal(np.frombuffer(file.readframes(2000), "<i2"), trace.cells["source"].sound)
+        assert np.array_equal(np.frombuffer(file.readframes(2000), "<i2"), trace.axes["source"].sound)
     assert "media-src data:" in page
     assert 'data-start="0.250" title="0.25 to 0.75 s, 90 %">yes</button>' in page
     assert "&lt;&#26159;&gt;</button>" in page
@@ -70,11 +70,11 @@ def test_the_picture_marks_words(trace, tmp_path):
 
 @pytest.mark.parametrize(("words", "letters", "rotation"), [(8, 3, 0), (30, 9, 90), (200, 9, 90)])
 def test_words_in_the_picture_do_not_overlap(words, letters, rotation):
-    cells = 2 * words
+    axes = 2 * words
     marks = tuple(Mark(2 * n, 2 * n, f"{n:0{letters}}", 0.9) for n in range(words))
     chance = np.random.default_rng(0)
-    source = Cells.of_frames(cells, seconds=0.04, spectrogram=chance.random((4 * cells, 7), dtype=np.float32))
-    trace = Trace.from_arrays(chance.random((3, cells)), replace(source, marks=marks), ["a", "b", "c"])
+    source = Axis.from_frames(axes, seconds=0.04, spectrogram=chance.random((4 * axes, 7), dtype=np.float32))
+    trace = Trace.from_arrays(chance.random((3, axes)), replace(source, marks=marks), ["a", "b", "c"])
     figure = trace.plot(view="spectrogram")
     figure.canvas.draw()
     texts = figure.axes[0].texts

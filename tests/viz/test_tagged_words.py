@@ -7,7 +7,7 @@ import pytest
 
 from foci.errors import ConfigError, ShapeError
 from foci.viz import page_tags, terminal
-from foci.viz.cells import Cells, Mark
+from foci.viz.axis import Axis, Mark
 from foci.viz.tagged_words import HUES, hues, pieces, shade
 from foci.viz.trace import Trace
 
@@ -20,7 +20,7 @@ MARKS = (Mark(3, 4, "time", 0.6),)
 
 
 def tagged(marks=MARKS, words=WORDS):
-    return Trace.from_arrays(SHARES, Cells("tags", TAGS, "tags"), Cells("tokens", words, "words", marks=marks))
+    return Trace.from_arrays(SHARES, Axis("tags", TAGS, "tags"), Axis("tokens", words, "words", marks=marks))
 
 
 def test_the_terminal_shows_labels_and_uncertain_words():
@@ -77,10 +77,10 @@ def test_the_picture_shades_by_confidence(tmp_path):
 
 
 def test_pieces_hues_and_shades():
-    cells = Cells("tokens", WORDS, marks=(Mark(1, 2, "b", 0.5), Mark(4, 4, "a", 1.0)))
-    assert [(list(words), mark and mark.label) for words, mark in pieces(cells)] == [
+    axis = Axis("tokens", WORDS, marks=(Mark(1, 2, "b", 0.5), Mark(4, 4, "a", 1.0)))
+    assert [(list(words), mark and mark.label) for words, mark in pieces(axis)] == [
         ([0], None), ([1, 2], "b"), ([3], None), ([4], "a")]  # fmt: skip
-    assert hues(cells) == {"a": HUES[0], "b": HUES[1]}
+    assert hues(axis) == {"a": HUES[0], "b": HUES[1]}
     lightness = [sum(shade(HUES[0], share)) for share in (0.0, 0.3, 0.6, 1.0)]
     assert lightness == sorted(lightness, reverse=True)
 
@@ -88,8 +88,8 @@ def test_pieces_hues_and_shades():
 @pytest.mark.parametrize("marks", [[(0, 9, "x", 0.5)], [(2, 1, "x", 0.5)], [(0, 1, "x", 0.5), (1, 2, "y", 0.5)],
                                    [(0, 0, "x", 1.5)]])  # fmt: skip
 def test_marks_that_do_not_fit(marks):
-    with pytest.raises(ShapeError, match="does not fit 5 cells"):
-        Cells("tokens", WORDS, marks=tuple(marks))
+    with pytest.raises(ShapeError, match="does not fit 5 positions"):
+        Axis("tokens", WORDS, marks=tuple(marks))
 
 
 def test_a_trace_without_tags_has_no_such_view(tmp_path):

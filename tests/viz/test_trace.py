@@ -11,7 +11,7 @@ import foci
 from foci.errors import ConfigError, DataError, ShapeError, UnknownNameError
 from foci.functional import windows
 from foci.viz import trace_files
-from foci.viz.trace import Cells, TopWeights, Trace, TracedAttention
+from foci.viz.trace import Axis, TopWeights, Trace, TracedAttention
 from foci.weights import Weights
 from foci.weights.sources import Dense
 
@@ -107,13 +107,13 @@ def test_one_row_of_a_batch_from_handles(row):
     mask = foci.masks.keys(foci.masks.lengths(lengths, 6))
     handle = foci.attend(query, key, key, mask).weights
     columns = int(lengths[row])
-    cells = {"source": Cells.of_tokens(list("abcdef")[:columns]), "target": Cells.of_tokens(list("xyz"))}
+    axes = {"source": Axis.from_tokens(list("abcdef")[:columns]), "target": Axis.from_tokens(list("xyz"))}
     handles = {
         "decoder.1.cross": handle,
         "mean.cross": handle.mean_heads(),
         "kept.cross": Weights.from_tensor(handle.dense()),
     }
-    trace = Trace.from_handles(handles, cells, row=row)
+    trace = Trace.from_handles(handles, axes, {"*cross": ("target", "source")}, row=row)
     dense = handle.dense()[row, :, :3, :columns].numpy()
     assert np.allclose(trace.attention("decoder.1.cross").weights, dense, atol=1e-6)
     assert np.allclose(trace.attention("mean.cross").dense(), dense.mean(0), atol=1e-6)
@@ -122,7 +122,7 @@ def test_one_row_of_a_batch_from_handles(row):
 
 def test_one_row_of_windows_maps_and_pools():
     """Whatever the handle computes its weights from."""
-    words = {"words": Cells.of_tokens(list("abcdefg"))}
+    words = {"words": Axis.from_tokens(list("abcdefg"))}
     query = torch.randn(3, 7, 5)
     maps = foci.build("cbam", channels=2, reduction=1)(torch.randn(3, 2, 7, 7)).weights
     assert type(maps.source).__name__ == "ProductOfMaps"
@@ -131,15 +131,18 @@ def test_one_row_of_windows_maps_and_pools():
         dense = handle.dense()[1].detach().numpy()
         assert np.allclose(trace.attention("a").weights, dense.reshape(-1, 7, 7), atol=1e-6)
     pooled = Weights.from_tensor(torch.tensor([[0.5, 0.5, 0.0], [0.1, 0.2, 0.7]]))
-    cells = {"words": Cells.of_tokens(list("abc")), "label": Cells("tags", ("good",))}
-    assert Trace.from_handles({"pool": pooled}, cells, row=1).alignment().tolist() == [pytest.approx([0.1, 0.2, 0.7])]
+    axes = {"words": Axis.from_tokens(list("abc")), "label": Axis("tags", ("good",))}
+    assert Trace.from_handles({"pool": pooled}, axes, row=1).alignment().tolist() == [pytest.approx([0.1, 0.2, 0.7])]
 
 
-def test_between_and_names_tell_the_sides():
-    cells = {"source": Cells.of_tokens(list("abcd")), "target": Cells.of_tokens(list("xyz"))}
+def test_axes_are_given_or_told_by_their_sizes():
+    axes = {"source": Axis.from_tokens(list("abcd")), "target": Axis.from_tokens(list("xyz"))}
 
     def handle(rows, columns):
         return Weights.from_tensor(torch.full((1, rows, columns), 1 / columns))
+
+    def found(trace):
+        return {name: (attention.target, attention.source) for name, attention in trace.attentions.items()}
 
     handles = {
         "encoder.0.self": handle(4, 4),
@@ -147,38 +150,40 @@ def test_between_and_names_tell_the_sides():
         "decoder.0.cross": handle(3, 4),
         "other": handle(4, 3),
     }
-    trace = Trace.from_handles(handles, cells)
-    sides = {name: (attention.target, attention.source) for name, attention in trace.attentions.items()}
-    assert sides == {
+    assert found(Trace.from_handles(handles, axes)) == {
         "encoder.0.self": ("source", "source"),
         "decoder.0.self": ("target", "target"),
         "decoder.0.cross": ("target", "source"),
         "other": ("source", "target"),
     }
-    alike = {"source": Cells.of_tokens(list("abc")), "target": Cells.of_tokens(list("xyz"))}
-    for name, expected in {
+    alike = {"source": Axis.from_tokens(list("abc")), "target": Axis.from_tokens(list("xyz"))}
+    axes_of = {
+        "model.encoder.*": ("source", "source"),
+        "model.decoder.layers.1.self_attn": ("target", "source"),
+        "*.self_attn": ("target", "target"),
+        "*.encoder_attn": ("target", "source"),
+    }
+    expected = {
         "model.encoder.layers.0.self_attn": ("source", "source"),
         "model.decoder.layers.0.self_attn": ("target", "target"),
         "model.decoder.layers.0.encoder_attn": ("target", "source"),
-        "decoder.block.0.layer.1.EncDecAttention": ("target", "source"),
-        "decoder.layers.0.multihead_attn": ("target", "source"),
-    }.items():
-        found = Trace.from_handles({name: handle(3, 3)}, alike).attention(name)
-        assert (found.target, found.source) == expected
-    square = {"one": Cells.of_tokens(list("abc")), "two": Cells.of_tokens(list("xyz"))}
-    with pytest.raises(ConfigError, match=r"'a' \(3 rows, 3 columns\).*'one' \(3 labels\).*between="):
-        Trace.from_handles({"a": handle(3, 3)}, square)
-    named = Trace.from_handles({"a": handle(3, 3)}, square, {"a": ("two", "one")})
-    assert (named.attention("a").target, named.attention("a").source) == ("two", "one")
+        "model.decoder.layers.1.self_attn": ("target", "source"),
+    }
+    assert found(Trace.from_handles(dict.fromkeys(expected, handle(3, 3)), alike, axes_of)) == expected
+    for name in ("a", "decoder.0.cross", "encoder.0.self"):  # names tell nothing
+        with pytest.raises(ConfigError, match=f"'{name}' has 3 rows and 3 columns.*'source' .3 labels.*axes_of="):
+            Trace.from_handles({name: handle(3, 3)}, alike)
+    named = Trace.from_handles({"a": handle(3, 3)}, alike, {"a": ("target", "source")})
+    assert found(named) == {"a": ("target", "source")}
 
 
 def test_a_recorded_model_becomes_a_trace():
     layer = torch.nn.TransformerDecoderLayer(8, 2, 16, batch_first=True)
     with foci.record(layer, detach=True) as tape:
         layer(torch.randn(2, 3, 8), torch.randn(2, 5, 8))
-    cells = {"source": Cells.of_tokens(SOURCES), "target": Cells.of_tokens(TARGETS)}
-    trace = Trace.from_tape(tape, cells, row=1, text="xyz", facts={"score": 0.5})
-    assert (trace.text, trace.facts) == ("xyz", {"score": 0.5})
+    axes = {"source": Axis.from_tokens(SOURCES), "target": Axis.from_tokens(TARGETS)}
+    trace = Trace.from_tape(tape, axes, row=1, text="xyz", metadata={"score": 0.5})
+    assert (trace.text, trace.metadata) == ("xyz", {"score": 0.5})
     assert np.allclose(trace.attention("multihead_attn").weights, tape["multihead_attn"].dense()[1].numpy(), atol=1e-6)
     assert trace.attention("self_attn").shape == (2, 3, 3)
 
@@ -202,8 +207,8 @@ def test_steps_of_a_decoder_become_the_rows_of_one_attention():
     with foci.record(model, detach=True) as tape:
         model(torch.randn(1, 3, 4))
     slots = tape["memory:read"].shape[-1]
-    cells = {"text": Cells.of_tokens(TARGETS), "slots": Cells.numbered("slots", slots)}
-    trace = Trace.from_tape(tape, cells)
+    axes = {"text": Axis.from_tokens(TARGETS), "slots": Axis.numbered("slots", slots)}
+    trace = Trace.from_tape(tape, axes)
     attention = trace.attention("attention")
     for step in range(3):
         expected = tape["attention", step].dense()[0, :, 0].numpy()
@@ -216,10 +221,10 @@ def test_steps_of_a_decoder_become_the_rows_of_one_attention():
 
 
 def test_the_alignment_is_of_the_last_layer_that_crosses():
-    cells = {"source": Cells.of_tokens(SOURCES), "target": Cells.of_tokens(TARGETS)}
+    axes = {"source": Axis.from_tokens(SOURCES), "target": Axis.from_tokens(TARGETS)}
 
     def made(name, target, source, seed):
-        return TracedAttention(name, source, target, softmax(2, len(cells[target]), len(cells[source]), seed=seed))
+        return TracedAttention(name, source, target, softmax(2, len(axes[target]), len(axes[source]), seed=seed))
 
     several = [
         made("decoder.0.cross", "target", "source", 1),
@@ -227,25 +232,25 @@ def test_the_alignment_is_of_the_last_layer_that_crosses():
         made("decoder.2.cross", "target", "source", 3),
         made("decoder.11.self", "target", "target", 4),
     ]
-    trace = Trace(cells, {attention.name: attention for attention in several})
+    trace = Trace(axes, {attention.name: attention for attention in several})
     assert np.allclose(trace.alignment(), several[1].weights.mean(0))
     assert np.allclose(trace.alignment("decoder.0.cross"), several[0].weights.mean(0))
-    among = Trace(cells, {name: made(name, "target", "target", 5) for name in ("a", "b")})
+    among = Trace(axes, {name: made(name, "target", "target", 5) for name in ("a", "b")})
     assert np.array_equal(among.alignment(), among.alignment("b"))
-    layers = Trace(cells, {name: made(name, "target", "target", seed) for seed, name in enumerate(("h.1", "h.0"))})
+    layers = Trace(axes, {name: made(name, "target", "target", seed) for seed, name in enumerate(("h.1", "h.0"))})
     assert np.array_equal(layers.alignment(), layers.alignment("h.1"))
     with pytest.raises(ConfigError, match="no attention"):
-        Trace(cells, {}).alignment()
+        Trace(axes, {}).alignment()
 
 
 def test_cells_of_every_kind():
-    assert Cells.of_document([["a", "b"], [], ["c"]]).sentences == (2, 0, 1)
-    assert Cells.of_image(np.zeros((6, 4, 3), np.uint8), (3, 2)).labels[3] == "1,1"
-    assert Cells.of_frames(3, seconds=0.02).labels == ("0.00 s", "0.02 s", "0.04 s")
-    assert Cells.numbered("slots", 2).labels == ("0", "1")
-    assert not Cells.of_tokens(["the", "ال"]).right_to_left
-    assert Cells.of_tokens(["السلام", "the"]).right_to_left
-    assert not Cells.of_tokens(["12", "%"]).right_to_left
+    assert Axis.from_document([["a", "b"], [], ["c"]]).sentences == (2, 0, 1)
+    assert Axis.from_image(np.zeros((6, 4, 3), np.uint8), (3, 2)).labels[3] == "1,1"
+    assert Axis.from_frames(3, seconds=0.02).labels == ("0.00 s", "0.02 s", "0.04 s")
+    assert Axis.numbered("slots", 2).labels == ("0", "1")
+    assert not Axis.from_tokens(["the", "ال"]).right_to_left
+    assert Axis.from_tokens(["السلام", "the"]).right_to_left
+    assert not Axis.from_tokens(["12", "%"]).right_to_left
 
 
 IMAGE = np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
@@ -255,25 +260,25 @@ SPECTROGRAM = np.random.default_rng(1).random((13, 3)).astype(np.float32)
 @pytest.mark.parametrize("budget", [1 << 20, 12])
 @pytest.mark.parametrize("name", ["x", "x.json", "x.safetensors", "x.1"])
 def test_saved_and_loaded_it_is_the_same(name, budget, tmp_path):
-    cells = {
-        "image": Cells.of_image(IMAGE, (2, 3)),
-        "audio": Cells.of_frames(6, seconds=0.1, spectrogram=SPECTROGRAM),
-        "text": Cells.of_document([["</script>", "中文"], ["السلام", "👍🏽", "", "\ud800\n"]]),
+    axes = {
+        "image": Axis.from_image(IMAGE, (2, 3)),
+        "audio": Axis.from_frames(6, seconds=0.1, spectrogram=SPECTROGRAM),
+        "text": Axis.from_document([["</script>", "中文"], ["السلام", "👍🏽", "", "\ud800\n"]]),
     }
     handles = {key: Weights.from_tensor(torch.from_numpy(softmax(1, 2, 6, 6))) for key in ("a.0", "a.1")}
     between = {"a.0": ("text", "image"), "a.1": ("text", "audio")}
-    trace = Trace.from_handles(handles, cells, between, text="中", facts={"score": -1.5, "model": "m"}, budget=budget)
+    trace = Trace.from_handles(handles, axes, between, text="中", metadata={"score": -1.5, "model": "m"}, budget=budget)
     stem = "x.1" if name == "x.1" else "x"
     assert trace.save(tmp_path / "new" / name) == tmp_path / "new" / f"{stem}.json"
     assert sorted(file.name for file in (tmp_path / "new").iterdir()) == [f"{stem}.json", f"{stem}.safetensors"]
     loaded = Trace.load(tmp_path / "new" / name)
-    assert (loaded.text, loaded.facts, repr(loaded)) == (trace.text, trace.facts, repr(trace))
-    for key, side in cells.items():
-        other = loaded.cells[key]
+    assert (loaded.text, loaded.metadata, repr(loaded)) == (trace.text, trace.metadata, repr(trace))
+    for key, side in axes.items():
+        other = loaded.axes[key]
         for field in ("kind", "labels", "title", "grid", "seconds", "sentences"):
             assert getattr(other, field) == getattr(side, field)
-    assert np.array_equal(loaded.cells["image"].image, IMAGE)
-    assert np.array_equal(loaded.cells["audio"].spectrogram, SPECTROGRAM)
+    assert np.array_equal(loaded.axes["image"].image, IMAGE)
+    assert np.array_equal(loaded.axes["audio"].spectrogram, SPECTROGRAM)
     for name, attention in trace.attentions.items():
         assert np.array_equal(loaded.attention(name).dense(1), attention.dense(1))
         assert np.array_equal(loaded.attention(name).entropy(), attention.entropy())
@@ -303,10 +308,10 @@ def shorten(folder):
         (lambda folder: (folder / "x.json").write_bytes(b"\xff\xfe\x00"), "not JSON"),
         (lambda folder: (folder / "x.json").write_text("[1, 2]"), "no trace"),
         (shorten, r"x\.safetensors is not the file x\.json was saved with"),
-        (damage_json(lambda text: text.update(version=99)), "version 99, but this foci reads version 1"),
-        (damage_json(lambda text: text["cells"]["source"]["labels"].pop()), "4 labels, but 'attention' has 5 columns"),
-        (damage_json(lambda text: text["cells"]["source"].update(color=1)), "damaged"),
-        (damage_json(lambda text: text["cells"]["source"].update(kind="token")), "'tokens'"),
+        (damage_json(lambda text: text.update(version=99)), "version 99, but this foci reads version 2"),
+        (damage_json(lambda text: text["axes"]["source"]["labels"].pop()), "4 labels, but 'attention' has 5 columns"),
+        (damage_json(lambda text: text["axes"]["source"].update(color=1)), "damaged"),
+        (damage_json(lambda text: text["axes"]["source"].update(kind="token")), "'tokens'"),
         (damage_json(lambda text: text.pop("attentions")), "damaged .*attentions"),
         (damage_json(lambda text: text["attentions"][0].update(source="sauce")), "'sauce'.*'source'"),
     ],
@@ -318,7 +323,7 @@ def test_damaged_files_are_named(damage, message, tmp_path):
         Trace.load(tmp_path / "x")
 
 
-def test_cells_beyond_the_columns_are_refused(tmp_path):
+def test_positions_beyond_the_columns_are_refused(tmp_path):
     trace = Trace.from_arrays(softmax(3, 5), SOURCES, TARGETS, budget=12)
     path = trace.save(tmp_path / "x")
     damage_json(lambda text: text["attentions"][0].update(size=2))(tmp_path)
@@ -330,8 +335,8 @@ def test_a_save_that_fails_leaves_the_old_files(tmp_path, monkeypatch):
     trace = Trace.from_arrays(softmax(3, 5), SOURCES, TARGETS)
     path = trace.save(tmp_path / "x")
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
-    with pytest.raises(DataError, match="facts"):
-        Trace(trace.cells, trace.attentions, facts={"score": math.nan}).save(path)
+    with pytest.raises(DataError, match="metadata"):
+        Trace(trace.axes, trace.attentions, metadata={"score": math.nan}).save(path)
 
     def half(path, data):
         with path.open("wb") as file:
@@ -345,7 +350,8 @@ def test_a_save_that_fails_leaves_the_old_files(tmp_path, monkeypatch):
 
 
 HANDLE = Weights(Dense(torch.full((2, 3, 5), 0.2)))
-CELLS = {"source": Cells.of_tokens(SOURCES), "target": Cells.of_tokens(TARGETS)}
+AXES = {"source": Axis.from_tokens(SOURCES), "target": Axis.from_tokens(TARGETS)}
+CROSS = {"cross": ("target", "source")}
 
 
 @pytest.mark.parametrize(
@@ -360,21 +366,21 @@ CELLS = {"source": Cells.of_tokens(SOURCES), "target": Cells.of_tokens(TARGETS)}
         (lambda: Trace.from_arrays(HANDLE, SOURCES, TARGETS), ShapeError, "from_handles"),
         (lambda: Trace.from_arrays(softmax(3, 5), "abcde", TARGETS), ShapeError, r"text\.split\(\)"),
         (lambda: Trace.from_arrays(softmax(1, 2), ["a", 3], ["x"]), DataError, "type int"),
-        (lambda: Trace.from_handles({"a": HANDLE}, CELLS, row=2), ConfigError, "row is 2, but 'a' has a batch of 2"),
-        (lambda: Trace.from_handles({"a": HANDLE.dense()}, CELLS), ShapeError, "Tensor, expected Weights"),
-        (lambda: Trace.from_handles({"a": HANDLE}, CELLS, {"b": ("target", "source")}), UnknownNameError, "'b'"),
-        (lambda: Trace.from_handles({"a": HANDLE}, CELLS, {"a": ("targets", "source")}), UnknownNameError, "'target'"),
+        (lambda: Trace.from_handles({"a": HANDLE}, AXES, row=2), ConfigError, "row is 2, but 'a' has a batch of 2"),
+        (lambda: Trace.from_handles({"a": HANDLE.dense()}, AXES), ShapeError, "Tensor, expected Weights"),
+        (lambda: Trace.from_handles({"a": HANDLE}, AXES, {"b": ("target", "source")}), UnknownNameError, "'b'"),
+        (lambda: Trace.from_handles({"a": HANDLE}, AXES, {"a": ("targets", "source")}), UnknownNameError, "'target'"),
         (
-            lambda: Trace.from_handles({"cross": HANDLE}, CELLS | {"source": Cells.of_tokens(list("abc"))}),
+            lambda: Trace.from_handles({"cross": HANDLE}, AXES | {"source": Axis.from_tokens(list("abc"))}, CROSS),
             ShapeError,
             "'source' has 3 labels, but 'cross' has 5 columns, and up to 40% of a row's weight",
         ),
         (
-            lambda: Trace.from_handles({"cross": HANDLE}, CELLS | {"target": Cells.of_tokens(list("wxyz"))}),
+            lambda: Trace.from_handles({"cross": HANDLE}, AXES | {"target": Axis.from_tokens(list("wxyz"))}, CROSS),
             ShapeError,
             "'target' has 4 labels, but 'cross' has 3 rows",
         ),
-        (lambda: Trace(CELLS, {}).attention("atention"), UnknownNameError, "atention"),
+        (lambda: Trace(AXES, {}).attention("atention"), UnknownNameError, "atention"),
         (
             lambda: Trace.from_arrays(softmax(3, 5), SOURCES, TARGETS).attention("atention"),
             UnknownNameError,
@@ -387,12 +393,12 @@ CELLS = {"source": Cells.of_tokens(SOURCES), "target": Cells.of_tokens(TARGETS)}
         ),
         (lambda: TracedAttention("a", "s", "t", np.zeros((2, 3), np.float32)), ShapeError, r"\(2, 3\)"),
         (lambda: TracedAttention("a", "s", "t", np.zeros((1, 2, 3))), ShapeError, "float64"),
-        (lambda: Cells("words", ("a",)), UnknownNameError, "'words'.*tokens"),
-        (lambda: Cells.of_image(IMAGE / 255, (1, 1)), ShapeError, r"float64.*uint8"),
-        (lambda: Cells("regions", ("a",), image=IMAGE, grid=(2, 3)), ShapeError, "2 × 3 has 6 regions.*1 labels"),
-        (lambda: Cells("document", ("a", "b"), sentences=(3,)), ShapeError, "3 words in all.*2 labels"),
-        (lambda: Cells.of_frames(2, spectrogram=[1.0, 2.0]), ShapeError, r"\(2,\), expected \(time, bin\)"),
-        (lambda: Cells.of_frames(2, seconds=0.0), ConfigError, "seconds is 0.0"),
+        (lambda: Axis("words", ("a",)), UnknownNameError, "'words'.*tokens"),
+        (lambda: Axis.from_image(IMAGE / 255, (1, 1)), ShapeError, r"float64.*uint8"),
+        (lambda: Axis("regions", ("a",), image=IMAGE, grid=(2, 3)), ShapeError, "2 × 3 has 6 regions.*1 labels"),
+        (lambda: Axis("document", ("a", "b"), sentences=(3,)), ShapeError, "3 words in all.*2 labels"),
+        (lambda: Axis.from_frames(2, spectrogram=[1.0, 2.0]), ShapeError, r"\(2,\), expected \(time, bin\)"),
+        (lambda: Axis.from_frames(2, seconds=0.0), ConfigError, "seconds is 0.0"),
     ],
 )
 def test_refuses_what_does_not_fit(make, error, message):

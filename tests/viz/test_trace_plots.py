@@ -1,4 +1,4 @@
-"""Pictures of traces: cells, labels and orientation, read back from what matplotlib will draw."""
+"""Pictures of traces: axes, labels and orientation, read back from what matplotlib will draw."""
 
 import math
 import re
@@ -15,7 +15,7 @@ from matplotlib.text import Text
 from foci.errors import ConfigError, ShapeError, UnknownNameError
 from foci.viz import canvas, fonts
 from foci.viz import colors as colors
-from foci.viz.trace import Cells, Trace, TracedAttention
+from foci.viz.trace import Axis, Trace, TracedAttention
 
 
 def weights_of(*shape, seed=0):
@@ -145,7 +145,7 @@ WORDS = ["Der", "Ausschuss", "hat", "nach", "langer", "Debatte", "die", "neuen",
 
 
 def tape_of(slots, steps):
-    return Trace.from_arrays(weights_of(steps, slots), Cells.numbered("slots", slots), Cells.numbered("steps", steps))
+    return Trace.from_arrays(weights_of(steps, slots), Axis.numbered("slots", slots), Axis.numbered("steps", steps))
 
 
 @pytest.mark.parametrize("width", [None, 3.3, 6.5])
@@ -191,14 +191,14 @@ def test_a_given_width_is_kept_and_holds_everything(view, width, tmp_path):
     trace = {
         "heatmap": Trace.from_arrays(weights_of(11, 11), WORDS, title=" ".join(WORDS)),
         "heads": Trace.from_arrays(weights_of(2, 4, 11, 11), WORDS),
-        "marginals": Trace.from_arrays(weights_of(3, 4), Cells("tags", ("B-PER", "I-PER", "B-LOC", "O")), list("abc")),
+        "marginals": Trace.from_arrays(weights_of(3, 4), Axis("tags", ("B-PER", "I-PER", "B-LOC", "O")), list("abc")),
         "spectrogram": Trace.from_arrays(
-            weights_of(3, 7), Cells.of_frames(7, seconds=0.5, spectrogram=np.ones((28, 5))), ["she", "had", "a"]
+            weights_of(3, 7), Axis.from_frames(7, seconds=0.5, spectrogram=np.ones((28, 5))), ["she", "had", "a"]
         ),
         "document": document(),
-        "image": Trace.from_arrays(weights_of(4, 6), Cells.of_image(IMAGE, (3, 2)), ["one", "two", "three", "four"]),
+        "image": Trace.from_arrays(weights_of(4, 6), Axis.from_image(IMAGE, (3, 2)), ["one", "two", "three", "four"]),
         "memory": tape_of(10, 20),
-        "bars": Trace.from_arrays(weights_of(1, 40), Cells.numbered("channels", 40), ["class"]),
+        "bars": Trace.from_arrays(weights_of(1, 40), Axis.numbered("channels", 40), ["class"]),
     }[view]
     figure = trace.plot(tmp_path / "x.svg", view, width=width)
     assert figure.get_figwidth() == width
@@ -269,13 +269,13 @@ def test_long_labels_have_room():
 
 
 def test_heads_are_those_of_one_kind():
-    cells = {"source": Cells.of_tokens(list("abc")), "target": Cells.of_tokens(list("xy"))}
+    axes = {"source": Axis.from_tokens(list("abc")), "target": Axis.from_tokens(list("xy"))}
     several = [
         TracedAttention("decoder.1.cross", "source", "target", weights_of(2, 2, 3, seed=1)),
         TracedAttention("decoder.0.self", "target", "target", weights_of(2, 2, 2, seed=2)),
         TracedAttention("decoder.0.cross", "source", "target", weights_of(2, 2, 3, seed=3)),
     ]
-    trace = Trace(cells, {attention.name: attention for attention in several})
+    trace = Trace(axes, {attention.name: attention for attention in several})
     stack = [shown(axes) for axes in panels(trace.plot(view="heads"))]
     assert np.allclose(stack, np.concatenate([several[2].weights, several[0].weights]))
     stack = [shown(axes) for axes in panels(trace.plot(view="heads", name="decoder.0.self"))]
@@ -288,7 +288,7 @@ IMAGE = np.random.default_rng(2).integers(0, 255, (30, 20, 3), dtype=np.uint8)
 def test_an_image_is_shown_and_then_looked_at_word_by_word():
     weights = np.zeros((3, 6), dtype=np.float32)
     weights[0, 0], weights[1, 5], weights[2] = 1.0, 0.5, 1 / 6  # top left, bottom right, everywhere
-    trace = Trace.from_arrays(weights, Cells.of_image(IMAGE, (3, 2)), ["left", "right", "all"])
+    trace = Trace.from_arrays(weights, Axis.from_image(IMAGE, (3, 2)), ["left", "right", "all"])
     axes = panels(trace.plot())
     assert [each.get_title() for each in axes] == ["image", "left", "right", "all"]
     assert np.array_equal(axes[0].images[0].get_array(), IMAGE)
@@ -306,7 +306,7 @@ def test_an_image_is_shown_and_then_looked_at_word_by_word():
 
 @pytest.mark.parametrize(("shape", "grid"), [((1, 8, 3), (1, 2)), ((8, 1, 3), (2, 1))])
 def test_weights_between_the_middles_of_regions_are_linear(shape, grid):
-    trace = Trace.from_arrays([[0.0, 1.0]], Cells.of_image(np.zeros(shape, np.uint8), grid), ["x"])
+    trace = Trace.from_arrays([[0.0, 1.0]], Axis.from_image(np.zeros(shape, np.uint8), grid), ["x"])
     line = shown(panels(trace.plot())[1], 1).ravel()
     # The middles lie at 2 and 6 of 8; pixel n's own middle is n + 0.5.
     assert np.allclose(line, [min(max((pixel + 0.5 - 2) / 4, 0), 1) for pixel in range(8)])
@@ -315,8 +315,8 @@ def test_weights_between_the_middles_of_regions_are_linear(shape, grid):
 def test_a_spectrogram_and_the_words_share_the_axis_of_time():
     spectrogram = np.random.default_rng(3).random((28, 5)).astype(np.float32)
     weights = weights_of(3, 7)
-    cells = Cells.of_frames(7, seconds=0.5, spectrogram=spectrogram)
-    above, below = panels(Trace.from_arrays(weights, cells, ["she", "had", "a"]).plot(view="spectrogram"))
+    axis = Axis.from_frames(7, seconds=0.5, spectrogram=spectrogram)
+    above, below = panels(Trace.from_arrays(weights, axis, ["she", "had", "a"]).plot(view="spectrogram"))
     assert np.array_equal(shown(above), spectrogram.T)
     assert not runs_down(above)  # low bins at the bottom
     assert above.images[0].get_extent() == [0, 3.5, 0, 5]
@@ -335,13 +335,13 @@ SENTENCES = [["It", "rains", "again", "."], ["word"] * 40, ["Fine", "."]]
 
 
 def document(**changes):
-    cells = {"document": Cells.of_document(SENTENCES), "label": Cells("tags", ("sad",))}
-    cells |= {"sentences": Cells.numbered("steps", 3)}
+    axes = {"document": Axis.from_document(SENTENCES), "label": Axis("tags", ("sad",))}
+    axes |= {"sentences": Axis.numbered("steps", 3)}
     words = TracedAttention("words", "document", "label", weights_of(1, 1, 46))
     shares = np.array([[[0.6, 0.3, 0.1]]], np.float32)
     shown = {"sentences": TracedAttention("sentences", "sentences", "label", shares)}
     attentions = {"words": words} | shown | changes
-    return Trace(cells, {name: attention for name, attention in attentions.items() if attention is not None}, "sad")
+    return Trace(axes, {name: attention for name, attention in attentions.items() if attention is not None}, "sad")
 
 
 def test_a_document_shades_words_and_sentences():
@@ -379,8 +379,8 @@ def test_without_an_attention_over_sentences_their_words_are_added_up():
 
 
 def test_a_document_from_right_to_left():
-    cells = {"d": Cells.of_document([["كان", "الطعام"]]), "label": Cells("tags", ("a",))}
-    trace = Trace(cells, {"words": TracedAttention("words", "d", "label", weights_of(1, 1, 2))})
+    axes = {"d": Axis.from_document([["كان", "الطعام"]]), "label": Axis("tags", ("a",))}
+    trace = Trace(axes, {"words": TracedAttention("words", "d", "label", weights_of(1, 1, 2))})
     figure = trace.plot()
     assert not runs_right(figure.axes[0])
     first, second = boxes(figure, "word")
@@ -389,9 +389,9 @@ def test_a_document_from_right_to_left():
 
 def test_a_memory_is_slots_over_steps():
     write, read = weights_of(1, 4, 3, seed=1), weights_of(2, 4, 3, seed=2)
-    cells = {"slots": Cells.numbered("slots", 3), "steps": Cells.numbered("steps", 4)}
+    axes = {"slots": Axis.numbered("slots", 3), "steps": Axis.numbered("steps", 4)}
     tapes = [TracedAttention("ntm:write", "slots", "steps", write), TracedAttention("ntm:read", "slots", "steps", read)]
-    axes = panels(Trace(cells, {tape.name: tape for tape in tapes}).plot())
+    axes = panels(Trace(axes, {tape.name: tape for tape in tapes}).plot())
     assert [each.get_title() for each in axes] == ["write", "read, head 0", "read, head 1"]
     for each, expected in zip(axes, [*write, *read]):
         assert np.allclose(shown(each), expected.T)
@@ -400,15 +400,15 @@ def test_a_memory_is_slots_over_steps():
 
 def test_a_share_of_a_memory_that_was_rounded_to_zero_is_not_drawn_as_masked():
     weights = np.array([[[1.0, 0.0], [0.5, 0.5]]], np.float32)
-    cells = {"slots": Cells.numbered("slots", 2), "steps": Cells.numbered("steps", 2)}
-    figure = Trace(cells, {"ntm:read": TracedAttention("ntm:read", "slots", "steps", weights)}).plot()
+    axes = {"slots": Axis.numbered("slots", 2), "steps": Axis.numbered("steps", 2)}
+    figure = Trace(axes, {"ntm:read": TracedAttention("ntm:read", "slots", "steps", weights)}).plot()
     assert not np.ma.getmaskarray(panels(figure)[0].images[0].get_array()).any()
     assert "hatched" not in " ".join(axes.get_ylabel() for axes in figure.axes)
 
 
 def test_marginals_are_tags_of_words_with_their_numbers_as_on_the_page():
     shares = np.array([[0.9, 0.1], [0.25, 0.75], [0.0, 1.0]], np.float32)
-    trace = Trace.from_arrays(shares, Cells("tags", ("NOUN", "VERB"), "tag"), ["a", "b", "c"])
+    trace = Trace.from_arrays(shares, Axis("tags", ("NOUN", "VERB"), "tag"), ["a", "b", "c"])
     (axes,) = panels(trace.plot())
     assert np.allclose(shown(axes), shares)
     assert list(ticks(axes.xaxis).values()) == ["NOUN", "VERB"]
@@ -462,10 +462,10 @@ def test_joiners_marks_and_tones_need_no_glyph(only_ships_with_matplotlib):
         ({"view": "heatmaps"}, UnknownNameError, "'heatmaps'.*'heatmap'"),
         ({"path": "x.jpg"}, ConfigError, r"x\.jpg.*\.png, \.svg, \.pdf"),
         ({"name": "atention"}, UnknownNameError, "'attention'"),
-        ({"view": "image"}, ConfigError, "'source' has no image and grid; make it with Cells.of_image"),
+        ({"view": "image"}, ConfigError, "'source' has no image and grid; make it with Axis.from_image"),
         ({"view": "spectrogram"}, ConfigError, "'source' has no spectrogram"),
         ({"view": "memory"}, ConfigError, "slots"),
-        ({"view": "document"}, ConfigError, "Cells.of_document"),
+        ({"view": "document"}, ConfigError, "Axis.from_document"),
         ({"head": 3}, ConfigError, "head is 3, but 'attention' has 2"),
     ],
 )
@@ -481,7 +481,7 @@ def test_refuses_rows_and_words_that_are_not_there():
         document().plot(row=1)
     with pytest.raises(ShapeError, match="'words' has 46 columns, but the document has 3 sentences"):
         document().plot(sentences="words")
-    trace = Trace.from_arrays(weights_of(2, 6), Cells.of_image(IMAGE, (3, 2)), ["a", "b"])
+    trace = Trace.from_arrays(weights_of(2, 6), Axis.from_image(IMAGE, (3, 2)), ["a", "b"])
     with pytest.raises(ConfigError, match="word 2 is not among the 2 of 'target'"):
         trace.plot(words=[2])
 

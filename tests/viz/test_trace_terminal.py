@@ -12,7 +12,7 @@ from foci.errors import ConfigError, UnknownNameError
 from foci.viz import colors as colors
 from foci.viz.labels import width
 from foci.viz.terminal import PLAIN, Screen, render
-from foci.viz.trace import Cells, Trace, TracedAttention
+from foci.viz.trace import Axis, Trace, TracedAttention
 
 LTR, FSI, PDI = "\u200e", "\u2068", "\u2069"
 
@@ -102,7 +102,7 @@ def test_of_many_rows_some_are_shown():
 def test_numbered_cells_are_put_together():
     weights = np.zeros((2, 100), dtype=np.float32)
     weights[0, :10], weights[1, 90:] = 0.1, 0.1
-    trace = Trace.from_arrays(weights, Cells.of_frames(100, seconds=0.1), ["x", "y"])
+    trace = Trace.from_arrays(weights, Axis.from_frames(100, seconds=0.1), ["x", "y"])
     assert render(trace, screen=Screen(22)) == text("""
         attention · target ← …
           0.00 s        9.90 s
@@ -252,16 +252,16 @@ def test_refuses_unknown_styles():
 
 
 def test_several_attentions_of_the_last_layer_are_named():
-    cells = {"s": Cells.of_tokens(["a"]), "t": Cells.of_tokens(["x"])}
+    axes = {"s": Axis.from_tokens(["a"]), "t": Axis.from_tokens(["x"])}
     ones = np.ones((1, 1, 1), np.float32)
-    trace = Trace(cells, {name: TracedAttention(name, "s", "t", ones) for name in ("0.left", "0.right")})
+    trace = Trace(axes, {name: TracedAttention(name, "s", "t", ones) for name in ("0.left", "0.right")})
     assert render(trace).splitlines()[0] == "0.left, 0.right · t ← s"
 
 
 def a_document() -> Trace:
-    cells = Cells.of_document([["It", "rains", "."], ["What", "a", "wonderful", "شمس", "."]])
+    axis = Axis.from_document([["It", "rains", "."], ["What", "a", "wonderful", "شمس", "."]])
     weights = np.array([[0.02, 0.0, 0.0, 0.1, 0.0, 0.6, 0.28, 0.0]], dtype=np.float32)
-    return Trace.from_arrays(weights, cells, ["positive"])
+    return Trace.from_arrays(weights, axis, ["positive"])
 
 
 def test_a_document_is_text_with_its_words_marked():
@@ -290,7 +290,7 @@ def test_only_a_document_is_shown_as_one():
 
 
 def test_a_document_tells_what_it_does_not_show():
-    cells = Cells.of_document([["a", "b"], ["c"]])
-    trace = Trace.from_arrays([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]], cells, ["x", "y"])
+    axis = Axis.from_document([["a", "b"], ["c"]])
+    trace = Trace.from_arrays([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]], axis, ["x", "y"])
     assert render(trace, style="document").splitlines()[-1] == "… and 1 rows more"
     assert render(trace, style="document", most_rows=0) == render(trace, style="document")

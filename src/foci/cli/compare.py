@@ -12,7 +12,7 @@ from foci.printable import printable
 if TYPE_CHECKING:
     from foci.viz.trace import Trace
 
-_DOC = """Put two traces side by side on one page, and where they have the same cells, their difference.
+_DOC = """Put two traces side by side on one page, and where they have the same axes, their difference.
 
 foci compare a.json b.json --html out.html           what Trace.save or foci show --save has written
 

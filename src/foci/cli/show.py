@@ -94,7 +94,7 @@ def show(what: tuple[str, ...], given: Given) -> None:
 def _look(given: Given) -> dict[str, Any]:
     """The options of a picture that were given; mistakes in them are reported before anything is predicted."""
     from foci.errors import ConfigError
-    from foci.viz.canvas import Look
+    from foci.viz.canvas import FigureStyle
 
     found: dict[str, Any] = {name: given[name] for name in ("width", "scale", "gamma") if name in given}
     for name in ("width", "gamma"):
@@ -102,7 +102,7 @@ def _look(given: Given) -> dict[str, Any]:
             found |= {name: float(found[name])} if name in found else {}
         except ValueError as error:
             raise ConfigError(f"--{name} is {found[name]!r}, expected a number.") from error
-    Look(**found)
+    FigureStyle(**found)
     return found
 
 
@@ -199,7 +199,7 @@ def _predicted(path: Path, inputs: tuple[str, ...], given: Given) -> list[Trace]
 
 
 def _print(trace: Trace, name: str | None, head: int | None, style: str | None, *, apart: bool) -> None:
-    chosen = trace.crossing()[0] if name is None else trace.attention(name)
+    chosen = trace.cross_attentions()[0] if name is None else trace.attention(name)
     chosen.dense(head)  # a wrong name or head is reported before anything is printed
     if apart:
         print()

@@ -50,7 +50,7 @@ _STYLE: Any = {
 
 
 @dataclass(frozen=True)
-class Look:
+class FigureStyle:
     """How weights are drawn.
 
     Args:
@@ -98,27 +98,27 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Spelling:
+class TextFormatter:
     """Makes of a label what can be drawn of it with the fonts there are."""
 
     missing: frozenset[str]
     """The characters that no installed font has."""
 
     def __call__(self, label: str, longest: int = LONGEST) -> str:
-        """Show what is invisible, spell missing characters as their number (U+4E2D: better than a box), and cut."""
-        return self.cell(label, longest) if label else ""
+        """Show what is invisible, formatter missing characters as their number (U+4E2D: better than a box), and cut."""
+        return self.label(label, longest) if label else ""
 
-    def cell(self, label: str, longest: int = LONGEST) -> str:
+    def label(self, label: str, longest: int = LONGEST) -> str:
         """Do the same with the label of a cell, which has a mark if it is empty."""
         spelt = {ord(character): f"U+{ord(character):04X}" for character in self.missing}
         return texts.cut(texts.untoned(texts.shown(label)).translate(spelt), longest)
 
 
 @contextmanager
-def drawing(labels: Iterable[str], size: float = SIZE) -> Iterator[Spelling]:
+def drawing(labels: Iterable[str], size: float = SIZE) -> Iterator[TextFormatter]:
     """In this block figures are drawn in the common style, with fonts that have the characters of these labels.
 
-    Every label must go through the `Spelling` that the block is given. ``size`` is that of the letters in points.
+    Every label must go through the `TextFormatter` that the block is given. ``size`` is that of the letters in points.
     """
     try:
         import matplotlib
@@ -131,7 +131,7 @@ def drawing(labels: Iterable[str], size: float = SIZE) -> Iterator[Spelling]:
     style |= {"axes.labelsize": size, "xtick.labelsize": size, "ytick.labelsize": size}
     with matplotlib.rc_context(style), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # marks are looked for in the first font too
-        yield Spelling(frozenset(missing))
+        yield TextFormatter(frozenset(missing))
 
 
 def check_path(owner: str, path: str | os.PathLike[str]) -> Path:

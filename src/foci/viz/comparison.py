@@ -33,19 +33,17 @@ class Comparison:
         """Return ``(L, S)``: the weights of the second minus those of the first, of one head or the mean over heads.
 
         Raises:
-            ConfigError: the two have different cells, so that there is nothing to subtract.
+            ConfigError: the two have different axes, so that there is nothing to subtract.
         """
         first, second = self.first.attention(name), self.second.attention(name)
         for one, other in ((first.target, second.target), (first.source, second.source)):
-            if self.first.cells[one].labels != self.second.cells[other].labels:
-                raise ConfigError(
-                    f"compare: the cells of {name!r} differ between the traces, expected the same labels on both sides."
-                )
+            if self.first.axes[one].labels != self.second.axes[other].labels:
+                raise ConfigError(f"compare: the axes of {name!r} differ between the traces, expected the same labels.")
         change: NDArray[np.float32] = second.dense(head) - first.dense(head)
         return change
 
     def save_html(self, path: str | os.PathLike[str]) -> Path:
-        """Write one page with both traces and, where they have the same cells, their difference."""
+        """Write one page with both traces and, where they have the same axes, their difference."""
         from foci.viz import page
 
         return page.write(path, [self.first, self.second], self.titles)
@@ -55,7 +53,7 @@ def compare(first: Trace, second: Trace, titles: tuple[str, str] = ("first", "se
     """Put two traces beside each other. Attentions of the same name belong together.
 
     Args:
-        first, second: the traces; their cells may differ.
+        first, second: the traces; their axes may differ.
         titles: what each is called.
 
     Raises:

@@ -42,7 +42,7 @@ class CopiedWords(NamedTuple):
 def has_copies(trace: Trace) -> bool:
     """Return whether the trace is of a model that copies."""
     attention = trace.attentions.get(COPIED)
-    return attention is not None and trace.cells[attention.target].marks is not None
+    return attention is not None and trace.axes[attention.target].marks is not None
 
 
 def copied_attention(trace: Trace) -> TracedAttention:
@@ -56,16 +56,16 @@ def copied_words(trace: Trace) -> CopiedWords:
     """Return both sides, with numbers and hues of what was copied.
 
     Example:
-        >>> from foci.viz.cells import Cells, Mark
+        >>> from foci.viz.axis import Axis, Mark
         >>> marks = (Mark(0, 0, P_GEN, 0.1), Mark(1, 1, P_GEN, 0.9))
-        >>> summary = Cells("tokens", ("rain", "soon"), "target", marks=marks)
+        >>> summary = Axis("tokens", ("rain", "soon"), "target", marks=marks)
         >>> trace = Trace.from_arrays([[0.0, 1.0], [0.0, 0.0]], ["will", "rain"], summary, name=COPIED)
         >>> [word.told for word in copied_words(trace).source], [word.told for word in copied_words(trace).target]
         (['', '→1'], ['1: p_gen 10 %', 'p_gen 90 %'])
     """
     attention = copied_attention(trace)
     weights = attention.dense()
-    source, target = trace.cells[attention.source], trace.cells[attention.target]
+    source, target = trace.axes[attention.source], trace.axes[attention.target]
     p_gen = {mark.first: mark.share for mark in target.marks or ()}
     copied = [row for row in range(len(target)) if weights[row].any()]
     hues = {row: HUES[place % len(HUES)] for place, row in enumerate(copied)}

@@ -12,9 +12,9 @@ from foci.viz.trace import Trace, TracedAttention
 def over_words(trace: Trace, name: str | None = None) -> TracedAttention:
     """The attention that reads a document, word by word; of this name, if one is given."""
     for attention in trace.attentions.values() if name is None else [trace.attention(name)]:
-        if trace.cells[attention.source].kind == "document":
+        if trace.axes[attention.source].kind == "document":
             return attention
-    raise ConfigError("view 'document' needs an attention whose source is a document: Cells.of_document(…).")
+    raise ConfigError("view 'document' needs an attention whose source is a document: Axis.from_document(…).")
 
 
 def shares_of_sentences(

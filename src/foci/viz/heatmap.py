@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from foci.errors import DataError, ShapeError
 from foci.viz import canvas, measured_text
-from foci.viz.canvas import Look
+from foci.viz.canvas import FigureStyle
 from foci.viz.colors import ink
 from foci.viz.measured_text import GAP, LINE, Fitted, measure, wrapped
 
@@ -82,10 +82,12 @@ def heatmap(
         'weights.png'
     """
     path = canvas.check_path("heatmap", path)
-    look = Look(width, gamma=gamma)
+    style = FigureStyle(width, gamma=gamma)
     labels = Labels(rows, columns, panels, texts, row_axis, column_axis, title, scale)
-    with canvas.drawing(labels.all, look.size) as spell:
-        canvas.save(draw(weights, labels.spelt(spell), look, across=across), path, keep_width=width is not None)
+    with canvas.drawing(labels.all, style.size) as formatter:
+        canvas.save(
+            draw(weights, labels.formatted(formatter), style, across=across), path, keep_width=width is not None
+        )
     return path
 
 
@@ -134,17 +136,17 @@ class Labels:
         named = [self.row_axis, self.column_axis, self.title, *self.scales(1), *(self.lines or ())]
         return [*(self.rows or ()), *(self.columns or ()), *(self.panels or ()), *self.in_cells, *named]
 
-    def spelt(self, spell: canvas.Spelling) -> Labels:
+    def formatted(self, formatter: canvas.TextFormatter) -> Labels:
         """The labels as they are drawn."""
         return replace(
             self,
-            rows=None if self.rows is None else [spell.cell(label) for label in self.rows],
-            columns=None if self.columns is None else [spell.cell(label) for label in self.columns],
-            panels=None if self.panels is None else [spell(label, canvas.LONGEST_TITLE) for label in self.panels],
-            texts=None if self.texts is None else [[spell(text) for text in line] for line in self.texts],
-            row_axis=spell(self.row_axis),
-            column_axis=spell(self.column_axis, canvas.LONGEST_TITLE),
-            title=spell(self.title, canvas.LONGEST_TITLE),
+            rows=None if self.rows is None else [formatter.label(label) for label in self.rows],
+            columns=None if self.columns is None else [formatter.label(label) for label in self.columns],
+            panels=None if self.panels is None else [formatter(label, canvas.LONGEST_TITLE) for label in self.panels],
+            texts=None if self.texts is None else [[formatter(text) for text in line] for line in self.texts],
+            row_axis=formatter(self.row_axis),
+            column_axis=formatter(self.column_axis, canvas.LONGEST_TITLE),
+            title=formatter(self.title, canvas.LONGEST_TITLE),
         )
 
 
@@ -166,14 +168,14 @@ class _Layout:
     """Height and width."""
 
     @classmethod
-    def of(cls, shape: tuple[int, ...], labels: Labels, across: int | None, look: Look) -> _Layout:
+    def of(cls, shape: tuple[int, ...], labels: Labels, across: int | None, style: FigureStyle) -> _Layout:
         count, rows, columns = shape
-        size = look.size
+        size = style.size
         longest_row = max(measure(labels.rows or (), size).values(), default=0.0)
         at_side = longest_row + 0.1 + (LINE * size / 72 + 0.05) * bool(labels.row_axis or labels.lines)
         in_cell = 0.0 if labels.texts is None else 0.1 + max(measure(labels.in_cells, size).values(), default=0.0)
-        bar_below = look.width is not None and (look.width <= canvas.COLUMN or count > 1)
-        if look.width is None:
+        bar_below = style.width is not None and (style.width <= canvas.COLUMN or count > 1)
+        if style.width is None:
             height = min(_CELL, (_WIDEST / (across or min(count, 2)) - _GAP) / max(rows, columns))
             width = max(height, in_cell)
             upright = max(measure(labels.columns or (), size).values(), default=0.0) + GAP
@@ -181,7 +183,7 @@ class _Layout:
                 width = max(width, upright)  # a little wider, and no label must lean
             across = across or _filled(count, max(1, int(_WIDEST // (columns * width + _GAP))))
         else:
-            room = look.width - at_side - (0.0 if bar_below else _BAR_ROOM)
+            room = style.width - at_side - (0.0 if bar_below else _BAR_ROOM)
             least = columns * max(_NARROWEST_CELL, in_cell) + _NARROW_GAP
             across = across or _filled(count, max(1, int(room // least)))
             width = max(min((room / across - _NARROW_GAP) / columns, _WIDEST_CELL), 1e-3)
@@ -196,10 +198,10 @@ class _Layout:
         titles = [wrapped(title, columns * width + _GAP, size) for title in labels.panels or ()]
         line = LINE * size / 72
         above = line * max((title.count("\n") + 1 for title in titles if title), default=0)
-        bar_below = bar_below or (look.width is None and down * rows * height < 1.2)
+        bar_below = bar_below or (style.width is None and down * rows * height < 1.2)
         natural = across * (columns * width + _GAP) + at_side + (0.2 if bar_below else _BAR_ROOM)
         figure = (
-            natural if look.width is None else look.width,
+            natural if style.width is None else style.width,
             down * (rows * height + above + 0.15)
             + fitted_columns.room
             + 2 * line
@@ -246,7 +248,7 @@ def _as_panels(weights: ArrayLike) -> NDArray[np.float64]:
 def draw(
     weights: ArrayLike,
     labels: Labels,
-    look: Look | None = None,
+    style: FigureStyle | None = None,
     *,
     across: int | None = None,
     right_to_left: bool = False,
@@ -257,10 +259,10 @@ def draw(
     """
     from foci.viz.figures import NotebookFigure
 
-    look = look or Look()
+    style = style or FigureStyle()
     stack = _as_panels(weights)
     labels.check(stack.shape)
-    layout = _Layout.of(stack.shape, labels, across, look)
+    layout = _Layout.of(stack.shape, labels, across, style)
     figure = NotebookFigure(figsize=layout.figure, layout="compressed")
     grid = figure.subplots(layout.down, layout.across, squeeze=False)
     scales = labels.scales(len(stack))
@@ -275,7 +277,7 @@ def draw(
         image = axes.imshow(
             masked,
             cmap=canvas.colors(),
-            norm=look.norm(lowest, highest),
+            norm=style.norm(lowest, highest),
             aspect=layout.cell_height / layout.cell_width,
             interpolation="nearest",
         )
@@ -301,10 +303,15 @@ def draw(
     for name, images in shown.items():
         of_scale = stack[[one == name for one in scales]]
         _add_bar(
-            figure, images, canvas.scale_label(name, labels.hatched, of_scale), layout, look.size, alone=len(shown) == 1
+            figure,
+            images,
+            canvas.scale_label(name, labels.hatched, of_scale),
+            layout,
+            style.size,
+            alone=len(shown) == 1,
         )
     if labels.title:
-        figure.suptitle(labels.title, fontsize=look.size + 2)
+        figure.suptitle(labels.title, fontsize=style.size + 2)
     return figure
 
 

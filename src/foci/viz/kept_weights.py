@@ -25,7 +25,7 @@ BUDGET = 1 << 22
 _UNSEEN = 1e-6
 """So little missing weight is rounding."""
 _CUT = 1e-3
-"""A row that has more weight than this on cells without a label was given too few labels."""
+"""A row that has more weight than this on positions without a label was given too few labels."""
 _CHUNK = 1 << 20
 """How many weights are computed at a time."""
 _NUMBER = re.compile(r"(?:^|[._])(\d+)(?=$|[._:#])")
@@ -37,26 +37,27 @@ class TopWeights(NamedTuple):
     values: NDArray[np.float32]
     """``(H, L, k)``"""
     indices: NDArray[np.int32]
-    """The cells they belong to, ``(H, L, k)``."""
+    """The positions they belong to, ``(H, L, k)``."""
     rest: NDArray[np.float32]
     """How much weight the others have together, ``(H, L)``."""
     entropy: NDArray[np.float32]
     """The entropy of the whole rows in nats, ``(H, L)``."""
     size: int
-    """The number of all cells, S."""
+    """The number of all positions, S."""
 
 
 @dataclass(frozen=True, eq=False)
 class TracedAttention:
-    """The weights of one attention: what each cell of ``target`` read of each cell of ``source``.
+    """The weights of one attention: what each position of ``target`` read of each of ``source``.
 
     Args:
         name: for example "decoder.3.cross"; the number in it is the `layer`, the last word the `kind`.
-        source: the key, in `Trace.cells`, of what is read (columns).
+        source: the key, in `Trace.axes`, of what is read (columns).
         target: the key of who reads (rows).
         weights: all of them, ``(H, L, S)``, or the `TopWeights`.
         selected: which heads of the model these are, if not all; see `Trace.select`.
         extras: further maps ``(L, S)`` by name, such as "gradient" for attention × gradient.
+        derived: whether it was computed from a prediction, as the alignment of CTC is, and not by the model itself.
     """
 
     name: str
@@ -65,6 +66,7 @@ class TracedAttention:
     weights: NDArray[np.float32] | TopWeights
     selected: tuple[int, ...] | None = None
     extras: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    derived: bool = False
 
     def __post_init__(self) -> None:
         kept = self.weights.values if isinstance(self.weights, TopWeights) else self.weights
@@ -137,7 +139,7 @@ class TracedAttention:
         chosen = range(self.heads) if head is None else [head % self.heads]
         total = np.zeros(self.shape[1:], dtype=np.float32)
         rows = np.arange(self.shape[1])[:, None]
-        for number in chosen:  # the cells of one row of one head are distinct
+        for number in chosen:  # the positions of one row of one head are distinct
             total[rows, self.weights.indices[number]] += self.weights.values[number]
         total /= max(len(chosen), 1)
         return total
@@ -213,7 +215,7 @@ def compact(
         if beyond > _CUT:
             raise ShapeError(
                 f"Trace: {source[0]!r} has {columns} labels, but {name!r} has {piece.shape[-1]} columns, and up to "
-                f"{beyond:.0%} of a row's weight lies on those without a label. Label every cell that can be read."
+                f"{beyond:.0%} of a row's weight lies on those without a label. Label every position that can be read."
             )
         piece = piece[..., :columns]
         if k == columns:

@@ -37,7 +37,7 @@ from foci.viz.page_reading import reading_html
 from foci.viz.page_sound import spoken_html
 from foci.viz.page_tags import tagged_html
 from foci.viz.rollouts import rollouts
-from foci.viz.trace import Cells, TopWeights, Trace, TracedAttention
+from foci.viz.trace import Axis, TopWeights, Trace, TracedAttention
 
 _SCRIPTS = (
     *("languages", "common", "colors", "numbers", "pictures", "side", "text", "drawn", "words"),
@@ -114,8 +114,8 @@ def _page(traces: Sequence[Trace], titles: Sequence[str]) -> str:
     prefixes = [f"{title} · " for title in titles] or [""]
     payload: dict[str, Any] = {
         "text": " ↔ ".join(dict.fromkeys(trace.text for trace in traces if trace.text)),
-        "facts": [],
-        "cells": {},
+        "metadata": [],
+        "axes": {},
         "attentions": [],
         "colors": {"stops": colors.STOPS},
         "titles": list(titles),
@@ -137,10 +137,10 @@ def _pairs(traces: Sequence[Trace], prefixes: Sequence[str]) -> list[list[str]]:
 
 def _describe_trace(trace: Trace, prefix: str, payload: dict[str, Any], blocks: _Blocks) -> None:
     """Add one trace to what the page holds; of several each has a prefix for its names."""
-    for name, value in trace.facts.items():
-        payload["facts"].append([f"{prefix}{name}", value if isinstance(value, str) else f"{value:.6g}"])
-    for key, cells in trace.cells.items():
-        payload["cells"][f"{prefix}{key}"] = _describe_cells(cells, key, blocks)
+    for name, value in trace.metadata.items():
+        payload["metadata"].append([f"{prefix}{name}", value if isinstance(value, str) else f"{value:.6g}"])
+    for key, axis in trace.axes.items():
+        payload["axes"][f"{prefix}{key}"] = _describe_axis(axis, key, blocks)
     rolled = rollouts(trace)
     for name, attention in trace.attentions.items():
         extras = {**attention.extras, **({"rollout": rolled[name]} if name in rolled else {})}
@@ -153,28 +153,28 @@ def _describe_trace(trace: Trace, prefix: str, payload: dict[str, Any], blocks: 
 
 def _verb(trace: Trace, attention: TracedAttention) -> str:
     """What rows do with columns: they read them, write to them, or have them as tags."""
-    if trace.cells[attention.source].kind == "tags":
+    if trace.axes[attention.source].kind == "tags":
         return "tags"
     return "writes" if attention.kind == "write" else "reads"
 
 
-def _describe_cells(cells: Cells, key: str, blocks: _Blocks) -> dict[str, Any]:
-    visible = {index: shown(label) for index, label in enumerate(cells.labels)}
+def _describe_axis(axis: Axis, key: str, blocks: _Blocks) -> dict[str, Any]:
+    visible = {index: shown(label) for index, label in enumerate(axis.labels)}
     described: dict[str, Any] = {
-        "kind": cells.kind,
-        "labels": cells.labels,
-        "shown": {index: text for index, text in visible.items() if text != cells.labels[index]},
-        "title": cells.title or key,
-        "rightToLeft": cells.right_to_left,
-        "grid": cells.grid,
-        "seconds": cells.seconds,
-        "sentences": cells.sentences,
+        "kind": axis.kind,
+        "labels": axis.labels,
+        "shown": {index: text for index, text in visible.items() if text != axis.labels[index]},
+        "title": axis.title or key,
+        "rightToLeft": axis.right_to_left,
+        "grid": axis.grid,
+        "seconds": axis.seconds,
+        "sentences": axis.sentences,
     }
-    if cells.image is not None:
-        image = _smaller(cells.image)
+    if axis.image is not None:
+        image = _smaller(axis.image)
         described["image"] = {"height": image.shape[0], "width": image.shape[1], "block": blocks.add(image)}
-    if cells.spectrogram is not None:
-        sound = cells.spectrogram - cells.spectrogram.min()
+    if axis.spectrogram is not None:
+        sound = axis.spectrogram - axis.spectrogram.min()
         shades = np.rint(sound * (255 / max(float(sound.max()), 1e-12))).astype(np.uint8)
         described["spectrogram"] = {"steps": sound.shape[0], "bins": sound.shape[1], "block": blocks.add(shades)}
     return described

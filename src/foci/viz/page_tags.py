@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foci.printable import printable
-from foci.viz.cells import Cells
+from foci.viz.axis import Axis
 from foci.viz.tagged_words import HUES, hues, pieces
 from foci.viz.trace import Trace
 
@@ -26,9 +26,9 @@ def tagged_html(trace: Trace) -> str:
     """Return the tagged words of a trace as HTML; nothing where it has none.
 
     Example:
-        >>> from foci.viz.cells import Mark
-        >>> words = Cells("tokens", ("at", "7"), marks=(Mark(1, 1, "time", 0.875),))
-        >>> trace = Trace.from_arrays([[1.0, 0.0], [0.125, 0.875]], Cells("tags", ("O", "B-time")), words)
+        >>> from foci.viz.axis import Mark
+        >>> words = Axis("tokens", ("at", "7"), marks=(Mark(1, 1, "time", 0.875),))
+        >>> trace = Trace.from_arrays([[1.0, 0.0], [0.125, 0.875]], Axis("tags", ("O", "B-time")), words)
         >>> print(tagged_html(trace))
         <p class="tagged" dir="auto">
         <span title="O 100.0 %">at</span>
@@ -36,13 +36,13 @@ def tagged_html(trace: Trace) -> str:
         </p>
     """
     for attention in trace.attentions.values():
-        words, tags = trace.cells[attention.target], trace.cells[attention.source]
+        words, tags = trace.axes[attention.target], trace.axes[attention.source]
         if tags.kind == "tags" and words.marks is not None:
             return _sentence(words, tags, attention.dense())
     return ""
 
 
-def _sentence(words: Cells, tags: Cells, shares: NDArray[np.float32]) -> str:
+def _sentence(words: Axis, tags: Axis, shares: NDArray[np.float32]) -> str:
     number = {hue: place for place, hue in enumerate(HUES)}
     by_label = hues(words)
     lines = ['<p class="tagged" dir="auto">']
@@ -56,7 +56,7 @@ def _sentence(words: Cells, tags: Cells, shares: NDArray[np.float32]) -> str:
     return "\n".join([*lines, "</p>"])
 
 
-def _word(word: str, tags: Cells, shares: NDArray[np.float32]) -> str:
+def _word(word: str, tags: Axis, shares: NDArray[np.float32]) -> str:
     order = [tag for tag in np.argsort(-shares, kind="stable")[:_TOLD] if shares[tag] >= 0.001]
     told = ", ".join(f"{safe(tags.labels[tag])} {100 * shares[tag]:.1f} %" for tag in order)
     return f'<span title="{told}">{safe(word)}</span>'

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from foci.errors import ConfigError
 from foci.viz import canvas
-from foci.viz.cells import Cells
+from foci.viz.axis import Axis
 from foci.viz.colors import ink
 from foci.viz.document_attention import over_words, shares_of_sentences
 from foci.viz.measured_text import measure, wrapped
@@ -38,8 +38,8 @@ _GREY = "#8c8c8c"
 
 def document(
     trace: Trace,
-    spell: canvas.Spelling,
-    look: canvas.Look,
+    formatter: canvas.TextFormatter,
+    style: canvas.FigureStyle,
     name: str | None = None,
     head: int | None = None,
     row: int = 0,
@@ -52,9 +52,9 @@ def document(
     if not 0 <= row < attention.shape[1]:
         raise ConfigError(f"plot: row is {row}, but {attention.name!r} has {attention.shape[1]} (from 0 on).")
     weights = attention.dense(head)[row]
-    cells = trace.cells[attention.source]
-    shares = shares_of_sentences(trace, attention, weights, cells.sentences or (len(cells),), sentences, row)
-    shaded = ShadedDocument(cells, weights, shares, spell, look)
+    axis = trace.axes[attention.source]
+    shares = shares_of_sentences(trace, attention, weights, axis.sentences or (len(axis),), sentences, row)
+    shaded = ShadedDocument(axis, weights, shares, formatter, style)
     figure = NotebookFigure(figsize=(shaded.width, ABOVE + shaded.height))
     shaded.draw(figure, 0.0)
     return figure
@@ -64,26 +64,26 @@ class ShadedDocument:
     """A document and its scale of colors, to be drawn as a part of a figure.
 
     Args:
-        cells: the words in their sentences.
+        axis: the words in their sentences.
         weights: of the words.
         shares: of the sentences.
-        spell: how labels are written.
-        look: how weights are drawn.
+        formatter: how labels are written.
+        style: how weights are drawn.
     """
 
     def __init__(
         self,
-        cells: Cells,
+        axis: Axis,
         weights: NDArray[np.float32],
         shares: NDArray[np.float32],
-        spell: canvas.Spelling,
-        look: canvas.Look,
+        formatter: canvas.TextFormatter,
+        style: canvas.FigureStyle,
     ) -> None:
-        self._cells, self._weights, self._shares = cells, weights, shares
-        self._lengths = cells.sentences or (len(cells),)
-        self._words = [spell.cell(label) for label in cells.labels]
-        self._page = _Page.of(self._words, self._lengths, look)
-        self._norm = look.norm(0.0, float(weights.max(initial=0.0)) or 1.0)
+        self._axis, self._weights, self._shares = axis, weights, shares
+        self._lengths = axis.sentences or (len(axis),)
+        self._words = [formatter.label(label) for label in axis.labels]
+        self._page = _Page.of(self._words, self._lengths, style)
+        self._norm = style.norm(0.0, float(weights.max(initial=0.0)) or 1.0)
         self.width = self._page.width
         self.height = self._page.height + _BELOW
 
@@ -94,7 +94,7 @@ class ShadedDocument:
         canvas.bare(axes)
         axes.set_xlim(0, page.width)
         axes.set_ylim(page.height, 0)
-        if self._cells.right_to_left:
+        if self._axis.right_to_left:
             axes.invert_xaxis()
         page.draw_sentences(axes, self._shares, self._lengths)
         page.draw_words(axes, self._words, self._weights, self._norm)
@@ -115,12 +115,12 @@ class _Page:
         return _MARGIN + self.percent + 0.06 + _BAR + 2 * _MARGIN
 
     @classmethod
-    def of(cls, words: list[str], lengths: tuple[int, ...], look: canvas.Look) -> _Page:
-        width = look.width or _WIDTH
-        empty = cls(width, look.size, [], [])
-        measured = measure(words, look.size)
+    def of(cls, words: list[str], lengths: tuple[int, ...], style: canvas.FigureStyle) -> _Page:
+        width = style.width or _WIDTH
+        empty = cls(width, style.size, [], [])
+        measured = measure(words, style.size)
         widths = [measured[word] for word in words]
-        return cls(width, look.size, _broken(widths, lengths, width - empty.text_starts - _MARGIN), widths)
+        return cls(width, style.size, _broken(widths, lengths, width - empty.text_starts - _MARGIN), widths)
 
     def draw_sentences(self, axes: Axes, shares: NDArray[np.float32], lengths: tuple[int, ...]) -> None:
         """The share of each sentence, as a number and as a bar on its first line."""

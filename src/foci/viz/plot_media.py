@@ -15,7 +15,7 @@ import numpy as np
 
 from foci.errors import ConfigError
 from foci.viz import canvas
-from foci.viz.cells import Cells
+from foci.viz.axis import Axis
 from foci.viz.measured_text import beside, measure, wrapped
 from foci.viz.regions import smooth
 from foci.viz.trace import Trace
@@ -41,8 +41,8 @@ _ROW = 0.22
 
 def image(
     trace: Trace,
-    spell: canvas.Spelling,
-    look: canvas.Look,
+    formatter: canvas.TextFormatter,
+    style: canvas.FigureStyle,
     name: str | None = None,
     head: int | None = None,
     words: Sequence[int] | None = None,
@@ -52,27 +52,27 @@ def image(
 
     from foci.viz.figures import NotebookFigure
 
-    attention = trace.attention(name) if name is not None else trace.crossing()[0]
-    source, target = trace.cells[attention.source], trace.cells[attention.target]
+    attention = trace.attention(name) if name is not None else trace.cross_attentions()[0]
+    source, target = trace.axes[attention.source], trace.axes[attention.target]
     if source.image is None or source.grid is None:
         raise ConfigError(
-            f"plot: {attention.source!r} has no image and grid; make it with Cells.of_image(image, grid)."
+            f"plot: {attention.source!r} has no image and grid; make it with Axis.from_image(image, grid)."
         )
-    weights = look.scaled(attention.dense(head))
+    weights = style.scaled(attention.dense(head))
     chosen = list(range(min(len(target), _MOST)) if words is None else words)
     for word in chosen:
         if not 0 <= word < len(target):
             raise ConfigError(f"plot: word {word} is not among the {len(target)} of {attention.target!r} (from 0 on).")
     height, width, _ = source.image.shape
-    room = 10.0 if look.width is None else look.width - _BAR
-    least = _TILE if look.width is None else _NARROWEST_TILE
+    room = 10.0 if style.width is None else style.width - _BAR
+    least = _TILE if style.width is None else _NARROWEST_TILE
     across = min(len(chosen) + 1, max(1, int(room // (least + 0.1))))
     down = -(-(len(chosen) + 1) // across)
     across = -(-(len(chosen) + 1) // down)
-    wide = _TILE if look.width is None else room / across - 0.1
+    wide = _TILE if style.width is None else room / across - 0.1
     tile = wide * min(max(height / width, 0.3), 3.0)
     size = across * (wide + 0.1) + _BAR, down * (tile + 0.35) + 0.4
-    figure = NotebookFigure(figsize=size if look.width is None else (look.width, size[1]), layout="compressed")
+    figure = NotebookFigure(figsize=size if style.width is None else (style.width, size[1]), layout="compressed")
     grid = figure.subplots(down, across, squeeze=False)
     highest = float(weights[chosen].max(initial=0.0)) or 1.0
     gray = np.repeat((source.image @ np.array([0.299, 0.587, 0.114]))[..., None] / 255, 3, axis=2)
@@ -80,8 +80,8 @@ def image(
     for axes in grid.flat:
         axes.set_axis_off()
     grid.flat[0].imshow(source.image, extent=whole)
-    grid.flat[0].set_title(wrapped(spell(source.title), wide, look.size))
-    norm = look.norm(0.0, highest)
+    grid.flat[0].set_title(wrapped(formatter(source.title), wide, style.size))
+    norm = style.norm(0.0, highest)
     layer = None
     for axes, word in zip(list(grid.flat)[1:], chosen):
         axes.imshow(gray, extent=whole)
@@ -92,35 +92,39 @@ def image(
             alpha=_FAINTEST + (_STRONGEST - _FAINTEST) * np.asarray(norm(spread)),  # elsewhere the image stays clear
             norm=norm,
         )
-        axes.set_title(wrapped(spell.cell(target.labels[word]), wide, look.size))
+        axes.set_title(wrapped(formatter.label(target.labels[word]), wide, style.size))
     if layer is not None:
         solid = ScalarMappable(layer.norm, layer.cmap)
         bar = figure.colorbar(solid, ax=list(grid.flat), fraction=0.03, aspect=25)
-        bar.set_label(look.title("weight"))
+        bar.set_label(style.title("weight"))
         bar.outline.set(edgecolor="#c8c8c8", linewidth=0.5)
     if words is None and len(target) > _MOST:
-        figure.supxlabel(f"the first {_MOST} of {len(target)} words", fontsize=look.size)
+        figure.supxlabel(f"the first {_MOST} of {len(target)} words", fontsize=style.size)
     return figure
 
 
 def spectrogram(
-    trace: Trace, spell: canvas.Spelling, look: canvas.Look, name: str | None = None, head: int | None = None
+    trace: Trace,
+    formatter: canvas.TextFormatter,
+    style: canvas.FigureStyle,
+    name: str | None = None,
+    head: int | None = None,
 ) -> Figure:
     """The spectrogram, and below it what each word listened to."""
     from foci.viz.figures import NotebookFigure
 
-    attention = trace.attention(name) if name is not None else trace.crossing()[0]
-    source, target = trace.cells[attention.source], trace.cells[attention.target]
+    attention = trace.attention(name) if name is not None else trace.cross_attentions()[0]
+    source, target = trace.axes[attention.source], trace.axes[attention.target]
     if source.spectrogram is None:
         raise ConfigError(
-            f"plot: {attention.source!r} has no spectrogram; make it with Cells.of_frames(count, spectrogram=…)."
+            f"plot: {attention.source!r} has no spectrogram; make it with Axis.from_frames(count, spectrogram=…)."
         )
-    weights = look.scaled(trace.alignment(name) if head is None else attention.dense(head))
-    rows = [spell.cell(label) for label in target.labels]
+    weights = style.scaled(trace.alignment(name) if head is None else attention.dense(head))
+    rows = [formatter.label(label) for label in target.labels]
     cell = min(_ROW, 8.0 / max(len(rows), 1))
     below = max(cell * len(rows), 0.5)
-    longest = max(measure(rows, look.size).values(), default=0.0)
-    width = look.width or 7.5 + longest
+    longest = max(measure(rows, style.size).values(), default=0.0)
+    width = style.width or 7.5 + longest
     figure = NotebookFigure(figsize=(width, 1.5 + below + 0.9), layout="constrained")
     above, axes = figure.subplots(2, 1, sharex=True, height_ratios=(1.5, below))
     length = len(source) * (source.seconds or 1.0)
@@ -134,34 +138,36 @@ def spectrogram(
     )
     above.set_ylabel("bin")
     above.spines[:].set_visible(False)
-    _mark_words(source, spell, look, [above, axes], width - _BAR - longest)
+    _mark_words(source, formatter, style, [above, axes], width - _BAR - longest)
     masked = canvas.zeros_masked(weights)
     heat = axes.imshow(
         masked,
         extent=(0, length, len(rows) - 0.5, -0.5),
         aspect="auto",
         cmap=canvas.colors(),
-        norm=look.norm(0.0, float(weights.max(initial=0.0)) or 1.0),
+        norm=style.norm(0.0, float(weights.max(initial=0.0)) or 1.0),
         interpolation="nearest",
     )
     if masked.mask.any():
         canvas.hatch(axes)
-    beside(rows, cell, look.size).write(axes.yaxis)
+    beside(rows, cell, style.size).write(axes.yaxis)
     axes.spines[:].set(color="#c8c8c8", linewidth=0.5)
-    axes.set_ylabel(spell(target.title))
-    axes.set_xlabel(f"{spell(source.title)} (seconds)" if source.seconds else spell(source.title))
-    said = canvas.scale_label(look.title("weight"), canvas.meaning_of_zero([attention]), weights)
+    axes.set_ylabel(formatter(target.title))
+    axes.set_xlabel(f"{formatter(source.title)} (seconds)" if source.seconds else formatter(source.title))
+    said = canvas.scale_label(style.title("weight"), canvas.meaning_of_zero([attention]), weights)
     if width <= canvas.COLUMN:
         bar = figure.colorbar(heat, ax=[above, axes], location="bottom", fraction=0.05, aspect=20)
-        bar.set_label(wrapped(said, 0.8 * width, look.size))
+        bar.set_label(wrapped(said, 0.8 * width, style.size))
     else:
         bar = figure.colorbar(heat, ax=[above, axes], fraction=0.02, aspect=30)
-        bar.set_label(wrapped(said, 1.5 + below, look.size))
+        bar.set_label(wrapped(said, 1.5 + below, style.size))
     bar.outline.set(edgecolor="#c8c8c8", linewidth=0.5)
     return figure
 
 
-def _mark_words(source: Cells, spell: canvas.Spelling, look: canvas.Look, axes: Sequence[Any], inches: float) -> None:
+def _mark_words(
+    source: Axis, formatter: canvas.TextFormatter, style: canvas.FigureStyle, axes: Sequence[Any], inches: float
+) -> None:
     """Write the spoken words above the spectrogram, and mark where each begins and ends.
 
     Where words would overlap on a time axis of so many inches, they are turned, and of those that still would the later
@@ -169,10 +175,10 @@ def _mark_words(source: Cells, spell: canvas.Spelling, look: canvas.Look, axes: 
     """
     long = source.seconds or 1.0
     marks = source.marks or ()
-    labels = [spell(mark.label) for mark in marks]
+    labels = [formatter(mark.label) for mark in marks]
     middles = [(mark.first + mark.last + 1) / 2 for mark in marks]
     places = [middle * inches / len(source) for middle in middles]
-    widths = measure(labels, look.size)
+    widths = measure(labels, style.size)
     turned = any(
         after - before < (widths[left] + widths[right]) / 2 + _BETWEEN
         for (before, left), (after, right) in pairwise(zip(places, labels))
@@ -182,7 +188,7 @@ def _mark_words(source: Cells, spell: canvas.Spelling, look: canvas.Look, axes: 
         for each in axes:
             for moment in (mark.first * long, (mark.last + 1) * long):
                 each.axvline(moment, color="#c04000", linewidth=0.5, alpha=0.6, gid="word")
-        if turned and place - written < 1.25 * look.size / 72:  # a line of letters
+        if turned and place - written < 1.25 * style.size / 72:  # a line of letters
             continue
         written = place
         axes[0].text(
@@ -192,6 +198,6 @@ def _mark_words(source: Cells, spell: canvas.Spelling, look: canvas.Look, axes: 
             transform=axes[0].get_xaxis_transform(),
             ha="center",
             va="bottom",
-            fontsize=look.size,
+            fontsize=style.size,
             rotation=90 if turned else 0,
         )

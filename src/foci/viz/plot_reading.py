@@ -35,7 +35,7 @@ _BARS = "mean: how much it counts"
 _PRODUCT = "product"
 
 
-def reading_plot(trace: Trace, spell: canvas.Spelling, look: canvas.Look) -> Figure:
+def reading_plot(trace: Trace, formatter: canvas.TextFormatter, style: canvas.FigureStyle) -> Figure:
     """The document shaded by what was read, and both attentions of the words that matter most, in per cent."""
     from foci.viz.figures import NotebookFigure
 
@@ -44,10 +44,10 @@ def reading_plot(trace: Trace, spell: canvas.Spelling, look: canvas.Look) -> Fig
     weights = attention.dense()[0]
     lengths = found.document.sentences or (len(found.document),)
     shares = shares_of_sentences(trace, attention, weights, lengths)
-    shaded = ShadedDocument(found.document, weights, shares, spell, look)
-    panels = _Panels(found, spell, look, shaded.width)
+    shaded = ShadedDocument(found.document, weights, shares, formatter, style)
+    panels = _Panels(found, formatter, style, shaded.width)
     if fewer := panels.most_columns(len(found.columns)):
-        panels = _Panels(reading(trace, fewer), spell, look, shaded.width)
+        panels = _Panels(reading(trace, fewer), formatter, style, shaded.width)
     figure = NotebookFigure(figsize=(shaded.width, ABOVE + shaded.height + panels.height))
     shaded.draw(figure, panels.height)
     panels.draw(figure)
@@ -57,19 +57,21 @@ def reading_plot(trace: Trace, spell: canvas.Spelling, look: canvas.Look) -> Fig
 class _Panels:
     """Where the two maps, the bars and the product stand, in inches from the lower edge of the figure."""
 
-    def __init__(self, found: Reading, spell: canvas.Spelling, look: canvas.Look, width: float) -> None:
-        self.found, self.look = found, look
-        self.rows = [spell.cell(found.question.labels[row]) for row in found.rows]
-        columns = [spell.cell(found.document.labels[column]) for column in found.columns]
+    def __init__(
+        self, found: Reading, formatter: canvas.TextFormatter, style: canvas.FigureStyle, width: float
+    ) -> None:
+        self.found, self.style = found, style
+        self.rows = [formatter.label(found.question.labels[row]) for row in found.rows]
+        columns = [formatter.label(found.document.labels[column]) for column in found.columns]
         named = [*self.rows, _PRODUCT]
-        self.left = 2 * _MARGIN + max(measure(named, look.size).values())
+        self.left = 2 * _MARGIN + max(measure(named, style.size).values())
         self.map_width = (width - self.left - _IMPORTANCE - 2 * _GAP - _MARGIN) / 2
-        longest = max(measure(columns, look.size).values(), default=0.0)
-        self.columns = Fitted(columns, 1, 90, look.size, longest)
+        longest = max(measure(columns, style.size).values(), default=0.0)
+        self.columns = Fitted(columns, 1, 90, style.size, longest)
         titles = (_ALPHA, _BETA, _BARS)
         sizes = (self.map_width, self.map_width, _IMPORTANCE)
-        self.titles = [wrapped(title, size, look.size) for title, size in zip(titles, sizes)]
-        self.title_height = LINE * look.size / 72 * max(title.count("\n") + 1 for title in self.titles) + 0.08
+        self.titles = [wrapped(title, size, style.size) for title, size in zip(titles, sizes)]
+        self.title_height = LINE * style.size / 72 * max(title.count("\n") + 1 for title in self.titles) + 0.08
         self.map_height = _ROW * max(len(self.rows), 1)
         shown = f"{len(columns)} of {len(found.document)} words of the document, {len(self.rows)} of "
         told = f"In per cent; {shown}{len(found.question)} words of the question."
@@ -107,12 +109,12 @@ class _Panels:
         across, up = float(figure.get_figwidth()), float(figure.get_figheight())
         axes = figure.add_axes((left / across, bottom / up, width / across, height / up))
         canvas.bare(axes)
-        axes.set_title(title, fontsize=self.look.size, pad=4)
+        axes.set_title(title, fontsize=self.style.size, pad=4)
         return axes
 
     def _map(self, axes: Axes, weights: NDArray[np.float32]) -> None:
         largest = float(weights.max(initial=0.0))
-        norm = self.look.norm(0.0, largest or 1.0)
+        norm = self.style.norm(0.0, largest or 1.0)
         decimals = 0 if largest >= 0.095 else 1
         axes.imshow(weights, cmap=canvas.colors(), norm=norm, aspect="auto", interpolation="nearest")
         for (row, column), weight in np.ndenumerate(weights):

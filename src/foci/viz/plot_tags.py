@@ -22,45 +22,48 @@ _GAP = 0.09
 _MARGIN = 0.1
 
 
-def tags(trace: Trace, spell: canvas.Spelling, look: canvas.Look, name: str | None = None) -> Figure:
+def tags(trace: Trace, formatter: canvas.TextFormatter, style: canvas.FigureStyle, name: str | None = None) -> Figure:
     """The words in lines; a label's hue is paler where it is less sure."""
     attention = tagged_attention(trace, name)
-    cells = trace.cells[attention.target]
-    by_label = hues(cells)
+    axis = trace.axes[attention.target]
+    by_label = hues(axis)
     words = []
-    for some, mark in pieces(cells):
-        text = " ".join(cells.labels[word] for word in some)
+    for some, mark in pieces(axis):
+        text = " ".join(axis.labels[word] for word in some)
         if mark is None:
             words.append(ShadedWord(text))
         else:
             words.append(ShadedWord(text, by_label[mark.label], mark.share, f"{mark.label} {100 * mark.share:.0f} %"))
-    return _draw([words], [cells.right_to_left], spell, look)
+    return _draw([words], [axis.right_to_left], formatter, style)
 
 
-def copied(trace: Trace, spell: canvas.Spelling, look: canvas.Look) -> Figure:
+def copied(trace: Trace, formatter: canvas.TextFormatter, style: canvas.FigureStyle) -> Figure:
     """The produced words with p_gen, and below them their text; a copied word has the same hue and number in both."""
     attention = copied_attention(trace)
     words = copied_words(trace)
-    sides = [trace.cells[side].right_to_left for side in (attention.target, attention.source)]
-    return _draw([words.target, words.source], sides, spell, look)
+    sides = [trace.axes[side].right_to_left for side in (attention.target, attention.source)]
+    return _draw([words.target, words.source], sides, formatter, style)
 
 
 def _draw(
-    blocks: Sequence[Sequence[ShadedWord]], right_to_left: Sequence[bool], spell: canvas.Spelling, look: canvas.Look
+    blocks: Sequence[Sequence[ShadedWord]],
+    right_to_left: Sequence[bool],
+    formatter: canvas.TextFormatter,
+    style: canvas.FigureStyle,
 ) -> Figure:
     """Draw blocks of words in lines, each with what is told of it below."""
     from matplotlib.patches import Rectangle
 
     from foci.viz.figures import NotebookFigure
 
-    width = (look.width or _WIDTH) - 2 * _MARGIN
+    width = (style.width or _WIDTH) - 2 * _MARGIN
     placed = []
     line = -1
     for block, reversed_ in zip(blocks, right_to_left):
         line, used = line + 1, 0.0
         for word in block:
-            text, told = spell(word.text), spell(word.told)
-            size = max(measure([text], look.size)[text], measure([told], SMALLEST)[told]) + _GAP
+            text, told = formatter(word.text), formatter(word.told)
+            size = max(measure([text], style.size)[text], measure([told], SMALLEST)[told]) + _GAP
             if used and used + size > width:
                 line, used = line + 1, 0.0
             left = width - used - size if reversed_ else used
@@ -81,5 +84,5 @@ def _draw(
             axes.add_patch(box)
         if told:
             axes.text(middle, top + 0.78 * _LINE, told, ha="center", va="center", fontsize=SMALLEST, color="#444444")
-        axes.text(middle, top + 0.3 * _LINE, text, ha="center", va="center", fontsize=look.size, color="black")
+        axes.text(middle, top + 0.3 * _LINE, text, ha="center", va="center", fontsize=style.size, color="black")
     return figure

@@ -11,7 +11,7 @@ import numpy as np
 
 from foci.errors import ConfigError, unknown_name
 from foci.viz import canvas, plot_channels, plot_document, plot_media, plot_reading, plot_tags
-from foci.viz.canvas import Look
+from foci.viz.canvas import FigureStyle
 from foci.viz.copied_words import has_copies
 from foci.viz.heatmap import Labels, draw
 from foci.viz.measured_text import LINE, wrapped
@@ -60,7 +60,7 @@ def plot(
         ['the', 'house']
     """
     target = None if path is None else canvas.check_path("plot", path)
-    look = Look(width, scale, gamma)
+    style = FigureStyle(width, scale, gamma)
     if view is None:
         view = _fitting(trace, options.get("name"))
     if view not in VIEWS:
@@ -69,11 +69,11 @@ def plot(
         if option not in (known := list(signature(VIEWS[view]).parameters)[3:]):
             raise ConfigError(f"plot: view {view!r} has no option {option!r}. It has: {', '.join(known) or 'none'}.")
     title = title or trace.text
-    with canvas.drawing([title, *_texts(trace)], look.size) as spell:
-        figure = VIEWS[view](trace, spell, look, **options)
+    with canvas.drawing([title, *_texts(trace)], style.size) as formatter:
+        figure = VIEWS[view](trace, formatter, style, **options)
         if title:
-            size = look.size + 2
-            written = wrapped(spell(title, canvas.LONGEST_TITLE), figure.get_figwidth() - 0.1, size)
+            size = style.size + 2
+            written = wrapped(formatter(title, canvas.LONGEST_TITLE), figure.get_figwidth() - 0.1, size)
             if figure.get_layout_engine() is None:  # it has left room for a title, at the top however tall it is
                 figure.suptitle(written, fontsize=size, y=1 - 0.05 / figure.get_figheight(), va="top")
             else:
@@ -88,11 +88,11 @@ def plot(
 
 
 def _heatmap(
-    trace: Trace, spell: canvas.Spelling, look: Look, name: str | None = None, head: int | None = None
+    trace: Trace, formatter: canvas.TextFormatter, style: FigureStyle, name: str | None = None, head: int | None = None
 ) -> Figure:
-    attention = trace.attention(name) if name is not None else trace.crossing()[0]
+    attention = trace.attention(name) if name is not None else trace.cross_attentions()[0]
     weights = trace.alignment(name) if head is None else attention.dense(head)
-    rows, columns = trace.cells[attention.target], trace.cells[attention.source]
+    rows, columns = trace.axes[attention.target], trace.axes[attention.source]
     about = _about(trace, attention, name, head)
     labels = Labels(
         rows.labels,
@@ -100,21 +100,21 @@ def _heatmap(
         [about] if about else None,
         row_axis=rows.title,
         column_axis=columns.title,
-        scale=look.title("weight"),
+        scale=style.title("weight"),
         hatched=canvas.meaning_of_zero([attention]),
     )
-    return draw(look.scaled(weights), labels.spelt(spell), look, right_to_left=columns.right_to_left)
+    return draw(style.scaled(weights), labels.formatted(formatter), style, right_to_left=columns.right_to_left)
 
 
 def _about(trace: Trace, attention: TracedAttention, name: str | None, head: int | None) -> str:
     """What else could have been drawn: other layers, single heads."""
-    remarks = [trace.remark_on_default] if name is None else []
+    remarks = [trace.default_note] if name is None else []
     if attention.heads > 1:
         remarks.append(f"mean of {attention.heads} heads" if head is None else f"head {head}")
     return ", ".join([attention.name, *filter(None, remarks)]) if any(remarks) else ""
 
 
-def _heads(trace: Trace, spell: canvas.Spelling, look: Look, name: str | None = None) -> Figure:
+def _heads(trace: Trace, formatter: canvas.TextFormatter, style: FigureStyle, name: str | None = None) -> Figure:
     one = trace.attention(name) if name is not None else _first_of_several(trace)
     same = [
         attention
@@ -125,7 +125,7 @@ def _heads(trace: Trace, spell: canvas.Spelling, look: Look, name: str | None = 
     if len({attention.heads for attention in layers}) > 1:
         raise ConfigError(f"plot: the layers of {one.kind!r} differ in their number of heads; draw one with 'heatmap'.")
     stack = np.stack([attention.dense(head) for attention in layers for head in range(attention.heads)])
-    rows, columns = trace.cells[one.target], trace.cells[one.source]
+    rows, columns = trace.axes[one.target], trace.axes[one.source]
     panels = [f"head {head}" for head in range(one.heads)]
     several = len(layers) > 1
     labels = Labels(
@@ -134,15 +134,15 @@ def _heads(trace: Trace, spell: canvas.Spelling, look: Look, name: str | None = 
         panels + [""] * (len(stack) - len(panels)),
         row_axis="" if several else rows.title,
         column_axis="" if several else columns.title,
-        scale=look.title("weight"),
+        scale=style.title("weight"),
         lines=[_called(attention) for attention in layers] if several else None,
         hatched=canvas.meaning_of_zero(layers),
         all_or_none=True,
     )
     return draw(
-        look.scaled(stack),
-        labels.spelt(spell),
-        look,
+        style.scaled(stack),
+        labels.formatted(formatter),
+        style,
         across=one.heads if several else None,
         right_to_left=columns.right_to_left,
     )
@@ -152,32 +152,32 @@ def _called(attention: TracedAttention) -> str:
     return attention.name if attention.layer is None else f"layer {attention.layer}"
 
 
-def _memory(trace: Trace, spell: canvas.Spelling, look: Look) -> Figure:
-    tapes = [attention for attention in trace.attentions.values() if trace.cells[attention.source].kind == "slots"]
+def _memory(trace: Trace, formatter: canvas.TextFormatter, style: FigureStyle) -> Figure:
+    tapes = [attention for attention in trace.attentions.values() if trace.axes[attention.source].kind == "slots"]
     if not tapes:
         raise ConfigError("plot: view 'memory' needs an attention whose source are slots.")
     one = tapes[0]
     if len({(tape.source, tape.target) for tape in tapes}) > 1:
         raise ConfigError("plot: view 'memory' needs attentions of one memory over the same steps.")
     panels = [tape.kind + (f", head {head}" if tape.heads > 1 else "") for tape in tapes for head in range(tape.heads)]
-    stack = np.stack([look.scaled(tape.dense(head)).T for tape in tapes for head in range(tape.heads)])
+    stack = np.stack([style.scaled(tape.dense(head)).T for tape in tapes for head in range(tape.heads)])
     # No slot is ever out of reach: a share of exactly 0 is a tiny one that was rounded, and is not drawn as masked.
     stack = np.maximum(stack, np.finfo(stack.dtype).tiny)
-    steps, slots = trace.cells[one.target], trace.cells[one.source]
+    steps, slots = trace.axes[one.target], trace.axes[one.source]
     labels = Labels(
         slots.labels,
         steps.labels,
         panels,
         row_axis=slots.title,
         column_axis=steps.title,
-        scale=look.title("weight").replace("row", "step"),
+        scale=style.title("weight").replace("row", "step"),
     )
-    return draw(stack, labels.spelt(spell), look, right_to_left=steps.right_to_left)
+    return draw(stack, labels.formatted(formatter), style, right_to_left=steps.right_to_left)
 
 
-def _marginals(trace: Trace, spell: canvas.Spelling, look: Look, name: str | None = None) -> Figure:
-    attention = trace.attention(name) if name is not None else trace.crossing()[0]
-    steps, tags = trace.cells[attention.target], trace.cells[attention.source]
+def _marginals(trace: Trace, formatter: canvas.TextFormatter, style: FigureStyle, name: str | None = None) -> Figure:
+    attention = trace.attention(name) if name is not None else trace.cross_attentions()[0]
+    steps, tags = trace.axes[attention.target], trace.axes[attention.source]
     shares = attention.dense()
     texts = [[f"{100 * share:.0f} %" for share in line] for line in shares] if shares.shape[1] <= _READABLE else None
     labels = Labels(
@@ -187,9 +187,9 @@ def _marginals(trace: Trace, spell: canvas.Spelling, look: Look, name: str | Non
         texts,
         row_axis=steps.title,
         column_axis=tags.title,
-        scale=look.title("probability"),
+        scale=style.title("probability"),
     )
-    return draw(look.scaled(shares), labels.spelt(spell), look, right_to_left=tags.right_to_left)
+    return draw(style.scaled(shares), labels.formatted(formatter), style, right_to_left=tags.right_to_left)
 
 
 VIEWS: dict[str, Callable[..., Figure]] = {
@@ -213,9 +213,9 @@ def _fitting(trace: Trace, name: str | None) -> str:
         return "copied"
     if name is None and has_reading(trace):
         return "reading"
-    attention = trace.attention(name) if name is not None else trace.crossing()[0]
-    source = trace.cells[attention.source]
-    if source.kind == "tags" and trace.cells[attention.target].marks is not None:
+    attention = trace.attention(name) if name is not None else trace.cross_attentions()[0]
+    source = trace.axes[attention.source]
+    if source.kind == "tags" and trace.axes[attention.target].marks is not None:
         return "tags"
     if source.kind == "regions" and source.image is not None:
         return "image"
@@ -229,7 +229,7 @@ def _fitting(trace: Trace, name: str | None) -> str:
 def _first_of_several(trace: Trace) -> TracedAttention:
     """An attention between two sides, or else the first."""
     across = [attention for attention in trace.attentions.values() if attention.source != attention.target]
-    crossing = [attention for attention in across if attention.kind == "cross"]
+    crossing = [one for one in across if (one.target, one.source) == ("target", "source") and not one.derived]
     several = crossing or across or list(trace.attentions.values())
     if not several:
         raise ConfigError("plot: the trace has no attention.")
@@ -238,7 +238,7 @@ def _first_of_several(trace: Trace) -> TracedAttention:
 
 def _texts(trace: Trace) -> Iterator[str]:
     """All that may be written."""
-    for cells in trace.cells.values():
-        yield cells.title
-        yield from cells.labels
+    for axis in trace.axes.values():
+        yield axis.title
+        yield from axis.labels
     yield from trace.attentions

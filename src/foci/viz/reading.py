@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foci.errors import ConfigError
-from foci.viz.cells import Cells
+from foci.viz.axis import Axis
 from foci.viz.trace import Trace
 
 PRODUCT, IMPORTANCE, ALPHA, BETA = "document", "question", "words", "to_question"
@@ -39,8 +39,8 @@ class Reading(NamedTuple):
     """``(row)``: how much each word of the question counts."""
     product: NDArray[np.float32]
     """``(column)``: how much of each word of the document was read in the end."""
-    document: Cells
-    question: Cells
+    document: Axis
+    question: Axis
 
 
 def has_reading(trace: Trace) -> bool:
@@ -66,8 +66,8 @@ def reading(trace: Trace, most_columns: int = MOST_COLUMNS, most_rows: int = MOS
         trace.attentions[BETA].dense().T[np.ix_(rows, columns)],
         importance[rows],
         product[columns],
-        trace.cells[trace.attentions[PRODUCT].source],
-        trace.cells[trace.attentions[IMPORTANCE].source],
+        trace.axes[trace.attentions[PRODUCT].source],
+        trace.axes[trace.attentions[IMPORTANCE].source],
     )
 
 

@@ -59,7 +59,7 @@ def plot_run_curves(curves: Curves, path: str | os.PathLike[str] | None = None) 
     """
     target = None if path is None else canvas.check_path("plot_run_curves", path)
     runs = _runs(curves)
-    with canvas.drawing([*curves, *runs]) as spell:
+    with canvas.drawing([*curves, *runs]) as formatter:
         from matplotlib.figure import Figure
 
         across = min(3, max(1, len(curves)))
@@ -74,8 +74,8 @@ def plot_run_curves(curves: Curves, path: str | os.PathLike[str] | None = None) 
                     dash = _DASHES[number % len(_DASHES)]
                     marker = "o" if len(points) == 1 else None
                     color = COLORS[number % len(COLORS)]
-                    axes.plot(steps, values, dash, marker=marker, color=color, label=spell(run), linewidth=1.3)
-            axes.set_title(spell(name))
+                    axes.plot(steps, values, dash, marker=marker, color=color, label=formatter(run), linewidth=1.3)
+            axes.set_title(formatter(name))
             axes.set_xlabel("step")
             axes.spines[["top", "right"]].set_visible(False)
         for axes in list(panels):

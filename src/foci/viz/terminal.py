@@ -29,7 +29,7 @@ from foci.viz.stream import Stream
 from foci.viz.tagged_words import tagged_attention
 from foci.viz.terminal_media import bar_lines, image_lines
 from foci.viz.terminal_tags import copied_lines, tagged_lines
-from foci.viz.trace import Cells, Trace
+from foci.viz.trace import Axis, Trace
 from foci.viz.zeros import zeros_on_purpose
 
 STYLES = ("heat", "ranked", "document", "tags", "copied", "image", "bars", "reading")
@@ -69,7 +69,7 @@ class Screen:
     blocks: str = BLOCKS
 
     @classmethod
-    def of(cls, file: Stream) -> Screen:
+    def from_stream(cls, file: Stream) -> Screen:
         """What this stream can show, by its environment."""
         columns = shutil.get_terminal_size(fallback=(80, 24)).columns
         try:
@@ -83,7 +83,7 @@ class Screen:
 def show(trace: Trace, name: str | None = None, *, file: Stream | None = None, **options: Any) -> None:
     """Write `render`'s text to a stream, by default the standard output, as that stream can show it."""
     file = sys.stdout if file is None else file
-    screen = options.setdefault("screen", Screen.of(file))
+    screen = options.setdefault("screen", Screen.from_stream(file))
     text = render(trace, name, **options)
     encoding = getattr(file, "encoding", None) or "utf-8"
     if screen.blocks == PLAIN:
@@ -136,12 +136,12 @@ def render(
         raise unknown_name("style", style, STYLES)
     if top < 1:
         raise ConfigError(f"render: top is {top}, expected a number above 0.")
-    chosen = trace.crossing() if name is None else [trace.attention(name)]
+    chosen = trace.cross_attentions() if name is None else [trace.attention(name)]
     weights = trace.alignment(name) if head is None else chosen[0].dense(head)
-    target, source = trace.cells[chosen[0].target], trace.cells[chosen[0].source]
+    target, source = trace.axes[chosen[0].target], trace.axes[chosen[0].source]
     what = ", ".join(shown(attention.name) for attention in chosen)
-    if name is None and trace.remark_on_default:
-        what += f" · {trace.remark_on_default}"
+    if name is None and trace.default_note:
+        what += f" · {trace.default_note}"
     if chosen[0].heads > 1:
         what += f" · mean of {chosen[0].heads} heads" if head is None else f" · head {head}"
     heading = f"{what} · {shown(target.title or chosen[0].target)} ← {shown(source.title or chosen[0].source)}"
@@ -179,7 +179,7 @@ def render(
     return "\n".join(lines)
 
 
-def _spoken(source: Cells, columns: int) -> list[str]:
+def _spoken(source: Axis, columns: int) -> list[str]:
     """Return the words of a recording, each with its first and last moment and how sure it is."""
     if source.kind != "frames" or not source.marks:
         return []
@@ -199,7 +199,7 @@ def _spoken(source: Cells, columns: int) -> list[str]:
 class _Page:
     weights: NDArray[np.float32]
     rows: list[str]
-    source: Cells
+    source: Axis
     screen: Screen
 
     @property
@@ -350,7 +350,7 @@ class _Page:
         return self._on(text, rgb(share), (0, 0, 0) if ink(share) == "black" else (255, 255, 255), share)
 
     def _hatched(self, size: int) -> str:
-        """Cells whose weight is exactly 0."""
+        """Axis whose weight is exactly 0."""
         return self._on("/" * size, rgb(0.0), tuple(bytes.fromhex(HATCH[1:])), 0.0)
 
     def _on(self, text: str, paper: tuple[int, ...], letters: tuple[int, ...], share: float) -> str:
@@ -389,7 +389,7 @@ def _reading_lines(trace: Trace, screen: Screen) -> list[str]:
     lines = whole.document(shares_of_sentences(trace, attention, whole.weights[0], whole.sentences))
     asked = _Page(trace.attentions[IMPORTANCE].dense(), [""], found.question, screen)
     lines += ["", "question · how much each word counts", *asked.document(np.ones(1, dtype=np.float32))]
-    words = Cells.of_tokens([found.document.labels[column] for column in found.columns])
+    words = Axis.from_tokens([found.document.labels[column] for column in found.columns])
     labels = [cut(shown(found.question.labels[row]), min(_LABEL, screen.columns // 3)) for row in found.rows]
     for title, weights, rows in (
         ("words · question ← document", found.alpha, labels),
@@ -406,7 +406,7 @@ def _padded(label: str, columns: int) -> str:
 
 def _isolated(label: str) -> str:
     """A label of a right-to-left script must not turn the rest of its line around."""
-    if not Cells.of_tokens([label]).right_to_left:
+    if not Axis.from_tokens([label]).right_to_left:
         return label
     return f"{_LEFT_TO_RIGHT}{_ISOLATE}{label}{_END}"
 

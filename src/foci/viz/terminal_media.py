@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foci.viz.cells import Cells
+from foci.viz.axis import Axis
 from foci.viz.colors import code
 from foci.viz.labels import cut, shown, width
 from foci.viz.regions import smooth
@@ -29,8 +29,8 @@ _GAP = 2
 
 
 def image_lines(
-    target: Cells,
-    source: Cells,
+    target: Axis,
+    source: Axis,
     weights: NDArray[np.float32],
     columns: int,
     colors: int,
@@ -47,9 +47,9 @@ def image_lines(
         block: returns what stands for a share of the highest weight, where there are no colors.
 
     Example:
-        >>> cells = Cells.of_image(np.zeros((4, 4, 3), np.uint8), (2, 2))
+        >>> axis = Axis.from_image(np.zeros((4, 4, 3), np.uint8), (2, 2))
         >>> weights = np.array([[0.75, 0.25, 0.0, 0.0]], np.float32)
-        >>> for line in image_lines(Cells.of_tokens(["cup"]), cells, weights, 80, 0, lambda share: "▒█"[share > 0.5]):
+        >>> for line in image_lines(Axis.from_tokens(["cup"]), axis, weights, 80, 0, lambda share: "▒█"[share > 0.5]):
         ...     print(repr(line))
         'cup'
         '██▒▒'
@@ -80,7 +80,7 @@ def _blocks(shares: NDArray[Any], block: Callable[[float], str]) -> list[tuple[s
     return [(line, len(line)) for line in lines]
 
 
-def _painted(shares: NDArray[np.float32], source: Cells, room: int, colors: int) -> list[tuple[str, int]]:
+def _painted(shares: NDArray[np.float32], source: Axis, room: int, colors: int) -> list[tuple[str, int]]:
     """The image below a veil, two pixels a character."""
     height, wide = (1, 1) if source.image is None else source.image.shape[:2]
     ratio = shares.shape[0] / shares.shape[1] if source.image is None else height / wide

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from foci.viz.cells import Cells
+from foci.viz.axis import Axis
 from foci.viz.colors import code
 from foci.viz.copied_words import CopiedWords
 from foci.viz.labels import shown, width
@@ -20,7 +20,7 @@ _TOLD = 3
 _TELLING = 0.005
 
 
-def tagged_lines(words: Cells, tags: Cells, shares: NDArray[np.float32], columns: int, colors: int) -> list[str]:
+def tagged_lines(words: Axis, tags: Axis, shares: NDArray[np.float32], columns: int, colors: int) -> list[str]:
     """Return a sentence with its labels, and the tags of words that are not sure.
 
     Args:
@@ -31,9 +31,9 @@ def tagged_lines(words: Cells, tags: Cells, shares: NDArray[np.float32], columns
         colors: 0, 256 or 1 << 24.
 
     Example:
-        >>> from foci.viz.cells import Mark
-        >>> words = Cells("tokens", ("at", "7"), marks=(Mark(1, 1, "time", 0.875),))
-        >>> tags, shares = Cells("tags", ("O", "B-time")), np.array([[1.0, 0.0], [0.125, 0.875]], dtype=np.float32)
+        >>> from foci.viz.axis import Mark
+        >>> words = Axis("tokens", ("at", "7"), marks=(Mark(1, 1, "time", 0.875),))
+        >>> tags, shares = Axis("tags", ("O", "B-time")), np.array([[1.0, 0.0], [0.125, 0.875]], dtype=np.float32)
         >>> print("\\n".join(tagged_lines(words, tags, shares, 80, 0)))
         at [7 time 88 %]
         7: B-time 88 %, O 12 %

@@ -1,19 +1,21 @@
-"""What a prediction looked at: labeled cells on both sides, and the weights between them.
+"""What a prediction looked at: two labeled axes for each attention, and the weights between them.
 
     trace = Trace.from_arrays(weights, ["the", "cat"], ["die", "Katze"])
     trace.print()
     trace.plot("alignment.pdf")
     trace.save("alignment")                 # alignment.json and alignment.safetensors
 
-A trace knows no model. Rows are the cells of the target (who reads), columns those of the source (what is read).
+A trace knows no model. Rows are the positions of the target (who reads), columns those of the source (what is
+read).
 Weights are kept as float32, all of them up to `BUDGET` numbers an attention; beyond that, of each row the largest ones
 (see `foci.viz.kept_weights`).
 """
 
 from __future__ import annotations
 
+import fnmatch
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from foci.errors import ConfigError, DataError, ShapeError, unknown_name
-from foci.viz.cells import KINDS, Cells
+from foci.viz.axis import KINDS, Axis
 from foci.viz.kept_weights import BUDGET, TopWeights, TracedAttention, compact, entry
 from foci.viz.stream import Stream
 from foci.weights import Weights
@@ -34,10 +36,7 @@ if TYPE_CHECKING:
 
     from foci.recording import Recording
 
-__all__ = ["BUDGET", "KINDS", "Cells", "TopWeights", "Trace", "TracedAttention"]
-
-CROSSING = ("cross", "multihead_attn", "encoder_attn", "EncDecAttention")
-"""What attention from decoder to encoder is called: by foci, torch's decoder layers, and models of Hugging Face."""
+__all__ = ["BUDGET", "KINDS", "Axis", "TopWeights", "Trace", "TracedAttention"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -45,10 +44,10 @@ class Trace:
     """What a prediction looked at.
 
     Args:
-        cells: the labeled sides, by a short key: "source", "target", "image", …
+        axes: by a short key: "source", "target", "image", …
         attentions: by name.
         text: what was predicted.
-        facts: anything worth saying of it: a score, the model's name.
+        metadata: anything worth saying of it: a score, the model's name.
 
     Example:
         >>> trace = Trace.from_arrays([[0.9, 0.1], [0.2, 0.8]], ["das", "Haus"], ["the", "house"])
@@ -59,23 +58,23 @@ class Trace:
         [[0.8999999761581421, 0.10000000149011612], [0.20000000298023224, 0.800000011920929]]
     """
 
-    cells: dict[str, Cells]
+    axes: dict[str, Axis]
     attentions: dict[str, TracedAttention]
     text: str = ""
-    facts: dict[str, str | float] = field(default_factory=dict)
+    metadata: dict[str, str | float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, attention in self.attentions.items():
             for axis, side in ((1, "target"), (2, "source")):
                 key = getattr(attention, side)
-                if key not in self.cells:
-                    raise unknown_name(f"{side} of attention {name!r}", key, self.cells)
-                have, want = len(self.cells[key]), attention.shape[axis]
+                if key not in self.axes:
+                    raise unknown_name(f"{side} of attention {name!r}", key, self.axes)
+                have, want = len(self.axes[key]), attention.shape[axis]
                 if have != want:
                     lines = "rows" if axis == 1 else "columns"
                     raise ShapeError(
                         f"Trace: {side} has {have} labels, but {name!r} has {want} {lines}. Expected one label for "
-                        f"each: weights (…, {len(self.cells[attention.target])}, {len(self.cells[attention.source])})."
+                        f"each: weights (…, {len(self.axes[attention.target])}, {len(self.axes[attention.source])})."
                     )
 
     def __repr__(self) -> str:
@@ -83,7 +82,7 @@ class Trace:
         lines = [f"Trace of {count} attention{'' if count == 1 else 's'}"]
         width = max(map(len, self.attentions), default=0)
         for name, attention in self.attentions.items():
-            target, source = self.cells[attention.target], self.cells[attention.source]
+            target, source = self.axes[attention.target], self.axes[attention.source]
             lines.append(
                 f"  {name:<{width}}  {attention.heads} head{'' if attention.heads == 1 else 's'}  {attention.target} "
                 f"({len(target)} {target.kind}) reads {attention.source} ({len(source)} {source.kind})"
@@ -94,8 +93,8 @@ class Trace:
     def from_arrays(
         cls,
         weights: ArrayLike | Tensor,
-        sources: Sequence[str] | Cells,
-        targets: Sequence[str] | Cells | None = None,
+        sources: Sequence[str] | Axis,
+        targets: Sequence[str] | Axis | None = None,
         *,
         name: str = "attention",
         title: str = "",
@@ -117,9 +116,9 @@ class Trace:
                 f"Trace.from_arrays: weights has shape {array.shape}, expected (row, column), (head, row, column) or "
                 "(layer, head, row, column). Take one entry of a batch, for example weights.dense()[0]."
             )
-        cells = {"source": _as_cells(sources, "source")}
+        axes = {"source": _as_axis(sources, "source")}
         if targets is not None:
-            cells["target"] = _as_cells(targets, "target")
+            axes["target"] = _as_axis(targets, "target")
         target = "source" if targets is None else "target"
         layers = array.reshape((1,) * (4 - array.ndim) + array.shape)
         attentions = {}
@@ -128,62 +127,64 @@ class Trace:
             handle = Weights.from_tensor(torch.from_numpy(layer).unsqueeze(0))
             kept = compact(called, handle, ("target", layer.shape[1]), ("source", layer.shape[2]), budget)
             attentions[called] = TracedAttention(called, "source", target, kept)
-        return cls(cells, attentions, title)
+        return cls(axes, attentions, title)
 
     @classmethod
     def from_handles(
         cls,
         attentions: Mapping[str, Weights],
-        cells: Mapping[str, Cells | Sequence[str]],
-        between: Mapping[str, tuple[str, str]] | None = None,
+        axes: Mapping[str, Axis | Sequence[str]],
+        axes_of: Mapping[str, tuple[str, str]] | None = None,
         *,
         row: int = 0,
         text: str = "",
-        facts: Mapping[str, str | float] | None = None,
+        metadata: Mapping[str, str | float] | None = None,
+        derived: Collection[str] = (),
         budget: int = BUDGET,
     ) -> Trace:
         """A trace of one row of a batch, from the handles that mechanisms and decoders give.
 
         Args:
             attentions: handles ``(B, L, S)``, ``(B, H, L, S)`` or, of a pool, ``(B, S)``, by name.
-            cells: the labeled sides, each as `Cells` or as a list of labels. Where a handle has more rows or columns
-                than there are labels, the rest is padding and is left out; that no weight falls on it is checked.
-            between: for an attention by its name, the keys ``(target, source)``. Otherwise the name tells: one with
-                "cross" in it (or what torch and Hugging Face call it) lets "target" read "source", in an "encoder" it
-                is "source" among itself, in a "decoder" "target"; any other goes by the number of labels.
+            axes: each as an `Axis` or as a list of labels. Where a handle has more rows or columns than there are
+                labels, the rest is padding and is left out; that no weight falls on it is checked.
+            axes_of: for an attention by its name, the keys ``(target, source)`` of its axes. A name may be a pattern:
+                ``{"decoder.*.cross": ("target", "source")}``. Default: by the number of labels.
             row: which entry of the batch.
             text: what was predicted.
-            facts: anything worth saying of it.
+            metadata: anything worth saying of it.
+            derived: names of those that the model did not compute itself; see `TracedAttention`.
             budget: how many numbers are kept of each attention.
         """
-        sides = {key: _as_cells(side, key) for key, side in cells.items()}
-        between = between or {}
-        for name in between:
-            if name not in attentions:
-                raise unknown_name("attention in between", name, attentions)
+        labeled = {key: _as_axis(axis, key) for key, axis in axes.items()}
+        axes_of = axes_of or {}
+        for pattern in axes_of:
+            if pattern not in attentions and not fnmatch.filter(attentions, pattern):
+                raise unknown_name("attention in axes_of", pattern, attentions)
         found = {}
         for name, handle in attentions.items():
             one = entry(name, handle, row)
-            target, source = between[name] if name in between else _sides(name, one.shape, sides)
+            patterns = [name] if name in axes_of else [each for each in axes_of if fnmatch.fnmatchcase(name, each)]
+            target, source = axes_of[patterns[0]] if patterns else _axes_by_size(name, one.shape, labeled)
             for key in (target, source):
-                if key not in sides:
-                    raise unknown_name(f"cells that {name!r} lies between", key, sides)
-            kept = compact(name, one, (target, len(sides[target])), (source, len(sides[source])), budget)
-            found[name] = TracedAttention(name, source, target, kept)
-        return cls(sides, found, text, dict(facts or {}))
+                if key not in labeled:
+                    raise unknown_name(f"axis of {name!r}", key, labeled)
+            kept = compact(name, one, (target, len(labeled[target])), (source, len(labeled[source])), budget)
+            found[name] = TracedAttention(name, source, target, kept, derived=name in derived)
+        return cls(labeled, found, text, dict(metadata or {}))
 
     @classmethod
     def from_tape(
         cls,
         tape: Recording,
-        cells: Mapping[str, Cells | Sequence[str]],
-        between: Mapping[str, tuple[str, str]] | None = None,
+        axes: Mapping[str, Axis | Sequence[str]],
+        axes_of: Mapping[str, tuple[str, str]] | None = None,
         **options: Any,
     ) -> Trace:
         """A trace of what `foci.record` saw; arguments as in `from_handles`.
 
-        Several calls of one module are the steps of one attention: their rows follow each other. A cell that was not
-        there yet at a step (a decoder reading its own growing output) has weight 0. A memory's ``path:read`` and
+        Several calls of one module are the steps of one attention: their rows follow each other. A position that was
+        not there yet at a step (a decoder reading its own growing output) has weight 0. A memory's ``path:read`` and
         ``path:write`` have one row a step.
 
         Where the tape has gradients (``foci.record(model, gradients=True)``, and `backward` was called), each attention
@@ -192,7 +193,7 @@ class Trace:
         from foci.viz.gradients import with_gradients
 
         handles = {path: _joined(path, tape.calls(path)) for path in tape.paths}
-        return with_gradients(cls.from_handles(handles, cells, between, **options), tape, options.get("row", 0))
+        return with_gradients(cls.from_handles(handles, axes, axes_of, **options), tape, options.get("row", 0))
 
     def attention(self, name: str) -> TracedAttention:
         """One attention by its name; an unknown name lists the near ones."""
@@ -200,26 +201,27 @@ class Trace:
             raise unknown_name("attention", name, self.attentions)
         return self.attentions[name]
 
-    def crossing(self) -> list[TracedAttention]:
-        """Return the attentions between two sides, of the last layer that has any.
+    def cross_attentions(self) -> list[TracedAttention]:
+        """Return the cross-attentions of the last layer that has any.
 
-        Where none lies between two sides (a model that reads one text), it is the last layer of all; of several
-        without a layer, the last one.
+        They are the attentions of "target" to "source". In a trace without these axes they are all attentions between
+        two axes, and in one that has a single axis the last layer of all. Derived ones count where there are no others.
         """
         if not self.attentions:
             raise ConfigError("Trace: there is no attention in it.")
-        across = [attention for attention in self.attentions.values() if attention.source != attention.target]
-        across = [attention for attention in across if attention.kind == "cross"] or across
+        across = [one for one in self.attentions.values() if one.source != one.target]
+        across = [one for one in across if (one.target, one.source) == ("target", "source")] or across
+        across = [one for one in across if not one.derived] or across
         if not across:
             return [max(reversed(self.attentions.values()), key=_depth)]
         last = max(across, key=_depth)
         same = (last.layer, last.source, last.target)
-        return [attention for attention in across if (attention.layer, attention.source, attention.target) == same]
+        return [one for one in across if (one.layer, one.source, one.target) == same]
 
     @property
-    def remark_on_default(self) -> str:
-        """What is to be said where one of several attentions is shown because none was named; or nothing."""
-        shown = self.crossing()[0]
+    def default_note(self) -> str:
+        """A note for views that show one of several attentions because none was named; empty if there is no other."""
+        shown = self.cross_attentions()[0]
         alone = shown.source == shown.target  # then attentions of any kind were to choose from
         others = [
             one
@@ -231,13 +233,13 @@ class Trace:
         return f"the last of {len(others)} {'attentions' if shown.layer is None else 'layers'}"
 
     def alignment(self, name: str | None = None) -> NDArray[np.float32]:
-        """``(L, S)``: the mean over heads of one attention, or of those between two sides in the last layer."""
-        chosen = self.crossing() if name is None else [self.attention(name)]
+        """``(L, S)``: the mean over heads of one attention, or of `cross_attentions`."""
+        chosen = self.cross_attentions() if name is None else [self.attention(name)]
         mean: NDArray[np.float32] = np.mean([attention.dense() for attention in chosen], axis=0)
         return mean
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write ``path.json`` (labels and facts) and ``path.safetensors`` (numbers); returns the former's path."""
+        """Write ``path.json`` (labels and metadata) and ``path.safetensors`` (numbers); returns the former's path."""
         from foci.viz import trace_files
 
         return trace_files.save(self, path)
@@ -316,8 +318,8 @@ def _depth(attention: TracedAttention) -> int:
     return -1 if attention.layer is None else attention.layer
 
 
-def _as_cells(labels: Sequence[str] | Cells, title: str) -> Cells:
-    return labels if isinstance(labels, Cells) else Cells.of_tokens(labels, title)
+def _as_axis(labels: Sequence[str] | Axis, title: str) -> Axis:
+    return labels if isinstance(labels, Axis) else Axis.from_tokens(labels, title)
 
 
 def _as_array(weights: ArrayLike | Tensor) -> NDArray[np.float32]:
@@ -333,31 +335,20 @@ def _as_array(weights: ArrayLike | Tensor) -> NDArray[np.float32]:
     return array
 
 
-def _sides(name: str, shape: Sequence[int], cells: Mapping[str, Cells]) -> tuple[str, str]:
-    """Which cells (target, source) an attention lies between, by its name, or else by the number of labels."""
-    parts = name.split(".")
-    if any(word in name for word in CROSSING):
-        by_name = ("target", "source")
-    elif any(part.startswith("encoder") for part in parts):
-        by_name = ("source", "source")
-    elif any(part.startswith("decoder") for part in parts):
-        by_name = ("target", "target")
-    else:
-        by_name = ("", "")
-    if by_name[0] in cells and by_name[1] in cells:
-        return by_name
-    if len(cells) == 1:
-        (only,) = cells
+def _axes_by_size(name: str, shape: Sequence[int], axes: Mapping[str, Axis]) -> tuple[str, str]:
+    """Return the keys (target, source) of the only axes with as many labels as there are rows and columns."""
+    if len(axes) == 1:
+        (only,) = axes
         return only, only
     rows, columns = shape[-2:]
-    targets = [key for key, side in cells.items() if len(side) == rows]
-    sources = [key for key, side in cells.items() if len(side) == columns]
+    targets = [key for key, axis in axes.items() if len(axis) == rows]
+    sources = [key for key, axis in axes.items() if len(axis) == columns]
     if len(targets) == 1 and len(sources) == 1:
         return targets[0], sources[0]
-    sizes = ", ".join(f"{key!r} ({len(side)} labels)" for key, side in cells.items())
+    sizes = ", ".join(f"{key!r} ({len(axis)} labels)" for key, axis in axes.items())
     raise ConfigError(
-        f"Trace: it is not clear which cells {name!r} ({rows} rows, {columns} columns) lies between: {sizes}. "
-        f"Pass between={{{name!r}: (target, source)}}."
+        f"Trace: {name!r} has {rows} rows and {columns} columns, which fit several axes or none: {sizes}. "
+        f"Pass axes_of={{{name!r}: (target, source)}}."
     )
 
 

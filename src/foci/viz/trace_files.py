@@ -1,8 +1,9 @@
-"""Traces as files: labels and facts in JSON, numbers in safetensors. Nothing that is loaded can run.
+"""Traces as files: labels and metadata in JSON, numbers in safetensors. Nothing that is loaded can run.
 
-    x.json          {"format": "foci.trace", "version": 1, "numbers": sha256 of x.safetensors, "text", "facts",
-                     "cells": {key: {kind, labels, …}}, "attentions": [{name, source, target, size, heads}]}
-    x.safetensors   "attention.0.weights" (H, L, S), or .values, .indices, .rest, .entropy; "cells.image.image", …
+    x.json          {"format": "foci.trace", "version": 2, "numbers": sha256 of x.safetensors, "text", "metadata",
+                     "axes": {key: {kind, labels, …}}, "attentions": [{name, source, target, size, heads,
+                     derived}]}
+    x.safetensors   "attention.0.weights" (H, L, S), or .values, .indices, .rest, .entropy; "axes.image.image", …
 
 Each file appears whole or not at all, and the sum in the first tells whether the second belongs to it.
 """
@@ -20,10 +21,10 @@ from numpy.typing import NDArray
 
 from foci.errors import DataError, FociError, MissingPackageError
 from foci.files import whole
-from foci.viz.trace import Cells, TopWeights, Trace, TracedAttention
+from foci.viz.trace import Axis, TopWeights, Trace, TracedAttention
 
 FORMAT = "foci.trace"
-VERSION = 1
+VERSION = 2
 _PLAIN = ("kind", "labels", "title", "grid", "seconds", "sentences", "marks", "rate")
 _PICTURES = ("image", "spectrogram", "sound")
 _PARTS = ("values", "indices", "rest", "entropy")
@@ -33,11 +34,11 @@ def save(trace: Trace, path: str | os.PathLike[str]) -> Path:
     """Write both files; returns the path of the JSON."""
     tensors: dict[str, NDArray[Any]] = {}
     sides: dict[str, dict[str, Any]] = {}
-    for key, cells in trace.cells.items():
-        sides[key] = {name: value for name in _PLAIN if (value := getattr(cells, name)) is not None}
+    for key, axis in trace.axes.items():
+        sides[key] = {name: value for name in _PLAIN if (value := getattr(axis, name)) is not None}
         for name in _PICTURES:
-            if getattr(cells, name) is not None:
-                tensors[f"cells.{key}.{name}"] = np.ascontiguousarray(getattr(cells, name))
+            if getattr(axis, name) is not None:
+                tensors[f"axes.{key}.{name}"] = np.ascontiguousarray(getattr(axis, name))
     entries: list[dict[str, Any]] = []
     for number, attention in enumerate(trace.attentions.values()):
         entries.append({"name": attention.name, "source": attention.source, "target": attention.target})
@@ -49,6 +50,8 @@ def save(trace: Trace, path: str | os.PathLike[str]) -> Path:
             tensors[f"attention.{number}.weights"] = np.ascontiguousarray(weights)
         if attention.selected is not None:
             entries[-1]["heads"] = attention.selected
+        if attention.derived:
+            entries[-1]["derived"] = True
         tensors |= {f"attention.{number}.extra.{name}": extra for name, extra in attention.extras.items()}
     numbers = _safetensors().save(tensors)
     text = {
@@ -56,14 +59,14 @@ def save(trace: Trace, path: str | os.PathLike[str]) -> Path:
         "version": VERSION,
         "numbers": hashlib.sha256(numbers).hexdigest(),
         "text": trace.text,
-        "facts": trace.facts,
-        "cells": sides,
+        "metadata": trace.metadata,
+        "axes": sides,
         "attentions": entries,
     }
     try:
         encoded = json.dumps(text, ensure_ascii=False, indent=1, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise DataError(f"Trace.save: facts must be texts and finite numbers ({error}).") from error
+        raise DataError(f"Trace.save: metadata must be texts and finite numbers ({error}).") from error
     labels_path, numbers_path = _paths(path)
     with whole(numbers_path) as unfinished:
         unfinished.write_bytes(numbers)
@@ -104,18 +107,18 @@ def load(path: str | os.PathLike[str]) -> Trace:
 
 
 def _assemble(text: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Trace:
-    cells = {}
-    for key, side in text["cells"].items():
-        fields: dict[str, Any] = {name: tensors.get(f"cells.{key}.{name}") for name in _PICTURES}
+    axes = {}
+    for key, side in text["axes"].items():
+        fields: dict[str, Any] = {name: tensors.get(f"axes.{key}.{name}") for name in _PICTURES}
         fields |= {name: tuple(value) if isinstance(value, list) else value for name, value in side.items()}
-        cells[key] = Cells(**fields)
+        axes[key] = Axis(**fields)
     attentions = {}
     for number, entry in enumerate(text["attentions"]):
         weights: NDArray[np.float32] | TopWeights
         if "size" in entry:
             values, indices, rest, entropy = (tensors[f"attention.{number}.{part}"] for part in _PARTS)
             if indices.shape != values.shape or indices.min(initial=0) < 0 or indices.max(initial=0) >= entry["size"]:
-                raise DataError(f"the cells of {entry['name']!r} lie outside of its {entry['size']} columns.")
+                raise DataError(f"the positions of {entry['name']!r} lie outside of its {entry['size']} columns.")
             weights = TopWeights(values, indices, rest, entropy, entry["size"])
         else:
             weights = tensors[f"attention.{number}.weights"]
@@ -123,9 +126,9 @@ def _assemble(text: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Trace:
         begins = f"attention.{number}.extra."
         extras = {name.removeprefix(begins): tensor for name, tensor in tensors.items() if name.startswith(begins)}
         attentions[entry["name"]] = TracedAttention(
-            entry["name"], entry["source"], entry["target"], weights, selected, extras
+            entry["name"], entry["source"], entry["target"], weights, selected, extras, bool(entry.get("derived"))
         )
-    return Trace(cells, attentions, text["text"], text["facts"])
+    return Trace(axes, attentions, text["text"], text["metadata"])
 
 
 def _paths(path: str | os.PathLike[str]) -> tuple[Path, Path]:

@@ -98,10 +98,10 @@ def test_a_trace_has_the_regions_of_every_word_and_hard_attention_its_probabilit
     trace = one.trace
     assert len(one.alternatives) == 1
     assert list(trace.attentions) == ["decoder.probabilities", "decoder.cross"]
-    labels = trace.cells["words"].labels
+    labels = trace.axes["words"].labels
     assert len(labels) == len(run.assets.tokenizer.encode(f" {one.output}").ids) + one.details["finished"]
-    assert trace.cells["image"].grid == (4, 4)
-    assert np.array_equal(trace.cells["image"].image, draw(find_scene("drawn:several/test/0/1"), 16))
+    assert trace.axes["image"].grid == (4, 4)
+    assert np.array_equal(trace.axes["image"].image, draw(find_scene("drawn:several/test/0/1"), 16))
     chances, read = (trace.attention(name).dense() for name in trace.attentions)
     assert np.array_equal(read.argmax(axis=-1), chances.argmax(axis=-1))
     assert set(np.unique(read)) == {0.0, 1.0}
@@ -129,7 +129,7 @@ def test_a_network_of_the_users_own(tmp_path):
     image = "drawn:several/test/0/1"
     (one,) = run.predict([image], trace=True)
     assert len(np.load(tmp_path / "cache/features.npy")) == 112  # predictions leave the cache as it is
-    assert one.trace.cells["image"].grid == (2, 3)
+    assert one.trace.axes["image"].grid == (2, 3)
     found = run.evaluate([one._asdict() for one in drawn_captions(2, split="test")])
     assert found.metrics["images"] == 2
     assert run.predict([image])[0].to_json() == one.to_json()

@@ -86,13 +86,13 @@ def test_a_trace_has_every_word_and_sentence(run):
     texts = ["Paka lala. Bobo zizi lala! Third.", "One."]
     for text, prediction in zip(texts, load(run).predict(texts, trace=True)):
         trace = prediction.trace
-        assert trace.cells["document"].labels == tuple(text.replace(".", " .").replace("!", " !").split())
+        assert trace.axes["document"].labels == tuple(text.replace(".", " .").replace("!", " !").split())
         words, sentences = trace.alignment("words")[0], trace.alignment("sentences")[0]
-        ends = np.cumsum(trace.cells["document"].sentences)[:-1]
+        ends = np.cumsum(trace.axes["document"].sentences)[:-1]
         np.testing.assert_allclose([part.sum() for part in np.split(words, ends)], sentences, atol=1e-6)
         assert words.sum() == pytest.approx(1, abs=1e-5)
         assert trace.text == prediction.output
-        assert trace.facts["probability"] == pytest.approx(prediction.score)
+        assert trace.metadata["probability"] == pytest.approx(prediction.score)
     assert load(run).predict(["One."])[0].trace is None
 
 

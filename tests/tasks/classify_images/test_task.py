@@ -124,16 +124,16 @@ def test_a_trace_has_maps_and_channels_as_they_were_applied(run):
     image = torch.from_numpy(draw(find_scene(name), 16)).permute(2, 0, 1)[None]
     with torch.no_grad():
         classified = run.model(image)
-    assert list(trace.cells["maps"].labels) == [EVIDENCE, "block 0, places", "block 1, places"]
+    assert list(trace.axes["maps"].labels) == [EVIDENCE, "block 0, places", "block 1, places"]
     maps = trace.attention("maps.0").dense()
     assert maps.shape == (3, 64)  # 16 pixels, halved once
     raw = classified.attentions["0.spatial"].dense()[0, 0].flatten().numpy()
     assert np.allclose(maps[1], (raw - raw.min()) / (raw - raw.min()).sum(), atol=1e-5)
     channels = trace.attention("channels of block 1")
     assert np.allclose(channels.extras["weight"], classified.attentions["1.channel"].dense().flatten(1).numpy())
-    assert trace.crossing()[0].name == "maps.0"
-    assert np.array_equal(trace.cells["image"].image, draw(find_scene(name), 16))
-    assert "channel" in "".join(trace.cells)
+    assert trace.cross_attentions()[0].name == "maps.0"
+    assert np.array_equal(trace.axes["image"].image, draw(find_scene(name), 16))
+    assert "channel" in "".join(trace.axes)
 
 
 def test_places_of_drawn_images_by_loops(run):
@@ -154,7 +154,7 @@ def test_plain_networks_have_the_evidence_alone(tmp_path):
     foci.train("classify_images", settings(model__attention="none"), out=tmp_path / "run", log=lambda text: None)
     (prediction,) = foci.load(tmp_path / "run").predict(["drawn:one/test/0/1"], trace=True)
     assert list(prediction.trace.attentions) == ["maps.0"]
-    assert list(prediction.trace.cells["maps"].labels) == [EVIDENCE]
+    assert list(prediction.trace.axes["maps"].labels) == [EVIDENCE]
 
 
 def test_images_are_moved_and_mirrored():

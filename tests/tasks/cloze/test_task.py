@@ -79,12 +79,12 @@ def test_a_trace_has_both_attentions_and_their_product(predictor):
     given = {"document": STORY, "question": "Mary is in the XXXXX now.", "candidates": "garden|kitchen|office|barn"}
     (prediction,) = predictor.predict([given], trace=True)
     trace = prediction.trace
-    assert trace.cells["document"].kind == "document"
-    assert len(trace.cells["document"].sentences) == 4
-    assert trace.crossing()[0].name == "document"
+    assert trace.axes["document"].kind == "document"
+    assert len(trace.axes["document"].sentences) == 4
+    assert trace.cross_attentions()[0].name == "document"
     of_words, importance = trace.alignment("words"), trace.alignment("question")[0]
     np.testing.assert_allclose(importance @ of_words, trace.alignment("document")[0], atol=1e-5)
-    words = trace.cells["document"].labels
+    words = trace.axes["document"].labels
     on = {name: sum(w for w, word in zip(trace.alignment("document")[0], words) if word == name) for name in words}
     assert on[prediction.output] == pytest.approx(prediction.score, abs=1e-5)
     assert trace.alignment("candidates")[0].max() == pytest.approx(prediction.score, abs=1e-5)
@@ -94,8 +94,8 @@ def test_the_share_of_a_sentence_is_that_of_its_words(predictor):
     """Also where the question has as many words as the document has sentences."""
     (prediction,) = predictor.predict([{"document": STORY, "question": "Mary in XXXXX now"}], trace=True)
     trace = prediction.trace
-    weights, lengths = trace.alignment("document")[0], trace.cells["document"].sentences
-    assert len(lengths) == len(trace.cells["question"]) == 4
+    weights, lengths = trace.alignment("document")[0], trace.axes["document"].sentences
+    assert len(lengths) == len(trace.axes["question"]) == 4
     shares = shares_of_sentences(trace, trace.attention("document"), weights, lengths)
     np.testing.assert_allclose(shares, [part.sum() for part in np.split(weights, np.cumsum(lengths)[:-1])], atol=1e-6)
 
@@ -198,7 +198,7 @@ def test_other_languages_and_readers(settings, tmp_path):
     record = run.held_out()[0]
     (prediction,) = run.predict([record], trace=True)
     assert prediction.output in record["candidates"].split("|")
-    assert prediction.trace.crossing()[0].name == "document"
+    assert prediction.trace.cross_attentions()[0].name == "document"
 
 
 def test_given_vectors_are_used(tmp_path):

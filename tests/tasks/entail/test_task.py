@@ -131,8 +131,8 @@ def test_a_trace_of_every_model(model, expected, tmp_path):
     trace = prediction.trace
     assert {name: (one.target, one.source) for name, one in trace.attentions.items()} == expected
     null = [NOTHING] if model is DECOMPOSABLE else []
-    assert trace.cells["premise"].labels == (*null, "The", "dog", "eats", "near", "the", "房", "子", ".")
-    assert trace.cells["hypothesis"].labels == (*null, "כלב", "runs", ".")
+    assert trace.axes["premise"].labels == (*null, "The", "dog", "eats", "near", "the", "房", "子", ".")
+    assert trace.axes["hypothesis"].labels == (*null, "כלב", "runs", ".")
     assert trace.text == prediction.output
     for one in trace.attentions.values():
         np.testing.assert_allclose(one.dense(0).sum(-1), 1, atol=1e-5)
@@ -145,7 +145,7 @@ def test_the_baseline_reads_no_premise(tmp_path):
     first, second = predictor.predict(pairs, trace=True)
     assert first.details["probabilities"] == pytest.approx(second.details["probabilities"])
     assert "does not read the premise" in first.details["notes"][0]
-    assert first.trace.cells["premise"].labels == (NOTHING,)
+    assert first.trace.axes["premise"].labels == (NOTHING,)
     assert "does not read the premise" in predictor.evaluate().notes["hypothesis_only"]
 
 

@@ -153,10 +153,10 @@ def test_a_trace_has_what_each_produced_token_read_and_its_surprise(run):
     (one,) = predictor.predict(["the cat"], options={"max_tokens": 5, "temperature": 0}, trace=True)
     trace = one.trace
     assert trace.attention("decoder.1.self").shape == (2, 5, 12)
-    assert list(trace.cells["target"].labels) == predictor.assets.tokenizer.labels(
+    assert list(trace.axes["target"].labels) == predictor.assets.tokenizer.labels(
         predictor.assets.tokenizer.encode(one.output).ids
     )
-    assert trace.cells["past"].labels[:4] == ("<bos>", "t", "h", "e")
+    assert trace.axes["past"].labels[:4] == ("<bos>", "t", "h", "e")
     weights = trace.attention("decoder.0.self").dense(0)
     assert (np.triu(weights[:, 7:], 2) == 0).all()  # no token reads those after it
     logs = log_probs(predictor.model, np.array(predictor.assets.tokenizer.encode("the cat" + one.output).ids), 16, 8)

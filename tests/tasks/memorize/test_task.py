@@ -97,7 +97,7 @@ def test_predictions_count_the_wrong_bits_and_have_the_tape(run):
         assert prediction.output == f"{prediction.details['wrong_bits']} of {2 * length} bits wrong"
         trace = prediction.trace
         assert trace.text == f"copy, length {length}"
-        assert {key: (cells.kind, len(cells)) for key, cells in trace.cells.items()} == {
+        assert {key: (axes.kind, len(axes)) for key, axes in trace.axes.items()} == {
             "slots": ("slots", 5),
             "steps": ("steps", 2 * length + 1),
         }

@@ -78,7 +78,7 @@ def test_the_trace_has_what_was_copied_from_where_and_p_gen(predictor, tmp_path)
     trace = prediction.trace
     assert prediction.output == "about zugzug"
     copied = trace.attention(COPIED)
-    target, source = trace.cells[copied.target], trace.cells[copied.source]
+    target, source = trace.axes[copied.target], trace.axes[copied.source]
     weights = copied.dense()
     place = target.labels.index("▁zugzug")
     assert source.labels[weights[place].argmax()] == "▁zugzug"

@@ -191,7 +191,7 @@ def test_a_trace_has_marginals_and_marks(predictor, tmp_path, capsys):
     (prediction,) = predictor.predict([text], trace=True)
     trace = prediction.trace
     assert {*trace.attentions} == {"tags", "intent"}
-    marks = trace.cells["words"].marks
+    marks = trace.axes["words"].marks
     assert [(mark.label, mark.share) for mark in marks] == [
         (span["label"], span["probability"]) for span in prediction.details["spans"]
     ]
@@ -202,7 +202,7 @@ def test_a_trace_has_marginals_and_marks(predictor, tmp_path, capsys):
     for mark in marks:
         assert f"{mark.label} {100 * mark.share:.0f} %]" in shown
     trace.save(tmp_path / "trace")
-    assert Trace.load(tmp_path / "trace").cells["words"].marks == marks
+    assert Trace.load(tmp_path / "trace").axes["words"].marks == marks
     figure = trace.plot(tmp_path / "tags.png")
     texts = [text.get_text() for axes in figure.axes for text in axes.texts]
     assert any(mark.label in text for mark in marks for text in texts)

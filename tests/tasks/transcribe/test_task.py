@@ -252,13 +252,13 @@ def test_the_trace_has_attention_ctc_and_the_spectrogram(run):
     (found,) = run.predict(["morse:SOS"], trace=True)
     trace = found.trace
     assert [*trace.attentions] == ["decoder.cross", "ctc"]  # the first is what a page opens with
-    source = trace.cells["source"]
+    source = trace.axes["source"]
     assert source.rate == 8000
     assert abs(len(source.sound) / 8000 - found.details["seconds"]) < 0.1
     assert "".join(mark.label for mark in source.marks) == found.output.replace(" ", "")
     assert source.seconds == pytest.approx(0.04)
     assert source.spectrogram.shape[1] == 40  # drawn, where the model hears one band
-    assert trace.crossing()[0].name == "decoder.cross"
+    assert trace.cross_attentions()[0].name == "decoder.cross"
 
 
 def test_built_in_examples_become_files(run, tmp_path):

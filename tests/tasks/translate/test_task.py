@@ -87,9 +87,9 @@ def test_a_trace_has_the_weights_of_every_produced_token(run):
     assert len(prediction.alternatives) == 1
     for translation in (prediction, *prediction.alternatives):
         trace = translation.trace
-        assert list(trace.cells["source"].labels) == ["one", "▁red", "▁house"]
+        assert list(trace.axes["source"].labels) == ["one", "▁red", "▁house"]
         alignment = trace.alignment()
-        assert alignment.shape == (len(trace.cells["target"].labels), 3)
+        assert alignment.shape == (len(trace.axes["target"].labels), 3)
         torch.testing.assert_close(torch.tensor(alignment).sum(-1), torch.ones(len(alignment)))
         assert trace.text == translation.output
     assert load(run).predict(["one"])[0].trace is None
@@ -131,7 +131,7 @@ def test_every_model_trains_and_predicts(kind, tmp_path):
     (prediction,) = load(tmp_path / "run").predict(
         ["one red house"], trace=True, options=SearchOptions(beam=2, max_length=5)
     )
-    assert prediction.trace.alignment().shape[1] == len(prediction.trace.cells["source"].labels)
+    assert prediction.trace.alignment().shape[1] == len(prediction.trace.axes["source"].labels)
 
 
 def test_sampled_attention_trains_by_reinforce(tmp_path):

@@ -76,12 +76,12 @@ def test_maps_of_the_hops_and_figures_by_loops(run):
     for one, prediction in zip(asked, predictions):
         right += prediction.output == one.answer
         trace = prediction.trace
-        assert trace.cells["hops"].labels == ("hop 1", "hop 2", "hop 3")
-        assert np.array_equal(trace.cells["image"].image, draw(find_scene(one.image), 16))
+        assert trace.axes["hops"].labels == ("hop 1", "hop 2", "hop 3")
+        assert np.array_equal(trace.axes["image"].image, draw(find_scene(one.image), 16))
         scene = find_scene(one.image)
         about = next(each.about for each in questions(scene) if each.question == one.question)
         if about:
-            spread = smooth(trace.attention("hops").dense()[2].reshape(trace.cells["image"].grid), 16, 16)
+            spread = smooth(trace.attention("hops").dense()[2].reshape(trace.axes["image"].grid), 16, 16)
             boxes = [scene.shapes[number].box for number in about]
             inside = sum(share_inside(spread, box) for box in boxes)
             hits.append((any(points_at(spread, box) for box in boxes), inside))

@@ -52,7 +52,7 @@ from foci.tasks.frame.task import (
     token_axes,
 )
 from foci.training.objective import Batches, Loss
-from foci.viz.trace import Cells, Trace
+from foci.viz.trace import Axis, Trace
 from foci.weights import Weights
 
 _VALID, _TEST = 100, 300
@@ -439,16 +439,16 @@ class Caption(Task):
         produced = [*hypothesis.tokens, EOS] if hypothesis.finished else hypothesis.tokens
         grid = cast(Captioner, model).grid(batch.shape)
         attentions = self._maps(model, batch, [produced])
-        cells = {
-            "image": Cells.of_image(picture, grid),
-            "words": Cells.of_tokens(self._labels(assets.tokenizer, produced), "caption"),
+        axes = {
+            "image": Axis.from_image(picture, grid),
+            "words": Axis.from_tokens(self._labels(assets.tokenizer, produced), "caption"),
         }
         return Trace.from_handles(
             attentions,
-            cells,
-            between=dict.fromkeys(attentions, ("words", "image")),
+            axes,
+            axes_of=dict.fromkeys(attentions, ("words", "image")),
             text=text,
-            facts={"score": hypothesis.score, "log-probability": hypothesis.log_prob},
+            metadata={"score": hypothesis.score, "log-probability": hypothesis.log_prob},
         )
 
     def _labels(self, tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:

@@ -53,7 +53,7 @@ from foci.tasks.frame.task import (
     Task,
 )
 from foci.training.objective import Batches, Loss
-from foci.viz.trace import Cells, Trace
+from foci.viz.trace import Axis, Trace
 
 _VALID, _TEST = 300, 500
 """Numbers of synthetic documents for validation and evaluation."""
@@ -318,7 +318,7 @@ class Classify(Task):
             if trace is None or "words" not in trace.attentions:
                 return {}
             sentence, word = record["evidence"]
-            shares = np.split(trace.alignment("words")[0], np.cumsum(trace.cells["document"].sentences or ())[:-1])
+            shares = np.split(trace.alignment("words")[0], np.cumsum(trace.axes["document"].sentences or ())[:-1])
             on_sentence.append(shares[sentence].sum())
             on_word.append(shares[sentence][word])
         return {
@@ -368,19 +368,19 @@ def _trace(
     probabilities: Float[NDArray[np.float32], " C"],
 ) -> Trace:
     label = labels[int(probabilities.argmax())]
-    cells = {
-        "document": Cells.of_document(document),
-        "sentences": Cells.of_tokens([str(number) for number in range(1, len(document) + 1)], "sentences"),
-        "class": Cells.of_tokens([label], "class"),
+    axes = {
+        "document": Axis.from_document(document),
+        "sentences": Axis.from_tokens([str(number) for number in range(1, len(document) + 1)], "sentences"),
+        "class": Axis.from_tokens([label], "class"),
     }
     sides = {"words": ("class", "document"), "sentences": ("class", "sentences")}
     return Trace.from_handles(
         classified.attentions,
-        cells,
-        between={name: sides[name] for name in classified.attentions},
+        axes,
+        axes_of={name: sides[name] for name in classified.attentions},
         row=row,
         text=label,
-        facts={"probability": float(probabilities.max())},
+        metadata={"probability": float(probabilities.max())},
     )
 
 

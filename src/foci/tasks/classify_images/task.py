@@ -46,7 +46,7 @@ from foci.tasks.frame.labels import (
 from foci.tasks.frame.task import Evaluation, Field, Log, Prediction, Progress, Record, Shard, Splits, Table, Task
 from foci.training.objective import Batches, Loss
 from foci.viz.regions import smooth
-from foci.viz.trace import Cells, Trace
+from foci.viz.trace import Axis, Trace
 from foci.weights import Weights
 
 _VALID, _TEST = 200, 500
@@ -348,20 +348,20 @@ def _classified(model: nn.Module, pixels: UInt8[NDArray[np.uint8], "B H W 3"]) -
 
 def _trace(classified: _Classified, row: int, image: NDArray[np.uint8], label: str) -> Trace:
     """The maps over the image, and the channels' weights of each block: as shares, and as they were applied."""
-    cells = {
-        "image": Cells.of_image(np.array(image), classified.grid),
-        "maps": Cells.of_tokens(classified.names, "maps"),
-        "class": Cells.of_tokens([label], "class"),
+    axes = {
+        "image": Axis.from_image(np.array(image), classified.grid),
+        "maps": Axis.from_tokens(classified.names, "maps"),
+        "class": Axis.from_tokens([label], "class"),
     }
     handles = {"maps.0": Weights.from_tensor(classified.maps[row : row + 1])}
-    between = {"maps.0": ("maps", "image")}
+    axes_of = {"maps.0": ("maps", "image")}
     for block, weights in classified.channels.items():
         key = f"channels of block {block}"
-        cells[key] = Cells.numbered("channels", weights.shape[1], key)
+        axes[key] = Axis.numbered("channels", weights.shape[1], key)
         handles[key] = Weights.from_tensor((weights[row] / weights[row].sum().clamp_min(1e-12)).reshape(1, 1, -1))
-        between[key] = ("class", key)
+        axes_of[key] = ("class", key)
     share = float(classified.probabilities[row].max())
-    traced = Trace.from_handles(handles, cells, between=between, text=label, facts={"probability": share})
+    traced = Trace.from_handles(handles, axes, axes_of=axes_of, text=label, metadata={"probability": share})
     applied = {
         f"channels of block {block}": {"weight": weights[row : row + 1].numpy()}
         for block, weights in classified.channels.items()

@@ -45,7 +45,7 @@ from foci.tasks.frame.task import (
 )
 from foci.tasks.frame.vocabulary import take_vectors
 from foci.training.objective import Batches, Loss
-from foci.viz.trace import Cells, Trace
+from foci.viz.trace import Axis, Trace
 from foci.weights import Weights
 
 _VALID, _TEST = 300, 500
@@ -410,21 +410,21 @@ def _of(some: Sequence[int], ranks: Sequence[int], frequent: Sequence[bool]) -> 
 
 def _trace(read: ReaderOutput, row: int, question: TokenizedQuestion, shares: Float[Tensor, " K"]) -> Trace:
     answer = question.candidates[int(shares.argmax())]
-    cells = {
-        "document": Cells.of_document(question.sentences),
-        "question": Cells.of_tokens(question.question, "question"),
-        "answer": Cells.of_tokens([answer], "answer"),
-        "candidates": Cells.of_tokens(question.candidates, "candidates"),
+    axes = {
+        "document": Axis.from_document(question.sentences),
+        "question": Axis.from_tokens(question.question, "question"),
+        "answer": Axis.from_tokens([answer], "answer"),
+        "candidates": Axis.from_tokens(question.candidates, "candidates"),
     }
     sides = {"document": ("answer", "document"), "question": ("answer", "question"), "words": ("question", "document")}
-    between = {name: sides.get(name, ("document", "question")) for name in read.attentions}
+    axes_of = {name: sides.get(name, ("document", "question")) for name in read.attentions}
     return Trace.from_handles(
         {**read.attentions, "candidates": Weights.from_tensor(read.probabilities)},
-        cells,
-        between={**between, "candidates": ("answer", "candidates")},
+        axes,
+        axes_of={**axes_of, "candidates": ("answer", "candidates")},
         row=row,
         text=answer,
-        facts={"probability": float(shares.max())},
+        metadata={"probability": float(shares.max())},
     )
 
 

@@ -39,7 +39,7 @@ from foci.tasks.frame.task import (
 )
 from foci.tasks.frame.vocabulary import take_vectors
 from foci.training.objective import Batches, Loss
-from foci.viz.trace import Cells, Trace
+from foci.viz.trace import Axis, Trace
 
 _VALID, _TEST = 150, 600
 """How many built-in pairs are validated and evaluated with."""
@@ -357,20 +357,20 @@ def _trace(
 ) -> Trace:
     """Return what the words of each sentence, or the hypothesis as a whole, attended to in the other one."""
     premise, hypothesis = ([NOTHING, *side] if null else side for side in words)
-    cells = {
-        "premise": Cells.of_tokens(premise, "premise"),
-        "hypothesis": Cells.of_tokens(hypothesis, "hypothesis"),
-        "label": Cells.of_tokens([label], "label"),
+    axes = {
+        "premise": Axis.from_tokens(premise, "premise"),
+        "hypothesis": Axis.from_tokens(hypothesis, "hypothesis"),
+        "label": Axis.from_tokens([label], "label"),
     }
     whole = "premise" in entailed.attentions and entailed.attentions["premise"].shape[1] == 1 < len(hypothesis)
     sides = {"premise": ("label" if whole else "hypothesis", "premise"), "hypothesis": ("premise", "hypothesis")}
     return Trace.from_handles(
         entailed.attentions,
-        cells,
-        between={name: sides[name] for name in entailed.attentions},
+        axes,
+        axes_of={name: sides[name] for name in entailed.attentions},
         row=row,
         text=label,
-        facts={"probability": share},
+        metadata={"probability": share},
     )
 
 

@@ -15,10 +15,13 @@ from foci.data.copy_ids import CopyIds, SourceRow, padded_sources
 from foci.decoding import Hypothesis
 from foci.layers.copying import CopySource, copying_head
 from foci.layers.token_loss import TokenLogits
-from foci.viz.cells import Mark
+from foci.viz.axis import Mark
 from foci.viz.copied_words import COPIED, P_GEN
-from foci.viz.trace import Cells, Trace
+from foci.viz.trace import Axis, Trace
 from foci.weights import Weights
+
+_AXES = {"encoder": ("source", "source"), "self": ("target", "input"), "cross": ("target", "source")}
+"""The axes (target, source) of the encoder's attentions, and of the decoder's by the last word of their name."""
 
 
 def source_rows(
@@ -52,25 +55,26 @@ def trace_of(
     predicted: TokenLogits = model(given, valid, torch.tensor([read], dtype=torch.long, device=valid.device))
     # Self-attention covers the decoder's input, which is one token behind its output.
     inputs = ["<bos>", *target.labels(produced[:-1], row.own)] if produced else []
-    cells = {
-        "source": Cells("tokens", tuple(_source_labels(source, target, row)), "source"),
-        "target": Cells("tokens", tuple(target.labels(produced, row.own)), "target"),
-        "input": Cells("tokens", tuple(inputs), "target so far"),
+    axes = {
+        "source": Axis("tokens", tuple(_source_labels(source, target, row)), "source"),
+        "target": Axis("tokens", tuple(target.labels(produced, row.own)), "target"),
+        "input": Axis("tokens", tuple(inputs), "target so far"),
     }
-    own = [name for name in predicted.attentions if name.startswith("decoder.") and name.endswith(".self")]
-    attentions, between = dict(predicted.attentions), dict.fromkeys(own, ("target", "input"))
+    attentions = dict(predicted.attentions)
+    axes_of = {name: _AXES["encoder" if name.startswith("encoder.") else name.split(".")[-1]] for name in attentions}
     if isinstance(given, CopySource) and predicted.generates is not None:
         attentions[COPIED] = Weights.from_tensor(_copied(predicted, given, produced))
-        between[COPIED] = ("target", "source")
+        axes_of[COPIED] = ("target", "source")
         p_gen = predicted.generates[0].tolist()
         marks = tuple(Mark(place, place, P_GEN, min(share, 1.0)) for place, share in enumerate(p_gen))
-        cells["target"] = replace(cells["target"], marks=marks)
+        axes["target"] = replace(axes["target"], marks=marks)
     return Trace.from_handles(
         attentions,
-        cells,
-        between=between,
+        axes,
+        axes_of=axes_of,
         text=text,
-        facts={"score": hypothesis.score, "log-probability": hypothesis.log_prob},
+        derived=(COPIED,),
+        metadata={"score": hypothesis.score, "log-probability": hypothesis.log_prob},
     )
 
 

@@ -23,7 +23,7 @@ from foci.printable import printable
 from foci.tasks.frame.config import Texts
 from foci.tasks.frame.task import Prediction, Record
 from foci.tasks.generate.windows import Ids, encode_text
-from foci.viz.trace import Cells, Trace
+from foci.viz.trace import Axis, Trace
 from foci.weights import Weights
 
 _TOKENS_AT_ONCE = 8192
@@ -257,19 +257,19 @@ class Prompt:
         labels = self.tokenizer.labels(tokens)
         rows = torch.arange(first, len(tokens), device=self.device)
         surprise = -predicted.logits.float().log_softmax(dim=-1)[0, torch.arange(len(tokens)), tokens]
-        cells = {
-            "target": Cells("tokens", tuple(labels[first:]), "produced" if produced else "text"),
-            "past": Cells("tokens", ("<bos>", *labels[:-1])[: len(tokens)], "text so far"),
-            "text": Cells.of_document(_lines_of(labels, tokens, self.tokenizer), "text"),
-            "all": Cells("tokens", ("surprise",), "share of the nats"),
+        axes = {
+            "target": Axis("tokens", tuple(labels[first:]), "produced" if produced else "text"),
+            "past": Axis("tokens", ("<bos>", *labels[:-1])[: len(tokens)], "text so far"),
+            "text": Axis.from_document(_lines_of(labels, tokens, self.tokenizer), "text"),
+            "all": Axis("tokens", ("surprise",), "share of the nats"),
         }
         attentions = {name: Weights.from_tensor(weights.rows(rows)) for name, weights in predicted.attentions.items()}
-        between = dict.fromkeys(attentions, ("target", "past"))
+        axes_of = dict.fromkeys(attentions, ("target", "past"))
         if tokens:
             attentions["surprise"] = Weights.from_tensor((surprise / surprise.sum().clamp_min(1e-9)).view(1, 1, -1))
-            between["surprise"] = ("all", "text")
-        facts: dict[str, str | float] = {"nats per token": float(surprise.mean()) if tokens else 0.0}
-        return Trace.from_handles(attentions, cells, between, text=text, facts=facts)
+            axes_of["surprise"] = ("all", "text")
+        metadata: dict[str, str | float] = {"nats per token": float(surprise.mean()) if tokens else 0.0}
+        return Trace.from_handles(attentions, axes, axes_of, text=text, metadata=metadata)
 
 
 class _StopStrings:

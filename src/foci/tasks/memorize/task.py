@@ -21,7 +21,7 @@ from foci.tasks.memorize.config import (
 )
 from foci.tasks.memorize.problems import EpisodeBatches, Episodes, cost_bits, wrong_bits
 from foci.training.objective import Batches, Loss
-from foci.viz.trace import Cells, Trace
+from foci.viz.trace import Axis, Trace
 
 _TOGETHER = 10
 """Sequences per batch; they share what a problem draws once per batch, such as the number of copies."""
@@ -187,14 +187,14 @@ class Memorize(Task):
         if not result.attentions:
             raise ConfigError(f"a model of kind {self.config.model.kind!r} attends to nothing, so it has no trace.")
         _, _, steps, slots = result.attentions["read"].shape
-        cells = {"slots": Cells.numbered("slots", slots), "steps": Cells.numbered("steps", steps)}
+        axes = {"slots": Axis.numbered("slots", slots), "steps": Axis.numbered("steps", steps)}
         title = f"{self.config.data.problem}, length {length}"
         return Trace.from_handles(
             result.attentions,
-            cells,
+            axes,
             dict.fromkeys(result.attentions, ("steps", "slots")),
             text=title,
-            facts={"problem": self.config.data.problem, "length": float(length), "result": text},
+            metadata={"problem": self.config.data.problem, "length": float(length), "result": text},
         )
 
     def evaluate(

@@ -51,7 +51,7 @@ from foci.tasks.tag.reader import LabeledSpan, TaggedSentence, from_record, read
 from foci.tasks.tag.schemes import PLAIN
 from foci.training.objective import Batches, Loss
 from foci.viz.cells import Mark
-from foci.viz.trace import Cells, Trace
+from foci.viz.trace import Axis, Trace
 from foci.weights import Weights
 
 _VALID, _TEST = 300, 500
@@ -503,20 +503,20 @@ def _trace(
 ) -> Trace:
     best, length = decoded.sequences[0], len(sentence.words)
     marks = tuple(Mark(*span, share) for span, share in zip(best.spans, best.span_probabilities))
-    cells = {
-        "words": Cells("tokens", tuple(sentence.tokens), "words", marks=marks),
-        "tags": Cells("tags", assets.tags, "tags"),
+    axes = {
+        "words": Axis("tokens", tuple(sentence.tokens), "words", marks=marks),
+        "tags": Axis("tags", assets.tags, "tags"),
     }
     handles = {"tags": Weights.from_tensor(torch.from_numpy(decoded.marginals).unsqueeze(0))}
-    between = {"tags": ("words", "tags")}
+    axes_of = {"tags": ("words", "tags")}
     if assets.intents:
-        cells["intent"] = Cells.of_tokens([str(answer.details["intent"])], "intent")
+        axes["intent"] = Axis.from_tokens([str(answer.details["intent"])], "intent")
     for name, handle in scores.attentions.items():
         whole = handle.dense()[row : row + 1].float().cpu()
         handles[name] = Weights.from_tensor(whole[:, :length] if name == "intent" else whole[:, :, :length, :length])
-        between[name] = ("intent", "words") if name == "intent" else ("words", "words")
+        axes_of[name] = ("intent", "words") if name == "intent" else ("words", "words")
     return Trace.from_handles(
-        handles, cells, between=between, text=answer.output, facts={"probability": best.probability}
+        handles, axes, axes_of=axes_of, text=answer.output, metadata={"probability": best.probability}
     )
 
 

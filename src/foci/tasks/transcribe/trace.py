@@ -13,8 +13,8 @@ from foci.tasks.transcribe.alignment import Alignment
 from foci.tasks.transcribe.assets import SpeechAssets
 from foci.tasks.transcribe.search import Answer
 from foci.tasks.transcribe.words import SpokenWord
-from foci.viz.cells import Mark
-from foci.viz.trace import Cells, Trace
+from foci.viz.axis import Mark
+from foci.viz.trace import Axis, Trace
 from foci.weights import Weights
 
 
@@ -36,24 +36,24 @@ def speech_trace(
     ended = ["<eos>"] if model.decoder is not None else []
     samples = answer.piece.samples
     recording = replace(
-        Cells.of_frames(cells, seconds=seconds, spectrogram=answer.piece.spectrogram),
+        Axis.from_frames(cells, seconds=seconds, spectrogram=answer.piece.spectrogram),
         marks=_marks(alignment.words, seconds, cells),
         sound=None if samples is None else np.rint(np.clip(samples, -1, 1) * 32767).astype(np.int16),
         rate=None if samples is None else rate,
     )
-    sides = {"source": recording, "target": Cells("tokens", (*labels, *ended), "transcript")}
+    sides = {"source": recording, "target": Axis("tokens", (*labels, *ended), "transcript")}
     handles: dict[str, Weights] = {} if alignment.weights is None else {"decoder.cross": alignment.weights}
     if alignment.spans is not None:
         spans = torch.zeros(1, len(labels) + len(ended), cells)
         for row, (first, last) in enumerate(alignment.spans):
             spans[0, row, first : last + 1] = 1 / (last + 1 - first)
         handles["ctc"] = Weights.from_tensor(spans)
-    between = dict.fromkeys(handles, ("target", "source"))
+    axes_of = dict.fromkeys(handles, ("target", "source"))
     for name, weights in (answer.encoded.attentions or {}).items():
         handles[name] = weights
-        between[name] = ("source", "source")
-    facts: dict[str, str | float] = {"score": alignment.hypothesis.score}
-    return Trace.from_handles(handles, sides, between=between, text=alignment.text, facts=facts)
+        axes_of[name] = ("source", "source")
+    metadata: dict[str, str | float] = {"score": alignment.hypothesis.score}
+    return Trace.from_handles(handles, sides, axes_of=axes_of, text=alignment.text, metadata=metadata, derived=("ctc",))
 
 
 def _marks(words: Sequence[SpokenWord], seconds: float, cells: int) -> tuple[Mark, ...]:

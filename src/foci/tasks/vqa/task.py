@@ -39,7 +39,7 @@ from foci.tasks.vqa.reader import (
 )
 from foci.training.objective import Batches, Loss
 from foci.viz.regions import smooth
-from foci.viz.trace import Cells, Trace
+from foci.viz.trace import Axis, Trace
 from foci.weights import Weights
 
 _VALID, _TEST = 60, 200
@@ -352,13 +352,13 @@ def _trace(
     model: nn.Module, answered: AnswererOutput, row: int, image: NDArray[np.uint8], answer: str, share: float
 ) -> Trace:
     maps, grid = _maps(model, answered, image.shape[:2])
-    cells = {
-        "image": Cells.of_image(np.array(image), grid),
-        "hops": Cells.of_tokens([f"hop {number}" for number in range(1, maps.shape[1] + 1)], "hops"),
+    axes = {
+        "image": Axis.from_image(np.array(image), grid),
+        "hops": Axis.from_tokens([f"hop {number}" for number in range(1, maps.shape[1] + 1)], "hops"),
     }
     handles = {"hops": Weights.from_tensor(torch.from_numpy(maps[row : row + 1]))}
-    between = {"hops": ("hops", "image")}
-    return Trace.from_handles(handles, cells, between=between, text=answer, facts={"probability": share})
+    axes_of = {"hops": ("hops", "image")}
+    return Trace.from_handles(handles, axes, axes_of=axes_of, text=answer, metadata={"probability": share})
 
 
 def _boxes(asked: ImageQuestion) -> list[Box]:

@@ -62,32 +62,32 @@ const enlarged = () => clamp(innerWidth / 1700, 1, 1.5);
 const among = () => state.attention.source === state.attention.target;
 
 /** Whether one panel shows who reads and what is read. */
-const joined = () => among() && cellsOf("target").labels.length <= LONG;
+const joined = () => among() && axisOf("target").labels.length <= LONG;
 
-function cellsOf(side, attention = state.attention) {
-  return trace.cells[attention[side]];
+function axisOf(side, attention = state.attention) {
+  return trace.axes[attention[side]];
 }
 
 function titleOf(side, attention = state.attention) {
-  const title = cellsOf(side, attention).title || attention[side];
+  const title = axisOf(side, attention).title || attention[side];
   return say("titles")[title] ?? title;
 }
 
 /** The text of a cell; marks stand for what could not be seen. */
-function textOf(cells, index) {
-  return cells.shown[index] ?? cells.labels[index];
+function textOf(axis, index) {
+  return axis.shown[index] ?? axis.labels[index];
 }
 
 function labelOf(side, index, attention = state.attention) {
-  const cells = cellsOf(side, attention);
-  if (cells.kind === "regions" && cells.grid) return `${Math.floor(index / cells.grid[1]) + 1}, ${(index % cells.grid[1]) + 1}`;
-  if (cells.kind === "frames" && cells.seconds) return say("seconds", (index * cells.seconds).toFixed(2));
-  return textOf(cells, index);
+  const axis = axisOf(side, attention);
+  if (axis.kind === "regions" && axis.grid) return `${Math.floor(index / axis.grid[1]) + 1}, ${(index % axis.grid[1]) + 1}`;
+  if (axis.kind === "frames" && axis.seconds) return say("seconds", (index * axis.seconds).toFixed(2));
+  return textOf(axis, index);
 }
 
 /** A label that says what it is also where it stands alone. */
 function nameOf(side, index) {
-  const { kind, grid } = cellsOf(side);
+  const { kind, grid } = axisOf(side);
   const label = labelOf(side, index);
   if (kind === "regions" && grid) return say("region", Math.floor(index / grid[1]) + 1, (index % grid[1]) + 1);
   return /^\d+$/.test(label) && say("numbered")[kind] ? say("numbered")[kind](label) : label;

@@ -1,11 +1,11 @@
-// Two traces side by side: both maps of one attention, and where they have the same cells, the difference.
+// Two traces side by side: both maps of one attention, and where they have the same axes, the difference.
 
 const pairOf = (attention) => trace.pairs.find((names) => names.includes(attention.name)) ?? null;
 const byName = (name) => trace.attentions.find((each) => each.name === name);
 
-function sameCells(first, second) {
+function sameAxes(first, second) {
   return ["source", "target"].every((side) => {
-    const [one, other] = [cellsOf(side, first).labels, cellsOf(side, second).labels];
+    const [one, other] = [axisOf(side, first).labels, axisOf(side, second).labels];
     return one.length === other.length && one.every((label, index) => label === other[index]);
   });
 }
@@ -49,16 +49,16 @@ class CompareView {
     const [first, second] = pairOf(state.attention).map(byName);
     const [one, other] = await Promise.all([first, second].map((each) => matrixOf(each, headIn(each, state.head))));
     if (!this.place.isConnected) return;
-    const equal = sameCells(first, second);
+    const equal = sameAxes(first, second);
     const subject = (attention, shown, title, signed) => {
       const axis = (side) => ({
-        title: titleOf(side, attention), cells: cellsOf(side, attention), label: (index) => labelOf(side, index, attention),
-        mirrored: cellsOf(side, attention).rightToLeft,
+        title: titleOf(side, attention), axis: axisOf(side, attention), label: (index) => labelOf(side, index, attention),
+        mirrored: axisOf(side, attention).rightToLeft,
       });
       const within = (index, size) => (index === null || index >= size ? null : index);
       return {
         matrix: shown, signed, layers: [{ matrix: shown, stops: STOPS }], target: axis("target"), source: axis("source"),
-        swapped: cellsOf("target", attention).kind === "steps", caption: () => title,
+        swapped: axisOf("target", attention).kind === "steps", caption: () => title,
         current: () => (equal || attention === state.attention ? [within(state.target, shown.rows), within(state.source, shown.columns)] : [null, null]),
       };
     };

@@ -4,7 +4,7 @@
 class DrawnPanel {
   constructor(side, label) {
     this.side = side;
-    this.cells = cellsOf(side);
+    this.axis = axisOf(side);
     this.values = null;
     this.marked = null;
     this.tone = "read";
@@ -17,7 +17,7 @@ class DrawnPanel {
     this.canvas.addEventListener("pointermove", at("hover"));
     this.canvas.addEventListener("click", at("click"));
     this.canvas.addEventListener("keydown", (event) => {
-      const count = this.cells.labels.length;
+      const count = this.axis.labels.length;
       const here = this.marked ?? 0;
       if (event.key === "Enter" || event.key === " ") hold();
       else {
@@ -53,8 +53,8 @@ class PicturePanel extends DrawnPanel {
   }
 
   measure() {
-    const [down, across] = this.cells.grid;
-    const shape = this.cells.image ? this.cells.image.height / this.cells.image.width : down / across;
+    const [down, across] = this.axis.grid;
+    const shape = this.axis.image ? this.axis.image.height / this.axis.image.width : down / across;
     const room = Math.max(120, this.element.clientWidth - 8);
     const tall = Math.max(200, innerHeight - 340);
     const width = Math.min(room, tall / shape);
@@ -76,7 +76,7 @@ class PicturePanel extends DrawnPanel {
     const { width, height, down, across } = this.measure();
     const context = sized(this.canvas, width, height);
     context.imageSmoothingEnabled = true;
-    const picture = pictureOf(this.cells, this.draw);
+    const picture = pictureOf(this.axis, this.draw);
     if (picture) context.drawImage(picture, 0, 0, width, height);
     else {
       context.fillStyle = style("--read");
@@ -108,9 +108,9 @@ class PicturePanel extends DrawnPanel {
 
 class SoundPanel extends DrawnPanel {
   constructor(side) {
-    super(side, say(cellsOf(side).kind === "channels" ? "channelsLabel" : "soundLabel", titleOf(side)));
+    super(side, say(axisOf(side).kind === "channels" ? "channelsLabel" : "soundLabel", titleOf(side)));
     this.picture = null;
-    const { spectrogram } = this.cells;
+    const { spectrogram } = this.axis;
     if (!spectrogram) return;
     kept(spectrogram.block).then((buffer) => {
       this.shades = new Uint8Array(buffer);
@@ -120,8 +120,8 @@ class SoundPanel extends DrawnPanel {
 
   measure() {
     const width = Math.max(120, this.element.clientWidth - 8);
-    const high = this.cells.spectrogram ? clamp(innerHeight - 460, 170, 420) : 0;
-    return { width, high, curve: 56, axis: 18, count: this.cells.labels.length };
+    const high = this.axis.spectrogram ? clamp(innerHeight - 460, 170, 420) : 0;
+    return { width, high, curve: 56, axis: 18, count: this.axis.labels.length };
   }
 
   find(x) {
@@ -160,7 +160,7 @@ class SoundPanel extends DrawnPanel {
     const ticks = Math.max(1, Math.floor(width / 90));
     for (let tick = 0; tick <= ticks; tick++) {
       const index = (tick / ticks) * count;
-      const text = this.cells.seconds ? say("seconds", (index * this.cells.seconds).toFixed(1)) : String(Math.round(index));
+      const text = this.axis.seconds ? say("seconds", (index * this.axis.seconds).toFixed(1)) : String(Math.round(index));
       context.textAlign = tick === 0 ? "left" : tick === ticks ? "right" : "center";
       context.fillText(text, (tick / ticks) * width, high + curve + 14);
     }
@@ -174,7 +174,7 @@ class SoundPanel extends DrawnPanel {
   /** Time runs to the right, low tones lie below; in the theme's own greys. */
   sound() {
     if (this.picture && this.painted === state.theme) return this.picture;
-    const { steps, bins } = this.cells.spectrogram;
+    const { steps, bins } = this.axis.spectrogram;
     const columns = Math.min(steps, 4096);
     const pixels = new ImageData(columns, bins);
     const [from, to] = state.theme === "dark" ? [24, 235] : [250, 30];
@@ -196,8 +196,8 @@ class SoundPanel extends DrawnPanel {
 }
 
 function panelOf(side) {
-  const cells = cellsOf(side);
-  if (cells.kind === "regions" && cells.grid) return new PicturePanel(side);
-  if (cells.kind === "frames" || cells.kind === "channels") return new SoundPanel(side);
+  const axis = axisOf(side);
+  if (axis.kind === "regions" && axis.grid) return new PicturePanel(side);
+  if (axis.kind === "frames" || axis.kind === "channels") return new SoundPanel(side);
   return new TextPanel(side);
 }

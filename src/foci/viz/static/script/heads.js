@@ -35,7 +35,7 @@ class HeadsView {
       const bytes = new Uint8Array(pictures, slot * height * width, height * width);
       const pixels = new ImageData(width, height);
       const words = new Uint32Array(pixels.data.buffer);
-      const mirrored = trace.cells[attention.source].rightToLeft;
+      const mirrored = trace.axes[attention.source].rightToLeft;
       bytes.forEach((byte, k) => {
         const column = k % width;
         words[mirrored ? k - column + width - 1 - column : k] = colors[Math.floor((byte / 255) * (SHADES - 1))];

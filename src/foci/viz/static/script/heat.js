@@ -7,16 +7,16 @@ const STRETCHED = 200; // the longest side of a cell that fills what room there 
 function chosenSubject() {
   const axis = (side) => ({
     title: titleOf(side),
-    cells: cellsOf(side),
+    axis: axisOf(side),
     label: (index) => labelOf(side, index),
-    mirrored: cellsOf(side).rightToLeft,
+    mirrored: axisOf(side).rightToLeft,
   });
   return {
     matrix,
     layers: several.length ? several.map((one) => ({ matrix: one.matrix, stops: toward(one.color) })) : [{ matrix, stops: STOPS }],
     target: axis("target"),
     source: axis("source"),
-    swapped: state.swapped ?? cellsOf("target").kind === "steps",
+    swapped: state.swapped ?? axisOf("target").kind === "steps",
     caption: (down, across, swapped) => tell("axes", down, across, swapped),
     current: () => [state.target, state.source],
   };
@@ -69,7 +69,7 @@ class HeatView extends ScrolledView {
     context.save();
     context.font = this.font;
     const widest = (axis, count) => {
-      let most = hasThumbnails(axis.cells) ? 48 : 0;
+      let most = hasThumbnails(axis.axis) ? 48 : 0;
       const step = Math.ceil(count / 400); // a look at some of very many
       for (let k = 0; k < count; k += step) most = Math.max(most, context.measureText(axis.label(k)).width);
       return most;
@@ -295,7 +295,7 @@ class HeatView extends ScrolledView {
     for (let row = Math.ceil(firstRow / downwards) * downwards; row < lastRow; row += downwards) {
       const y = this.y(row) + this.high / 2;
       const size = clamp(this.high * downwards - 2, 12, 28);
-      const drawn = paintThumbnail(context, this.down.cells, row, left - 8 - size, y - size / 2, size, this.draw);
+      const drawn = paintThumbnail(context, this.down.axis, row, left - 8 - size, y - size / 2, size, this.draw);
       const end = left - 8 - (drawn ? size + 4 : 0);
       context.fillText(cut(context, this.down.label(row), end - 10), end, y);
     }
@@ -311,7 +311,7 @@ class HeatView extends ScrolledView {
       const index = this.column(column);
       const x = this.x(column) + this.wide / 2;
       const size = clamp(this.wide * sideways - 2, 12, 28);
-      if (paintThumbnail(context, this.across.cells, index, x - size / 2, top - 5 - size, size, this.draw)) continue;
+      if (paintThumbnail(context, this.across.axis, index, x - size / 2, top - 5 - size, size, this.draw)) continue;
       context.save();
       context.translate(x + 2, top - 7);
       context.rotate(-Math.PI / 4);

@@ -1,4 +1,4 @@
-// The page's own words. Labels, names and facts of the trace are shown as they are.
+// The page's own words. Labels, names and metadata of the trace are shown as they are.
 const LANGUAGES = {
   en: {
     other: "中文", dark: "Dark", light: "Light", toDark: "Switch to dark colors", toLight: "Switch to light colors",
@@ -38,7 +38,7 @@ const LANGUAGES = {
     numbered: { steps: (n) => `step ${n}`, slots: (n) => `slot ${n}`, frames: (n) => `frame ${n}`, channels: (n) => `channel ${n}` },
     elsewhere: "elsewhere", hidden: (n) => `${n} more`, noneAbove: "Nothing above the threshold.", position: (n, of) => `${n} of ${of}`,
     pinned: "held; Esc lets go", pinnedTouch: "held; tap again to let go", spread: (n) => `spread over about ${n} cells`,
-    entropy: "Entropy of each head", entropyNote: "nats, mean of all rows", facts: "About",
+    entropy: "Entropy of each head", entropyNote: "nats, mean of all rows", metadata: "About",
     together: "Tick heads to see them together, each in a color of its own.", togetherWith: (name) => `Show ${name} together with others`,
     shownTogether: (names) => `together: ${names}`,
     keys: [["← ↑ ↓ →", "move"], ["Enter", "hold"], ["Esc", "let go"], ["[ ]", "head"], ["+ −", "zoom"]],
@@ -92,7 +92,7 @@ const LANGUAGES = {
     numbered: { steps: (n) => `第 ${n} 步`, slots: (n) => `槽 ${n}`, frames: (n) => `第 ${n} 帧`, channels: (n) => `通道 ${n}` },
     elsewhere: "其余", hidden: (n) => `另有 ${n} 个`, noneAbove: "没有超过阈值的权重。", position: (n, of) => `第 ${n} 个，共 ${of} 个`,
     pinned: "已固定，按 Esc 松开", pinnedTouch: "已固定，再次轻触松开", spread: (n) => `约分布在 ${n} 个单元上`,
-    entropy: "各头的熵", entropyNote: "单位：奈特，各行平均", facts: "说明",
+    entropy: "各头的熵", entropyNote: "单位：奈特，各行平均", metadata: "说明",
     together: "勾选若干个头即可同时查看，每个头一种颜色。", togetherWith: (name) => `与其他头一起显示${name}`,
     shownTogether: (names) => `同时显示：${names}`,
     keys: [["← ↑ ↓ →", "移动"], ["Enter", "固定"], ["Esc", "松开"], ["[ ]", "换头"], ["+ −", "缩放"]],

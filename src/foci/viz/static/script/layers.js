@@ -39,7 +39,7 @@ class LayersMap extends HeatView {
       ...chosenSubject(),
       matrix: made,
       layers: [{ matrix: made, stops: STOPS }],
-      target: { title: say("layers"), cells: {}, label: (index) => this.lines[index].name, mirrored: false },
+      target: { title: say("layers"), axis: {}, label: (index) => this.lines[index].name, mirrored: false },
       swapped: false,
       caption: () => tell("everywhere", nameOf("target", target)),
       current: () => [this.row, state.source],

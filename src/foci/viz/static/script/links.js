@@ -203,7 +203,7 @@ class LinksView extends ScrolledView {
     const left = side === "target";
     const room = this.leftEdge - this.start - 20;
     const full = values && fullOf(values);
-    const cells = cellsOf(side);
+    const axis = axisOf(side);
     const [first, last] = this.seen(side);
     const tall = this.row - 3;
     context.textBaseline = "middle";
@@ -211,7 +211,7 @@ class LinksView extends ScrolledView {
     context.font = `${14 * enlarged()}px ${style("--font")}`;
     for (let index = first; index < last; index++) {
       const y = this.y(side, index);
-      const thumb = hasThumbnails(cells) ? 24 : 0;
+      const thumb = hasThumbnails(axis) ? 24 : 0;
       const text = cut(context, labelOf(side, index), room - thumb);
       const long = context.measureText(text).width + 14 + thumb;
       const x = left ? this.leftEdge - 3 - long : this.rightEdge + 3;
@@ -226,7 +226,7 @@ class LinksView extends ScrolledView {
         context.lineWidth = state.pinned ? 3 : 2;
         context.strokeRect(x, y - tall / 2, long, tall);
       }
-      if (thumb) paintThumbnail(context, cells, index, left ? x + long - 21 : x + 1, y - 10, 20, this.drawOver);
+      if (thumb) paintThumbnail(context, axis, index, left ? x + long - 21 : x + 1, y - 10, 20, this.drawOver);
       context.fillStyle = ground ? inkOn(ground) : style("--ink");
       context.fillText(text, left ? this.leftEdge - 10 - thumb : this.rightEdge + 10 + thumb, y + 0.5);
     }

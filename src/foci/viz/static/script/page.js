@@ -113,7 +113,7 @@ function showControls() {
 
 /** What the first view shows: words, a picture, a recording, a document, a memory. */
 function sidesName() {
-  const kinds = [cellsOf("source").kind, cellsOf("target").kind];
+  const kinds = [axisOf("source").kind, axisOf("target").kind];
   const special = ["regions", "frames", "document", "slots", "channels"].find((kind) => kinds.includes(kind));
   return say("kinds")[special] ?? say("words");
 }
@@ -231,13 +231,13 @@ function sayEmpty() {
   byId("view").replaceChildren(make("p", { class: "notice", text: say("empty") }));
 }
 
-/** What a page opens with, as Trace.crossing has it: between two sides says most; of several layers, the last. */
+/** What a page opens with, as Trace.cross_attentions has it: between two sides says most; of several layers, the last. */
 function opening() {
   const across = trace.attentions.filter((attention) => attention.source !== attention.target);
   if (across.length) state.attention = across.reduce((best, each) => ((each.layer ?? -1) > (best.layer ?? -1) ? each : best));
   if (trace.pairs.length) state.attention = byName(pairOf(state.attention)?.[0] ?? trace.pairs[0][0]);
   const { attention } = state;
-  const kinds = [cellsOf("target").kind, cellsOf("source").kind];
+  const kinds = [axisOf("target").kind, axisOf("source").kind];
   if (trace.pairs.length) state.view = "compare";
   else if (kinds.some((kind) => kind === "slots" || kind === "tags")) state.view = "heat";
   const drawn = ["regions", "frames", "channels"].some((kind) => kinds.includes(kind));

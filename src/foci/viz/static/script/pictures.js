@@ -2,16 +2,16 @@
 
 const pictures = new Map();
 
-/** The image of these cells as a canvas, or null until it is unpacked; then `redraw` is called. */
-function pictureOf(cells, redraw) {
-  if (!cells.image) return null;
-  if (!pictures.has(cells)) pictures.set(cells, { canvas: null, waiting: [] });
-  const entry = pictures.get(cells);
+/** The image of an axis as a canvas, or null until it is unpacked; then `redraw` is called. */
+function pictureOf(axis, redraw) {
+  if (!axis.image) return null;
+  if (!pictures.has(axis)) pictures.set(axis, { canvas: null, waiting: [] });
+  const entry = pictures.get(axis);
   if (entry.canvas) return entry.canvas;
   entry.waiting.push(redraw);
   if (entry.waiting.length === 1) {
-    kept(cells.image.block).then((buffer) => {
-      entry.canvas = painted(cells.image, new Uint8Array(buffer));
+    kept(axis.image.block).then((buffer) => {
+      entry.canvas = painted(axis.image, new Uint8Array(buffer));
       for (const one of new Set(entry.waiting)) one();
     });
   }
@@ -30,13 +30,13 @@ function painted({ width, height }, colors) {
   return canvas;
 }
 
-const hasThumbnails = (cells) => Boolean(cells.image && cells.grid);
+const hasThumbnails = (axis) => Boolean(axis.image && axis.grid);
 
 /** Draw the region into a square of this size; gives whether there was anything to draw yet. */
-function paintThumbnail(context, cells, index, x, y, size, redraw) {
-  const picture = hasThumbnails(cells) ? pictureOf(cells, redraw) : null;
+function paintThumbnail(context, axis, index, x, y, size, redraw) {
+  const picture = hasThumbnails(axis) ? pictureOf(axis, redraw) : null;
   if (!picture) return false;
-  const [down, across] = cells.grid;
+  const [down, across] = axis.grid;
   const [row, column] = [Math.floor(index / across), index % across];
   const [wide, high] = [picture.width / across, picture.height / down];
   const cut = [column * wide, row * high, Math.max(1, wide), Math.max(1, high)];
@@ -46,10 +46,10 @@ function paintThumbnail(context, cells, index, x, y, size, redraw) {
 
 /** The same as an element, for lists. */
 function thumbnail(side, index) {
-  const cells = cellsOf(side);
-  if (!hasThumbnails(cells)) return null;
+  const axis = axisOf(side);
+  if (!hasThumbnails(axis)) return null;
   const canvas = make("canvas", { class: "thumb", "aria-hidden": "true" });
-  const paint = () => paintThumbnail(sized(canvas, 20, 20), cells, index, 0, 0, 20, paint);
+  const paint = () => paintThumbnail(sized(canvas, 20, 20), axis, index, 0, 0, 20, paint);
   paint();
   return canvas;
 }

@@ -62,7 +62,7 @@ function drawElement(context, element, x, y, { width, height }) {
 function csv() {
   // A label that a spreadsheet would compute as a formula is marked as text.
   const quoted = (text) => `"${(/^[=+\-@\t\r]./.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`;
-  const labels = (side) => cellsOf(side).labels.map((_, index) => quoted(nameOf(side, index)));
+  const labels = (side) => axisOf(side).labels.map((_, index) => quoted(nameOf(side, index)));
   const shown = (weight) => (weight < state.threshold ? "0" : String(Number(weight.toPrecision(4))));
   const names = labels("target");
   const lines = [["", ...labels("source")].join(",")];

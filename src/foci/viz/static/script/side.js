@@ -1,4 +1,4 @@
-// What is pointed at, and what stands beside the view about it: lists, entropies, facts.
+// What is pointed at, and what stands beside the view about it: lists, entropies, metadata.
 
 /** Point at a cell that reads, one that is read, or both. Hovering does not move what is held. */
 function point(target, source, how = "hover") {
@@ -130,11 +130,11 @@ function tick(head, name) {
   return make("span", { class: "tick" }, box);
 }
 
-function factsSection() {
-  const facts = make("dl", { class: "facts" });
-  for (const [name, value] of trace.facts) facts.append(make("dt", { dir: "auto", text: name }), make("dd", { dir: "auto", text: value }));
-  if (state.attention.kept) facts.append(make("dd", { class: "wide", text: say("kept", state.attention.kept) }));
-  return facts.children.length ? make("section", {}, make("h2", { text: say("facts") }), facts) : null;
+function metadataSection() {
+  const metadata = make("dl", { class: "metadata" });
+  for (const [name, value] of trace.metadata) metadata.append(make("dt", { dir: "auto", text: name }), make("dd", { dir: "auto", text: value }));
+  if (state.attention.kept) metadata.append(make("dd", { class: "wide", text: say("kept", state.attention.kept) }));
+  return metadata.children.length ? make("section", {}, make("h2", { text: say("metadata") }), metadata) : null;
 }
 
 function showWord() {
@@ -157,7 +157,7 @@ function showSide() {
   const focused = place.contains(document.activeElement) ? [...place.querySelectorAll(parts)].indexOf(document.activeElement) : -1;
   const keys = make("p", { class: "keys" });
   for (const [key, what] of say(touch.matches ? "gestures" : "keys")) keys.append(make("span", {}, make("kbd", { text: key }), ` ${what}`), " ");
-  place.replaceChildren(...[headsSection(), factsSection(), keys].filter((section) => section));
+  place.replaceChildren(...[headsSection(), metadataSection(), keys].filter((section) => section));
   if (focused >= 0) place.querySelectorAll(parts)[focused]?.focus();
 }
 

@@ -38,23 +38,23 @@ const pieces = (count) => (count <= LONG ? [count] : Array.from({ length: Math.c
 class TextPanel {
   constructor(side) {
     this.side = side;
-    const cells = cellsOf(side);
-    this.words = cells.labels.map((_, index) =>
-      make("span", { class: "cell", role: "option", tabindex: "-1", dir: "auto", "data-index": index, "aria-selected": "false", text: textOf(cells, index) }),
+    const axis = axisOf(side);
+    this.words = axis.labels.map((_, index) =>
+      make("span", { class: "cell", role: "option", tabindex: "-1", dir: "auto", "data-index": index, "aria-selected": "false", text: textOf(axis, index) }),
     );
     this.styles = new Array(this.words.length).fill("");
     this.masses = [];
-    const between = gaps(cells.labels);
+    const between = gaps(axis.labels);
     const spaced = (from, to) => this.words.slice(from, to).flatMap((word, k) => (between[from + k] && k ? [between[from + k], word] : [word]));
-    const many = cells.labels.length > LONG ? " many" : "";
-    this.list = make("div", { class: `words${many}`, role: "listbox", "aria-label": titleOf(side), dir: cells.rightToLeft ? "rtl" : "ltr" });
+    const many = axis.labels.length > LONG ? " many" : "";
+    this.list = make("div", { class: `words${many}`, role: "listbox", "aria-label": titleOf(side), dir: axis.rightToLeft ? "rtl" : "ltr" });
     // A long text is laid out and drawn piece by piece, as far as it is seen.
-    const long = cells.labels.length > LONG;
+    const long = axis.labels.length > LONG;
     let start = 0;
-    this.pieces = (cells.sentences ?? pieces(cells.labels.length)).map((size, place) => {
+    this.pieces = (axis.sentences ?? pieces(axis.labels.length)).map((size, place) => {
       const words = make("div", { class: long ? "piece" : "" }, ...spaced(start, start + size));
       const piece = { element: words, start, end: (start += size) };
-      if (!cells.sentences) this.list.append(words);
+      if (!axis.sentences) this.list.append(words);
       else {
         const mass = make("span", { class: "mass", "aria-hidden": "true" });
         this.masses.push({ mass, start: piece.start, end: piece.end });
@@ -82,7 +82,7 @@ class TextPanel {
   key(event, index) {
     if (Number.isNaN(index)) return;
     const last = this.words.length - 1;
-    const forwards = cellsOf(this.side).rightToLeft ? -1 : 1;
+    const forwards = axisOf(this.side).rightToLeft ? -1 : 1;
     const moves = { ArrowRight: index + forwards, ArrowLeft: index - forwards, Home: 0, End: last };
     let to = moves[event.key];
     if (event.key === "ArrowDown" || event.key === "ArrowUp") to = this.nextLine(index, event.key === "ArrowDown" ? 1 : -1);

@@ -6,7 +6,7 @@ class WordsView {
   constructor(place) {
     const sides = joined() ? ["target"] : ["target", "source"];
     this.panels = sides.map(panelOf);
-    const sizes = sides.map((side) => cellsOf(side).labels.length);
+    const sizes = sides.map((side) => axisOf(side).labels.length);
     const texts = this.panels.every((panel) => panel instanceof TextPanel);
     const beside = sides.length === 2 && (texts ? Math.min(...sizes) > BESIDE : among());
     // Stacked, the shorter side stays in view as a whole, and the longer one scrolls in the room that is left.
