@@ -50,7 +50,7 @@ from foci.tasks.tag.metrics import Gold, Tally, calibration_table, labels_table,
 from foci.tasks.tag.reader import LabeledSpan, TaggedSentence, from_record, read_tagged, to_characters
 from foci.tasks.tag.schemes import PLAIN
 from foci.training.objective import Batches, Loss
-from foci.viz.cells import Mark
+from foci.viz.axis import Mark
 from foci.viz.trace import Axis, Trace
 from foci.weights import Weights
 
