@@ -86,7 +86,7 @@ _WNUT_LARGER = {
     "model.embedding_dim": 30,
     "model.spelling_dim": 100,
     "model.hidden_dim": 400,
-    "data.max_sentences": 32,
+    "data.batch_size": 32,
 }
 _ATTENTION = {"model.encoder": "attention", "model.num_layers": 2, "training.learning_rate": 2e-3}
 _SOFTMAX = {"model.output": "softmax"}

@@ -238,7 +238,7 @@ def test_a_row_about_translation_has_its_figures(recipes, tmp_path, monkeypatch)
 
     for name, lines in (("a", ["one two", "two", "one"]), ("b", ["eins zwei", "zwei", "eins"])):
         (tmp_path / name).write_text("\n".join(lines) + "\n")
-    paths = {"source": "a", "target": "b", "valid_source": "a", "valid_target": "b"}
+    paths = {"path": "a", "target": "b", "valid": "a", "valid_target": "b"}
     small = {f"data.{key}": str(tmp_path / name) for key, name in paths.items()}
     small |= {"tokenizer.kind": "words", "tokenizer.size": 20, "training.max_steps": 2, "model.model_dim": 8}
     recipe = replace(

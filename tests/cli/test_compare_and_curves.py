@@ -18,7 +18,7 @@ def run(tmp_path_factory):
     for name, lines in (("a.en", ["one red house", "two trees"]), ("a.de", ["ein rotes Haus", "zwei Bäume"])):
         (folder / name).write_text("\n".join(lines * 9) + "\n", encoding="utf-8")
     tables = {
-        "data": {"source": str(folder / "a.en"), "target": str(folder / "a.de")},
+        "data": {"path": str(folder / "a.en"), "target": str(folder / "a.de")},
         "tokenizer": {"kind": "words", "size": 40},
         "model": {"kind": "transformer", "model_dim": 8, "hidden_dim": 11, "num_heads": 2, "num_layers": 2},
         "training": {

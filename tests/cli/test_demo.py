@@ -7,16 +7,16 @@ from foci.tasks import TASKS
 from foci.tasks.frame.predictor import Predictor
 
 SMALL = {
-    "translate": ["--phrasebook", "en-de", "--set", "data.phrasebook_size=60"],
-    "summarize": ["--docstrings", "60"],
+    "translate": ["--languages", "en-de", "--builtin", "60"],
+    "summarize": ["--builtin", "60"],
     "classify": ["--planted", "60"],
-    "tag": ["--carriers", "60"],
+    "tag": ["--builtin", "60"],
     "entail": ["--hypernyms", "60"],
-    "cloze": ["--stories", "60"],
-    "caption": ["--drawn", "60"],
+    "cloze": ["--builtin", "60"],
+    "caption": ["--builtin", "60"],
     "classify_images": ["--drawn", "60"],
     "vqa": ["--drawn", "60"],
-    "transcribe": ["--morse", "24", "--set", "data.morse_words=1"],
+    "transcribe": ["--builtin", "24", "--set", "data.morse_words=1"],
     "memorize": ["--set", "data.max_length=2", "--set", "data.valid_sequences=2"],
 }
 EVALUATED = 23

@@ -28,9 +28,9 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("show")
     for name, lines in (("a.en", SOURCES * 9), ("a.de", TARGETS * 9)):
         (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    files = {"source": str(folder / "a.en"), "target": str(folder / "a.de")}
+    files = {"path": str(folder / "a.en"), "target": str(folder / "a.de")}
     tables = {  # validated on the same sentences: of four different ones, none is held out
-        "data": {**files, "valid_source": files["source"], "valid_target": files["target"], "test_share": 0.0},
+        "data": {**files, "valid": files["path"], "valid_target": files["target"], "test_share": 0.0},
         "tokenizer": {"kind": "words", "size": 40},
         "model": {"kind": "transformer", "model_dim": 24, "hidden_dim": 17, "num_heads": 3, "num_layers": 2},
         "label_smoothing": 0.0,

@@ -206,9 +206,9 @@ def translator(folder, model, strategy):
     """The command that trains a translator, for the texts in the folder."""
     settings = [f"model.{option}" for option in MODELS[model]]
     settings += ["model.dropout=0.0", "tokenizer.kind=words", "tokenizer.size=50", "tokenizer.shared=true"]
-    settings += ["data.max_tokens=90", "training.max_steps=5", "training.eval_every=5", "training.metrics_every=1"]
+    settings += ["data.batch_tokens=90", "training.max_steps=5", "training.eval_every=5", "training.metrics_every=1"]
     settings += [f"training.strategy={strategy}"]
-    arguments = ["train", "translate", "--source", folder / "source", "--target", folder / "target"]
+    arguments = ["train", "translate", "--data", folder / "source", "--target", folder / "target"]
     arguments += ["--model", model, *(part for setting in settings for part in ("--set", setting))]
     return [*map(str, arguments), "--out", str(folder / f"{model} {strategy}")]
 

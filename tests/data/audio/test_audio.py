@@ -487,7 +487,7 @@ def test_unusable_recordings_are_named_skipped_and_counted(tmp_path):
     assert all(f"{name}.wav" in text for name in names[1:])
     with pytest.raises(DataError, match=r"m.jsonl, line 1: none of 1 recordings can be used; .*silent"):
         hear(utterances[1:2], reader, said.append, "m.jsonl")
-    with pytest.raises(DataError, match=r"line 1: none of 1 .*Set features.rate=8000"):
+    with pytest.raises(DataError, match=r"line 1: none of 1 .*Set features.sample_rate=8000"):
         usable_utterances(utterances[2:3], reader, said.append, "m.jsonl")
     raised = SpeechReader(FilterBank(), upsample=True).features(utterances[2].audio)
     assert raised.shape == (68, 80)

@@ -160,8 +160,8 @@ def test_parts_by_lists_of_images_and_mistakes(tmp_path):
     ]
     with pytest.raises(ConfigError, match="data.test_images is not set"):
         read(train_images=lists["train_images"], valid_images=lists["valid_images"])
-    with pytest.raises(ConfigError, match="path and drawn are both set"):
-        read(drawn=5)
+    with pytest.raises(ConfigError, match="path and builtin are both set"):
+        read(builtin=5)
     missing = [{"image": str(tmp_path / f"{number}.png"), "captions": ["a dog"]} for number in range(20)]
     path.write_text("".join(json.dumps(one) + "\n" for one in missing))
     with pytest.raises(DataError, match="none of the 16 images can be read: .*there is no such file"):
@@ -205,7 +205,7 @@ def test_the_readable_images_are_looked_through_once(run, monkeypatch):
 
 def test_chinese_captions_by_commands(tmp_path, capsys):
     out = tmp_path / "run"
-    assert foci_cli.main(["train", "caption", "--out", str(out), "--language", "zh", "--drawn", "8", "--size", "16",
+    assert foci_cli.main(["train", "caption", "--out", str(out), "--language", "zh", "--builtin", "8", "--size", "16",
                           "--preset", "tiny", "--decoder", "transformer", "--set", "training.max_steps=2",
                           "--set", "data.max_words=8"]) == 0  # fmt: skip
     capsys.readouterr()

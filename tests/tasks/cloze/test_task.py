@@ -15,12 +15,12 @@ from foci.viz.document_attention import shares_of_sentences
 
 SILENT = {"log": lambda text: None}
 QUICK = {
-    "data": {"stories": 1500, "max_questions": 32},
+    "data": {"builtin": 1500, "batch_size": 32},
     "vocabulary": {"min_count": 1, "buckets": 20},
     "model": {"preset": "tiny", "reader": "over_attention"},
     "training": {"max_steps": 130, "eval_every": 65, "warmup": 10, "learning_rate": 0.01},
 }
-FEW = put(QUICK, {"training.max_steps": 2, "training.eval_every": 2, "data.stories": 60})
+FEW = put(QUICK, {"training.max_steps": 2, "training.eval_every": 2, "data.builtin": 60})
 STORY = "Mary went to the garden. John took the ball to the kitchen. Mary went to the office. Ada went to the barn."
 
 
@@ -48,7 +48,7 @@ def test_it_learns_and_its_figures_are_those_of_its_predictions(predictor):
     metrics = evaluation.metrics
     assert metrics["accuracy"] > 0.6
     assert metrics["most_frequent"] < 0.4
-    predictions = predictor.predict(records, options={"nbest": 9})
+    predictions = predictor.predict(records, options={"n_best": 9})
     ranks = []
     for record, prediction in zip(records, predictions):
         answers = [prediction.output, *(one.output for one in prediction.alternatives)]
@@ -104,7 +104,7 @@ def test_candidates_as_a_list_as_a_text_and_none(predictor):
     given = {"document": STORY, "question": "Mary is in the XXXXX now."}
     names = ["garden", "kitchen", "office", "barn"]
     one, two, free = predictor.predict(
-        [{**given, "candidates": names}, {**given, "candidates": "|".join(names)}, given], options={"nbest": 50}
+        [{**given, "candidates": names}, {**given, "candidates": "|".join(names)}, given], options={"n_best": 50}
     )
     assert one.to_json() == two.to_json()
     assert {free.output, *(other.output for other in free.alternatives)} == {*STORY.replace(".", "").split()}
@@ -190,7 +190,7 @@ def test_questions_about_one_document_are_in_one_split(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"data.locale": "zh"}, {"model.hops": 1, "model.reader": "sum"}, {"model.anonymize": 0.5}]
+    "settings", [{"data.language": "zh"}, {"model.hops": 1, "model.reader": "sum"}, {"model.anonymize": 0.5}]
 )
 def test_other_languages_and_readers(settings, tmp_path):
     foci.train("cloze", put(FEW, settings), out=tmp_path / "run", **SILENT)
@@ -215,7 +215,7 @@ def test_given_vectors_are_used(tmp_path):
 
 def test_commands(run, tmp_path, capsys):
     asked = [STORY, "Mary is in the XXXXX now."]
-    assert foci_cli.main(["predict", str(run), *asked, "garden|office", "--nbest", "2", "--json"]) == 0
+    assert foci_cli.main(["predict", str(run), *asked, "garden|office", "--n-best", "2", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert {found["output"], found["alternatives"][0]["output"]} == {"garden", "office"}
     assert foci_cli.main(["predict", str(run), *asked]) == 0
@@ -231,7 +231,7 @@ def test_commands(run, tmp_path, capsys):
 
 
 def test_mistakes_in_settings_and_records(predictor, tmp_path):
-    with pytest.raises(ConfigError, match="path and stories are both set"):
+    with pytest.raises(ConfigError, match="path and builtin are both set"):
         foci.train("cloze", put(FEW, {"data.path": "a.jsonl"}), out=tmp_path / "run", **SILENT)
     record = {"document": STORY, "question": "XXXXX", "candidates": "garden|barn", "answer": "office"}
     with pytest.raises(DataError, match="entry 0: the answer 'office' is not among the candidates"):

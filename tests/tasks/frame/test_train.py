@@ -70,7 +70,7 @@ def test_too_little_memory_names_settings_that_the_task_has(name, tmp_path, monk
         train(name, kind.Config.smallest, out=tmp_path / "run", **SILENT)
     named = re.findall(r"data\.(\w+)", str(caught.value))
     data = configs.configure(kind.Config, kind.Config.smallest, "test").data
-    assert {*named} & {"max_tokens", "max_frames", "batch_size"}
+    assert {*named} & {"batch_tokens", "batch_frames", "batch_size", "max_tokens"}
     assert all(hasattr(data, one) for one in named)
 
 

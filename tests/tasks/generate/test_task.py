@@ -55,17 +55,17 @@ def test_a_text_is_learned_and_continued(run):
     assert evaluation.metrics["nats"] < 0.35
     assert evaluation.metrics["perplexity"] == pytest.approx(math.exp(evaluation.metrics["nats"]))
     assert evaluation.metrics["bits_per_byte"] == pytest.approx(evaluation.metrics["nats"] / math.log(2))
-    (one,) = predictor.predict(["the cat sat on a mat\nand no"], options={"temperature": 0, "max_tokens": 40})
+    (one,) = predictor.predict(["the cat sat on a mat\nand no"], options={"temperature": 0, "max_new_tokens": 40})
     assert one.output == " dog bit its toe\nthe cat sat on a mat\nand no"[: len(one.output)]
     assert len(one.output) == 40  # longer than the context, so the window has slid
-    assert one.details["ended_by"] == "max_tokens"
+    assert one.details["ended_by"] == "max_new_tokens"
     assert "only the end is read" in one.details["notes"][0]
 
 
 def test_the_log_probability_of_what_is_produced_is_that_of_scoring_it(run):
     predictor = load(run)
     for prompt in ("the ", "", "the cat sat on a mat\nand no dog"):
-        (one,) = predictor.predict([prompt], options={"max_tokens": 33, "temperature": 1.0, "seed": 5})
+        (one,) = predictor.predict([prompt], options={"max_new_tokens": 33, "temperature": 1.0, "seed": 5})
         (scored,) = predictor.predict([prompt + one.output], options={"score": True})
         logs = [log for _, log in scored.details["tokens"]]
         assert sum(logs[len(prompt) :]) == pytest.approx(one.details["log_prob"], abs=1e-3)
@@ -101,7 +101,7 @@ def test_scores_are_those_of_one_pass_per_token(run):
 )
 def test_pieces_join_to_the_prediction(run, options):
     predictor = load(run)
-    options = {"max_tokens": 50, **options}
+    options = {"max_new_tokens": 50, **options}
     (whole,) = predictor.predict(["the c"], options=options)
     pieces, prediction = drained(predictor.stream("the c", options=options))
     assert "".join(pieces) == whole.output
@@ -123,7 +123,7 @@ def test_stop_strings_end_the_text_before_them(run):
 
 def test_samples_differ_and_one_seed_gives_the_same(run):
     predictor = load(run)
-    options = {"samples": 4, "temperature": 1.5, "max_tokens": 30, "seed": 7}
+    options = {"n_best": 4, "temperature": 1.5, "max_new_tokens": 30, "seed": 7}
     (one,), (again,) = (predictor.predict(["the"], options=options) for _ in range(2))
     assert one.to_json() == again.to_json()
     texts = {one.output, *(other.output for other in one.alternatives)}
@@ -135,8 +135,8 @@ def test_samples_differ_and_one_seed_gives_the_same(run):
 
 def test_a_beam_finds_a_text_at_least_as_likely_as_greedy(run):
     predictor = load(run)
-    (greedy,) = predictor.predict(["the "], options={"temperature": 0, "max_tokens": 24})
-    (best,) = predictor.predict(["the "], options={"beam": 6, "samples": 3, "max_tokens": 24})
+    (greedy,) = predictor.predict(["the "], options={"temperature": 0, "max_new_tokens": 24})
+    (best,) = predictor.predict(["the "], options={"beam": 6, "n_best": 3, "max_new_tokens": 24})
     assert best.details["log_prob"] >= greedy.details["log_prob"] - 1e-4
     assert [best.score, *(one.score for one in best.alternatives)] == sorted(
         [best.score, *(one.score for one in best.alternatives)], reverse=True
@@ -144,13 +144,13 @@ def test_a_beam_finds_a_text_at_least_as_likely_as_greedy(run):
 
 
 def test_an_empty_prompt_begins_a_text(run):
-    (one,) = load(run).predict([""], options={"max_tokens": 12, "temperature": 0})
+    (one,) = load(run).predict([""], options={"max_new_tokens": 12, "temperature": 0})
     assert len(one.output) == 12
 
 
 def test_a_trace_has_what_each_produced_token_read_and_its_surprise(run):
     predictor = load(run)
-    (one,) = predictor.predict(["the cat"], options={"max_tokens": 5, "temperature": 0}, trace=True)
+    (one,) = predictor.predict(["the cat"], options={"max_new_tokens": 5, "temperature": 0}, trace=True)
     trace = one.trace
     assert trace.attention("decoder.1.self").shape == (2, 5, 12)
     assert list(trace.axes["target"].labels) == predictor.assets.tokenizer.labels(
@@ -187,7 +187,7 @@ def test_recurrent_models(kind, text_file, tmp_path):
     train("generate", tables, out=tmp_path / "run", **SILENT)
     predictor = load(tmp_path / "run")
     assert predictor.evaluate().metrics["nats"] < 1.0
-    (one,) = predictor.predict(["the c"], options={"max_tokens": 20}, trace=True)
+    (one,) = predictor.predict(["the c"], options={"max_new_tokens": 20}, trace=True)
     assert ("decoder.0.self" in one.trace.attentions) == (kind == "history")
 
 
@@ -275,7 +275,7 @@ def test_options_that_do_not_fit_are_named(run):
     predictor = load(run)
     for options, message in (
         ({"temperature": -1}, "temperature is -1"),
-        ({"beam": 2, "samples": 3}, "samples is 3, expected at most beam=2"),
+        ({"beam": 2, "n_best": 3}, "n_best is 3, expected at most beam=2"),
         ({"stop": [""]}, "stop holds an empty text"),
         ({"top_p": 0}, "top_p is 0"),
         ({"min_p": 1.5}, "min_p is 1.5"),
@@ -286,7 +286,7 @@ def test_options_that_do_not_fit_are_named(run):
 
 def test_unknown_characters_are_noted(run):
     predictor = load(run)
-    (one,) = predictor.predict(["the ☃ and ☂"], options={"max_tokens": 3})
+    (one,) = predictor.predict(["the ☃ and ☂"], options={"max_new_tokens": 3})
     assert "2 tokens of the text were not seen in training ('☃☂')" in one.details["notes"][0]
     assert predictor.assets.tokenizer.encode("☃").ids == [UNK]
     assert "\N{REPLACEMENT CHARACTER}" not in one.output
@@ -297,7 +297,7 @@ def test_unknown_characters_are_noted(run):
 
 def test_the_prompt_comes_from_an_argument_a_file_or_standard_input(run, tmp_path, capsys, monkeypatch):
     (tmp_path / "prompt.txt").write_text("the cat\nsat", encoding="utf-8")
-    options = ["--max-tokens", "7", "--temperature", "0"]
+    options = ["--max-new-tokens", "7", "--temperature", "0"]
     outputs = []
     assert foci_cli.main(["predict", str(run), "the cat\nsat", *options]) == 0
     outputs.append(capsys.readouterr().out)
@@ -320,7 +320,7 @@ def test_the_prompt_comes_from_an_argument_a_file_or_standard_input(run, tmp_pat
 
 
 def test_stop_strings_are_given_one_after_the_other_or_as_a_list(run, capsys):
-    options = ["predict", str(run), "the cat sat", "--max-tokens", "30", "--temperature", "0", "--json"]
+    options = ["predict", str(run), "the cat sat", "--max-new-tokens", "30", "--temperature", "0", "--json"]
     found = []
     for stop in (["--stop", "xyz", "--stop", "mat\nand"], ["--stop", '["xyz", "mat\\nand"]'], ["--stop", "mat\nand"]):
         assert foci_cli.main([*options, *stop]) == 0
@@ -330,12 +330,12 @@ def test_stop_strings_are_given_one_after_the_other_or_as_a_list(run, capsys):
 
 
 def test_lines_are_printed_as_lines_and_notes_on_standard_error(run, capsys):
-    options = ["--max-tokens", "30", "--temperature", "0", "--stop", "toe"]
+    options = ["--max-new-tokens", "30", "--temperature", "0", "--stop", "toe"]
     assert foci_cli.main(["predict", str(run), "the cat sat on the ☃ mat", *options]) == 0
     out, err = capsys.readouterr()
     assert "toe" not in out
     assert "not seen in training" in err
     assert foci_cli.main(["predict", str(run), "the cat", "--score"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 7
-    assert foci_cli.main(["show", str(run), "the cat", "--attention", "surprise", "--max-tokens", "5"]) == 0
+    assert foci_cli.main(["show", str(run), "the cat", "--attention", "surprise", "--max-new-tokens", "5"]) == 0
     assert "surprise" in capsys.readouterr().out

@@ -54,7 +54,7 @@ TINY = {
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("summarize")
-    data = {"source": write(folder / "notes.jsonl", notes(1, 300)), "max_texts": 32, "max_target": 6}
+    data = {"path": write(folder / "notes.jsonl", notes(1, 300)), "batch_size": 32, "max_target": 6}
     foci.train("summarize", {**TINY, "data": data}, out=folder / "run", **SILENT)
     return folder / "run"
 
@@ -108,7 +108,7 @@ def test_a_trace_without_copies_has_no_such_view():
 
 def test_truncation_is_counted_and_noted(tmp_path):
     said = []
-    data = {"source": write(tmp_path / "a.jsonl", notes(2, 30)), "max_source": 5, "max_target": 1}
+    data = {"path": write(tmp_path / "a.jsonl", notes(2, 30)), "max_source": 5, "max_target": 1}
     foci.train("summarize", configs.put({**TINY, "data": data}, {"training.max_steps": 2}), out=tmp_path / "run",
                log=said.append)  # fmt: skip
     text = "\n".join(said)
@@ -146,7 +146,7 @@ def test_a_segmenter_of_the_user(predictor):
 def test_the_coverage_loss_begins_at_its_step_and_may_change_on_resuming(tmp_path):
     path = write(tmp_path / "a.jsonl", notes(4, 40))
     tables = configs.put(
-        {**TINY, "data": {"source": path, "max_texts": 8}},
+        {**TINY, "data": {"path": path, "batch_size": 8}},
         {"training.max_steps": 4, "model.coverage": True, "coverage.weight": 1.0, "coverage.start": 3},
     )
     foci.train("summarize", tables, out=tmp_path / "run", **SILENT)
@@ -168,7 +168,7 @@ def test_every_model_learns_with_and_without_copying(kind, copy):
         "conv": {"embedding_dim": 8, "encoder_layers": [[8, 3]], "decoder_layers": [[8, 3]]},
         "abs": {"embedding_dim": 8, "hidden_dim": 8, "source_dim": 8},
     }
-    tables = {"data": {"docstrings": 20}, "model": {"kind": kind, "copy": copy, "dropout": 0.0, **sizes[kind]}}
+    tables = {"data": {"builtin": 20}, "model": {"kind": kind, "copy": copy, "dropout": 0.0, **sizes[kind]}}
     task = Summarize(configs.configure(SummarizeConfig, tables, "test"))
     splits = task.read(lambda text: None)
     assets = task.assets(splits, lambda text: None)
@@ -203,7 +203,7 @@ def test_translation_copies_too(tmp_path):
     records = notes(6, 120)
     path = write(tmp_path / "a.jsonl", records)
     tables = {
-        "data": {"source": path, "max_tokens": 600},
+        "data": {"path": path, "batch_tokens": 600},
         "tokenizer": {"kind": "words", "size": 14, "shared": True},
         "model": {"kind": "rnn", "copy": True, "embedding_dim": 16, "hidden_dim": 32, "input_feeding": False,
                   "dropout": 0.0, "score": "additive"},

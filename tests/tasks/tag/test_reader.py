@@ -96,7 +96,7 @@ def test_columns_by_number(tmp_path):
         ("Peter Blackburn", [("Peter Blackburn", "PER")]),
     ]
     assert (found.scheme, found.sentences[1].intent) == ("BIO", "")
-    parts_of_speech = read_tagged(path, column=1)
+    parts_of_speech = read_tagged(path, columns=(0, 1))
     assert parts_of_speech.scheme == "plain"
     assert spans(parts_of_speech.sentences[1]) == [("Peter", "NNP"), ("Blackburn", "NNP")]
 
@@ -107,9 +107,9 @@ def test_conllu_keeps_spaces_and_passes_over_ranges_and_empty_words(tmp_path):
     found = read_tagged(path)
     assert [one.text for one in found.sentences] == ["Don't!", "Go"]
     assert spans(found.sentences[0]) == [("Do", "AUX"), ("n't", "PART"), ("!", "PUNCT")]
-    assert spans(read_tagged(path, column="xpos").sentences[0])[0] == ("Do", "VBP")
-    with pytest.raises(ConfigError, match="data.column is 'uposs'. Did you mean 'upos'"):
-        read_tagged(path, column="uposs")
+    assert spans(read_tagged(path, columns=(0, "xpos")).sentences[0])[0] == ("Do", "VBP")
+    with pytest.raises(ConfigError, match="data.columns has 'uposs' for the tags. Did you mean 'upos'"):
+        read_tagged(path, columns=(0, "uposs"))
 
 
 def test_aligned_files_and_folders(tmp_path):
@@ -205,8 +205,8 @@ def test_repairs_are_told_once(tmp_path):
     told = [note for note in found.notes if "malformed" in note]
     assert len(told) == 1
     assert "2 tags in 2 sentences" in told[0]
-    with pytest.raises(ConfigError, match="expected a number"):
-        read_tagged(tmp_path / "a.txt", column="upos")
+    with pytest.raises(ConfigError, match="expected numbers"):
+        read_tagged(tmp_path / "a.txt", columns=(0, "upos"))
 
 
 # ---- words, letters, vectors

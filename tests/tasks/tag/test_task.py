@@ -24,7 +24,7 @@ from foci.viz.trace import Trace
 
 SILENT = {"log": lambda text: None}
 QUICK = {
-    "data": {"carriers": 400, "max_sentences": 16},
+    "data": {"builtin": 400, "batch_size": 16},
     "vocabulary": {"min_count": 1},
     "model": {"preset": "tiny"},
     "training": {"max_steps": 90, "eval_every": 45, "warmup": 5, "learning_rate": 0.01},
@@ -108,7 +108,7 @@ def test_span_probabilities_are_sums_over_all_sequences(predictor):
             assert share == pytest.approx(totals[span] / total, rel=1e-5)
             checked += 1
     assert checked > 3
-    (prediction,) = predictor.predict([text], options={"nbest": 5})
+    (prediction,) = predictor.predict([text], options={"n_best": 5})
     told = [prediction, *prediction.alternatives]
     assert [one.score for one in told] == pytest.approx([one.probability for one in decoded.sequences])
     assert sorted((one.score for one in told), reverse=True) == [one.score for one in told]
@@ -307,8 +307,8 @@ def test_mistakes_in_settings_and_data(tmp_path):
     path.write_text("".join(f"word{number} O\n\n" for number in range(40)), encoding="utf-8")
     with pytest.raises(DataError, match=r"a.txt, line 1: no sentence has a span"):
         foci.train("tag", {"data": {"path": str(path)}}, out=tmp_path / "run", **SILENT)
-    with pytest.raises(ConfigError, match="path and carriers are both set"):
-        foci.train("tag", {"data": {"path": str(path), "carriers": 5}}, out=tmp_path / "run", **SILENT)
+    with pytest.raises(ConfigError, match="path and builtin are both set"):
+        foci.train("tag", {"data": {"path": str(path), "builtin": 5}}, out=tmp_path / "run", **SILENT)
     with pytest.raises(ConfigError, match="unknown encoder .rnn."):
         foci.train("tag", put(Tag.Config.smallest, {"model.encoder": "rnn"}), out=tmp_path / "run", **SILENT)
     with pytest.raises(ConfigError, match="scheme"):

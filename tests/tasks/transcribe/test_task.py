@@ -157,14 +157,14 @@ def test_a_file_equals_its_message(run, tmp_path):
         assert 0 <= word["start"] <= word["end"] <= found.details["seconds"] + 0.1
         assert 0 <= word["confidence"] <= 1
         assert {"attention", "ctc"} <= {*word}
-    (ctm,) = run.predict([path], options={"form": "ctm"})
+    (ctm,) = run.predict([path], options={"output_format": "ctm"})
     assert len(ctm.output.splitlines()) == len(found.details["words"])
     assert ctm.details["text"] == found.output
 
 
 def test_long_recordings_are_cut_at_silences_with_their_offsets_kept(run, tmp_path):
     path = wav(tmp_path / "long.wav", "EE", "TT", "MM", "II", gap=1.0)
-    (found,) = run.predict([path], options={"piece": 3.0})
+    (found,) = run.predict([path], options={"max_segment_seconds": 3.0})
     pieces = found.details["pieces"]
     assert len(pieces) >= 2
     assert "was cut at silences" in found.details["notes"][0]
@@ -177,7 +177,7 @@ def test_long_recordings_are_cut_at_silences_with_their_offsets_kept(run, tmp_pa
     moments = [*starts, *(piece["start"] for piece in pieces), found.details["seconds"]]
     assert moments == [round(moment, 3) for moment in moments]
     assert found.trace is None
-    assert run.predict([path], options={"piece": 3.0}, trace=True)[0].trace is not None
+    assert run.predict([path], options={"max_segment_seconds": 3.0}, trace=True)[0].trace is not None
 
 
 def test_many_recordings_are_not_held_in_memory_at_once(run, monkeypatch):
@@ -244,8 +244,10 @@ def test_a_higher_rate_and_n_best(run, tmp_path):
     assert "4,000 samples per second" in run.predict([low])[0].details["notes"][0]
     with pytest.raises(ConfigError, match="n_best is 9, expected at most beam = 4"):
         run.predict([path], options={"n_best": 9})
-    with pytest.raises(ConfigError, match="n_best is 2 with form = 'ctm', which has one transcript per recording"):
-        run.predict([path], options={"n_best": 2, "form": "ctm"})
+    with pytest.raises(
+        ConfigError, match="n_best is 2 with output_format = 'ctm', which has one transcript per recording"
+    ):
+        run.predict([path], options={"n_best": 2, "output_format": "ctm"})
 
 
 def test_the_trace_has_attention_ctc_and_the_spectrogram(run):
@@ -337,8 +339,8 @@ def test_mistakes_in_data_and_settings(tmp_path):
     assert foci.train("transcribe", tables, out=tmp_path / "run", log=said.append).step == 8
     assert any("2 of 20 recordings are left out: 2 × missing file" in text for text in said)
     assert any("none.wav: there is no such file" in text for text in said)
-    with pytest.raises(ConfigError, match="path and morse are both set"):
-        foci.train("transcribe", {"data": {"path": str(path), "morse": 5}}, out=tmp_path / "no")
+    with pytest.raises(ConfigError, match="path and builtin are both set"):
+        foci.train("transcribe", {"data": {"path": str(path), "builtin": 5}}, out=tmp_path / "no")
     with pytest.raises(ConfigError, match="expected frequencies between"):
         foci.train("transcribe", {"features": {"lowest": 9000.0}}, out=tmp_path / "no")
     with pytest.raises(ConfigError, match=r"data\.speeds is \[\].*at least 1 item"):
@@ -357,7 +359,7 @@ def test_speeds_multiply_the_data(tmp_path):
 
 @pytest.mark.parametrize("masks", [0, 2])
 def test_masks_are_drawn_in_training(run, masks):
-    changes = {"masking.time_masks": masks, "model.dropout": 0.0, "ctc.weight": 0.5, "ctc.final_weight": 0.5}
+    changes = {"spec_augment.time_masks": masks, "model.dropout": 0.0, "ctc.weight": 0.5, "ctc.final_weight": 0.5}
     task = Transcribe(configs.configure(TranscribeConfig, configs.put(Transcribe.Config.smallest, changes), "test"))
     batch = task.held_out(task.read(lambda text: None), run.assets, lambda text: None).batches[0]
     torch.manual_seed(0)
@@ -368,7 +370,7 @@ def test_masks_are_drawn_in_training(run, masks):
 
 def test_the_command_line_prints_captions(run, tmp_path, capsys):
     path = wav(tmp_path / "a.wav", "SOS SOS")
-    assert foci_cli.main(["predict", str(run.path), path, "--form", "ctm"]) == 0
+    assert foci_cli.main(["predict", str(run.path), path, "--output-format", "ctm"]) == 0
     assert foci_cli.main(["predict", str(run.path), path, "--json"]) == 0
     out = capsys.readouterr().out
     assert json.loads(out.splitlines()[-1])["words"] is not None
@@ -404,8 +406,8 @@ def test_the_times_of_words_are_those_of_their_sound(tmp_path):
         times.append(spans)
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:200]), encoding="utf-8")
     settings = {
-        "data": {"path": str(tmp_path / "a.jsonl"), "max_utterances": 16},
-        "features": {"rate": 8000, "bins": 24},
+        "data": {"path": str(tmp_path / "a.jsonl"), "batch_size": 16},
+        "features": {"sample_rate": 8000, "bins": 24},
         "model": {"preset": "tiny"},
         "training": {"max_steps": 250, "eval_every": 125, "learning_rate": 3e-3, "warmup": 20},
     }

@@ -34,7 +34,7 @@ def write_corpus(folder: Path, pairs: int = 60) -> dict[str, str]:
         targets.append(" ".join(FOREIGN[i] for i in reversed(chosen)))
     (folder / "a.en").write_text("\n".join(sources) + "\n", encoding="utf-8")
     (folder / "a.de").write_text("\n".join(targets) + "\n", encoding="utf-8")
-    return {"source": str(folder / "a.en"), "target": str(folder / "a.de"), "max_tokens": 800}
+    return {"path": str(folder / "a.en"), "target": str(folder / "a.de"), "batch_tokens": 800}
 
 
 SILENT = {"log": lambda text: None}
@@ -143,7 +143,7 @@ def test_sampled_attention_trains_by_reinforce(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"data": {"sorce": "x"}}, r"test: data\.sorce is not known\. Did you mean 'source'"),
+        ({"data": {"pth": "x"}}, r"test: data\.pth is not known\. Did you mean 'path'"),
         ({"model": {"num_haeds": 3}}, r"test: model\.num_haeds is not known\. Did you mean 'num_heads'"),
         ({"training": {"max_steps": "many"}}, r"test: training\.max_steps is 'many'.*integer"),
         ({"modle": {}}, r"test: modle is not known\. Did you mean 'model'"),
@@ -198,7 +198,7 @@ def test_rates_of_no_parameter_are_told_before_a_folder_is_made(task, tmp_path, 
     documents = [f"{word} day {number}\t{word}" for number in range(40) for word in ("good", "bad")]
     (tmp_path / "a.tsv").write_text("\n".join(["text\tlabel", *documents]), encoding="utf-8")
     files = {
-        "translate": ["--source", tmp_path / "a.en", "--target", tmp_path / "a.de"],
+        "translate": ["--data", tmp_path / "a.en", "--target", tmp_path / "a.de"],
         "memorize": [],
         "classify": ["--data", tmp_path / "a.tsv"],
     }
@@ -222,7 +222,7 @@ def test_bad_data_is_told_before_a_folder_is_made(tmp_path):
     with pytest.raises(DataError, match=r"a\.(en|de)"):
         train("translate", settings(data), out=tmp_path / "run", **SILENT)
     assert not (tmp_path / "run").exists()
-    with pytest.raises(ConfigError, match=r"data\.target is set, but data\.source is not"):
+    with pytest.raises(ConfigError, match=r"data\.target is set, but data\.path is not"):
         train("translate", settings({"target": "x"}), out=tmp_path / "run", **SILENT)
 
 
@@ -230,10 +230,10 @@ def test_bad_data_is_told_before_a_folder_is_made(tmp_path):
     ("change", "message"),
     [
         ({"tokenizer.kind": "bpe", "tokenizer.size": 100}, "size is 100, expected at least 261"),
-        ({"data.max_tokens": 1}, "more than max_tokens = 1"),
+        ({"data.batch_tokens": 1}, "more than max_tokens = 1"),
         ({"data.max_length": 1}, "no sentence pair has at most data.max_length = 1"),
         ({"model.kind": "transformer", "model.share_embeddings": True}, "each side has a vocabulary of its own"),
-        ({"data.fields": ["en", "de"]}, "two aligned files have no columns"),
+        ({"data.columns": ["en", "de"]}, "two aligned files have no columns"),
         ({"training.lr_multipliers": {"nothing": 0.5}}, "no parameter's name ends in"),
     ],
 )
@@ -265,10 +265,10 @@ def test_command_line(run, tmp_path, capsys, monkeypatch):
     assert foci_cli.main(["predict", str(run), "blue tree", "--n-best", "2"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
     data = write_corpus(tmp_path)
-    assert foci_cli.main(["evaluate", str(run), data["source"], data["target"], "--json", "--beam", "1"]) == 0
+    assert foci_cli.main(["evaluate", str(run), data["path"], data["target"], "--json", "--beam", "1"]) == 0
     assert json.loads(capsys.readouterr().out)["exact"] > 0.8
     flags = ["--model", "rnn", "--set", "training.max_steps=1", "--set", "tokenizer.size=300"]
-    files = ["--source", data["source"], "--target", data["target"]]
+    files = ["--data", data["path"], "--target", data["target"]]
     assert foci_cli.main(["train", "translate", *files, *flags, "--out", str(tmp_path / "new")]) == 0
     assert "foci evaluate" in capsys.readouterr().out
     assert foci_cli.main(["train", "translate", *files, *flags]) == 2
@@ -317,11 +317,11 @@ def test_a_stream_is_read_from_disk_epoch_after_epoch_and_resumed_where_it_was(t
     valid = write_corpus(held_out, 11)
     data = {
         **write_corpus(tmp_path, 30),
-        "valid_source": valid["source"],
+        "valid": valid["path"],
         "valid_target": valid["target"],
         "stream": True,
         "stream_buffer": 7,
-        "max_tokens": 60,
+        "batch_tokens": 60,
         "max_length": 30,
     }
     train("translate", settings(data, max_steps=9, eval_every=9), out=tmp_path / "whole", **SILENT)
@@ -333,9 +333,9 @@ def test_a_stream_is_read_from_disk_epoch_after_epoch_and_resumed_where_it_was(t
     assert summary.reason == "max_epochs"
 
     without = {name: value for name, value in data.items() if not name.startswith("valid")}
-    with pytest.raises(ConfigError, match=r"data.stream is set, but data.valid_source is not"):
+    with pytest.raises(ConfigError, match=r"data.stream is set, but data.valid is not"):
         train("translate", settings(without), out=tmp_path / "no", **SILENT)
-    with pytest.raises(ConfigError, match=r"data.max_length is 200, more than data.max_tokens = 60"):
+    with pytest.raises(ConfigError, match=r"data.max_length is 200, more than data.batch_tokens = 60"):
         train("translate", settings({**data, "max_length": 200}), out=tmp_path / "no", **SILENT)
     with pytest.raises(DataError, match="no sentence pair has at most"):
         train("translate", settings({**data, "max_length": 3}), out=tmp_path / "no", **SILENT)
@@ -350,7 +350,7 @@ def test_a_pair_is_held_out_by_its_own_content(tmp_path):
 
     def parts(lines, seed=0, **data):
         (tmp_path / "a.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        splits = splits_of({"source": str(tmp_path / "a.tsv"), "valid_share": 0.1, "test_share": 0.1, **data}, seed)
+        splits = splits_of({"path": str(tmp_path / "a.tsv"), "valid_share": 0.1, "test_share": 0.1, **data}, seed)
         return {pair: name for name, part in splits._asdict().items() for pair in part}, splits
 
     before, splits = parts(lines)
@@ -379,9 +379,9 @@ def test_evaluation_says_when_the_data_holds_out_others(tmp_path, capsys):
     held_out = load(out).held_out()
     assert held_out.change is None
     assert "held_out" not in load(out).evaluate().notes
-    sources = Path(data["source"]).read_text(encoding="utf-8").splitlines()
+    sources = Path(data["path"]).read_text(encoding="utf-8").splitlines()
     targets = Path(data["target"]).read_text(encoding="utf-8").splitlines()
-    wanted = {"source": sources, "target": targets}
+    wanted = {"path": sources, "target": targets}
     at = sources.index(held_out[0]["source"])
     copies = sources.count(sources[at])
     targets[at] += " neu"  # its pair is another one now
@@ -414,20 +414,20 @@ def test_files_of_held_out_pairs_take_the_place_of_shares(tmp_path):
         lines = [f"{name} {number}\t{number}" for number in range(count)]
         (tmp_path / f"{name}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     train_file, valid, test = (str(tmp_path / f"{name}.tsv") for name in ("train", "valid", "test"))
-    sizes = [len(part) for part in splits_of({"source": train_file, "valid_source": valid, "test_source": test})]
+    sizes = [len(part) for part in splits_of({"path": train_file, "valid": valid, "test": test})]
     assert sizes == [50, 5, 4]
-    assert splits_of({"source": train_file, "test_source": test}).test[0].source == "test 0"
-    assert len(splits_of({"source": train_file, "valid_source": valid}).test) >= 1
-    assert len(splits_of({"source": train_file, "valid_source": valid, "test_share": 0}).train) == 50
-    streamed = splits_of({"source": train_file, "valid_source": valid, "test_source": test, "stream": True})
+    assert splits_of({"path": train_file, "test": test}).test[0].source == "test 0"
+    assert len(splits_of({"path": train_file, "valid": valid}).test) >= 1
+    assert len(splits_of({"path": train_file, "valid": valid, "test_share": 0}).train) == 50
+    streamed = splits_of({"path": train_file, "valid": valid, "test": test, "stream": True})
     assert [len(list(part)) for part in streamed] == [50, 5, 4]
-    with pytest.raises(ConfigError, match=r"data.test_source is set, but data.source is not"):
-        splits_of({"test_source": test})
+    with pytest.raises(ConfigError, match=r"data.test is set, but data.path is not"):
+        splits_of({"test": test})
 
 
 def test_at_most_2000_of_the_held_out_pairs_are_validated_with(tmp_path):
     (tmp_path / "a.tsv").write_text("".join(f"{number}\t{number}\n" for number in range(6000)), encoding="utf-8")
-    data = {"source": str(tmp_path / "a.tsv"), "valid_share": 0.5}
+    data = {"path": str(tmp_path / "a.tsv"), "valid_share": 0.5}
     task = Translate(read(settings(data)))
     splits = task.read(lambda text: None)
     assert len(splits.valid) > 2500
@@ -458,7 +458,7 @@ def test_the_loss_is_label_smoothed_and_the_validation_is_not(run):
 def test_a_wrong_option_of_the_model_leaves_no_folder(tmp_path, kind, capsys):
     data = write_corpus(tmp_path)
     wrong = {"transformer": "focus=sliding_window", "rnn": "score=dott", "conv": "encoder_layers=[]"}[kind]
-    given = ["--source", data["source"], "--target", data["target"], "--model", kind, "--set", f"model.{wrong}"]
+    given = ["--data", data["path"], "--target", data["target"], "--model", kind, "--set", f"model.{wrong}"]
     assert foci_cli.main(["train", "translate", *given, "--out", str(tmp_path / "run")]) == 2
     assert capsys.readouterr().err.splitlines()[-1].startswith("foci: ")
     assert not (tmp_path / "run").exists()

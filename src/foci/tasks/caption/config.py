@@ -11,6 +11,7 @@ from foci.data.images.files import MAX_PIXELS
 from foci.models.captioner import PRESETS, TRANSFORMER_PRESETS, RecurrentCaptioner, TransformerCaptioner
 from foci.tasks.caption.reader import COLUMNS
 from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
+from foci.tasks.frame.data_settings import HeldOutData
 from foci.tasks.frame.searching import SearchOptions
 from foci.training.options import TrainingOptions
 
@@ -19,20 +20,16 @@ BUILT_IN = 4500
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataConfig:
+class DataConfig(HeldOutData):
     """Images with their captions: a file of captions and a folder of images, or drawn scenes."""
 
     path: FilePath | None = None
     """The captions: Flickr8k's token.txt, Karpathy's .json, .tsv, .csv or .jsonl (also .gz, .xz). Without data,
-    captions of drawn scenes are used (drawn)."""
+    captions of drawn scenes are used."""
     images: FilePath | None = None
-    """The folder of the images; that of the file with the captions unless given."""
+    """The folder of the images. Default: that of the file with the captions."""
     columns: tuple[int | str | tuple[str, ...], int | str | tuple[str, ...]] = COLUMNS
     """Columns (by their names, or by their numbers from 0) or fields of image and caption."""
-    valid: FilePath | None = None
-    """Captions in the same form that decide which checkpoint is the best one."""
-    test: FilePath | None = None
-    """Captions that `foci evaluate` uses."""
     train_images: FilePath | None = None
     """A file with the names of the images to train on, one per line; the other images of `path` are left out."""
     valid_images: FilePath | None = None
@@ -43,18 +40,16 @@ class DataConfig:
     """Where the file does not say it: the share of the images that are held out to validate."""
     test_share: Annotated[float, Ge(0), Lt(1)] = 0.1
     """Where the file does not say it: the share of the images that are held out to evaluate, and never trained on."""
-    split_seed: Annotated[int, Ge(0)] = 0
-    """Seed of the split."""
-    drawn: Annotated[int, Ge(2)] | None = None
+    builtin: Annotated[int, Ge(2)] | None = None
     """Train on this many drawn scenes instead: two or three colored shapes on a noisy canvas."""
     language: Literal["en", "zh"] = "en"
     """The language of captions of drawn scenes."""
     image_size: Annotated[int, Ge(4)] | None = None
-    """Height and width that images are scaled to fit into; 48, or what a frozen encoder needs, unless given."""
+    """Height and width that images are scaled to fit into. Default: 48, or what a frozen encoder needs."""
     max_pixels: Annotated[int, Ge(1)] = MAX_PIXELS
     """Images with more pixels are left out before they are decoded."""
     cache: FilePath | None = None
-    """The folder that keeps the features of a frozen encoder; one in ~/.cache/foci unless given."""
+    """The folder that keeps the features of a frozen encoder. Default: one in ~/.cache/foci."""
     max_words: Annotated[int, Ge(1)] = 50
     """Longer captions are cut to this many tokens in training; they are counted."""
     captions_together: Annotated[int, Ge(1)] = 5
@@ -105,7 +100,8 @@ class CaptionConfig(TaskConfig):
         "images": "data.images",
         "valid": "data.valid",
         "test": "data.test",
-        "drawn": "data.drawn",
+        "columns": "data.columns",
+        "builtin": "data.builtin",
         "language": "data.language",
         "size": "data.image_size",
         "encoder": "model.encoder",
@@ -114,7 +110,7 @@ class CaptionConfig(TaskConfig):
         "preset": "model.preset",
     }
     demo = {
-        "data": {"drawn": BUILT_IN},
+        "data": {"builtin": BUILT_IN},
         "model": {"preset": "tiny"},
         "training": {
             "max_steps": 2600,
@@ -126,7 +122,7 @@ class CaptionConfig(TaskConfig):
         },
     }
     smallest = {
-        "data": {"drawn": 12, "image_size": 16, "batch_size": 4, "valid_decoded": 3, "max_words": 12},
+        "data": {"builtin": 12, "image_size": 16, "batch_size": 4, "valid_decoded": 3, "max_words": 12},
         "model": {"preset": "tiny", "hidden_dim": 16, "embedding_dim": 8, "region_dim": 8},
         "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
     }  # fmt: skip
@@ -155,6 +151,6 @@ class CaptionOptions(SearchOptions):
     beam: Annotated[int, Ge(1)] = 3
     """Number of hypotheses of the beam search; 1 is greedy search."""
     max_length: Annotated[int, Ge(1)] | None = None
-    """Longest caption in tokens; data.max_words of the run unless given."""
+    """Longest caption in tokens. Default: data.max_words of the run."""
     batch_tokens: Annotated[int, Gt(0)] = 2048
     """Images per batch times the longest caption."""

@@ -77,7 +77,7 @@ def read_captions(
 
     Args:
         path: the file.
-        images: the folder that the names of images are relative to; that of the file unless given.
+        images: the folder that the names of images are relative to. Default: that of the file.
         columns: those of image and caption, by the names in a table's first line or by two numbers from 0 (then there
             is no line of names); the fields of a JSONL file.
         only: a file with the names of the images to keep, one per line, with or without their endings.

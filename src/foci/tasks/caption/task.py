@@ -122,8 +122,6 @@ class Caption(Task):
         data = self.config.data
         if data.path is None:
             return self._drawn(log)
-        if data.drawn is not None:
-            raise ConfigError("data: path and drawn are both set, expected one of them.")
         lists = {"train": data.train_images, "valid": data.valid_images, "test": data.test_images}
         others = {"valid": data.valid, "test": data.test}
         entries = self._read(data.path, log=log)
@@ -160,9 +158,9 @@ class Caption(Task):
 
     def _drawn(self, log: Log) -> Splits:
         data = self.config.data
-        if data.drawn is None:
-            log(f"no data is named: training on captions of {BUILT_IN:,} drawn scenes (data.drawn)")
-        sizes = {"train": data.drawn or BUILT_IN, "valid": _VALID, "test": _TEST}
+        if data.builtin is None:
+            log(f"no data is named: training on captions of {BUILT_IN:,} drawn scenes (data.builtin)")
+        sizes = {"train": data.builtin or BUILT_IN, "valid": _VALID, "test": _TEST}
         made = [
             drawn_captions(size, split=split, seed=data.split_seed, language=data.language)
             for split, size in sizes.items()

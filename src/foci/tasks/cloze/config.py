@@ -11,6 +11,7 @@ from foci.models.cloze_reader import PRESETS, Reader
 from foci.tasks.cloze.batches import Splitting
 from foci.tasks.cloze.reader import BLANK
 from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
+from foci.tasks.frame.data_settings import HeldOutData
 from foci.tasks.frame.vocabulary import BucketVocabularyConfig
 from foci.training.options import TrainingOptions
 
@@ -19,27 +20,21 @@ BUILT_IN = 6000
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataConfig:
+class DataConfig(HeldOutData):
     """The questions: files, or built-in stories."""
 
     path: FilePath | None = None
     """A .jsonl file, or a file in the form of the Children's Book Test, of People's Daily or of CMRC 2017 (also .gz,
-    .xz). Without data, built-in stories are used (stories)."""
+    .xz). Without data, built-in stories are used."""
     more: FilePath | None = None
     """Another such file that is trained on too, for example questions of another kind."""
-    valid: FilePath | None = None
-    """Questions in the same form that decide which checkpoint is the best one."""
-    test: FilePath | None = None
-    """Questions that `foci evaluate` uses."""
     valid_share: Annotated[float, Ge(0), Lt(1)] = 0.05
-    """Without such a path: the share of the documents that is held out to validate."""
+    """Without data.valid: the share of the documents that is held out to validate."""
     test_share: Annotated[float, Ge(0), Lt(1)] = 0.1
-    """Without such a path: the share of the documents that is held out to evaluate, and never trained on."""
-    split_seed: Annotated[int, Ge(0)] = 0
-    """Which documents those are."""
-    stories: Annotated[int, Ge(2)] | None = None
+    """Without data.test: the share of the documents that is held out to evaluate, and never trained on."""
+    builtin: Annotated[int, Ge(2)] | None = None
     """Train on this many built-in stories instead: people who carry things about."""
-    locale: Literal["en", "zh"] = "en"
+    language: Literal["en", "zh"] = "en"
     """The language of built-in stories."""
     splitting: Splitting = "words"
     """How texts become words: "words" finds them in any script, Chinese by characters; "spaces" where they are
@@ -49,10 +44,10 @@ class DataConfig:
     needs_blank: bool = True
     """Whether a question without a blank is a mistake. CMRC's user questions have none."""
     max_words: Annotated[int, Ge(1)] = 2000
-    """Of a longer document the last words are read; such documents are counted."""
-    max_tokens: Annotated[int, Ge(1)] = 32_768
+    """Only the last words of a longer document are read, this many; such documents are counted."""
+    batch_tokens: Annotated[int, Ge(1)] = 32_768
     """Words of documents per batch, padding included."""
-    max_questions: Annotated[int, Ge(1)] = 32
+    batch_size: Annotated[int, Ge(1)] = 32
     """Questions per batch."""
     workers: Annotated[int, Ge(0)] = 0
     """Processes that prepare batches ahead of time."""
@@ -91,8 +86,8 @@ class ClozeConfig(TaskConfig):
         "data": "data.path",
         "valid": "data.valid",
         "test": "data.test",
-        "stories": "data.stories",
-        "locale": "data.locale",
+        "builtin": "data.builtin",
+        "language": "data.language",
         "splitting": "data.splitting",
         "reader": "model.reader",
         "hops": "model.hops",
@@ -100,12 +95,12 @@ class ClozeConfig(TaskConfig):
         "vectors": "vocabulary.vectors",
     }
     demo = {
-        "data": {"stories": BUILT_IN},
+        "data": {"builtin": BUILT_IN},
         "model": {"preset": "tiny", "reader": "over_attention"},
         "training": {"max_steps": 1200, "learning_rate": 4e-3, "schedule": "cosine", "warmup": 50, "eval_every": 150},
     }
     smallest = {
-        "data": {"stories": 60, "max_questions": 16},
+        "data": {"builtin": 60, "batch_size": 16},
         "vocabulary": {"min_count": 1, "buckets": 50},
         "model": {"preset": "tiny", "reader": "over_attention", "embedding_dim": 12, "hidden_dim": 16, "dropout": 0.0},
         "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
@@ -131,7 +126,7 @@ class ClozeConfig(TaskConfig):
 class ClozeOptions:
     """How questions are answered."""
 
-    nbest: Annotated[int, Ge(1)] = 1
+    n_best: Annotated[int, Ge(1)] = 1
     """How many candidates are given, best first, each with its probability."""
     batch_tokens: Annotated[int, Ge(1)] = 32_768
     """Words of documents that are read at once, padding included."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from foci.data import TokenBatches
 from foci.data.splits import Parts, split
 from foci.data.vocabulary import Vocabulary, words_with_vectors
-from foci.errors import CheckpointError, ConfigError, DataError
+from foci.errors import CheckpointError, DataError
 from foci.models.cloze_reader import ReaderOutput
 from foci.printable import printable
 from foci.tasks.cloze.batches import ClozeBatch, ClozeExamples, TokenizedQuestion, tokenize
@@ -89,8 +89,6 @@ class Cloze(Task):
     def read(self, log: Log) -> Splits:
         """Read, check and split the questions."""
         data = self.config.data
-        if data.path is not None and data.stories is not None:
-            raise ConfigError("data: path and stories are both set, expected one of them.")
         if data.path is None:
             return self._built_in(log)
         questions = self._read(data.path, log)
@@ -137,10 +135,10 @@ class Cloze(Task):
 
     def _built_in(self, log: Log) -> Splits:
         data = self.config.data
-        if data.stories is None:
-            log(f"no data is named: training on {BUILT_IN:,} built-in stories (data.stories)")
-        sizes = {"train": data.stories or BUILT_IN, "valid": _VALID, "test": _TEST}
-        made = {split: stories(data.locale, split=split, size=size) for split, size in sizes.items()}
+        if data.builtin is None:
+            log(f"no data is named: training on {BUILT_IN:,} built-in stories (data.builtin)")
+        sizes = {"train": data.builtin or BUILT_IN, "valid": _VALID, "test": _TEST}
+        made = {split: stories(data.language, split=split, size=size) for split, size in sizes.items()}
         log(f"{sizes['train']:,} built-in stories to train on, {_VALID} to validate, {_TEST} to evaluate")
         return Splits(made["train"], made["valid"], [question._asdict() for question in made["test"]])
 
@@ -197,8 +195,8 @@ class Cloze(Task):
             log(f"{cut:,} documents have more than {data.max_words} words: the last ones are read (data.max_words)")
         return TokenBatches(
             ClozeExamples(tokenized, assets.vocabulary),
-            max_tokens=data.max_tokens,
-            max_examples=data.max_questions,
+            max_tokens=data.batch_tokens,
+            max_examples=data.batch_size,
             seed=self.config.training.seed,
             workers=data.workers,
             **shard._asdict(),
@@ -207,7 +205,7 @@ class Cloze(Task):
     def held_out(self, splits: Splits, assets: Words, log: Log) -> list[ClozeBatch]:
         """Encode and batch the validation questions."""
         tokenized = [self._tokenized(question) for question in splits.valid]
-        return [batch for batch, _ in self._batched(tokenized, assets, self.config.data.max_tokens)]
+        return [batch for batch, _ in self._batched(tokenized, assets, self.config.data.batch_tokens)]
 
     def _batched(
         self, questions: Sequence[TokenizedQuestion], assets: Words, batch_tokens: int
@@ -276,10 +274,10 @@ class Cloze(Task):
         told = [
             {"answer": question.candidates[i], "probability": float(shares[i]), "occurrences": counts[i]} for i in order
         ]
-        details: dict[str, Any] = {"candidates_ranked": told[: max(options.nbest, 10)]}
+        details: dict[str, Any] = {"candidates_ranked": told[: max(options.n_best, 10)]}
         if notes:
             details["notes"] = notes
-        answers = [Prediction(record, str(one["answer"]), float(one["probability"])) for one in told[: options.nbest]]
+        answers = [Prediction(record, str(one["answer"]), float(one["probability"])) for one in told[: options.n_best]]
         traced = _trace(read, row, question, shares) if trace else None
         return replace(answers[0], details=details, trace=traced, alternatives=tuple(answers[1:]))
 
@@ -294,7 +292,7 @@ class Cloze(Task):
         words = question.words
         unknown = [word for word in words if word not in assets.vocabulary]
         if 2 * len(unknown) > len(words):
-            built_in = f"built-in stories (data.locale = {data.locale})"
+            built_in = f"built-in stories (data.language = {data.language})"
             notes.append(unknown_note("words", unknown, len(words), assets.vocabulary.words, data.path or built_in))
         return notes
 

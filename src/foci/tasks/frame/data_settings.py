@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from annotated_types import Ge, Lt
+from pydantic import BeforeValidator
 
+from foci.errors import ConfigError
 from foci.files import FilePath
+
+
+def _listed(value: Any) -> Any:
+    """Return a text such as ``0,label`` as its parts, numbers as such."""
+    if not isinstance(value, str):
+        return value
+    return [int(part) if part.strip().lstrip("-").isdecimal() else part.strip() for part in value.split(",")]
+
+
+Column = int | str
+"""A column by its number from 0 or its name in the first line, or a field of JSON objects."""
+Columns = Annotated[tuple[Column, Column], BeforeValidator(_listed)]
+"""Two columns; on the command line with a comma between them."""
 
 
 class Shares(TypedDict):
@@ -36,6 +51,10 @@ class HeldOutData:
     """Without data.test: the share of the data that is held out to evaluate, and never trained on."""
     split_seed: Annotated[int, Ge(0)] = 0
     """Seed of the split."""
+
+    def __post_init__(self) -> None:
+        if self.path is not None and self.builtin is not None:
+            raise ConfigError("path and builtin are both set, expected one of them.")
 
     @property
     def shares(self) -> Shares:

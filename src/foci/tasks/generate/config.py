@@ -20,7 +20,7 @@ class DataConfig:
     path: FilePath | None = None
     """A text file, a .jsonl file, or a folder of either (also .gz, .xz). Without data, the language reference that
     comes with Python is used."""
-    field: str = "text"
+    columns: str = "text"
     """The field of a JSONL file that holds the text; each line is a document."""
     pattern: str = "*"
     """Which files of a folder are read, such as *.txt."""
@@ -32,7 +32,7 @@ class DataConfig:
     max_valid_characters: Annotated[int, Ge(1)] = 1_000_000
     """Characters that are held out at most."""
     max_characters: Annotated[int, Ge(1)] | None = None
-    """Characters that are read of each document; all unless given."""
+    """Characters that are read of each document; by default all."""
     context: Annotated[int, Ge(2), Le(1_000_000)] = 128
     """Tokens that the model reads at most before it predicts the next one."""
     batch_size: Annotated[int, Ge(1)] = 16
@@ -77,7 +77,7 @@ class GenerateConfig(TaskConfig):
 
     flags = {
         "data": "data.path",
-        "field": "data.field",
+        "columns": "data.columns",
         "pattern": "data.pattern",
         "valid": "data.valid",
         "context": "data.context",

@@ -35,10 +35,10 @@ class ContextOptions:
     """How much of the past each token is predicted from."""
 
     context: Annotated[int, Ge(2)] | None = None
-    """Tokens that are read at most before the next one is predicted; those of the training unless given."""
+    """Tokens that are read at most before the next one is predicted; by default those of the training."""
     stride: Annotated[int, Ge(1)] | None = None
-    """Where the text is longer than the context: how far apart windows begin. Fewer are exacter and slower; half the
-    context unless given."""
+    """Where the text is longer than the context: how far apart windows begin. Fewer are exacter and slower. Default:
+    half the context."""
 
     def sizes(self, model: LanguageModel, trained: int) -> tuple[int, int]:
         """Return context and stride for a model that was trained with a context of this size.
@@ -60,7 +60,7 @@ class ContextOptions:
 class GenerateOptions(ContextOptions):
     """How text is generated."""
 
-    max_tokens: Annotated[int, Ge(1)] = 200
+    max_new_tokens: Annotated[int, Ge(1)] = 200
     """Tokens that are produced at most."""
     temperature: Annotated[float, Ge(0)] = 0.8
     """1 draws from the model's distribution, less prefers the likely, 0 takes the likeliest token."""
@@ -74,7 +74,7 @@ class GenerateOptions(ContextOptions):
     """Above 1 makes tokens that occur in the prompt or were produced already less likely."""
     stop: Texts = ()
     """The text ends before the first of these strings; several times."""
-    samples: Annotated[int, Ge(1)] = 1
+    n_best: Annotated[int, Ge(1)] = 1
     """How many texts are generated for each prompt."""
     seed: Annotated[int, Ge(0)] = 0
     """Seed of the sampling; the same prompt and seed give the same text."""
@@ -89,8 +89,8 @@ class GenerateOptions(ContextOptions):
         for name, value in asdict(self).items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise ConfigError(f"{name} is {value}, expected a finite number.")
-        if self.beam > 1 and self.samples > self.beam:
-            raise ConfigError(f"samples is {self.samples}, expected at most beam={self.beam}. Raise the beam.")
+        if self.beam > 1 and self.n_best > self.beam:
+            raise ConfigError(f"n_best is {self.n_best}, expected at most beam={self.beam}. Raise the beam.")
         if any(not text for text in self.stop):
             raise ConfigError("stop holds an empty text, expected strings of one character at least.")
 
@@ -153,15 +153,15 @@ class Prompt:
         if options.beam > 1:
             (hypotheses,) = beam(
                 sliding,
-                sliding.start(self._prompts(1), options.max_tokens),
+                sliding.start(self._prompts(1), options.max_new_tokens),
                 size=options.beam,
-                n_best=options.samples,
+                n_best=options.n_best,
                 length_penalty=options.length_penalty,
                 constraints=constraints,
             )
         else:
-            prompts = self._prompts(options.samples)
-            start = sliding.start(prompts, options.max_tokens)
+            prompts = self._prompts(options.n_best)
+            start = sliding.start(prompts, options.max_new_tokens)
             choose = options.sampler.chooser(self._generator, prompts)
             rows = generate(sliding, start, constraints, choose, ends_here=_StopStrings(self.tokenizer, options.stop))
             hypotheses = [one for row in rows for one in row]
@@ -174,7 +174,7 @@ class Prompt:
         stop = _StopStrings(self.tokenizer, options.stop)
         steps = iterate(
             self._sliding,
-            self._sliding.start(prompts, options.max_tokens),
+            self._sliding.start(prompts, options.max_new_tokens),
             self._constraints,
             options.sampler.chooser(self._generator, prompts),
             ends_here=stop,
@@ -202,7 +202,7 @@ class Prompt:
 
     @property
     def _constraints(self) -> GenerationConstraints:
-        return GenerationConstraints(max_length=self.options.max_tokens, bos=BOS, eos=EOS, banned=(PAD, BOS, UNK))
+        return GenerationConstraints(max_length=self.options.max_new_tokens, bos=BOS, eos=EOS, banned=(PAD, BOS, UNK))
 
     @property
     def _generator(self) -> torch.Generator:
@@ -218,7 +218,7 @@ class Prompt:
         details: dict[str, Any] = {
             "log_prob": hypothesis.log_prob,
             "tokens": len(hypothesis.tokens),
-            "ended_by": "stop" if text != whole else "end of text" if ended else "max_tokens",
+            "ended_by": "stop" if text != whole else "end of text" if ended else "max_new_tokens",
         }
         if self.notes:
             details["notes"] = list(self.notes)

@@ -49,7 +49,7 @@ class TextFiles:
         path: a text file, a .jsonl file, or a folder of either, plain, .gz or .xz.
         field: the field of a JSONL file that holds the text.
         pattern: which files of a folder are read, by their names.
-        max_characters: how many characters are read of each document; all unless given.
+        max_characters: how many characters are read of each document. Default: all.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ def _objects(path: Path, field: str) -> Iterator[str | Fault]:
             nothing = Fault(path, row.line, "field without text", f"field {field!r} holds no text.")
             yield row.values[0] or nothing
         elif row.kind == "missing field":
-            yield row._replace(reason=f"{row.reason} Set data.field.")
+            yield row._replace(reason=f"{row.reason} Set data.columns.")
         elif row.kind != "empty line":
             yield row
 
@@ -201,7 +201,7 @@ def python_reference(max_characters: int | None = None) -> list[Text]:
     """Return the chapters of the Python language reference that its help system has, from the standard library.
 
     Args:
-        max_characters: how many characters are taken of each chapter; all unless given.
+        max_characters: how many characters are taken of each chapter. Default: all.
     """
     from pydoc_data.topics import topics
 

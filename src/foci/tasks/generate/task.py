@@ -109,7 +109,7 @@ class Generate(Task):
 
     def _files(self, path: str) -> TextFiles:
         data = self.config.data
-        return TextFiles(path, field=data.field, pattern=data.pattern, max_characters=data.max_characters)
+        return TextFiles(path, field=data.columns, pattern=data.pattern, max_characters=data.max_characters)
 
     def _stream(self, log: Log) -> Splits:
         """Read everything once, to check and measure it; keep the end only."""
@@ -244,7 +244,7 @@ class Generate(Task):
         self, model: nn.Module, assets: Vocabulary, record: Record, options: GenerateOptions
     ) -> Generator[str, None, Prediction] | None:
         """Return the pieces of a text as they are produced; None where it is known at the end only."""
-        if options.beam > 1 or options.samples > 1 or options.score:
+        if options.beam > 1 or options.n_best > 1 or options.score:
             return None
         return self._prompt(model, assets, record, options).pieces()
 

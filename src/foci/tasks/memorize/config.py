@@ -148,6 +148,6 @@ class MemorizeEvaluateOptions(MemorizeOptions):
     """Which sequences are run, and how many."""
 
     lengths: Numbers = ()
-    """The lengths to evaluate, such as 10,20,40; the greatest of the training unless given."""
+    """The lengths to evaluate, such as 10,20,40. Default: the greatest of the training."""
     sequences: Annotated[int, Ge(1)] = 100
     """Sequences of each length."""

@@ -63,7 +63,7 @@ def _by_split() -> dict[str, list[Summary]]:
         number = _digest(one.target)[0] % 10
         splits["test" if number == 0 else "valid" if number == 1 else "train"].append(one)
     if not all(splits.values()):
-        raise DataError(f"docstrings: {root} has no .py files with docstrings. Name your own data (data.source).")
+        raise DataError(f"docstrings: {root} has no .py files with docstrings. Name your own data (data.path).")
     return splits
 
 

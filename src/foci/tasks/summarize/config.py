@@ -11,49 +11,40 @@ from annotated_types import Ge, Gt, Le, Lt
 from foci.models import abs_summarizer as attention_based
 from foci.models import seq2seq_conv, seq2seq_rnn, transformer
 from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
+from foci.tasks.frame.data_settings import Columns, HeldOutData
 from foci.tasks.frame.searching import SearchOptions
 from foci.training.options import TrainingOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataConfig:
+class DataConfig(HeldOutData):
     """Texts with their summaries: two aligned files, one table or JSONL file, or built-in docstrings."""
 
-    source: FilePath | None = None
+    path: FilePath | None = None
     """The texts, one per line; or one .csv, .tsv or .jsonl file with texts and summaries (also .gz, .xz). Without
     data, the docstrings of Python's standard library are used."""
     target: FilePath | None = None
     """The summaries of the texts, one per line."""
-    fields: tuple[int | str, int | str] | None = None
+    columns: Columns | None = None
     """Columns (names, or numbers from 0) of text and summary in a table, or their fields in a JSONL file, where the
-    summary may be a list of references; source and target unless given."""
+    summary may be a list of references. Default: source and target."""
     references: tuple[int | str, ...] = ()
     """Columns or fields of further references, which only the evaluation uses."""
-    valid_source: FilePath | None = None
-    """Texts in the same form that decide which checkpoint is the best one."""
     valid_target: FilePath | None = None
-    """The summaries of valid_source."""
-    test_source: FilePath | None = None
-    """Texts that `foci evaluate` uses."""
+    """The summaries of data.valid, one per line."""
     test_target: FilePath | None = None
-    """The summaries of test_source."""
-    valid_share: Annotated[float, Ge(0), Lt(1)] = 0.05
-    """Without such a file: the share of the texts that is held out to validate."""
-    test_share: Annotated[float, Ge(0), Lt(1)] = 0.1
-    """Without such a file: the share of the texts that is held out to evaluate, and never trained on."""
-    split_seed: Annotated[int, Ge(0)] = 0
-    """Which texts those are."""
-    docstrings: Annotated[int, Ge(2)] | None = None
-    """Train on at most this many docstrings of the standard library, summarized by their first lines."""
+    """The summaries of data.test, one per line."""
+    builtin: Annotated[int, Ge(2)] | None = None
+    """Train on at most this many docstrings of the standard library instead, summarized by their first lines."""
     max_source: Annotated[int, Ge(1)] = 400
-    """Of longer texts only this many tokens are read, the first ones; such texts are counted."""
+    """Only the first tokens of longer texts are read, this many; such texts are counted."""
     max_target: Annotated[int, Ge(1)] = 100
     """Longer summaries are cut to this many tokens in training; they are counted."""
     valid_decoded: Annotated[int, Ge(1)] = 200
     """How many validation texts are summarized, greedily, for the metric rouge1."""
-    max_tokens: Annotated[int, Ge(1)] = 8192
+    batch_tokens: Annotated[int, Ge(1)] = 8192
     """Tokens per batch, padding included."""
-    max_texts: Annotated[int, Ge(1)] = 64
+    batch_size: Annotated[int, Ge(1)] = 64
     """Texts per batch."""
     workers: Annotated[int, Ge(0)] = 0
     """Processes that prepare batches ahead of time."""
@@ -133,19 +124,19 @@ class SummarizeConfig(TaskConfig):
     """All settings of a training."""
 
     flags = {
-        "data": "data.source",
-        "source": "data.source",
+        "data": "data.path",
         "target": "data.target",
-        "valid-source": "data.valid_source",
+        "columns": "data.columns",
+        "valid": "data.valid",
         "valid-target": "data.valid_target",
-        "test-source": "data.test_source",
+        "test": "data.test",
         "test-target": "data.test_target",
-        "docstrings": "data.docstrings",
+        "builtin": "data.builtin",
         "model": "model.kind",
         "preset": "model.preset",
     }
     demo = {
-        "data": {"docstrings": 4000, "max_source": 60, "max_target": 24, "max_texts": 32, "valid_decoded": 100},
+        "data": {"builtin": 4000, "max_source": 60, "max_target": 24, "batch_size": 32, "valid_decoded": 100},
         "tokenizer": {"size": 2500, "lowercase": True},
         "model": {"embedding_dim": 96, "hidden_dim": 128, "input_feeding": False},
         "training": {
@@ -159,11 +150,11 @@ class SummarizeConfig(TaskConfig):
     }
     smallest = {
         "data": {
-            "docstrings": 40,
+            "builtin": 40,
             "max_source": 24,
             "max_target": 8,
-            "max_tokens": 300,
-            "max_texts": 12,
+            "batch_tokens": 300,
+            "batch_size": 12,
             "valid_decoded": 3,
         },
         "tokenizer": {"size": 120},
@@ -193,7 +184,7 @@ class SummarizeOptions(SearchOptions):
     min_length: Annotated[int, Ge(0)] = 1
     """Shortest summary in tokens."""
     max_length: Annotated[int, Ge(1)] | None = None
-    """Longest summary in tokens; data.max_target of the run unless given."""
+    """Longest summary in tokens; Default: data.max_target of the run."""
     batch_tokens: Annotated[int, Ge(1)] = 8192
     """Tokens per batch, padding included."""
 

@@ -98,20 +98,20 @@ class Summarize(Task):
         """Read, check and split the texts."""
         data = self.config.data
         _check_data(data)
-        if data.source is None:
+        if data.path is None:
             return self._built_in(log)
-        texts = self._read(data.source, data.target, log)
+        texts = self._read(data.path, data.target, log)
         found = self._split(texts)
-        if data.valid_source is not None:
-            found = found._replace(valid=self._read(data.valid_source, data.valid_target, log))
-        if data.test_source is not None:
-            found = found._replace(test=self._read(data.test_source, data.test_target, log))
+        if data.valid is not None:
+            found = found._replace(valid=self._read(data.valid, data.valid_target, log))
+        if data.test is not None:
+            found = found._replace(test=self._read(data.test, data.test_target, log))
         train, valid, test = (list(split) for split in found)
         if not valid or not train:
             use = "train on" if valid else "validate"
             raise DataError(
-                f"{data.source}, line 1: of {len(texts)} texts none is left to {use}. Give more of them, change "
-                f"data.valid_share = {data.valid_share}, or name data.valid_source."
+                f"{data.path}, line 1: of {len(texts)} texts none is left to {use}. Give more of them, change "
+                f"data.valid_share = {data.valid_share}, or name data.valid."
             )
         log(
             f"{len(train):,} texts to train on, {len(valid):,} to validate, {len(test):,} to evaluate; the first is "
@@ -129,7 +129,7 @@ class Summarize(Task):
         data = self.config.data
         if target is not None:
             return read_summaries(source, target, log=log)
-        return read_summaries(source, columns=data.fields, references=data.references, log=log)
+        return read_summaries(source, columns=data.columns, references=data.references, log=log)
 
     def _split(self, texts: list[Summary]) -> Splits:
         """Hold some texts out; equal texts are never in two splits."""
@@ -137,16 +137,16 @@ class Summarize(Task):
         found = split(
             texts,
             lambda one: one.source,
-            valid_share=0.0 if data.valid_source is not None else data.valid_share,
-            test_share=0.0 if data.test_source is not None else data.test_share,
+            valid_share=0.0 if data.valid is not None else data.valid_share,
+            test_share=0.0 if data.test is not None else data.test_share,
             seed=data.split_seed,
         )
         return Splits(*found)
 
     def _built_in(self, log: Log) -> Splits:
-        size = self.config.data.docstrings
+        size = self.config.data.builtin
         if size is None:
-            log("no data is named: training on docstrings of the standard library (data.docstrings)")
+            log("no data is named: training on docstrings of the standard library (data.builtin)")
         train, valid, test = (docstrings(split, size) for split in ("train", "valid", "test"))
         log(f"{len(train):,} docstrings to train on, {len(valid):,} to validate, {len(test):,} to evaluate")
         return Splits(train, valid, [one._asdict() for one in test])
@@ -193,8 +193,8 @@ class Summarize(Task):
         examples: PairExamples | CopyExamples = self._examples(list(splits.train), assets, log)
         return TokenBatches(
             examples,
-            max_tokens=max(data.max_tokens, int(examples.lengths.max())),
-            max_examples=data.max_texts,
+            max_tokens=max(data.batch_tokens, int(examples.lengths.max())),
+            max_examples=data.batch_size,
             seed=self.config.training.seed,
             workers=data.workers,
             **shard._asdict(),
@@ -205,7 +205,7 @@ class Summarize(Task):
         texts: list[Summary] = list(splits.valid)
         examples = self._examples(texts, assets, log, "validation texts")
         batches: TokenBatches[Batch] = TokenBatches(
-            examples, max_tokens=max(self.config.data.max_tokens, int(examples.lengths.max()))
+            examples, max_tokens=max(self.config.data.batch_tokens, int(examples.lengths.max()))
         )
         some = texts[: self.config.data.valid_decoded]
         rows = self._rows(assets, [one.source for one in some])
@@ -372,12 +372,10 @@ class Summarize(Task):
 
 
 def _check_data(data: DataConfig) -> None:
-    if data.docstrings is not None and data.source is not None:
-        raise ConfigError("data: docstrings and source are both set, expected one of them.")
-    if data.source is None:
-        for name in ("target", "valid_source", "valid_target", "test_source", "test_target"):
+    if data.path is None:
+        for name in ("target", "valid", "valid_target", "test", "test_target"):
             if getattr(data, name) is not None:
-                raise ConfigError(f"data.{name} is set, but data.source is not. Name the texts (--source).")
+                raise ConfigError(f"data.{name} is set, but data.path is not. Name the texts (--data).")
 
 
 def _words(text: str) -> str:

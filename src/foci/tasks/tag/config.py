@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Le, Lt
+from annotated_types import Ge, Le
 
 from foci.models.tagger import PRESETS, Tagger
 from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
+from foci.tasks.frame.data_settings import Columns, HeldOutData
 from foci.tasks.frame.vocabulary import VectorVocabularyConfig
 from foci.training.options import TrainingOptions
 
@@ -17,39 +18,28 @@ BUILT_IN = 4000
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataConfig:
+class DataConfig(HeldOutData):
     """The sentences: a file or folder, or built-in ones."""
 
     path: FilePath | None = None
     """A .jsonl file of texts with spans, a .conllu file, a file with one word per line and columns, or a folder with
-    seq.in and seq.out (also .gz, .xz). Without data, built-in sentences are used (carriers)."""
+    seq.in and seq.out (also .gz, .xz). Without data, built-in sentences are used."""
     tags: FilePath | None = None
     """A file with the tags of each line of path, which then has one sentence per line."""
     intents: FilePath | None = None
     """A file with the intent of each line of path; only together with tags."""
-    word_column: Annotated[int, Ge(0)] = 0
-    """Column of the words, from 0 on, in a file with columns."""
-    column: int | str = -1
-    """Column of the tags, from 0 on or from the end (-1 is the last one); in CoNLL-U its name, upos unless given."""
-    valid: FilePath | None = None
-    """Sentences in the same form that decide which checkpoint is the best one."""
-    test: FilePath | None = None
-    """Sentences that `foci evaluate` uses."""
-    valid_share: Annotated[float, Ge(0), Lt(1)] = 0.05
-    """Without such a path: the share of the sentences that is held out to validate."""
-    test_share: Annotated[float, Ge(0), Lt(1)] = 0.1
-    """Without such a path: the share of the sentences that is held out to evaluate, and never trained on."""
-    split_seed: Annotated[int, Ge(0)] = 0
-    """Which sentences those are."""
-    carriers: Annotated[int, Ge(2)] | None = None
+    columns: Columns = (0, -1)
+    """Columns of the words and of the tags in a file with columns: zero-based, or from the end (-1 is the last one). In
+    CoNLL-U the words have a column of their own, and that of the tags may be its name; upos is the default."""
+    builtin: Annotated[int, Ge(2)] | None = None
     """Train on this many built-in sentences instead: dates, amounts, units and lists in carrier sentences."""
-    locale: str = "en"
+    language: str = "en"
     """The language of built-in sentences: any locale of CLDR, such as en, de, zh or ar."""
     max_words: Annotated[int, Ge(1)] = 250
     """Longer sentences are not trained on; they are counted."""
-    max_tokens: Annotated[int, Ge(1)] = 4096
+    batch_tokens: Annotated[int, Ge(1)] = 4096
     """Words per batch, padding included."""
-    max_sentences: Annotated[int, Ge(1)] = 32
+    batch_size: Annotated[int, Ge(1)] = 32
     """Sentences per batch."""
     workers: Annotated[int, Ge(0)] = 0
     """Processes that prepare batches ahead of time."""
@@ -98,23 +88,23 @@ class TagConfig(TaskConfig):
         "data": "data.path",
         "tags": "data.tags",
         "intents": "data.intents",
-        "column": "data.column",
+        "columns": "data.columns",
         "valid": "data.valid",
         "test": "data.test",
-        "carriers": "data.carriers",
-        "locale": "data.locale",
+        "builtin": "data.builtin",
+        "language": "data.language",
         "encoder": "model.encoder",
         "output": "model.output",
         "preset": "model.preset",
         "vectors": "vocabulary.vectors",
     }
     demo = {
-        "data": {"carriers": BUILT_IN},
+        "data": {"builtin": BUILT_IN},
         "model": {"preset": "tiny"},
         "training": {"max_steps": 600, "learning_rate": 4e-3, "schedule": "cosine", "warmup": 30, "eval_every": 150},
     }
     smallest = {
-        "data": {"carriers": 60, "max_sentences": 16},
+        "data": {"builtin": 60, "batch_size": 16},
         "vocabulary": {"min_count": 1},
         "model": {"preset": "tiny", "embedding_dim": 16, "hidden_dim": 16},
         "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
@@ -140,7 +130,7 @@ class TagOptions:
     select: Literal["sequence", "probability"] = "sequence"
     """Which spans are given: those of the best tag sequence, or all that reach the threshold, of overlapping ones the
     most probable; the latter finds spans that a cautious tagger leaves out."""
-    nbest: Annotated[int, Ge(1)] = 1
+    n_best: Annotated[int, Ge(1)] = 1
     """How many tag sequences are given, best first, each with its probability."""
     batch_tokens: Annotated[int, Ge(1)] = 8192
     """Words that are read at once, padding included."""

@@ -48,26 +48,26 @@ def best_tags(scores: TagScores, valid: Bool[Tensor, "B T"], assets: TagLexicon)
 
 
 def decode(
-    scores: TagScores, valid: Bool[Tensor, "B T"], assets: TagLexicon, nbest: int, least: float | None = None
+    scores: TagScores, valid: Bool[Tensor, "B T"], assets: TagLexicon, n_best: int, least: float | None = None
 ) -> list[Decoded]:
-    """Return the ``nbest`` best tag sequences of each sentence with all probabilities.
+    """Return the ``n_best`` best tag sequences of each sentence with all probabilities.
 
     Args:
         scores: what the model gives for a batch.
         valid: which words exist; those of a sentence come first in its row.
         assets: names the tags.
-        nbest: how many sequences; a short sentence may have fewer.
+        n_best: how many sequences; a short sentence may have fewer.
         least: give the first sequence, instead of its own spans, all that are at least so probable; of those that
             overlap, the most probable one.
     """
     chain = chain_of(scores)
-    best, heights = crf.viterbi(*chain, valid, nbest)
+    best, heights = crf.viterbi(*chain, valid, n_best)
     shares = (heights.double() - crf.log_partition(*chain, valid).double().unsqueeze(1)).exp().tolist()
     numbers, lengths = best.tolist(), valid.sum(dim=1).tolist()
     tagged: list[list[tuple[list[str], float, list[Span]]]] = []
     for row, length in enumerate(lengths):
         tagged.append([])
-        for rank in range(nbest):
+        for rank in range(n_best):
             if heights[row, rank] == -torch.inf:  # there are no more sequences
                 break
             tags = [assets.tags[number] for number in numbers[row][rank][:length]]

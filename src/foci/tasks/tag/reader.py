@@ -136,8 +136,7 @@ def read_tagged(
     *,
     tags: str | Path | None = None,
     intents: str | Path | None = None,
-    word_column: int = 0,
-    column: int | str = -1,
+    columns: tuple[int | str, int | str] = (0, -1),
     log: Log | None = None,
 ) -> TaggedFile:
     """Read tagged sentences; the form follows from the name of the file, as the module says.
@@ -146,8 +145,8 @@ def read_tagged(
         path: the file, or a folder with seq.in and seq.out.
         tags: a file with the tags of each line of ``path``, which then holds one sentence per line.
         intents: a file with one label per line of ``path``; only with ``tags``.
-        word_column: in a file with columns, that of the words, from 0 on.
-        column: that of the tags, from 0 on, or from the end: -1 is the last one; in CoNLL-U also its name.
+        columns: in a file with columns, those of words and tags: zero-based, or from the end, -1 is the last one; in
+            CoNLL-U that of the tags may be its name.
         log: called with a message every few seconds.
 
     Raises:
@@ -167,11 +166,13 @@ def read_tagged(
         raise ConfigError("data.intents is set without data.tags, expected files of words, tags and intents.")
     if ending_of(path) in JSON:
         return _from_objects(path, log)
+    word_column, column = columns
     if ending_of(path) == ".conllu":
         return _from_tags(path, _conllu(path, column), log)
-    if isinstance(column, str):
+    if isinstance(word_column, str) or isinstance(column, str):
         raise ConfigError(
-            f"{path}: data.column is {column!r}, expected a number: only CoNLL-U (.conllu) has names of columns."
+            f"{path}: data.columns is {word_column!r}, {column!r}, expected numbers: only CoNLL-U (.conllu) has "
+            "names of columns."
         )
     return _from_tags(path, _columns(path, word_column, column), log)
 
@@ -270,7 +271,7 @@ def _conllu(path: Path, column: int | str) -> Iterator[_Written | Fault]:
         column = "upos"
     if isinstance(column, str):
         if column.lower() not in CONLLU:
-            raise ConfigError(f"{path}: data.column is {column!r}. {near_names(column, CONLLU)}")
+            raise ConfigError(f"{path}: data.columns has {column!r} for the tags. {near_names(column, CONLLU)}")
         column = CONLLU.index(column.lower())
 
     def usable_row(line: str) -> bool:
@@ -309,7 +310,7 @@ def _rows(
             if len(cells) < max(least, 2):
                 reason = (
                     f"the line has {len(cells)} columns, expected a word in column {word_column} and its tag in "
-                    f"column {column} (from 0; -1 is the last one). Choose others with data.word_column, data.column."
+                    f"column {column} (from 0; -1 is the last one). Choose others with data.columns."
                 )
                 faults.append(Fault(path, number, "missing column", reason))
             elif not cells[word_column].strip() or not cells[column].strip():

@@ -83,8 +83,6 @@ class Tag(Task):
     def read(self, log: Log) -> Splits:
         """Read, check and split the sentences."""
         data = self.config.data
-        if data.path is not None and data.carriers is not None:
-            raise ConfigError("data: path and carriers are both set, expected one of them.")
         if data.path is None:
             return self._built_in(log)
         sentences = self._read(data.path, log, tags=data.tags, intents=data.intents)
@@ -136,7 +134,7 @@ class Tag(Task):
         self, path: str, log: Log | None = None, *, tags: str | None = None, intents: str | None = None
     ) -> list[TaggedSentence]:
         data = self.config.data
-        found = read_tagged(path, tags=tags, intents=intents, word_column=data.word_column, column=data.column, log=log)
+        found = read_tagged(path, tags=tags, intents=intents, columns=data.columns, log=log)
         for note in found.notes:
             if log is not None:
                 log(note)
@@ -156,10 +154,10 @@ class Tag(Task):
 
     def _built_in(self, log: Log) -> Splits:
         data = self.config.data
-        if data.carriers is None:
-            log(f"no data is named: training on {BUILT_IN:,} built-in sentences (data.carriers)")
-        sizes = {"train": data.carriers or BUILT_IN, "valid": _VALID, "test": _TEST}
-        made = {split: carriers(data.locale, split=split, size=size) for split, size in sizes.items()}
+        if data.builtin is None:
+            log(f"no data is named: training on {BUILT_IN:,} built-in sentences (data.builtin)")
+        sizes = {"train": data.builtin or BUILT_IN, "valid": _VALID, "test": _TEST}
+        made = {split: carriers(data.language, split=split, size=size) for split, size in sizes.items()}
         log(f"{sizes['train']:,} built-in sentences to train on, {_VALID} to validate, {_TEST} to evaluate")
         return Splits(made["train"], made["valid"], [sentence.to_record() for sentence in made["test"]])
 
@@ -223,8 +221,8 @@ class Tag(Task):
         data = self.config.data
         return TokenBatches(
             self._examples(list(splits.train), assets),
-            max_tokens=data.max_tokens,
-            max_examples=data.max_sentences,
+            max_tokens=data.batch_tokens,
+            max_examples=data.batch_size,
             seed=self.config.training.seed,
             workers=data.workers,
             **shard._asdict(),
@@ -233,7 +231,7 @@ class Tag(Task):
     def held_out(self, splits: Splits, assets: TagLexicon, log: Log) -> _HeldOut:
         """Encode and batch the validation sentences."""
         gold = [Gold.of(sentence, assets.scheme) for sentence in splits.valid]
-        return _HeldOut(assets, list(self._batched(splits.valid, assets, self.config.data.max_tokens)), gold)
+        return _HeldOut(assets, list(self._batched(splits.valid, assets, self.config.data.batch_tokens)), gold)
 
     def _batched(
         self, sentences: Sequence[TaggedSentence], assets: TagLexicon, batch_tokens: int
@@ -305,7 +303,7 @@ class Tag(Task):
         found: dict[int, Prediction] = {}
         for batch, indices in self._batched(sentences, assets, options.batch_tokens):
             moved, scores = _scored(model, batch)
-            decoded = decode(scores, moved.words > 0, assets, options.nbest, least)
+            decoded = decode(scores, moved.words > 0, assets, options.n_best, least)
             for row, i in enumerate(indices):
                 notes = self._notes(sentences[i], assets)
                 answers = [
@@ -326,7 +324,7 @@ class Tag(Task):
         unknown = [word for word in sentence.tokens if word not in assets.vocabulary and not assets.letters.knows(word)]
         if unknown:
             data, known = self.config.data, assets.vocabulary.words[: assets.trained - 1]
-            built_in = f"built-in sentences ({data.locale})"
+            built_in = f"built-in sentences ({data.language})"
             notes.append(unknown_note("words", unknown, len(sentence.words), known, data.path or built_in))
         return notes
 

@@ -11,7 +11,7 @@ from foci.models.recognizer import Recognizer
 from foci.tasks.frame.task import Prediction, Record
 from foci.tasks.transcribe.alignment import Alignment, align
 from foci.tasks.transcribe.assets import SpeechAssets
-from foci.tasks.transcribe.config import FeatureConfig, Form, TranscribeOptions
+from foci.tasks.transcribe.config import FeatureConfig, OutputFormat, TranscribeOptions
 from foci.tasks.transcribe.forms import to_ctm, to_srt
 from foci.tasks.transcribe.pieces import Piece
 from foci.tasks.transcribe.search import Answers
@@ -30,10 +30,10 @@ def prediction_of(
     trace: bool,
 ) -> Prediction:
     """Return the answer for a recording from those for its pieces; alternatives only where there is one piece."""
-    seconds = model.reduction * settings.shift / 1000
+    seconds = model.reduction * settings.hop_ms / 1000
     pieces, first, notes = [one.piece for one in answers.pieces], answers.pieces[0], answers.notes
     best = [align(model, assets, one, one.hypotheses[0], seconds) for one in answers.pieces]
-    traced = speech_trace(model, assets, first, best[0], seconds, settings.rate) if trace else None
+    traced = speech_trace(model, assets, first, best[0], seconds, settings.sample_rate) if trace else None
     if trace and len(pieces) > 1:
         notes = [*notes, f"only the first piece is shown, which ends at {pieces[1].start:.1f} s"]
     others = [
@@ -46,7 +46,9 @@ def prediction_of(
 
 def no_prediction(record: Record, error: DataError, options: TranscribeOptions) -> Prediction:
     """Return the answer for a recording that cannot be used, with a note that says why."""
-    return Prediction(record, _in_form(options.form, record, "", []), None, {"notes": [str(error)], "words": []})
+    return Prediction(
+        record, _in_form(options.output_format, record, "", []), None, {"notes": [str(error)], "words": []}
+    )
 
 
 def _prediction(
@@ -64,7 +66,7 @@ def _prediction(
     details: dict[str, Any] = {
         "text": text,
         "words": [word.to_json() for word in words],
-        "seconds": round(sum(len(piece.features) for piece in pieces) * settings.shift / 1000, 3),
+        "seconds": round(sum(len(piece.features) for piece in pieces) * settings.hop_ms / 1000, 3),
         "log_prob": sum(hypothesis.log_prob for hypothesis in hypotheses),
         "finished": all(hypothesis.finished for hypothesis in hypotheses),
     }
@@ -75,15 +77,15 @@ def _prediction(
     told = list(notes)
     if not details["finished"]:
         told.append("the transcript was cut at its greatest length (max_length)")
-    if apart := disagreements(words, options.tolerance):
+    if apart := disagreements(words, options.max_time_difference):
         told.append(apart)
     if told:
         details["notes"] = told
     score = sum(hypothesis.score for hypothesis in hypotheses)
-    return Prediction(record, _in_form(options.form, record, text, words), score, details)
+    return Prediction(record, _in_form(options.output_format, record, text, words), score, details)
 
 
-def _in_form(form: Form, record: Record, text: str, words: Sequence[SpokenWord]) -> str:
+def _in_form(form: OutputFormat, record: Record, text: str, words: Sequence[SpokenWord]) -> str:
     if form == "ctm":
         return to_ctm(str(record["audio"]), words)
     return to_srt(words) if form == "srt" else text

@@ -12,49 +12,41 @@ from foci.data.audio.features import FilterBank, Normalization
 from foci.errors import ConfigError
 from foci.models.recognizer import PRESETS, Recognizer
 from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
+from foci.tasks.frame.data_settings import Columns, HeldOutData
 from foci.training.options import TrainingOptions
 
-MORSE_FEATURES = {"rate": 8000, "bins": 1, "lowest": 300.0, "highest": 1200.0}
+MORSE_FEATURES = {"sample_rate": 8000, "bins": 1, "lowest": 300.0, "highest": 1200.0}
 """One filter over all pitches: with several, each sign has to be learned anew at every pitch."""
 BUILT_IN = 4000
 """How many Morse messages are trained on where no data is named."""
 
 
-Form = Literal["text", "ctm", "srt"]
+OutputFormat = Literal["text", "ctm", "srt"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataConfig:
+class DataConfig(HeldOutData):
     """The recordings with their transcripts: a manifest, or built-in Morse code."""
 
     path: FilePath | None = None
-    """A manifest: .jsonl with audio and text, .tsv with two columns (also .gz, .xz), or a folder with Kaldi's wav.scp
-    and text. Audio is wav, flac, ogg, mp3, or features (.npy, Sphinx .mfc). Without data, Morse code is used."""
-    fields: tuple[int | str, int | str] | None = None
-    """Columns (numbers from 0, or names) of audio and text in a TSV file, or their fields in a JSONL file."""
-    valid: FilePath | None = None
-    """A manifest that decides which checkpoint is the best one."""
-    test: FilePath | None = None
-    """A manifest that `foci evaluate` uses."""
-    valid_share: Annotated[float, Ge(0), Lt(1)] = 0.05
-    """Without such a manifest: the share of the utterances that is held out to validate."""
-    test_share: Annotated[float, Ge(0), Lt(1)] = 0.1
-    """Without such a manifest: the share of the utterances that is held out to evaluate, and never trained on."""
-    split_seed: Annotated[int, Ge(0)] = 0
-    """Which utterances those are."""
-    morse: Annotated[int, Ge(2)] | None = None
+    """A manifest: .jsonl with audio and text, .tsv or .csv with two columns (also .gz, .xz), or a folder with Kaldi's
+    wav.scp and text. Audio is wav, flac, ogg, mp3, or features (.npy, Sphinx .mfc). Without data, Morse code is used.
+    """
+    columns: Columns | None = None
+    """Columns (numbers from 0, or names) of audio and text in a table, or their fields in a JSONL file."""
+    builtin: Annotated[int, Ge(2)] | None = None
     """Train on this many built-in messages in Morse code instead, rendered as sound."""
     morse_words: Annotated[int, Ge(1)] = 2
     """Words of the longest of these messages."""
     max_seconds: Annotated[float, Gt(0)] = 30.0
-    """Longer recordings are not trained on; they are named and counted."""
-    max_frames: Annotated[int, Ge(1)] = 20_000
+    """Longer recordings are not trained on; they are listed and counted."""
+    batch_frames: Annotated[int, Ge(1)] = 20_000
     """Frames per batch, padding included."""
-    max_utterances: Annotated[int, Ge(1)] = 32
+    batch_size: Annotated[int, Ge(1)] = 32
     """Utterances per batch."""
     speeds: Annotated[tuple[Annotated[float, Ge(0.5), Le(2.0)], ...], MinLen(1)] = (1.0,)
     """Speeds at which each training utterance is played, such as 0.9, 1.0, 1.1 for three times the data."""
-    short_first: Annotated[int, Ge(0)] = 1
+    sort_by_length_epochs: Annotated[int, Ge(0)] = 1
     """Epochs at the beginning that go from short utterances to long ones."""
     workers: Annotated[int, Ge(0)] = 0
     """Processes that prepare batches ahead of time."""
@@ -64,13 +56,13 @@ class DataConfig:
 class FeatureConfig:
     """How sound becomes features: Kaldi's log-mel filter banks. Files of features are taken as they are."""
 
-    rate: Annotated[int, Ge(1000), Le(96_000)] = 16_000
+    sample_rate: Annotated[int, Ge(1000), Le(96_000)] = 16_000
     """Samples per second; recordings at other rates are resampled."""
     bins: Annotated[int, Ge(1), Le(1000)] = 80
     """Number of mel filters."""
-    frame: Annotated[float, Gt(0)] = 25.0
+    window_ms: Annotated[float, Gt(0)] = 25.0
     """Milliseconds of a frame."""
-    shift: Annotated[float, Gt(0)] = 10.0
+    hop_ms: Annotated[float, Gt(0)] = 10.0
     """Milliseconds from one frame to the next; also of files of features."""
     lowest: Annotated[float, Ge(0)] = 20.0
     """Lowest frequency of the filters."""
@@ -89,7 +81,9 @@ class FeatureConfig:
     @property
     def bank(self) -> FilterBank:
         """The filters."""
-        return FilterBank(self.rate, self.bins, self.frame, self.shift, self.lowest, self.highest, self.dynamic_range)
+        return FilterBank(
+            self.sample_rate, self.bins, self.window_ms, self.hop_ms, self.lowest, self.highest, self.dynamic_range
+        )
 
     def __post_init__(self) -> None:
         self.bank.check()
@@ -108,8 +102,8 @@ class TokenizerConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaskingConfig:
-    """SpecAugment: stretches of features and time that are masked in training; none unless given."""
+class SpecAugmentConfig:
+    """SpecAugment: stretches of features and time that are masked in training. Default: none."""
 
     feature_masks: Annotated[int, Ge(0)] = 0
     """Masks over features."""
@@ -156,8 +150,9 @@ class TranscribeConfig(TaskConfig):
         "data": "data.path",
         "valid": "data.valid",
         "test": "data.test",
-        "morse": "data.morse",
-        "rate": "features.rate",
+        "columns": "data.columns",
+        "builtin": "data.builtin",
+        "rate": "features.sample_rate",
         "tokenizer": "tokenizer.kind",
         "encoder": "model.encoder",
         "decoder": "model.decoder",
@@ -165,12 +160,12 @@ class TranscribeConfig(TaskConfig):
         "preset": "model.preset",
     }
     demo = {
-        "data": {"morse": BUILT_IN},
+        "data": {"builtin": BUILT_IN},
         "training": {"max_steps": 1500, "learning_rate": 3e-3, "schedule": "cosine", "warmup": 50, "eval_every": 300},
     }
     smallest = {
-        "data": {"morse": 24, "morse_words": 1, "max_utterances": 8},
-        "features": {**MORSE_FEATURES, "shift": 20.0},
+        "data": {"builtin": 24, "morse_words": 1, "batch_size": 8},
+        "features": {**MORSE_FEATURES, "hop_ms": 20.0},
         "model": {
             "hidden_dim": 16,
             "embedding_dim": 8,
@@ -185,7 +180,7 @@ class TranscribeConfig(TaskConfig):
     data: DataConfig = field(default_factory=DataConfig)
     features: FeatureConfig = field(default_factory=FeatureConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
-    masking: MaskingConfig = field(default_factory=MaskingConfig)
+    spec_augment: SpecAugmentConfig = field(default_factory=SpecAugmentConfig)
     ctc: CtcConfig = field(default_factory=CtcConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.0
@@ -207,7 +202,7 @@ class TranscribeConfig(TaskConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchOptions:
+class TranscriptSearchOptions:
     """How transcripts are searched for."""
 
     beam: Annotated[int, Ge(1)] = 4
@@ -217,37 +212,37 @@ class SearchOptions:
     length_penalty: Annotated[float, Ge(0)] = 0.0
     """Above 0 favors longer transcripts."""
     max_length: Annotated[int, Ge(1)] | None = None
-    """Longest transcript of a piece in tokens; as many as it has cells unless given."""
-    piece: Annotated[float, Gt(0)] | None = None
-    """Longer recordings are cut at silences into pieces of at most this many seconds. Unless given, those are cut that
-    are longer than every training utterance, into pieces of usual length: attention often fails on longer ones."""
+    """Longest transcript of a segment in tokens. Default: as many as the encoder has positions."""
+    max_segment_seconds: Annotated[float, Gt(0)] | None = None
+    """Longer recordings are cut at silences into segments of at most this many seconds. Default: those are cut that are
+    longer than every training utterance, into segments of usual length, since attention often fails on longer ones."""
     batch_frames: Annotated[int, Ge(1)] = 16_000
     """Frames that are read at once, padding included."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranscribeOptions(SearchOptions):
+class TranscribeOptions(TranscriptSearchOptions):
     """How recordings are transcribed."""
 
     n_best: Annotated[int, Ge(1)] = 1
     """Number of transcripts per recording, each with its score."""
-    form: Form = "text"
+    output_format: OutputFormat = "text"
     """What is printed: the text, NIST's CTM with the times of each word, or captions as .srt."""
-    tolerance: Annotated[float, Gt(0)] = 0.5
+    max_time_difference: Annotated[float, Gt(0)] = 0.5
     """Seconds by which the times of attention and CTC may differ without a note."""
 
     def __post_init__(self) -> None:
         if self.n_best > self.beam:
             raise ConfigError(f"n_best is {self.n_best}, expected at most beam = {self.beam}.")
-        if self.n_best > 1 and self.form != "text":
+        if self.n_best > 1 and self.output_format != "text":
             raise ConfigError(
-                f"n_best is {self.n_best} with form = {self.form!r}, which has one transcript per recording. "
-                "Leave one of them out."
+                f"n_best is {self.n_best} with output_format = {self.output_format!r}, which has one transcript per "
+                "recording. Leave one of them out."
             )
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranscribeEvaluateOptions(SearchOptions):
+class TranscribeEvaluateOptions(TranscriptSearchOptions):
     """How transcripts are evaluated."""
 
     worst: Annotated[int, Ge(0)] = 5

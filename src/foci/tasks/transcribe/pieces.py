@@ -45,7 +45,7 @@ def read_pieces(
         address: its file, or another name of it.
         settings: how sound becomes features.
         assets: of the run.
-        seconds: longest piece; by the lengths of the training utterances unless given.
+        seconds: longest piece. Default: by the lengths of the training utterances.
         keep: keep spectrogram and sound, for pictures.
 
     Raises:
@@ -53,14 +53,14 @@ def read_pieces(
     """
     notes: list[str] = []
     reader = SpeechReader(settings.bank, settings.deltas, upsample=True, max_seconds=_LONGEST)
-    shift = settings.shift / 1000
+    shift = settings.hop_ms / 1000
     longest, most = (seconds or frames * shift for frames in (assets.longest, assets.usual))
     samples = None
     if is_feature_file(address):
         frames = read_features(address)
         loudness = frames[:, 0]
     else:
-        notes += _notes_on_sound(address, settings.rate)
+        notes += _notes_on_sound(address, settings.sample_rate)
         samples = reader.sound(address).samples
         frames = reader.bank(samples)
         loudness = frames.mean(axis=1) if len(frames) else np.zeros(0)
@@ -77,7 +77,7 @@ def read_pieces(
         )
     # A model may hear less than a picture should show: a single band of all frequencies, for example.
     spectrogram = reader.bank._replace(bins=_DRAWN_BINS)(samples) if keep and samples is not None else frames
-    size = settings.rate * shift
+    size = settings.sample_rate * shift
     return [
         Piece(
             number,

@@ -17,7 +17,7 @@ from foci.tasks.frame.prediction_loop import by_length
 from foci.tasks.frame.task import Progress, Record
 from foci.tasks.transcribe.assets import SpeechAssets
 from foci.tasks.transcribe.batches import SpeechExamples
-from foci.tasks.transcribe.config import FeatureConfig, SearchOptions, TranscribeOptions
+from foci.tasks.transcribe.config import FeatureConfig, TranscribeOptions, TranscriptSearchOptions
 from foci.tasks.transcribe.pieces import Piece, read_pieces
 from foci.weights import Weights
 
@@ -45,7 +45,7 @@ def answer_records(
     assets: SpeechAssets,
     settings: FeatureConfig,
     records: Sequence[Record],
-    options: SearchOptions,
+    options: TranscriptSearchOptions,
     progress: Progress,
     *,
     keep: bool = False,
@@ -60,7 +60,7 @@ def answer_records(
     for number, record in enumerate(records):
         try:
             own, notes[number] = read_pieces(
-                number, str(record["audio"]), settings, assets, seconds=options.piece, keep=keep
+                number, str(record["audio"]), settings, assets, seconds=options.max_segment_seconds, keep=keep
             )
         except DataError as error:
             progress(1)
@@ -78,7 +78,7 @@ def _answer_together(
     assets: SpeechAssets,
     pieces: Sequence[Piece],
     notes: Mapping[int, list[str]],
-    options: SearchOptions,
+    options: TranscriptSearchOptions,
     progress: Progress,
 ) -> Iterator[tuple[int, Answers]]:
     """Yield the answers for recordings of which these are all pieces."""
@@ -95,7 +95,7 @@ def _answer_together(
 
 
 def _answer_pieces(
-    model: Recognizer, assets: SpeechAssets, pieces: Sequence[Piece], options: SearchOptions
+    model: Recognizer, assets: SpeechAssets, pieces: Sequence[Piece], options: TranscriptSearchOptions
 ) -> list[Answer]:
     """Return the hypotheses of each piece."""
     device = next(model.parameters()).device
@@ -106,7 +106,7 @@ def _answer_pieces(
     return [Answer(piece, hypotheses, _row(encoded, row)) for row, (piece, hypotheses) in enumerate(zip(pieces, found))]
 
 
-def search(model: Recognizer, encoded: EncoderOutput, options: SearchOptions) -> list[list[Hypothesis]]:
+def search(model: Recognizer, encoded: EncoderOutput, options: TranscriptSearchOptions) -> list[list[Hypothesis]]:
     """Return the hypotheses of each recording, best first: by decoder, by CTC, or by both."""
     constraints = GenerationConstraints(max_length=options.max_length, bos=BOS, eos=EOS, banned=(PAD, BOS))
     both = model.decoder is not None and model.ctc_output is not None

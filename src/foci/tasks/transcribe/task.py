@@ -40,10 +40,10 @@ from foci.tasks.transcribe.batches import (
 )
 from foci.tasks.transcribe.config import (
     BUILT_IN,
-    SearchOptions,
     TranscribeConfig,
     TranscribeEvaluateOptions,
     TranscribeOptions,
+    TranscriptSearchOptions,
 )
 from foci.tasks.transcribe.diagonal import alignment_notice, diagonalities
 from foci.tasks.transcribe.reader import read_manifest
@@ -88,8 +88,6 @@ class Transcribe(Task):
     def read(self, log: Log) -> Splits:
         """Read and check the manifests and the headers of all recordings."""
         data = self.config.data
-        if data.path is not None and data.morse is not None:
-            raise ConfigError("data: path and morse are both set, expected one of them.")
         if data.path is None:
             return self._built_in(log)
         utterances = self._read(data.path, log)
@@ -116,16 +114,16 @@ class Transcribe(Task):
 
     def read_records(self, paths: Sequence[str]) -> Sequence[Record]:
         """Read manifests in the form of the training data."""
-        return [one._asdict() for path in paths for one in read_manifest(path, self.config.data.fields)]
+        return [one._asdict() for path in paths for one in read_manifest(path, self.config.data.columns)]
 
     def _read(self, path: str, log: Log) -> list[Utterance]:
-        return usable_utterances(read_manifest(path, self.config.data.fields), self.reader, log, path)
+        return usable_utterances(read_manifest(path, self.config.data.columns), self.reader, log, path)
 
     def _built_in(self, log: Log) -> Splits:
         data = self.config.data
-        if data.morse is None:
-            log(f"no data is named: training on {BUILT_IN:,} messages in Morse code (data.morse)")
-        made = data.morse or BUILT_IN
+        if data.builtin is None:
+            log(f"no data is named: training on {BUILT_IN:,} messages in Morse code (data.builtin)")
+        made = data.builtin or BUILT_IN
         held_out = min(_HELD_OUT, max(made // 3, 7))
         sizes = {"train": made, "valid": held_out, "test": held_out}
         found = {split: morse.morse_messages(split, size, most_words=data.morse_words) for split, size in sizes.items()}
@@ -155,7 +153,7 @@ class Transcribe(Task):
         heard = self._hear("train", cast("list[Utterance]", splits.train), log)
         texts = [self._learned(one.text) for one in heard.utterances]
         tokenizer = Tokenizer.train(texts, self.config.tokenizer.kind, self.config.tokenizer.size)
-        seconds = sum(map(len, heard.features)) * self.config.features.shift / 1000
+        seconds = sum(map(len, heard.features)) * self.config.features.hop_ms / 1000
         log(
             f"{len(tokenizer):,} tokens ({self.config.tokenizer.kind}); {heard.features[0].shape[1]} features per "
             f"frame, {seconds / 60:.1f} minutes to train on"
@@ -176,9 +174,9 @@ class Transcribe(Task):
         heard = self._hear("train", cast("list[Utterance]", splits.train), log)
         return ShortFirstBatches(
             self._examples(heard, assets, self._long_enough(heard, assets, log)),
-            short_first=data.short_first,
-            max_tokens=data.max_frames,
-            max_examples=data.max_utterances,
+            short_first=data.sort_by_length_epochs,
+            max_tokens=data.batch_frames,
+            max_examples=data.batch_size,
             seed=self.config.training.seed,
             workers=data.workers,
             **shard._asdict(),
@@ -189,7 +187,7 @@ class Transcribe(Task):
         heard = self._hear("valid", cast("list[Utterance]", splits.valid), log)
         examples = self._examples(heard, assets)
         longest = int(examples.lengths.max())
-        batches = TokenBatches(examples, max_tokens=max(self.config.data.max_frames, longest))
+        batches = TokenBatches(examples, max_tokens=max(self.config.data.batch_frames, longest))
         return _HeldOut(assets, list(batches.epoch(0)), log)
 
     def _examples(self, heard: Heard, assets: SpeechAssets, kept: Sequence[int] | None = None) -> SpeechExamples:
@@ -232,7 +230,7 @@ class Transcribe(Task):
 
     def loss(self, model: nn.Module, batch: SpeechBatch) -> Loss:
         """Return the losses of decoder and CTC, mixed by the schedule, summed over the tokens."""
-        masking = Masking(**vars(self.config.masking))
+        masking = Masking(**vars(self.config.spec_augment))
         features = batch.features
         if masking.feature_masks or masking.time_masks:
             features = spec_augment(features, batch.lengths, masking)
@@ -275,7 +273,7 @@ class Transcribe(Task):
             if found.attention is not None:
                 lines += diagonalities(found.attention.attentions["decoder.cross"], target)
             encoded = _plain(model).encode(features, lengths)
-            hypotheses = search(_plain(model), encoded, SearchOptions(beam=1))
+            hypotheses = search(_plain(model), encoded, TranscriptSearchOptions(beam=1))
             heard += [held_out.assets.tokenizer.decode(one[0].tokens).strip() for one in hypotheses]
             said += [held_out.assets.tokenizer.decode(row).strip() for row in target.tolist()]
         metrics = {"loss": loss / max(count, 1), **_rates(said, heard)}

@@ -11,44 +11,39 @@ from annotated_types import Ge, Gt, Le, Lt
 from foci.errors import ConfigError
 from foci.models import seq2seq_conv, seq2seq_rnn, transformer
 from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
+from foci.tasks.frame.data_settings import Columns, HeldOutData
 from foci.tasks.frame.searching import SearchOptions
 from foci.training.options import TrainingOptions
 
-BUILT_IN = "en-zh"
+LANGUAGES = "en-zh"
 """Locales of the built-in phrases to train on without data."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataConfig:
-    """The sentence pairs: two aligned files, one TSV or JSONL file, or the built-in phrasebook."""
+class DataConfig(HeldOutData):
+    """The sentence pairs: two aligned files, one table or JSONL file, or built-in phrases."""
 
-    source: FilePath | None = None
-    """The source sentences, one per line; or one .tsv or .jsonl file with both sides (also .gz, .xz). Without data,
-    the built-in phrasebook is used."""
+    path: FilePath | None = None
+    """The source sentences, one per line; or one .tsv, .csv or .jsonl file with both sides (also .gz, .xz). Without
+    data, built-in phrases are used."""
     target: FilePath | None = None
     """The translations of the source sentences, one per line."""
-    fields: tuple[int | str, int | str] | None = None
-    """Columns (numbers from 0, or names) of both sides in a TSV file, or their fields in a JSONL file."""
-    valid_source: FilePath | None = None
-    """Held-out pairs in the same form, which decide which checkpoint is the best one."""
+    columns: Columns | None = None
+    """Columns (numbers from 0, or names) of both sides in a table, or their fields in a JSONL file."""
     valid_target: FilePath | None = None
-    """The translations of valid_source."""
-    test_source: FilePath | None = None
-    """Pairs in the same form that `foci evaluate` uses."""
+    """The translations of data.valid, one per line."""
     test_target: FilePath | None = None
-    """The translations of test_source."""
+    """The translations of data.test, one per line."""
     valid_share: Annotated[float, Gt(0), Lt(1)] = 0.02
-    """Without such files: the share of the pairs that is held out to validate; of more than 2,000, 2,000 are used."""
+    """Without data.valid: the share of the pairs that is held out to validate; of more than 2,000, 2,000 are used."""
     test_share: Annotated[float, Ge(0), Lt(1)] = 0.02
-    """Without such files: the share of the pairs that is held out to evaluate, and never trained on; none of a stream.
+    """Without data.test: the share of the pairs that is held out to evaluate, and never trained on; none of a stream.
     """
-    split_seed: Annotated[int, Ge(0)] = 0
-    """Which pairs those are."""
-    phrasebook: str | None = None
-    """Two locales, such as en-zh: dates, amounts, units and lists in both languages, made by CLDR, without any file."""
-    phrasebook_size: Annotated[int, Ge(2)] = 20_000
-    """Number of pairs of the phrasebook for training."""
-    max_tokens: Annotated[int, Ge(1)] = 4096
+    builtin: Annotated[int, Ge(2)] | None = None
+    """Train on this many built-in phrases instead: dates, amounts, units and lists in two languages, made by CLDR."""
+    languages: str | None = None
+    """Two locales of the built-in phrases, such as en-zh, which is the default."""
+    batch_tokens: Annotated[int, Ge(1)] = 4096
     """Tokens per batch, padding included."""
     max_length: Annotated[int, Ge(1)] = 200
     """Pairs with a side of more tokens are left out and counted."""
@@ -95,19 +90,20 @@ class TranslateConfig(TaskConfig):
     """All settings of a training."""
 
     flags = {
-        "data": "data.source",
-        "source": "data.source",
+        "data": "data.path",
         "target": "data.target",
-        "valid-source": "data.valid_source",
+        "columns": "data.columns",
+        "valid": "data.valid",
         "valid-target": "data.valid_target",
-        "test-source": "data.test_source",
+        "test": "data.test",
         "test-target": "data.test_target",
-        "phrasebook": "data.phrasebook",
+        "builtin": "data.builtin",
+        "languages": "data.languages",
         "model": "model.kind",
         "preset": "model.preset",
     }
     demo = {
-        "data": {"phrasebook": BUILT_IN, "max_tokens": 512},
+        "data": {"builtin": 20_000, "batch_tokens": 512},
         "tokenizer": {"kind": "words", "size": 4000},
         "model": {
             "kind": "rnn",
@@ -127,7 +123,7 @@ class TranslateConfig(TaskConfig):
         },
     }
     smallest = {
-        "data": {"phrasebook": "en-de", "phrasebook_size": 40, "max_tokens": 300},
+        "data": {"builtin": 40, "languages": "en-de", "batch_tokens": 300},
         "tokenizer": {"kind": "characters", "size": 60},
         "model": {"kind": "rnn", "embedding_dim": 8, "hidden_dim": 16, "input_feeding": False},
         "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
@@ -177,4 +173,4 @@ class TranslateEvaluateOptions(SearchOptions):
     lowercase: bool = False
     """Compare without case."""
     tokenize: str | None = None
-    """sacrebleu's tokenizer (13a, zh, char, ja-mecab, …); chosen by the script of the references unless given."""
+    """sacrebleu's tokenizer (13a, zh, char, ja-mecab, …). Default: by the script of the references."""

@@ -47,13 +47,15 @@ from foci.tasks.frame.task import (
     token_axes,
 )
 from foci.tasks.translate.config import (
-    BUILT_IN,
+    LANGUAGES,
     DataConfig,
     TranslateConfig,
     TranslateEvaluateOptions,
 )
 from foci.training.objective import Batches, Loss
 
+_BUILT_IN = 20_000
+"""How many built-in phrases are trained on where no data is named."""
 _VALIDATED = 2000
 """How many of the pairs that were held out are validated with, at most."""
 
@@ -90,16 +92,16 @@ class Translate(Task):
         """Read and check the sentence pairs."""
         data = self.config.data
         _check_data(data)
-        if data.source is None:
+        if data.path is None:
             return self._phrases(log)
-        corpus = open_corpus(data.source, data.target, columns=data.fields)
-        valid = None if data.valid_source is None else read_pairs(self._open(data.valid_source, data.valid_target), log)
-        test = None if data.test_source is None else read_pairs(self._open(data.test_source, data.test_target), log)
+        corpus = open_corpus(data.path, data.target, columns=data.columns)
+        valid = None if data.valid is None else read_pairs(self._open(data.valid, data.valid_target), log)
+        test = None if data.test is None else read_pairs(self._open(data.test, data.test_target), log)
         if data.stream:
             count = check(corpus, log)
             valid, test = valid or [], test or []
             log(
-                f"{count:,} pairs are streamed from {data.source}, {len(valid):,} held out to validate, {len(test):,} "
+                f"{count:,} pairs are streamed from {data.path}, {len(valid):,} held out to validate, {len(test):,} "
                 "to evaluate"
             )
             return Splits(corpus, valid, test)
@@ -118,7 +120,7 @@ class Translate(Task):
         return [pair._asdict() for pair in read_pairs(self._open(*paths))]
 
     def _open(self, source: str, target: str | None = None) -> Corpus:
-        return open_corpus(source, target, columns=None if target is not None else self.config.data.fields)
+        return open_corpus(source, target, columns=None if target is not None else self.config.data.columns)
 
     def _hold_out(
         self, pairs: list[Pair], valid: list[Pair] | None, test: list[Pair] | None
@@ -126,7 +128,7 @@ class Translate(Task):
         """Hold out what no file gives; pairs with equal sources are never in two parts."""
         data = self.config.data
         if len(pairs) < 2 and valid is None:
-            raise DataError(f"{data.source}, line 1: the only sentence pair, expected at least two: some are held out.")
+            raise DataError(f"{data.path}, line 1: the only sentence pair, expected at least two: some are held out.")
         held = split_by_content(
             pairs,
             lambda pair: pair.source,
@@ -138,9 +140,9 @@ class Translate(Task):
         if not valid or not train:
             use = "train on" if valid else "validate"
             raise DataError(
-                f"{data.source}, line 1: of {len(pairs)} sentence pairs none is left to {use} (those of one source "
+                f"{data.path}, line 1: of {len(pairs)} sentence pairs none is left to {use} (those of one source "
                 f"stay together). Give more of them, change data.valid_share = {data.valid_share} or data.test_share = "
-                f"{data.test_share}, or name data.valid_source."
+                f"{data.test_share}, or name data.valid."
             )
         return train, valid, held.test if test is None else test
 
@@ -148,12 +150,12 @@ class Translate(Task):
         from foci.data.builtin.phrasebook import phrasebook
 
         data, seed = self.config.data, self.config.training.seed
-        if data.phrasebook is None:
-            log(f"no data is named: training on built-in phrases (data.phrasebook = {BUILT_IN})")
-        source, dash, target = (data.phrasebook or BUILT_IN).partition("-")
+        if data.builtin is None:
+            log(f"no data is named: training on built-in phrases (data.languages = {data.languages or LANGUAGES})")
+        source, dash, target = (data.languages or LANGUAGES).partition("-")
         if not dash:
-            raise ConfigError(f"data.phrasebook is {data.phrasebook!r}, expected two locales, as in en-zh.")
-        made = data.phrasebook_size
+            raise ConfigError(f"data.languages is {data.languages!r}, expected two locales, as in en-zh.")
+        made = data.builtin or _BUILT_IN
         train, valid, test = (
             phrasebook(source, target, split=split, size=size, seed=seed)
             for split, size in (("train", made), ("valid", min(500, made)), ("test", min(300, made)))
@@ -189,7 +191,11 @@ class Translate(Task):
     def batches(self, splits: Splits, assets: Tokenizers, shard: Shard, log: Log) -> Batches:
         """Encode and batch the training pairs."""
         data = self.config.data
-        options: dict[str, Any] = {"max_tokens": data.max_tokens, "seed": self.config.training.seed, **shard._asdict()}
+        options: dict[str, Any] = {
+            "max_tokens": data.batch_tokens,
+            "seed": self.config.training.seed,
+            **shard._asdict(),
+        }
         if data.stream:
             encode = PairEncoder(assets, data.max_length, self._copies)
             return StreamBatches(splits.train, encode, buffer=data.stream_buffer, workers=data.workers, **options)
@@ -199,9 +205,9 @@ class Translate(Task):
     def held_out(self, splits: Splits, assets: Tokenizers, log: Log) -> TokenBatches[Batch]:
         """Encode and batch the validation pairs."""
         data, pairs = self.config.data, splits.valid
-        if data.valid_source is None and len(pairs) > _VALIDATED:
+        if data.valid is None and len(pairs) > _VALIDATED:
             pairs = sorted(pairs, key=lambda pair: place_of(pair.source, data.split_seed))[:_VALIDATED]
-        return TokenBatches(self._examples(pairs, assets, log), max_tokens=data.max_tokens)
+        return TokenBatches(self._examples(pairs, assets, log), max_tokens=data.batch_tokens)
 
     @property
     def _copies(self) -> bool:
@@ -290,8 +296,8 @@ class Translate(Task):
         unknown = [
             text[slice(*where)].strip() for number, where in zip(encoding.ids, encoding.offsets) if number == UNK
         ]
-        built_in = f"built-in phrases ({data.phrasebook or BUILT_IN}: dates, amounts, units and lists)"
-        return unknown_note("tokens", unknown, len(encoding.ids), tokenizer.pieces, data.source or built_in)
+        built_in = f"built-in phrases ({data.languages or LANGUAGES}: dates, amounts, units and lists)"
+        return unknown_note("tokens", unknown, len(encoding.ids), tokenizer.pieces, data.path or built_in)
 
     def evaluate(
         self,
@@ -381,28 +387,28 @@ class PairEncoder:
 
 
 def _check_data(data: DataConfig) -> None:
-    if data.phrasebook is not None and data.source is not None:
-        raise ConfigError("data: phrasebook and source are both set, expected one of them.")
-    if data.source is None:
-        for name in ("target", "valid_source", "valid_target", "test_source", "test_target"):
+    if data.languages is not None and data.path is not None:
+        raise ConfigError("data: languages and path are both set, expected one of them.")
+    if data.path is None:
+        for name in ("target", "valid", "valid_target", "test", "test_target"):
             if getattr(data, name) is not None:
-                raise ConfigError(f"data.{name} is set, but data.source is not. Name the source sentences (--source).")
+                raise ConfigError(f"data.{name} is set, but data.path is not. Name the source sentences (--data).")
         if data.stream:
-            raise ConfigError("data.stream is for files, but data.source is not set. Name a file, or leave it out.")
+            raise ConfigError("data.stream is for files, but data.path is not set. Name a file, or leave it out.")
     if data.valid_share + data.test_share >= 1:
         raise ConfigError(
             f"data.valid_share is {data.valid_share} and data.test_share is {data.test_share}, expected less than 1 "
             "together: nothing would be left to train on."
         )
-    if data.stream and data.valid_source is None:
+    if data.stream and data.valid is None:
         raise ConfigError(
-            "data.stream is set, but data.valid_source is not: a stream is not held in memory, so no part of it can be "
+            "data.stream is set, but data.valid is not: a stream is not held in memory, so no part of it can be "
             "held out. Name held-out pairs in files of their own."
         )
-    if data.stream and data.max_length > data.max_tokens:
+    if data.stream and data.max_length > data.batch_tokens:
         raise ConfigError(
-            f"data.max_length is {data.max_length}, more than data.max_tokens = {data.max_tokens}: a pair of a stream "
-            "may then fit in no batch. Lower the one or raise the other."
+            f"data.max_length is {data.max_length}, more than data.batch_tokens = {data.batch_tokens}: a pair of a "
+            "stream may then fit in no batch. Lower the one or raise the other."
         )
 
 
