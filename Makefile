@@ -28,8 +28,8 @@ test: setup lint types imports shapes ## everything: all tests, style, types, sh
 
 check: setup lint types imports quick-tests ## the quick loop for developers: no slow tests, no pass over the shapes
 
-bench: setup ## measure foci against its peers on this machine, and write docs/benchmarks.md
-	$(BIN)/foci bench
+bench: setup ## measure foci against its peers on this machine, and write docs/benchmarks.md; groups and options: python -m benchmarks --help
+	$(BIN)/python -m benchmarks
 
 docs: setup ## write what is generated: parts of README.md and docs/, flags of the tasks
 	$(BIN)/python docs/generate.py

@@ -104,9 +104,9 @@ def markdown(
         "the fastest of all rounds. Memory is the peak of a call beyond its inputs, each in a new process. A goal in "
         "brackets was not reached by the median; a goal with a question mark lies within the interval, so that the "
         "measurement cannot tell. ~ marks a case that other work on the machine disturbed.",
-        "Make it again with `make bench`, or with the command under each heading; `foci bench --quick` takes two "
-        "minutes and writes beside its results, in `benchmarks/results/quick`. `benchmarks/README.md` says how far to "
-        "trust a figure.",
+        "Make it again with `make bench`, or with the command under each heading; `python -m benchmarks --quick` takes "
+        "two minutes and writes beside its results, in `benchmarks/results/quick`. `benchmarks/README.md` says how far "
+        "to trust a figure.",
     ]
     busy = trust(runs)
     if busy:

@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark by the arguments; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
     known = ", ".join(groups.PEERS)
-    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"one of {known}; all unless given")
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"one of {known}; default: all")
     parser.add_argument("--quick", action="store_true", help="fewer and smaller cases, in two minutes")
     parser.add_argument("--threads", type=int, help="number of threads of both sides; 1, and 2 for decode")
     parser.add_argument("--report-only", action="store_true", help="rebuild the report from kept results")
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     unknown = [group for group in asked.groups if group not in groups.PEERS]
     if unknown:
-        parser.error(f"no group {unknown[0]!r}; there are {known}")
+        parser.error(f"no group {unknown[0]!r}, expected one of {known}")
     if asked.threads is not None and asked.threads < 1:
         parser.error(f"--threads is {asked.threads}, expected 1 or more")
     results = RESULTS / "quick" if asked.quick else RESULTS
@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command(asked: argparse.Namespace) -> str:
-    words = ["foci bench", *asked.groups, *(["--quick"] if asked.quick else [])]
+    words = ["python -m benchmarks", *asked.groups, *(["--quick"] if asked.quick else [])]
     return " ".join([*words, *([f"--threads {asked.threads}"] if asked.threads is not None else [])])
 
 

@@ -30,7 +30,6 @@ COMMANDS = {
     "gallery": ("foci.cli.gallery:gallery", "Draw a picture of every mechanism at work."),
     "doctor": ("foci.cli.doctor:doctor", "Show which fast paths this machine uses, and why."),
     "build-kernels": ("foci.cli.doctor:build_kernels", "Build the C++ kernels now rather than on first use."),
-    "bench": ("foci.cli.bench:bench", "Measure foci against its peers; needs the source checkout."),
 }
 """name -> (function, the line that help shows)"""
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,8 +14,6 @@ import torch
 from torch import Tensor
 
 import foci
-from foci.cli.bench import bench
-from foci.errors import ConfigError, FociError, UnknownNameError
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the bench stands beside the package, not in it
@@ -332,8 +331,6 @@ def test_a_curve_is_not_followed_past_a_slow_point() -> None:
 def test_every_group_has_its_file_and_its_text() -> None:
     files = {path.stem for path in (ROOT / "benchmarks" / "groups").glob("[a-z]*.py")}
     assert files == set(groups.PEERS)
-    about = " ".join((bench.__doc__ or "").split())
-    assert f"{', '.join([*groups.PEERS][:-1])} or {[*groups.PEERS][-1]};" in about
     for name in groups.PEERS:
         title, _, text = (groups.load(name).__doc__ or "").partition("\n\n")
         assert title
@@ -366,7 +363,7 @@ def test_one_process_per_peer_and_number_of_threads_and_the_curves_last() -> Non
 
 
 def test_the_threads_of_the_command_count_for_every_group(tmp_path: Path) -> None:
-    options = {"quick": True, "output": tmp_path / "page.md", "results": tmp_path, "command": "foci bench"}
+    options = {"quick": True, "output": tmp_path / "page.md", "results": tmp_path, "command": "python -m benchmarks"}
     default = run.Options(groups=("crf", "decode"), threads=None, **options)
     assert [default.threads_of(group) for group in default.groups] == [1, min(2, os.cpu_count() or 1)]
     asked = run.Options(groups=("crf", "decode"), threads=3, **options)
@@ -376,7 +373,7 @@ def test_the_threads_of_the_command_count_for_every_group(tmp_path: Path) -> Non
 def test_a_process_that_dies_is_started_anew_after_the_case_it_died_in(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    options = run.Options(("crf",), True, 1, tmp_path / "page.md", tmp_path, "foci bench")
+    options = run.Options(("crf",), True, 1, tmp_path / "page.md", tmp_path, "python -m benchmarks")
     started: list[str] = []
 
     def listen(options: run.Options, asked: list[str], threads: int, show: object, name: str) -> Any:
@@ -424,7 +421,7 @@ def a_record(**changes: Any) -> dict[str, Any]:
 def a_run(**changes: Any) -> dict[str, Any]:
     machine = {"processor": "a chip", "cores": 2, "memory_gb": 4, "system": "Linux", "python": "3.11"}
     limits = {"gemm": 5e10, "bandwidth": 1e10, "cell": 8e9}
-    fields = {"kind": "run", "when": "2026-01-02 03:04", "took": 95, "command": "foci bench", "quick": False}
+    fields = {"kind": "run", "when": "2026-01-02 03:04", "took": 95, "command": "python -m benchmarks", "quick": False}
     fields |= {"threads": 1, "machine": machine, "idle": QUIET._asdict(), "limits": limits, "limits_threads": 1}
     fields |= {"same": {"product": [1.001, 0.998, 1.004], "copy": [0.99, 0.97, 1.02]}, "foci": "abc"}
     return {**fields, "versions": {"torch": "2.13.0"}, "failed": {}, **changes}
@@ -534,31 +531,25 @@ def test_without_results_there_is_no_report(tmp_path: Path) -> None:
 # The command
 
 
-def test_the_command_passes_its_options_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[tuple[list[str], Path]] = []
+def test_the_command_refuses_an_unknown_group_or_no_threads(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, message in (
+        (["aditive"], "no group 'aditive', expected one of additive, "),
+        (["--threads", "0"], "--threads is 0, expected 1 or more"),
+    ):
+        with pytest.raises(SystemExit):
+            run.main(arguments)
+        assert re.search(message, capsys.readouterr().err)
 
-    def start(command: list[str], cwd: Path, check: bool) -> Any:
-        started.append((command, cwd))
-        return type("Ended", (), {"returncode": 0})
 
-    monkeypatch.setattr("foci.cli.bench.subprocess.run", start)
-    bench("crf", "ntm", quick=True, threads=2)
-    bench()
-    assert started == [
-        ([sys.executable, "-m", "benchmarks", "crf", "ntm", "--quick", "--threads", "2"], ROOT),
-        ([sys.executable, "-m", "benchmarks"], ROOT),
+def test_the_command_that_is_shown_repeats_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[run.Options] = []
+    monkeypatch.setattr(peers, "install", lambda *_, **__: {})
+    monkeypatch.setattr(run, "_measure", lambda options, *_: None)
+    monkeypatch.setattr(run, "_report", lambda options: asked.append(options) or 0)
+    assert run.main(["crf", "ntm", "--quick", "--threads", "2"]) == 0
+    assert run.main([]) == 0
+    assert [options.command for options in asked] == [
+        "python -m benchmarks crf ntm --quick --threads 2",
+        "python -m benchmarks",
     ]
-
-
-def test_the_command_refuses_an_unknown_group_or_no_threads() -> None:
-    with pytest.raises(UnknownNameError, match=r"unknown group 'aditive'\. Did you mean 'additive'"):
-        bench("aditive")
-    with pytest.raises(ConfigError, match="threads is 0"):
-        bench(threads=0)
-
-
-def test_the_command_says_that_it_needs_a_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(foci, "__file__", str(tmp_path / "lib" / "foci" / "__init__.py"))
-    with pytest.raises(FociError, match="part of the source checkout"):
-        bench()
+    assert asked[1].groups == tuple(groups.PEERS)

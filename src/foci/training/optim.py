@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from foci.errors import ConfigError, near_names
-from foci.training.muon import Muon
+from foci.training.muon import MuonWithAdamW
 from foci.training.options import TrainingOptions
 
 
@@ -67,23 +67,12 @@ def make_optimizer(model: nn.Module, options: TrainingOptions) -> torch.optim.Op
         {"params": those, "kind": kind, "weight_decay": decay, "share": share}
         for (kind, decay, share), those in groups.items()
     ]
+    fused = all(p.device.type in ("cpu", "cuda") for p in learning.values())
+    lr, betas, eps = options.learning_rate, options.betas, options.eps
     if options.optimizer == "muon":
-        return Muon(
-            made,
-            lr=options.learning_rate,
-            momentum=options.momentum,
-            betas=options.betas,
-            eps=options.eps,
-            precision=torch.bfloat16 if options.precision == "bfloat16" else None,
-        )
+        return MuonWithAdamW(made, lr=lr, momentum=options.momentum, betas=betas, eps=eps, fused=fused)
     make = torch.optim.AdamW if options.optimizer == "adamw" else torch.optim.Adam
-    return make(
-        made,
-        lr=options.learning_rate,
-        betas=options.betas,
-        eps=options.eps,
-        fused=all(p.device.type in ("cpu", "cuda") for p in learning.values()),
-    )
+    return make(made, lr=lr, betas=betas, eps=eps, fused=fused)
 
 
 def _matrices(model: nn.Module, options: TrainingOptions) -> set[str]:
