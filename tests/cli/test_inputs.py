@@ -109,7 +109,7 @@ def test_a_dash_beside_other_inputs_is_a_mistake_and_a_text_after_two_dashes(run
 
 def test_hints_can_be_typed_into_a_shell(run, capsys):
     out = run.parent / "new one"
-    arguments = ["--planted", "40", "--preset", "tiny", "--set", "training.max_steps=1"]
+    arguments = ["--builtin", "40", "--preset", "tiny", "--set", "training.max_steps=1"]
     assert main(["train", "classify", *arguments, "--out", str(out)]) == 0
     assert f"foci evaluate '{out}'" in capsys.readouterr().out
 

@@ -297,7 +297,7 @@ def own_data(kind, path):
     tables = copy.deepcopy(dict(kind.Config.smallest))
     path_of_data = kind.Config.flags["data"]
     table, _, name = path_of_data.partition(".")
-    kept = {key: value for key, value in tables[table].items() if key.startswith("max_")}
+    kept = {key: value for key, value in tables[table].items() if key.startswith(("max_", "batch_"))}
     return {**tables, table: {**kept, name: str(path)}}
 
 

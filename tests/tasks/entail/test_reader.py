@@ -9,7 +9,10 @@ import pytest
 from foci.data.words import words_of
 from foci.errors import ConfigError, DataError, UnknownNameError
 from foci.tasks.entail.builtin import _SLOTS, LABELS, hypernym_pairs
-from foci.tasks.entail.reader import SentencePair, read_entailment, split_pairs
+from foci.tasks.entail.config import EntailConfig
+from foci.tasks.entail.reader import SentencePair, read_entailment
+from foci.tasks.entail.task import Entail
+from foci.tasks.frame.config import configure
 
 PAIRS = [SentencePair("A man sleeps.", "A person sleeps.", "entailment"), SentencePair("狗在跑", "猫在跑", "neutral")]
 
@@ -88,13 +91,20 @@ def test_files_that_cannot_be_read(tmp_path):
         read_entailment(write(tmp_path / "a.xml", "x"))
 
 
+def split_pairs(pairs, seed):
+    task = Entail(
+        configure(EntailConfig, {"data": {"valid_share": 0.1, "test_share": 0.2, "split_seed": seed}}, "test")
+    )
+    return task.split(pairs, task.config.data.shares, print)
+
+
 def test_all_pairs_of_a_premise_are_in_one_split():
     pairs = [SentencePair(f"premise  {number // 3}", f"h {number}", "x") for number in range(90)]
-    splits = split_pairs(pairs, valid_share=0.1, test_share=0.2, seed=0)
+    splits = split_pairs(pairs, seed=0)
     assert [len(split) for split in splits] == [63, 9, 18]
     premises = [{pair.premise for pair in split} for split in splits]
     assert not premises[0] & premises[1] | premises[0] & premises[2] | premises[1] & premises[2]
-    assert split_pairs(pairs, valid_share=0.1, test_share=0.2, seed=1) != splits
+    assert split_pairs(pairs, seed=1) != splits
 
 
 # ---- built-in pairs

@@ -32,7 +32,7 @@ def write_pairs(path: Path, pairs, *, rename=lambda label: label) -> str:
 
 def settings(data, *, model=None, **training):
     return {
-        "data": {"max_pairs": 24, **data},
+        "data": {"batch_size": 24, **data},
         "vocabulary": {"min_count": 1},
         "model": {"preset": "tiny", "hidden_dim": 16, **({} if model is None else model)},
         "training": {"max_steps": 4, "eval_every": 4, "warmup": 2, "learning_rate": 0.01, **training},
@@ -43,7 +43,7 @@ def settings(data, *, model=None, **training):
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("entail") / "run"
     model = {**DECOMPOSABLE, "hidden_dim": 32, "difference": True, "product": True}
-    made = settings({"hypernyms": 600}, model=model, max_steps=200, eval_every=200, warmup=20, learning_rate=4e-3)
+    made = settings({"builtin": 600}, model=model, max_steps=200, eval_every=200, warmup=20, learning_rate=4e-3)
     train("entail", made, out=folder, **SILENT)
     return folder
 
@@ -92,8 +92,8 @@ def test_the_order_of_labels_in_the_data_changes_nothing(tmp_path):
             **SILENT,
         )
         predictor = load(tmp_path / name)
-        told = json.loads((tmp_path / name / "labels.json").read_text(encoding="utf-8"))["labels"]
-        assert told == sorted(names.values() if name == "renamed" else names)
+        kept = json.loads((tmp_path / name / "labels.json").read_text(encoding="utf-8"))
+        assert kept == sorted(names.values() if name == "renamed" else names)
         predictions = predictor.predict([pair._asdict() for pair in pairs])
         answers = [back.get(prediction.output, prediction.output) for prediction in predictions]
         found[name] = sum(answer == pair.label for answer, pair in zip(answers, pairs)) / len(pairs)
@@ -107,9 +107,8 @@ def test_the_order_of_labels_in_the_data_changes_nothing(tmp_path):
 def test_a_damaged_order_of_labels_is_noticed(run, tmp_path):
     shutil.copytree(run, tmp_path / "run")
     file = tmp_path / "run" / "labels.json"
-    told = json.loads(file.read_text(encoding="utf-8"))
-    file.write_text(json.dumps({**told, "labels": ["entailment", "neutral", "other"]}), encoding="utf-8")
-    with pytest.raises(CheckpointError, match="its labels are not those of the run"):
+    file.write_text(json.dumps(["entailment", "neutral", "other"]), encoding="utf-8")
+    with pytest.raises(CheckpointError, match="the labels of baseline.json are not those of labels.json"):
         load(tmp_path / "run")
 
 
@@ -125,7 +124,7 @@ def test_a_damaged_order_of_labels_is_noticed(run, tmp_path):
     ids=lambda value: str(value.get("attention", "decomposable")) if isinstance(value, dict) else "",
 )
 def test_a_trace_of_every_model(model, expected, tmp_path):
-    train("entail", settings({"hypernyms": 24}, model=model, max_steps=1), out=tmp_path / "run", **SILENT)
+    train("entail", settings({"builtin": 24}, model=model, max_steps=1), out=tmp_path / "run", **SILENT)
     given = [{"premise": "The dog eats near the 房子.", "hypothesis": "כלב runs."}]
     (prediction,) = load(tmp_path / "run").predict(given, trace=True)
     trace = prediction.trace
@@ -139,7 +138,7 @@ def test_a_trace_of_every_model(model, expected, tmp_path):
 
 
 def test_the_baseline_reads_no_premise(tmp_path):
-    train("entail", settings({"hypernyms": 24, "hypothesis_only": True}), out=tmp_path / "run", **SILENT)
+    train("entail", settings({"builtin": 24, "hypothesis_only": True}), out=tmp_path / "run", **SILENT)
     predictor = load(tmp_path / "run")
     pairs = [{"premise": premise, "hypothesis": "The dog eats."} for premise in ("The cat eats.", "A poodle eats it.")]
     first, second = predictor.predict(pairs, trace=True)
@@ -199,7 +198,7 @@ def test_mistakes(tmp_path):
     path = write_pairs(tmp_path / "a.jsonl", [SentencePair(f"a {i}", "b", "x") for i in range(20)])
     for data, kind, message in (
         ({"path": path}, DataError, "all .* pairs to train on have the label 'x', expected at least two"),
-        ({"path": path, "hypernyms": 30}, ConfigError, "path and hypernyms are both set"),
+        ({"path": path, "builtin": 30}, ConfigError, "path and builtin are both set"),
         ({"language": "fr"}, ConfigError, "en, zh"),
     ):
         with pytest.raises(kind, match=message):
@@ -215,7 +214,7 @@ def test_mistakes(tmp_path):
 def test_word_vectors_stand_beside_the_learned_ones(tmp_path):
     vectors = "dog 0.5 1 1.5\nzebra 1 2 3\n"
     (tmp_path / "v.txt").write_text(vectors, encoding="utf-8")
-    made = configs.put(settings({"hypernyms": 60}, max_steps=2), {"vocabulary.vectors": str(tmp_path / "v.txt")})
+    made = configs.put(settings({"builtin": 60}, max_steps=2), {"vocabulary.vectors": str(tmp_path / "v.txt")})
     train("entail", made, out=tmp_path / "run", **SILENT)
     predictor = load(tmp_path / "run")
     ids = predictor.assets.vocabulary.ids(["dog", "zebra", "unheard"])
@@ -239,7 +238,7 @@ def test_the_commands(run, tmp_path, capsys):
     out = capsys.readouterr().out
     assert "hypothesis_bayes" in out
     assert "majority" in out
-    flags = ["--hypernyms", "24", "--hypothesis-only", "--model", "decomposable", "--preset", "tiny"]
+    flags = ["--builtin", "24", "--hypothesis-only", "--model", "decomposable", "--preset", "tiny"]
     command = ["train", "entail", *flags, "--set", "training.max_steps=1", "--out", str(tmp_path / "new")]
     assert foci_cli.main(command) == 0
     assert load(tmp_path / "new").config.data.hypothesis_only

@@ -56,7 +56,7 @@ def test_words_and_labels_are_matched_by_name(tmp_path):
     def write(name, pairs, labels):
         lines = [json.dumps({**pair._asdict(), "label": labels[pair.label]}) for pair in pairs]
         (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
-        return {"path": str(tmp_path / name), "max_pairs": 24}
+        return {"path": str(tmp_path / name), "batch_size": 24}
 
     first = write("1.jsonl", hypernym_pairs(60), {"entailment": "a", "neutral": "b", "contradiction": "c"})
     second = write("2.jsonl", hypernym_pairs(30, seed=5), names | {"neutral": "d"})
@@ -128,7 +128,7 @@ def test_another_vocabulary_that_a_task_cannot_match_is_an_error(tmp_path, monke
     monkeypatch.setattr(kind, "named_axes", lambda self, assets: None)
     train("classify", tmp_path / "same", training__max_steps=1, training__init_from=str(tmp_path / "first"))
     with pytest.raises(ConfigError, match="has another vocabulary or other labels, which classify cannot match"):
-        train("classify", tmp_path / "run", data__planted=70, training__init_from=str(tmp_path / "first"))
+        train("classify", tmp_path / "run", data__builtin=70, training__init_from=str(tmp_path / "first"))
     assert not (tmp_path / "run").exists()
 
 

@@ -24,7 +24,7 @@ def test_answers_have_the_order_of_the_inputs():
         return [Prediction(records[number], str(number), 0.0) for number in numbers]
 
     batches = by_length([3, 1, 4, 1], 4)
-    found = predict_in_batches(records, batches, answer, done.append, {4: "it is broken"})
+    found = predict_in_batches(records, batches, answer, done.append, unusable={4: "it is broken"})
     assert [one.inputs for one in found] == records
     assert [one.output for one in found] == ["0", "1", "2", "3", ""]
     assert (found[4].score, found[4].details) == (None, {"notes": ["it is broken"]})

@@ -122,7 +122,7 @@ def test_the_longest_batch_is_the_one_with_most_tokens():
     splits = task.read(lambda text: None)
     batches = task.batches(splits, task.assets(splits, lambda text: None), Shard(), lambda text: None)
     largest = batches.largest()
-    assert largest.words.numel() == max(batch.words.numel() for batch in batches.epoch(0))
+    assert largest[0].numel() == max(batch[0].numel() for batch in batches.epoch(0))
 
 
 def test_reading_is_logged_every_few_seconds(monkeypatch):

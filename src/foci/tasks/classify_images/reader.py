@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Int, UInt8
+from jaxtyping import UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -87,13 +87,6 @@ def drawn_shapes(count: int, *, split: str = "train", seed: int = 0) -> list[Lab
     return [LabeledImage(name, find_scene(name).shapes[0].kind) for name in names]
 
 
-class ImageBatch(NamedTuple):
-    """Images and the numbers of their classes."""
-
-    images: UInt8[Tensor, "B 3 H W"]
-    labels: Int[Tensor, " B"]
-
-
 class ImageExamples:
     """Decoded images with the numbers of their classes.
 
@@ -111,10 +104,10 @@ class ImageExamples:
         """``(image, 1)``: each counts as one."""
         return np.ones((len(self.images), 1), np.int64)
 
-    def batch(self, indices: Indices, widths: Sequence[int]) -> ImageBatch:
-        """Return these images."""
+    def batch(self, indices: Indices, widths: Sequence[int]) -> tuple[Tensor, ...]:
+        """Return these images ``(B, 3, H, W)``, and the numbers of their classes."""
         pixels = np.ascontiguousarray(self.images.pixels[indices].transpose(0, 3, 1, 2))
-        return ImageBatch(torch.from_numpy(pixels), torch.from_numpy(self.labels[indices]))
+        return torch.from_numpy(pixels), torch.from_numpy(self.labels[indices])
 
 
 def augmented(images: UInt8[Tensor, "B 3 H W"], *, flip: bool = False, shift: int = 0) -> UInt8[Tensor, "B 3 H W"]:

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from annotated_types import Ge, Lt
+from annotated_types import Ge
 
 from foci.models import decomposable, entailer
 from foci.models.decomposable import DecomposableEntailer
 from foci.models.entailer import ConditionalEntailer
 from foci.tasks.entail.reader import SPLIT
 from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
+from foci.tasks.frame.data_settings import HeldOutData
 from foci.tasks.frame.vocabulary import VectorVocabularyConfig
 from foci.training.options import TrainingOptions
 
@@ -21,12 +22,15 @@ BUILT_IN = 6000
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataConfig:
+class DataConfig(HeldOutData):
     """The pairs: a table, JSON lines, or built-in ones."""
 
     path: FilePath | None = None
     """A .tsv or .txt file (tabs), a .csv or a .jsonl file (also .gz, .xz), SNLI's, SICK's and OCNLI's included. Without
-    data, built-in pairs are used (hypernyms)."""
+    data, built-in pairs are used (builtin)."""
+    builtin: Annotated[int, Ge(3)] | None = None
+    """Train on this many built-in pairs instead of a file: scenes in which words are replaced by what they are kinds
+    of."""
     premise: int | str | None = None
     """Column (by its name, or its number from 0) or field of the premise; premise, sentence1 and sentence_A are
     found."""
@@ -38,27 +42,15 @@ class DataConfig:
     """What labels of the files are called in foci, such as {"0" = "entailment"}; others keep their names."""
     split: str = SPLIT
     """Column or field that says which rows are for training, validation (dev, trial) and test, if the file has it."""
-    valid: FilePath | None = None
-    """Pairs in the same form that decide which checkpoint is the best one."""
-    test: FilePath | None = None
-    """Pairs that `foci evaluate` uses."""
-    valid_share: Annotated[float, Ge(0), Lt(1)] = 0.05
-    """Without such pairs: the share of the premises that is held out to validate."""
-    test_share: Annotated[float, Ge(0), Lt(1)] = 0.1
-    """Without such pairs: the share of the premises that is held out to evaluate, and never trained on."""
-    split_seed: Annotated[int, Ge(0)] = 0
-    """Which premises those are."""
-    hypernyms: Annotated[int, Ge(3)] | None = None
-    """Train on this many built-in pairs instead: scenes in which words are replaced by what they are kinds of."""
     language: str = "en"
     """The language of built-in pairs: en or zh."""
     hypothesis_only: bool = False
     """Train a baseline that does not read the premise: what the hypothesis alone tells about the label."""
     max_words: Annotated[int, Ge(1)] = 100
     """Only this many words of a sentence are read; sentences with more are counted."""
-    max_tokens: Annotated[int, Ge(1)] = 4096
+    batch_tokens: Annotated[int, Ge(1)] = 4096
     """Words per batch, padding included."""
-    max_pairs: Annotated[int, Ge(1)] = 32
+    batch_size: Annotated[int, Ge(1)] = 32
     """Pairs per batch."""
     workers: Annotated[int, Ge(0)] = 0
     """Processes that prepare batches ahead of time."""
@@ -101,7 +93,7 @@ class EntailConfig(TaskConfig):
         "label": "data.label",
         "valid": "data.valid",
         "test": "data.test",
-        "hypernyms": "data.hypernyms",
+        "builtin": "data.builtin",
         "language": "data.language",
         "hypothesis-only": "data.hypothesis_only",
         "model": "model.kind",
@@ -109,7 +101,7 @@ class EntailConfig(TaskConfig):
         "vectors": "vocabulary.vectors",
     }
     demo = {
-        "data": {"hypernyms": BUILT_IN},
+        "data": {"builtin": BUILT_IN},
         "model": {
             "kind": "decomposable",
             "preset": "tiny",
@@ -120,7 +112,7 @@ class EntailConfig(TaskConfig):
         "training": {"max_steps": 1500, "learning_rate": 3e-3, "schedule": "cosine", "warmup": 50, "eval_every": 300},
     }
     smallest = {
-        "data": {"hypernyms": 24, "max_pairs": 24},
+        "data": {"builtin": 24, "batch_size": 24},
         "vocabulary": {"min_count": 1},
         "model": {"preset": "tiny", "embedding_dim": 16, "hidden_dim": 16, "attention": "two_way", "dropout": 0.0},
         "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},

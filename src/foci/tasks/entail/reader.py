@@ -1,8 +1,5 @@
 """Pairs of a premise and a hypothesis with a label, from tables and JSON lines, SNLI's, SICK's and OCNLI's included.
 
-    read_entailment(path)     .tsv, .txt (tabs), .csv or .jsonl, also .gz and .xz
-    words_of(text)            a sentence as words, in any script
-
 Columns are found by the names that the common data sets give them, unless they are named. Rows whose label is "-",
 which have no agreed label, are left out and counted. A column such as SICK's SemEval_set says which rows are for
 training, validation and test.
@@ -10,21 +7,12 @@ training, validation and test.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-import torch
-from jaxtyping import Int
-from numpy.typing import NDArray
-from torch import Tensor
-
-from foci.data.batching import Indices, Sequences
 from foci.data.lines import Fault, Log, counted, each, empty_field, usable
-from foci.data.splits import Parts, split
 from foci.data.tables import Column, TableRow, read_rows
-from foci.data.vocabulary import Vocabulary
 from foci.errors import DataError
 
 NO_LABEL = "-"
@@ -121,60 +109,3 @@ def _pair(row: TableRow, path: Path, column: str, names: Mapping[str, str]) -> t
         known = ", ".join(one for some in SPLITS.values() for one in some)
         return Fault(path, row.line, "unknown split", f"{column} is {texts[3]!r}, expected one of {known}.")
     return split, pair
-
-
-def split_pairs(pairs: Sequence[SentencePair], *, valid_share: float, test_share: float, seed: int) -> Parts:
-    """Split pairs for training, validation and test by their premises: all pairs of a premise are in one split.
-
-    Args:
-        pairs: to be split.
-        valid_share, test_share: shares of the different premises.
-        seed: which of them.
-    """
-    return split(pairs, lambda one: one.premise, valid_share=valid_share, test_share=test_share, seed=seed)
-
-
-class PairBatch(NamedTuple):
-    """Pairs, padded with 0: the ids of the words of both sentences, and the numbers of the labels."""
-
-    premise: Int[Tensor, "B S"]
-    hypothesis: Int[Tensor, "B R"]
-    labels: Int[Tensor, " B"]
-
-
-class LabeledPairs:
-    """Pairs as word ids, to be batched by `foci.data.TokenBatches`.
-
-    Args:
-        premises, hypotheses: the words of each.
-        labels: the number of the label of each.
-        vocabulary: of words.
-    """
-
-    def __init__(
-        self,
-        premises: Iterable[Sequence[str]],
-        hypotheses: Iterable[Sequence[str]],
-        labels: Sequence[int],
-        vocabulary: Vocabulary,
-    ) -> None:
-        self.premises, self.hypotheses = (
-            Sequences(map(vocabulary.ids, side), len(vocabulary)) for side in (premises, hypotheses)
-        )
-        self.labels = np.array(labels, dtype=np.int64)
-        if not len(self.premises) == len(self.hypotheses) == len(self.labels):
-            raise DataError(
-                f"LabeledPairs: {len(self.premises)} premises, {len(self.hypotheses)} hypotheses and "
-                f"{len(self.labels)} labels, expected as many of each."
-            )
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        """``(pair, 2)``: words of the premise and of the hypothesis."""
-        return np.stack([self.premises.lengths, self.hypotheses.lengths], axis=1)
-
-    def batch(self, indices: Indices, widths: Sequence[int]) -> PairBatch:
-        """Return these pairs, padded."""
-        premise, _ = self.premises.padded(indices, widths[0])
-        hypothesis, _ = self.hypotheses.padded(indices, widths[1])
-        return PairBatch(*map(torch.from_numpy, (premise, hypothesis, self.labels[indices])))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
+from foci.data.vocabulary import Vocabulary
 from foci.printable import printable
 
 _NAMED = 5
@@ -35,6 +36,19 @@ def unknown_note(what: str, unknown: Sequence[str], total: int, known: Sequence[
         f"{len(unknown)} of {total} {what} {'is' if len(unknown) == 1 else 'are'} unknown to this run: {named}{more}. "
         f"It was trained on {data} and knows {len(known):,} {what}" + (f", such as {examples}." if examples else ".")
     )
+
+
+def unknown_words(words: Sequence[str], vocabulary: Vocabulary, data: str) -> list[str]:
+    """Return a note where most words of an input are unknown, so that the prediction is unreliable."""
+    unknown = [word for word in words if word not in vocabulary]
+    if 2 * len(unknown) <= len(words):
+        return []
+    return [unknown_note("words", unknown, len(words), vocabulary.words, data)]
+
+
+def truncated(read: int, total: int, of: str = "") -> list[str]:
+    """Return a note where only the first words of an input, or of a part of it, were read."""
+    return [f"only the first {read} of {total} words{of} were read (data.max_words)"] if read < total else []
 
 
 def _examples(known: Iterable[str]) -> list[str]:

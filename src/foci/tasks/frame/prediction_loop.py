@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from foci.tasks.frame.task import Prediction, Progress, Record
+
+Batch = TypeVar("Batch", bound=Any)
 
 
 def by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
@@ -26,24 +29,28 @@ def by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
 
 def predict_in_batches(
     records: Sequence[Record],
-    batches: Iterable[Sequence[int]],
-    answer: Callable[[Sequence[int]], Iterable[Prediction]],
+    batches: Iterable[Batch],
+    answer: Callable[[Batch], Iterable[Prediction]],
     progress: Progress,
+    *,
     unusable: Mapping[int, str] | None = None,
+    numbers: Callable[[Batch], Sequence[int]] = lambda batch: batch,
 ) -> list[Prediction]:
     """Return a prediction for each record, in the order of the records.
 
     Args:
         records: the inputs.
-        batches: the numbers of the records that are predicted together, such as those of `by_length`.
-        answer: returns the predictions of such a batch, in its order.
+        batches: what is predicted together; the numbers of records by default, such as `by_length` yields.
+        answer: returns the predictions of a batch.
         progress: called with the number of records that were just done.
         unusable: why nothing can be predicted for a record, by its number; the reason becomes a note.
+        numbers: returns the numbers of the records of a batch, in the order of its predictions.
     """
     notes = unusable or {}
     found = {number: Prediction(records[number], "", None, {"notes": [note]}) for number, note in notes.items()}
     progress(len(found))
-    for numbers in batches:
-        found |= zip(numbers, answer(numbers), strict=True)
-        progress(len(numbers))
+    for batch in batches:
+        rows = numbers(batch)
+        found |= zip(rows, answer(batch), strict=True)
+        progress(len(rows))
     return [found[number] for number in range(len(records))]

@@ -49,7 +49,7 @@ RESUMABLE = {
 """Settings that may change when a run is resumed: limits, learning rate, validation, checkpoints, and where it runs."""
 
 BATCH_SIZES = (
-    *("batch_tokens", "batch_frames", "batch_size", "max_tokens", "max_documents", "max_pairs"),
+    *("batch_tokens", "batch_frames", "batch_size"),
     *("max_length", "max_words", "max_source", "max_seconds", "context", "image_size"),
 )
 """Settings of data that limit how large a batch is: how much it holds, how many examples, and how long they are."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import torch
 from annotated_types import Ge, Le
 from torch import Tensor
 
 from foci.data.vocabulary import Vocabulary, read_vectors, words_with_vectors
+from foci.tasks.frame.assets import Assets
 from foci.tasks.frame.config import FilePath
 from foci.tasks.frame.task import Log
 
@@ -41,7 +42,8 @@ class BucketVocabularyConfig(VocabularyConfig):
     """Vectors that all other words share, by a hash of their letters."""
 
 
-class CountedWords(NamedTuple):
+@dataclass(frozen=True)
+class WordAssets(Assets):
     """A vocabulary whose first words have a learned vector, and all of them a given one."""
 
     vocabulary: Vocabulary
@@ -62,7 +64,7 @@ class VectorVocabularyConfig(VocabularyConfig):
     vector_words: Annotated[int, Ge(0)] = 100_000
     """How many words of that file are kept in the run, the first ones; those of the training texts always are."""
 
-    def count_with_vectors(self, sentences: Sequence[Sequence[str]], buckets: int) -> CountedWords:
+    def count_with_vectors(self, sentences: Sequence[Sequence[str]], buckets: int) -> WordAssets:
         """Return the frequent words of sentences, then the words of the file of vectors."""
         own = self.count(([sentence] for sentence in sentences), buckets)
         words, dim = list(own.words), 0
@@ -71,7 +73,7 @@ class VectorVocabularyConfig(VocabularyConfig):
             found, dim = words_with_vectors(self.vectors, self.vector_words, rare)
             known = set(words)
             words += [word for word in found if word not in known]
-        return CountedWords(Vocabulary(tuple(words), buckets, self.lowercase), 1 + len(own.words), dim)
+        return WordAssets(Vocabulary(tuple(words), buckets, self.lowercase), 1 + len(own.words), dim)
 
 
 def take_vectors(weight: Tensor, path: str, vocabulary: Vocabulary, log: Log, trained: int | None = None) -> None:

@@ -176,7 +176,8 @@ class Tag(Task):
             f"{len(letters):,} letters"
         )
         scheme = PLAIN if plain else self.config.tagging.scheme
-        return TagLexicon(*counted, letters, labels, intents, scheme)
+        words = counted.vocabulary, counted.trained, counted.vector_dim
+        return TagLexicon(*words, letters, labels, intents, scheme)
 
     def load_assets(self, read: Callable[[str], str]) -> TagLexicon:
         """Read what `assets` has counted."""

@@ -10,6 +10,7 @@ from annotated_types import Ge, Le, Lt
 from foci.data.images.files import MAX_PIXELS
 from foci.models.image_answerer import PRESETS, ImageAnswerer
 from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
+from foci.tasks.frame.data_settings import HeldOutData
 from foci.tasks.frame.vocabulary import BucketVocabularyConfig
 from foci.training.options import TrainingOptions
 
@@ -18,26 +19,21 @@ BUILT_IN = 3000
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataConfig:
+class DataConfig(HeldOutData):
     """The questions: a JSONL, TSV or CSV file, or questions about drawn scenes."""
 
     path: FilePath | None = None
     """A .jsonl, .tsv or .csv file (also .gz, .xz) of image, question and answer; images are named relative to its
-    folder. Without data, questions about drawn scenes are used (drawn)."""
+    folder. Without data, questions about drawn scenes are used (builtin)."""
+    builtin: Annotated[int, Ge(2)] | None = None
+    """Train on questions about this many drawn scenes instead of a file: two or three colored shapes on a noisy
+    canvas."""
+    valid_share: Annotated[float, Ge(0), Lt(1)] = 0.1
+    """Without data.valid: the share of the images whose questions are held out to validate."""
+    test_share: Annotated[float, Ge(0), Lt(1)] = 0.1
+    """Without data.test: the share of the images whose questions are held out to evaluate, and never trained on."""
     columns: tuple[int | str, int | str, int | str] = ("image", "question", "answer")
     """Columns (by their names, or by their numbers from 0) or fields of image, question and answer."""
-    valid: FilePath | None = None
-    """Questions in the same form that decide which checkpoint is the best one."""
-    test: FilePath | None = None
-    """Questions that `foci evaluate` uses."""
-    valid_share: Annotated[float, Ge(0), Lt(1)] = 0.1
-    """Without such a path: the share of the images whose questions are held out to validate."""
-    test_share: Annotated[float, Ge(0), Lt(1)] = 0.1
-    """Without such a path: the share of the images whose questions are held out to evaluate, and never trained on."""
-    split_seed: Annotated[int, Ge(0)] = 0
-    """Seed of the split."""
-    drawn: Annotated[int, Ge(2)] | None = None
-    """Train on questions about this many drawn scenes instead: two or three colored shapes on a noisy canvas."""
     language: Literal["en", "zh"] = "en"
     """The language of questions about drawn scenes."""
     image_size: Annotated[int, Ge(4)] = 48
@@ -86,19 +82,19 @@ class VqaConfig(TaskConfig):
         "data": "data.path",
         "valid": "data.valid",
         "test": "data.test",
-        "drawn": "data.drawn",
+        "builtin": "data.builtin",
         "language": "data.language",
         "size": "data.image_size",
         "hops": "model.num_hops",
         "preset": "model.preset",
     }
     demo = {
-        "data": {"drawn": BUILT_IN},
+        "data": {"builtin": BUILT_IN},
         "model": {"preset": "tiny"},
         "training": {"max_steps": 1800, "learning_rate": 4e-3, "schedule": "cosine", "warmup": 50, "eval_every": 300},
     }
     smallest = {
-        "data": {"drawn": 12, "image_size": 16, "batch_size": 4},
+        "data": {"builtin": 12, "image_size": 16, "batch_size": 4},
         "vocabulary": {"min_count": 1, "buckets": 10},
         "model": {"preset": "tiny", "hidden_dim": 16, "region_dim": 8, "num_stages": 2},
         "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Int, UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -81,18 +80,6 @@ def question_words(question: str) -> list[str]:
     return word_pattern().findall(question)
 
 
-class QuestionBatch(NamedTuple):
-    """Images and the questions about them: each with the number of its image, word ids padded with 0, and the answer.
-
-    An answer that was not trained is −1.
-    """
-
-    images: UInt8[Tensor, "I 3 H W"]
-    image_of: Int[Tensor, " B"]
-    questions: Int[Tensor, "B T"]
-    answers: Int[Tensor, " B"]
-
-
 class QuestionExamples:
     """Questions as word ids, by the image they are about: an example is an image with up to ``together`` questions.
 
@@ -140,11 +127,11 @@ class QuestionExamples:
         """Return the numbers of the questions of these examples, in the order of a batch."""
         return np.concatenate([self.groups[index][1] for index in indices] or [np.zeros(0, np.int64)])
 
-    def batch(self, indices: Indices, widths: Sequence[int]) -> QuestionBatch:
-        """Return these images with their questions, padded."""
+    def batch(self, indices: Indices, widths: Sequence[int]) -> tuple[Tensor, ...]:
+        """Return images ``(I, 3, H, W)``, word ids ``(B, T)``, the image of each question ``(B)``, and the answers."""
         numbers = self.numbers(indices)
         words, _ = self.questions.padded(numbers, widths[1])
         places = np.array([self.groups[index][0] for index in indices], dtype=np.int64)
         pixels = np.ascontiguousarray(self.images.pixels[places].transpose(0, 3, 1, 2))
         image_of = np.repeat(np.arange(len(indices)), [len(self.groups[index][1]) for index in indices])
-        return QuestionBatch(*map(torch.from_numpy, (pixels, image_of, words, self.answers[numbers])))
+        return tuple(map(torch.from_numpy, (pixels, words, image_of, self.answers[numbers])))

@@ -1,0 +1,437 @@
+"""The base of tasks that give each input one label: a class, an answer, the relation of two sentences.
+
+It owns reading, batching, loss, validation, predictions, evaluation and the picture of the confusion. A task supplies
+how its files are read and split, its assets and its model, how examples are encoded, and how the weights of one of them
+become a trace.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from foci.data.batching import Examples, Indices, TokenBatches, plan_batches
+from foci.data.splits import Parts
+from foci.errors import DataError
+from foci.metrics import labels as label_metrics
+from foci.printable import printable
+from foci.tasks.frame.data_settings import Shares
+from foci.tasks.frame.prediction_loop import by_length, predict_in_batches
+from foci.tasks.frame.task import Evaluation, Log, Prediction, Progress, Record, Shard, Splits, Table, Task
+from foci.training.objective import Batches, Loss
+from foci.viz.trace import Trace
+
+UNTRAINED = -1
+"""The number of a label that the training examples do not have."""
+_LOGGED = 20
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Examples as tensors. A batch is the model's inputs and, at last, the numbers of the labels."""
+
+    examples: Examples[tuple[Tensor, ...]]
+    truncated: int | None = None
+    """How many of them have a text of which only the first words are read; None if that is not counted."""
+    unusable: Mapping[int, str] = field(default_factory=dict)
+    """Which of the given examples are left out, by number, and why."""
+    rows: Callable[[Indices], list[int]] = np.ndarray.tolist
+    """Returns which of the given examples the rows of a batch are."""
+
+    def batch(self, indices: Indices) -> tuple[Tensor, ...]:
+        """Return these examples, padded to the longest of them."""
+        return self.examples.batch(indices, self.examples.lengths[indices].max(axis=0).tolist())
+
+
+class Scored(NamedTuple):
+    """A batch that the model has read: the numbers of its examples, its inputs, and the model's output."""
+
+    numbers: list[int]
+    inputs: tuple[Tensor, ...]
+    labels: Tensor
+    output: Any
+
+
+class LabelTask(Task):
+    """A task that gives each input one of the labels of its training examples.
+
+    An example is a named tuple of the input fields and, at last, the label; ``config.data`` is a
+    `foci.tasks.frame.data_settings.HeldOutData`, and the assets have ``labels``.
+    """
+
+    Example: ClassVar[type[Any]]
+    """The named tuple of an example."""
+    example: ClassVar[str]
+    """What an example is called in messages: "a document"."""
+    kind: ClassVar[str] = "class"
+    """What a label is called."""
+    builtin_sizes: ClassVar[tuple[int, int, int]]
+    """How many built-in examples are trained on without data, validated and evaluated with."""
+    unknown_label_hint: ClassVar[str] = ""
+    """How to fix a label that the training data does not have."""
+    in_order: ClassVar[bool] = False
+    """Whether inputs are read in their order, ``batch_size`` at once, and not by their length."""
+    score: ClassVar[Literal["probability", "log-probability"]] = "probability"
+    metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {
+        "loss": "lower",
+        "accuracy": "higher",
+        "macro_f1": "higher",
+    }
+
+    # ---- what a task supplies
+
+    @abstractmethod
+    def read_file(self, path: str, log: Log | None = None) -> list[Any]:
+        """Return the examples of a file or folder."""
+
+    @abstractmethod
+    def split(self, examples: list[Any], shares: Shares, log: Log) -> Parts:
+        """Split the examples of the training file."""
+
+    @abstractmethod
+    def read_builtin(self, size: int, part: str) -> Sequence[Any]:
+        """Return built-in examples of a part: train, valid or test."""
+
+    @abstractmethod
+    def encode(self, examples: Sequence[Any], labels: Sequence[int], assets: Any, log: Log | None) -> Encoded:
+        """Return examples as tensors; ``labels`` has the number of the label of each."""
+
+    @abstractmethod
+    def trace(self, view: Any, row: int, example: Any, label: str, probability: float) -> Trace:
+        """Return the attention weights of a row of a batch, given what `view` returned for the batch."""
+
+    def view(self, model: nn.Module, scored: Scored) -> Any:
+        """Return what the traces of a batch are made of; the model's output by default."""
+        return scored.output
+
+    def notes(self, example: Any, assets: Any) -> list[str]:
+        """Return messages about a prediction: what was not read, what is not known."""
+        return []
+
+    def probabilities(self, labels: Sequence[str], row: Float[NDArray[np.float32], " C"]) -> dict[str, float]:
+        """Return the probabilities of a prediction that are reported, by label."""
+        return dict(zip(labels, row.tolist()))
+
+    def evaluation_loss(self, logits: Float[Tensor, "B C"], labels: Int[Tensor, " B"]) -> float:
+        """Return the nats of the labels of a batch, summed."""
+        return cross_entropy(logits, labels)
+
+    def number_labels(self, examples: Iterable[Any], labels: Sequence[str], use: str) -> list[int]:
+        """Return the number of the label of each example.
+
+        Args:
+            examples: the examples.
+            labels: those of the training examples, in their order.
+            use: what the examples are for: "train on", "validate" or "evaluate".
+
+        Raises:
+            DataError: a label that the training examples do not have.
+        """
+        number = {label: place for place, label in enumerate(labels)}
+        for example in examples:
+            if example[-1] not in number:
+                raise DataError(
+                    f"{self.example} to {use} has the label {example[-1]!r}, which the training data does not have: "
+                    f"{', '.join(labels[:_LOGGED])}. {self.unknown_label_hint}".rstrip()
+                )
+        return [number[example[-1]] for example in examples]
+
+    # ---- data
+
+    @property
+    def origin(self) -> str:
+        """What the run was trained on, for messages."""
+        return self.config.data.path or f"built-in {self.unit} (data.builtin)"
+
+    def read(self, log: Log) -> Splits:
+        """Read, check and split the examples."""
+        data = self.config.data
+        if data.path is None:
+            return self._read_builtin(log)
+        train, valid, test = self.read_parts(log)
+        for use, part in (("train on", train), ("validate", valid)):
+            if not part:
+                raise DataError(
+                    f"{data.path}, line 1: of {len(train) + len(valid) + len(test)} {self.unit} none is left to {use}. "
+                    f"Give more of them, change data.valid_share = {data.valid_share}, or name data.valid."
+                )
+        labels = sorted({example[-1] for example in train})
+        if len(labels) < 2:
+            raise DataError(
+                f"{data.path}, line 1: all {len(train)} {self.unit} to train on have the {self.kind} {labels[0]!r}, "
+                "expected at least two different ones."
+            )
+        for use, part in (("validate", valid), ("evaluate", test)):
+            self.number_labels(part, labels, use)
+        self._log_labels((example[-1] for example in train), log)
+        log(
+            f"{len(train):,} {self.unit} to train on, {len(valid):,} to validate, {len(test):,} to evaluate; the first "
+            f"is {' / '.join(map(_quoted, train[0][:-1]))} → {_quoted(train[0][-1])}"
+        )
+        return Splits(train, valid, test)
+
+    def read_parts(self, log: Log) -> Parts:
+        """Return the examples to train on, to validate and to evaluate with, from one file or several."""
+        data = self.config.data
+        train, valid, test = self.split(self.read_file(data.path, log), data.shares, log)
+        return Parts(
+            train,
+            valid if data.valid is None else self.read_file(data.valid, log),
+            test if data.test is None else self.read_file(data.test, log),
+        )
+
+    def _read_builtin(self, log: Log) -> Splits:
+        data, sizes = self.config.data, self.builtin_sizes
+        if data.builtin is None:
+            log(f"no data is named: training on built-in {self.unit} (data.builtin = {sizes[0]})")
+        counts = zip(("train", "valid", "test"), (data.builtin or sizes[0], *sizes[1:]))
+        made = [self.read_builtin(size, part) for part, size in counts]
+        train, valid, test = map(len, made)
+        log(f"{train:,} built-in {self.unit} to train on, {valid:,} to validate, {test:,} to evaluate")
+        return Splits(*made)
+
+    def _log_labels(self, labels: Iterable[str], log: Log) -> None:
+        """Log the labels with their counts, and which of them differ in case or spaces alone."""
+        kinds = self.kind + ("es" if self.kind.endswith("s") else "s")
+        counts = Counter(labels)
+        shown = [f"{printable(label)} ({count:,})" for label, count in counts.most_common(_LOGGED)]
+        more = f" and {len(counts) - _LOGGED} more" if len(counts) > _LOGGED else ""
+        log(f"{len(counts)} {kinds}: {', '.join(shown)}{more}")
+        alike: dict[str, list[str]] = {}
+        for label in sorted(counts):
+            alike.setdefault("".join(label.casefold().split()), []).append(label)
+        for variants in alike.values():
+            if len(variants) > 1:
+                names = ", ".join(repr(printable(label)) for label in variants)
+                log(
+                    f"warning: the {kinds} {names} differ in case or spaces alone, and are trained as different {kinds}"
+                )
+
+    def read_records(self, paths: Sequence[str]) -> Sequence[Record]:
+        """Read examples in the form of the training data."""
+        return [example._asdict() for path in paths for example in self.read_file(path)]
+
+    def batches(self, splits: Splits, assets: Any, shard: Shard, log: Log) -> Batches:
+        """Encode and batch the training examples."""
+        data = self.config.data
+        encoded = self._encoded(splits.train, assets, "train on", log)
+        if encoded.truncated:
+            log(
+                f"{encoded.truncated:,} {self.unit} have a text of more than {data.max_words} words; the rest of it is "
+                "not read (data.max_words)"
+            )
+        return TokenBatches(
+            encoded.examples,
+            max_tokens=self.batch_tokens,
+            max_examples=data.batch_size,
+            seed=self.config.training.seed,
+            workers=data.workers,
+            **shard._asdict(),
+        )
+
+    @property
+    def batch_tokens(self) -> int:
+        """Largest number of tokens of a training batch."""
+        tokens: int = self.config.data.batch_tokens
+        return tokens
+
+    def held_out(self, splits: Splits, assets: Any, log: Log) -> Encoded:
+        """Encode the validation examples."""
+        return self._encoded(splits.valid, assets, "validate", log)
+
+    def _encoded(self, examples: Iterable[Any], assets: Any, use: str, log: Log | None = None) -> Encoded:
+        examples = list(examples)
+        encoded = self.encode(examples, self.number_labels(examples, assets.labels, use), assets, log)
+        if len(encoded.unusable) == len(examples):
+            raise DataError(
+                f"none of the {len(examples)} {self.unit} to {use} can be read: {next(iter(encoded.unusable.values()))}"
+            )
+        return encoded
+
+    # ---- loss and metrics
+
+    def loss(self, model: nn.Module, batch: Any) -> Loss:
+        """Return the cross-entropy of the label, summed over the examples."""
+        *inputs, labels = batch
+        logits = model(*inputs).logits.float()
+        right = (logits.argmax(dim=-1) == labels).sum()
+        return Loss(F.cross_entropy(logits, labels, reduction="sum"), len(labels), {"accuracy": right})
+
+    def validate(self, model: nn.Module, held_out: Encoded) -> dict[str, float]:
+        """Return nats per example, and metrics of the confusion."""
+        measured = _Measured(cross_entropy)
+        for indices in self.validation_order(held_out.examples):
+            measured.add(_score(model, held_out, indices))
+        found = measured.metrics()
+        return {name: found[name] for name in self.metrics}
+
+    def validation_order(self, examples: Examples[Any]) -> Iterable[Indices]:
+        """Return which validation examples are scored together."""
+        return _by_length_shuffled(examples, self.batch_tokens)
+
+    # ---- predictions
+
+    def predict(
+        self, model: nn.Module, assets: Any, records: Sequence[Record], options: Any, trace: bool, progress: Progress
+    ) -> list[Prediction]:
+        """Return the likeliest label of each record, and the probabilities of all; see `Task.predict`."""
+        examples = [self.Example(*(record[one.name] for one in self.inputs), "") for record in records]
+        encoded = self.encode(examples, [UNTRAINED] * len(examples), assets, None)
+        if self.in_order:
+            batches: Iterable[Indices] = in_order(encoded.examples, options.batch_size)
+        else:
+            lengths = encoded.examples.lengths.max(axis=1, initial=0).tolist()
+            batches = map(np.array, by_length(lengths, options.batch_tokens))
+
+        def answer(indices: Indices) -> Iterator[Prediction]:
+            scored = _score(model, encoded, indices)
+            view = self.view(model, scored) if trace else None
+            rows = scored.output.logits.float().softmax(dim=-1).cpu().numpy()
+            for row, number in enumerate(scored.numbers):
+                best = int(rows[row].argmax())
+                label, probability = assets.labels[best], float(rows[row][best])
+                details: dict[str, Any] = {"probabilities": self.probabilities(assets.labels, rows[row])}
+                if notes := self.notes(examples[number], assets):
+                    details["notes"] = notes
+                traced = self.trace(view, row, examples[number], label, probability) if trace else None
+                yield Prediction(records[number], label, probability, details, traced)
+
+        return predict_in_batches(records, batches, answer, progress, unusable=encoded.unusable, numbers=encoded.rows)
+
+    # ---- evaluation
+
+    def evaluate(
+        self, model: nn.Module, assets: Any, records: Sequence[Record], options: Any, progress: Progress
+    ) -> Evaluation:
+        """Return the metrics of the confusion, nats per example, the confusion, and metrics of each label."""
+        return self.measure(model, assets, records, options, progress)
+
+    def measure(
+        self,
+        model: nn.Module,
+        assets: Any,
+        records: Sequence[Record],
+        options: Any,
+        progress: Progress,
+        observe: Callable[[Any, list[Any]], None] | None = None,
+    ) -> Evaluation:
+        """Evaluate; ``observe`` is called with the view of each batch and its examples."""
+        examples = [self.Example(*(record[name] for name in self.Example._fields)) for record in records]
+        encoded = self._encoded(examples, assets, "evaluate")
+        progress(len(encoded.unusable))
+        if self.in_order:
+            batches: Iterable[Indices] = in_order(encoded.examples, options.batch_size)
+        else:
+            batches = _by_length_shuffled(encoded.examples, options.batch_tokens)
+        measured = _Measured(self.evaluation_loss)
+        for indices in batches:
+            scored = _score(model, encoded, indices)
+            measured.add(scored)
+            if observe is not None:
+                observe(self.view(model, scored), [examples[number] for number in scored.numbers])
+            progress(len(scored.numbers))
+        found = measured.metrics()
+        metrics = {name: found[name] for name in self.metrics}
+        counts: dict[str, float | int] = {self.unit: len(measured.targets)}
+        if encoded.truncated is not None:
+            counts["truncated"] = encoded.truncated
+        notes = {}
+        if unknown := measured.targets.count(UNTRAINED):
+            notes[f"unknown_{self.kind}s"] = f"{unknown} {self.kind}s were not trained, and count as wrong"
+        return Evaluation({**counts, **metrics}, notes, self._tables(assets.labels, measured.confusion()))
+
+    def _tables(self, labels: Sequence[str], counts: label_metrics.Confusion) -> dict[str, Table]:
+        """Return the table ``confusion``, and ``classes`` with the metrics of each label."""
+        rows = tuple((label, *map(int, row)) for label, row in zip(labels, counts))
+        f1 = [None if np.isnan(value) else float(value) for value in label_metrics.f1_per_class(counts)]
+        each = tuple(zip(labels, map(int, counts.sum(axis=1)), map(int, counts.sum(axis=0)), f1))
+        return {
+            "confusion": Table((f"{self.kind} \\ predicted", *labels), rows),
+            "classes": Table((self.kind, self.unit, "predicted", "f1"), each),
+        }
+
+    def draw(self, evaluation: Evaluation, path: Path) -> None:
+        """Draw the confusion."""
+        from foci.viz.heatmap import heatmap
+
+        table = evaluation.tables["confusion"]
+        counts = [list(row[1:]) for row in table.rows]
+        heatmap(
+            counts,
+            path,
+            rows=list(table.columns[1:]),
+            columns=list(table.columns[1:]),
+            texts=[[str(count) for count in row] for row in counts],
+            row_axis=self.kind,
+            column_axis="predicted",
+            scale=self.unit,
+        )
+
+
+class _Measured:
+    """The loss and the confusion of what was scored; a label that was not trained counts as wrong, without a loss."""
+
+    def __init__(self, loss_of: Callable[[Tensor, Tensor], float]) -> None:
+        self.loss_of, self.loss, self.classes = loss_of, 0.0, 0
+        self.targets: list[int] = []
+        self.predicted: list[int] = []
+
+    def add(self, scored: Scored) -> None:
+        """Count a batch."""
+        logits: Tensor = scored.output.logits.float()
+        labels = scored.labels.to(logits.device)
+        self.loss += self.loss_of(logits, labels)
+        self.classes = logits.shape[1]
+        self.targets += labels.tolist()
+        self.predicted += logits.argmax(dim=-1).tolist()
+
+    def confusion(self) -> label_metrics.Confusion:
+        """Return the confusion of examples whose label was trained."""
+        known = [pair for pair in zip(self.targets, self.predicted) if pair[0] != UNTRAINED]
+        targets, predicted = zip(*known) if known else ((), ())
+        return label_metrics.confusion(targets, predicted, self.classes)
+
+    def metrics(self) -> dict[str, float]:
+        """Return the share of right labels, macro F1, and nats per example."""
+        counts = self.confusion()
+        return {
+            "accuracy": int(np.trace(counts)) / len(self.targets),
+            "macro_f1": label_metrics.macro_f1(counts),
+            "loss": self.loss / max(int(counts.sum()), 1),
+        }
+
+
+def cross_entropy(logits: Float[Tensor, "B C"], labels: Int[Tensor, " B"]) -> float:
+    """Return the nats of the labels, summed; one that was not trained has none."""
+    return float(F.cross_entropy(logits, labels, ignore_index=UNTRAINED, reduction="sum"))
+
+
+def _score(model: nn.Module, encoded: Encoded, indices: Indices) -> Scored:
+    device = next(model.parameters()).device
+    *inputs, labels = encoded.batch(indices)
+    return Scored(encoded.rows(indices), tuple(inputs), labels, model(*(one.to(device) for one in inputs)))
+
+
+def in_order(examples: Examples[Any], batch_size: int) -> Iterator[Indices]:
+    """Yield the numbers of so many examples at once, in their order."""
+    count = len(examples.lengths)
+    return (np.arange(start, min(start + batch_size, count)) for start in range(0, count, batch_size))
+
+
+def _by_length_shuffled(examples: Examples[Any], batch_tokens: int) -> list[Indices]:
+    lengths = examples.lengths
+    return plan_batches(lengths, max(batch_tokens, int(lengths.max(initial=1))))
+
+
+def _quoted(text: str) -> str:
+    return repr(printable(text if len(text) <= 60 else f"{text[:59]}…"))
