@@ -41,7 +41,7 @@ QUARTER = "a quarter of the time: "
 
 ROWS: dict[str, dict[str, Any]] = {
     OURS: {},
-    "AdamW in place of Muon": {
+    "AdamW instead of Muon": {
         "training.optimizer": "adamw",
         "training.weight_decay": 0.1,
         "training.betas": [0.9, 0.99],
@@ -53,12 +53,12 @@ ROWS: dict[str, dict[str, Any]] = {
         "training.learning_rate": 5e-3,
         "training.optimizer": "adamw",
     },
-    "float32 in place of bfloat16": {"training.precision": "float32"},
+    "float32 instead of bfloat16": {"training.precision": "float32"},
     "learned positions": {"model.positions": "learned"},
     "ALiBi": {"model.positions": "alibi"},
     "sinusoids": {"model.positions": "sinusoidal", "model.scale_embeddings": True},
     "without QK-norm": {"model.qk_norm": False},
-    "GELU in place of relu²": {"model.activation": "gelu"},
+    "GELU instead of relu²": {"model.activation": "gelu"},
     "a context of 64": {"data.context": 64, "data.batch_size": 32},
     "residual branches that do not start at 0": {"model.zero_residual": False},
     "with RMSNorm": {"model.rms_norm": True},

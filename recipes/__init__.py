@@ -1,1 +1,1 @@
-"""Recipes: trainings on real data, and the table of their results (docs/results.md)."""
+"""Recipes: training runs on real data, and the table of their results (docs/results.md)."""

@@ -112,8 +112,8 @@ def longer_table(rows: list[Row]) -> str:
 def draw_longer(rows: list[Row]) -> None:
     """Draw the error rate of each model by length."""
     short = {
-        ", windowed and sharpened, from the first cell": ", window",
-        ", from the first cell": ", first",
+        ", windowed and sharpened, from the first position": ", window",
+        ", from the first position": ", first",
         " and": ",",
     }
     curves = {}

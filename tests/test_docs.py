@@ -11,6 +11,8 @@ from foci.catalog import MECHANISMS
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 SLOW = {"docs/compile-export.md"}
+GENERATED = {"README.zh-CN.md", "docs/benchmarks.md", "docs/mechanisms.md", "docs/settings.md"}
+"""Pages of another language, or made of the code's own texts."""
 
 
 def read(page: str) -> str:
@@ -48,6 +50,34 @@ def test_the_pages_with_code_are_found():
     assert len(blocks("README.md")) == len(blocks("README.zh-CN.md")) == 2
     for page in PAGES:  # no block escapes the pattern above
         assert read(page).count("```python") == len(blocks(page)), page
+
+
+SETTLED = {
+    r"unless given": "default: …",
+    r"so many|from 0 on": "n; zero-based",
+    r"in (?:the )?place of": "instead of",
+    r"trainings|a training(?! \w)": "training run",
+    r"(?:is|are) (?:said|told)\b": "is logged, is reported",
+    r"small letters": "lower case",
+    r"(?<!notebook )cells?": "position, key, score, column",
+    r"rightly": "correctly",
+    r"figures? of (?:merit|the test|each)": "metric; a figure is a picture",
+    r"as a task of the frame": "the … task",
+    r"\w*(?:normalis|tokenis|optimis|summaris|recognis|memoris|neighbour|colour|behaviour)\w*": "American spelling",
+    r"grey|catalogue": "American spelling",
+}
+"""Words that the docs do not use, and those of the field instead."""
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in GENERATED])
+def test_the_words_are_settled(page):
+    prose = re.sub(r"^```.*?^```$|^    .*?$|`[^`]*`", "", read(page), flags=re.MULTILINE | re.DOTALL)
+    if page == "CHANGELOG.md":
+        prose = prose.partition("### What is in it")[2]  # what was renamed stands before
+    prose = re.sub(r"<!-- mechanisms: start -->.*<!-- mechanisms: end -->", "", prose, flags=re.DOTALL)
+    for words, instead in SETTLED.items():
+        found = re.findall(rf"\b(?:{words})\b", prose)
+        assert not found, f"{page}: {sorted({*found})}, instead: {instead}"
 
 
 def test_chinese_paragraphs_are_on_one_line():
