@@ -41,12 +41,12 @@ def test_tables_and_objects(tmp_path):
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + comma.encode()))
     assert read_documents(tmp_path / "a.csv.gz") == EXPECTED
     tabs = '"a quote\tdrama\nb\tcomedy\n'  # a lone quote swallows nothing
-    assert read_documents(write(tmp_path / "a.tsv", tabs), text=0, label=1) == [
+    assert read_documents(write(tmp_path / "a.tsv", tabs), columns=(0, 1)) == [
         Document('"a quote', "drama"),
         Document("b", "comedy"),
     ]
     lines = "".join(json.dumps({"review": d.text, "stars": i}) + "\n" for i, d in enumerate(EXPECTED))
-    found = read_documents(write(tmp_path / "a.jsonl", lines), text="review", label="stars")
+    found = read_documents(write(tmp_path / "a.jsonl", lines), columns=("review", "stars"))
     assert found == [Document(EXPECTED[0].text, "0"), Document(EXPECTED[1].text, "1")]
 
 
@@ -82,7 +82,7 @@ def test_faults_are_told_with_file_and_line(tmp_path, name, text, message):
 def test_wrong_places_and_bytes(tmp_path):
     header = write(tmp_path / "h.csv", "text,label\na,b\n")
     with pytest.raises(DataError, match=r"h\.csv, line 1: the line seems to hold the names of columns"):
-        read_documents(header, text=0, label=1)
+        read_documents(header, columns=(0, 1))
     header.unlink()
     with pytest.raises(DataError, match=r"nowhere: there is no such file or folder"):
         read_documents(tmp_path / "nowhere")
@@ -91,7 +91,7 @@ def test_wrong_places_and_bytes(tmp_path):
     with pytest.raises(ConfigError, match=r"a\.doc: expected a folder .* or \.csv, \.tsv or \.jsonl"):
         read_documents(write(tmp_path / "a.doc", "x"))
     with pytest.raises(ConfigError, match=r"columns 0 and 'label', expected two different names or numbers"):
-        read_documents(write(tmp_path / "a.csv", "x"), text=0)
+        read_documents(write(tmp_path / "a.csv", "x"), columns=(0, "label"))
     (tmp_path / "sport").mkdir()
     (tmp_path / "sport" / "1.txt").write_bytes(b"fine\n\xa310m")
     with pytest.raises(DataError, match=r"sport/1\.txt, line 2: byte 1 of the line is not UTF-8"):

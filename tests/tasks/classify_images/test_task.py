@@ -57,8 +57,8 @@ def test_folders_and_tables_give_the_same_images(folder, tmp_path):
     lines = [json.dumps({"file": a, "kind": b}) + "\n" for a, b in rows]
     (folder / "list.jsonl").write_text("".join(lines), encoding="utf-8")
     assert sorted(read_labeled_images(folder / "list.csv")) == sorted(found)
-    assert sorted(read_labeled_images(folder / "list.tsv", image=1, label=0)) == sorted(found)
-    assert sorted(read_labeled_images(folder / "list.jsonl", image="file", label="kind")) == sorted(found)
+    assert sorted(read_labeled_images(folder / "list.tsv", columns=(1, 0))) == sorted(found)
+    assert sorted(read_labeled_images(folder / "list.jsonl", columns=("file", "kind"))) == sorted(found)
 
 
 def test_mistakes_in_tables_are_named(tmp_path):

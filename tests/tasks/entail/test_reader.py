@@ -51,12 +51,12 @@ def test_the_files_of_snli_sick_and_ocnli(tmp_path):
 
 def test_columns_by_number_and_other_names_for_labels(tmp_path):
     path = write(tmp_path / "a.tsv", '0\tit said "no\tx\n1\tb\ty\n')
-    found = read_entailment(path, premise=1, hypothesis=2, label=0, names={"0": "entailment"}).splits[""]
+    found = read_entailment(path, columns=(1, 2, 0), names={"0": "entailment"}).splits[""]
     assert found == [SentencePair('it said "no', "x", "entailment"), SentencePair("b", "y", "1")]
     path = write(tmp_path / "a.csv", 'p,h,l\n"a, b",c,d\n')
-    assert read_entailment(path, premise="p", hypothesis="h", label="l").splits[""] == [SentencePair("a, b", "c", "d")]
+    assert read_entailment(path, columns=("p", "h", "l")).splits[""] == [SentencePair("a, b", "c", "d")]
     with pytest.raises(ConfigError, match=r"columns 1 and .*expected three different names or numbers"):
-        read_entailment(path, premise=1)
+        read_entailment(path, columns=(1, "h", "l"))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from annotated_types import Ge, Le
 
 from foci.models.hierarchical import PRESETS, HierarchicalClassifier
 from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
-from foci.tasks.frame.data_settings import HeldOutData
+from foci.tasks.frame.data_settings import Columns, HeldOutData
 from foci.tasks.frame.vocabulary import BucketVocabularyConfig
 from foci.training.options import TrainingOptions
 
@@ -26,10 +26,8 @@ class DataConfig(HeldOutData):
     synthetic documents are used (builtin)."""
     builtin: Annotated[int, Ge(2)] | None = None
     """Train on this many synthetic documents instead of a file: one word of one sentence decides their class."""
-    text: int | str = "text"
-    """Column (by its name, or its number from 0) or field of the text."""
-    label: int | str = "label"
-    """Column or field of the class."""
+    columns: Columns = ("text", "label")
+    """Columns (by their names, or by their zero-based numbers) or fields of the text and its class."""
     max_sentence: Annotated[int, Ge(1)] = 60
     """A longer sentence is cut into pieces of this many words."""
     max_words: Annotated[int, Ge(1)] = 1000
@@ -72,10 +70,9 @@ class ClassifyConfig(TaskConfig):
 
     flags = {
         "data": "data.path",
-        "text": "data.text",
-        "label": "data.label",
         "valid": "data.valid",
         "test": "data.test",
+        "columns": "data.columns",
         "builtin": "data.builtin",
         "pooling": "model.pooling",
         "preset": "model.preset",

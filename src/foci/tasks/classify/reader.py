@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from foci.data.lines import Fault, Log, each, empty_field, read_examples, read_lines
-from foci.data.tables import LONGEST_TEXT, read_rows
+from foci.data.tables import LONGEST_TEXT, Column, read_rows
 from foci.errors import DataError
 
 
@@ -19,14 +19,14 @@ class Document(NamedTuple):
 
 
 def read_documents(
-    path: str | Path, *, text: int | str = "text", label: int | str = "label", log: Log | None = None
+    path: str | Path, *, columns: Sequence[Column] = Document._fields, log: Log | None = None
 ) -> list[Document]:
     """Return the documents of a folder of classes, or of a .csv, .tsv or .jsonl file (+ .gz, .xz).
 
     Args:
         path: a folder ``class/document.txt``, or a file.
-        text, label: the columns of a table, by the names in its first line or by two numbers from 0 (then there is no
-            line of names); the fields of a JSONL file.
+        columns: those of text and class in a table, by the names in its first line or by two zero-based numbers (then
+            there is no line of names); the fields of a JSONL file.
         log: called with a message every few seconds.
 
     Everything is read before a DataError reports the first fault, with its file and line, and their number.
@@ -36,7 +36,7 @@ def read_documents(
         entries = _in_folders(path)
     else:
         expected = "a folder with a folder of files per class, or .csv, .tsv or .jsonl (also .gz, .xz)"
-        rows = read_rows(path, (text, label), texts=1, expected=expected)
+        rows = read_rows(path, columns, texts=1, expected=expected)
         entries = each(rows, lambda row: _document(row.values[0], row.values[1], path, row.line))
     return read_examples(path, entries, "documents", log, "file or folder")
 

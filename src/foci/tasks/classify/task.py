@@ -56,7 +56,7 @@ class Classify(LabelTask):
 
     def read_file(self, path: str, log: Log | None = None) -> list[Document]:
         """Read a folder of classes or a table."""
-        return read_documents(path, text=self.config.data.text, label=self.config.data.label, log=log)
+        return read_documents(path, columns=self.config.data.columns, log=log)
 
     def split(self, examples: list[Document], shares: Shares, log: Log) -> Parts:
         """Leave out duplicates, and split each class separately, so that a rare class is always trained on."""

@@ -10,7 +10,7 @@ from annotated_types import Ge, Lt
 from foci.data.images.files import MAX_PIXELS
 from foci.models.image_classifier import PRESETS, ImageClassifier
 from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
-from foci.tasks.frame.data_settings import HeldOutData
+from foci.tasks.frame.data_settings import Columns, HeldOutData
 from foci.training.options import TrainingOptions
 
 BUILT_IN = 4000
@@ -28,10 +28,8 @@ class DataConfig(HeldOutData):
     """Train on this many drawn images instead of a file: one shape on a noisy canvas, whose kind is the class."""
     valid_share: Annotated[float, Ge(0), Lt(1)] = 0.1
     """Without data.valid: the share of each class that is held out to validate."""
-    image: int | str = "image"
-    """Column (by its name, or its number from 0) or field of the image's file."""
-    label: int | str = "label"
-    """Column or field of the class."""
+    columns: Columns = ("image", "label")
+    """Columns (by their names, or by their zero-based numbers) or fields of the image's file and its class."""
     image_size: Annotated[int, Ge(4)] = 32
     """Height and width that images are scaled to fit into."""
     max_pixels: Annotated[int, Ge(1)] = MAX_PIXELS
@@ -65,10 +63,9 @@ class ClassifyImagesConfig(TaskConfig):
 
     flags = {
         "data": "data.path",
-        "image": "data.image",
-        "label": "data.label",
         "valid": "data.valid",
         "test": "data.test",
+        "columns": "data.columns",
         "builtin": "data.builtin",
         "size": "data.image_size",
         "attention": "model.attention",

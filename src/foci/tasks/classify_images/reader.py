@@ -1,8 +1,4 @@
-"""Images with a class: from a folder of classes or a table to batches.
-
-read_labeled_images(path)          a folder ``class/image.jpg``; or a .csv, .tsv or .jsonl file
-ImageExamples(images, labels)       decoded images and the numbers of their classes, for `foci.data.TokenBatches`
-"""
+"""Images with a class, from a folder of classes or a table, and as batches."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ from foci.data.batching import Indices
 from foci.data.images.drawn import find_scene, scene_name
 from foci.data.images.files import Images, beside
 from foci.data.lines import Fault, Log, each, empty_field, read_examples
-from foci.data.tables import TableRow, read_rows
+from foci.data.tables import Column, TableRow, read_rows
 from foci.errors import DataError
 
 
@@ -33,21 +29,21 @@ class LabeledImage(NamedTuple):
 
 
 def read_labeled_images(
-    path: str | Path, *, image: int | str = "image", label: int | str = "label", log: Log | None = None
+    path: str | Path, *, columns: Sequence[Column] = LabeledImage._fields, log: Log | None = None
 ) -> list[LabeledImage]:
     """Return the images of a folder of classes, or of a .csv, .tsv or .jsonl file (+ .gz, .xz); none is opened.
 
     Args:
         path: a folder with one folder of images per class, or a file that names images; names are relative to its
             folder.
-        image, label: the columns of a table, by the names in its first line or by two numbers from 0 (then there is no
-            line of names); the fields of a JSONL file.
+        columns: those of image and class in a table, by the names in its first line or by two zero-based numbers (then
+            there is no line of names); the fields of a JSONL file.
         log: called with a message every few seconds.
 
     Everything is read before a DataError reports the first fault, with its file and line, and their number.
     """
     path = Path(path)
-    entries = _in_folders(path) if path.is_dir() else _in_table(path, image, label)
+    entries = _in_folders(path) if path.is_dir() else _in_table(path, columns)
     return read_examples(path, entries, "images", log, "file or folder")
 
 
@@ -66,14 +62,14 @@ def _listed(path: Path, *, folders: bool) -> list[str]:
         return sorted(entry.name for entry in entries if entry.is_dir() == folders and not entry.name.startswith("."))
 
 
-def _in_table(path: Path, image: int | str, label: int | str) -> Iterator[LabeledImage | Fault]:
+def _in_table(path: Path, columns: Sequence[Column]) -> Iterator[LabeledImage | Fault]:
     expected = "a folder with a folder of images per class, or .csv, .tsv or .jsonl (also .gz, .xz)"
 
     def labeled(row: TableRow) -> LabeledImage | Fault:
         name, label = (value.strip() for value in row.values)
         return empty_field(path, row.line, image=name, label=label) or LabeledImage(beside(path, name), label)
 
-    return each(read_rows(path, (image, label), texts=1, expected=expected), labeled)
+    return each(read_rows(path, columns, texts=1, expected=expected), labeled)
 
 
 def drawn_shapes(count: int, *, split: str = "train", seed: int = 0) -> list[LabeledImage]:

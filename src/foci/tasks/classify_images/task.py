@@ -61,7 +61,7 @@ class ClassifyImages(LabelTask):
 
     def read_file(self, path: str, log: Log | None = None) -> list[LabeledImage]:
         """Read the names and classes of images; they are decoded when they are batched."""
-        return read_labeled_images(path, image=self.config.data.image, label=self.config.data.label, log=log)
+        return read_labeled_images(path, columns=self.config.data.columns, log=log)
 
     def split(self, examples: list[LabeledImage], shares: Shares, log: Log) -> Parts:
         """Split each class by the names of its images in the folder, so that moving the folder changes nothing."""

@@ -13,7 +13,7 @@ from foci.models.decomposable import DecomposableEntailer
 from foci.models.entailer import ConditionalEntailer
 from foci.tasks.entail.reader import SPLIT
 from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
-from foci.tasks.frame.data_settings import HeldOutData
+from foci.tasks.frame.data_settings import HeldOutData, ThreeColumns
 from foci.tasks.frame.vocabulary import VectorVocabularyConfig
 from foci.training.options import TrainingOptions
 
@@ -31,13 +31,9 @@ class DataConfig(HeldOutData):
     builtin: Annotated[int, Ge(3)] | None = None
     """Train on this many built-in pairs instead of a file: scenes in which words are replaced by what they are kinds
     of."""
-    premise: int | str | None = None
-    """Column (by its name, or its number from 0) or field of the premise; premise, sentence1 and sentence_A are
-    found."""
-    hypothesis: int | str | None = None
-    """Column or field of the hypothesis; hypothesis, sentence2 and sentence_B are found."""
-    label: int | str | None = None
-    """Column or field of the label; label, gold_label, entailment_judgment and entailment_label are found."""
+    columns: ThreeColumns | None = None
+    """Columns (by their names, or by their zero-based numbers) or fields of premise, hypothesis and label. Default:
+    those of the common data sets, such as premise, sentence1 and sentence_A, or label and gold_label."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """What labels of the files are called in foci, such as {"0" = "entailment"}; others keep their names."""
     split: str = SPLIT
@@ -88,11 +84,9 @@ class EntailConfig(TaskConfig):
 
     flags = {
         "data": "data.path",
-        "premise": "data.premise",
-        "hypothesis": "data.hypothesis",
-        "label": "data.label",
         "valid": "data.valid",
         "test": "data.test",
+        "columns": "data.columns",
         "builtin": "data.builtin",
         "language": "data.language",
         "hypothesis-only": "data.hypothesis_only",

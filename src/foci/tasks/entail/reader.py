@@ -7,7 +7,7 @@ training, validation and test.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,9 +49,7 @@ class PairFile(NamedTuple):
 def read_entailment(
     path: str | Path,
     *,
-    premise: int | str | None = None,
-    hypothesis: int | str | None = None,
-    label: int | str | None = None,
+    columns: Sequence[Column] | None = None,
     split: str = SPLIT,
     names: Mapping[str, str] | None = None,
     log: Log | None = None,
@@ -60,8 +58,8 @@ def read_entailment(
 
     Args:
         path: a .tsv or .txt file (tabs), a .csv or a .jsonl file, also .gz or .xz.
-        premise, hypothesis, label: their columns or fields, by name; of a table without a line of names, all three by
-            number from 0. Without them the usual names are tried.
+        columns: those of premise, hypothesis and label, or fields, by name; of a table without a line of names by
+            three zero-based numbers. Default: the names that the common data sets give them.
         split: the column or field that says which split a row belongs to, where the file has it.
         names: what labels of the file are called in foci, such as ``{"0": "entailment"}``.
         log: called with a message every few seconds.
@@ -71,14 +69,9 @@ def read_entailment(
         DataError: with the first fault, its file and line, and the number of faults; everything is read before.
     """
     path = Path(path)
-    columns: tuple[Column, ...] = (
-        PREMISE if premise is None else premise,
-        HYPOTHESIS if hypothesis is None else hypothesis,
-        LABEL if label is None else label,
-    )
     rows = read_rows(
         path,
-        columns,
+        columns or (PREMISE, HYPOTHESIS, LABEL),
         texts=2,
         optional=(split,),
         tabs=(".tsv", ".txt"),  # .txt: SICK's and SNLI's own files

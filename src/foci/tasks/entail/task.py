@@ -100,9 +100,7 @@ class Entail(LabelTask):
         data = self.config.data
         found = read_entailment(
             path,
-            premise=data.premise,
-            hypothesis=data.hypothesis,
-            label=data.label,
+            columns=data.columns,
             split=data.split,
             names=data.labels,
             log=log,

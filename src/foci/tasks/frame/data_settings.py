@@ -23,6 +23,8 @@ Column = int | str
 """A column by its number from 0 or its name in the first line, or a field of JSON objects."""
 Columns = Annotated[tuple[Column, Column], BeforeValidator(_listed)]
 """Two columns; on the command line with a comma between them."""
+ThreeColumns = Annotated[tuple[Column, Column, Column], BeforeValidator(_listed)]
+"""Three columns; on the command line with commas between them."""
 
 
 class Shares(TypedDict):

@@ -10,7 +10,7 @@ from annotated_types import Ge, Le, Lt
 from foci.data.images.files import MAX_PIXELS
 from foci.models.image_answerer import PRESETS, ImageAnswerer
 from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
-from foci.tasks.frame.data_settings import HeldOutData
+from foci.tasks.frame.data_settings import HeldOutData, ThreeColumns
 from foci.tasks.frame.vocabulary import BucketVocabularyConfig
 from foci.training.options import TrainingOptions
 
@@ -32,8 +32,8 @@ class DataConfig(HeldOutData):
     """Without data.valid: the share of the images whose questions are held out to validate."""
     test_share: Annotated[float, Ge(0), Lt(1)] = 0.1
     """Without data.test: the share of the images whose questions are held out to evaluate, and never trained on."""
-    columns: tuple[int | str, int | str, int | str] = ("image", "question", "answer")
-    """Columns (by their names, or by their numbers from 0) or fields of image, question and answer."""
+    columns: ThreeColumns = ("image", "question", "answer")
+    """Columns (by their names, or by their zero-based numbers) or fields of image, question and answer."""
     language: Literal["en", "zh"] = "en"
     """The language of questions about drawn scenes."""
     image_size: Annotated[int, Ge(4)] = 48
@@ -82,6 +82,7 @@ class VqaConfig(TaskConfig):
         "data": "data.path",
         "valid": "data.valid",
         "test": "data.test",
+        "columns": "data.columns",
         "builtin": "data.builtin",
         "language": "data.language",
         "size": "data.image_size",
