@@ -200,7 +200,8 @@ def _section(name: str, run: Record, cases: list[Record], image: str | None) -> 
     if image is not None:
         text.append(f"![{title}](images/{image})")
     if any("theirs" in case for case in cases):
-        text.append(_table(cases, run))
+        columns = getattr(groups.load(name), "COLUMNS", None)
+        text.append(_table(cases, run) if columns is None else _side_by_side(cases, run, columns))
     lost = _not_measured(cases)
     if lost:
         text.append("Not measured:\n\n" + "\n".join(lost))
@@ -237,6 +238,20 @@ def _table(cases: list[Record], run: Record) -> str:
             row.append(_share(case, limits))
         rows.append(row)
     return table([head, *rows])
+
+
+def _side_by_side(cases: list[Record], run: Record, measures: Sequence[str]) -> str:
+    """Return a table with a column per measure: the median and its interval."""
+    rows: dict[str, dict[str, str]] = {}
+    for case in cases:
+        if "theirs" in case:
+            mark = " ~" if disturbance(case["interference"], run["idle"]) else ""
+            interval = f"{times(case['ratio_low'])} to {times(case['ratio_high'])}"
+            found = f"{times(case['ratio_median'])}{mark} ({interval})"
+            rows.setdefault(case["name"], {})[case["measure"]] = found
+    return table(
+        [["what", *measures], *([name, *(row.get(one, "–") for one in measures)] for name, row in rows.items())]
+    )
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

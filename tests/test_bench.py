@@ -14,11 +14,13 @@ import torch
 from torch import Tensor
 
 import foci
+from foci.functional import kernels
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # the bench stands beside the package, not in it
 
 from benchmarks import baselines, groups, harness, interference, machine, peers, report, run, worker  # noqa: E402
+from benchmarks.groups import steps  # noqa: E402
 from benchmarks.interference import QUIET, Counters, Interference  # noqa: E402
 
 FORWARD, TRAIN = harness.FORWARD, harness.TRAIN
@@ -405,7 +407,31 @@ def test_the_plain_turing_machine_is_ours_row_by_row() -> None:
         assert torch.allclose(mine, other, atol=1e-6)
 
 
+def test_every_kernel_is_measured_in_a_whole_step() -> None:
+    measured = {case.name.partition(":")[0] for case in steps.cases("torch", False) if case.measure == steps.STEP}
+    compiled = {row.name for row in kernels.KERNELS if row.kernel is not None}
+    assert measured == compiled - {"softmax_rows"}  # it serves views
+
+
+@pytest.mark.parametrize("number", range(3, 7))  # the cheapest: windows, and the tagger with its chain
+def test_steps_with_a_kernel_and_without_agree(number: int) -> None:
+    case = [*steps.cases("torch", True)][number]
+    given = case.inputs()
+    assert case.theirs is not None
+    assert harness.disagreement(case.ours(*given)(), case.theirs(*given)(), case.tolerance) is None
+
+
 # The report
+
+
+def test_measures_of_one_case_stand_side_by_side() -> None:
+    fields = {"group": "steps", "name": "crf: tagger", "against": "without the kernel", "goal": None}
+    found = [a_record(**fields, measure=measure) for measure in steps.COLUMNS]
+    alone = a_record(**{**fields, "name": "decoder_step: beam search"}, measure=steps.STEP)
+    page = report.markdown({"steps": (a_run(), [*found, alone])}, {})
+    assert "| what | as an operator | in a whole step |" in page
+    assert "| crf: tagger | 52× (50× to 53×) | 52× (50× to 53×) |" in page
+    assert "| decoder_step: beam search | – | 52× (50× to 53×) |" in page
 
 
 def a_record(**changes: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ PEERS = {
     "location_aware": ("speechbrain", "espnet"),
     "decode": ("transformers", "ctranslate2"),
     "language": ("torch", "transformers"),
+    "steps": ("torch",),
     "curves": ("torch",),
 }
 """The groups in the order of the report, and the peers of each."""
