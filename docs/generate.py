@@ -14,6 +14,7 @@ import torch
 
 from foci import catalog
 from foci.cli.train import derive_flags
+from foci.functional.kernels import table
 from foci.gallery import SCENES
 from foci.tasks import TASKS
 from foci.tasks.frame import config as configs
@@ -29,9 +30,18 @@ SHOWN = ("dot", "additive", "sparsemax", "hard", "local_m", "local_p")
 
 def readme(text: str) -> str:
     """Return the README with a new table."""
-    before, _, rest = text.partition(START)
-    _, _, after = rest.partition(END)
-    return f"{before}{START}\n{catalog.markdown()}\n{END}{after}"
+    return _between(text, START, catalog.markdown(), END)
+
+
+def kernels(text: str) -> str:
+    """Return the page of fast paths with a new table."""
+    return _between(text, "<!-- kernels: start -->\n", table.markdown(), "<!-- kernels: end -->\n")
+
+
+def _between(text: str, start: str, middle: str, end: str) -> str:
+    before, _, rest = text.partition(start)
+    _, _, after = rest.partition(end)
+    return f"{before}{start}\n{middle}\n{end}{after}"
 
 
 def chinese_readme(text: str) -> str:
@@ -135,7 +145,7 @@ Python as `foci.train(TASK, {"model": {"num_heads": 8}}, out=…)`; options of a
 
 def main() -> None:
     """Write everything."""
-    for name, make in (("README.md", readme), ("README.zh-CN.md", chinese_readme)):
+    for name, make in (("README.md", readme), ("README.zh-CN.md", chinese_readme), ("docs/kernels.md", kernels)):
         page = ROOT / name
         page.write_text(make(page.read_text(encoding="utf-8")), encoding="utf-8")
     (ROOT / "docs" / "mechanisms.md").write_text(mechanisms(), encoding="utf-8")

@@ -88,6 +88,7 @@ def test_chinese_paragraphs_are_on_one_line():
 def test_the_generated_parts_are_up_to_date(generate):
     assert read("README.md") == generate.readme(read("README.md")), "run make docs"
     assert read("README.zh-CN.md") == generate.chinese_readme(read("README.zh-CN.md")), "run make docs"
+    assert read("docs/kernels.md") == generate.kernels(read("docs/kernels.md")), "run make docs"
     assert read("docs/mechanisms.md") == generate.mechanisms(), "run make docs"
     assert read("docs/settings.md") == generate.settings(), "run make docs"
     assert generate.FLAGS.read_text(encoding="utf-8") == generate.flags(), "run make docs"

@@ -38,76 +38,98 @@ KERNELS = (
     KernelRow(
         "additive",
         additive._KERNEL,
-        "scores of additive and concat attention",
-        "tanh(query + key) @ vector",
+        "scores of `additive` and `concat` attention without the B×L×S×A tensor, forward and backward",
+        "torch on pieces that fit the cache",
         (*_with_backward("additive"), "additive_prepare"),
     ),
     KernelRow(
         "crf",
         crf._KERNEL,
-        "log-likelihood, marginals, k best sequences and spans of a linear-chain CRF",
-        "foci.functional.crf.chain_plain",
+        "`crf`: the log-likelihood with its gradients, marginals, the k best sequences, the probabilities of spans",
+        "torch step by step, which also has the gradients of marginals and of the k best scores",
         _with_backward("crf_total", "crf_marginals", "crf_best"),
     ),
     KernelRow(
         "decoder_step",
         decoder_step._KERNEL,
-        "a step of a Transformer's decoder in greedy and beam search",
-        "foci.layers.transformer.DecoderLayer.step",
+        "a step of a Transformer's decoder, all layers in one call, in float32 for up to 256 hypotheses",
+        "torch, also for 8-bit weights, float64, other scores and normalizers",
     ),
     KernelRow(
         "location_aware",
         location_aware._KERNEL,
-        "steps of location-aware attention",
-        "foci.functional.stepwise",
+        "`location_aware` with softmax or sigmoid in float32: all queries in one call, forward and backward; one call "
+        "per query with a median window; the reading too where there is one query",
+        "torch step by step",
     ),
     KernelRow(
         "ntm",
         ntm._KERNEL,
-        "a step of a Neural Turing Machine's memory",
-        "foci.functional.addressing.step",
+        "`ntm`: all heads address, write and read in one call, forward and backward",
+        "torch",
         _with_backward("ntm_step"),
     ),
     KernelRow(
         "softmax_rows",
         softmax_rows._KERNEL,
-        "the largest weights and the entropy of dot-product attention",
-        "foci.weights.sources.DotSoftmax",
+        "`weights.topk`, `argmax` and `entropy` after dot products: one pass over each row of scores",
+        "torch",
     ),
     KernelRow(
         "window",
         window._KERNEL,
-        "local attention by dot products: local_m and local_p",
-        "foci.functional.window_plain",
+        "`local_m` and `local_p` by dot products with a softmax: the 2D+1 positions of a window, read in place",
+        "torch gathers them, also for other scores and normalizers",
         _with_backward("window"),
     ),
     KernelRow(
         "word_by_word",
         word_by_word._KERNEL,
-        "all steps of word-by-word attention",
-        "foci.functional.stepwise",
+        "`word_by_word` in float32: all steps of the hypothesis in one call, forward and backward",
+        "torch step by step",
     ),
     KernelRow(
         "banded",
         None,
-        "sliding windows in long sequences",
-        "a mask of all L×S scores",
+        "`sliding_window` and `multi_head(window=…)` from 512 keys: cost by window, not by length",
+        "a mask of L×S",
         _with_backward("attend_band"),
     ),
     KernelRow(
         "steps",
         None,
-        "sequential attention under torch.compile, as one operator for every number of steps",
-        "the loop of foci.functional.stepwise",
+        "`location_aware` and `word_by_word` under torch.compile: one operator for every number of steps",
+        "a loop; in torch.export a scan",
         _with_backward("steps"),
     ),
     KernelRow(
-        "sdpa", None, "dot-product scores with a softmax, by torch's scaled_dot_product_attention", "the equations"
+        "sdpa",
+        None,
+        "torch's scaled_dot_product_attention for dot products with a softmax: `dot`, `scaled_dot`, `general`, "
+        "`cosine`, `location`, `multi_head`, `multi_step`",
+        "the equations, for other normalizers",
     ),
     KernelRow(
-        "alibi", None, "ALiBi on a CPU without a mask, by one row of biases per head", "a bias of all L×S scores"
+        "alibi",
+        None,
+        "`multi_head(alibi=True)` on a CPU without a mask from 512·512 scores: L + S − 1 biases per head",
+        "a bias of L×S",
+    ),
+    KernelRow(
+        "short",
+        None,
+        "training with up to 64·64 scores per head on a CPU (16·16 with one thread): plain products, which are faster "
+        "there and keep the weights",
+        "sdpa",
     ),
 )
+
+
+def markdown() -> str:
+    """Return the table for the docs."""
+    needs = {True: "torch", False: "a C++ compiler"}
+    rows = [f"| `{row.name}` | {row.serves} | {needs[row.kernel is None]} | {row.plain} |" for row in KERNELS]
+    return "\n".join(["| path | used for | needs | else |", "|---|---|---|---|", *rows]) + "\n"
 
 
 def status() -> list[KernelStatus]:
