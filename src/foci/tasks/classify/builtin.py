@@ -18,7 +18,7 @@ _TELLING = 3
 
 
 class Planted(NamedTuple):
-    """A synthetic document, and which word determines its class: number ``word`` of sentence ``sentence``, from 0."""
+    """A synthetic document, and the zero-based numbers of the word that determines its class and of its sentence."""
 
     document: Document
     sentence: int

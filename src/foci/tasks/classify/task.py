@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,17 +38,17 @@ class ClassifyAssets(Assets):
 class Classify(LabelTask):
     """The document classification task."""
 
-    name: ClassVar[str] = "classify"
-    Config: ClassVar[type[Any]] = ClassifyConfig
-    Options: ClassVar[type[Any]] = ClassifyOptions
-    EvaluateOptions: ClassVar[type[Any]] = ClassifyOptions
-    Assets: ClassVar[type[Any]] = ClassifyAssets
-    Example: ClassVar[type[Any]] = Document
-    inputs: ClassVar[tuple[Field, ...]] = (Field("text", "document"),)
-    targets: ClassVar[tuple[Field, ...]] = (Field("label", "label"),)
-    unit: ClassVar[str] = "documents"
-    example: ClassVar[str] = "a document"
-    builtin_sizes: ClassVar[tuple[int, int, int]] = (BUILT_IN, 300, 500)
+    name = "classify"
+    Config = ClassifyConfig
+    Options = ClassifyOptions
+    EvaluateOptions = ClassifyOptions
+    Assets = ClassifyAssets
+    Example = Document
+    inputs = (Field("text", "document"),)
+    targets = (Field("label", "label"),)
+    unit = "documents"
+    example = "a document"
+    builtin_sizes = (BUILT_IN, 300, 500)
 
     config: ClassifyConfig
 
@@ -98,10 +98,10 @@ class Classify(LabelTask):
         if path is None:
             return
         weight = model.get_parameter("embedding.weight")
-        vectors, found = read_vectors(path, assets.vocabulary, weight.shape[1])
+        vectors, has_vector = read_vectors(path, assets.vocabulary, weight.shape[1])
         with torch.no_grad():
-            weight[torch.from_numpy(found)] = torch.from_numpy(vectors[found])
-        log(f"{path} has vectors for {int(found.sum()):,} of {len(assets.vocabulary.words):,} words")
+            weight[torch.from_numpy(has_vector)] = torch.from_numpy(vectors[has_vector])
+        log(f"{path} has vectors for {int(has_vector.sum()):,} of {len(assets.vocabulary.words):,} words")
 
     def named_axes(self, assets: ClassifyAssets) -> NamedAxes:
         """Return which rows of the weights are words, and which are classes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Float, Int, UInt8
@@ -42,18 +42,18 @@ class ClassifyImagesAssets(Assets):
 class ClassifyImages(LabelTask):
     """The image classification task."""
 
-    name: ClassVar[str] = "classify_images"
-    Config: ClassVar[type[Any]] = ClassifyImagesConfig
-    Options: ClassVar[type[Any]] = ClassifyImagesOptions
-    EvaluateOptions: ClassVar[type[Any]] = ClassifyImagesOptions
-    Assets: ClassVar[type[Any]] = ClassifyImagesAssets
-    Example: ClassVar[type[Any]] = LabeledImage
-    inputs: ClassVar[tuple[Field, ...]] = (Field("image", "image"),)
-    targets: ClassVar[tuple[Field, ...]] = (Field("label", "label"),)
-    unit: ClassVar[str] = "images"
-    example: ClassVar[str] = "an image"
-    builtin_sizes: ClassVar[tuple[int, int, int]] = (BUILT_IN, 200, 500)
-    in_order: ClassVar[bool] = True
+    name = "classify_images"
+    Config = ClassifyImagesConfig
+    Options = ClassifyImagesOptions
+    EvaluateOptions = ClassifyImagesOptions
+    Assets = ClassifyImagesAssets
+    Example = LabeledImage
+    inputs = (Field("image", "image"),)
+    targets = (Field("label", "label"),)
+    unit = "images"
+    example = "an image"
+    builtin_sizes = (BUILT_IN, 200, 500)
+    in_order = True
 
     config: ClassifyImagesConfig
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class HypothesisBayes:
-    """Naive Bayes over the different words of a hypothesis: what a label can be told from without the premise.
+    """Naive Bayes over the different words of a hypothesis: which label is likely without the premise.
 
         p(label | words) ∝ n(label) · Π_w (n(w, label) + 1) / (n(label) + 2)
 

@@ -84,12 +84,12 @@ class _Entry(NamedTuple):
 
 
 def _entries(text: str) -> list[_Entry]:
-    found = []
+    entries = []
     for line in text.strip().splitlines():
         general, name, kinds = line.split(": ")
         split = tuple(tuple(kind.split(" ")) for kind in kinds.split(", "))
-        found.append(_Entry(tuple(general.split(" ")), tuple(name.split(" ")), split))
-    return found
+        entries.append(_Entry(tuple(general.split(" ")), tuple(name.split(" ")), split))
+    return entries
 
 
 _SLOTS = tuple(_entries(text) for text in (_AGENTS, _THINGS, _PLACES))

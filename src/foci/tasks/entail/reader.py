@@ -1,7 +1,7 @@
 """Pairs of a premise and a hypothesis with a label, from tables and JSON lines, SNLI's, SICK's and OCNLI's included.
 
-Columns are found by the names that the common data sets give them, unless they are named. Rows whose label is "-",
-which have no agreed label, are left out and counted. A column such as SICK's SemEval_set says which rows are for
+Columns are recognized by the names that the common data sets give them, or named by the caller. Rows whose label is
+"-", which have no agreed label, are left out and counted. A column such as SICK's SemEval_set says which rows are for
 training, validation and test.
 """
 
@@ -78,17 +78,17 @@ def read_entailment(
         expected=".tsv, .txt (tabs), .csv or .jsonl (also .gz, .xz)",
     )
     entries = each(rows, lambda row: _pair(row, path, split, names or {}))
-    found: dict[str, list[SentencePair]] = {}
+    splits: dict[str, list[SentencePair]] = {}
     unlabeled = 0
-    for where, pair in usable(counted(entries, "pairs", log), "pairs"):
+    for part, pair in usable(counted(entries, "pairs", log), "pairs"):
         if pair.label == NO_LABEL:
             unlabeled += 1
         else:
-            found.setdefault(where, []).append(pair)
-    if not found:
+            splits.setdefault(part, []).append(pair)
+    if not splits:
         what = f"all {unlabeled} rows have the label {NO_LABEL!r}" if unlabeled else "no pairs, the file is empty"
         raise DataError(f"{path}, line 1: {what}.")
-    return PairFile(found, unlabeled)
+    return PairFile(splits, unlabeled)
 
 
 def _pair(row: TableRow, path: Path, column: str, names: Mapping[str, str]) -> tuple[str, SentencePair] | Fault:
@@ -97,8 +97,8 @@ def _pair(row: TableRow, path: Path, column: str, names: Mapping[str, str]) -> t
     if empty := empty_field(path, row.line, **pair._asdict()):
         return empty
     part = texts[3].casefold() if len(texts) > 3 else ""
-    split = next((name for name, known in SPLITS.items() if part in known), None if part else "")
+    split = next((name for name, names in SPLITS.items() if part in names), None if part else "")
     if split is None:
-        known = ", ".join(one for some in SPLITS.values() for one in some)
+        known = ", ".join(name for names in SPLITS.values() for name in names)
         return Fault(path, row.line, "unknown split", f"{column} is {texts[3]!r}, expected one of {known}.")
     return split, pair

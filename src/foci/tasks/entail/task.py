@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
 
 import numpy as np
 from torch import nn
@@ -48,19 +47,19 @@ class EntailAssets(WordAssets):
 class Entail(LabelTask):
     """The textual entailment task."""
 
-    name: ClassVar[str] = "entail"
-    Config: ClassVar[type[Any]] = EntailConfig
-    Options: ClassVar[type[Any]] = EntailOptions
-    EvaluateOptions: ClassVar[type[Any]] = EntailOptions
-    Assets: ClassVar[type[Any]] = EntailAssets
-    Example: ClassVar[type[Any]] = SentencePair
-    inputs: ClassVar[tuple[Field, ...]] = (Field("premise", "sentence"), Field("hypothesis", "sentence"))
-    targets: ClassVar[tuple[Field, ...]] = (Field("label", "label"),)
-    unit: ClassVar[str] = "pairs"
-    example: ClassVar[str] = "a pair"
-    kind: ClassVar[str] = "label"
-    unknown_label_hint: ClassVar[str] = "data.labels gives labels other names."
-    builtin_sizes: ClassVar[tuple[int, int, int]] = (BUILT_IN, 150, 600)
+    name = "entail"
+    Config = EntailConfig
+    Options = EntailOptions
+    EvaluateOptions = EntailOptions
+    Assets = EntailAssets
+    Example = SentencePair
+    inputs = (Field("premise", "sentence"), Field("hypothesis", "sentence"))
+    targets = (Field("label", "label"),)
+    unit = "pairs"
+    example = "a pair"
+    kind = "label"
+    unknown_label_hint = "data.labels gives labels other names."
+    builtin_sizes = (BUILT_IN, 150, 600)
 
     config: EntailConfig
 
@@ -69,15 +68,15 @@ class Entail(LabelTask):
     def read_parts(self, log: Log) -> Parts:
         """Read the pairs; a file may say which of them are for training, validation and test."""
         data = self.config.data
-        found = self._read(data.path or "", log)
-        valid = found.get("valid") if data.valid is None else self.read_file(data.valid, log)
-        test = found.get("test") if data.test is None else self.read_file(data.test, log)
+        parts = self._read(data.path or "", log)
+        valid = parts.get("valid") if data.valid is None else self.read_file(data.valid, log)
+        test = parts.get("test") if data.test is None else self.read_file(data.test, log)
         shares = data.shares
         if valid is not None:
             shares["valid_share"] = 0.0
         if test is not None:
             shares["test_share"] = 0.0
-        held = self.split(found.get("", []) + found.get("train", []), shares, log)
+        held = self.split(parts.get("", []) + parts.get("train", []), shares, log)
         return Parts(held.train, held.valid if valid is None else valid, held.test if test is None else test)
 
     def split(self, examples: list[SentencePair], shares: Shares, log: Log) -> Parts:
@@ -86,28 +85,28 @@ class Entail(LabelTask):
 
     def read_file(self, path: str, log: Log | None = None) -> list[SentencePair]:
         """Read all pairs of a file, whatever parts it names."""
-        return [pair for pairs in self._read(path, log).values() for pair in pairs]
+        return [pair for part in self._read(path, log).values() for pair in part]
 
     def read_records(self, paths: Sequence[str]) -> Sequence[Record]:
         """Read pairs in the form of the training data; of a file with parts the pairs for tests, if it has any."""
-        found = []
+        pairs = []
         for path in paths:
             parts = self._read(path)
-            found += parts.get("test") or [pair for pairs in parts.values() for pair in pairs]
-        return [pair._asdict() for pair in found]
+            pairs += parts.get("test") or [pair for part in parts.values() for pair in part]
+        return [pair._asdict() for pair in pairs]
 
     def _read(self, path: str, log: Log | None = None) -> Mapping[str, list[SentencePair]]:
         data = self.config.data
-        found = read_entailment(
+        file = read_entailment(
             path,
             columns=data.columns,
             split=data.split,
             names=data.labels,
             log=log,
         )
-        if found.unlabeled and log is not None:
-            log(f"{found.unlabeled:,} pairs of {path} have no agreed label (“-”) and are left out")
-        return found.splits
+        if file.unlabeled and log is not None:
+            log(f"{file.unlabeled:,} pairs of {path} have no agreed label (“-”) and are left out")
+        return file.splits
 
     def read_builtin(self, size: int, part: str) -> list[SentencePair]:
         """Return scenes in which words are replaced by what they are kinds of."""

@@ -66,7 +66,7 @@ def _read(run: Path, part: str) -> set[str] | None:
         kept = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: cannot be read as JSON ({error}). Restore the file, or remove it.") from error
-    found = kept.get(part) if isinstance(kept, Mapping) else None
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+    digests = kept.get(part) if isinstance(kept, Mapping) else None
+    if not isinstance(digests, list) or not all(isinstance(one, str) for one in digests):
         raise CheckpointError(f"{path}: has no list of digests {part!r}. Restore the file, or remove it.")
-    return {*found}
+    return {*digests}

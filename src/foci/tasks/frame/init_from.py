@@ -65,7 +65,7 @@ def take_weights(task: Task, model: nn.Module, assets: Any, log: Log) -> None:
                 "by name. Train on data with the same ones."
             )
         here, there = {}, {}
-    given = saved.model | {name: saved.model[first] for name, first in saved.ties.items()}
+    other_weights = saved.model | {name: saved.model[first] for name, first in saved.ties.items()}
     taken: list[str] = []
     partly: list[str] = []
     left: list[str] = []
@@ -74,13 +74,13 @@ def take_weights(task: Task, model: nn.Module, assets: Any, log: Log) -> None:
         if not own.is_floating_point() or id(own) in done:  # masks come from the settings; tied weights are taken once
             continue
         done.add(id(own))
-        if name not in given:
+        if name not in other_weights:
             left.append(f"{name} (not there)")
             continue
-        axes = _axes(own, here.get(name, ())), _axes(given[name], there.get(name, ()))
-        rows = _copy(own, given[name], *axes)
+        axes = _axes(own, here.get(name, ())), _axes(other_weights[name], there.get(name, ()))
+        rows = _copy(own, other_weights[name], *axes)
         if rows is None:
-            left.append(f"{name} (has the shape {tuple(given[name].shape)} there, {tuple(own.shape)} here)")
+            left.append(f"{name} (has the shape {tuple(other_weights[name].shape)} there, {tuple(own.shape)} here)")
         elif rows == 0:
             left.append(f"{name} (no row of the same name)")
         else:
@@ -99,30 +99,30 @@ def _axes(tensor: Tensor, names: Sequence[Sequence[str] | None]) -> list[Sequenc
 
 
 def _copy(
-    own: Tensor, given: Tensor, names: Sequence[Sequence[str] | None], given_names: Sequence[Sequence[str] | None]
+    own: Tensor, other: Tensor, names: Sequence[Sequence[str] | None], other_names: Sequence[Sequence[str] | None]
 ) -> int | None:
     """Copy what both tensors have; return how many numbers that is, None where their shapes do not fit."""
-    if own.dim() != given.dim():
+    if own.dim() != other.dim():
         return None
     to: list[Tensor] = []
     come: list[Tensor] = []
-    for axis, (rows, given_rows) in enumerate(zip(names, given_names)):
-        if rows is None or given_rows is None:
-            if own.shape[axis] != given.shape[axis]:
+    for axis, (rows, other_rows) in enumerate(zip(names, other_names)):
+        if rows is None or other_rows is None:
+            if own.shape[axis] != other.shape[axis]:
                 return None
             pairs = [(number, number) for number in range(own.shape[axis])]
         else:
-            place = {name: number for number, name in enumerate(given_rows)}
+            place = {name: number for number, name in enumerate(other_rows)}
             pairs = [(number, place[name]) for number, name in enumerate(rows) if name in place]
         to.append(torch.tensor([pair[0] for pair in pairs], dtype=torch.long))
         come.append(torch.tensor([pair[1] for pair in pairs], dtype=torch.long))
     with torch.no_grad():
         if not to:
-            own.copy_(given)
+            own.copy_(other)
             return own.numel()
-        found = given[torch.meshgrid(*come, indexing="ij")].to(own.dtype)
-        own[torch.meshgrid(*to, indexing="ij")] = found.to(own.device)
-    return found.numel()
+        taken = other[torch.meshgrid(*come, indexing="ij")].to(own.dtype)
+        own[torch.meshgrid(*to, indexing="ij")] = taken.to(own.device)
+    return taken.numel()
 
 
 def _listed(before: str, names: Sequence[str]) -> str:

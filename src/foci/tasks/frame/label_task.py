@@ -272,8 +272,7 @@ class LabelTask(Task):
         measured = _Measured(cross_entropy)
         for indices in self.validation_order(held_out.examples):
             measured.add(_score(model, held_out, indices))
-        found = measured.metrics()
-        return {name: found[name] for name in self.metrics}
+        return measured.metrics(self.metrics)
 
     def validation_order(self, examples: Examples[Any]) -> Iterable[Indices]:
         """Return which validation examples are scored together."""
@@ -340,15 +339,15 @@ class LabelTask(Task):
             if observe is not None:
                 observe(self.view(model, scored), [examples[number] for number in scored.numbers])
             progress(len(scored.numbers))
-        found = measured.metrics()
-        metrics = {name: found[name] for name in self.metrics}
         counts: dict[str, float | int] = {self.unit: len(measured.targets)}
         if encoded.truncated is not None:
             counts["truncated"] = encoded.truncated
         notes = {}
         if unknown := measured.targets.count(UNTRAINED):
             notes[f"unknown_{self.kind}s"] = f"{unknown} {self.kind}s were not trained, and count as wrong"
-        return Evaluation({**counts, **metrics}, notes, self._tables(assets.labels, measured.confusion()))
+        return Evaluation(
+            {**counts, **measured.metrics(self.metrics)}, notes, self._tables(assets.labels, measured.confusion())
+        )
 
     def _tables(self, labels: Sequence[str], counts: label_metrics.Confusion) -> dict[str, Table]:
         """Return the table ``confusion``, and ``classes`` with the metrics of each label."""
@@ -401,14 +400,15 @@ class _Measured:
         targets, predicted = zip(*known) if known else ((), ())
         return label_metrics.confusion(targets, predicted, self.classes)
 
-    def metrics(self) -> dict[str, float]:
-        """Return the share of right labels, macro F1, and nats per example."""
+    def metrics(self, names: Iterable[str]) -> dict[str, float]:
+        """Return these metrics: the share of right labels, macro F1, nats per example."""
         counts = self.confusion()
-        return {
+        values = {
             "accuracy": int(np.trace(counts)) / len(self.targets),
             "macro_f1": label_metrics.macro_f1(counts),
             "loss": self.loss / max(int(counts.sum()), 1),
         }
+        return {name: values[name] for name in names}
 
 
 def cross_entropy(logits: Float[Tensor, "B C"], labels: Int[Tensor, " B"]) -> float:
@@ -423,7 +423,7 @@ def _score(model: nn.Module, encoded: Encoded, indices: Indices) -> Scored:
 
 
 def in_order(examples: Examples[Any], batch_size: int) -> Iterator[Indices]:
-    """Yield the numbers of so many examples at once, in their order."""
+    """Yield the numbers of the examples in their order, ``batch_size`` at once."""
     count = len(examples.lengths)
     return (np.arange(start, min(start + batch_size, count)) for start in range(0, count, batch_size))
 

@@ -47,10 +47,10 @@ def predict_in_batches(
         numbers: returns the numbers of the records of a batch, in the order of its predictions.
     """
     notes = unusable or {}
-    found = {number: Prediction(records[number], "", None, {"notes": [note]}) for number, note in notes.items()}
-    progress(len(found))
+    answers = {number: Prediction(records[number], "", None, {"notes": [note]}) for number, note in notes.items()}
+    progress(len(answers))
     for batch in batches:
         rows = numbers(batch)
-        found |= zip(rows, answer(batch), strict=True)
+        answers |= zip(rows, answer(batch), strict=True)
         progress(len(rows))
-    return [found[number] for number in range(len(records))]
+    return [answers[number] for number in range(len(records))]

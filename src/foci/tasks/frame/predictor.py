@@ -74,8 +74,8 @@ class Predictor:
         chosen = as_options(self.task.Options, options, "predict")
         advance = progress or (lambda done: None)
         filled = [i for i, record in enumerate(records) if not is_empty(record, fields)]
-        found = self.task.predict(self.model, self.assets, [records[i] for i in filled], chosen, trace, advance)
-        by_number = dict(zip(filled, found, strict=True))
+        answers = self.task.predict(self.model, self.assets, [records[i] for i in filled], chosen, trace, advance)
+        by_number = dict(zip(filled, answers, strict=True))
         advance(len(records) - len(filled))
         nothing = {"notes": [EMPTY]}
         return [by_number.get(i) or Prediction(record, "", None, nothing) for i, record in enumerate(records)]
@@ -85,18 +85,18 @@ class Predictor:
         """Whether the task gives some answers piece by piece."""
         return type(self.task).stream is not Task.stream
 
-    def stream(self, given: Any, *, options: Any = None) -> Generator[str, None, Prediction] | None:
+    def stream(self, value: Any, *, options: Any = None) -> Generator[str, None, Prediction] | None:
         """Predict one input, piece by piece.
 
         Args:
-            given: a mapping with the task's input fields; where there is one field, its value.
+            value: a mapping with the task's input fields; where there is one field, its value.
             options: as in `predict`.
 
         Returns:
             A generator of the pieces of the answer as they are made, whose return value is the prediction; None where
             the answer comes at once.
         """
-        (record,) = as_records("stream", [given], self.task.inputs)
+        (record,) = as_records("stream", [value], self.task.inputs)
         if is_empty(record, self.task.inputs):
             return None
         chosen = as_options(self.task.Options, options, "stream")
@@ -120,14 +120,14 @@ class Predictor:
         task = self.task
         fields = (*task.inputs, *task.targets)
         records = self.held_out() if records is None else records
-        given = as_records("evaluate", records, fields)
-        if not given:
+        examples = as_records("evaluate", records, fields)
+        if not examples:
             raise DataError("evaluate: there are no examples, expected at least one.")
-        for number, record in enumerate(given):
+        for number, record in enumerate(examples):
             if is_empty(record, fields):
                 raise DataError(f"evaluate: entry {number} has an empty field, expected text in each of them.")
         chosen = as_options(task.EvaluateOptions, options, "evaluate")
-        evaluation = task.evaluate(self.model, self.assets, given, chosen, progress or (lambda done: None))
+        evaluation = task.evaluate(self.model, self.assets, examples, chosen, progress or (lambda done: None))
         change = getattr(records, "change", None)
         return evaluation if change is None else replace(evaluation, notes={**evaluation.notes, "held_out": change})
 
@@ -138,9 +138,9 @@ class Predictor:
         """
         splits = self.task.read(log)
         fields = (*self.task.inputs, *self.task.targets)
-        found = held_out.HeldOut(as_records("held_out", splits.test or splits.valid, fields))
-        found.change = held_out.change(self.path, splits)
-        return found
+        examples = held_out.HeldOut(as_records("held_out", splits.test or splits.valid, fields))
+        examples.change = held_out.change(self.path, splits)
+        return examples
 
     def read(self, *paths: str) -> Sequence[Record]:
         """Return the examples of files that have the form of the training data."""
@@ -188,15 +188,15 @@ def asset_reader(path: Path) -> Any:
     return read
 
 
-def as_options(kind: type[Any], given: Any, owner: str) -> Any:
+def as_options(kind: type[Any], options: Any, owner: str) -> Any:
     """Return the options of a call: defaults, an instance, or a mapping with some of the names."""
-    if given is None:
+    if options is None:
         return kind()
-    if isinstance(given, kind):
-        return given
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"{owner}: options is a {type(given).__name__}, expected {kind.__name__} or a mapping.")
-    return configs.build(kind, given, owner)
+    if isinstance(options, kind):
+        return options
+    if not isinstance(options, Mapping):
+        raise ConfigError(f"{owner}: options is a {type(options).__name__}, expected {kind.__name__} or a mapping.")
+    return configs.build(kind, options, owner)
 
 
 def find_checkpoint(run: Path, name: str) -> Path:

@@ -35,7 +35,7 @@ Kind = Literal["sentence", "document", "label", "excerpt", "choices", "image", "
 class Field(NamedTuple):
     """One field of an example: an argument of `foci predict`, a key of a JSON object, a column of a table.
 
-    ``kind`` says how it is given: a sentence is one line of a file, a document a whole file, an image or audio a path,
+    ``kind`` is its form: a sentence is one line of a file, a document a whole file, an image or audio a path,
     an excerpt occurs in another field, choices have ``|`` between them (or are a list); these and a label are text. A
     field that is not ``required`` may be empty.
     """
@@ -88,9 +88,9 @@ class Prediction:
 
     def to_json(self) -> dict[str, Any]:
         """Return inputs, output, score and details as one JSON object."""
-        found = {**self.inputs, "output": self.output, "score": self.score, **self.details}
+        answer = {**self.inputs, "output": self.output, "score": self.score, **self.details}
         others = [{"output": one.output, "score": one.score, **one.details} for one in self.alternatives]
-        return found | ({"alternatives": others} if others else {})
+        return answer | ({"alternatives": others} if others else {})
 
 
 class Table(NamedTuple):
@@ -244,8 +244,8 @@ def find(name: str) -> type[Task]:
     """Return the class of a task by its name; the error for an unknown name suggests similar ones."""
     if name not in TASKS:
         raise unknown_name("task", name, TASKS)
-    found: type[Task] = getattr(import_module(f"foci.tasks.{name}.task"), TASKS[name].title)
-    return found
+    task: type[Task] = getattr(import_module(f"foci.tasks.{name}.task"), TASKS[name].title)
+    return task
 
 
 def silent(text: str) -> None:

@@ -73,7 +73,7 @@ def train(
         out: the folder of the run, new or empty.
         resume: continue the run in ``out``. Settings that are not given stay unchanged; only those in `RESUMABLE` may
             change.
-        log: called with each message; standard error unless given.
+        log: called with each message; Default: standard error.
         origin: where the settings come from, for error messages.
 
     Returns:

@@ -36,7 +36,7 @@ class VocabularyConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class BucketVocabularyConfig(VocabularyConfig):
-    """A vocabulary whose other words are told apart by a hash."""
+    """A vocabulary whose other words are distinguished by a hash."""
 
     buckets: Annotated[int, Ge(1), Le(10_000_000)] = 1000
     """Vectors that all other words share, by a hash of their letters."""
@@ -70,9 +70,9 @@ class VectorVocabularyConfig(VocabularyConfig):
         words, dim = list(own.words), 0
         if self.vectors is not None:
             rare = {word.lower() if self.lowercase else word for sentence in sentences for word in sentence}
-            found, dim = words_with_vectors(self.vectors, self.vector_words, rare)
+            listed, dim = words_with_vectors(self.vectors, self.vector_words, rare)
             known = set(words)
-            words += [word for word in found if word not in known]
+            words += [word for word in listed if word not in known]
         return WordAssets(Vocabulary(tuple(words), buckets, self.lowercase), 1 + len(own.words), dim)
 
 
@@ -83,13 +83,13 @@ def take_vectors(weight: Tensor, path: str, vocabulary: Vocabulary, log: Log, tr
         weight: the table, one row per id of the vocabulary.
         path: a text file of GloVe or fastText vectors.
         vocabulary: the words of the table.
-        log: is told how many words were found.
-        trained: ids of words with a learned vector too, padding included; all words unless given.
+        log: called with the number of words that have a vector.
+        trained: ids of words with a learned vector too, padding included. Default: all words.
     """
-    vectors, found = read_vectors(path, vocabulary, weight.shape[1])
+    vectors, has_vector = read_vectors(path, vocabulary, weight.shape[1])
     with torch.no_grad():
         weight.copy_(torch.from_numpy(vectors))
     known = 1 + len(vocabulary.words) if trained is None else trained
-    own = int(found[:known].sum())
-    others = "" if trained is None else f", and {int(found.sum()) - own:,} others"
+    own = int(has_vector[:known].sum())
+    others = "" if trained is None else f", and {int(has_vector.sum()) - own:,} others"
     log(f"{path} has vectors for {own:,} of {known - 1:,} words{others}")

@@ -42,19 +42,19 @@ def read_image_questions(
 
     Args:
         path: the file; the names of images are relative to its folder.
-        columns: those of image, question and answer, by the names in a table's first line or by three numbers from 0
-            (then there is no line of names); the fields of a JSONL file.
+        columns: those of image, question and answer, by the names in a table's first line or by three zero-based
+            numbers (then there is no line of names); the fields of a JSONL file.
         log: called with a message every few seconds.
 
     Everything is read before a DataError reports the first fault, with its file and line, and their number.
     """
     path = Path(path)
 
-    def asked(row: TableRow) -> ImageQuestion | Fault:
-        found = ImageQuestion(*(value.strip() for value in row.values))
-        return empty_field(path, row.line, **found._asdict()) or found._replace(image=beside(path, found.image))
+    def question(row: TableRow) -> ImageQuestion | Fault:
+        made = ImageQuestion(*(value.strip() for value in row.values))
+        return empty_field(path, row.line, **made._asdict()) or made._replace(image=beside(path, made.image))
 
-    return read_examples(path, each(read_rows(path, columns, texts=2), asked), "questions", log)
+    return read_examples(path, each(read_rows(path, columns, texts=2), question), "questions", log)
 
 
 def drawn_questions(
@@ -67,7 +67,7 @@ def drawn_questions(
         ImageQuestion(image='drawn:several/test/0/0', question='what colour is the circle?', answer='green')
     """
     names = [scene_name("several", split, seed, number) for number in range(count)]
-    return [ImageQuestion(name, *asked[:2]) for name in names for asked in questions(find_scene(name), language)]
+    return [ImageQuestion(name, *one[:2]) for name in names for one in questions(find_scene(name), language)]
 
 
 def question_words(question: str) -> list[str]:

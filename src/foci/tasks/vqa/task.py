@@ -54,20 +54,20 @@ class VqaAssets(Assets):
 class Vqa(LabelTask):
     """The visual question answering task."""
 
-    name: ClassVar[str] = "vqa"
-    Config: ClassVar[type[Any]] = VqaConfig
-    Options: ClassVar[type[Any]] = VqaOptions
-    EvaluateOptions: ClassVar[type[Any]] = VqaOptions
-    Assets: ClassVar[type[Any]] = VqaAssets
-    Example: ClassVar[type[Any]] = ImageQuestion
-    inputs: ClassVar[tuple[Field, ...]] = (Field("image", "image"), Field("question", "sentence"))
-    targets: ClassVar[tuple[Field, ...]] = (Field("answer", "label"),)
-    unit: ClassVar[str] = "questions"
-    example: ClassVar[str] = "a question"
-    kind: ClassVar[str] = "answer"
+    name = "vqa"
+    Config = VqaConfig
+    Options = VqaOptions
+    EvaluateOptions = VqaOptions
+    Assets = VqaAssets
+    Example = ImageQuestion
+    inputs = (Field("image", "image"), Field("question", "sentence"))
+    targets = (Field("answer", "label"),)
+    unit = "questions"
+    example = "a question"
+    kind = "answer"
     metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {"loss": "lower", "accuracy": "higher"}
-    builtin_sizes: ClassVar[tuple[int, int, int]] = (BUILT_IN, 60, 200)
-    in_order: ClassVar[bool] = True
+    builtin_sizes = (BUILT_IN, 60, 200)
+    in_order = True
 
     config: VqaConfig
 
@@ -199,9 +199,9 @@ class Vqa(LabelTask):
         hops: list[list[tuple[bool, float]]] = []
         areas: list[float] = []
 
-        def observe(view: HopMaps, asked: Sequence[ImageQuestion]) -> None:
+        def observe(view: HopMaps, examples: Sequence[ImageQuestion]) -> None:
             size = view.images.shape[2]
-            for row, one in enumerate(asked):
+            for row, one in enumerate(examples):
                 if boxes := _boxes(one):
                     areas.append(sum(map(area, boxes)))
                     hops.append([_placed(weights.reshape(view.grid), boxes, size) for weights in view.maps[row]])
@@ -230,14 +230,14 @@ class HopMaps(NamedTuple):
     grid: tuple[int, int]
 
 
-def _boxes(asked: ImageQuestion) -> list[Box]:
+def _boxes(example: ImageQuestion) -> list[Box]:
     """Where the shapes are that a question about a drawn scene asks about; nothing for other images and questions."""
-    if not asked.image.startswith(PREFIX):
+    if not example.image.startswith(PREFIX):
         return []
-    scene = find_scene(asked.image)
+    scene = find_scene(example.image)
     for language in ("en", "zh"):
         for one in questions(scene, language):
-            if one.question == asked.question:
+            if one.question == example.question:
                 return [scene.shapes[number].box for number in one.about]
     return []
 
