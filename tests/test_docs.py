@@ -71,7 +71,7 @@ SETTLED = {
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in GENERATED])
 def test_the_words_are_settled(page):
-    prose = re.sub(r"^```.*?^```$|^    .*?$|`[^`]*`", "", read(page), flags=re.MULTILINE | re.DOTALL)
+    prose = re.sub(r"^```.*?^```$|^    .*?$|`[^`]*`|“[^”]*”", "", read(page), flags=re.MULTILINE | re.DOTALL)
     if page == "CHANGELOG.md":
         prose = prose.partition("### What is in it")[2]  # what was renamed stands before
     prose = re.sub(r"<!-- mechanisms: start -->.*<!-- mechanisms: end -->", "", prose, flags=re.DOTALL)
