@@ -325,13 +325,14 @@ def test_wrong_documents_are_named() -> None:
 @pytest.mark.slow
 def test_compiles_to_one_graph_with_the_same_values_and_gradients() -> None:
     value, mask = torch.randn(B, N, T, D), document_mask()
-    for pool, cells, valid in (
-        (AttentionPool(D, A), value[:, 0], mask[:, 0]),
-        (HierarchicalPool(D, A, sentence_encoder=Encoder(), sentence_dim=D2), value, mask),
+    # Inductor compiles the smaller one, which is all that the larger one consists of.
+    for pool, backend, cells, valid in (
+        (AttentionPool(D, A), "inductor", value[:, 0], mask[:, 0]),
+        (HierarchicalPool(D, A, sentence_encoder=Encoder(), sentence_dim=D2), "aot_eager", value, mask),
     ):
         gradients = []
         results = []
-        for call in (pool, torch.compile(pool, fullgraph=True)):
+        for call in (pool, torch.compile(pool, fullgraph=True, backend=backend)):
             leaf = cells.detach().clone().requires_grad_()
             results.append(call(leaf, valid))
             (results[-1].output.square().sum() + results[-1].weights.dense().square().sum()).backward()

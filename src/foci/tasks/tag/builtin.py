@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from foci.data.builtin.phrasebook import MEANINGS, SPLITS, find_locale, say, split_of
@@ -153,13 +154,18 @@ def carriers(locale: str = "en", *, split: str = "train", size: int = 4000, seed
     if split not in SPLITS:
         raise unknown_name("split", split, SPLITS)
     check_positive("carriers", size=size)
+    return list(_carriers(locale, split, size, seed))
+
+
+@lru_cache(maxsize=8)  # a split takes up to a second, and an evaluation needs those of the training again
+def _carriers(locale: str, split: str, size: int, seed: int) -> tuple[TaggedSentence, ...]:
     found: dict[str, TaggedSentence] = {}
     for sentence in _sentences(find_locale(locale), random.Random(f"{seed}/{split}")):
         if split_of(sentence.text) == split and sentence.text not in found:
             found[sentence.text] = sentence
             if len(found) == size:
                 break
-    return list(found.values())
+    return tuple(found.values())
 
 
 def _sentences(locale: Locale, chance: random.Random) -> Iterator[TaggedSentence]:
