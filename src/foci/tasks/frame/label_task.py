@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -48,9 +49,27 @@ class Encoded:
     rows: Callable[[Indices], list[int]] = np.ndarray.tolist
     """Returns which of the given examples the rows of a batch are."""
 
+    @cached_property
+    def lengths(self) -> NDArray[np.int64]:
+        """``(example, tensor)``, as in `foci.data.batching.Examples`."""
+        return self.examples.lengths
+
     def batch(self, indices: Indices) -> tuple[Tensor, ...]:
         """Return these examples, padded to the longest of them."""
-        return self.examples.batch(indices, self.examples.lengths[indices].max(axis=0).tolist())
+        return self.examples.batch(indices, self.lengths[indices].max(axis=0).tolist())
+
+    def in_order(self, batch_size: int) -> Iterator[Indices]:
+        """Yield the numbers of the examples in their order, ``batch_size`` at once."""
+        numbers = np.arange(len(self.lengths))
+        return (numbers[start : start + batch_size] for start in range(0, len(numbers), batch_size))
+
+    def by_length(self, batch_tokens: int) -> Iterator[Indices]:
+        """Yield the numbers of examples of about equal length, the longest first."""
+        return map(np.array, by_length(self.lengths.max(axis=1, initial=0).tolist(), batch_tokens))
+
+    def shuffled(self, batch_tokens: int) -> list[Indices]:
+        """Return the numbers of examples of about equal length, in random order: the batches of `TokenBatches`."""
+        return plan_batches(self.lengths, max(batch_tokens, int(self.lengths.max(initial=1))))
 
 
 class Scored(NamedTuple):
@@ -270,13 +289,13 @@ class LabelTask(Task):
     def validate(self, model: nn.Module, held_out: Encoded) -> dict[str, float]:
         """Return nats per example, and metrics of the confusion."""
         measured = _Measured(cross_entropy)
-        for indices in self.validation_order(held_out.examples):
+        for indices in self.validation_order(held_out):
             measured.add(_score(model, held_out, indices))
         return measured.metrics(self.metrics)
 
-    def validation_order(self, examples: Examples[Any]) -> Iterable[Indices]:
+    def validation_order(self, held_out: Encoded) -> Iterable[Indices]:
         """Return which validation examples are scored together."""
-        return _by_length_shuffled(examples, self.batch_tokens)
+        return held_out.shuffled(self.batch_tokens)
 
     # ---- predictions
 
@@ -286,11 +305,7 @@ class LabelTask(Task):
         """Return the likeliest label of each record, and the probabilities of all; see `Task.predict`."""
         examples = [self.Example(*(record[one.name] for one in self.inputs), "") for record in records]
         encoded = self.encode(examples, [UNTRAINED] * len(examples), assets, None)
-        if self.in_order:
-            batches: Iterable[Indices] = in_order(encoded.examples, options.batch_size)
-        else:
-            lengths = encoded.examples.lengths.max(axis=1, initial=0).tolist()
-            batches = map(np.array, by_length(lengths, options.batch_tokens))
+        batches = encoded.in_order(options.batch_size) if self.in_order else encoded.by_length(options.batch_tokens)
 
         def answer(indices: Indices) -> Iterator[Prediction]:
             scored = _score(model, encoded, indices)
@@ -328,12 +343,9 @@ class LabelTask(Task):
         examples = [self.Example(*(record[name] for name in self.Example._fields)) for record in records]
         encoded = self._encoded(examples, assets, "evaluate")
         progress(len(encoded.unusable))
-        if self.in_order:
-            batches: Iterable[Indices] = in_order(encoded.examples, options.batch_size)
-        else:
-            batches = _by_length_shuffled(encoded.examples, options.batch_tokens)
+        order = encoded.in_order(options.batch_size) if self.in_order else encoded.shuffled(options.batch_tokens)
         measured = _Measured(self.evaluation_loss)
-        for indices in batches:
+        for indices in order:
             scored = _score(model, encoded, indices)
             measured.add(scored)
             if observe is not None:
@@ -420,17 +432,6 @@ def _score(model: nn.Module, encoded: Encoded, indices: Indices) -> Scored:
     device = next(model.parameters()).device
     *inputs, labels = encoded.batch(indices)
     return Scored(encoded.rows(indices), tuple(inputs), labels, model(*(one.to(device) for one in inputs)))
-
-
-def in_order(examples: Examples[Any], batch_size: int) -> Iterator[Indices]:
-    """Yield the numbers of the examples in their order, ``batch_size`` at once."""
-    count = len(examples.lengths)
-    return (np.arange(start, min(start + batch_size, count)) for start in range(0, count, batch_size))
-
-
-def _by_length_shuffled(examples: Examples[Any], batch_tokens: int) -> list[Indices]:
-    lengths = examples.lengths
-    return plan_batches(lengths, max(batch_tokens, int(lengths.max(initial=1))))
 
 
 def _quoted(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple, cast
+from typing import ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from foci.data.batching import Examples, Indices, Sequences
+from foci.data.batching import Indices, Sequences
 from foci.data.images.drawn import PREFIX, find_scene, questions
 from foci.data.images.files import Images
 from foci.data.splits import Parts, split_by_image
@@ -22,7 +22,7 @@ from foci.metrics.boxes import Box, area, points_at, share_inside
 from foci.models.image_answerer import ImageAnswerer
 from foci.tasks.frame.assets import Assets, Labels
 from foci.tasks.frame.data_settings import Shares
-from foci.tasks.frame.label_task import UNTRAINED, Encoded, LabelTask, Scored, in_order
+from foci.tasks.frame.label_task import UNTRAINED, Encoded, LabelTask, Scored
 from foci.tasks.frame.notes import truncated, unknown_words
 from foci.tasks.frame.task import Evaluation, Field, Log, Progress, Record, Shard, Splits, Table
 from foci.tasks.vqa.config import BUILT_IN, VqaConfig, VqaOptions
@@ -101,9 +101,9 @@ class Vqa(LabelTask):
         """Enough for every batch of this many images, whatever questions they have."""
         return self.config.data.batch_size * max(self.config.data.max_words, QUESTIONS_TOGETHER)
 
-    def validation_order(self, examples: Examples[Any]) -> Iterable[Indices]:
+    def validation_order(self, held_out: Encoded) -> Iterable[Indices]:
         """Return the images in their order."""
-        return in_order(examples, self.config.data.batch_size)
+        return held_out.in_order(self.config.data.batch_size)
 
     def _words(self, question: str) -> list[str]:
         return question_words(question)[: self.config.data.max_words]
