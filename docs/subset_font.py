@@ -18,7 +18,7 @@ from pathlib import Path
 from fontTools import subset
 from fontTools.ttLib import TTCollection
 
-TARGET = Path(__file__).parent.parent / "src" / "foci" / "viz" / "font_files" / "FociSansSC-Subset.otf"
+TARGET = Path(__file__).parent.parent / "src" / "foci" / "viz" / "figure" / "font_files" / "FociSansSC-Subset.otf"
 ORIGINAL, FAMILY = "Noto Sans CJK SC", "Foci Sans SC Subset"
 SIGNS, COMMONEST = (1, 3), range(16, 56)
 """Rows of GB 2312."""

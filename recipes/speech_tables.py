@@ -17,7 +17,7 @@ from foci.tasks.frame.predictor import Predictor
 from foci.tasks.frame.task import Evaluation, Record
 from foci.tasks.transcribe.assets import SpeechAssets
 from foci.tasks.transcribe.pieces import read_pieces
-from foci.viz.curves import plot_curves
+from foci.viz.figure.curves import plot_curves
 from recipes import report
 from recipes.recipe import Row
 from recipes.speech import LONGER, TIMES

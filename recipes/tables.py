@@ -19,7 +19,7 @@ from foci.tasks.frame.predictor import Predictor
 from foci.tasks.frame.task import Evaluation, Prediction
 from foci.tasks.memorize.problems import PROBLEMS
 from foci.training.run_folder import read_metrics
-from foci.viz.curves import plot_curves
+from foci.viz.figure.curves import plot_curves
 from recipes import report
 from recipes.recipe import Row
 

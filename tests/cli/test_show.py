@@ -74,7 +74,7 @@ def test_a_run_in_the_terminal(run, capsys):
     assert capsys.readouterr().out == f"{trace.text}\n{printed(trace)}"
     assert main(["show", str(run), TEXT, "--attention", "encoder.0.self", "--head", "1", "--view", "ranked"]) == 0
     out = capsys.readouterr().out
-    assert out == f"{trace.text}\n" + printed(trace, "encoder.0.self", head=1, style="ranked")
+    assert out == f"{trace.text}\n" + printed(trace, "encoder.0.self", head=1, view="ranked")
     assert "encoder.0.self · head 1" in out
 
 
@@ -220,8 +220,8 @@ def test_what_is_asked_for_wrongly(run, saved, tmp_path, capsys):
     assert "Did you mean 'attention'" in failed(capsys, path, "--attention", "atention")
     assert "head is 2, but 'attention' has 2" in failed(capsys, path, "--head", "2")
     assert "Did you mean 'heads'" in failed(capsys, path, "--view", "hads", "--png", tmp_path / "x.png")
-    styles = "heat, ranked, document, tags, copied, image, bars or reading"
-    assert f"the terminal shows {styles}, not 'heads'. Name a file" in failed(capsys, path, "--view", "heads")
+    shown = "copied, reading, tags, image, document, bars, ranked or heatmap"
+    assert f"the terminal shows {shown}, not 'heads'. Name a file" in failed(capsys, path, "--view", "heads")
     assert "the page has all views" in failed(capsys, path, "--view", "heads", "--html", tmp_path / "x.html")
     assert "--attention and --head choose" in failed(capsys, path, "--head", "1", "--html", tmp_path / "x.html")
     wrong = failed(capsys, path, "--view", "heads", "--head", "1", "--svg", tmp_path / "x.svg")

@@ -38,7 +38,7 @@ def curves(
         Only these metrics, such as loss or bleu; all unless given. May be given several times.
     """
     from foci.errors import ConfigError
-    from foci.viz.run_curves import plot_run_curves, save_curves_html
+    from foci.viz.figure.run_curves import plot_run_curves, save_curves_html
 
     if not runs:
         raise ConfigError("name at least one run: foci curves RUN.")

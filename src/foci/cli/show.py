@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from foci.cli.commands import Flag, Given, argument, make_command, option_flags, options_from, run, task_of_run
 from foci.printable import printable
+from foci.viz.views import views_of
 
 if TYPE_CHECKING:
     from foci.viz.trace import Trace
@@ -23,6 +24,13 @@ foci show --hf DIR "a text" …  a Hugging Face model on this machine
 
 Of several inputs each has files of its own: out-1.png, out-2.png.
 """
+
+
+def _listed(form: str) -> str:
+    *names, last = views_of(form)
+    return f"{', '.join(names)} or {last}"
+
+
 _FLAGS = [
     Flag("hf", "The folder of a Hugging Face model with its tokenizer; nothing is downloaded.", Path),
     Flag("html", "Write an interactive page with all attentions; it needs no network.", Path),
@@ -36,9 +44,7 @@ _FLAGS = [
     Flag("head", "Which head, from 0 on; the mean of all unless given."),
     Flag(
         "view",
-        "Of a picture: heatmap, heads, image, spectrogram, document, memory, marginals, tags, copied, bars or reading. "
-        "In the terminal: heat, ranked, document, tags, copied, image, bars or reading. Chosen by the trace unless "
-        "given.",
+        f"Of a picture: {_listed('figure')}. In the terminal: {_listed('terminal')}. Default: the first that fits.",
     ),
     Flag("width", "Of a picture: its width in inches, such as 3.3 for a column of a paper."),
     Flag("scale", "Of a picture: all (the largest weight of all is the darkest) or row (the largest of each row is)."),
@@ -94,7 +100,7 @@ def show(what: tuple[str, ...], given: Given) -> None:
 def _look(given: Given) -> dict[str, Any]:
     """The options of a picture that were given; mistakes in them are reported before anything is predicted."""
     from foci.errors import ConfigError
-    from foci.viz.canvas import FigureStyle
+    from foci.viz.figure.canvas import FigureStyle
 
     found: dict[str, Any] = {name: given[name] for name in ("width", "scale", "gamma") if name in given}
     for name in ("width", "gamma"):
@@ -198,28 +204,26 @@ def _predicted(path: Path, inputs: tuple[str, ...], given: Given) -> list[Trace]
     return found
 
 
-def _print(trace: Trace, name: str | None, head: int | None, style: str | None, *, apart: bool) -> None:
+def _print(trace: Trace, name: str | None, head: int | None, view: str | None, *, apart: bool) -> None:
     chosen = trace.cross_attentions()[0] if name is None else trace.attention(name)
     chosen.dense(head)  # a wrong name or head is reported before anything is printed
     if apart:
         print()
     if trace.text:
         print(printable(trace.text))
-    trace.print(name, head=head, style=style)
+    trace.print(name, head=head, view=view)
 
 
 def _check_view(view: str | None, *, pictures: bool, in_terminal: bool) -> None:
     if view is None:
         return
     from foci.errors import ConfigError, unknown_name
-    from foci.viz.plots import VIEWS
-    from foci.viz.terminal import STYLES
 
-    if pictures and view not in VIEWS:
-        raise unknown_name("view of a picture", view, VIEWS)
-    if in_terminal and view not in STYLES:
-        hint = " Name a file to draw it into, such as --png out.png." if view in VIEWS else ""
-        raise ConfigError(f"the terminal shows {', '.join(STYLES[:-1])} or {STYLES[-1]}, not {view!r}.{hint}")
+    if pictures and view not in (known := views_of("figure")):
+        raise unknown_name("view of a picture", view, known)
+    if in_terminal and view not in views_of("terminal"):
+        hint = " Name a file to draw it into, such as --png out.png." if view in views_of("figure") else ""
+        raise ConfigError(f"the terminal shows {_listed('terminal')}, not {view!r}.{hint}")
     if not pictures and not in_terminal:
         raise ConfigError("--view chooses what a picture shows; the page has all views.")
 

@@ -44,9 +44,9 @@ class Comparison:
 
     def save_html(self, path: str | os.PathLike[str]) -> Path:
         """Write one page with both traces and, where they have the same axes, their difference."""
-        from foci.viz import page
+        from foci.viz.page.trace_page import write
 
-        return page.write(path, [self.first, self.second], self.titles)
+        return write(path, [self.first, self.second], self.titles)
 
 
 def compare(first: Trace, second: Trace, titles: tuple[str, str] = ("first", "second")) -> Comparison:

@@ -28,7 +28,7 @@ from torch import Tensor
 from foci.errors import ConfigError, DataError, ShapeError, unknown_name
 from foci.viz.axis import KINDS, Axis
 from foci.viz.kept_weights import BUDGET, TopWeights, TracedAttention, compact, entry
-from foci.viz.stream import Stream
+from foci.viz.screen import Stream
 from foci.weights import Weights
 
 if TYPE_CHECKING:
@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from foci.recording import Recording
 
 __all__ = ["BUDGET", "KINDS", "Axis", "TopWeights", "Trace", "TracedAttention"]
+
+
+COPIED, P_GEN = "copied", "p_gen"
+"""The attention that holds what was copied from where, and the label of the produced words' marks."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -252,22 +256,22 @@ class Trace:
         return trace_files.load(path)
 
     def plot(self, path: str | os.PathLike[str] | None = None, view: str | None = None, **options: Any) -> Figure:
-        """Draw it, and with a path save it as PNG, SVG or PDF; views and options: `foci.viz.plots.plot`."""
-        from foci.viz import plots
+        """Draw it, and with a path save it as PNG, SVG or PDF; views and options: `foci.viz.figure.plot.plot`."""
+        from foci.viz.figure.plot import plot
 
-        return plots.plot(self, path, view, **options)
+        return plot(self, path, view, **options)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """Show itself in a notebook: as the page, with a picture and text where that cannot be shown."""
-        from foci.viz import notebook
+        from foci.viz.page.notebook import mimebundle
 
-        return notebook.mimebundle(self, include, exclude)
+        return mimebundle(self, include, exclude)
 
     def print(self, name: str | None = None, *, file: Stream | None = None, **options: Any) -> None:
         """Show it in the terminal; options: `foci.viz.terminal.render`."""
-        from foci.viz import terminal
+        from foci.viz.terminal import show
 
-        terminal.show(self, name, file=file, **options)
+        show(self, name, file=file, **options)
 
     def select(self, *, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None) -> Trace:
         """Return the trace with some layers and heads alone, to write less of a large one.
@@ -309,9 +313,9 @@ class Trace:
         heads: Sequence[int] | None = None,
     ) -> Path:
         """Write one self-contained page to explore it with; it needs no network. Options as in `select`."""
-        from foci.viz import page
+        from foci.viz.page.trace_page import save_html
 
-        return page.save_html(self, path, layers=layers, heads=heads)
+        return save_html(self, path, layers=layers, heads=heads)
 
 
 def _depth(attention: TracedAttention) -> int:

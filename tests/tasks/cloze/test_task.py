@@ -11,7 +11,7 @@ from foci.errors import ConfigError, DataError
 from foci.tasks.cloze.batches import split_text
 from foci.tasks.cloze.builtin import stories
 from foci.tasks.frame.config import put
-from foci.viz.document_attention import shares_of_sentences
+from foci.viz.documents import shares_of_sentences
 
 SILENT = {"log": lambda text: None}
 QUICK = {

@@ -18,8 +18,8 @@ from foci.tasks.summarize.config import SummarizeConfig, SummarizeEvaluateOption
 from foci.tasks.summarize.task import Summarize
 from foci.training.run_folder import read_metrics
 from foci.viz import terminal
-from foci.viz.copied_words import COPIED, P_GEN, copied_words
-from foci.viz.trace import Trace
+from foci.viz.trace import COPIED, P_GEN, Trace
+from foci.viz.views.copied import copied_words
 
 SILENT = {"log": lambda text: None}
 
@@ -97,13 +97,13 @@ def test_the_trace_has_what_was_copied_from_where_and_p_gen(predictor, tmp_path)
     trace.save(tmp_path / "kept")
     again = Trace.load(tmp_path / "kept")
     assert copied_words(again) == copied_words(trace)
-    assert terminal.render(trace, "decoder.cross", style="ranked")
+    assert terminal.render(trace, "decoder.cross", view="ranked")
 
 
 def test_a_trace_without_copies_has_no_such_view():
     plain = Trace.from_arrays([[1.0]], ["a"], ["b"])
     with pytest.raises(ConfigError, match="needs a trace of a model that copies"):
-        terminal.render(plain, style="copied")
+        terminal.render(plain, view="copied")
 
 
 def test_truncation_is_counted_and_noted(tmp_path):

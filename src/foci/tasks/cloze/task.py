@@ -353,7 +353,7 @@ class Cloze(Task):
 
     def draw(self, evaluation: Evaluation, path: Path) -> None:
         """Draw the accuracy among the best k, with that of the most frequent candidate."""
-        from foci.viz.curves import plot_curves
+        from foci.viz.figure.curves import plot_curves
 
         metrics = evaluation.metrics
         reader = [(float(k), float(metrics["accuracy" if k == 1 else f"accuracy_at_{k}"])) for k in _RANKS]

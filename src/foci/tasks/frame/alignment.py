@@ -16,8 +16,7 @@ from foci.decoding import Hypothesis
 from foci.layers.copying import CopySource, copying_head
 from foci.layers.token_loss import TokenLogits
 from foci.viz.axis import Mark
-from foci.viz.copied_words import COPIED, P_GEN
-from foci.viz.trace import Axis, Trace
+from foci.viz.trace import COPIED, P_GEN, Axis, Trace
 from foci.weights import Weights
 
 _AXES = {"encoder": ("source", "source"), "self": ("target", "input"), "cross": ("target", "source")}

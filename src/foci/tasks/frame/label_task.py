@@ -373,7 +373,7 @@ class LabelTask(Task):
 
     def draw(self, evaluation: Evaluation, path: Path) -> None:
         """Draw the confusion."""
-        from foci.viz.heatmap import heatmap
+        from foci.viz.figure.heatmap import heatmap
 
         table = evaluation.tables["confusion"]
         counts = [list(row[1:]) for row in table.rows]

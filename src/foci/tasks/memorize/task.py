@@ -217,7 +217,7 @@ class Memorize(Task):
 
     def draw(self, evaluation: Evaluation, path: Path) -> None:
         """Draw the error against the length."""
-        from foci.viz.curves import plot_curves
+        from foci.viz.figure.curves import plot_curves
 
         rows = [AtLength(*row) for row in evaluation.tables["lengths"].rows]
         curves: dict[str, list[tuple[int | float, int | float]]] = {

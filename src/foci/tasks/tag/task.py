@@ -393,7 +393,7 @@ class Tag(Task):
 
     def draw(self, evaluation: Evaluation, path: Path) -> None:
         """Draw the calibration: observed against expected."""
-        from foci.viz.curves import plot_curves
+        from foci.viz.figure.curves import plot_curves
 
         rows = [row[2:] for row in evaluation.tables["calibration"].rows if row[2] is not None]
         curves = {"observed": [tuple(row) for row in rows], "expected": [(row[0], row[0]) for row in rows]}

@@ -1,0 +1,1 @@
+"""Traces as interactive pages, each one file that needs no network."""

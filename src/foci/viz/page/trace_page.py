@@ -1,0 +1,300 @@
+"""A trace as one interactive page: a single HTML file that opens from disk and never asks a network for anything.
+
+    save_html(trace, "reading.html")
+
+Everything lies inside: style, script, labels as JSON, and numbers as blocks that are packed by zlib and written in
+base64. The page unpacks a head only when it is chosen, and draws only the part that is seen.
+
+Weights are rounded to one byte: ``w ≈ q · (row's largest / 255)`` with q in 0 … 255. So a weight is off by at most
+1/510 of the largest in its row, and one smaller than that reads 0. Entropies, and how much weight a trace left out, are
+those of the exact weights.
+
+A block of weights holds, in little-endian order, ``scale (L) f4``, ``rest (L) f4``, and then, if it is dense,
+``q (L, S) u1``; if it is sparse, as a matrix that is mostly 0 is, ``count (L) u4``, ``step (n) u2`` (``u4`` above
+65,536 columns), ``q (n) u1``, where a step is the distance from the column before in the row.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foci.files import whole
+from foci.metrics.attention import row_entropy
+from foci.viz.colors import STOPS
+from foci.viz.labels import shown
+from foci.viz.page.offline import is_static, offline_page
+from foci.viz.rollouts import rollouts
+from foci.viz.trace import Axis, TopWeights, Trace, TracedAttention
+from foci.viz.views import load, views_of
+
+_SCRIPTS = (
+    *("languages", "common", "colors", "numbers", "pictures", "side", "text", "drawn", "scrolled"),
+    *("views/words", "views/heat", "views/links", "views/layers", "views/heads", "views/compare"),
+    *("svg", "saving", "address", "printing"),
+)
+"""The parts of the script, each of which may use those before it."""
+_CHUNK = 1 << 22
+"""How many weights are looked at together."""
+_THUMBNAIL = 40
+"""The most cells that a head's small picture has along a side."""
+_PICTURE = 1024
+"""The most pixels that an image is shown with along a side."""
+
+
+def save_html(
+    trace: Trace,
+    path: str | os.PathLike[str],
+    *,
+    layers: Sequence[int] | None = None,
+    heads: Sequence[int] | None = None,
+) -> Path:
+    """Write the page; the file appears whole or not at all.
+
+    Args:
+        trace: what the page shows.
+        path: the file.
+        layers, heads: of a large trace, the ones that are written; see `Trace.select`.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> trace = Trace.from_arrays([[0.9, 0.1], [0.2, 0.8]], ["das", "Haus"], ["the", "house"])
+        >>> with TemporaryDirectory() as folder:
+        ...     save_html(trace, f"{folder}/alignment.html").name
+        'alignment.html'
+    """
+    return write(path, [trace.select(layers=layers, heads=heads)])
+
+
+def write(path: str | os.PathLike[str], traces: Sequence[Trace], titles: Sequence[str] = ()) -> Path:
+    """Write the page of one trace, or of two that are compared and need a title each."""
+    with whole(path) as unfinished:
+        unfinished.write_text(_page(traces, titles), encoding="utf-8", newline="\n")
+    return Path(path)
+
+
+@dataclass
+class _Blocks:
+    """Numbers on their way into the page."""
+
+    packed: list[str] = field(default_factory=list)
+
+    def add(self, *arrays: NDArray[Any]) -> int:
+        """Keep the arrays one after the other; returns the block's number."""
+        raw = b"".join(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes() for array in arrays)
+        self.packed.append(base64.b64encode(zlib.compress(raw)).decode("ascii"))
+        return len(self.packed) - 1
+
+
+def _page(traces: Sequence[Trace], titles: Sequence[str]) -> str:
+    blocks = _Blocks()
+    prefixes = [f"{title} · " for title in titles] or [""]
+    payload: dict[str, Any] = {
+        "text": " ↔ ".join(dict.fromkeys(trace.text for trace in traces if trace.text)),
+        "metadata": [],
+        "axes": {},
+        "attentions": [],
+        "colors": {"stops": STOPS},
+        "titles": list(titles),
+        "pairs": _pairs(traces, prefixes) if titles else [],
+    }
+    for trace, prefix in zip(traces, prefixes):
+        _describe_trace(trace, prefix, payload, blocks)
+    title = payload["text"] or " · ".join(attention["name"] for attention in payload["attentions"]) or "foci"
+    scripts = [f"script/{part}" for part in _SCRIPTS]
+    scripts += [f"script/views/{name}" for name in views_of("page") if is_static(f"script/views/{name}.js")]
+    scripts.append("script/page")
+    above = "\n".join(filter(None, (view.page(trace) for trace in traces for view in load("page"))))
+    return offline_page("page", scripts, title, payload, blocks.packed, body=above)
+
+
+def _pairs(traces: Sequence[Trace], prefixes: Sequence[str]) -> list[list[str]]:
+    """The attentions that both traces have, by their names in the page."""
+    first, second = traces
+    return [[f"{prefix}{name}" for prefix in prefixes] for name in first.attentions if name in second.attentions]
+
+
+def _describe_trace(trace: Trace, prefix: str, payload: dict[str, Any], blocks: _Blocks) -> None:
+    """Add one trace to what the page holds; of several each has a prefix for its names."""
+    for name, value in trace.metadata.items():
+        payload["metadata"].append([f"{prefix}{name}", value if isinstance(value, str) else f"{value:.6g}"])
+    for key, axis in trace.axes.items():
+        payload["axes"][f"{prefix}{key}"] = _describe_axis(axis, key, blocks)
+    rolled = rollouts(trace)
+    for name, attention in trace.attentions.items():
+        extras = {**attention.extras, **({"rollout": rolled[name]} if name in rolled else {})}
+        described = _describe_attention(attention, extras, blocks)
+        described["verb"] = _verb(trace, attention)
+        for key in ("name", "group", "source", "target"):
+            described[key] = f"{prefix}{described[key]}"
+        payload["attentions"].append(described)
+
+
+def _verb(trace: Trace, attention: TracedAttention) -> str:
+    """What rows do with columns: they read them, write to them, or have them as tags."""
+    if trace.axes[attention.source].kind == "tags":
+        return "tags"
+    return "writes" if attention.kind == "write" else "reads"
+
+
+def _describe_axis(axis: Axis, key: str, blocks: _Blocks) -> dict[str, Any]:
+    visible = {index: shown(label) for index, label in enumerate(axis.labels)}
+    described: dict[str, Any] = {
+        "kind": axis.kind,
+        "labels": axis.labels,
+        "shown": {index: text for index, text in visible.items() if text != axis.labels[index]},
+        "title": axis.title or key,
+        "rightToLeft": axis.right_to_left,
+        "grid": axis.grid,
+        "seconds": axis.seconds,
+        "sentences": axis.sentences,
+    }
+    if axis.image is not None:
+        image = _smaller(axis.image)
+        described["image"] = {"height": image.shape[0], "width": image.shape[1], "block": blocks.add(image)}
+    if axis.spectrogram is not None:
+        sound = axis.spectrogram - axis.spectrogram.min()
+        shades = np.rint(sound * (255 / max(float(sound.max()), 1e-12))).astype(np.uint8)
+        described["spectrogram"] = {"steps": sound.shape[0], "bins": sound.shape[1], "block": blocks.add(shades)}
+    return described
+
+
+def _smaller(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The image with at most `_PICTURE` pixels a side, each the mean of those it stands for."""
+    factor = -(-max(image.shape[:2]) // _PICTURE)
+    if factor <= 1:
+        return image
+    height, width = (size // factor for size in image.shape[:2])
+    tiles = image[: height * factor, : width * factor].reshape(height, factor, width, factor, 3)
+    mean: NDArray[np.uint8] = np.rint(tiles.mean(axis=(1, 3))).astype(np.uint8)
+    return mean
+
+
+def _describe_attention(
+    attention: TracedAttention, extras: dict[str, NDArray[np.float32]], blocks: _Blocks
+) -> dict[str, Any]:
+    heads, rows, columns = attention.shape
+    slots: list[tuple[TracedAttention, int | None]] = [(attention, None)] if heads > 1 else []
+    slots += [(attention, head) for head in range(heads)]
+    for weights in extras.values():
+        slots.append((TracedAttention(attention.name, attention.source, attention.target, weights[None]), 0))
+    matrices, thumbnails, entropies = [], [], []
+    for maps, head in slots:
+        matrices.append(_describe_matrix(maps, head, blocks))
+        thumbnails.append(_thumbnail(maps, head))
+        entropies.append(_entropy(maps, head))
+    return {
+        "name": attention.name,
+        "group": attention.stack,
+        "layer": attention.layer,
+        "source": attention.source,
+        "target": attention.target,
+        "heads": heads,
+        "numbers": attention.head_numbers,
+        "extras": list(extras),
+        "rows": rows,
+        "columns": columns,
+        "kept": attention.weights.values.shape[-1] if isinstance(attention.weights, TopWeights) else None,
+        "matrices": matrices,
+        "thumbnails": {
+            "height": thumbnails[0].shape[0] if thumbnails else 0,
+            "width": thumbnails[0].shape[1] if thumbnails else 0,
+            "block": blocks.add(*thumbnails),
+        },
+        "entropy": blocks.add(*entropies),
+    }
+
+
+def _describe_matrix(attention: TracedAttention, head: int | None, blocks: _Blocks) -> dict[str, Any]:
+    """One head, or the mean of all, as a block; whichever form has fewer bytes."""
+    _, rows, columns = attention.shape
+    step_type = np.dtype(np.uint16 if columns <= 1 << 16 else np.uint32)
+    scales, nonzero = [np.zeros(0, np.float32)], 0
+    for piece in _pieces(attention, head):
+        scales.append(piece.max(axis=1, initial=0.0) / np.float32(255))
+        nonzero += int(np.count_nonzero(_quantize(piece, scales[-1])))
+    sparse = nonzero * (1 + step_type.itemsize) + 4 * rows < rows * columns
+    counts, steps, bytes_ = [np.zeros(0, np.uint32)], [np.zeros(0, step_type)], [np.zeros(0, np.uint8)]
+    for piece, scale in zip(_pieces(attention, head), scales[1:]):
+        quantized = _quantize(piece, scale)
+        if not sparse:
+            bytes_.append(quantized.ravel())
+            continue
+        at_row, at_column = np.nonzero(quantized)
+        distance = np.diff(at_column, prepend=0)
+        first_of_row = np.diff(at_row, prepend=-1) > 0
+        counts.append(np.bincount(at_row, minlength=len(piece)).astype(np.uint32))
+        steps.append(np.where(first_of_row, at_column, distance).astype(step_type))
+        bytes_.append(quantized[at_row, at_column])
+    kept = [np.concatenate(scales), _rest(attention, head)]
+    if sparse:
+        kept += [np.concatenate(counts), np.concatenate(steps)]
+    return {"sparse": sparse, "block": blocks.add(*kept, np.concatenate(bytes_))}
+
+
+def _quantize(weights: NDArray[np.float32], scale: NDArray[np.float32]) -> NDArray[np.uint8]:
+    return np.rint(weights / np.where(scale > 0, scale, np.float32(1))[:, None]).astype(np.uint8)
+
+
+def _pieces(attention: TracedAttention, head: int | None) -> Iterator[NDArray[np.float32]]:
+    """The rows of one head, or of the mean of all, some at a time."""
+    _, rows, columns = attention.shape
+    step = max(1, _CHUNK // max(columns, 1))
+    for start in range(0, rows, step):
+        some = slice(start, min(start + step, rows))
+        weights: NDArray[np.float32] | TopWeights
+        if isinstance(attention.weights, TopWeights):
+            values, indices, rest, entropy, size = attention.weights
+            weights = TopWeights(values[:, some], indices[:, some], rest[:, some], entropy[:, some], size)
+        else:
+            weights = attention.weights[:, some]
+        yield TracedAttention(attention.name, attention.source, attention.target, weights).dense(head)
+
+
+def _rest(attention: TracedAttention, head: int | None) -> NDArray[np.float32]:
+    """How much of each row's weight the trace did not keep."""
+    if not isinstance(attention.weights, TopWeights):
+        return np.zeros(attention.shape[1], np.float32)
+    rest: NDArray[np.float32] = attention.weights.rest.mean(axis=0) if head is None else attention.weights.rest[head]
+    return rest
+
+
+def _entropy(attention: TracedAttention, head: int | None) -> NDArray[np.float32]:
+    """Return the entropy of each row ``(L)`` of a head or the mean; NaN where it is unknown or there is no weight."""
+    _, rows, columns = attention.shape
+    if isinstance(attention.weights, TopWeights):
+        if head is None:
+            return np.full(rows, np.nan, np.float32)
+        entropy, total = attention.weights.entropy[head], attention.weights.values[head].sum(axis=-1)
+    else:
+        weights = attention.dense(head)
+        total = weights.sum(axis=-1)
+        # Rows of weights add up to 1; those of further maps, such as attention × gradient, need not.
+        shares = weights / np.where(total > 0, total, 1)[:, None] if columns else weights
+        entropy = row_entropy(weights if np.allclose(total[total > 0], 1, atol=1e-3) else shares)
+    return np.where(total > 0, entropy, np.nan).astype(np.float32)
+
+
+def _thumbnail(attention: TracedAttention, head: int | None) -> NDArray[np.uint8]:
+    """The largest weight of each tile of the matrix, 255 the largest of all."""
+    _, rows, columns = attention.shape
+    height, width = min(rows, _THUMBNAIL), min(columns, _THUMBNAIL)
+    picture = np.zeros((height, width), np.float32)
+    if not picture.size:
+        return picture.astype(np.uint8)
+    starts = np.arange(width) * columns // width
+    row = 0
+    for piece in _pieces(attention, head):
+        tiles = (np.arange(row, row + len(piece)) * height) // rows
+        np.maximum.at(picture, tiles, np.maximum.reduceat(piece, starts, axis=1))
+        row += len(piece)
+    shades: NDArray[np.uint8] = np.rint(picture * (255 / max(float(picture.max()), 1e-30))).astype(np.uint8)
+    return shades

@@ -1,0 +1,45 @@
+"""A heat map of one attention: the view of everything that has no other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from foci.viz.figure import canvas
+from foci.viz.figure.heatmap import Labels, draw
+from foci.viz.selection import Selection
+from foci.viz.terminal.sheet import sheet_of, with_notes
+from foci.viz.trace import Trace
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def fits(selection: Selection) -> bool:
+    """Any attention can be shown as a heat map."""
+    return True
+
+
+def figure(
+    trace: Trace,
+    formatter: canvas.TextFormatter,
+    style: canvas.FigureStyle,
+    name: str | None = None,
+    head: int | None = None,
+) -> Figure:
+    """Rows and columns with their labels, and what else could have been drawn as a title."""
+    selection = Selection(trace, name, head)
+    about = ", ".join([selection.attention.name, *selection.notes]) if selection.notes else ""
+    labels = Labels.from_axes(
+        selection.target,
+        selection.source,
+        style.title("weight"),
+        panels=[about] if about else None,
+        hatched=canvas.meaning_of_zero([selection.attention]),
+    )
+    weights = style.scaled(selection.weights)
+    return draw(weights, labels.formatted(formatter), style, right_to_left=selection.source.right_to_left)
+
+
+def terminal(selection: Selection) -> list[str]:
+    """A block or a color for each weight."""
+    return with_notes(selection, sheet_of(selection).heat())
