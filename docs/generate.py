@@ -16,6 +16,7 @@ from foci import catalog
 from foci.cli.train import derive_flags
 from foci.functional.kernels import table
 from foci.gallery import SCENES
+from foci.settings import Setting, describe
 from foci.tasks import TASKS
 from foci.tasks.frame import config as configs
 from foci.tasks.frame.task import find
@@ -87,14 +88,14 @@ def settings() -> str:
     for name, row in TASKS.items():
         kind = find(name)
         parts.append(f"## {name}\n\n{row.summary}\n")
-        parts.append(_settings_table(configs.settings(configs.configure(kind.Config, {}, "docs"))))
+        parts.append(_settings_table(describe(configs.configure(kind.Config, {}, "docs"))))
         for title, options in (("predict", kind.Options), ("evaluate", kind.EvaluateOptions)):
             parts.append(f"### Options of `foci {title}`\n")
-            parts.append(_settings_table(configs.settings(options())))
+            parts.append(_settings_table(describe(options())))
     return "\n".join(parts)
 
 
-def _settings_table(found: Iterable[configs.Setting]) -> str:
+def _settings_table(found: Iterable[Setting]) -> str:
     lines = ["| setting | default | meaning |", "|---|---|---|"]
     for one in found:
         default = "" if one.value is None else f"`{configs.to_toml(one.value)}`"

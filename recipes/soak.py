@@ -48,7 +48,7 @@ def soak(problem: str, sequences: int, seed: int, out: Path) -> Row:
     """Train once; return metrics of the losses and gradients, and whether all of them were finite."""
     folder = out / f"soak-{problem}-{seed}"
     tables: dict[str, Any] = {
-        "data": {"problem": problem, "batch_size": BATCH, "curriculum": 0, "valid_sequences": 20},
+        "data": {"problem": {"kind": problem}, "batch_size": BATCH, "curriculum": 0, "valid_sequences": 20},
         "training": {"max_steps": max(1, sequences // BATCH), "eval_every": 500, "seed": seed, "metrics_every": 1},
     }
     stopped = ""

@@ -168,7 +168,7 @@ def _in_order(rows: list[Row]) -> str:
 
 def _memory(problem: str, kind: str) -> Variant:
     # The number of steps is set: with a time limit alone the schedule would be constant.
-    settings = {"data.problem": problem, "model.kind": kind, "training.max_steps": RECOMMENDED[problem].max_steps}
+    settings = {"data.problem.kind": problem, "model.kind": kind, "training.max_steps": RECOMMENDED[problem].max_steps}
     return Variant(settings, {"lengths": _LENGTHS[problem], "sequences": 200})
 
 

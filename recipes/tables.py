@@ -447,7 +447,7 @@ def measure_memory(run: Predictor, evaluation: Evaluation, records: list[Row] | 
     table = evaluation.tables["lengths"]
     config = run.config
     return {
-        "problem": config.data.problem,
+        "problem": config.data.problem.kind,
         "model": config.model.kind,
         "preset": config.model.preset,
         "batch_size": config.data.batch_size,

@@ -16,27 +16,43 @@ from typing import TextIO
 # torch reads it on import: without it, waiting threads spin and take processor time from one another.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-COMMANDS = {
-    "tasks": ("foci.cli.tasks:show_tasks", "List what can be trained: translate, classify, …"),
-    "demo": ("foci.cli.demo:app", "Train and try a task on built-in data, in a few minutes."),
-    "train": ("foci.cli.train:app", "Train a model on your data."),
-    "evaluate": ("foci.cli.evaluate:main", "Compute the metrics of a run on data it was not trained on."),
-    "predict": ("foci.cli.predict:main", "Predict with a run: translate, classify, …"),
-    "show": ("foci.cli.show:main", "Show what a prediction attended to: in the terminal, as a page or as a picture."),
-    "compare": ("foci.cli.compare:main", "Show two traces side by side, with their difference."),
-    "curves": ("foci.cli.curves:curves", "Draw the training curves of one or more runs."),
-    "list": ("foci.cli.listing:show_list", "List every mechanism, or those of one family."),
-    "explain": ("foci.cli.explain:explain", "Explain one mechanism: equation, paper, symbols, cost, code and numbers."),
-    "gallery": ("foci.cli.gallery:gallery", "Draw a picture of every mechanism at work."),
-    "doctor": ("foci.cli.doctor:doctor", "Show which fast paths this machine uses, and why."),
-    "build-kernels": ("foci.cli.doctor:build_kernels", "Build the C++ kernels now rather than on first use."),
+GROUPS = {
+    "Learn": {
+        "list": ("foci.cli.listing:show_list", "List every mechanism, or those of one family."),
+        "explain": (
+            "foci.cli.explain:explain",
+            "Explain one mechanism: equation, paper, symbols, cost, code and numbers.",
+        ),
+        "gallery": ("foci.cli.gallery:gallery", "Draw a picture of every mechanism at work."),
+    },
+    "Train": {
+        "tasks": ("foci.cli.tasks:show_tasks", "List what can be trained: translate, classify, …"),
+        "demo": ("foci.cli.demo:main", "Train and try a task on built-in data, in a few minutes."),
+        "train": ("foci.cli.train:main", "Train a model on your data."),
+        "evaluate": ("foci.cli.evaluate:main", "Compute the metrics of a run on data it was not trained on."),
+        "predict": ("foci.cli.predict:main", "Predict with a run: translate, classify, …"),
+    },
+    "See": {
+        "show": (
+            "foci.cli.show:main",
+            "Show what a prediction attended to: in the terminal, as a page or as a picture.",
+        ),
+        "compare": ("foci.cli.compare:main", "Show two traces side by side, with their difference."),
+        "curves": ("foci.cli.curves:curves", "Draw the training curves of one or more runs."),
+    },
+    "Machine": {
+        "doctor": ("foci.cli.doctor:doctor", "Show which fast paths this machine uses, and why."),
+        "build-kernels": ("foci.cli.doctor:build_kernels", "Build the C++ kernels now rather than on first use."),
+    },
 }
-"""name -> (function, the line that help shows)"""
+"""title -> name of a command -> (function, the line that help shows)"""
 
-OF_A_RUN = ("evaluate", "predict", "show", "compare")
-"""Commands whose options depend on the run that is named: they parse their own arguments."""
+COMMANDS = {name: row for commands in GROUPS.values() for name, row in commands.items()}
 
-HELP = """Attention for PyTorch: every mechanism of the literature, exact, mask-safe and open to inspection.
+OWN_ARGUMENTS = ("demo", "train", "evaluate", "predict", "show", "compare")
+"""Commands whose options depend on the task or the run that is named: they parse their own arguments."""
+
+HELP = """Attention mechanisms, the models built on them, and views of what they attend to.
 
 Start with `foci demo translate` or `foci tasks`; for mechanisms, with `foci list` and `foci explain additive`.
 """
@@ -45,18 +61,20 @@ Start with `foci demo translate` or `foci tasks`; for mechanisms, with `foci lis
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code: 0, 1 if it failed, 2 if its arguments are wrong."""
     try:
-        from cyclopts import App, CycloptsError
+        from cyclopts import App, CycloptsError, Group
     except ImportError:
         return _fail("the command line needs cyclopts and rich. Install them with: pip install 'foci[cli]'", 1)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without σ or → shows a question mark
     app = App(name="foci", help=HELP, version=version("foci"), result_action="return_value")
-    for name, (function, summary) in COMMANDS.items():
-        app.command(function, name=name, help=summary)
+    for number, (title, commands) in enumerate(GROUPS.items()):
+        group = Group(title, sort_key=number)
+        for name, (function, summary) in commands.items():
+            app.command(function, name=name, help=summary, group=group)
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        if given and given[0] in OF_A_RUN:
+        if given and given[0] in OWN_ARGUMENTS:
             module, _, name = COMMANDS[given[0]][0].partition(":")
             getattr(import_module(module), name)(given[1:])
         else:

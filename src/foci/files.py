@@ -9,10 +9,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
-A_FILE = "a file or folder"
-FilePath = Annotated[str, A_FILE]
-"""A path in the settings; ``~`` and ``$VARIABLES`` are expanded, and it is made absolute, so that a run works from any
-folder."""
+
+class _Expanded:
+    """Tells pydantic to expand ``~`` and ``$VARIABLES`` of a path; "none" is no path, so that it means None."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_after_validator_function(_expanded, handler(source))
+
+
+def _expanded(path: str) -> str:
+    if path.lower() == "none":
+        raise ValueError("expected a path")
+    return os.path.abspath(os.path.expandvars(os.path.expanduser(path)))
+
+
+FilePath = Annotated[str, _Expanded()]
+"""A path in the settings; it is made absolute, so that a run works from any folder."""
 
 
 @contextmanager

@@ -17,7 +17,7 @@ SMALL = {
     "classify_images": ["--builtin", "60"],
     "vqa": ["--builtin", "60"],
     "transcribe": ["--builtin", "24", "--set", "data.morse_words=1"],
-    "memorize": ["--set", "data.max_length=2", "--set", "data.valid_sequences=2"],
+    "memorize": ["--set", "data.problem.max_length=2", "--set", "data.valid_sequences=2"],
 }
 EVALUATED = 23
 """How many held-out examples are evaluated: a few more than a demo predicts."""

@@ -17,6 +17,7 @@ from streams import drained
 import foci
 import foci_cli
 from foci.errors import CheckpointError, ConfigError, DataError
+from foci.settings import build, describe
 from foci.tasks import TASKS
 from foci.tasks.frame import config as configs
 from foci.tasks.frame.task import find
@@ -397,7 +398,7 @@ def test_an_unknown_setting_or_option_suggests_the_nearest(task, tmp_path):
     for options in (kind.Options, kind.EvaluateOptions):
         name = next(iter(options.__dataclass_fields__))
         with pytest.raises(ConfigError, match=f"{name}z is not known. Did you mean '{name}'"):
-            configs.build(options, {f"{name}z": 1}, "predict")
+            build(options, {f"{name}z": 1}, "predict")
     assert not (tmp_path / "run").exists()
 
 
@@ -433,7 +434,7 @@ def test_the_printed_configuration_reads_back_and_describes_every_setting(task, 
     (tmp_path / "a.toml").write_text(text, encoding="utf-8")
     given = configs.configure(kind.Config, configs.apply_changes({}, ["training.max_steps=7"]), "test")
     assert configs.configure(kind.Config, configs.read_toml(tmp_path / "a.toml"), "test") == given
-    for setting in configs.settings(given):
+    for setting in describe(given):
         assert setting.doc, setting.path
         assert setting.path.rpartition(".")[2] in text
 
@@ -445,7 +446,7 @@ def test_every_command_answers_help(trained, capsys):
         out = " ".join(capsys.readouterr().out.split())
         assert "Usage: foci" in out
         options = {"evaluate": find(task).EvaluateOptions, "predict": find(task).Options}.get(command[0])
-        for setting in configs.settings(options()) if options else ():
+        for setting in describe(options()) if options else ():
             assert f"--{setting.path.replace('_', '-')}" in out
         for flag in find(task).Config.flags if command[0] in ("train", "demo") else ():
             assert f"--{flag}" in out

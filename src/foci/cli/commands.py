@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, CycloptsError, CycloptsPanel, Parameter
 
 from foci.printable import printable
+from foci.tasks import TASKS
 
 if TYPE_CHECKING:
     from foci.tasks.frame.task import Task
@@ -40,6 +41,9 @@ class Flag:
             default=False if self.kind is bool else None,
             annotation=Annotated[hints.get(self.kind, str | None), note],
         )
+
+
+SET = Flag("set", "Any setting by its name and value, as in --set training.max_steps=5000; several times.", list)
 
 
 def make_command(
@@ -79,31 +83,43 @@ def usage_error(error: CycloptsError) -> Any:
     return CycloptsPanel(printable(error, lines=True))
 
 
+def run_tasks(name: str, help: str, make: Callable[[str], Callable[..., None]], tokens: Sequence[str]) -> None:
+    """Parse the tokens of a command that has one subcommand per task; only the named one is made."""
+    app = App(name=f"foci {name}", help=help, version_flags=[], result_action="return_value")
+    for task, row in TASKS.items():
+        app.command(make(task) if task in tokens[:1] else lambda: None, name=task, help=row.summary)
+    app(list(tokens), exit_on_error=False, error_formatter=usage_error)
+
+
 def option_flags(options: type[Any]) -> list[Flag]:
-    """Return a flag for each option of a call."""
-    from foci.tasks.frame import config as configs
+    """Return a flag for each option of a call, and --set."""
+    from foci.settings import describe
 
     flags = []
-    for one in configs.settings(options()):
-        default = "" if one.value in (None, False, ()) else f" Default: {one.value}."
-        name = one.path.replace("_", "-")
-        kind = bool if configs.is_flag(one.hint) else list if configs.is_texts(one.hint) else str
-        flags.append(Flag(name, one.doc + default, kind))
-    return flags
+    for one in describe(options()):
+        default = "" if one.value in (None, False, ()) or "Default:" in one.doc else f" Default: {one.value}."
+        kind = bool if one.is_flag else list if one.is_texts else str
+        flags.append(Flag(one.path.replace("_", "-"), one.doc + default, kind))
+    return [*flags, SET]
 
 
 def options_from(options: type[Any], given: Mapping[str, Any]) -> Any:
-    """Return the options of a call from the given flags."""
-    from foci.tasks.frame import config as configs
+    """Return the options of a call from the given flags, then --set."""
+    from foci.settings import build, describe
+    from foci.tasks.frame.config import apply_changes
 
-    names = {one.path for one in configs.settings(options())}
-    typed = {name: value for name, value in given.items() if name in names}
-    for name, value in typed.items():
-        if isinstance(value, list) and len(value) == 1:  # may be a list in TOML
-            typed[name] = configs.Text(value[0])
-        elif isinstance(value, str):
-            typed[name] = configs.Text(value)
-    return configs.build(options, typed, "the command line")
+    names = {one.path for one in describe(options())}
+    flags = {name: typed(value) for name, value in given.items() if name in names}
+    return build(options, apply_changes(flags, given.get("set", [])), "the command line")
+
+
+def typed(value: Any) -> Any:
+    """Return the value of a flag; text may be TOML, and one of several texts may be a list in TOML."""
+    from foci.settings import Text
+
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    return Text(value) if isinstance(value, str) else value
 
 
 def task_of_run(tokens: Sequence[str]) -> type[Task] | None:

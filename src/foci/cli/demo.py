@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 import shlex
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cyclopts import App
-
-from foci.cli.commands import Flag, Given, make_command
+from foci.cli.commands import SET, Flag, Given, make_command, run_tasks, typed
 from foci.printable import printable
 from foci.tasks import TASKS
 
@@ -19,19 +17,16 @@ if TYPE_CHECKING:
     from foci.tasks.frame.predictor import Predictor
     from foci.tasks.frame.task import Prediction, Record, Task
 
-app = App(
-    name="demo", help="See a task work on built-in data: train, evaluate, predict, and show what was attended to."
-)
-for _name, _row in TASKS.items():
-    app.command(f"foci.cli.demo:{_name}", name=_name, help=_row.summary)
-
 _TRIED, _SHOWN = 20, 3
 
 
-def __getattr__(name: str) -> Callable[..., None]:
-    """Return the demo of a task."""
-    if name not in TASKS:
-        raise AttributeError(name)
+def main(tokens: Sequence[str]) -> None:
+    """Run `foci demo` with these arguments."""
+    doc = "See a task work on built-in data: train, evaluate, predict, and show what was attended to."
+    run_tasks("demo", doc, _command, tokens)
+
+
+def _command(name: str) -> Callable[..., None]:
     from foci.cli.train import task_flags
 
     def command(given: Given) -> None:
@@ -39,16 +34,8 @@ def __getattr__(name: str) -> Callable[..., None]:
 
         demo(find(name), given)
 
-    flags = [
-        Flag(
-            "out",
-            "The folder for the run, a picture and a page; an earlier demo there is replaced. Default: demo.",
-            Path,
-        ),
-        Flag("steps", "How long to train."),
-        *task_flags(name),
-        Flag("set", "Any other setting, as in foci train; may be given several times.", list),
-    ]
+    out = "The folder for the run, a picture and a page; an earlier demo there is replaced. Default: demo."
+    flags = [Flag("out", out, Path), Flag("steps", "Training steps."), *task_flags(name), SET]
     return make_command(command, f"{TASKS[name].summary} On built-in data.", [], flags)
 
 
@@ -64,10 +51,10 @@ def demo(kind: type[Task], given: Given) -> None:
 
     out = given.get("out", Path("demo"))
     run = out / kind.name
-    tables = configs.merge(kind.Config.demo, {})
+    tables = configs.copied(kind.Config.demo)
     if "steps" in given:
-        tables = configs.put(tables, {"training.max_steps": configs.Text(given["steps"])})
-    tables = tables_from(kind, tables, given)
+        tables = configs.put(tables, {"training.max_steps": typed(given["steps"])})
+    tables = tables_from(kind.name, tables, given)
     configs.configure(kind.Config, tables, "foci demo")  # a mistake is reported before an earlier demo is removed
     torch.set_num_threads(1)  # for models this small a second thread costs more than it saves
     if (run / "config.json").exists():

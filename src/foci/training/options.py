@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Literal, get_args
 
 from foci.errors import ConfigError, check_positive, unknown_name
 from foci.files import FilePath
+from foci.settings import settings
 
 Optimizer = Literal["adam", "adamw", "muon"]
 Schedule = Literal["constant", "noam", "inverse_sqrt", "cosine", "linear"]
@@ -16,7 +17,7 @@ Precision = Literal["float32", "bfloat16"]
 Strategy = Literal["ddp", "fsdp"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class TrainingOptions:
     """The options of the training loop. At least one of the ways to stop must be set.
 

@@ -7,24 +7,36 @@ import pytest
 from annotated_types import Ge
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import Field
 
 from foci.errors import ConfigError
+from foci.options import Options
+from foci.settings import build, describe, settings, to_tables
 from foci.tasks.frame import config as configs
 
 
-class Made:
-    """What an open table makes.
+@dataclass(frozen=True, kw_only=True)
+class Near(Options):
+    """One kind of a part."""
 
-    Args:
-        size: how large
-            it is.
-        first, second: two at once.
-    """
-
-    def __init__(self, *, size: int = 3, first: float | None = None, second: tuple[int, ...] = ()) -> None: ...
+    kind: Literal["near"] = "near"
+    """Near."""
+    num_sizes: int = 3
+    """How large
+    it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
+class Far(Options):
+    """Another kind of a part."""
+
+    kind: Literal["far"] = "far"
+    """Far."""
+    distance: float = 0.5
+    """How far."""
+
+
+@settings
 class Inner:
     """A table."""
 
@@ -39,7 +51,7 @@ class Inner:
     """By name."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class Base:
     """What another builds on."""
 
@@ -47,50 +59,37 @@ class Base:
     """A word."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Open(configs.OpenTable):
-    """A table with further keys."""
-
-    rate: float = 0.5
-    """A rate."""
-
-    def maker(self, origin, path):
-        return Made
-
-
-@dataclass(frozen=True, kw_only=True)
-class Whole(Base):
+@settings
+class Whole(Base, configs.TaskConfig):
     """Everything."""
 
-    inner: Inner = field(default_factory=lambda: Inner(name="y"))
-    open: Open = field(default_factory=Open)
+    inner: Inner = Inner(name="y")
+    part: Annotated[Near | Far, Field(discriminator="kind")] = Near()
     flag: bool = False
     """A switch."""
 
 
 def read(**tables):
-    return configs.build(Whole, tables, "a.toml")
+    return configs.configure(Whole, tables, "a.toml")
 
 
 def test_descriptions_are_the_texts_below_the_fields():
-    found = {one.path: (one.doc, one.value) for one in configs.settings(read())}
+    found = {one.path: (one.doc, one.value) for one in describe(read())}
     assert found == {
         "word": ("A word. One of: one, two.", "one"),
         "inner.name": ("What it is called.", "y"),
         "inner.count": ("How many.", 5),
         "inner.pair": ("Two columns.", None),
         "inner.shares": ("By name.", {}),
-        "open.rate": ("A rate.", 0.5),
-        "open.size": ("How large it is.", 3),
-        "open.first": ("Two at once.", None),
-        "open.second": ("Two at once.", ()),
+        "part.kind": ("Near. One of: near, far.", "near"),
+        "part.num_sizes": ("How large it is.", 3),
         "flag": ("A switch.", False),
     }
 
 
 def test_what_is_not_given_comes_from_the_default_of_the_table():
     assert read(inner={"count": 7}).inner == Inner(name="y", count=7)
-    assert read(open={"size": 9}).open == Open(options={"size": 9})
+    assert read(part={"num_sizes": 9}).part == Near(num_sizes=9)
 
 
 @pytest.mark.parametrize(
@@ -115,15 +114,16 @@ def test_typed_values_are_read_as_the_setting_has_them(change, expected):
     [
         ({"iner": {}}, r"^a\.toml: iner is not known\. Did you mean 'inner'"),
         ({"inner": {"cuont": 1}}, r"^a\.toml: inner\.cuont is not known\. Did you mean 'count'"),
-        ({"open": {"siez": 1}}, r"^a\.toml: open\.siez is not known\. Did you mean 'size'"),
-        ({"open": {"options": {}}}, r"^a\.toml: open\.options is not known"),
+        ({"part": {"num_siez": 1}}, r"^a\.toml: part\.num_siez is not known\. Did you mean 'num_sizes'"),
+        ({"part": {"num_sizes": 0}}, r"^a\.toml: part\.num_sizes is 0, expected a whole number above 0"),
+        ({"part": {"kind": "fra"}}, r"^a\.toml: part\.kind is 'fra', which is not known\. Did you mean 'far'"),
         ({"inner": {"count": 0}}, r"^a\.toml: inner\.count is 0: input should be greater than or equal to 1"),
         ({"inner": {"count": "many"}}, r"^a\.toml: inner\.count is 'many': .*integer"),
         ({"inner": {"shares": {"a": float("nan")}}}, r"^a\.toml: inner\.shares .* finite number"),
         ({"word": "three"}, r"^a\.toml: word is 'three': input should be 'one' or 'two'"),
         ({"inner": 5}, r"^a\.toml: inner is 5, expected a table"),
         ({"inner": "x" * 999}, r"^a\.toml: inner"),
-        ({"open": {"size": "x" * 999}}, r"^a\.toml: open\.size is .{99}…: "),
+        ({"inner": {"count": "x" * 999}}, r"^a\.toml: inner\.count is .{99}…: "),
     ],
 )
 def test_a_mistake_names_path_and_origin(tables, message):
@@ -152,14 +152,14 @@ def test_a_file_that_cannot_be_read(tmp_path):
 )
 def test_any_configuration_comes_back_from_its_tables_and_its_file(name, count, shares):
     inner = Inner(name=name.encode("utf-8", "replace").decode(), count=count, shares={})
-    made = Whole(inner=inner, open=Open(rate=0.25, options={"size": 4}))
-    assert configs.build(Whole, configs.to_tables(made), "again") == made
+    made = Whole(inner=inner, part=Far(distance=0.25))
+    assert build(Whole, to_tables(made), "again") == made
     import tomllib
 
-    written = tomllib.loads(configs.commented_toml(made, "title"))
-    again = configs.build(Whole, written, "again")
+    written = tomllib.loads(configs.commented_toml(made, "title", {}))
+    again = configs.configure(Whole, written, "again")
     assert again.inner.name == inner.name
-    assert again.open == made.open
+    assert again.part == made.part
     if count is not None:
         assert again == made
 

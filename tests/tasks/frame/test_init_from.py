@@ -152,7 +152,7 @@ def test_resuming_is_bit_exact_and_needs_the_other_run_no_more(tmp_path):
 def test_the_flag(tmp_path, capsys):
     train("memorize", tmp_path / "first", training__max_steps=1)
     command = ["train", "memorize", "--init-from", str(tmp_path / "first"), "--out", str(tmp_path / "run")]
-    changes = [f"{table}.{name}={value}" for table, values in find("memorize").Config.smallest.items()
+    changes = [f"{table}.{name}={configs.to_toml(value)}" for table, values in find("memorize").Config.smallest.items()
                for name, value in values.items()]  # fmt: skip
     assert foci_cli.main([*command, *(part for change in changes for part in ("--set", change))]) == 0
     assert foci.load(tmp_path / "run").config.training.init_from == str(tmp_path / "first")

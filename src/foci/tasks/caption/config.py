@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
 from foci.data.images.files import MAX_PIXELS
+from foci.files import FilePath
 from foci.models.captioner import PRESETS, TRANSFORMER_PRESETS, RecurrentCaptioner, TransformerCaptioner
+from foci.settings import settings
 from foci.tasks.caption.reader import COLUMNS
-from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
+from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.data_settings import HeldOutData
+from foci.tasks.frame.open_table import ModelChoice
 from foci.tasks.frame.searching import SearchOptions
 from foci.training.options import TrainingOptions
 
@@ -19,7 +22,7 @@ BUILT_IN = 4500
 """Number of drawn scenes to train on without data."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class DataConfig(HeldOutData):
     """Images with their captions: a file of captions and a folder of images, or drawn scenes."""
 
@@ -62,7 +65,7 @@ class DataConfig(HeldOutData):
     """Processes that prepare batches ahead of time."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class TokenizerConfig:
     """How captions are split: learned from the training captions, kept in the run."""
 
@@ -91,7 +94,7 @@ class ModelConfig(ModelChoice):
     """The sizes of the model by name; xu has those of a model for photographs."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class CaptionConfig(TaskConfig):
     """All settings of a training."""
 
@@ -127,24 +130,17 @@ class CaptionConfig(TaskConfig):
         "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
     }  # fmt: skip
 
-    data: DataConfig = field(default_factory=DataConfig)
-    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = DataConfig()
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    model: ModelConfig = ModelConfig()
     label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.0
     """Share of the target probability that is distributed over all words."""
-    training: TrainingOptions = field(
-        default_factory=lambda: TrainingOptions(
-            max_epochs=20,
-            patience=8,
-            warmup=50,
-            eval_every=200,
-            metric_for_best_model="cider_d",
-            greater_is_better=True,
-        )
+    training: TrainingOptions = TrainingOptions(
+        max_epochs=20, patience=8, warmup=50, eval_every=200, metric_for_best_model="cider_d", greater_is_better=True
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class CaptionOptions(SearchOptions):
     """How captions are searched for."""
 

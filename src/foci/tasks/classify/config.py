@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated
 
 from annotated_types import Ge, Le
 
+from foci.files import FilePath
 from foci.models.hierarchical import PRESETS, HierarchicalClassifier
-from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
+from foci.settings import settings
+from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.data_settings import Columns, HeldOutData
+from foci.tasks.frame.open_table import ModelChoice
 from foci.tasks.frame.vocabulary import BucketVocabularyConfig
 from foci.training.options import TrainingOptions
 
@@ -17,7 +20,7 @@ BUILT_IN = 4000
 """Number of synthetic documents to train on without data."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class DataConfig(HeldOutData):
     """The documents: a folder of classes, a CSV, TSV or JSONL file, or built-in ones."""
 
@@ -40,7 +43,7 @@ class DataConfig(HeldOutData):
     """Processes that prepare batches ahead of time."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class ClassifyVocabularyConfig(BucketVocabularyConfig):
     """The words with their own vector: counted in the training documents and kept in the run."""
 
@@ -64,7 +67,7 @@ class ModelConfig(ModelChoice):
     """The sizes of the model by name."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class ClassifyConfig(TaskConfig):
     """All settings of a training."""
 
@@ -90,22 +93,15 @@ class ClassifyConfig(TaskConfig):
         "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
     }
 
-    data: DataConfig = field(default_factory=DataConfig)
-    vocabulary: ClassifyVocabularyConfig = field(default_factory=ClassifyVocabularyConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    training: TrainingOptions = field(
-        default_factory=lambda: TrainingOptions(
-            max_epochs=10,
-            patience=8,
-            warmup=50,
-            eval_every=100,
-            metric_for_best_model="accuracy",
-            greater_is_better=True,
-        )
+    data: DataConfig = DataConfig()
+    vocabulary: ClassifyVocabularyConfig = ClassifyVocabularyConfig()
+    model: ModelConfig = ModelConfig()
+    training: TrainingOptions = TrainingOptions(
+        max_epochs=10, patience=8, warmup=50, eval_every=100, metric_for_best_model="accuracy", greater_is_better=True
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class ClassifyOptions:
     """How documents are classified."""
 

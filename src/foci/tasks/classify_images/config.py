@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated
 
 from annotated_types import Ge, Lt
 
 from foci.data.images.files import MAX_PIXELS
+from foci.files import FilePath
 from foci.models.image_classifier import PRESETS, ImageClassifier
-from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
+from foci.settings import settings
+from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.data_settings import Columns, HeldOutData
+from foci.tasks.frame.open_table import ModelChoice
 from foci.training.options import TrainingOptions
 
 BUILT_IN = 4000
 """Number of drawn images to train on without data."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class DataConfig(HeldOutData):
     """The images: a folder of classes, a CSV, TSV or JSONL file, or drawn ones."""
 
@@ -57,7 +60,7 @@ class ModelConfig(ModelChoice):
     """The sizes of the model by name."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class ClassifyImagesConfig(TaskConfig):
     """All settings of a training."""
 
@@ -82,21 +85,14 @@ class ClassifyImagesConfig(TaskConfig):
         "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
     }
 
-    data: DataConfig = field(default_factory=DataConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    training: TrainingOptions = field(
-        default_factory=lambda: TrainingOptions(
-            max_epochs=20,
-            patience=8,
-            warmup=50,
-            eval_every=100,
-            metric_for_best_model="accuracy",
-            greater_is_better=True,
-        )
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    training: TrainingOptions = TrainingOptions(
+        max_epochs=20, patience=8, warmup=50, eval_every=100, metric_for_best_model="accuracy", greater_is_better=True
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class ClassifyImagesOptions:
     """How images are classified."""
 

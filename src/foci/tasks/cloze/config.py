@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Le, Lt
 
+from foci.files import FilePath
 from foci.models.cloze_reader import PRESETS, Reader
+from foci.settings import settings
 from foci.tasks.cloze.batches import Splitting
 from foci.tasks.cloze.reader import BLANK
-from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
+from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.data_settings import HeldOutData
+from foci.tasks.frame.open_table import ModelChoice
 from foci.tasks.frame.vocabulary import BucketVocabularyConfig
 from foci.training.options import TrainingOptions
 
@@ -19,7 +22,7 @@ BUILT_IN = 6000
 """How many built-in stories are trained on where no data is named."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class DataConfig(HeldOutData):
     """The questions: files, or built-in stories."""
 
@@ -53,7 +56,7 @@ class DataConfig(HeldOutData):
     """Processes that prepare batches ahead of time."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class ClozeVocabularyConfig(BucketVocabularyConfig):
     """The words with their own vector: counted in the training documents and kept in the run."""
 
@@ -78,7 +81,7 @@ class ModelConfig(ModelChoice):
     """The sizes of the model by name."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class ClozeConfig(TaskConfig):
     """All settings of a training."""
 
@@ -106,23 +109,21 @@ class ClozeConfig(TaskConfig):
         "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
     }
 
-    data: DataConfig = field(default_factory=DataConfig)
-    vocabulary: ClozeVocabularyConfig = field(default_factory=ClozeVocabularyConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    training: TrainingOptions = field(
-        default_factory=lambda: TrainingOptions(
-            max_epochs=10,
-            patience=8,
-            warmup=50,
-            max_grad_norm=10.0,
-            eval_every=200,
-            metric_for_best_model="accuracy",
-            greater_is_better=True,
-        )
+    data: DataConfig = DataConfig()
+    vocabulary: ClozeVocabularyConfig = ClozeVocabularyConfig()
+    model: ModelConfig = ModelConfig()
+    training: TrainingOptions = TrainingOptions(
+        max_epochs=10,
+        patience=8,
+        warmup=50,
+        max_grad_norm=10.0,
+        eval_every=200,
+        metric_for_best_model="accuracy",
+        greater_is_better=True,
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class ClozeOptions:
     """How questions are answered."""
 
@@ -132,7 +133,7 @@ class ClozeOptions:
     """Words of documents that are read at once, padding included."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class ClozeEvaluateOptions:
     """How answers are evaluated."""
 

@@ -8,12 +8,15 @@ from typing import Annotated
 
 from annotated_types import Ge
 
+from foci.files import FilePath
 from foci.models import decomposable, entailer
 from foci.models.decomposable import DecomposableEntailer
 from foci.models.entailer import ConditionalEntailer
+from foci.settings import settings
 from foci.tasks.entail.reader import SPLIT
-from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
+from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.data_settings import HeldOutData, ThreeColumns
+from foci.tasks.frame.open_table import ModelChoice
 from foci.tasks.frame.vocabulary import VectorVocabularyConfig
 from foci.training.options import TrainingOptions
 
@@ -21,7 +24,7 @@ BUILT_IN = 6000
 """How many built-in pairs are trained on where no data is named."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class DataConfig(HeldOutData):
     """The pairs: a table, JSON lines, or built-in ones."""
 
@@ -52,7 +55,7 @@ class DataConfig(HeldOutData):
     """Processes that prepare batches ahead of time."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class EntailVocabularyConfig(VectorVocabularyConfig):
     """Which words have a learned vector of their own: counted in the training pairs and kept in the run."""
 
@@ -78,7 +81,7 @@ class ModelConfig(ModelChoice):
     """The sizes of the model by name."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class EntailConfig(TaskConfig):
     """All settings of a training."""
 
@@ -112,22 +115,15 @@ class EntailConfig(TaskConfig):
         "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
     }
 
-    data: DataConfig = field(default_factory=DataConfig)
-    vocabulary: EntailVocabularyConfig = field(default_factory=EntailVocabularyConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    training: TrainingOptions = field(
-        default_factory=lambda: TrainingOptions(
-            max_epochs=20,
-            patience=8,
-            warmup=50,
-            eval_every=200,
-            metric_for_best_model="accuracy",
-            greater_is_better=True,
-        )
+    data: DataConfig = DataConfig()
+    vocabulary: EntailVocabularyConfig = EntailVocabularyConfig()
+    model: ModelConfig = ModelConfig()
+    training: TrainingOptions = TrainingOptions(
+        max_epochs=20, patience=8, warmup=50, eval_every=200, metric_for_best_model="accuracy", greater_is_better=True
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class EntailOptions:
     """How pairs are labeled."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict
 
 from annotated_types import Ge, Lt
@@ -10,6 +9,7 @@ from pydantic import BeforeValidator
 
 from foci.errors import ConfigError
 from foci.files import FilePath
+from foci.settings import settings
 
 
 def _listed(value: Any) -> Any:
@@ -35,7 +35,7 @@ class Shares(TypedDict):
     seed: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class HeldOutData:
     """The data, and which of its examples are held out."""
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from foci.errors import CheckpointError, ConfigError, DataError, near_names
-from foci.tasks.frame import config as configs
+from foci.settings import build
 from foci.tasks.frame import held_out
 from foci.tasks.frame.task import (
     Assets,
@@ -173,7 +173,7 @@ def task_of(path: Path) -> Task:
     if not isinstance(name, str):
         raise CheckpointError(f"{path / 'config.json'}: names no task. Name the folder that training wrote.")
     kind = find(name)
-    return kind(configs.build(kind.Config, tables, str(path / "config.json")))
+    return kind(build(kind.Config, tables, str(path / "config.json")))
 
 
 def asset_reader(path: Path) -> Any:
@@ -196,7 +196,7 @@ def as_options(kind: type[Any], options: Any, owner: str) -> Any:
         return options
     if not isinstance(options, Mapping):
         raise ConfigError(f"{owner}: options is a {type(options).__name__}, expected {kind.__name__} or a mapping.")
-    return configs.build(kind, options, owner)
+    return build(kind, options, owner)
 
 
 def find_checkpoint(run: Path, name: str) -> Path:

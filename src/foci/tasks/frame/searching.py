@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Annotated, cast
 from weakref import WeakKeyDictionary
 
@@ -19,9 +19,10 @@ from foci.layers.copying import CopySource
 from foci.layers.incremental.quantized_linear import quantize
 from foci.layers.interfaces import StepDecoder
 from foci.models.encoder_decoder import EncoderDecoder
+from foci.settings import settings
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class SearchOptions:
     """How outputs are searched for."""
 

@@ -19,6 +19,7 @@ from torch import nn
 
 from foci.errors import CheckpointError, ConfigError, FociError, TrainingError, near_names
 from foci.files import write_text
+from foci.settings import build, merge, to_tables
 from foci.tasks.frame import config as configs
 from foci.tasks.frame import held_out
 from foci.tasks.frame.init_from import check_run, take_weights
@@ -87,7 +88,7 @@ def train(
 
     Example:
         >>> import foci, tempfile
-        >>> settings = {"data": {"max_length": 2}, "model": {"preset": "tiny"}, "training": {"max_steps": 2}}
+        >>> settings = {"data": {"problem": {"max_length": 2}}, "training": {"max_steps": 2}}
         >>> foci.train("memorize", settings, out=tempfile.mkdtemp(), log=lambda text: None).step
         2
     """
@@ -119,9 +120,9 @@ def resumed_config(kind: type[Task], given: Mapping[str, Any], out: Path, origin
     before = read_config(out)
     if before.pop("task", None) != kind.name:
         raise CheckpointError(f"{out}: is not a run of {kind.name}. Name the folder of one.")
-    old = configs.to_tables(task_of(out).config)
-    config = configs.build(kind.Config, configs.merge(old, given), origin)
-    for path, was, now in configs.changes(old, configs.to_tables(config)):
+    old = to_tables(task_of(out).config)
+    config = build(kind.Config, merge(kind.Config, old, given), origin)
+    for path, was, now in configs.changes(old, to_tables(config)):
         if path not in RESUMABLE | {*kind.resumable}:
             raise ConfigError(
                 f"{origin}: {path} is {now!r}, but the run was begun with {was!r}, and its weights or its data depend "
@@ -180,7 +181,7 @@ def _train(task: Task, out: Path, resume: bool, fabric: Fabric, given_log: Log |
         _check_same_data(out, batches)
     seconds = _try_longest_batch(task, model, batches, fabric)
     log(_summary(model, options, batches, seconds))
-    tables = {"task": task.name, **configs.to_tables(task.config)}
+    tables = {"task": task.name, **to_tables(task.config)}
     hint = f"foci train {task.name} --resume --out {shlex.quote(str(out))}"
     with RunFolder(out, tables, resume=resume, main=main, resume_hint=hint, log=log) as run:
         try:

@@ -11,12 +11,13 @@ from annotated_types import Ge, Le
 from torch import Tensor
 
 from foci.data.vocabulary import Vocabulary, read_vectors, words_with_vectors
+from foci.files import FilePath
+from foci.settings import settings
 from foci.tasks.frame.assets import Assets
-from foci.tasks.frame.config import FilePath
 from foci.tasks.frame.task import Log
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class VocabularyConfig:
     """The words with their own vector: counted in the training texts and kept in the run."""
 
@@ -34,7 +35,7 @@ class VocabularyConfig:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class BucketVocabularyConfig(VocabularyConfig):
     """A vocabulary whose other words are distinguished by a hash."""
 
@@ -53,7 +54,7 @@ class WordAssets(Assets):
     """Size of the given word vectors; 0 without any."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class VectorVocabularyConfig(VocabularyConfig):
     """Which words have a learned vector of their own, and a file of given vectors beside them."""
 

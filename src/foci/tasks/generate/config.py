@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
+from foci.files import FilePath
 from foci.models import language_model
-from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
+from foci.settings import settings
+from foci.tasks.frame.config import TaskConfig
+from foci.tasks.frame.open_table import ModelChoice
 from foci.tasks.generate.continuation import ContextOptions
 from foci.training.options import TrainingOptions
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class DataConfig:
     """The text: a file, a folder of files, or JSONL; without any, the Python language reference."""
 
@@ -45,7 +48,7 @@ class DataConfig:
     """Processes that prepare the batches of a stream ahead of time."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class TokenizerConfig:
     """How text is split: learned from the training text and kept in the run."""
 
@@ -71,7 +74,7 @@ class ModelConfig(ModelChoice):
     """The sizes of the model by name."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class GenerateConfig(TaskConfig):
     """All settings of a training."""
 
@@ -95,22 +98,20 @@ class GenerateConfig(TaskConfig):
         "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
     }
 
-    data: DataConfig = field(default_factory=DataConfig)
-    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    training: TrainingOptions = field(
-        default_factory=lambda: TrainingOptions(
-            max_steps=2000,
-            optimizer="muon",
-            learning_rate=0.01,
-            betas=(0.9, 0.98),
-            schedule="linear",
-            warmup=50,
-            eval_every=500,
-        )
+    data: DataConfig = DataConfig()
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    model: ModelConfig = ModelConfig()
+    training: TrainingOptions = TrainingOptions(
+        max_steps=2000,
+        optimizer="muon",
+        learning_rate=0.01,
+        betas=(0.9, 0.98),
+        schedule="linear",
+        warmup=50,
+        eval_every=500,
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class GenerateEvaluateOptions(ContextOptions):
     """How much of the past each token is predicted from."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
 from foci.metrics.likelihood import Likelihood
 from foci.models.language_model import LanguageModel
 from foci.printable import printable
-from foci.tasks.frame.config import Texts
+from foci.settings import Texts, settings
 from foci.tasks.frame.task import Prediction, Record
 from foci.tasks.generate.windows import Ids, encode_text
 from foci.viz.trace import Axis, Trace
@@ -30,7 +30,7 @@ _TOKENS_AT_ONCE = 8192
 """Tokens that are scored at a time."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class ContextOptions:
     """How much of the past each token is predicted from."""
 
@@ -56,7 +56,7 @@ class ContextOptions:
         return context, stride
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class GenerateOptions(ContextOptions):
     """How text is generated."""
 

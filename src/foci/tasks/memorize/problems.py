@@ -34,6 +34,15 @@ from torch.nn import functional as F
 from foci.checks import check_shape
 from foci.data.batching import check_same_stream, saved_number
 from foci.errors import ConfigError, check_positive, unknown_name
+from foci.tasks.memorize.config import (
+    BitVectorOptions,
+    CopyOptions,
+    NGramsOptions,
+    ProblemOptions,
+    RecallOptions,
+    RepeatCopyOptions,
+    SortOptions,
+)
 
 _TRAIN = 0
 _SPLITS = {"valid": 1, "test": 2}
@@ -51,23 +60,8 @@ class Episodes(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem(ABC):
+class Problem(ProblemOptions, ABC):
     """The base of all five: a range of lengths, of which one is drawn for each batch."""
-
-    min_length: int
-    """Shortest sequences."""
-    max_length: int
-    """Longest sequences."""
-
-    def __post_init__(self) -> None:
-        check_positive(type(self).__name__, **asdict(self))
-        for name, most in asdict(self).items():
-            least = getattr(self, name.replace("max_", "min_"))
-            if most < least:
-                raise ConfigError(
-                    f"{type(self).__name__}: {name} is {most}, but {name.replace('max_', 'min_')} {least}."
-                )
-        self._check_length("min_length", self.min_length)
 
     @property
     @abstractmethod
@@ -79,16 +73,11 @@ class Problem(ABC):
     def output_dim(self) -> int:
         """Channels of the targets."""
 
-    @property
-    def shortest(self) -> int:
-        """The smallest possible length."""
-        return 1
-
     def draw(self, chance: np.random.Generator, rows: int, length: int | None = None) -> Episodes:
         """Return this many sequences, of this length or of one from the range."""
         if length is None:
             length = int(chance.integers(self.min_length, self.max_length + 1))
-        self._check_length("length", length)
+        self.check_length("length", length)
         inputs, targets, scored = self._make(chance, rows, length)
         return Episodes(torch.from_numpy(inputs), torch.from_numpy(targets), torch.from_numpy(scored).repeat(rows, 1))
 
@@ -122,17 +111,10 @@ class Problem(ABC):
     def _make(self, chance: np.random.Generator, rows: int, length: int) -> tuple[Bits, Bits, NDArray[np.bool_]]:
         """Return inputs, targets, and which steps are scored ``(T,)``."""
 
-    def _check_length(self, name: str, length: int) -> None:
-        if length < self.shortest:
-            raise ConfigError(f"{type(self).__name__}: {name} is {length}, expected at least {self.shortest}.")
-
 
 @dataclass(frozen=True, kw_only=True)
-class _BitVectors(Problem):
+class _BitVectors(BitVectorOptions, Problem):
     """Vectors of ``width`` random bits, and one more channel: a delimiter, a number of copies or a priority."""
-
-    width: int = 8
-    """Bits of a vector."""
 
     @property
     def input_dim(self) -> int:
@@ -146,7 +128,7 @@ class _BitVectors(Problem):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Copy(_BitVectors):
+class Copy(CopyOptions, _BitVectors):
     """Vectors of random bits, then a delimiter on its own channel; the targets are the vectors again.
 
     Example:
@@ -159,9 +141,6 @@ class Copy(_BitVectors):
         True
     """
 
-    min_length: int = 1
-    max_length: int = 20
-
     def _make(self, chance: np.random.Generator, rows: int, length: int) -> tuple[Bits, Bits, NDArray[np.bool_]]:
         bits = _bits(chance, rows, length, self.width)
         inputs, targets, scored = _blank(rows, 2 * length + 1, self.input_dim, self.output_dim)
@@ -173,15 +152,8 @@ class Copy(_BitVectors):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepeatCopy(_BitVectors):
+class RepeatCopy(RepeatCopyOptions, _BitVectors):
     """Vectors, then the number of copies on its own channel; the targets are the copies, then an end marker."""
-
-    min_length: int = 1
-    max_length: int = 10
-    min_repeats: int = 1
-    """Fewest copies."""
-    max_repeats: int = 10
-    """Most copies."""
 
     @property
     def output_dim(self) -> int:
@@ -202,24 +174,11 @@ class RepeatCopy(_BitVectors):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recall(Problem):
+class Recall(RecallOptions, Problem):
     """Items, each after a delimiter, then one of them between two delimiters of another kind; the target is the next.
 
     An item is ``item_length`` vectors of ``width`` bits.
     """
-
-    min_length: int = 2
-    max_length: int = 6
-    item_length: int = 3
-    """Vectors of an item."""
-    width: int = 6
-    """Bits of a vector."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.item_length * self.width > 62:
-            raise ConfigError(f"Recall: an item has {self.item_length * self.width} bits, expected at most 62.")
-        self._check_length("max_length", self.max_length)
 
     @property
     def input_dim(self) -> int:
@@ -230,11 +189,6 @@ class Recall(Problem):
     def output_dim(self) -> int:
         """The bits."""
         return self.width
-
-    @property
-    def shortest(self) -> int:
-        """One item as query, and one as answer."""
-        return 2
 
     def _make(self, chance: np.random.Generator, rows: int, length: int) -> tuple[Bits, Bits, NDArray[np.bool_]]:
         size, width = self.item_length, self.width
@@ -260,24 +214,13 @@ class Recall(Problem):
         bits = (np.array(drawn, np.int64).reshape(rows, length, 1) >> np.arange(size)) & 1
         return bits.reshape(rows, length, self.item_length, self.width).astype(np.float32)
 
-    def _check_length(self, name: str, length: int) -> None:
-        super()._check_length(name, length)
-        items = 2 ** (self.item_length * self.width)
-        if length > items:
-            raise ConfigError(f"Recall: {name} is {length}, but only {items} different items have these bits.")
-
 
 @dataclass(frozen=True, kw_only=True)
-class NGrams(Problem):
+class NGrams(NGramsOptions, Problem):
     """Bits of a random n-gram model, one per sequence; the target of each step is the next bit.
 
     The chance of a 1 after each context of ``context`` bits is drawn from Beta(½, ½).
     """
-
-    min_length: int = 200
-    max_length: int = 200
-    context: int = 5
-    """Bits that the next one depends on."""
 
     @property
     def input_dim(self) -> int:
@@ -288,11 +231,6 @@ class NGrams(Problem):
     def output_dim(self) -> int:
         """The next one."""
         return 1
-
-    @property
-    def shortest(self) -> int:
-        """A whole context, and a bit to predict."""
-        return self.context + 1
 
     def optimal_bits(self, episodes: Episodes) -> Float[Tensor, " B"]:
         """Return the cost of the Bayesian estimator for the tables' prior: P(1) = (N₁ + ½) / (N₁ + N₀ + 1)."""
@@ -323,14 +261,11 @@ class NGrams(Problem):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sort(_BitVectors):
+class Sort(SortOptions, _BitVectors):
     """Vectors, each with a priority from −1 to 1 on its own channel; the targets are the highest, highest first.
 
     Of 20 vectors 16 are targets, of other numbers the same share.
     """
-
-    min_length: int = 20
-    max_length: int = 20
 
     def _make(self, chance: np.random.Generator, rows: int, length: int) -> tuple[Bits, Bits, NDArray[np.bool_]]:
         wanted = math.ceil(length * 4 / 5)

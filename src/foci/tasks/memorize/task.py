@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -19,7 +20,7 @@ from foci.tasks.memorize.config import (
     MemorizeEvaluateOptions,
     MemorizeOptions,
 )
-from foci.tasks.memorize.problems import EpisodeBatches, Episodes, cost_bits, wrong_bits
+from foci.tasks.memorize.problems import PROBLEMS, EpisodeBatches, Episodes, cost_bits, wrong_bits
 from foci.training.objective import Batches, Loss
 from foci.viz.trace import Axis, Trace
 
@@ -72,7 +73,7 @@ class Memorize(Task):
 
     def __init__(self, config: MemorizeConfig) -> None:
         super().__init__(config)
-        self.problem = config.data.make()
+        self.problem = PROBLEMS[config.data.problem.kind](**asdict(config.data.problem))
 
     # ---- data
 
@@ -188,13 +189,13 @@ class Memorize(Task):
             raise ConfigError(f"a model of kind {self.config.model.kind!r} attends to nothing, so it has no trace.")
         _, _, steps, slots = result.attentions["read"].shape
         axes = {"slots": Axis.numbered("slots", slots), "steps": Axis.numbered("steps", steps)}
-        title = f"{self.config.data.problem}, length {length}"
+        title = f"{self.config.data.problem.kind}, length {length}"
         return Trace.from_handles(
             result.attentions,
             axes,
             dict.fromkeys(result.attentions, ("steps", "slots")),
             text=title,
-            metadata={"problem": self.config.data.problem, "length": float(length), "result": text},
+            metadata={"problem": self.config.data.problem.kind, "length": float(length), "result": text},
         )
 
     def evaluate(
@@ -226,4 +227,4 @@ class Memorize(Task):
         }
         if all(row.optimal_bits is not None for row in rows):
             curves["bits of the best estimator"] = [(row.length, row.optimal_bits or 0.0) for row in rows]
-        plot_curves(curves, path, across="length", up="per sequence", title=self.config.data.problem)
+        plot_curves(curves, path, across="length", up="per sequence", title=self.config.data.problem.kind)

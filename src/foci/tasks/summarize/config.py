@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
+from foci.files import FilePath
 from foci.models import abs_summarizer as attention_based
 from foci.models import seq2seq_conv, seq2seq_rnn, transformer
-from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
+from foci.settings import settings
+from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.data_settings import Columns, HeldOutData
+from foci.tasks.frame.open_table import ModelChoice
 from foci.tasks.frame.searching import SearchOptions
 from foci.training.options import TrainingOptions
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class DataConfig(HeldOutData):
     """Texts with their summaries: two aligned files, one table or JSONL file, or built-in docstrings."""
 
@@ -50,7 +53,7 @@ class DataConfig(HeldOutData):
     """Processes that prepare batches ahead of time."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class TokenizerConfig:
     """How text is split: learned from the training texts and summaries, one vocabulary for both, kept in the run."""
 
@@ -62,7 +65,7 @@ class TokenizerConfig:
     """Read and write small letters only."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class CoverageConfig:
     """The loss of attending again to what was attended to before (See 2017)."""
 
@@ -119,7 +122,7 @@ class ModelConfig(ModelChoice):
     """The sizes of the model by name; pointer also copies, see has the sizes of See (2017)."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class SummarizeConfig(TaskConfig):
     """All settings of a training."""
 
@@ -162,20 +165,18 @@ class SummarizeConfig(TaskConfig):
         "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
     }
 
-    data: DataConfig = field(default_factory=DataConfig)
-    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    coverage: CoverageConfig = field(default_factory=CoverageConfig)
+    data: DataConfig = DataConfig()
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    model: ModelConfig = ModelConfig()
+    coverage: CoverageConfig = CoverageConfig()
     label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.0
     """Share of the target probability that is distributed over all words."""
-    training: TrainingOptions = field(
-        default_factory=lambda: TrainingOptions(
-            max_epochs=30, patience=6, learning_rate=2e-3, schedule="inverse_sqrt", warmup=200, eval_every=250
-        )
+    training: TrainingOptions = TrainingOptions(
+        max_epochs=30, patience=6, learning_rate=2e-3, schedule="inverse_sqrt", warmup=200, eval_every=250
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class SummarizeOptions(SearchOptions):
     """How summaries are searched for."""
 
@@ -189,7 +190,7 @@ class SummarizeOptions(SearchOptions):
     """Tokens per batch, padding included."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class SummarizeEvaluateOptions(SummarizeOptions):
     """How summaries are searched for and compared."""
 

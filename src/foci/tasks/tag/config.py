@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Le
 
+from foci.files import FilePath
 from foci.models.tagger import PRESETS, Tagger
-from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
+from foci.settings import settings
+from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.data_settings import Columns, HeldOutData
+from foci.tasks.frame.open_table import ModelChoice
 from foci.tasks.frame.vocabulary import VectorVocabularyConfig
 from foci.training.options import TrainingOptions
 
@@ -17,7 +20,7 @@ BUILT_IN = 4000
 """How many built-in sentences are trained on where no data is named."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class DataConfig(HeldOutData):
     """The sentences: a file or folder, or built-in ones."""
 
@@ -45,7 +48,7 @@ class DataConfig(HeldOutData):
     """Processes that prepare batches ahead of time."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class TaggingConfig:
     """How spans become tags, and what is minimized."""
 
@@ -57,7 +60,7 @@ class TaggingConfig:
     """The weight of the intent's loss beside that of the tags."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class TagVocabularyConfig(VectorVocabularyConfig):
     """Which words have a learned vector of their own: counted in the training sentences and kept in the run."""
 
@@ -80,7 +83,7 @@ class ModelConfig(ModelChoice):
     """The sizes of the model by name."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class TagConfig(TaskConfig):
     """All settings of a training."""
 
@@ -110,18 +113,16 @@ class TagConfig(TaskConfig):
         "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
     }
 
-    data: DataConfig = field(default_factory=DataConfig)
-    tagging: TaggingConfig = field(default_factory=TaggingConfig)
-    vocabulary: TagVocabularyConfig = field(default_factory=TagVocabularyConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    training: TrainingOptions = field(
-        default_factory=lambda: TrainingOptions(
-            max_epochs=30, patience=10, warmup=50, eval_every=200, metric_for_best_model="f1", greater_is_better=True
-        )
+    data: DataConfig = DataConfig()
+    tagging: TaggingConfig = TaggingConfig()
+    vocabulary: TagVocabularyConfig = TagVocabularyConfig()
+    model: ModelConfig = ModelConfig()
+    training: TrainingOptions = TrainingOptions(
+        max_epochs=30, patience=10, warmup=50, eval_every=200, metric_for_best_model="f1", greater_is_better=True
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class TagOptions:
     """How sentences are tagged."""
 
@@ -136,7 +137,7 @@ class TagOptions:
     """Words that are read at once, padding included."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class TagEvaluateOptions:
     """How tags are evaluated."""
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
 from foci.data.audio.features import FilterBank, Normalization
 from foci.errors import ConfigError
+from foci.files import FilePath
 from foci.models.recognizer import PRESETS, Recognizer
-from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
+from foci.settings import settings
+from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.data_settings import Columns, HeldOutData
+from foci.tasks.frame.open_table import ModelChoice
 from foci.training.options import TrainingOptions
 
 MORSE_FEATURES = {"sample_rate": 8000, "bins": 1, "lowest": 300.0, "highest": 1200.0}
@@ -24,7 +27,7 @@ BUILT_IN = 4000
 OutputFormat = Literal["text", "ctm", "srt"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class DataConfig(HeldOutData):
     """The recordings with their transcripts: a manifest, or built-in Morse code."""
 
@@ -52,7 +55,7 @@ class DataConfig(HeldOutData):
     """Processes that prepare batches ahead of time."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class FeatureConfig:
     """How sound becomes features: Kaldi's log-mel filter banks. Files of features are taken as they are."""
 
@@ -89,7 +92,7 @@ class FeatureConfig:
         self.bank.check()
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class TokenizerConfig:
     """How transcripts are split: learned from the training data and kept in the run."""
 
@@ -101,7 +104,7 @@ class TokenizerConfig:
     """Whether transcripts are put into upper or lower case."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class SpecAugmentConfig:
     """SpecAugment: stretches of features and time that are masked in training. Default: none."""
 
@@ -117,7 +120,7 @@ class SpecAugmentConfig:
     """Largest share of an utterance of each mask over time."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class CtcConfig:
     """The share of CTC in the loss, where the model has both a decoder and CTC."""
 
@@ -142,7 +145,7 @@ class ModelConfig(ModelChoice):
     """The sizes of the model by name."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class TranscribeConfig(TaskConfig):
     """All settings of a training."""
 
@@ -177,20 +180,18 @@ class TranscribeConfig(TaskConfig):
         "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.01, "metrics_every": 1},
     }
 
-    data: DataConfig = field(default_factory=DataConfig)
-    features: FeatureConfig = field(default_factory=FeatureConfig)
-    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
-    spec_augment: SpecAugmentConfig = field(default_factory=SpecAugmentConfig)
-    ctc: CtcConfig = field(default_factory=CtcConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = DataConfig()
+    features: FeatureConfig = FeatureConfig()
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    spec_augment: SpecAugmentConfig = SpecAugmentConfig()
+    ctc: CtcConfig = CtcConfig()
+    model: ModelConfig = ModelConfig()
     label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.0
     """Share of the target probability that is distributed over all tokens, in the decoder's loss."""
     diagonal_after: Annotated[int, Ge(1)] = 1000
     """Steps after which training says so if the attention does not follow the order of the sounds yet."""
-    training: TrainingOptions = field(
-        default_factory=lambda: TrainingOptions(
-            max_epochs=60, patience=15, learning_rate=1e-3, warmup=200, eval_every=200, metric_for_best_model="cer"
-        )
+    training: TrainingOptions = TrainingOptions(
+        max_epochs=60, patience=15, learning_rate=1e-3, warmup=200, eval_every=200, metric_for_best_model="cer"
     )
 
     @classmethod
@@ -201,7 +202,7 @@ class TranscribeConfig(TaskConfig):
         return {"features": MORSE_FEATURES, "model": {"preset": "tiny"}}
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class TranscriptSearchOptions:
     """How transcripts are searched for."""
 
@@ -220,7 +221,7 @@ class TranscriptSearchOptions:
     """Frames that are read at once, padding included."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class TranscribeOptions(TranscriptSearchOptions):
     """How recordings are transcribed."""
 
@@ -241,7 +242,7 @@ class TranscribeOptions(TranscriptSearchOptions):
             )
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class TranscribeEvaluateOptions(TranscriptSearchOptions):
     """How transcripts are evaluated."""
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
 from foci.errors import ConfigError
+from foci.files import FilePath
 from foci.models import seq2seq_conv, seq2seq_rnn, transformer
-from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
+from foci.settings import settings
+from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.data_settings import Columns, HeldOutData
+from foci.tasks.frame.open_table import ModelChoice
 from foci.tasks.frame.searching import SearchOptions
 from foci.training.options import TrainingOptions
 
@@ -19,7 +22,7 @@ LANGUAGES = "en-zh"
 """Locales of the built-in phrases to train on without data."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class DataConfig(HeldOutData):
     """The sentence pairs: two aligned files, one table or JSONL file, or built-in phrases."""
 
@@ -55,7 +58,7 @@ class DataConfig(HeldOutData):
     """Pairs of a stream that are held and shuffled at a time."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class TokenizerConfig:
     """How text is split: learned from the training pairs and kept in the run."""
 
@@ -85,7 +88,7 @@ class ModelConfig(ModelChoice):
     """The sizes of the model by name."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class TranslateConfig(TaskConfig):
     """All settings of a training."""
 
@@ -129,15 +132,13 @@ class TranslateConfig(TaskConfig):
         "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
     }
 
-    data: DataConfig = field(default_factory=DataConfig)
-    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = DataConfig()
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    model: ModelConfig = ModelConfig()
     label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.1
     """Share of the target probability that is distributed over all words."""
-    training: TrainingOptions = field(
-        default_factory=lambda: TrainingOptions(
-            max_epochs=40, patience=8, learning_rate=2e-3, schedule="inverse_sqrt", warmup=1000, eval_every=500
-        )
+    training: TrainingOptions = TrainingOptions(
+        max_epochs=40, patience=8, learning_rate=2e-3, schedule="inverse_sqrt", warmup=1000, eval_every=500
     )
 
     def __post_init__(self) -> None:
@@ -166,7 +167,7 @@ class TranslateConfig(TaskConfig):
         return {"training": {"lr_multipliers": dict.fromkeys(slow, 1 / 16)}}
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class TranslateEvaluateOptions(SearchOptions):
     """How translations are searched for and compared."""
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Le, Lt
 
 from foci.data.images.files import MAX_PIXELS
+from foci.files import FilePath
 from foci.models.image_answerer import PRESETS, ImageAnswerer
-from foci.tasks.frame.config import FilePath, ModelChoice, TaskConfig
+from foci.settings import settings
+from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.data_settings import HeldOutData, ThreeColumns
+from foci.tasks.frame.open_table import ModelChoice
 from foci.tasks.frame.vocabulary import BucketVocabularyConfig
 from foci.training.options import TrainingOptions
 
@@ -18,7 +21,7 @@ BUILT_IN = 3000
 """Number of drawn scenes to train on without data."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class DataConfig(HeldOutData):
     """The questions: a JSONL, TSV or CSV file, or questions about drawn scenes."""
 
@@ -50,7 +53,7 @@ class DataConfig(HeldOutData):
     """Processes that prepare batches ahead of time."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class VqaVocabularyConfig(BucketVocabularyConfig):
     """The words with their own vector: counted in the training questions and kept in the run."""
 
@@ -74,7 +77,7 @@ class ModelConfig(ModelChoice):
     """The sizes of the model by name."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class VqaConfig(TaskConfig):
     """All settings of a training."""
 
@@ -101,22 +104,15 @@ class VqaConfig(TaskConfig):
         "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
     }
 
-    data: DataConfig = field(default_factory=DataConfig)
-    vocabulary: VqaVocabularyConfig = field(default_factory=VqaVocabularyConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    training: TrainingOptions = field(
-        default_factory=lambda: TrainingOptions(
-            max_epochs=20,
-            patience=8,
-            warmup=50,
-            eval_every=200,
-            metric_for_best_model="accuracy",
-            greater_is_better=True,
-        )
+    data: DataConfig = DataConfig()
+    vocabulary: VqaVocabularyConfig = VqaVocabularyConfig()
+    model: ModelConfig = ModelConfig()
+    training: TrainingOptions = TrainingOptions(
+        max_epochs=20, patience=8, warmup=50, eval_every=200, metric_for_best_model="accuracy", greater_is_better=True
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings
 class VqaOptions:
     """How questions are answered."""
 
