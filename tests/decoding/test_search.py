@@ -9,9 +9,9 @@ import torch
 from searches import beam, greedy, sample
 from table_model import TableModel
 
-from foci.decoding import GenerationConstraints, Hypothesis, select
+from foci.decoding import GenerationConstraints, Hypothesis, Sampler, select
 from foci.decoding.beam_search import top
-from foci.decoding.sampling import Sampler, penalize, truncate
+from foci.decoding.sampling import penalize, truncate
 from foci.errors import ConfigError, ShapeError
 
 EOS = 2
@@ -240,8 +240,8 @@ def test_samples_follow_the_distribution() -> None:
         model,
         SOURCE[:1],
         VALID[:1],
+        sampler=Sampler(temperature=0.7),
         samples=20000,
-        temperature=0.7,
         generator=torch.Generator().manual_seed(0),
         constraints=constraints,
     )
@@ -263,11 +263,10 @@ def test_the_temperature_comes_before_the_cut(temperature: float, cut: dict[str,
         model,
         SOURCE[:1],
         VALID[:1],
+        sampler=Sampler(temperature=temperature, **cut),
         samples=count,
-        temperature=temperature,
         generator=generator,
         constraints=constraints,
-        **cut,
     )
     logs = model(SOURCE[:1], VALID[:1], torch.tensor([[1]])).logits[0, 0].log_softmax(-1)
     shares = (logs / temperature).softmax(-1).tolist()
@@ -296,8 +295,8 @@ def test_one_seed_gives_the_same_samples() -> None:
 
 def test_the_likeliest_alone_is_greedy() -> None:
     model = TableModel(7)
-    assert sample(model, SOURCE, VALID, top_k=1) == greedy(model, SOURCE, VALID)
-    assert sample(model, SOURCE, VALID, top_p=1e-6) == greedy(model, SOURCE, VALID)
+    assert sample(model, SOURCE, VALID, sampler=Sampler(top_k=1)) == greedy(model, SOURCE, VALID)
+    assert sample(model, SOURCE, VALID, sampler=Sampler(top_p=1e-6)) == greedy(model, SOURCE, VALID)
 
 
 def test_truncation_by_loops() -> None:
@@ -431,9 +430,9 @@ def test_wrong_constraints(options: dict[str, Any], said: str) -> None:
         ({"repetition_penalty": 0.0}, "repetition_penalty is 0.0"),
     ],
 )
-def test_wrong_options_of_sample(options: dict[str, Any], said: str) -> None:
+def test_wrong_options_of_a_sampler(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        sample(TableModel(7), SOURCE, VALID, **options)
+        Sampler(**options)
 
 
 def test_wrong_valid() -> None:

@@ -71,18 +71,7 @@ def beam(
     Returns:
         The ``n_best`` hypotheses of each source, best first.
     """
-    check_positive("beam", size=size, n_best=n_best)
-    if n_best > size:
-        raise ConfigError(f"beam: n_best is {n_best}, expected at most size={size}.")
-    if length_penalty < 0 or coverage_penalty < 0:
-        raise ConfigError(
-            f"beam: length_penalty is {length_penalty} and coverage_penalty is {coverage_penalty}, expected neither "
-            "below 0: the search needs this to know when to stop."
-        )
-    if length_form not in _FORMS:
-        raise unknown_name("form of the length penalty", length_form, _FORMS)
-    if stop not in ("exact", "full"):
-        raise unknown_name("rule to stop by", stop, ("exact", "full"))
+    _check(size, n_best, length_penalty, length_form, coverage_penalty, stop)
     if coverage_penalty and inputs.valid is None:
         raise ConfigError("beam: coverage_penalty needs inputs.valid, which positions exist, expected 0 without one.")
     constraints = constraints or GenerationConstraints()
@@ -103,17 +92,9 @@ def beam(
         logs = search.next()
         if coverage_penalty:
             coverage = _cover(coverage, search)
-        values, tokens = top(logs, min(2 * size, logs.shape[1]))
-        sums = values if search.log_probs is None else values + search.log_probs.unsqueeze(1)
-        sources, width = len(search.sources), search.width
-        candidates, choice = sums.view(sources, -1).sort(dim=1, descending=True, stable=True)
-        candidates, choice = candidates[:, : 2 * size], choice[:, : 2 * size]
-        parents = torch.div(choice, values.shape[1], rounding_mode="floor")
-        parents += torch.arange(0, sources * width, width, device=parents.device).unsqueeze(1)
-        chosen = tokens.view(sources, -1).gather(1, choice)
+        width, (candidates, parents, chosen) = search.width, _candidates(search, logs, 2 * size)
         ends = chosen == constraints.eos
-        length = search.steps + 1
-        penalty = form(length, length_penalty)
+        length, penalty = search.steps + 1, form(search.steps + 1, length_penalty)
         ending = ends[:, :size] & (candidates[:, :size] > -torch.inf)
         for place, rank in ending.nonzero().tolist():
             number, row = search.sources[place], int(parents[place, rank])
@@ -140,14 +121,27 @@ def beam(
                         known.append(ranked(row, number, log_prob, penalty, finished=False))
                 if not known:  # no token is allowed after any hypothesis: return the best one of the step before
                     log_prob = 0.0 if before[1] is None else float(before[1][place * width])
-                    stuck = before[0][place * width].tolist()
-                    known.append(
-                        Hypothesis(stuck, log_prob / form(max(1, length - 1), length_penalty), log_prob, False)
-                    )
+                    score = log_prob / form(max(1, length - 1), length_penalty)
+                    known.append(Hypothesis(before[0][place * width].tolist(), score, log_prob, False))
         kept = search.keep(places)
         if kept is not None and coverage is not None:
             coverage = coverage.index_select(0, kept)
     return finished
+
+
+def _check(size: int, n_best: int, length_penalty: float, length_form: str, coverage_penalty: float, stop: str) -> None:
+    check_positive("beam", size=size, n_best=n_best)
+    if n_best > size:
+        raise ConfigError(f"beam: n_best is {n_best}, expected at most size={size}.")
+    if length_penalty < 0 or coverage_penalty < 0:
+        raise ConfigError(
+            f"beam: length_penalty is {length_penalty} and coverage_penalty is {coverage_penalty}, expected neither "
+            "below 0: the search needs this to know when to stop."
+        )
+    if length_form not in _FORMS:
+        raise unknown_name("form of the length penalty", length_form, _FORMS)
+    if stop not in ("exact", "full"):
+        raise unknown_name("rule to stop by", stop, ("exact", "full"))
 
 
 def top(scores: Float[Tensor, "N V"], k: int) -> tuple[Float[Tensor, "N k"], Int[Tensor, "N k"]]:
@@ -164,6 +158,18 @@ def top(scores: Float[Tensor, "N V"], k: int) -> tuple[Float[Tensor, "N k"], Int
     columns = torch.cat([columns, rest], dim=1)
     best = scores.gather(1, columns).topk(k, dim=1)
     return best.values, columns.gather(1, best.indices)
+
+
+def _candidates(search: SearchState, logs: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the likeliest continuations of each source: their log-probabilities, the rows they extend, the tokens."""
+    values, tokens = top(logs, min(most, logs.shape[1]))
+    sums = values if search.log_probs is None else values + search.log_probs.unsqueeze(1)
+    sources, width = len(search.sources), search.width
+    candidates, choice = sums.view(sources, -1).sort(dim=1, descending=True, stable=True)
+    candidates, choice = candidates[:, :most], choice[:, :most]
+    parents = torch.div(choice, values.shape[1], rounding_mode="floor")
+    parents += torch.arange(0, sources * width, width, device=parents.device).unsqueeze(1)
+    return candidates, parents, tokens.view(sources, -1).gather(1, choice)
 
 
 def _cover(coverage: Tensor | None, search: SearchState) -> Tensor:

@@ -83,13 +83,9 @@ class Sampler:
 def sample(
     decoder: StepDecoder,
     inputs: DecoderInputs,
+    sampler: Sampler | None = None,
     *,
     samples: int = 1,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float = 1.0,
-    min_p: float = 0.0,
-    repetition_penalty: float = 1.0,
     generator: torch.Generator | None = None,
     constraints: GenerationConstraints | None = None,
     ends_here: Ends | None = None,
@@ -99,12 +95,8 @@ def sample(
     Args:
         decoder: in ``eval()``.
         inputs: the decoder's memory and first state.
+        sampler: how a token is drawn, with a temperature above 0. Default: from the model's own distribution.
         samples: number of samples per source.
-        temperature: below 1 prefers likely tokens, above 1 unlikely ones.
-        top_k: draw among the k likeliest tokens.
-        top_p: draw among the fewest likeliest tokens whose probabilities add up to this.
-        min_p: draw among the tokens with at least this share of the likeliest token's probability.
-        repetition_penalty: log-probabilities of tokens that were produced already are multiplied by this.
         generator: the source of randomness; the same seed gives the same samples.
         constraints: allowed lengths and tokens.
         ends_here: ends further rows; see `foci.decoding.search_state.iterate`.
@@ -112,13 +104,10 @@ def sample(
     Returns:
         The samples of each source, in the order drawn; score and log_prob are the model's own.
     """
-    check_positive("sample", samples=samples, temperature=temperature)
-    sampler = Sampler(
-        temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, repetition_penalty=repetition_penalty
-    )
-    return generate(
-        decoder, inputs, constraints or GenerationConstraints(), sampler.chooser(generator), samples, ends_here
-    )
+    sampler = sampler or Sampler()
+    check_positive("sample", samples=samples, temperature=sampler.temperature)
+    choose = sampler.chooser(generator)
+    return generate(decoder, inputs, constraints or GenerationConstraints(), choose, samples, ends_here)
 
 
 def truncate(logs: Float[Tensor, "N V"], top_k: int | None, top_p: float, min_p: float = 0.0) -> Float[Tensor, "N V"]:

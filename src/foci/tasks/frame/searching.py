@@ -13,7 +13,7 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from foci.data import BOS, EOS, PAD, UNK
-from foci.decoding import DecoderInputs, GenerationConstraints, Hypothesis, beam, encode_source, greedy, sample
+from foci.decoding import DecoderInputs, GenerationConstraints, Hypothesis, Sampler, beam, encode_source, greedy, sample
 from foci.errors import ConfigError
 from foci.layers.copying import CopySource
 from foci.layers.incremental.quantized_linear import quantize
@@ -103,10 +103,8 @@ def search_from(
         return sample(
             decoder,
             start,
+            Sampler(temperature=options.temperature, top_k=options.top_k, top_p=options.top_p),
             samples=options.n_best,
-            temperature=options.temperature,
-            top_k=options.top_k,
-            top_p=options.top_p,
             generator=torch.Generator(start.device).manual_seed(options.seed),
             constraints=constraints,
         )
