@@ -33,18 +33,18 @@ def content_of(key: list, memory: list, strength: float) -> list:
         return math.sqrt(sum(x * x for x in vector))
 
     scores = []
-    for cell in memory:
-        scores.append(strength * sum(k * m for k, m in zip(key, cell)) / (length(key) * length(cell)))
+    for slot in memory:
+        scores.append(strength * sum(k * m for k, m in zip(key, slot)) / (length(key) * length(slot)))
     total = sum(math.exp(score) for score in scores)
     return [math.exp(score) / total for score in scores]
 
 
 def shift_of(weights: list, kernel: list) -> list:
-    cells, center = len(weights), len(kernel) // 2
-    shifted = [0.0] * cells
-    for i in range(cells):
+    slots, center = len(weights), len(kernel) // 2
+    shifted = [0.0] * slots
+    for i in range(slots):
         for j in range(-center, center + 1):
-            shifted[i] += weights[(i - j) % cells] * kernel[center + j]
+            shifted[i] += weights[(i - j) % slots] * kernel[center + j]
     return shifted
 
 
@@ -59,8 +59,8 @@ def read_of(memory: list, weights: list) -> list:
 
 def write_of(memory: list, weights: list, erase: list, add: list) -> list:
     return [
-        [cell[m] * (1 - weight * erase[m]) + weight * add[m] for m in range(len(cell))]
-        for cell, weight in zip(memory, weights)
+        [slot[m] * (1 - weight * erase[m]) + weight * add[m] for m in range(len(slot))]
+        for slot, weight in zip(memory, weights)
     ]
 
 
@@ -172,7 +172,7 @@ def test_content_is_tame_at_an_empty_memory(key_scale, memory_scale):
     for tensor in (key, memory, strength):
         assert tensor.grad.isfinite().all()
         assert tensor.grad.abs().max() <= 2.0 / 0.01
-    # An empty cell can still learn to be like the key.
+    # An empty slot can still learn to be like the key.
     assert (memory.grad.abs().max() > 0) == (key_scale > 0)
 
 
@@ -227,7 +227,7 @@ def test_empty_batch_and_bfloat16():
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: addressing.content(numbers(2, 5), numbers(2, 7, 3), numbers(2)), ["memory", "(2, 7, 3)", "cells, 5"]),
+        (lambda: addressing.content(numbers(2, 5), numbers(2, 7, 3), numbers(2)), ["memory", "(2, 7, 3)", "slots, 5"]),
         (lambda: addressing.content(numbers(2, 5), numbers(3, 7, 5), numbers(2)), ["key", "(2, 5)", "(3, 7, 5)"]),
         (lambda: addressing.content(numbers(2, 5), numbers(2, 7, 5), numbers(2, 1)), ["strength", "(2, 1)", "squeeze"]),
         (lambda: addressing.content(numbers(2, 5), numbers(2, 7, 5), numbers(3)), ["strength", "(3,)", "(2, 5)"]),

@@ -556,7 +556,7 @@ KERNEL_MUTANTS = {
         "tests/functional/kernels/test_crf.py::test_what_was_dropped_must_be_negligible",
     ),
     "additive: tanh cut off too soon": KernelMutant(
-        "additive_cells.h",
+        "additive_entries.h",
         "x > all(15.0f) ? all(15.0f)",
         "x > all(6.0f) ? all(6.0f)",
         "tests/functional/kernels/test_additive.py",

@@ -1,4 +1,4 @@
-"""Addressing a memory of cells: the steps of a Neural Turing Machine's heads (Graves 2014).
+"""Addressing a memory of slots: the steps of a Neural Turing Machine's heads (Graves 2014).
 
     content      w(i) = softmax_i(β cos(k, M(i)))                 eq. 5, 6
     interpolate  w(i) = g c(i) + (1 - g) p(i)                     eq. 7
@@ -8,7 +8,7 @@
     write        M'(i) = M(i) (1 - w(i) e) + w(i) a               eq. 3, 4
     step         all of them for all heads, from a linear layer's output
 
-``memory (…, N, M)`` is N cells of M numbers, ``weights (…, N)`` one weight per cell. A vector of a cell's length is
+``memory (…, N, M)`` is N slots of M numbers, ``weights (…, N)`` one weight per slot. A vector of a slot's length is
 ``(…, M)``; a number per head (strength, gate, gamma) has only the leading axes ``(…)``. Leading axes
 broadcast: several heads read one memory as ``memory.unsqueeze(1)``.
 """
@@ -28,21 +28,21 @@ from foci.errors import ShapeError
 from foci.masks import masked_softmax
 
 _SHORTEST = 1e-2
-"""The lower bound that `content` puts on the length of a key or cell."""
+"""The lower bound that `content` puts on the length of a key or slot."""
 
 _MOST_ROLLS = 5
-"""Up to this width `shift` adds whole rolled rows; wider kernels multiply all windows of cells at once."""
+"""Up to this width `shift` adds whole rolled rows; wider kernels multiply all windows of slots at once."""
 
 
 def content(
     key: Float[Tensor, "... M"], memory: Float[Tensor, "... N M"], strength: Float[Tensor, "..."]
 ) -> Float[Tensor, "... N"]:
-    """Return the softmax over the cells of ``strength · cosine(key, cell)``.
+    """Return the softmax over the slots of ``strength · cosine(key, slot)``.
 
-    A key or cell of zeros scores 0 with everything.
+    A key or slot of zeros scores 0 with everything.
     """
     check_shape("content", "key", key, "…", "size")
-    check_shape("content", "memory", memory, "…", "cells", key.shape[-1], fix="A cell is as long as the key.")
+    check_shape("content", "memory", memory, "…", "slots", key.shape[-1], fix="A slot is as long as the key.")
     check_shape("content", "strength", strength, "…")
     _check_leading("content", strength=(strength, 0), key=(key, 1), memory=(memory, 2))
     # einsum rather than matmul, which would copy the memory once for each head.
@@ -55,8 +55,8 @@ def interpolate(
     content: Float[Tensor, "... N"], previous: Float[Tensor, "... N"], gate: Float[Tensor, "..."]
 ) -> Float[Tensor, "... N"]:
     """Return ``gate · content + (1 - gate) · previous``: at gate 0 the head keeps its weights."""
-    check_shape("interpolate", "content", content, "…", "cells")
-    check_shape("interpolate", "previous", previous, "…", content.shape[-1], fix="Both have one weight per cell.")
+    check_shape("interpolate", "content", content, "…", "slots")
+    check_shape("interpolate", "previous", previous, "…", content.shape[-1], fix="Both have one weight per slot.")
     check_shape("interpolate", "gate", gate, "…")
     _check_leading("interpolate", gate=(gate, 0), content=(content, 1), previous=(previous, 1))
     gate = gate.unsqueeze(-1)
@@ -64,11 +64,11 @@ def interpolate(
 
 
 def shift(weights: Float[Tensor, "... N"], kernel: Float[Tensor, "... W"]) -> Float[Tensor, "... N"]:
-    """Return the circular convolution: ``kernel[..., c + j]``, c the center, is the share that moves by +j cells.
+    """Return the circular convolution: ``kernel[..., c + j]``, c the center, is the share that moves by +j slots.
 
-    The kernel's width is odd, and may be more than the number of cells.
+    The kernel's width is odd, and may be more than the number of slots.
     """
-    check_shape("shift", "weights", weights, "…", "cells")
+    check_shape("shift", "weights", weights, "…", "slots")
     check_shape("shift", "kernel", kernel, "…", "width")
     width = kernel.shape[-1]
     if width % 2 == 0:
@@ -77,23 +77,23 @@ def shift(weights: Float[Tensor, "... N"], kernel: Float[Tensor, "... W"]) -> Fl
             f"center to stand for staying: use width {width + 1}."
         )
     _check_leading("shift", kernel=(kernel, 1), weights=(weights, 1))
-    # Both ways only add products: an FFT, faster at width 127, would round empty cells to small negative weights.
+    # Both ways only add products: an FFT, faster at width 127, would round empty slots to small negative weights.
     if width <= _MOST_ROLLS:
         moves = range(-(width // 2), width // 2 + 1)
         shares = kernel.split(1, dim=-1)
         shifted: Tensor = reduce(torch.add, (torch.roll(weights, j, -1) * s for j, s in zip(moves, shares)))
         return shifted
-    cells = weights.shape[-1]
-    circle = torch.arange(-(width // 2), cells + width // 2, device=weights.device) % cells
+    slots = weights.shape[-1]
+    circle = torch.arange(-(width // 2), slots + width // 2, device=weights.device) % slots
     return (weights[..., circle].unfold(-1, width, 1) * kernel.flip(-1).unsqueeze(-2)).sum(dim=-1)
 
 
 def sharpen(weights: Float[Tensor, "... N"], gamma: Float[Tensor, "..."]) -> Float[Tensor, "... N"]:
     """Return ``weights^gamma``, normalized to sum 1, gamma ≥ 1. A weight of 0 stays 0, also where all are 0."""
-    check_shape("sharpen", "weights", weights, "…", "cells")
+    check_shape("sharpen", "weights", weights, "…", "slots")
     check_shape("sharpen", "gamma", gamma, "…")
     _check_leading("sharpen", gamma=(gamma, 0), weights=(weights, 1))
-    # The softmax of gamma · log w, because the power itself underflows, for all cells at once. Empty cells are
+    # The softmax of gamma · log w, because the power itself underflows, for all slots at once. Empty slots are
     # masked: neither the logarithm nor its gradient is finite there.
     filled = weights > 0
     logs = weights.masked_fill(~filled, 1.0).log()
@@ -101,8 +101,8 @@ def sharpen(weights: Float[Tensor, "... N"], gamma: Float[Tensor, "..."]) -> Flo
 
 
 def read(memory: Float[Tensor, "... N M"], weights: Float[Tensor, "... N"]) -> Float[Tensor, "... M"]:
-    """Return the weighted sum of the cells."""
-    _check_cells("read", memory, weights)
+    """Return the weighted sum of the slots."""
+    _check_slots("read", memory, weights)
     _check_leading("read", weights=(weights, 1), memory=(memory, 2))
     return torch.einsum("...n,...nm->...m", weights, memory)
 
@@ -113,10 +113,10 @@ def write(
     erase: Float[Tensor, "... M"],
     add: Float[Tensor, "... M"],
 ) -> Float[Tensor, "... N M"]:
-    """Return the memory after one head has erased and then added, in each cell by its weight."""
-    _check_cells("write", memory, weights)
-    check_shape("write", "erase", erase, "…", memory.shape[-1], fix="It is as long as a cell.")
-    check_shape("write", "add", add, "…", memory.shape[-1], fix="It is as long as a cell.")
+    """Return the memory after one head has erased and then added, in each slot by its weight."""
+    _check_slots("write", memory, weights)
+    check_shape("write", "erase", erase, "…", memory.shape[-1], fix="It is as long as a slot.")
+    check_shape("write", "add", add, "…", memory.shape[-1], fix="It is as long as a slot.")
     _check_leading("write", weights=(weights, 1), erase=(erase, 1), add=(add, 1), memory=(memory, 2))
     share = weights.unsqueeze(-1)
     return memory * (1 - share * erase.unsqueeze(-2)) + share * add.unsqueeze(-2)
@@ -168,14 +168,14 @@ def _write_all(memory: Tensor, weights: Tensor, commands: Tensor) -> Tensor:
 
 
 def _inverse_length(vectors: Tensor) -> Tensor:
-    # The cosine's gradient grows like 1 / length, without bound at an empty cell. The floor keeps it below
+    # The cosine's gradient grows like 1 / length, without bound at an empty slot. The floor keeps it below
     # 1 / _SHORTEST; unlike an eps that is added to the length, it leaves the cosine of longer vectors exact.
     return vectors.square().sum(dim=-1).clamp_min(_SHORTEST**2).rsqrt()
 
 
-def _check_cells(owner: str, memory: Tensor, weights: Tensor) -> None:
-    check_shape(owner, "memory", memory, "…", "cells", "size")
-    check_shape(owner, "weights", weights, "…", memory.shape[-2], fix="It has one weight per cell.")
+def _check_slots(owner: str, memory: Tensor, weights: Tensor) -> None:
+    check_shape(owner, "memory", memory, "…", "slots", "size")
+    check_shape(owner, "weights", weights, "…", memory.shape[-2], fix="It has one weight per slot.")
 
 
 def _check_leading(owner: str, **tensors: tuple[Tensor, int]) -> None:

@@ -50,8 +50,8 @@ NORMALIZERS: dict[str, Normalizer] = {
 }
 
 _SHORT = 64 * 64
-"""Cells, L · S, up to which training on a CPU with several threads is faster without the fused kernel: by 1.2 at length
-64, by 1.9 at 16 (measured with two threads)."""
+"""Scores, L · S, up to which training on a CPU with several threads is faster without the fused kernel: by 1.2 at
+length 64, by 1.9 at 16 (measured with two threads)."""
 
 _SHORT_ALONE = 16 * 16
 """The same with one thread: by 1.3 at length 16, level from 32 on."""
@@ -60,7 +60,7 @@ _SMALL_MASK = 1 << 14
 """Size up to which a mask is copied into the handle: decoders change one mask in place at every step."""
 
 _BY_DISTANCE = 512 * 512
-"""Cells from which ALiBi's biases by distance are faster than all of them (measured: benchmarks/alibi)."""
+"""Scores from which ALiBi's biases by distance are faster than all of them (measured: benchmarks/alibi)."""
 
 _PARAMETRIC = ("general", "additive", "concat", "location", "location_aware")
 
@@ -189,7 +189,7 @@ def attend_dots(
     alive = None
     if allowed is not None:
         alive = allowed.any(dim=-1, keepdim=True)
-        allowed = allowed | ~alive  # a row without cells would be NaN in some kernels: it gets all, and is cleared
+        allowed = allowed | ~alive  # a row without positions would be NaN in some kernels: it gets all, and is cleared
         if mask is not None and mask.shape[-2] != 1 and alive.dim() == query.dim():
             # The scores of such a query must not overflow: 0 · NaN would reach every gradient.
             unread = ~(alive if alive.shape[1] in (1, query.shape[1]) else alive.any(dim=1, keepdim=True))
@@ -218,7 +218,7 @@ def reads_own_key(window: Window, L: int, S: int) -> bool:
 def mask_and_bias(
     mask: Tensor | None, bias: Tensor | None, shape: torch.Size, device: torch.device
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Return mask and bias, both of the scores' rank; a bias of −∞ closes its cell, so it becomes part of the mask."""
+    """Return mask and bias, both of the scores' rank; a bias of −∞ becomes a part of the mask."""
     if mask is not None:
         mask = check_mask("attend", mask, shape, device)
     if bias is None:
@@ -275,10 +275,10 @@ def _plain_is_faster(query: Tensor, key: Tensor, value: Tensor) -> bool:
     # The first checks decide most calls: inference, and long sequences.
     if not (query.requires_grad or key.requires_grad or value.requires_grad) or torch.compiler.is_compiling():
         return False
-    cells = query.shape[-2] * key.shape[-2]
-    if cells > _SHORT or query.device.type != "cpu" or not torch.is_grad_enabled():
+    count = query.shape[-2] * key.shape[-2]
+    if count > _SHORT or query.device.type != "cpu" or not torch.is_grad_enabled():
         return False
-    if cells > _SHORT_ALONE and torch.get_num_threads() == 1:
+    if count > _SHORT_ALONE and torch.get_num_threads() == 1:
         return False
     # In half precision the fused kernel is more precise.
     return query.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
@@ -287,7 +287,7 @@ def _plain_is_faster(query: Tensor, key: Tensor, value: Tensor) -> bool:
 def _worth_a_band(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, window: Window, shape: torch.Size
 ) -> bool:
-    """Return whether the banded kernel applies and is faster than masking all cells (measured: benchmarks/window)."""
+    """Return whether the banded kernel applies and is faster than masking all scores (measured: benchmarks/window)."""
     if window[0] is None or window[1] is None or len(shape) not in (3, 4):
         return False
     if mask is not None and any(size != 1 for size in mask.shape[1:-1]):
@@ -417,7 +417,9 @@ def _as_dots(
 def _check_inputs(query: Tensor, key: Tensor, value: Tensor) -> None:
     check_shape("attend", "query", query, "…", "query", "feature")
     check_shape("attend", "key", key, "…", "key", "feature")
-    check_shape("attend", "value", value, "…", key.shape[-2], "feature", fix="Key and value have one entry per cell.")
+    check_shape(
+        "attend", "value", value, "…", key.shape[-2], "feature", fix="Key and value have one entry per position."
+    )
     check_together("attend", query=query, key=key, value=value)
     if query.dim() == key.dim() > 2:
         check_batch("attend", query, key)

@@ -28,7 +28,7 @@ from foci.errors import ShapeError
 BLANK = 0
 
 
-def empty_prefix(log_probs: Float[Tensor, "N T V"]) -> Float[Tensor, "N 2 cells"]:
+def empty_prefix(log_probs: Float[Tensor, "N T V"]) -> Float[Tensor, "N 2 positions"]:
     """Return the state of the prefix without tokens: blanks alone.
 
     A state has two rows: the log-probability of all paths of the first t frames that give the prefix and end in its
@@ -40,10 +40,10 @@ def empty_prefix(log_probs: Float[Tensor, "N T V"]) -> Float[Tensor, "N 2 cells"
 
 def extend_prefix(
     log_probs: Float[Tensor, "N T V"],
-    state: Float[Tensor, "N 2 cells"],
+    state: Float[Tensor, "N 2 positions"],
     last: Int[Tensor, " N"],
     token: Int[Tensor, " N"],
-) -> Float[Tensor, "N 2 cells"]:
+) -> Float[Tensor, "N 2 positions"]:
     """Return the state of each prefix extended by a token.
 
     Args:
@@ -62,7 +62,7 @@ def extend_prefix(
 
 
 def prefix_scores(
-    log_probs: Float[Tensor, "N T V"], state: Float[Tensor, "N 2 cells"], last: Int[Tensor, " N"]
+    log_probs: Float[Tensor, "N T V"], state: Float[Tensor, "N 2 positions"], last: Int[Tensor, " N"]
 ) -> Float[Tensor, "N V"]:
     """Return ψ of each prefix extended by each token: the log-probability that the tokens begin with it."""
     different = _entered(state, torch.zeros_like(last, dtype=torch.bool).unsqueeze(1))[:, :-1]
@@ -77,7 +77,7 @@ def prefix_scores(
     return scores
 
 
-def whole_scores(state: Float[Tensor, "N 2 cells"], lengths: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
+def whole_scores(state: Float[Tensor, "N 2 positions"], lengths: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
     """Return the log-probability that the tokens are exactly each prefix, of recordings of these lengths."""
     at_end = state.gather(2, lengths.reshape(-1, 1, 1).expand(-1, 2, 1)).squeeze(2)
     return torch.logsumexp(at_end, dim=1)

@@ -1,4 +1,4 @@
-"""Hard attention: read one cell, the best or a sampled one, and train by REINFORCE or straight-through gradients.
+"""Hard attention: read one position, the best or a sampled one, and train by REINFORCE or straight-through gradients.
 
 Paper: Show, Attend and Tell (Xu et al., 2015), section 4.1
 """
@@ -17,7 +17,7 @@ from foci.masks import masked_softmax
 
 
 def hard(scores: Float[Tensor, "... L S"], mask: Bool[Tensor, "..."] | None = None) -> Float[Tensor, "... L S"]:
-    """Return the one-hot of the best cell; no gradient reaches the scores."""
+    """Return the one-hot of the best position; no gradient reaches the scores."""
     closed = unreadable("hard", scores, mask)
     if scores.shape[-1] == 0:
         return scores
@@ -32,7 +32,7 @@ def categorical(
     *,
     generator: torch.Generator | None = None,
 ) -> tuple[Float[Tensor, "... L S"], Float[Tensor, "... L"]]:
-    """Sample one cell per row from the softmax; return its one-hot and its log-probability.
+    """Sample one position per row from the softmax; return its one-hot and its log-probability.
 
         s_t ~ softmax(scores),   ∇ E[reward] = E[(reward − b) ∇ log p(s_t)] + λ ∇ H
 
@@ -43,7 +43,7 @@ def categorical(
     Names: s_t = one-hot sample, p = softmax of the scores (α in the paper), b = baseline, λ = entropy_weight (λ_e),
         H = entropy of p
     Complexity: O(S) per row
-    Differs: several samples are drawn by repeating the batch; an untrained `eval()` module reads the best cell.
+    Differs: several samples are drawn by repeating the batch; in `eval()` the best position is read.
     """
     # The Gumbel-max trick samples from the softmax and, unlike torch.multinomial, takes any batch shape.
     chosen = hard(_with_noise(scores.detach(), generator), mask).to(scores.dtype)
@@ -53,7 +53,7 @@ def categorical(
 def best(
     scores: Float[Tensor, "... L S"], mask: Bool[Tensor, "..."] | None = None
 ) -> tuple[Float[Tensor, "... L S"], Float[Tensor, "... L"]]:
-    """Return the one-hot of the best cell and its log-probability: what `categorical` is in evaluation."""
+    """Return the one-hot of the best position and its log-probability: what `categorical` is in evaluation."""
     chosen = hard(scores, mask)
     return chosen, log_probability(scores, chosen, mask)
 
@@ -63,7 +63,7 @@ def log_probability(
     chosen: Float[Tensor, "... L S"],
     mask: Bool[Tensor, "..."] | None = None,
 ) -> Float[Tensor, "... L"]:
-    """Return the log-probability under the softmax of the cell that each row of the one-hot ``chosen`` marks."""
+    """Return the log-probability under the softmax of the position that each row of the one-hot ``chosen`` marks."""
     closed = unreadable("log_probability", scores, mask)
     if closed is not None:
         dead = closed.all(dim=-1, keepdim=True)
@@ -86,7 +86,7 @@ def gumbel(
     Paper: Categorical Reparameterization with Gumbel-Softmax (Jang, Gu, Poole, 2017), section 2, arXiv:1611.01144
     Names: s = scores (log π in the paper), g = noise, τ = temperature, y = soft sample
     Complexity: O(S) per row
-    Differs: nothing; masked cells are never sampled.
+    Differs: nothing; masked positions are never sampled.
     """
     check_positive("gumbel", temperature=temperature)
     noisy = _with_noise(scores, generator) / temperature
@@ -139,8 +139,8 @@ def reinforce(
     return Surrogate(loss, decay * previous + (1.0 - decay) * average)
 
 
-def _one_hot(cells: Tensor, scores: Tensor) -> Tensor:
-    return torch.zeros_like(scores).scatter(-1, cells.unsqueeze(-1), 1.0)
+def _one_hot(positions: Tensor, scores: Tensor) -> Tensor:
+    return torch.zeros_like(scores).scatter(-1, positions.unsqueeze(-1), 1.0)
 
 
 def _with_noise(scores: Tensor, generator: torch.Generator | None) -> Tensor:

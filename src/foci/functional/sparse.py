@@ -1,4 +1,4 @@
-"""Sparse normalizers: variants of the softmax that give weight exactly 0 to cells with low scores.
+"""Sparse normalizers: variants of the softmax that give weight exactly 0 to positions with low scores.
 
     sparsemax   argmin_p |p − s|² over the simplex:          p_j = max(s_j − τ, 0)
     entmax15    argmax_p p·s + H_1.5(p) over the simplex:    p_j = max(s_j / 2 − τ, 0)²
@@ -9,7 +9,7 @@ Paper: From Softmax to Sparsemax (Martins, Astudillo, 2016), eq. 2 and algorithm
     Sequence-to-Sequence Models (Peters, Niculae, Martins, 2019), section 3.
 Names: s = scores (z in the papers), p = weights, τ = threshold
 Complexity: O(S log S) per row, for the sort.
-Differs: nothing; masked cells are left out of the simplex.
+Differs: nothing; masked positions are left out of the simplex.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def sparsemax(scores: Float[Tensor, "... L S"], mask: Bool[Tensor, "..."] | None
     Paper: From Softmax to Sparsemax (Martins, Astudillo, 2016), eq. 2 and algorithm 1, arXiv:1602.02068
     Names: s = scores (z in the paper), p = weights, τ = threshold
     Complexity: O(S log S) per row, for the sort
-    Differs: nothing; masked cells are left out of the simplex.
+    Differs: nothing; masked positions are left out of the simplex.
     """
     return _within_mask("sparsemax", _sparsemax, _inside, scores, mask)
 
@@ -46,7 +46,7 @@ def entmax15(scores: Float[Tensor, "... L S"], mask: Bool[Tensor, "..."] | None 
     Paper: Sparse Sequence-to-Sequence Models (Peters, Niculae, Martins, 2019), section 3, arXiv:1905.05702
     Names: s = scores (z in the paper), p = weights, τ = threshold
     Complexity: O(S log S) per row, for the sort
-    Differs: nothing; masked cells are left out of the simplex.
+    Differs: nothing; masked positions are left out of the simplex.
     """
     return _within_mask("entmax15", _entmax15, _root, scores, mask)
 
@@ -66,7 +66,7 @@ def _within_mask(
         scores = scores.float()  # running sums over a long row need more than eight bits
     if closed is not None:
         scores = scores.masked_fill(closed, -torch.inf)
-    # Neither transform changes when a row is shifted, and both give 0 to a cell 2 below the largest: with
+    # Neither transform changes when a row is shifted, and both give 0 to a position 2 below the largest: with
     # the largest moved to 0 and the rest cut off at −3, no infinity enters the sums, nor their gradients.
     peak = scores.detach().amax(dim=-1, keepdim=True)
     shifted = (scores - peak.clamp_min(torch.finfo(peak.dtype).min)).clamp_min(-3.0)
@@ -102,7 +102,7 @@ def _ranks(scores: Tensor) -> Tensor:
 
 
 def _count(inside: Tensor) -> Tensor:
-    """Count the cells of the support; a row with NaN has none, and takes the threshold NaN of its first cell."""
+    """Count the positions of the support; a row with NaN has none, and takes the threshold NaN of its first one."""
     return inside.sum(dim=-1, keepdim=True).clamp_min(1)
 
 

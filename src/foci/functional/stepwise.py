@@ -35,7 +35,7 @@ from foci.tracing import Tensors, is_traced, is_watched, known_true, run_steps
 class StepOptions(NamedTuple):
     """How a step turns scores into weights.
 
-    ``reach`` is the number of cells before and after the median of the previous weights; None allows all cells.
+    ``reach`` is the number of positions before and after the median of the previous weights; None allows all positions.
     """
 
     normalize: str = "softmax"
@@ -144,16 +144,16 @@ def add_location(key: Tensor, previous: Tensor, filters: Tensor, projection: Ten
 
 
 def near_median(previous: Tensor, left: int, right: int) -> Tensor:
-    """Return which cells ``(B, 1, S)`` lie within reach of the median of the weights; all where nothing was read."""
+    """Return which positions ``(B, 1, S)`` lie within reach of the weights' median; all where nothing was read."""
     half = previous.sum(dim=-1, keepdim=True) / 2
     median = (previous.cumsum(dim=-1) < half).sum(dim=-1, keepdim=True)
-    cells = torch.arange(previous.shape[1], device=previous.device)
-    near = (cells >= median - left) & (cells <= median + right)
+    positions = torch.arange(previous.shape[1], device=previous.device)
+    near = (positions >= median - left) & (positions <= median + right)
     return (near | (half == 0)).unsqueeze(1)
 
 
 def _readable(previous: Tensor, given: Sequence[Tensor], options: StepOptions) -> Tensor | None:
-    """Return which cells a step may read: those of the mask, if one is given, within reach of the median."""
+    """Return which positions a step may read: those of the mask, if one is given, within reach of the median."""
     near = () if options.reach is None else (near_median(previous, *options.reach),)
     masks = (*given, *near)
     return masks[0] & masks[1] if len(masks) == 2 else masks[0] if masks else None

@@ -1,6 +1,6 @@
-"""The cells of local attention's windows in plain torch: gathered, scored, normalized and read.
+"""The positions of local attention's windows in plain torch: gathered, scored, normalized and read.
 
-    window of query t: the cells s with  ceil(p_t − D) ≤ s ≤ p_t + D,   at most 2D+1 of them
+    window of query t: the positions s with  ceil(p_t − D) ≤ s ≤ p_t + D,   at most 2D+1 of them
 
 `foci.functional.windows` calls it; `foci.functional.kernels.window` computes the same for dot products with a
 softmax, and falls back to here.
@@ -18,12 +18,12 @@ from torch.nn import functional as F
 
 from foci.masks import masked_softmax
 
-CellScore = Callable[[Tensor, Tensor], Tensor]
-CellNormalizer = Callable[[Tensor, Tensor], tuple[Tensor, Tensor | None]]
+WindowScore = Callable[[Tensor, Tensor], Tensor]
+WindowNormalizer = Callable[[Tensor, Tensor], tuple[Tensor, Tensor | None]]
 
 
 class LocalWindow(NamedTuple):
-    """The cells of each query: the window around ``center (B, L)`` from cell ``start (B, L)`` on.
+    """The positions of each query: the window around ``center (B, L)`` from position ``start (B, L)`` on.
 
     ``mask`` has three axes, of the sizes (B, L, S) or 1. With ``sigma``, weights are multiplied by a Gaussian.
     """
@@ -40,21 +40,21 @@ def read(
     key: Tensor,
     value: Tensor,
     window: LocalWindow,
-    score: CellScore,
-    normalize: CellNormalizer | None = None,
+    score: WindowScore,
+    normalize: WindowNormalizer | None = None,
     dropout: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return the output ``(B, L, V)``, the weights ``(B, L, W)`` of the window, and the log-probability, if any."""
     center, start, mask, radius, sigma = window
     size = key.shape[1]
-    cells = start.unsqueeze(-1) + torch.arange(2 * radius + 1, device=start.device)
-    distance = cells - center.unsqueeze(-1)
-    # A center between two cells has only 2D cells within the radius; the last of the 2D+1 gathered is outside.
-    readable = (cells >= 0) & (cells < size) & (distance.detach() <= radius)
-    cells = cells.clamp(0, max(size - 1, 0))
+    positions = start.unsqueeze(-1) + torch.arange(2 * radius + 1, device=start.device)
+    distance = positions - center.unsqueeze(-1)
+    # A center between two positions has only 2D positions within the radius; the last of the 2D+1 gathered is outside.
+    readable = (positions >= 0) & (positions < size) & (distance.detach() <= radius)
+    positions = positions.clamp(0, max(size - 1, 0))
     if mask is not None and size:
-        readable = readable & mask.expand(*start.shape, size).gather(-1, cells)
-    scores = score(query.unsqueeze(2), gather_cells(key, cells))
+        readable = readable & mask.expand(*start.shape, size).gather(-1, positions)
+    scores = score(query.unsqueeze(2), gather_positions(key, positions))
     if normalize is None:
         weights, log_prob = masked_softmax(scores, readable.unsqueeze(2)), None
     else:
@@ -63,7 +63,7 @@ def read(
     if sigma is not None:
         gaussian = torch.exp(-distance.square() / (2 * sigma**2))
         weights = weights * gaussian.unsqueeze(2).to(weights.dtype)
-    output = (F.dropout(weights, dropout) @ gather_cells(value, cells)).squeeze(2)
+    output = (F.dropout(weights, dropout) @ gather_positions(value, positions)).squeeze(2)
     return output, weights.squeeze(2), log_prob
 
 
@@ -73,14 +73,14 @@ def read_dots(query: Tensor, key: Tensor, value: Tensor, window: LocalWindow, sc
     return output, weights
 
 
-def gather_cells(sequence: Float[Tensor, "Bs S D"], cells: Int[Tensor, "#B L W"]) -> Float[Tensor, "#B L W D"]:
-    """Return the cells with these indices, for each query; a batch of 1 broadcasts."""
-    batch, length, width = cells.shape
+def gather_positions(sequence: Float[Tensor, "Bs S D"], positions: Int[Tensor, "#B L W"]) -> Float[Tensor, "#B L W D"]:
+    """Return the positions with these indices, for each query; a batch of 1 broadcasts."""
+    batch, length, width = positions.shape
     rows, size, features = sequence.shape
     if size == 0:
         return sequence.new_zeros(batch, length, width, features)
     if rows != 1:
-        cells = cells + size * torch.arange(batch, device=cells.device).view(-1, 1, 1)
+        positions = positions + size * torch.arange(batch, device=positions.device).view(-1, 1, 1)
     # index_select copies whole rows, where gather would look up each number.
-    gathered = sequence.reshape(rows * size, features).index_select(0, cells.flatten())
+    gathered = sequence.reshape(rows * size, features).index_select(0, positions.flatten())
     return gathered.view(batch, length, width, features)

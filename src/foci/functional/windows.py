@@ -1,9 +1,9 @@
-"""Local attention: each query attends only to the 2D+1 cells around its center.
+"""Local attention: each query attends only to the 2D+1 positions around its center.
 
     local-m   p_t = t
     local-p   p_t = S · sigmoid(v_pᵀ tanh(W_p h_t)),   weights = softmax(scores) · exp(−(s − p_t)² / 2σ²),  σ = D/2
 
-Only the cells of the window are computed, so the cost grows with L · (2D+1) and no L×S tensor is built.
+Only the positions of the window are computed, so the cost grows with L · (2D+1) and no L×S tensor is built.
 
 Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong, Pham, Manning, 2015), section 3.2
 """
@@ -21,7 +21,7 @@ from foci.checks import check_mask
 from foci.errors import check_positive
 from foci.functional import kernels, window_plain
 from foci.functional.scores import default_scale, scaled_dot
-from foci.functional.window_plain import CellNormalizer, CellScore
+from foci.functional.window_plain import WindowNormalizer, WindowScore
 from foci.outputs import AttentionOutput
 from foci.weights import Weights
 from foci.weights.sources import Windowed
@@ -35,9 +35,9 @@ def local_m(
     *,
     radius: int,
     start: int = 0,
-    score: CellScore = scaled_dot,
+    score: WindowScore = scaled_dot,
 ) -> AttentionOutput:
-    """Read the cells around cell ``start + t`` for query t (monotonic)."""
+    """Read the positions around position ``start + t`` for query t (monotonic)."""
     steps = torch.arange(start, start + query.shape[1], device=query.device, dtype=torch.float32)
     center = steps.expand(query.shape[0], -1)
     return local(query, key, value, center, mask, radius=radius, score=score)
@@ -51,9 +51,9 @@ def local_p(
     mask: Bool[Tensor, "..."] | None = None,
     *,
     radius: int,
-    score: CellScore = scaled_dot,
+    score: WindowScore = scaled_dot,
 ) -> AttentionOutput:
-    """Read the cells around ``center``, with weights multiplied by a Gaussian around it (predictive).
+    """Read the positions around ``center``, with weights multiplied by a Gaussian around it (predictive).
 
     `predicted_center` computes the center of the paper; its gradient flows through the Gaussian.
     """
@@ -66,18 +66,18 @@ def predicted_center(logits: Float[Tensor, "#B L"], lengths: Int[Tensor, "#B 1"]
 
 
 def at_least_float32(positions: Num[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Return the positions precise enough to count cells: bfloat16 rounds 257 and 258 to the same number."""
+    """Return the positions precise enough to tell neighbors apart: bfloat16 rounds 257 and 258 to the same number."""
     return positions.to(torch.promote_types(positions.dtype, torch.float32))
 
 
 def row_lengths(mask: Bool[Tensor, "..."] | None, key: Float[Tensor, "#B S D"]) -> Int[Tensor, "#B 1"]:
-    """Return the length of each row's source: one past its last readable cell."""
+    """Return the length of each row's source: one past its last readable position."""
     batch, size = key.shape[:2]
     if mask is None:
         return torch.full((batch, 1), size, device=key.device)
     (batch,) = torch.broadcast_shapes((batch,), mask.shape[:1])
     last = torch.arange(1, size + 1, device=key.device) * mask.any(dim=1)
-    # The prepended 0 makes the maximum of a source without cells 0.
+    # The prepended 0 makes the maximum of a source without positions 0.
     return F.pad(last, (1, 0)).amax(dim=-1, keepdim=True).expand(batch, 1)
 
 
@@ -90,11 +90,11 @@ def local(
     *,
     radius: int,
     sigma: float | None = None,
-    score: CellScore = scaled_dot,
-    normalize: CellNormalizer | None = None,
+    score: WindowScore = scaled_dot,
+    normalize: WindowNormalizer | None = None,
     dropout: float = 0.0,
 ) -> AttentionOutput:
-    """Read the cells s with ``|s − center| ≤ radius``; with ``sigma`` their weights are multiplied by a Gaussian.
+    """Read the positions s with ``|s − center| ≤ radius``; with ``sigma`` their weights are multiplied by a Gaussian.
 
     Windows are cut at the ends of the sequence. ``score`` gets ``query (B, L, 1, D)`` and ``key (B, L, W, D)``.
     """
@@ -117,7 +117,7 @@ def local_dots(
     scale: float,
     dropout: float = 0.0,
 ) -> AttentionOutput:
-    """Read as `local` does, for a softmax over ``scale · q · k``, by a kernel that gathers no cells."""
+    """Read as `local` does, for a softmax over ``scale · q · k``, by a kernel that gathers no positions."""
     if dropout != 0.0:
         score = partial(scaled_dot, scale=scale)
         return local(query, key, value, center, mask, radius=radius, sigma=sigma, score=score, dropout=dropout)

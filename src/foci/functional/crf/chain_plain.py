@@ -83,9 +83,9 @@ def best(chain: Chain, k: int) -> tuple[Tensor, Tensor]:
         nowhere = torch.empty((batch, k, 0), dtype=torch.int64, device=only_the_empty_one.device)
         return nowhere, only_the_empty_one.repeat(batch, 1)
     lists, sources = _best_lists(filled, k)
-    scores, cells = _highest((lists + filled.end.unsqueeze(-1)).flatten(1), k)
+    scores, entries = _highest((lists + filled.end.unsqueeze(-1)).flatten(1), k)
     scores = torch.where(filled.mask.any(dim=1, keepdim=True), scores, only_the_empty_one)
-    tags = _trace_back(sources, cells, filled.mask, k)
+    tags = _trace_back(sources, entries, filled.mask, k)
     return tags.masked_fill((scores == -torch.inf).unsqueeze(-1), -1), scores
 
 
@@ -145,7 +145,7 @@ def _sequence_scores(chain: Filled, tags: Tensor) -> Tensor:
 def _best_lists(chain: Filled, k: int) -> tuple[Tensor, Tensor]:
     """Run list Viterbi: return the k best scores that end in each tag, ``(B, K, k)``, and the back-pointers per step.
 
-    A cell (tag, rank) is numbered ``tag * k + rank``; ``sources (B, T, K * k)`` holds for each cell of a step the cell
+    An entry (tag, rank) is numbered ``tag * k + rank``; ``sources (B, T, K * k)`` holds for each entry of a step that
     of the step before. At the first step of a row there is none, and the number has no meaning.
     """
     batch, _, num_tags = chain.emissions.shape
@@ -165,15 +165,15 @@ def _best_lists(chain: Filled, k: int) -> tuple[Tensor, Tensor]:
     return lists, sources
 
 
-def _trace_back(sources: Tensor, cells: Tensor, mask: Tensor, k: int) -> Tensor:
-    """Return ``(B, k, T)``: the tags on the path to the last ``cells (B, k)``, -1 at masked steps."""
+def _trace_back(sources: Tensor, entries: Tensor, mask: Tensor, k: int) -> Tensor:
+    """Return ``(B, k, T)``: the tags on the path to the last ``entries (B, k)``, -1 at masked steps."""
 
-    def step(cells: Tensor, at: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def step(entries: Tensor, at: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         source, here = at
-        tags = torch.where(here, cells // k, -1)
-        return torch.where(here, source.squeeze(1).gather(1, cells), cells), (tags.unsqueeze(1),)
+        tags = torch.where(here, entries // k, -1)
+        return torch.where(here, source.squeeze(1).gather(1, entries), entries), (tags.unsqueeze(1),)
 
-    _, (tags,) = run_steps(step, cells, (sources.flip(1), mask.flip(1)))
+    _, (tags,) = run_steps(step, entries, (sources.flip(1), mask.flip(1)))
     return tags.flip(1).mT
 
 

@@ -3,11 +3,11 @@
     s_ij = vᵀ tanh(q_i + k_j) = Σ_a v_a (1 − 2 r_ija),    r_ija = 1 / (1 + e^{2 q_ia} · e^{2 k_ja})
     ∂s_ij/∂q_ia = ∂s_ij/∂k_ja = 4 v_a (r − r²),           ∂s_ij/∂v_a = 1 − 2 r
 
-The exponentials are computed once per query and per key, so a cell costs a division instead of a tanh, and the
-backward computes the cells again instead of keeping them. Three paths compute the same scores:
+The exponentials are computed once per query and per key, so an entry costs a division instead of a tanh, and the
+backward computes the entries again instead of keeping them. Three paths compute the same scores:
 
 - compiled: ``additive.cpp``, for float32, bfloat16 and float16 on a CPU;
-- chunked: torch operations on a piece of the cells at a time, where there is no compiler, in float64, and on
+- chunked: torch operations on a piece of the entries at a time, where there is no compiler, in float64, and on
   other devices;
 - plain: ``tanh(q + k) @ v`` itself, for small problems, where it is the fastest, and wherever something other than
   eager autograd is active (functional transforms, tensor subclasses, tracing).
@@ -15,7 +15,7 @@ backward computes the cells again instead of keeping them. Three paths compute t
 Accuracy: r is rounded to float32, so tanh has an absolute error of about 1e-7, where `torch.tanh`'s error shrinks
 with its value. Scores are within 1e-7 · Σ|v_a| of the exact ones, which is the plain form's own error unless all
 arguments of tanh are tiny; gradients are within a few roundings of the plain form's. Where a query or key entry is
-beyond ±40, so that its exponential would overflow float32, the cells are computed from the sum q + k instead.
+beyond ±40, so that its exponential would overflow float32, the entries are computed from the sum q + k instead.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from foci.functional.kernels.self_check import agrees, numbers_for
 from foci.tracing import is_traced, is_watched
 
 _SMALL = 1 << 12
-"""Cells below which the plain form is the fastest."""
+"""Entries below which the plain form is the fastest."""
 
 _THREAD_ENTRIES = 1 << 17
-"""Cells per additional thread, below which starting it costs more than it saves."""
+"""Entries per additional thread, below which starting it costs more than it saves."""
 
 _CHUNK = 1 << 20
-"""Cells that the chunked path computes at a time per thread: 4 MB in float32, which fit a processor's cache."""
+"""Entries that the chunked path computes at a time per thread: 4 MB in float32, which fit a processor's cache."""
 
 _DEVICE_CHUNK = 1 << 26
 """The same on other devices, which need more work at a time."""
@@ -196,7 +196,7 @@ def _flatten_prepared(key_exp: Tensor | None, leading: torch.Size, key: Tensor) 
 
 
 def _chunks(sizes: _Sizes, budget: int) -> Iterator[tuple[slice, slice, slice]]:
-    """Yield slices of batch, queries and keys with at most ``budget`` cells each, or a single row."""
+    """Yield slices of batch, queries and keys with at most ``budget`` entries each, or a single row."""
     B, L, S, A = sizes
     keys = min(S, max(1, budget // max(A, 1)))
     queries = min(L, max(1, budget // max(A * keys, 1)))
@@ -225,11 +225,11 @@ class _Tanh:
     def __call__(self, b: slice, i: slice, j: slice) -> Tensor:
         query, key = self._query[b, i].unsqueeze(2), self._key[b, j].unsqueeze(1)
         shape = (query.shape[0], query.shape[1], key.shape[2], key.shape[3])
-        cells = self._buffer[: math.prod(shape)].view(shape)
+        entries = self._buffer[: math.prod(shape)].view(shape)
         if not self._by_exponentials:
-            return torch.add(query, key, out=cells).tanh_()
-        torch.addcmul(self._one, query, key, out=cells).reciprocal_()
-        return torch.sub(self._one, cells, alpha=2, out=cells)
+            return torch.add(query, key, out=entries).tanh_()
+        torch.addcmul(self._one, query, key, out=entries).reciprocal_()
+        return torch.sub(self._one, entries, alpha=2, out=entries)
 
 
 def _within_limit(tensor: Tensor) -> Tensor:
@@ -252,11 +252,11 @@ def _chunked_backward(grad: Tensor, query: Tensor, key: Tensor, vector: Tensor) 
         dk = torch.zeros_like(key, memory_format=torch.contiguous_format)
         dv, one = torch.zeros_like(vector), query.new_ones(())
         for b, i, j in tanh.chunks:
-            cells, g = tanh(b, i, j), grad[b, i, j]
-            dv += g.reshape(-1) @ cells.flatten(0, 2)
-            torch.addcmul(one, cells, cells, value=-1, out=cells).mul_(g.unsqueeze(-1))
-            dq[b, i] += cells.sum(dim=2)
-            dk[b, j] += cells.sum(dim=1)
+            entries, g = tanh(b, i, j), grad[b, i, j]
+            dv += g.reshape(-1) @ entries.flatten(0, 2)
+            torch.addcmul(one, entries, entries, value=-1, out=entries).mul_(g.unsqueeze(-1))
+            dq[b, i] += entries.sum(dim=2)
+            dk[b, j] += entries.sum(dim=1)
         return dq.mul_(vector), dk.mul_(vector), dv
 
 

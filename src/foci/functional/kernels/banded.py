@@ -21,9 +21,9 @@ from foci import masks
 from foci.functional.kernels.operators import Grads, Operator
 
 _BLOCK = 64
-"""Queries per block: 32 to 64 were fastest for bands of 64 to 512; larger blocks compute more cells that are masked."""
+"""Queries per block: 32 to 64 were fastest for bands of 64 to 512; larger blocks compute more masked scores."""
 
-_CELLS = 1 << 18
+_SCORES = 1 << 18
 """Scores computed at a time, 1 MB in float32: the fastest size measured, as it stays in a core's own cache."""
 
 
@@ -82,7 +82,7 @@ class _QueryBlocks:
         self.count = -(-self.length // _BLOCK)
         self.parts = -(-(left + _BLOCK + right) // _BLOCK)  # the width of a slice, in blocks
         self.width = self.parts * _BLOCK
-        self.before = left - (self.size - self.length)  # cells put before the first key, or cut off when negative
+        self.before = left - (self.size - self.length)  # positions put before the first key, or cut off when negative
         self.after = (self.count + self.parts - 1) * _BLOCK - self.before - self.size
         self.query = self.in_blocks(query * scale)
         self.key, self.value = self._pad(key), self._pad(value)
@@ -92,12 +92,12 @@ class _QueryBlocks:
         self.near = (columns >= rows[:, None]) & (columns <= rows[:, None] + left + right)
         self.bias = torch.zeros_like(self.near, dtype=query.dtype).masked_fill(~self.near, _lowest(query.dtype))
 
-    def _pad(self, cells: Tensor) -> Tensor:
-        return F.pad(cells, (0, 0, self.before, self.after)).contiguous()
+    def _pad(self, sequence: Tensor) -> Tensor:
+        return F.pad(sequence, (0, 0, self.before, self.after)).contiguous()
 
-    def unpad(self, cells: Tensor) -> Tensor:
-        """Return the cells without the padding."""
-        return F.pad(cells, (0, 0, -self.before, -self.after)).contiguous()
+    def unpad(self, sequence: Tensor) -> Tensor:
+        """Return them without the padding."""
+        return F.pad(sequence, (0, 0, -self.before, -self.after)).contiguous()
 
     def in_blocks(self, rows: Tensor) -> Tensor:
         """Return ``(B, H, L, D)`` as ``(B, H, blocks, block, D)``."""
@@ -114,7 +114,7 @@ class _QueryBlocks:
 
     def chunks(self) -> Iterator[tuple[tuple[int, int], slice]]:
         """Yield batch row and head, and a slice of its blocks: a few blocks at a time."""
-        step = max(1, _CELLS // (_BLOCK * self.width))
+        step = max(1, _SCORES // (_BLOCK * self.width))
         for row in range(self.query.shape[0]):
             for head in range(self.query.shape[1]):
                 for first in range(0, self.count, step):
@@ -135,12 +135,12 @@ class _QueryBlocks:
         allowed = self._allowed(at, some)
         if allowed is None:
             return torch.softmax(scores, dim=-1)
-        # A finite fill: a row without any cell becomes uniform instead of NaN, and is cleared afterwards.
+        # A finite fill: a row without any position becomes uniform instead of NaN, and is cleared afterwards.
         scores.masked_fill_(~allowed, _lowest(scores.dtype))
         return torch.softmax(scores, dim=-1).masked_fill_(~allowed, 0.0)
 
     def _allowed(self, at: tuple[int, int], some: slice) -> Tensor | None:
-        """Return which cells may be read, where the band does not decide it alone: near the ends, and with a mask."""
+        """Return which positions may be read, where the band alone does not tell: near the ends, and with a mask."""
         inside = some.start * _BLOCK >= self.before and (
             (some.stop - 1) * _BLOCK + self.width <= self.before + self.size
         )
@@ -154,15 +154,15 @@ class _QueryBlocks:
         slices = exist.unfold(0, self.width, _BLOCK)[some]
         return slices.unsqueeze(1) & self.near
 
-    def _slices(self, cells: Tensor, some: slice) -> Tensor:
-        features = cells.shape[-1]
-        first = cells.storage_offset() + some.start * _BLOCK * features
+    def _slices(self, sequence: Tensor, some: slice) -> Tensor:
+        features = sequence.shape[-1]
+        first = sequence.storage_offset() + some.start * _BLOCK * features
         shape = (some.stop - some.start, self.width, features)
-        return cells.as_strided(shape, (_BLOCK * features, features, 1), first)
+        return sequence.as_strided(shape, (_BLOCK * features, features, 1), first)
 
-    def add_to_slices(self, cells: Tensor, at: tuple[int, int], some: slice, new: Tensor) -> None:
-        """Add ``new (blocks, width, D)`` to the cells of `keys`; slices overlap, their parts of one block do not."""
-        target = cells[at[0], at[1] // self.group].view(-1, _BLOCK, cells.shape[-1])
+    def add_to_slices(self, sequence: Tensor, at: tuple[int, int], some: slice, new: Tensor) -> None:
+        """Add ``new (blocks, width, D)`` to the slices of `keys`, which overlap; their parts of one block do not."""
+        target = sequence[at[0], at[1] // self.group].view(-1, _BLOCK, sequence.shape[-1])
         parts = new.view(new.shape[0], self.parts, _BLOCK, new.shape[-1])
         for part in range(self.parts):
             target[some.start + part : some.stop + part] += parts[:, part]
@@ -171,7 +171,7 @@ class _QueryBlocks:
 def _plain(
     query: Tensor, key: Tensor, value: Tensor, valid: Tensor | None, left: int, right: int, scale: float
 ) -> Tensor:
-    """Compute the same by masking all L×S cells."""
+    """Compute the same by masking all L×S scores."""
     batch, heads, length, _ = query.shape
     groups, size = key.shape[1:3]
     mask = masks.window(length, size, left, right, device=query.device).unsqueeze(1)

@@ -52,14 +52,14 @@ class Layer(ctypes.Structure):
 class Step(ctypes.Structure):
     """What all layers share. Addresses are those of contiguous tensors; 0 where there is nothing.
 
-    ``turn (K / 2, 2)`` has cosine and sine of the rotation of each pair of features, ``path (N, cells)`` and
-    ``valid (B, S)`` which cells may be read, ``positions (N, cells)`` and ``slopes (H,)`` are those of ALiBi.
+    ``turn (K / 2, 2)`` has cosine and sine of the rotation of each pair of features, ``path (N, past_length)`` and
+    ``valid (B, S)`` which positions may be read, ``positions (N, past_length)`` and ``slopes (H,)`` are those of ALiBi.
     A negative ``unit_epsilon`` leaves query and key as they are, a ``cap`` of 0 the logits.
     """
 
     _fields_ = [
-        *((name, SIZE) for name in ("layers", "sources", "hypotheses", "heads", "size", "cells")),
-        *((name, SIZE) for name in ("source_cells", "norm_first", "activation")),
+        *((name, SIZE) for name in ("layers", "sources", "hypotheses", "heads", "size", "past_length")),
+        *((name, SIZE) for name in ("source_length", "norm_first", "activation")),
         *((name, ADDRESS) for name in ("turn", "path", "positions", "slopes", "valid")),
         ("position", SIZE),
         ("unit_epsilon", REAL),
@@ -88,7 +88,7 @@ def run(
 
     Args:
         step: the sizes and what the layers share.
-        layers: the layers, with the past in which the new cells are written.
+        layers: the layers, with the past in which the new keys and values are written.
         x: the embedded tokens, which are overwritten.
         hidden: inner size of the feed-forward networks.
 
@@ -152,7 +152,9 @@ def _self_check(library: ctypes.CDLL) -> bool:
     stored = (stored_keys.data_ptr(), stored_values.data_ptr(), past + 1, None, None)
     layers = (Layer * 1)(Layer(norm, norm, norm, project, join, nothing, nothing, inner_layer, outer, *stored))
     one = {"layers": 1, "sources": 1, "hypotheses": 1, "heads": 1, "norm_first": 1, "threads": 1}
-    step = Step(**one, size=size, cells=past + 1, activation=ACTIVATIONS["gelu"], unit_epsilon=-1.0, output=output)
+    step = Step(
+        **one, size=size, past_length=past + 1, activation=ACTIVATIONS["gelu"], unit_epsilon=-1.0, output=output
+    )
     logits, _ = _run(library, step, layers, x.float(), hidden)
     return are_near([logits], [wanted], 1e-4)
 

@@ -64,7 +64,7 @@ def location_aware(
         vector: w.
         filters: F, of an odd width.
         projection: U.
-        mask: which cells each step may read.
+        mask: which positions each step may read.
         options: how scores become weights.
         plain: computes the same where the kernel does not serve, and the gradients' own gradients.
     """
@@ -104,7 +104,7 @@ def location_aware_read(
     if value.shape[:2] != key.shape[:2]:
         raise ShapeError(
             f"location_aware: value has shape {tuple(value.shape)}, expected {tuple(key.shape[:2])} and its size. "
-            "Key and value have one entry per cell."
+            "Key and value have one entry per position."
         )
     if wants_gradients(*arguments):
         node = None

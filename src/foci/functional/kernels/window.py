@@ -60,7 +60,7 @@ class _Arguments(ctypes.Structure):
         *((name, kind) for part in ("query", "key", "value") for name, kind in (
             (part, ADDRESS), (f"{part}_batch", SIZE), (f"{part}_row", SIZE)
         )),
-        ("mask", ADDRESS), ("mask_batch", SIZE), ("mask_row", SIZE), ("mask_cell", SIZE),
+        ("mask", ADDRESS), ("mask_batch", SIZE), ("mask_row", SIZE), ("mask_position", SIZE),
         ("center", ADDRESS), ("start", ADDRESS),
         *((name, SIZE) for name in (
             "B", "L", "S", "D", "V", "radius", "gaussian", "double_numbers", "double_positions"

@@ -3,7 +3,7 @@
     α_t = softmax(vᵀ tanh(q_t + k + W r_{t−1})),   r_t = α_t · y + tanh(C r_{t−1})
 
 ``word_by_word.cpp`` computes it for float32 on a CPU. The forward keeps r, q + W r, tanh(C r) and α of every step, and
-the backward computes the cells again. In other dtypes, on other devices, without a compiler, and where something other
+the backward computes the tanh again. In other dtypes, on other devices, without a compiler, and where something other
 than eager autograd watches, `foci.functional.stepwise` runs one step after the other. The accuracy is that of the
 kernel ``additive``: tanh has an absolute error of about 1e-7.
 """
@@ -25,7 +25,7 @@ from foci.functional.kernels.self_check import agrees, numbers_for
 from foci.tracing import is_traced, is_watched
 
 _THREAD_ENTRIES = 1 << 17
-"""Cells that make one more thread worth waking."""
+"""Entries that make one more thread worth waking."""
 
 Plain = Callable[..., tuple[Tensor, Tensor]]
 """The same arguments, the same results, one step after the other."""
@@ -52,7 +52,7 @@ def word_by_word(
         exists: which steps there are; the others read nothing and change nothing.
         value: y.
         key: k.
-        valid: which cells may be read.
+        valid: which positions may be read.
         vector: v.
         to_score: W.
         carry: C.
@@ -82,11 +82,11 @@ _FUNCTIONS = {
 def _forward(library: ctypes.CDLL, *arguments: Tensor, keep: bool = True) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
     """Return the last memory, the weights and what the backward needs: r before, q + W r and tanh(C r) of each step."""
     query, key = arguments[1], arguments[4]
-    (batch, steps, size), cells = query.shape, key.shape[1]
-    last, weights = query.new_empty(batch, 1, size), query.new_empty(batch, steps, cells)
+    (batch, steps, size), positions = query.shape, key.shape[1]
+    last, weights = query.new_empty(batch, 1, size), query.new_empty(batch, steps, positions)
     kept = tuple(query.new_empty(batch, steps, size) for _ in range(3)) if keep else ()
     given = [one.contiguous() for one in arguments]
-    _call(library, "forward", given, (batch, steps, cells, size), (*(kept or (None,) * 3), last, weights))
+    _call(library, "forward", given, (batch, steps, positions, size), (*(kept or (None,) * 3), last, weights))
     return last, weights, kept
 
 
@@ -100,7 +100,7 @@ def _backward(
     """Return a gradient for each argument of `word_by_word`, None for the masks."""
     _, _, exists, value, key, _, vector, to_score, carry = (one.contiguous() for one in arguments)
     memories, asked, carried = kept
-    (batch, steps, size), cells = memories.shape, key.shape[1]
+    (batch, steps, size), positions = memories.shape, key.shape[1]
     memory_grad, weights_grad = grads
     memory_grad = memories.new_zeros(batch, 1, size) if memory_grad is None else memory_grad.contiguous()
     weights_grad = None if weights_grad is None else weights_grad.contiguous()
@@ -108,7 +108,7 @@ def _backward(
     d_start, d_key, d_vectors = torch.empty_like(memory_grad), torch.empty_like(key), memories.new_empty(batch, size)
     given = (weights_grad, memory_grad, exists, value, key, vector, to_score, carry, asked, carried, weights)
     found = (d_query, d_carried, d_memories, d_start, d_key, d_vectors)
-    _call(library, "backward", given, (batch, steps, cells, size), found)
+    _call(library, "backward", given, (batch, steps, positions, size), found)
     before = memories.flatten(0, 1)
     return (
         d_start,

@@ -85,14 +85,14 @@ class CompiledSteps:
             The logits, and the last layer's queries of the source, if there is one.
         """
         step = self._step
-        step.sources, step.hypotheses, step.cells = batch, x.shape[0] // batch, cache.cells
+        step.sources, step.hypotheses, step.past_length = batch, x.shape[0] // batch, cache.cells
         step.position = cache.steps - 1
         step.threads = torch.get_num_threads()
         path = None if cache.mask is None else cache.mask.contiguous()
         positions = cache.positions.contiguous() if self._alibi and cache.positions is not None else None
         valid = None
         if sources:
-            step.source_cells = sources[0].key.shape[2]
+            step.source_length = sources[0].key.shape[2]
             valid = None if sources[0].mask is None else sources[0].mask.contiguous()
         step.turn = None if turn is None else turn.data_ptr()
         step.path = None if path is None else path.data_ptr()

@@ -1,5 +1,5 @@
 // Additive scores, vᵀ tanh(q_i + k_j), without the B×L×S×A tensor: forward and backward.
-// additive_cells.h has the cells.
+// additive_entries.h has the entries.
 //
 // Plain C interface, float32, strides in elements. The compiler's vector types cover AVX2, AVX-512 and NEON.
 // No -ffast-math: NaN must stay NaN. Every number is summed in an order that does not depend on the number of
@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "additive_cells.h"
+#include "additive_entries.h"
 #include "threads.h"
 
 namespace {
@@ -50,8 +50,8 @@ void move_rows(float* from, int64_t width, const Rows& like, const float* v, boo
 
 // Entries of a that one task of the backward takes: fewer where more tasks are wanted.
 int64_t slice_size(int64_t B, int64_t A, int threads) {
-    int64_t slice = std::clamp(padded(A), CELL, SLICE);
-    while (slice > CELL && B * ((A + slice - 1) / slice) < 2 * threads) slice = padded(slice / 2);
+    int64_t slice = std::clamp(padded(A), CACHE_LINE, SLICE);
+    while (slice > CACHE_LINE && B * ((A + slice - 1) / slice) < 2 * threads) slice = padded(slice / 2);
     return slice;
 }
 

@@ -747,13 +747,13 @@ void decode_some(const Chain<Real>& chain, const Model& model, int64_t b, int64_
         std::swap(lists, next);
         first = false;
     }
-    int32_t* cells = sources + T * K * k;
-    merge(lists, model.end_scores, W, k, heads, ranks, scores, 1, cells);
+    int32_t* entries = sources + T * K * k;
+    merge(lists, model.end_scores, W, k, heads, ranks, scores, 1, entries);
     for (int64_t n = 0; n < k && scores[n] > NEVER; n++) {
-        int64_t cell = cells[n];
+        int64_t entry = entries[n];
         for (int64_t t = chain.last(b, T - 1); t >= 0; t = chain.last(b, t - 1)) {
-            tags[n * T + t] = cell / k;
-            cell = sources[t * K * k + cell];
+            tags[n * T + t] = entry / k;
+            entry = sources[t * K * k + entry];
         }
     }
 }
@@ -866,7 +866,7 @@ bool close_spans(const Chain<Real>& chain, const Model& model, const SpanTags& t
 template <typename Real>
 void span_messages(const Chain<Real>& chain, const SpanTags& tags, double* scratch, double* messages, double* totals,
                    int threads) {
-    const int64_t T = chain.T, K = chain.K, W = chain.W, N = tags.N, cells = T * N;
+    const int64_t T = chain.T, K = chain.K, W = chain.W, N = tags.N, size = T * N;
     Model model(chain, scratch);
     model.exponentiate();
     double* longer = scratch + Model::size(K);
@@ -878,14 +878,14 @@ void span_messages(const Chain<Real>& chain, const SpanTags& tags, double* scrat
     tags.leaving(tags.single, model.scores, NEVER, K, W, single_scores);
     double* rooms = longer + SpanRoom::shared(K, N);
     double* own_rooms = rooms + threads * Room::size(K);
-    std::fill_n(messages, 4 * chain.B * cells, NEVER);
+    std::fill_n(messages, 4 * chain.B * size, NEVER);
 #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
     for (int64_t b = 0; b < chain.B; b++) {
         totals[b] = 0;
         if (chain.next(b, 0) == T) continue;
         Room room(rooms, K);
         double *kept = own_rooms + this_thread() * SpanRoom::size(T, K, N), *shifts = kept + T * W, *sums = shifts + T;
-        const auto part = [&](int64_t n) { return messages + (n * chain.B + b) * cells; };
+        const auto part = [&](int64_t n) { return messages + (n * chain.B + b) * size; };
         const SpanMessages to{part(0), part(1), part(2), part(3)};
         totals[b] = total_by_weights(chain, model, b, room, kept, shifts);
         bool by_weights = !std::isnan(totals[b]);

@@ -1,7 +1,7 @@
 // One step of a Transformer's decoder for N hypotheses, all layers in one call.
 //
-//     x ← x + W_o attend(norm(x))        over the cells of the hypothesis's past, the new one included
-//     x ← x + W_o attend(norm(x))        over the source's cells, if there is a source
+//     x ← x + W_o attend(norm(x))        over the positions of the hypothesis's past, the new one included
+//     x ← x + W_o attend(norm(x))        over the source's positions, if there is a source
 //     x ← x + W_2 f(W_1 norm(x))         logits = W norm(x)
 //
 // Row b · K + k is hypothesis k of source b. A matrix is packed: panels of WIDTH outputs, each with its weights input by
@@ -54,14 +54,14 @@ struct FociLayer {
 
 struct FociStep {
     int64_t layers, sources, hypotheses, heads, size;
-    int64_t cells, source_cells;  // of a source's past, the new ones included, and of the source itself
+    int64_t past_length, source_length;  // of a source's past, the new ones included, and of the source itself
     int64_t norm_first, activation;
     const float* turn;         // (size / 2, 2): cosine and sine of each pair's rotation; or missing
-    const uint8_t* path;       // (N, cells), which of them each hypothesis may read; or missing
-    const int64_t* positions;  // (N, cells), for ALiBi; or missing
+    const uint8_t* path;       // (N, past_length), which of them each hypothesis may read; or missing
+    const int64_t* positions;  // (N, past_length), for ALiBi; or missing
     const float* slopes;       // (H)
     const uint8_t* valid;      // (B, S), or missing
-    int64_t position;          // of the new cells
+    int64_t position;          // of the new ones
     float unit_epsilon;        // of the norms of query and key; negative: there are none
     float cap;                 // of the logits; 0: none
     FociNorm norm;             // after the last layer
@@ -225,8 +225,8 @@ void prepare_head(float* x, const FociStep& s) {  // the norm and the rotation o
 
 // --- attention
 
-// The scores of LANES cells, of which `count` exist.
-Vector score_cells(const float* query, const float* keys, int64_t count, int64_t size) {
+// The scores of LANES keys, of which `count` exist.
+Vector score_keys(const float* query, const float* keys, int64_t count, int64_t size) {
     Vector sums[LANES];
     if (count >= LANES && size % LANES == 0) {
         for (int64_t c = 0; c < LANES; c++) sums[c] = Vector{};
@@ -244,65 +244,65 @@ Vector score_cells(const float* query, const float* keys, int64_t count, int64_t
     return sum_each(sums);
 }
 
-// Exponentials relative to the largest score, 0 for closed cells (−∞); returns their sum.
-float exponentials(float* scores, int64_t cells) {
+// Exponentials relative to the largest score, 0 for closed positions (−∞); returns their sum.
+float exponentials(float* scores, int64_t length) {
     float top = -std::numeric_limits<float>::infinity();
     bool known = true;
-    for (int64_t j = 0; j < cells; j++) {
+    for (int64_t j = 0; j < length; j++) {
         known &= scores[j] < std::numeric_limits<float>::infinity();  // neither NaN nor ∞
         top = std::max(top, scores[j]);
     }
     float sum = 0;
     if (!known) {
-        for (int64_t j = 0; j < cells; j++) sum += scores[j] = std::exp(scores[j] - top);
+        for (int64_t j = 0; j < length; j++) sum += scores[j] = std::exp(scores[j] - top);
         return sum;
     }
     if (top == -std::numeric_limits<float>::infinity()) {
-        std::fill_n(scores, cells, 0.0f);
+        std::fill_n(scores, length, 0.0f);
         return 0;
     }
     constexpr float DEEPEST = -87.0f;  // e^x is a normal number down to here, and counts for nothing below
     Vector sums{};
-    for (int64_t j = 0; j < cells; j += LANES) {
-        const Vector x = load_some(scores + j, cells - j, DEEPEST + top - 1) - all(top);
+    for (int64_t j = 0; j < length; j += LANES) {
+        const Vector x = load_some(scores + j, length - j, DEEPEST + top - 1) - all(top);
         const Vector found = exponential(x < all(DEEPEST) ? all(DEEPEST) : x);
         const Vector kept = x < all(DEEPEST) ? Vector{} : found;
         sums += kept;
-        store_some(scores + j, kept, cells - j);
+        store_some(scores + j, kept, length - j);
     }
     return sum_lanes<float>(sums);
 }
 
-// to = Σ_j weights[j] · values[j] · scale over V vectors of each cell, two cells at a time.
+// to = Σ_j weights[j] · values[j] · scale over V vectors of each position, two positions at a time.
 template <int V>
-void read_block(const float* weights, const float* values, int64_t cells, int64_t size, float scale, float* to) {
+void read_block(const float* weights, const float* values, int64_t length, int64_t size, float scale, float* to) {
     Vector even[V], odd[V];
     for (int v = 0; v < V; v++) even[v] = odd[v] = Vector{};
     int64_t j = 0;
-    for (; j + 2 <= cells; j += 2) {
+    for (; j + 2 <= length; j += 2) {
         const Vector first = all(weights[j]), second = all(weights[j + 1]);
         for (int v = 0; v < V; v++) even[v] += first * load(values + j * size + v * LANES);
         for (int v = 0; v < V; v++) odd[v] += second * load(values + (j + 1) * size + v * LANES);
     }
-    if (j < cells)
+    if (j < length)
         for (int v = 0; v < V; v++) even[v] += all(weights[j]) * load(values + j * size + v * LANES);
     for (int v = 0; v < V; v++) store(to + v * LANES, (even[v] + odd[v]) * all(scale));
 }
 
-void read_cells(const float* weights, const float* values, int64_t cells, int64_t size, float scale, float* to) {
+void read_values(const float* weights, const float* values, int64_t length, int64_t size, float scale, float* to) {
     int64_t i = 0;
-    for (; i + 4 * LANES <= size; i += 4 * LANES) read_block<4>(weights, values + i, cells, size, scale, to + i);
-    for (; i + 2 * LANES <= size; i += 2 * LANES) read_block<2>(weights, values + i, cells, size, scale, to + i);
-    for (; i + LANES <= size; i += LANES) read_block<1>(weights, values + i, cells, size, scale, to + i);
+    for (; i + 4 * LANES <= size; i += 4 * LANES) read_block<4>(weights, values + i, length, size, scale, to + i);
+    for (; i + 2 * LANES <= size; i += 2 * LANES) read_block<2>(weights, values + i, length, size, scale, to + i);
+    for (; i + LANES <= size; i += LANES) read_block<1>(weights, values + i, length, size, scale, to + i);
     if (i == size) return;
     Vector sum{};
-    for (int64_t j = 0; j < cells; j++) sum += all(weights[j]) * load_some(values + j * size + i, size - i);
+    for (int64_t j = 0; j < length; j++) sum += all(weights[j]) * load_some(values + j * size + i, size - i);
     store_some(to + i, sum * all(scale), size - i);
 }
 
 struct Past {  // what a query reads
     const float *keys, *values;
-    int64_t cells;
+    int64_t length;
     const uint8_t* open;       // or missing
     const int64_t* positions;  // or missing
     float slope;
@@ -310,22 +310,22 @@ struct Past {  // what a query reads
 
 void attend(const FociStep& s, const float* query, const Past& past, float* scores, float* to) {
     const float scale = 1 / std::sqrt(float(s.size));
-    for (int64_t j = 0; j < past.cells; j += LANES) {
-        const int64_t count = std::min(LANES, past.cells - j);
-        store_some(scores + j, score_cells(query, past.keys + j * s.size, count, s.size) * all(scale), count);
+    for (int64_t j = 0; j < past.length; j += LANES) {
+        const int64_t count = std::min(LANES, past.length - j);
+        store_some(scores + j, score_keys(query, past.keys + j * s.size, count, s.size) * all(scale), count);
     }
     if (past.positions)
-        for (int64_t j = 0; j < past.cells; j++) scores[j] += past.slope * float(past.positions[j] - s.position);
+        for (int64_t j = 0; j < past.length; j++) scores[j] += past.slope * float(past.positions[j] - s.position);
     if (past.open)
-        for (int64_t j = 0; j < past.cells; j++)
+        for (int64_t j = 0; j < past.length; j++)
             if (!past.open[j]) scores[j] = -std::numeric_limits<float>::infinity();
-    const float sum = exponentials(scores, past.cells);
-    read_cells(scores, past.values, past.cells, s.size, sum != 0 ? 1 / sum : 0.0f, to);  // NaN is not 0
+    const float sum = exponentials(scores, past.length);
+    read_values(scores, past.values, past.length, s.size, sum != 0 ? 1 / sum : 0.0f, to);  // NaN is not 0
 }
 
 // --- the step
 
-int64_t scores_size(const FociStep& s) { return round_up<LANES>(std::max(s.cells, s.source_cells)); }
+int64_t scores_size(const FociStep& s) { return round_up<LANES>(std::max(s.past_length, s.source_length)); }
 
 struct Scratch {
     float *normed, *projected, *read, *inner, *scores;
@@ -349,7 +349,7 @@ struct Scratch {
 template <typename Past>
 void attend_all(const FociStep& s, const float* queries, int64_t stride, Past past, const Scratch& at) {
     const int64_t rows = s.sources * s.hypotheses, dim = s.heads * s.size;
-    const bool parallel = s.threads > 1 && rows * dim * std::max(s.cells, s.source_cells) > SMALL * s.threads;
+    const bool parallel = s.threads > 1 && rows * dim * std::max(s.past_length, s.source_length) > SMALL * s.threads;
 #pragma omp parallel for schedule(static) num_threads(int(s.threads)) if (parallel)
     for (int64_t task = 0; task < rows * s.heads; task++) {
         const int64_t row = task / s.heads, head = task % s.heads;
@@ -359,44 +359,44 @@ void attend_all(const FociStep& s, const float* queries, int64_t stride, Past pa
 }
 
 void attend_to_past(const FociStep& s, const FociLayer& layer, const Scratch& at) {
-    const int64_t rows = s.sources * s.hypotheses, dim = s.heads * s.size, begin = s.cells - s.hypotheses;
+    const int64_t rows = s.sources * s.hypotheses, dim = s.heads * s.size, begin = s.past_length - s.hypotheses;
     for (int64_t row = 0; row < rows; row++) {
         const int64_t source = row / s.hypotheses, hypothesis = row % s.hypotheses;
         for (int64_t head = 0; head < s.heads; head++) {
             float* query = at.projected + row * 3 * dim + head * s.size;
-            const int64_t cell = ((source * s.heads + head) * layer.room + begin + hypothesis) * s.size;
+            const int64_t place = ((source * s.heads + head) * layer.room + begin + hypothesis) * s.size;
             prepare_head(query, s);
             prepare_head(query + dim, s);
-            std::copy_n(query + dim, s.size, layer.keys + cell);
-            std::copy_n(query + 2 * dim, s.size, layer.values + cell);
+            std::copy_n(query + dim, s.size, layer.keys + place);
+            std::copy_n(query + 2 * dim, s.size, layer.values + place);
         }
     }
     attend_all(s, at.projected, 3 * dim, [&](int64_t row, int64_t head) {
         const int64_t first = (row / s.hypotheses * s.heads + head) * layer.room * s.size;
         return Past{layer.keys + first,
                     layer.values + first,
-                    s.cells,
-                    s.path ? s.path + row * s.cells : nullptr,
-                    s.positions ? s.positions + row * s.cells : nullptr,
+                    s.past_length,
+                    s.path ? s.path + row * s.past_length : nullptr,
+                    s.positions ? s.positions + row * s.past_length : nullptr,
                     s.positions ? s.slopes[head] : 0.0f};
     }, at);
 }
 
 void attend_to_source(const FociStep& s, const FociLayer& layer, const float* queries, const Scratch& at) {
     attend_all(s, queries, s.heads * s.size, [&](int64_t row, int64_t head) {
-        const int64_t source = row / s.hypotheses, first = (source * s.heads + head) * s.source_cells * s.size;
+        const int64_t source = row / s.hypotheses, first = (source * s.heads + head) * s.source_length * s.size;
         return Past{layer.source_keys + first,
                     layer.source_values + first,
-                    s.source_cells,
-                    s.valid ? s.valid + source * s.source_cells : nullptr,
+                    s.source_length,
+                    s.valid ? s.valid + source * s.source_length : nullptr,
                     nullptr,
                     0.0f};
     }, at);
 }
 
 bool reads_nothing(const FociStep& s, int64_t source) {
-    const uint8_t* open = s.valid ? s.valid + source * s.source_cells : nullptr;
-    return open ? std::none_of(open, open + s.source_cells, [](uint8_t one) { return one; }) : s.source_cells == 0;
+    const uint8_t* open = s.valid ? s.valid + source * s.source_length : nullptr;
+    return open ? std::none_of(open, open + s.source_length, [](uint8_t one) { return one; }) : s.source_length == 0;
 }
 
 }  // namespace
@@ -438,7 +438,7 @@ void foci_decoder_step_run(
         if (layer.source_keys) {
             multiply(before(layer.source_norm), rows, layer.query, NONE, false, queries, s.threads);
             attend_to_source(s, layer, queries, at);
-            // A hypothesis whose source has no cell to read gets 0, not the bias of the product.
+            // A hypothesis whose source has no position to read gets 0, not the bias of the product.
             multiply(at.read, rows, layer.join_source, NONE, false, at.projected, s.threads);
             for (int64_t row = 0; row < rows; row++)
                 if (!reads_nothing(s, row / s.hypotheses))

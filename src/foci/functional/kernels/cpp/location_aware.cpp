@@ -2,7 +2,7 @@
 //
 //     f_t = F ∗ α_{t−1}        e_tj = vᵀ tanh(q_t + k_j + U f_tj)        α_t = normalize_j(β e_t)
 //
-// normalize is a softmax, or sigmoids divided by their sum (smoothing). Cells that may not be read have weight 0, and
+// normalize is a softmax, or sigmoids divided by their sum (smoothing). Positions that may not be read have weight 0, and
 // only those between the first and the last that may be read are computed. A row of the batch is one task.
 // The forward keeps f and, for smoothing, the sigmoids' slopes; the backward computes the tanh again and gives the
 // gradients of U, F and v for each row of the batch, which the caller adds up.
@@ -16,27 +16,27 @@
 #include "correlate.h"
 #include "floats.h"
 #include "scratch.h"
-#include "softmax_cells.h"
+#include "softmax_positions.h"
 #include "threads.h"
 
 namespace {
 
 #ifdef __AVX512F__
-constexpr int HIDDEN = 2;  // vectors of hidden numbers at a time, for a tile of cells
+constexpr int HIDDEN = 2;  // vectors of hidden numbers at a time, for a tile of positions
 #else
 constexpr int HIDDEN = 1;
 #endif
 
 struct Sizes {
-    int64_t B, L, S, A, F, W;  // batch, steps, cells, hidden size, filters, width of a filter (odd)
-    int64_t P, cells;          // A in whole vectors, S in whole lines
+    int64_t B, L, S, A, F, W;  // batch, steps, positions, hidden size, filters, width of a filter (odd)
+    int64_t P, positions;          // A in whole vectors, S in whole lines
     Correlation location;      // f from α and, the other way round, the gradient of α from that of f
     Correlation filter_grads;  // the gradient of F from that of f
     int64_t features;          // numbers in a row of f
-    int64_t signal;            // of weights, or gradients of f, with the zeros that the first and the last cell see
+    int64_t signal;            // of weights, or gradients of f, with the zeros that the first and the last position see
 
     Sizes(int64_t B, int64_t L, int64_t S, int64_t A, int64_t F, int64_t W)
-        : B(B), L(L), S(S), A(A), F(F), W(W), P(round_up<LANES>(A)), cells(round_up<LINE>(S)), location(F, W, S),
+        : B(B), L(L), S(S), A(A), F(F), W(W), P(round_up<LANES>(A)), positions(round_up<LINE>(S)), location(F, W, S),
           filter_grads(F, S, W), features(location.whole_out()),
           signal(std::max({location.whole_signal(), filter_grads.whole_signal(), W / 2 + filter_grads.whole_taps()})) {}
 };
@@ -87,19 +87,19 @@ struct Parameters {
     }
 };
 
-// --- the cells
+// --- the positions
 
-// The keys or values of some cells: the last is repeated where there are fewer than EACH.
+// The keys or values of some positions: the last is repeated where there are fewer than EACH.
 struct Tile {
     const float* row[EACH];
-    int64_t count;  // of cells that there are
+    int64_t count;  // of positions that there are
 
     Tile(const float* rows, int64_t j, int64_t last, int64_t size) : count(std::min<int64_t>(EACH, last - j)) {
         for (int64_t i = 0; i < EACH; i++) row[i] = rows + std::min(j + i, last - 1) * size;
     }
 };
 
-// x = 1 + e^{2 (q + k + U f)} of the cells of a tile at N vectors of a; tanh = 1 − 2 / x. The keys have all numbers of
+// x = 1 + e^{2 (q + k + U f)} of the positions of a tile at N vectors of a; tanh = 1 − 2 / x. The keys have all numbers of
 // N − 1 vectors, and of the last one those there are.
 template <int N>
 __attribute__((always_inline)) inline void exponentials(const Tile& tile, const float* query, const float* projection,
@@ -142,7 +142,7 @@ __attribute__((always_inline)) inline void add_quotients(const float* vector, in
     }
 }
 
-// The scores of the cells within the range; `features` and `scores` begin with cell 0 and are whole vectors.
+// The scores of the positions within the range; `features` and `scores` begin with position 0 and are whole vectors.
 // `value`, which may be null, is fetched meanwhile, to be read afterwards.
 void score(const float* query, const float* key, const Parameters& shared, const float* features, const Sizes& s,
            Range range, const float* value, int64_t V, float* scores) {
@@ -171,14 +171,14 @@ void score(const float* query, const float* key, const Parameters& shared, const
     }
 }
 
-struct CellGrads {
+struct TileGrads {
     float *query, *vector, *projection, *key, *features, *tile;
 };
 
-// The gradients of the cells of a tile at N vectors of a; `g` are those of the scores.
+// The gradients of the positions of a tile at N vectors of a; `g` are those of the scores.
 template <int N>
 void tile_gradients(const Tile& tile, const float (&g)[EACH], const float* query, const Parameters& shared,
-                    const float* features, const Sizes& s, int64_t a, float* key_grads, bool first, const CellGrads& to) {
+                    const float* features, const Sizes& s, int64_t a, float* key_grads, bool first, const TileGrads& to) {
     float sum_g = 0;
     for (const float one : g) sum_g += one;
     Vector x[N * EACH];
@@ -186,7 +186,7 @@ void tile_gradients(const Tile& tile, const float (&g)[EACH], const float* query
     UNROLL for (int n = 0; n < N; n++) {
         const int64_t at = a + n * LANES;
         const Vector v = all(4.0f) * load(shared.vector + at);
-        Vector sum = all(-0.5f * sum_g);  // the ½ of all cells at once: small sums stay precise
+        Vector sum = all(-0.5f * sum_g);  // the ½ of all positions at once: small sums stay precise
         Vector query_grad = load(to.query + at);
         UNROLL for (int i = 0; i < EACH; i++) {
             const Vector r = reciprocal(x[n * EACH + i]), m = all(g[i]) * r, h = m - m * r;
@@ -216,7 +216,7 @@ void tile_gradients(const Tile& tile, const float (&g)[EACH], const float* query
     }
 }
 
-// The gradients of G features of the cells of a tile.
+// The gradients of G features of the positions of a tile.
 template <int G>
 void feature_gradients(const float* tile, int64_t count, const float* projection, const Sizes& s, float* to) {
     Vector sums[G][EACH];
@@ -237,10 +237,10 @@ void feature_gradients(const float* tile, int64_t count, const float* projection
     }
 }
 
-// The gradients of the cells within the range, from those of the scores. `query` and `vector` are still to be
+// The gradients of the positions within the range, from those of the scores. `query` and `vector` are still to be
 // multiplied, the one by 4·v, the other by −2. `first` says that nothing was written to `to.key` before.
 void score_gradients(const float* grad, const float* query, const float* key, const Parameters& shared,
-                     const float* features, const Sizes& s, Range range, bool first, const CellGrads& to) {
+                     const float* features, const Sizes& s, Range range, bool first, const TileGrads& to) {
     if (first) {
         std::fill_n(to.key, range.first * s.A, 0.0f);
         std::fill_n(to.key + range.last * s.A, (s.S - range.last) * s.A, 0.0f);
@@ -312,7 +312,7 @@ void spread(const float* grad, const float* weights, Range range, int64_t V, int
 }
 
 // Adds the gradient of what was read to that of the weights, and to that of the value; `first` says that nothing was
-// written to `value_grad`, which may be null, before. Cells outside of the range were not read.
+// written to `value_grad`, which may be null, before. Positions outside of the range were not read.
 void read_gradients(const float* grad, const float* weights, Range range, const float* value, int64_t S, int64_t V,
                     bool first, float* weight_grads, float* value_grad) {
     if (first && value_grad) {
@@ -346,11 +346,11 @@ struct Forward {
         signal_parts = pieces.take(s.location.signal_size());
         products = pieces.take(s.location.products_size());
         halves = pieces.take(s.location.halves_size());
-        features = pieces.take(s.F * s.features + LINE);  // the last tile reads past the last cell
+        features = pieces.take(s.F * s.features + LINE);  // the last tile reads past the last position
         query = pieces.take(s.P);
-        scores = pieces.take(s.cells);
-        allowed = pieces.take(s.cells);
-        factors = pieces.take(s.cells);
+        scores = pieces.take(s.positions);
+        allowed = pieces.take(s.positions);
+        factors = pieces.take(s.positions);
         size = pieces.total;
     }
 };
@@ -363,9 +363,9 @@ void surround(const float* from, int64_t count, int64_t start, int64_t size, flo
 }
 
 // Turns scores s into min(s, 0), with the factors that make their softmax one of sigmoids: σ(s) = e^{min(s, 0)}·factor.
-// Gives the slope of log σ, 1 − σ(s), for `count` cells, unless `slopes` is null.
-void smooth(float* scores, float* factors, int64_t cells, int64_t count, float* slopes) {
-    for (int64_t j = 0; j < cells; j += LANES) {
+// Gives the slope of log σ, 1 − σ(s), for `count` positions, unless `slopes` is null.
+void smooth(float* scores, float* factors, int64_t positions, int64_t count, float* slopes) {
+    for (int64_t j = 0; j < positions; j += LANES) {
         const Vector x = load(scores + j);
         Vector far = x > Vector{} ? -x : x;
         far = far < all(DEEPEST) ? all(DEEPEST) : far;
@@ -390,7 +390,7 @@ void forward_row(const float* query, const float* key, const uint8_t* mask, int6
     for (int64_t t = 0; t < s.L; t++) {
         const uint8_t* readable = mask ? mask + t * mask_step : nullptr;
         const Range range = readable ? nonzero(readable, s.S) : Range{0, s.S};
-        for (int64_t j = 0; j < s.cells; j++)
+        for (int64_t j = 0; j < s.positions; j++)
             at.allowed[j] = j < s.S && (!readable || readable[j]) ? 1.0f : 0.0f;
         surround(previous, s.S, s.W / 2, s.signal, at.signal);
         const Range some = nonzero(previous, s.S), heard{some.first + s.W / 2, some.last + s.W / 2};
@@ -398,11 +398,11 @@ void forward_row(const float* query, const float* key, const uint8_t* mask, int6
         correlate(s.location, shared.filters, {0, s.W}, at.signal_parts, heard, at.products, at.halves, at.features,
                   s.features);
         std::copy_n(query + t * s.A, s.A, at.query);
-        std::fill_n(at.scores, s.cells, 0.0f);
+        std::fill_n(at.scores, s.positions, 0.0f);
         score(at.query, key, shared, at.features, s, range, value, V, at.scores);
-        for (int64_t j = 0; j < s.cells; j++) at.scores[j] *= options.sharpening;
-        if (options.smoothing) smooth(at.scores, at.factors, s.cells, s.S, slopes ? slopes + t * s.S : nullptr);
-        weigh(at.scores, at.allowed, s.cells, options.smoothing ? at.factors : nullptr);
+        for (int64_t j = 0; j < s.positions; j++) at.scores[j] *= options.sharpening;
+        if (options.smoothing) smooth(at.scores, at.factors, s.positions, s.S, slopes ? slopes + t * s.S : nullptr);
+        weigh(at.scores, at.allowed, s.positions, options.smoothing ? at.factors : nullptr);
         std::copy_n(at.scores, s.S, weights + t * s.S);
         if (value) read<8>(at.scores, range, value, V, 0, output + t * V);
         if (kept) std::copy_n(at.features, s.F * s.features, kept + t * s.F * s.features);
@@ -424,7 +424,7 @@ struct Backward {
         signal_parts = pieces.take(filters.signal_size());
         features = pieces.take(s.F * s.features + LINE);
         query = pieces.take(s.P);
-        scores = pieces.take(s.cells);
+        scores = pieces.take(s.positions);
         carried = pieces.take(s.features);
         query_grad = pieces.take(s.P);
         vector_grad = pieces.take(s.P);
@@ -495,8 +495,8 @@ void backward_row(const float* grad, const float* query, const float* key, const
         std::copy_n(query + t * A, A, at.query);
         std::fill_n(at.query_grad, P, 0.0f);
         std::fill_n(at.feature_grads, s.F * s.signal, 0.0f);
-        const CellGrads cells{at.query_grad, at.vector_grad, at.projection_grad, to.key, at.feature_grads + half, at.tile};
-        score_gradients(at.scores, at.query, key, shared, at.features, s, range, first && !to.adds_key, cells);
+        const TileGrads grads{at.query_grad, at.vector_grad, at.projection_grad, to.key, at.feature_grads + half, at.tile};
+        score_gradients(at.scores, at.query, key, shared, at.features, s, range, first && !to.adds_key, grads);
         for (int64_t a = 0; a < A; a++) to.query[t * A + a] = 4 * shared.vector[a] * at.query_grad[a];
 
         surround(before, S, half, s.signal, at.signal);

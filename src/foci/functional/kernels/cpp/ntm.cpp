@@ -1,7 +1,7 @@
 // One step of a Neural Turing Machine's memory, all heads at once: write, then read; forward and backward.
 //
 //     c(i)  = softmax_i(β cos(k, M(i)))        v = g c + (1 − g) p        u(i) = Σ_j v(i − j mod N) s(j)
-//     w(i)  = softmax_i(γ log u(i))            over the cells with u > 0; the others stay empty
+//     w(i)  = softmax_i(γ log u(i))            over the slots with u > 0; the others stay empty
 //     M'(i) = M(i) Π_h (1 − w_h(i) e_h) + Σ_h w_h(i) a_h,    r_h = Σ_i w_h(i) M'(i)
 //
 // Writing heads address the content of M, reading heads that of M'. A row of `commands` is the output of the linear
@@ -336,7 +336,7 @@ void find(const Head<Real>& head, const Real* memory, const Real* previous, cons
 
 template <typename Real>
 void sharpen(Real gamma, const Scratch<Real>& s, int64_t N, Real* weights) {
-    if (!(largest(s.moved, s.P) > 0)) {  // all cells are empty
+    if (!(largest(s.moved, s.P) > 0)) {  // all slots are empty
         std::fill_n(weights, s.P, Real(0));
         return;
     }

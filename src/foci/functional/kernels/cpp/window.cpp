@@ -1,11 +1,11 @@
-// Local attention by dot products: each query attends to the W = 2D+1 cells around its center; forward and backward.
+// Local attention by dot products: each query attends to the W = 2D+1 positions around its center; forward and backward.
 //
 //     p_w = softmax(scale · q · k_w),    a_w = p_w · e^{−(s_w − c)² / 2σ²},    output = Σ_w a_w · v_w
 //
 //     h_w = a_w · (∂output · v_w + ∂a_w),    ∂s_w = h_w − p_w Σ h,    ∂c = Σ_w h_w (s_w − c) / σ²
 //     ∂q = scale Σ_w ∂s_w k_w,    ∂k_w += scale ∂s_w q,    ∂v_w += a_w ∂output
 //
-// Cells are read in place, nothing is gathered. The backward computes the weights again, in two passes: first
+// Positions are read in place, nothing is gathered. The backward computes the weights again, in two passes: first
 // over queries and then over keys, so that every number is summed in an order that does not depend on the number of
 // threads. Plain C interface; strides in elements, the entries of a row contiguous. NaN stays NaN.
 
@@ -78,24 +78,24 @@ void dots(const Real* x, const Real* rows, int64_t stride, int64_t count, int64_
 
 // to = factor · Σ_w weights[w] · rows[w], over some entries of a row: `count` vectors of them.
 template <int count, typename Real>
-void blend_tile(const Real* weights, const Real* rows, int64_t stride, int64_t cells, Real factor, Real* to) {
+void blend_tile(const Real* weights, const Real* rows, int64_t stride, int64_t positions, Real factor, Real* to) {
     constexpr int64_t LANES = LANES_OF<Real>;
     VectorOf<Real> totals[count];
     for (int n = 0; n < count; n++) totals[n] = VectorOf<Real>{};
-    for (int64_t w = 0; w < cells; w++)
+    for (int64_t w = 0; w < positions; w++)
         for (int n = 0; n < count; n++) totals[n] += weights[w] * load(rows + w * stride + n * LANES);
     for (int n = 0; n < count; n++) store<Real>(to + n * LANES, factor * totals[n]);
 }
 
 template <typename Real>
-void blend(const Real* weights, const Real* rows, int64_t stride, int64_t cells, int64_t size, Real factor, Real* to) {
+void blend(const Real* weights, const Real* rows, int64_t stride, int64_t positions, int64_t size, Real factor, Real* to) {
     constexpr int64_t LANES = LANES_OF<Real>;
     int64_t d = 0;
-    for (; d + 8 * LANES <= size; d += 8 * LANES) blend_tile<8>(weights, rows + d, stride, cells, factor, to + d);
-    for (; d + LANES <= size; d += LANES) blend_tile<1>(weights, rows + d, stride, cells, factor, to + d);
+    for (; d + 8 * LANES <= size; d += 8 * LANES) blend_tile<8>(weights, rows + d, stride, positions, factor, to + d);
+    for (; d + LANES <= size; d += LANES) blend_tile<1>(weights, rows + d, stride, positions, factor, to + d);
     for (; d < size; d++) {
         Real total = 0;
-        for (int64_t w = 0; w < cells; w++) total += weights[w] * rows[w * stride + d];
+        for (int64_t w = 0; w < positions; w++) total += weights[w] * rows[w * stride + d];
         to[d] = factor * total;
     }
 }
@@ -119,10 +119,10 @@ struct Rows {
 
 struct Mask {
     const uint8_t* at;  // null where all may be read
-    int64_t batch, row, cell;
+    int64_t batch, row, position;
 };
 
-// The cells of a window that lie in the sentence and within reach: numbers first..last-1 of the window's W.
+// The positions of a window that lie in the sentence and within reach: numbers first..last-1 of the window's W.
 struct Span {
     int64_t first, last;
 };
@@ -145,29 +145,29 @@ struct Problem {
         const int64_t from = start[n];
         if (from >= S || from <= -W) return {0, 0};
         Span span{std::max<int64_t>(-from, 0), std::min(W, S - from)};
-        // Between two cells a center has 2D of them within reach, and the last of the 2D+1 is too far.
+        // Between two positions a center has 2D of them within reach, and the last of the 2D+1 is too far.
         while (span.last > span.first && !(distance(n, span.last - 1) <= radius)) span.last--;
         return span;
     }
 
-    // p of the span's cells; false where none may be read.
+    // p of the span's positions; false where none may be read.
     bool shares(int64_t n, Span span, Real* to) const {
         if (span.first >= span.last) return false;
-        const int64_t b = n / L, i = n % L, cell = start[n] + span.first, count = span.last - span.first;
-        dots(query(b, i), key(b, cell), key.row, count, D, to);
-        const uint8_t* open = mask.at ? mask.at + b * mask.batch + i * mask.row + cell * mask.cell : nullptr;
+        const int64_t b = n / L, i = n % L, position = start[n] + span.first, count = span.last - span.first;
+        dots(query(b, i), key(b, position), key.row, count, D, to);
+        const uint8_t* open = mask.at ? mask.at + b * mask.batch + i * mask.row + position * mask.position : nullptr;
         bool any = !open;
         Real top = -std::numeric_limits<Real>::infinity();
         for (int64_t w = 0; w < count; w++) {
             to[w] *= scale;
-            if (open && !open[w * mask.cell]) to[w] = -std::numeric_limits<Real>::infinity();
+            if (open && !open[w * mask.position]) to[w] = -std::numeric_limits<Real>::infinity();
             else any = true;
             top = to[w] > top ? to[w] : top;
         }
         if (!any) return false;
         Real total = 0;
         for (int64_t w = 0; w < count; w++) total += to[w] = std::exp(to[w] - top);
-        for (int64_t w = 0; w < count; w++) to[w] = to[w] == 0 ? 0 : to[w] / total;  // closed cells stay 0 beside NaN
+        for (int64_t w = 0; w < count; w++) to[w] = to[w] == 0 ? 0 : to[w] / total;  // closed positions stay 0 beside NaN
         return true;
     }
 
@@ -188,26 +188,26 @@ struct Problem {
     bool lost(int64_t n) const { return gaussian && std::isnan(center[n]); }
 
     void forward_row(int64_t n, Real* output, Real* all_weights) const {
-        const Span cells = span(n);
-        Real* own = all_weights + cells.first;
+        const Span seen = span(n);
+        Real* own = all_weights + seen.first;
         std::fill_n(all_weights, W, (Real)0);
-        if (!shares(n, cells, own)) {
+        if (!shares(n, seen, own)) {
             const Real nothing = lost(n) ? std::numeric_limits<Real>::quiet_NaN() : 0;
             std::fill_n(all_weights, W, nothing);
             std::fill_n(output, V, nothing);
             return;
         }
-        weights(n, cells, own, own);
-        const Real* first = value(n / L, start[n] + cells.first);
-        blend(own, first, value.row, cells.last - cells.first, V, (Real)1, output);
+        weights(n, seen, own, own);
+        const Real* first = value(n / L, start[n] + seen.first);
+        blend(own, first, value.row, seen.last - seen.first, V, (Real)1, output);
     }
 
     // Writes ∂q and ∂c, and ∂s and a for the keys' pass; `h` is room for W numbers.
     void query_row(int64_t n, const Real* d_output, const Real* d_weights, Real* d_scores, Real* a, Real* h, Real* dq,
                    Position* dc) const {
-        const Span cells = span(n);
-        const int64_t count = cells.last - cells.first, cell = start[n] + cells.first, b = n / L;
-        if (!shares(n, cells, d_scores)) {
+        const Span seen = span(n);
+        const int64_t count = seen.last - seen.first, position = start[n] + seen.first, b = n / L;
+        if (!shares(n, seen, d_scores)) {
             const Real nothing = lost(n) ? std::numeric_limits<Real>::quiet_NaN() : 0;
             std::fill_n(dq, D, nothing);
             dc[n] = nothing;
@@ -215,33 +215,33 @@ struct Problem {
             std::fill_n(a, std::max<int64_t>(count, 0), (Real)0);
             return;
         }
-        weights(n, cells, d_scores, a);
-        if (d_output) dots(d_output, value(b, cell), value.row, count, V, h);
+        weights(n, seen, d_scores, a);
+        if (d_output) dots(d_output, value(b, position), value.row, count, V, h);
         else std::fill_n(h, count, (Real)0);
         Real total = 0, pull = 0;
         for (int64_t w = 0; w < count; w++) {
-            const Real grad = d_weights ? h[w] + d_weights[cells.first + w] : h[w];
+            const Real grad = d_weights ? h[w] + d_weights[seen.first + w] : h[w];
             h[w] = a[w] == 0 ? 0 : a[w] * grad;
             total += h[w];
         }
         if (gaussian) {
-            for (int64_t w = 0; w < count; w++) pull += h[w] * (Real)distance(n, cells.first + w);
+            for (int64_t w = 0; w < count; w++) pull += h[w] * (Real)distance(n, seen.first + w);
             pull *= 2 / (Real)spread;
         }
         dc[n] = (Position)pull;
         for (int64_t w = 0; w < count; w++) d_scores[w] = h[w] - d_scores[w] * total;
-        blend(d_scores, key(b, cell), key.row, count, D, scale, dq);
+        blend(d_scores, key(b, position), key.row, count, D, scale, dq);
     }
 
     // Adds the contribution of query n to ∂k and ∂v of the keys from..to-1.
     void add_to_keys(int64_t n, int64_t from, int64_t to, const Real* d_output, const Real* d_scores, const Real* a,
                      Real* dk, Real* dv) const {
         if (start[n] >= to || start[n] <= from - W) return;
-        const Span cells = span(n);
-        const int64_t b = n / L, cell = start[n] + cells.first, end = start[n] + cells.last;
+        const Span seen = span(n);
+        const int64_t b = n / L, position = start[n] + seen.first, end = start[n] + seen.last;
         const Real* q = query(b, n % L);
-        for (int64_t s = std::max(cell, from); s < std::min(end, to); s++) {
-            const int64_t w = s - cell;
+        for (int64_t s = std::max(position, from); s < std::min(end, to); s++) {
+            const int64_t w = s - position;
             if (d_scores[w] != 0) add(scale * d_scores[w], q, D, dk + (b * S + s) * D);
             if (d_output && a[w] != 0) add(a[w], d_output, V, dv + (b * S + s) * V);
         }
@@ -307,7 +307,7 @@ struct Arguments {
     const void* value;
     int64_t value_batch, value_row;
     const void* mask;
-    int64_t mask_batch, mask_row, mask_cell;
+    int64_t mask_batch, mask_row, mask_position;
     const void* center;  // this and start are contiguous (B, L)
     const int64_t* start;
     int64_t B, L, S, D, V, radius, gaussian, double_numbers, double_positions;
@@ -321,7 +321,7 @@ Problem<Real, Position> problem_of(const Arguments& a) {
             {static_cast<const Real*>(a.value), a.value_batch, a.value_row},
             static_cast<const Position*>(a.center),
             a.start,
-            {static_cast<const uint8_t*>(a.mask), a.mask_batch, a.mask_row, a.mask_cell},
+            {static_cast<const uint8_t*>(a.mask), a.mask_batch, a.mask_row, a.mask_position},
             a.B, a.L, a.S, a.D, a.V, 2 * a.radius + 1,
             (Position)a.radius, (Position)a.spread, a.gaussian != 0, (Real)a.scale};
 }

@@ -2,9 +2,9 @@
 //
 //     a_t = q_t + W r_{t−1}        α_t = softmax_j(vᵀ tanh(a_t + k_j))        r_t = Σ_j α_tj y_j + tanh(C r_{t−1})
 //
-// A step that does not exist (padding) has weights 0 and leaves r as it is; cells that are not valid have weight 0.
+// A step that does not exist (padding) has weights 0 and leaves r as it is; positions that are not valid have weight 0.
 // A block of rows of the batch is one task: at every step they share one product with W and C, and their keys are
-// prepared once for all steps (additive_cells.h). The backward gets what the forward kept (a, r before and tanh(C r) of
+// prepared once for all steps (additive_entries.h). The backward gets what the forward kept (a, r before and tanh(C r) of
 // every step) and gives the gradients of a, of C r and of r at every step; the gradients of W, C and y are matrix
 // products of these, which the caller computes.
 //
@@ -13,10 +13,10 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "additive_cells.h"
+#include "additive_entries.h"
 #include "products.h"
 #include "scratch.h"
-#include "softmax_cells.h"
+#include "softmax_positions.h"
 #include "threads.h"
 
 namespace {
@@ -25,10 +25,10 @@ constexpr int64_t BLOCK = 8;         // rows of the batch that are one task, at 
 constexpr int64_t CACHED = 3 << 18;  // bytes of the second-level cache that a block's keys and values may fill
 
 struct Sizes {
-    int64_t B, R, S, D;  // batch, steps, cells, size of a vector
+    int64_t B, R, S, D;  // batch, steps, positions, size of a vector
     int64_t P() const { return padded(D); }
-    // Cells as whole vectors, and as whole tiles.
-    int64_t cells() const { return round_up<CELL>(S); }
+    // Positions as whole vectors, and as whole tiles.
+    int64_t positions() const { return round_up<CACHE_LINE>(S); }
     int64_t tiled() const { return round_up<TILE>(S); }
 
     // Rows of the batch that are one task, where each keeps this many floats: no more than give each thread some.
@@ -51,10 +51,10 @@ void pad_rows(const float* from, int64_t rows, const Sizes& s, float* to, int64_
 // The columns of a matrix (D, D) as rows of P.
 void turn(const float* from, const Sizes& s, float* to, int64_t stride) {
     for (int64_t a = 0; a < s.D; a++) std::fill_n(to + a * stride, s.P(), 0.0f);
-    for (int64_t i = 0; i < s.D; i += CELL)  // by squares, whose lines stay in the cache
-        for (int64_t a = 0; a < s.D; a += CELL)
-            for (int64_t y = i; y < std::min(i + CELL, s.D); y++)
-                for (int64_t x = a; x < std::min(a + CELL, s.D); x++) to[x * stride + y] = from[y * s.D + x];
+    for (int64_t i = 0; i < s.D; i += CACHE_LINE)  // by squares, whose lines stay in the cache
+        for (int64_t a = 0; a < s.D; a += CACHE_LINE)
+            for (int64_t y = i; y < std::min(i + CACHE_LINE, s.D); y++)
+                for (int64_t x = a; x < std::min(a + CACHE_LINE, s.D); x++) to[x * stride + y] = from[y * s.D + x];
 }
 
 void tanh_of(const float* x, int64_t P, float* to) {
@@ -62,7 +62,7 @@ void tanh_of(const float* x, int64_t P, float* to) {
         store(to + a, all(1.0f) - all(2.0f) * exact_reciprocal(load(x + a), Vector{}));
 }
 
-// Rows of the scratch in tiles (additive_cells.h): the cells of a step then read memory from one end to the other.
+// Rows of the scratch in tiles (additive_entries.h): the entries of a step then read memory from one end to the other.
 template <typename Real>
 Layout<Real> tile(Real* rows, int64_t first, const Sizes& s) {
     return {rows + first * s.P(), LANES, TILE};
@@ -103,7 +103,7 @@ void copy_to_tiles(const float* from, const Sizes& s, float* tiles, float* row) 
 template <bool written, typename... Tensors>
 void fetch(int64_t first, int64_t count, const Tensors*... tensors) {
     for (const float* at : {static_cast<const float*>(tensors)...})
-        for (int64_t a = 0; at && a < count + CELL; a += CELL) __builtin_prefetch(at + first + a, written);
+        for (int64_t a = 0; at && a < count + CACHE_LINE; a += CACHE_LINE) __builtin_prefetch(at + first + a, written);
 }
 
 bool any_exists(const uint8_t* exists, int64_t rows, int64_t R, int64_t t) {
@@ -138,11 +138,11 @@ struct ForwardBlock {
         Pieces pieces{at};
         keys = pieces.take(rows * s.tiled() * s.P());
         values = pieces.take(rows * s.S * s.P());
-        allowed = pieces.take(rows * s.cells());
+        allowed = pieces.take(rows * s.positions());
         memory = pieces.take(rows * s.P());
         products = pieces.take(rows * 2 * s.P());
         query = pieces.take(s.P());
-        scores = pieces.take(s.cells());
+        scores = pieces.take(s.positions());
         size = pieces.total;
     }
 };
@@ -159,20 +159,20 @@ void forward_step(const float* key, bool wild_keys, const ForwardWeights& weight
         for (int64_t j = 0; j < s.S; j += TILE)
             score_tile<TILE>(at.query, tile(keys, j, s), weights.vector, P, at.scores + j);
     const float sum_v = static_cast<float>(weights.sum_v);
-    for (int64_t j = 0; j < s.cells(); j += LANES) store(at.scores + j, all(sum_v) - all(2.0f) * load(at.scores + j));
-    weigh(at.scores, at.allowed + i * s.cells(), s.cells());
+    for (int64_t j = 0; j < s.positions(); j += LANES) store(at.scores + j, all(sum_v) - all(2.0f) * load(at.scores + j));
+    weigh(at.scores, at.allowed + i * s.positions(), s.positions());
     tanh_of(asked + P, P, memory);
 }
 
 void forward_block(const ForwardArguments& given, const ForwardWeights& weights, int64_t rows, const Sizes& s,
                    const ForwardBlock& at) {
-    const int64_t P = s.P(), D = s.D, R = s.R, S = s.S, cells = s.cells();
+    const int64_t P = s.P(), D = s.D, R = s.R, S = s.S, positions = s.positions();
     bool wild[BLOCK];
-    std::fill_n(at.scores, cells, 0.0f);
+    std::fill_n(at.scores, positions, 0.0f);
     for (int64_t i = 0; i < rows; i++) {
         wild[i] = prepare_keys(given.key + i * S * D, s, at.keys + i * s.tiled() * P, at.query);
         pad_rows(given.value + i * S * D, S, s, at.values + i * S * P, P);
-        for (int64_t j = 0; j < cells; j++) at.allowed[i * cells + j] = j < S && given.valid[i * S + j] ? 1.0f : 0.0f;
+        for (int64_t j = 0; j < positions; j++) at.allowed[i * positions + j] = j < S && given.valid[i * S + j] ? 1.0f : 0.0f;
         pad_rows(given.start + i * D, 1, s, at.memory + i * P, P);
     }
     for (int64_t t = 0; t < R; t++) {
@@ -201,7 +201,7 @@ void forward_block(const ForwardArguments& given, const ForwardWeights& weights,
             std::copy_n(at.scores, S, weight);
             if (given.asked) std::copy_n(at.products + i * 2 * P, D, given.asked + n * D);
             if (given.carried) std::copy_n(memory, D, given.carried + n * D);
-            multiply(at.scores, 1, cells, at.values + i * S * P, P, S, P, memory, P);
+            multiply(at.scores, 1, positions, at.values + i * S * P, P, S, P, memory, P);
         }
     }
     for (int64_t i = 0; i < rows; i++) std::copy_n(at.memory + i * P, D, given.last + i * D);
@@ -222,7 +222,7 @@ struct BackwardWeights {
 };
 
 struct BackwardBlock {
-    float *keys, *key_grads, *values, *raw_keys, *grad, *next, *stepped, *vector_grad, *query, *raw_query, *scores, *cells;
+    float *keys, *key_grads, *values, *raw_keys, *grad, *next, *stepped, *vector_grad, *query, *raw_query, *scores, *entries;
     int64_t size;
 
     static int64_t kept(const Sizes& s) { return 3 * s.tiled() * s.P(); }
@@ -240,8 +240,8 @@ struct BackwardBlock {
         vector_grad = pieces.take(rows * s.P());
         query = pieces.take(s.P());
         raw_query = pieces.take(s.P());
-        cells = pieces.take(s.P());
-        scores = pieces.take(s.cells());
+        entries = pieces.take(s.P());
+        scores = pieces.take(s.positions());
         size = pieces.total;
     }
 };
@@ -282,7 +282,7 @@ void backward_step(const BackwardArguments& given, bool wild_keys, const Backwar
     score_gradients(given.weights_grad ? given.weights_grad + n * S : nullptr, given.found + n * S, grad,
                     at.values + first * P, s, at.scores);
     pad_rows(given.asked + n * D, 1, s, at.raw_query, P);
-    std::fill_n(at.cells, P, 0.0f);
+    std::fill_n(at.entries, P, 0.0f);
     const bool exact = prepare(at.raw_query, D, at.query, P) || wild_keys;
     if (exact) copy_to_tiles(given.key + i * S * D, s, at.raw_keys, at.query);
     for (int64_t j = 0; j < S; j += TILE) {
@@ -290,15 +290,15 @@ void backward_step(const BackwardArguments& given, bool wild_keys, const Backwar
         if (!any_gradient<1, TILE>(at.scores + j, S)) continue;
         if (exact)
             gradient_tile<1, TILE, true>(at.scores + j, S, at.raw_query, tile<const float>(at.raw_keys, j, s), P, P,
-                                         at.cells, dk, vector_grad);
+                                         at.entries, dk, vector_grad);
         else
             gradient_tile<1, TILE, false>(at.scores + j, S, at.query, tile<const float>(at.keys, first + j, s), P, P,
-                                          at.cells, dk, vector_grad);
+                                          at.entries, dk, vector_grad);
     }
     float *query_grad = at.stepped + i * 2 * P, *carried_grad = query_grad + P;
     const float* carried = given.carried + n * D;
     for (int64_t a = 0; a < D; a++) {
-        query_grad[a] = 4 * weights.vector[a] * at.cells[a];
+        query_grad[a] = 4 * weights.vector[a] * at.entries[a];
         carried_grad[a] = grad[a] * (1 - carried[a] * carried[a]);
     }
 }
@@ -314,7 +314,7 @@ void backward_block(const BackwardArguments& given, const BackwardWeights& weigh
     }
     std::fill_n(at.key_grads, rows * tiled * P, 0.0f);
     std::fill_n(at.vector_grad, rows * P, 0.0f);
-    std::fill_n(at.scores, s.cells(), 0.0f);
+    std::fill_n(at.scores, s.positions(), 0.0f);
     std::fill_n(at.stepped, rows * 2 * P, 0.0f);
     for (int64_t t = R - 1; t >= 0; t--) {
         const bool any = any_exists(given.exists, rows, R, t);

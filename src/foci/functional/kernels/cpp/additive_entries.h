@@ -1,10 +1,10 @@
-// The cells of additive scores, vᵀ tanh(q_i + k_j), forward and backward.
+// The entries of additive scores, vᵀ tanh(q_i + k_j), forward and backward.
 //
 //     tanh(a + b) = 1 − 2r,    r = 1 / (1 + e^{2a}·e^{2b}),    tanh' = 1 − tanh² = 4 (r − r²)
 //
 // The exponentials are taken once per query and once per key ("prepared" rows);
-// a cell then costs a multiply-add and a reciprocal, and the forward shares one reciprocal among four cells.
-// A row with an entry beyond ±LIMIT (or NaN) is "wild": its exponential would overflow float32. Its cells use
+// an entry then costs a multiply-add and a reciprocal, and the forward shares one reciprocal among four entries.
+// A row with a number beyond ±LIMIT (or NaN) is "wild": its exponential would overflow float32. Its entries use
 // the exponential of the sum q + k instead, so that large terms of opposite sign cancel exactly.
 
 #pragma once
@@ -16,7 +16,7 @@
 
 namespace {
 
-constexpr int64_t CELL = 16;          // prepared rows are padded to whole cache lines
+constexpr int64_t CACHE_LINE = 16;    // prepared rows are padded to whole cache lines
 constexpr float LIMIT = 40.0f;        // e^{2·40} = 5.5e34 and its inverse are normal float32 numbers
 constexpr float SATURATED = 0x1p30f;  // beyond it tanh is 1 in float32; four of them multiply without overflow
 constexpr float FAR = 0x1p120f;       // beyond it a gradient is 0
@@ -36,8 +36,8 @@ Vector denominator(Vector x, Vector y, float most = SATURATED) {
     return (Vector)(d < limit ? d : limit);
 }
 
-int64_t padded(int64_t A) { return round_up<CELL>(A); }
-int64_t row_width(int64_t A) { return padded(A) + CELL; }  // the last cell marks wild rows
+int64_t padded(int64_t A) { return round_up<CACHE_LINE>(A); }
+int64_t row_width(int64_t A) { return padded(A) + CACHE_LINE; }  // the last line marks wild rows
 
 // e^{2x} for `count` entries, then zeros; returns whether an entry is wild.
 bool prepare(const float* from, int64_t count, float* to, int64_t width) {
@@ -56,7 +56,7 @@ bool prepare(const float* from, int64_t count, float* to, int64_t width) {
 }
 
 void prepare_row(const float* from, int64_t A, float* row) {
-    std::fill_n(row + padded(A), CELL, 0.0f);
+    std::fill_n(row + padded(A), CACHE_LINE, 0.0f);
     if (prepare(from, A, row, padded(A))) row[padded(A)] = 1.0f;
 }
 
@@ -121,7 +121,7 @@ bool any_wild(const float* prepared, int64_t rows, int64_t A) {
     return false;
 }
 
-// The cells of a few queries and a few keys over A entries. It adds Σ g·(r − ½) to dv and Σ g·(r − r²) to dq and
+// The entries of a few queries and a few keys over A numbers. It adds Σ g·(r − ½) to dv and Σ g·(r − r²) to dq and
 // dk: they are still to be multiplied, dv by −2 and the others by 4·v.
 template <int queries, int keys, bool exact>
 void gradient_tile(const float* g, int64_t S, const float* x, const Keys& y, int64_t width, int64_t A, float* dq,
@@ -129,7 +129,7 @@ void gradient_tile(const float* g, int64_t S, const float* x, const Keys& y, int
     float sum_g = 0;
     for (int i = 0; i < queries; i++)
         for (int j = 0; j < keys; j++) sum_g += g[i * S + j];
-    const Vector offset = all(-0.5f * sum_g);  // the ½ of all cells at once: small sums stay precise
+    const Vector offset = all(-0.5f * sum_g);  // the ½ of all entries at once: small sums stay precise
     for (int64_t a = 0; a < A; a += LANES) {
         Vector xs[queries], dqs[queries], sum = offset;
         for (int i = 0; i < queries; i++) {

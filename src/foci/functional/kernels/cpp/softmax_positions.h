@@ -1,4 +1,4 @@
-// The softmax of a row of cells, some of which may not be read.
+// The softmax of a row of positions, some of which may not be read.
 
 #pragma once
 
@@ -13,13 +13,13 @@ namespace {
 
 constexpr float DEEPEST = -87.0f;  // e^x is a normal number down to here, and counts for nothing below
 
-// The softmax of the allowed cells; the others, and all of them where none is allowed, get 0. The exponential of a cell is
+// The softmax of the allowed positions; the others, and all of them where none is allowed, get 0. The exponential of a position is
 // multiplied by its factor, if there are factors.
-void weigh(float* scores, const float* allowed, int64_t cells, const float* factors = nullptr) {
+void weigh(float* scores, const float* allowed, int64_t positions, const float* factors = nullptr) {
     const Vector none = all(-std::numeric_limits<float>::infinity());
     Vector tops = none;
     Integers finite = ~Integers{};
-    for (int64_t j = 0; j < cells; j += LANES) {
+    for (int64_t j = 0; j < positions; j += LANES) {
         const Vector x = load(scores + j);
         const Integers here = load(allowed + j) != Vector{};
         finite &= (x - x == Vector{}) | ~here;
@@ -35,7 +35,7 @@ void weigh(float* scores, const float* allowed, int64_t cells, const float* fact
     float sum = 0;
     if (all_finite) {
         Vector sums{};
-        for (int64_t j = 0; j < cells; j += LANES) {
+        for (int64_t j = 0; j < positions; j += LANES) {
             Vector x = load(scores + j) - all(top);
             x = x < all(DEEPEST) ? all(DEEPEST) : x;
             x = x > all(0.0f) ? all(0.0f) : x;
@@ -46,13 +46,13 @@ void weigh(float* scores, const float* allowed, int64_t cells, const float* fact
         }
         sum = sum_lanes<float>(sums);
     } else {
-        for (int64_t j = 0; j < cells; j++) {
+        for (int64_t j = 0; j < positions; j++) {
             const float e = std::exp(scores[j] - top) * (factors ? factors[j] : 1.0f);
             sum += scores[j] = allowed[j] != 0 ? e : 0.0f;
         }
     }
     const Vector scale = all(sum != 0 ? 1 / sum : 0.0f);  // NaN is not 0
-    for (int64_t j = 0; j < cells; j += LANES)
+    for (int64_t j = 0; j < positions; j += LANES)
         store(scores + j, load(allowed + j) != Vector{} ? load(scores + j) * scale : Vector{});
 }
 
