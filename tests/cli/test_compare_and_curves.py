@@ -112,4 +112,4 @@ def test_layers_and_heads_are_chosen(run, tmp_path, capsys):
     assert {attention["layer"] for attention in attentions} == {1}
     assert {tuple(attention["numbers"]) for attention in attentions} == {(1,)}
     capsys.readouterr()
-    assert "expected numbers from 0 on" in failing(["show", run, "x", "--html", page, "--layers", "a-b"], capsys)
+    assert "expected zero-based numbers" in failing(["show", run, "x", "--html", page, "--layers", "a-b"], capsys)

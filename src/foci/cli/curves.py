@@ -35,7 +35,7 @@ def curves(
     pdf
         Write a picture.
     metrics
-        Only these metrics, such as loss or bleu; all unless given. May be given several times.
+        Only these metrics, such as loss or bleu. Default: all. May be given several times.
     """
     from foci.errors import ConfigError
     from foci.viz.figure.run_curves import plot_run_curves, save_curves_html

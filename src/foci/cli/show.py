@@ -40,8 +40,8 @@ _FLAGS = [
     Flag("save", "Write the trace itself (.json, with a .safetensors beside it), to show it again later.", Path),
     Flag("layers", "Keep these layers alone, such as 0,2-4: files of large models become smaller."),
     Flag("heads", "Keep these heads alone, such as 0,2-4."),
-    Flag("attention", "Which attention, by its name; that between source and target in the last layer unless given."),
-    Flag("head", "Which head, from 0 on; the mean of all unless given."),
+    Flag("attention", "Which attention, by its name. Default: that between source and target in the last layer."),
+    Flag("head", "Which head, zero-based. Default: the mean of all."),
     Flag(
         "view",
         f"Of a picture: {_listed('figure')}. In the terminal: {_listed('terminal')}. Default: the first that fits.",
@@ -117,7 +117,7 @@ def _head(given: Given) -> int | None:
 
     text = given.get("head")
     if text is not None and not text.isdecimal():
-        raise ConfigError(f"--head is {text!r}, expected a number from 0 on.")
+        raise ConfigError(f"--head is {text!r}, expected a zero-based number.")
     return None if text is None else int(text)
 
 
@@ -138,7 +138,7 @@ def _numbers(given: Given, name: str) -> list[int] | None:
     for part in given[name].split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise ConfigError(f"--{name} is {given[name]!r}, expected numbers from 0 on, such as 0,2-4.")
+            raise ConfigError(f"--{name} is {given[name]!r}, expected zero-based numbers, such as 0,2-4.")
         numbers += range(int(first), int(last if dash else first) + 1)
     return numbers
 

@@ -2,7 +2,7 @@
 
     source      the cat Fritz saw the dog Rex       (Fritz and Rex are not in the target vocabulary of V pieces)
     extended    5   9   V     12  5   7   V + 1     own = [" Fritz", " Rex"]
-    target      Rex saw Fritz  ->  V + 1  12  V     in place of <unk>
+    target      Rex saw Fritz  ->  V + 1  12  V     instead of <unk>
 
 The numbers belong to one source; `foci.layers.copying` computes with them.
 """

@@ -32,7 +32,7 @@ def empty_prefix(log_probs: Float[Tensor, "N T V"]) -> Float[Tensor, "N 2 positi
     """Return the state of the prefix without tokens: blanks alone.
 
     A state has two rows: the log-probability of all paths of the first t frames that give the prefix and end in its
-    last token, and that of those that end in blank; t runs from 0 on.
+    last token, and that of those that end in blank; t is zero-based.
     """
     blanks = torch.nn.functional.pad(log_probs[:, :, BLANK].cumsum(dim=1), (1, 0))
     return torch.stack([torch.full_like(blanks, -torch.inf), blanks], dim=1)

@@ -30,7 +30,7 @@ def dot(query: Float[Tensor, "... L D"], key: Float[Tensor, "... S D"]) -> Float
 def scaled_dot(
     query: Float[Tensor, "... L D"], key: Float[Tensor, "... S D"], scale: float | None = None
 ) -> Float[Tensor, "... L S"]:
-    """Return ``scale · q · k``, with ``scale = 1 / sqrt(D)`` unless given (Vaswani 2017, eq. 1)."""
+    """Return ``scale · q · k``, by default with ``scale = 1 / sqrt(D)`` (Vaswani 2017, eq. 1)."""
     _check_same_size("scaled_dot", query, key)
     return (query * (default_scale(query) if scale is None else scale)) @ key.mT
 

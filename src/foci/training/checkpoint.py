@@ -118,7 +118,7 @@ class Checkpoints:
         return checkpoints[-1] if best is None else self.path(best)
 
     def save_average(self, paths: Sequence[Path], state: dict[str, Any]) -> Path:
-        """Write the average of these checkpoints' weights as ``averaged``, in place of an older one."""
+        """Write the average of these checkpoints' weights as ``averaged``, replacing an older one."""
         path = self.folder / AVERAGED
         ties = read_state(paths[-1])["ties"]
         self._write(path, Saved(average(paths), ties, {}, {}, state | {"average_of": [p.name for p in paths]}))

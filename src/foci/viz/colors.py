@@ -12,7 +12,7 @@ falls in equal steps of 11:
 Text on a color is black up to a share of 0.57 and white above: its contrast is 4.5 at least everywhere.
 
 A weight of exactly 0 (masked, outside of a window, cut off by a sparse normalizer) is not white but hatched: thin gray
-lines (#b0b0b0) that rise from left to right, on white. So it is told from a small weight, also in gray print.
+lines (#b0b0b0) that rise from left to right, on white. So it differs from a small weight, also in gray print.
 
 The scale does not change with the background: on a dark page or terminal a map of weights keeps its white ground.
 """

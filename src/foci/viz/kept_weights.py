@@ -132,7 +132,7 @@ class TracedAttention:
     def dense(self, head: int | None = None) -> NDArray[np.float32]:
         """The weights ``(L, S)`` of one head, or their mean over heads. A weight that was not kept reads 0."""
         if head is not None and not -self.heads <= head < self.heads:
-            raise ConfigError(f"TracedAttention.dense: head is {head}, but {self.name!r} has {self.heads} (from 0 on).")
+            raise ConfigError(f"TracedAttention.dense: head is {head}, but {self.name!r} has {self.heads} (from 0).")
         if not isinstance(self.weights, TopWeights):
             mean: NDArray[np.float32] = self.weights.mean(axis=0) if head is None else self.weights[head]
             return mean

@@ -12,7 +12,7 @@ from foci.viz.trace import TopWeights, Trace, TracedAttention
 def rollouts(trace: Trace) -> dict[str, NDArray[np.float32]]:
     """Return the rollout ``(L, L)`` after each layer of self-attention, by the layer's name.
 
-    A stack of layers is known by its names: ``encoder.0.self``, ``encoder.1.self``, …, from 0 on without a gap. Stacks
+    A stack of layers is known by its names: ``encoder.0.self``, ``encoder.1.self``, …, without a gap. Stacks
     of one layer are left out, and so are those of which the trace did not keep all weights or all heads.
 
     Example:

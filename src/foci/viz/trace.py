@@ -296,7 +296,7 @@ class Trace:
             if heads is not None and attention.heads > 1:
                 if not set(heads) & set(attention.head_numbers):
                     raise ConfigError(
-                        f"Trace.select: heads is {list(heads)}, but {name!r} has {attention.heads} (from 0 on)."
+                        f"Trace.select: heads is {list(heads)}, but {name!r} has {attention.heads} (zero-based)."
                     )
                 attention = attention.of_heads(heads)
             kept[name] = attention

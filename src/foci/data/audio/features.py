@@ -26,7 +26,7 @@ from foci.data.audio.files import AudioError, file_size
 from foci.errors import ConfigError, check_positive
 
 FEATURE_ENDINGS = (".npy", ".mfc")
-"""Names of files that hold features, in place of sound, end in one of these."""
+"""Names of files that hold features, instead of sound, end in one of these."""
 SPHINX_DIM = 13
 _SCALE = 32768.0
 """Kaldi computes with samples of 16 bits."""

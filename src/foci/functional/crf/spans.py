@@ -50,7 +50,7 @@ class SpanDistribution:
         """Return the log-probability of every span: ``[b, t, w, n]`` begins at step t and has w + 1 steps.
 
         Args:
-            max_length: the number W of steps of the longest span; all steps unless given.
+            max_length: the number W of steps of the longest span. Default: all steps.
 
         With masked steps inside of a row, w counts them too. Where a span would end behind the row it is ``-inf``.
         """

@@ -1,4 +1,4 @@
-"""One step of a Neural Turing Machine's memory for all heads: one call in place of some sixty operations.
+"""One step of a Neural Turing Machine's memory for all heads: one call instead of some sixty operations.
 
 ``ntm.cpp`` computes it for float32 and float64 on a CPU. A backward pass keeps the arguments and the results of the
 step, most of which are the next step's arguments, and nothing in between. Without a compiler, in other dtypes, on

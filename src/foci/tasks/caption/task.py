@@ -60,7 +60,7 @@ _VALID, _TEST = 100, 300
 _SMALL_SIZE, _FROZEN_SIZE = 48, 224
 """Height and width of images for the small network, and for a frozen one that does not say what it needs."""
 _SPACE = "▁"
-"""What a tokenizer's labels have in place of a space."""
+"""What a tokenizer's labels have instead of a space."""
 _ENCODER_FILE = "image_encoder.json"
 
 
@@ -94,7 +94,7 @@ class _HeldOut(NamedTuple):
 
 
 class Caption(Task):
-    """Captions of images as a task of the frame; see `foci.tasks.frame.task.Task`."""
+    """The captioning task; see `foci.tasks.frame.task.Task`."""
 
     name: ClassVar[str] = "caption"
     Config: ClassVar[type[Any]] = CaptionConfig

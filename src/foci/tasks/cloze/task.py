@@ -66,7 +66,7 @@ class Words(NamedTuple):
 
 
 class Cloze(Task):
-    """Cloze reading as a task of the frame; see `foci.tasks.frame.task.Task`."""
+    """The cloze reading task; see `foci.tasks.frame.task.Task`."""
 
     name: ClassVar[str] = "cloze"
     Config: ClassVar[type[Any]] = ClozeConfig

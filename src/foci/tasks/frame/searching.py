@@ -39,7 +39,7 @@ class SearchOptions:
     min_length: Annotated[int, Ge(0)] = 0
     """Shortest output in tokens."""
     max_length: Annotated[int, Ge(1)] | None = None
-    """Longest output in tokens; twice the source and 20 more unless given."""
+    """Longest output in tokens. Default: twice the source and 20 more."""
     temperature: Annotated[float, Gt(0)] | None = None
     """Sample instead of searching: 1 draws from the model's distribution, lower values prefer likely tokens."""
     top_k: Annotated[int, Ge(1)] | None = None

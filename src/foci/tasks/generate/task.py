@@ -60,7 +60,7 @@ class HeldOut(NamedTuple):
 
 
 class Generate(Task):
-    """Text generation as a task of the frame; see `foci.tasks.frame.task.Task`."""
+    """The text generation task; see `foci.tasks.frame.task.Task`."""
 
     name: ClassVar[str] = "generate"
     Config: ClassVar[type[Any]] = GenerateConfig

@@ -53,7 +53,7 @@ class Nothing:
 
 
 class Memorize(Task):
-    """The problems as a task of the frame; see `foci.tasks.frame.task.Task`."""
+    """The memory task; see `foci.tasks.frame.task.Task`."""
 
     name: ClassVar[str] = "memorize"
     Config: ClassVar[type[Any]] = MemorizeConfig

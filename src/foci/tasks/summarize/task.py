@@ -72,7 +72,7 @@ class _HeldOut(NamedTuple):
 
 
 class Summarize(Task):
-    """Summarization as a task of the frame; see `foci.tasks.frame.task.Task`."""
+    """The summarization task; see `foci.tasks.frame.task.Task`."""
 
     name: ClassVar[str] = "summarize"
     Config: ClassVar[type[Any]] = SummarizeConfig

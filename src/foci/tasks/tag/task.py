@@ -59,7 +59,7 @@ _VALID, _TEST = 300, 500
 
 
 class Tag(Task):
-    """Sequence labeling as a task of the frame; see `foci.tasks.frame.task.Task`."""
+    """The sequence labeling task; see `foci.tasks.frame.task.Task`."""
 
     name: ClassVar[str] = "tag"
     Config: ClassVar[type[Any]] = TagConfig

@@ -124,7 +124,7 @@ class SpeechReader:
 
 
 def is_feature_file(address: str) -> bool:
-    """Return whether a name is that of a file of features in place of sound."""
+    """Return whether a name is that of a file of features instead of sound."""
     return not morse.is_morse(address) and Path(address).suffix.lower() in FEATURE_ENDINGS
 
 

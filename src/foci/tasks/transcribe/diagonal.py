@@ -22,7 +22,7 @@ def diagonalities(weights: Weights, target: Tensor) -> list[float]:
 
 
 def alignment_notice(config: TranscribeConfig, step: int, diagonal: float) -> str | None:
-    """Return that the attention has not found its way after so many steps, and what to try; None where it has."""
+    """Return a warning, with what to try, if the attention is not diagonal after ``step`` steps; otherwise None."""
     if step < config.diagonal_after or diagonal >= _DIAGONAL:
         return None
     options = config.model.resolved

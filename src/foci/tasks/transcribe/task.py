@@ -56,7 +56,7 @@ _HELD_OUT = 100
 
 
 class Transcribe(Task):
-    """Speech recognition as a task of the frame; see `foci.tasks.frame.task.Task`."""
+    """The speech recognition task; see `foci.tasks.frame.task.Task`."""
 
     name: ClassVar[str] = "transcribe"
     Config: ClassVar[type[Any]] = TranscribeConfig
@@ -191,7 +191,7 @@ class Transcribe(Task):
         return _HeldOut(assets, list(batches.epoch(0)), log)
 
     def _examples(self, heard: Heard, assets: SpeechAssets, kept: Sequence[int] | None = None) -> SpeechExamples:
-        """Return the utterances with these numbers; all unless given."""
+        """Return the utterances with these numbers. Default: all."""
         kept = range(len(heard.features)) if kept is None else kept
         targets = list(assets.tokenizer.encode_many(self._learned(heard.utterances[i].text) for i in kept))
         how, statistics = self.config.features.normalize, assets.statistics
@@ -244,7 +244,7 @@ class Transcribe(Task):
         return Loss(total, (batch.target[:, 1:] != PAD).sum(), metrics)
 
     def ctc_weight(self, step: int) -> float:
-        """Return the share of CTC in the loss after so many steps."""
+        """Return the share of CTC in the loss at a step."""
         schedule = self.config.ctc
         return schedule.weight + (schedule.final_weight - schedule.weight) * min(step / schedule.steps, 1.0)
 

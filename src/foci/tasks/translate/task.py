@@ -72,7 +72,7 @@ class Tokenizers(NamedTuple):
 
 
 class Translate(Task):
-    """Translation as a task of the frame; see `foci.tasks.frame.task.Task`."""
+    """The translation task; see `foci.tasks.frame.task.Task`."""
 
     name: ClassVar[str] = "translate"
     Config: ClassVar[type[Any]] = TranslateConfig

@@ -1,4 +1,4 @@
-"""Fonts for labels in any script: matplotlib falls back from family to family, glyph by glyph, if it is told which.
+"""Fonts for labels in any script: matplotlib falls back from family to family, glyph by glyph, if it knows which.
 
 First come the fonts of the machine, then that of the package noto-cjk-sans-otc where it is installed, and last a small
 one that foci brings along: the commonest Chinese characters, for machines without any Chinese font. Its license lies

@@ -99,7 +99,7 @@ def _nice(least: float) -> int:
 
 
 def wrapped(title: str, width: float, size: float) -> str:
-    """Break the title into lines of about so many inches at most."""
+    """Break the title into lines of at most about ``width`` inches."""
     if not title:
         return title
     letters = max(int(len(title) * width / max(measure([title], size)[title], 1e-6)), 1)

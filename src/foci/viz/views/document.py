@@ -44,7 +44,7 @@ def figure(
 
     one = trace.attention(name) if name is not None else attention(trace)
     if not 0 <= row < one.shape[1]:
-        raise ConfigError(f"plot: row is {row}, but {one.name!r} has {one.shape[1]} (from 0 on).")
+        raise ConfigError(f"plot: row is {row}, but {one.name!r} has {one.shape[1]} (zero-based).")
     weights = one.dense(head)[row]
     axis = trace.axes[one.source]
     shares = shares_of_sentences(trace, one, weights, axis.sentences or (len(axis),), sentences, row)

@@ -76,7 +76,7 @@ def figure(
     chosen = list(range(min(len(target), _MOST)) if words is None else words)
     for word in chosen:
         if not 0 <= word < len(target):
-            raise ConfigError(f"plot: word {word} is not among the {len(target)} of {attention.target!r} (from 0 on).")
+            raise ConfigError(f"plot: word {word} is not among the {len(target)} of {attention.target!r} (zero-based).")
     height, width, _ = source.image.shape
     room = 10.0 if style.width is None else style.width - _BAR
     least = _TILE if style.width is None else _NARROWEST_TILE
@@ -137,7 +137,7 @@ def terminal(selection: Selection) -> list[str]:
 
 
 def _coarser(shares: NDArray[np.float32], most: int) -> NDArray[Any]:
-    """The map with at most so many regions across."""
+    """The map with at most ``most`` regions across."""
     factor = -(-shares.shape[1] // max(most, 1))
     down, across = (-(-side // factor) for side in shares.shape)
     return shares if factor == 1 else smooth(shares, down, across)

@@ -274,7 +274,7 @@ def _table(caption: str, weights: NDArray[np.float32], rows: list[str], columns:
 
 
 def _cell(text: str, weight: float, largest: float) -> str:
-    """A text on the color of its weight, which is told on hover."""
+    """A text on the color of its weight, which is shown on hover."""
     if weight <= _FAINT * largest:
         return text
     return mark(HUES[1], weight / largest, text, f' title="{100 * weight:.1f} %"')

@@ -104,7 +104,7 @@ def _mark_words(
 ) -> None:
     """Write the spoken words above the spectrogram, and mark where each begins and ends.
 
-    Where words would overlap on a time axis of so many inches, they are turned, and of those that still would the later
+    Where words would overlap on a time axis of that width, they are turned, and of those that still would the later
     ones are left out.
     """
     long = source.seconds or 1.0
