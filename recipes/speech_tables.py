@@ -77,7 +77,7 @@ def _share_found(run: Predictor, records: Sequence[Record], ends: list[list[floa
     """Return the share of the digits whose token, by teacher forcing, reads the digit's own recording."""
     model = cast("Recognizer", run.model)
     assets, settings = cast("SpeechAssets", run.assets), run.config.features
-    seconds = model.reduction * settings.shift / 1000
+    seconds = model.subsampling_factor * settings.shift / 1000
     hits: list[bool] = []
     for record, last in zip(records, ends, strict=True):
         (piece,), _ = read_pieces(0, str(record["audio"]), settings, assets, seconds=600.0, keep=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from foci.models.hierarchical import POOLINGS
+from foci.models.options.words import POOLINGS
 from foci.tasks.memorize.config import RECOMMENDED
 from foci.tasks.memorize.problems import PROBLEMS
 from foci.training.engine import TrainingResult
@@ -58,7 +58,7 @@ _LENGTHS = {
 """Where each problem is evaluated; the paper's training ends at 20 (copy), 10 (repeat_copy), 6 (recall)."""
 
 _BLOCKS = {
-    name: Variant({"model.attention": attention})
+    name: Variant({"model.block_attention": attention})
     for name, attention in (
         ("plain", "none"),
         ("squeeze-and-excitation", "squeeze_excitation"),

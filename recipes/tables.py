@@ -14,7 +14,7 @@ import torch
 import foci
 from foci.data.tokenizer import Tokenizer
 from foci.metrics.attention import Movement, entropy, movement
-from foci.models.hierarchical import POOLINGS
+from foci.models.options.words import POOLINGS
 from foci.tasks.frame.predictor import Predictor
 from foci.tasks.frame.task import Evaluation, Prediction
 from foci.tasks.memorize.problems import PROBLEMS

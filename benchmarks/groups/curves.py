@@ -33,7 +33,7 @@ SIZES: Mapping[str, int | tuple[int, int]] = {
     "num_heads": 4,
     "num_tags": 16,
     "radius": 10,
-    "reach": (32, 32),
+    "window": (32, 32),
 }
 """Replacements of the catalog's example sizes; all others are those of the example."""
 

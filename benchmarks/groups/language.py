@@ -20,7 +20,8 @@ from benchmarks.harness import FORWARD, Call, Case, call
 from benchmarks.plain_gpt import PlainGPT, Sizes, optimizer, train_step
 from foci.decoding import DecoderInputs, GenerationConstraints, greedy
 from foci.layers.token_loss import Targets
-from foci.models.language_model import PRESETS, TransformerLanguageModel
+from foci.models.language_model import LanguageModel, build_language_model
+from foci.models.options.decoders import LANGUAGE_MODEL_PRESETS, TransformerDecoderOptions
 
 PROMPT, PRODUCED = 16, 128
 SIZES = {
@@ -141,10 +142,14 @@ def _generation(name: str, batch: int) -> Case:
 
 
 @torch.no_grad()
-def _same(plain: PlainGPT, options: dict[str, int]) -> TransformerLanguageModel:
+def _same(plain: PlainGPT, options: dict[str, int]) -> LanguageModel:
     """Our model with the weights of the plain one."""
     sizes = plain.sizes
-    model = TransformerLanguageModel(sizes.vocabulary, sizes.context, **{**PRESETS["gpt2"], **options})
+    model = build_language_model(
+        sizes.vocabulary,
+        sizes.context,
+        TransformerDecoderOptions(**{**LANGUAGE_MODEL_PRESETS["transformer"]["gpt2"], **options}),
+    )
     decoder: Any = model.decoder
     decoder.embedding.table.weight.copy_(plain.tokens.weight)
     decoder.embedding.positions.table.copy_(plain.positions.weight)

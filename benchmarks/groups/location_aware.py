@@ -43,7 +43,7 @@ def cases(peer: str, quick: bool) -> Iterator[Case]:
 def _modules(shape: Shape) -> tuple[Any, nn.Linear]:
     """Our attention, and the projection with which SpeechBrain's ends."""
     size = shape[-1]
-    score = LocationAware(size, size, size, num_filters=FILTERS, width=2 * REACH + 1)
+    score = LocationAware(size, size, size, num_filters=FILTERS, kernel_size=2 * REACH + 1)
     return foci.Attention(size, size, size, score=score), nn.Linear(size, size)
 
 

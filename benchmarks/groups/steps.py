@@ -23,8 +23,13 @@ from benchmarks.harness import TRAIN, Call, Case, call, leaf
 from foci.decoding import GenerationConstraints, beam, encode_source
 from foci.functional import crf, kernels, scores, windows
 from foci.functional.stepwise import over_steps
-from foci.models import entailer, recognizer, transformer
+from foci.models import transformer
+from foci.models.entailer import ConditionalEntailer
+from foci.models.options.speech import RecognizerOptions, recognizer_preset
+from foci.models.options.words import ENTAILER_PRESETS, ConditionalEntailerOptions
+from foci.models.recognizer import Recognizer
 from foci.models.seq2seq_rnn import RecurrentSeq2Seq
+from foci.options import from_tables
 from foci.tasks.tag.decoding import chain_of
 
 OPERATOR, STEP = "as an operator", "in a whole step"
@@ -165,7 +170,7 @@ def _tagger() -> tuple[nn.Module, Loss]:
 
 
 def _recognizer() -> tuple[nn.Module, Loss]:
-    model = recognizer.Recognizer(80, 40, **recognizer.PRESETS["small"])
+    model = Recognizer(80, 40, from_tables(RecognizerOptions, recognizer_preset("small")))
     features, lengths = torch.randn(8, 400, 80), torch.full((8,), 400)
     target = torch.randint(4, 40, (8, 30))
 
@@ -178,7 +183,8 @@ def _recognizer() -> tuple[nn.Module, Loss]:
 
 
 def _entailer() -> tuple[nn.Module, Loss]:
-    model = entailer.ConditionalEntailer(VOCABULARY, VOCABULARY - 1, 0, 3, **entailer.PRESETS["base"])
+    options = ConditionalEntailerOptions(**ENTAILER_PRESETS["conditional"]["base"])
+    model = ConditionalEntailer(VOCABULARY, VOCABULARY - 1, 0, 3, options)
     first, second = torch.randint(2, VOCABULARY, (2, 32, 15))
     labels = torch.randint(3, (32,))
     return model, lambda: cross_entropy(model(first, second).logits, labels)

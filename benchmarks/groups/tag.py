@@ -29,6 +29,7 @@ from foci.functional.crf import spans_plain as crf_spans_plain
 from foci.functional.crf.chain_plain import Chain
 from foci.functional.crf.spans import SpanTags, span_distribution
 from foci.mechanisms.structured import constraints
+from foci.models.options.words import TaggerOptions
 from foci.models.tagger import Tagger
 from foci.tasks.tag.batches import Letters, TagBatch, TagExamples
 from foci.tasks.tag.decoding import chain_of, decode
@@ -93,11 +94,8 @@ def _inputs() -> tuple[list[list[str]], TagLexicon, Tagger, list[TagBatch]]:
     lexicon = TagLexicon(vocabulary, len(vocabulary) - 1, 0, letters, LABELS, (), "BIO")
     model = Tagger(
         *(len(vocabulary), lexicon.trained, 0, len(letters), len(lexicon.tags), 0),
-        embedding_dim=100,
-        spelling="lstm",
-        character_dim=25,
-        spelling_dim=50,
-        hidden_dim=256,
+        None,
+        TaggerOptions(embedding_dim=100, spelling="lstm", character_dim=25, spelling_dim=50, hidden_dim=256),
     )
     tags = [[chance.randrange(len(lexicon.tags)) for _ in words] for words in sentences]
     return sentences, lexicon, model, list(_batches(sentences, tags, lexicon))

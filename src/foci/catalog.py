@@ -152,8 +152,8 @@ MECHANISMS: dict[str, Card] = {
             "sharpening": _SHARPER,
             "sigmoid": {"normalize": "sigmoid"},
             "causal": _CAUSAL,
-            "sliding_window": {"focus": "sliding_window", "reach": (2, 1)},
-            "median_window": {"focus": "median_window", "reach": (2, 1)},
+            "sliding_window": {"focus": "sliding_window", "window": (2, 1)},
+            "median_window": {"focus": "median_window", "window": (2, 1)},
             "dropout": _DROPOUT,
         },
     ),
@@ -186,7 +186,7 @@ MECHANISMS: dict[str, Card] = {
         {
             "sharpening": _SHARPER,
             "sigmoid": {"normalize": "sigmoid"},
-            "median_window": {"focus": "median_window", "reach": (2, 1)},
+            "median_window": {"focus": "median_window", "window": (2, 1)},
             "sample": {"normalize": "sample"},
             "dropout": _DROPOUT,
         },
@@ -236,9 +236,9 @@ MECHANISMS: dict[str, Card] = {
     "sliding_window": Card(
         partial(Attention, score="scaled_dot", focus="sliding_window"),
         "attend",
-        {"query_dim": 7, "key_dim": 7, "reach": (2, 3)},
+        {"query_dim": 7, "key_dim": 7, "window": (2, 3)},
         f"{_FOCUS}.sliding_window",
-        {"additive": _ADDITIVE, "sharpening": _SHARPER, "one_sided": {"reach": (3, 0)}},
+        {"additive": _ADDITIVE, "sharpening": _SHARPER, "one_sided": {"window": (3, 0)}},
     ),
     "multi_head": Card(
         MultiHeadAttention,

@@ -53,6 +53,34 @@ def _choices(kind: type[Options]) -> dict[str, tuple[Any, ...]]:
     return found
 
 
+Made = TypeVar("Made", bound=Options)
+
+
+def from_tables(kind: type[Made], tables: Mapping[str, Any]) -> Made:
+    """Return options made from nested tables, such as those of a preset; ``kind`` chooses among the classes of a union.
+
+    Example:
+        >>> from foci.models.options.seq2seq import Seq2SeqOptions, seq2seq_preset
+        >>> options = from_tables(Seq2SeqOptions, seq2seq_preset("tiny", "convolutional", "recurrent"))
+        >>> options.encoder.layers, options.decoder.hidden_dim
+        (((128, 3), (128, 3), (128, 3), (128, 3)), 256)
+    """
+    hints = get_type_hints(kind)
+    values = {}
+    for name, value in tables.items():
+        parts = [
+            part for part in (hints.get(name), *get_args(hints.get(name))) if hasattr(part, "__dataclass_fields__")
+        ]
+        if isinstance(value, Mapping) and parts:
+            tag = value.get("kind")
+            part = next((part for part in parts if tag is None or getattr(part, "kind", None) == tag), None)
+            if part is None:
+                raise unknown_name(f"kind of {name}", tag, [str(getattr(part, "kind", "")) for part in parts])
+            value = from_tables(part, value)
+        values[name] = value
+    return kind(**values)
+
+
 def check_window(owner: str, window: tuple[int, int] | None) -> None:
     """Raise unless ``window`` is None or two whole numbers from 0: positions before and after a query's own."""
     if window is not None and (len(window) != 2 or min(window) < 0):

@@ -107,7 +107,7 @@ class InPlaceResidual(nn.Module):
 @pytest.mark.parametrize("name", ["dot", "scaled_dot", "cosine", "general", "multi_head", "sliding_window", "local_m"])
 def test_record_is_right_in_models_that_work_in_place(name, grad):
     sizes = {"model_dim": 6, "num_heads": 2} if name == "multi_head" else {"query_dim": 6, "key_dim": 6}
-    sizes |= {"reach": (1, 1)} if name == "sliding_window" else {"radius": 1} if name == "local_m" else {}
+    sizes |= {"window": (1, 1)} if name == "sliding_window" else {"radius": 1} if name == "local_m" else {}
     torch.manual_seed(3)
     model, x, expected = InPlaceResidual(foci.build(name, **sizes), 2).eval(), torch.randn(2, 5, 6), []
     with torch.no_grad():

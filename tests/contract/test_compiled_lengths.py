@@ -3,10 +3,9 @@
 import pytest
 import torch
 from cases import CHOOSING, make
+from flat_models import transformer
 from sized_cases import CASES, MASKED_OR_NOT, NAMES
 from torch._dynamo.testing import CompileCounterWithBackend
-
-from foci.models.transformer import Transformer
 
 SIZES = [(3, 5, 7), (2, 11, 13), (5, 4, 17), (7, 13, 6)]
 """Batch, queries (or cells of the right side, or height) and keys (or width); more queries than keys at the end."""
@@ -88,7 +87,7 @@ def test_a_whole_model_compiles_without_a_break():
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     torch.manual_seed(3)
-    model = Transformer(11, 13, model_dim=8, num_heads=2, hidden_dim=16, num_layers=1, dropout=0.0)
+    model = transformer(11, 13, model_dim=8, num_heads=2, hidden_dim=16, num_layers=1, dropout=0.0)
     counter = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(model, backend=counter)
     for batch, length in ((2, 5), (3, 7), (4, 6), (2, 11)):

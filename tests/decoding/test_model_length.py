@@ -2,28 +2,26 @@
 
 import pytest
 import torch
+from flat_models import conv_seq2seq, recurrent_seq2seq, transformer
 from searches import beam, greedy, sample
 
 from foci.decoding import GenerationConstraints
-from foci.models.seq2seq_conv import ConvSeq2Seq
-from foci.models.seq2seq_rnn import RecurrentSeq2Seq
-from foci.models.transformer import Transformer
 
 LONGEST = 13
 SOURCE = torch.tensor([[3, 4, 5, 6, 7], [8, 3, 0, 0, 0]])
 VALID = SOURCE > 0
 
 LIMITED = {
-    "convolutional": lambda: ConvSeq2Seq(
+    "convolutional": lambda: conv_seq2seq(
         11, 11, embedding_dim=6, encoder_layers=[(8, 3)], decoder_layers=[(8, 3)], max_length=LONGEST
     ),
-    "learned positions": lambda: Transformer(
+    "learned positions": lambda: transformer(
         11, 11, model_dim=8, num_heads=2, hidden_dim=10, num_layers=1, positions="learned", max_length=LONGEST
     ),
 }
 UNLIMITED = {
-    "sinusoids": lambda: Transformer(11, 11, model_dim=8, num_heads=2, hidden_dim=10, num_layers=1, max_length=LONGEST),
-    "a limit of the source": lambda: RecurrentSeq2Seq(
+    "sinusoids": lambda: transformer(11, 11, model_dim=8, num_heads=2, hidden_dim=10, num_layers=1),
+    "a limit of the source": lambda: recurrent_seq2seq(
         11, 11, embedding_dim=6, hidden_dim=8, score="location", max_length=LONGEST
     ),
 }

@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from flat_models import abs_summarizer, conv_seq2seq, recurrent_seq2seq, transformer
 from searches import beam, greedy, sample
 from seq2seq import TARGET_VOCABULARY, B, S, T, example, generic
 from torch import nn
@@ -13,14 +14,10 @@ from foci.decoding import GenerationConstraints, select
 from foci.errors import ConfigError, ShapeError
 from foci.layers.copying import CopyHead, CopySource
 from foci.layers.token_loss import Targets, token_log_probs
-from foci.models.abs_summarizer import AttentionBasedSummarizer
-from foci.models.seq2seq_conv import ConvSeq2Seq
-from foci.models.seq2seq_rnn import RecurrentSeq2Seq
-from foci.models.transformer import Transformer
 from foci.weights import Weights
 
 V, F = TARGET_VOCABULARY, 5
-RNN = partial(RecurrentSeq2Seq, 17, V, embedding_dim=5, hidden_dim=6, copy=True)
+RNN = partial(recurrent_seq2seq, 17, V, embedding_dim=5, hidden_dim=6, copy=True)
 MODELS = {
     "luong": RNN,
     "all at once": partial(RNN, input_feeding=False),
@@ -28,10 +25,10 @@ MODELS = {
     "bahdanau": partial(RNN, decoder="bahdanau"),
     "heads": partial(RNN, num_heads=2, score="dot"),
     "conv": partial(
-        ConvSeq2Seq, 17, V, embedding_dim=5, encoder_layers=[(7, 3)], decoder_layers=[(7, 2)] * 2, copy=True
+        conv_seq2seq, 17, V, embedding_dim=5, encoder_layers=[(7, 3)], decoder_layers=[(7, 2)] * 2, copy=True
     ),
-    "abs": partial(AttentionBasedSummarizer, 17, V, embedding_dim=3, hidden_dim=5, source_dim=7, window=3, copy=True),
-    "transformer": partial(Transformer, 17, V, model_dim=6, num_heads=2, hidden_dim=7, num_layers=2, copy=True),
+    "abs": partial(abs_summarizer, 17, V, embedding_dim=3, hidden_dim=5, source_dim=7, context_size=3, copy=True),
+    "transformer": partial(transformer, 17, V, model_dim=6, num_heads=2, hidden_dim=7, num_layers=2, copy=True),
 }
 
 
@@ -213,7 +210,7 @@ def test_label_smoothing_is_of_the_generated_words():
 
 
 def test_mistakes_are_explained():
-    with pytest.raises(ConfigError, match="copy needs attention"):
+    with pytest.raises(ConfigError, match="copy is True with variant 'cho'"):
         RNN(decoder="cho")
     model = MODELS["luong"]()
     source, valid, target = copied_example()

@@ -41,7 +41,7 @@ def test_local_m(radius):
     torch.testing.assert_close(read.weights.dense(), expected)
     torch.testing.assert_close(read.output, expected @ key)
     assert read.state.tolist() == [L, L]
-    function = windows.local_m(query, key, key, radius=radius, score=attention.score.cells)
+    function = windows.local_m(query, key, key, radius=radius, score=attention.score.compare)
     assert function.weights.shape == (B, L, S)
 
 

@@ -122,7 +122,9 @@ def test_scores_broadcast_over_leading_axes():
 def test_location_aware_by_loops():
     """Chorowski 2015, sections 2.2 and 2.3, cell by cell, over several steps."""
     width, filters = 3, 2
-    attention = foci.Attention(DQ, DK, score=LocationAware(DQ, DK, A, num_filters=filters, width=width), sharpening=1.7)
+    attention = foci.Attention(
+        DQ, DK, score=LocationAware(DQ, DK, A, num_filters=filters, kernel_size=width), sharpening=1.7
+    )
     attention.double()
     query, key = torch.randn(B, L, DQ, dtype=torch.float64), torch.randn(B, S, DK, dtype=torch.float64)
     score = attention.score
@@ -155,8 +157,8 @@ def test_location_aware_by_loops():
 
 
 def test_smoothing_and_windowing_are_batched():
-    score = LocationAware(DQ, DK, A, num_filters=2, width=3)
-    attention = foci.Attention(score=score, normalize="sigmoid", focus="median_window", reach=(1, 2))
+    score = LocationAware(DQ, DK, A, num_filters=2, kernel_size=3)
+    attention = foci.Attention(score=score, normalize="sigmoid", focus="median_window", window=(1, 2))
     query, key = torch.randn(B, L, DQ), torch.randn(B, S, DK)
     read = attention(query, key)
     weights = read.weights.dense()
@@ -175,7 +177,7 @@ def test_choices_that_do_not_fit():
     with pytest.raises(ConfigError, match="depends on the previous weights"):
         foci.Attention(3, 5, score="location_aware", focus="causal")
     with pytest.raises(ConfigError, match="odd"):
-        LocationAware(3, 5, width=4)
+        LocationAware(3, 5, kernel_size=4)
     with pytest.raises(ConfigError, match="num_filters is 0, expected a whole number above 0"):
         LocationAware(3, 5, num_filters=0)
     with pytest.raises(ConfigError, match="needs query_dim and key_dim"):
@@ -184,7 +186,7 @@ def test_choices_that_do_not_fit():
         foci.Attention(3, 5, score="dot")
     with pytest.raises(ConfigError, match="max_length"):
         foci.Attention(3, 5, score="location")
-    with pytest.raises(ConfigError, match="reach"):
+    with pytest.raises(ConfigError, match="needs window"):
         foci.Attention(focus="sliding_window")
     with pytest.raises(ConfigError, match="radius"):
         foci.Attention(focus="local_m")

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from flat_models import abs_summarizer
 from searches import beam, greedy
 from seq2seq import (
     BOS,
@@ -19,16 +20,16 @@ from seq2seq import (
 )
 
 from foci.errors import ConfigError
-from foci.models.abs_summarizer import AttentionBasedSummarizer
 from foci.models.decoders.feed_forward import FeedForwardDecoder
-from foci.models.encoders.smoothed import SmoothedTextEncoder
+from foci.models.options.decoders import FeedForwardDecoderOptions
+from foci.models.options.text_encoders import SmoothedTextEncoderOptions
 
 C, Q = 3, 1
 
 
 def model(**options):
-    sizes = {"embedding_dim": 5, "hidden_dim": 7, "source_dim": 11, "window": C, "smoothing": Q} | options
-    return generic(AttentionBasedSummarizer(SOURCE_VOCABULARY, TARGET_VOCABULARY, **sizes))
+    sizes = {"embedding_dim": 5, "hidden_dim": 7, "source_dim": 11, "context_size": C, "smoothing": Q} | options
+    return generic(abs_summarizer(SOURCE_VOCABULARY, TARGET_VOCABULARY, **sizes))
 
 
 def dot(one, other):
@@ -91,7 +92,7 @@ def test_gradients_with_an_empty_source():
 
 def test_learns_one_batch_by_heart():
     torch.manual_seed(0)
-    made = AttentionBasedSummarizer(
+    made = abs_summarizer(
         SOURCE_VOCABULARY, TARGET_VOCABULARY, embedding_dim=24, hidden_dim=48, source_dim=32, smoothing=0
     )
     assert overfit(made, 150, 0.02) > 0.95
@@ -110,7 +111,7 @@ def test_searches_end_and_an_empty_target_is_allowed():
 
 def test_mistakes_are_explained():
     with pytest.raises(ConfigError, match="smoothing is -1, expected 0 or more"):
-        SmoothedTextEncoder(11, smoothing=-1)
-    decoder = FeedForwardDecoder(13, source_dim=4)
+        SmoothedTextEncoderOptions(smoothing=-1)
+    decoder = FeedForwardDecoder(13, 4, FeedForwardDecoderOptions())
     with pytest.raises(ConfigError, match="encoded is None"):
         decoder.start(None)

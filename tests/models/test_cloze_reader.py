@@ -9,6 +9,7 @@ import torch
 import foci
 from foci.errors import ConfigError, ShapeError, UnknownNameError
 from foci.models.cloze_reader import Reader
+from foci.models.options.words import ReaderOptions
 
 READERS = {"sum": {}, "over_attention": {"reader": "over_attention"}, "gated": {"hops": 2}}
 DOCUMENT = [[3, 7, 5, 7, 9, 4, 5], [6, 4, 8, 0, 0, 0, 0]]
@@ -24,7 +25,9 @@ def batch():
 
 def make(**options):
     torch.manual_seed(5)
-    return Reader(13, options.pop("vector_dim", 0), **{"embedding_dim": 6, "hidden_dim": 8, **options}).eval()
+    return Reader(
+        13, options.pop("vector_dim", 0), ReaderOptions(**{"embedding_dim": 6, "hidden_dim": 8, **options})
+    ).eval()
 
 
 def softmax(scores):
@@ -186,7 +189,7 @@ def test_given_vectors_stand_beside_the_learned_ones_and_are_not_trained():
 @pytest.mark.parametrize("kind", READERS)
 def test_it_learns_a_batch(kind):
     torch.manual_seed(1)
-    model = Reader(13, 0, embedding_dim=12, hidden_dim=16, **READERS[kind]).train()
+    model = Reader(13, 0, ReaderOptions(embedding_dim=12, hidden_dim=16, **READERS[kind])).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     answers = torch.tensor([[2], [0]])
     for _ in range(40):
@@ -207,7 +210,7 @@ def test_mistakes():
         make(question="blnk")
     with pytest.raises(ConfigError, match="hops is -1"):
         make(hops=-1)
-    with pytest.raises(ConfigError, match="shared is for readers without hops"):
+    with pytest.raises(ConfigError, match="shared is True with 1 hops"):
         make(hops=1, shared=True)
     with pytest.raises(ShapeError, match=r"places has shape \(2, 3\), expected \(2, 7\)"):
         make()(*batch()[:2], torch.zeros(2, 3, dtype=torch.long), *batch()[3:])

@@ -5,17 +5,16 @@ from typing import Any
 
 import pytest
 import torch
+from flat_models import abs_summarizer, recurrent_seq2seq
 from torch import nn
 
 from foci.errors import ConfigError
-from foci.models.abs_summarizer import AttentionBasedSummarizer
-from foci.models.seq2seq_rnn import RecurrentSeq2Seq
 
 SIZES = {"embedding_dim": 7, "hidden_dim": 6}
 MODELS: dict[str, Callable[..., nn.Module]] = {
-    "rnn": lambda **options: RecurrentSeq2Seq(101, 103, **SIZES, **options),
-    "shared": lambda **options: RecurrentSeq2Seq(101, 101, share_embeddings=True, **SIZES, **options),
-    "abs": lambda **options: AttentionBasedSummarizer(101, 103, source_dim=3, **SIZES, **options),
+    "rnn": lambda **options: recurrent_seq2seq(101, 103, **SIZES, **options),
+    "shared": lambda **options: recurrent_seq2seq(101, 101, share_embeddings=True, **SIZES, **options),
+    "abs": lambda **options: abs_summarizer(101, 103, source_dim=3, **SIZES, **options),
 }
 
 
@@ -26,7 +25,7 @@ def weights(name: str, **options: Any) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_only_the_embeddings_are_spread_and_padding_stays_zero(name: str) -> None:
-    plain, same, wide = weights(name), weights(name, embedding_bound=0.1), weights(name, embedding_bound=0.9)
+    plain, same, wide = weights(name), weights(name, embedding_init_range=0.1), weights(name, embedding_init_range=0.9)
     tables = {path for path in plain if path.endswith("embedding.weight")}
     assert len(tables) == (3 if name == "abs" else 2)
     tied = {"decoder.output.weight"} if name == "shared" else set()
@@ -40,6 +39,6 @@ def test_only_the_embeddings_are_spread_and_padding_stays_zero(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_bound_that_is_none(name: str) -> None:
-    with pytest.raises(ConfigError, match="embedding_bound is 0, expected a number above 0"):
-        MODELS[name](embedding_bound=0)
+def test_a_range_that_is_none(name: str) -> None:
+    with pytest.raises(ConfigError, match="embedding_init_range is 0, expected a number above 0"):
+        MODELS[name](embedding_init_range=0)

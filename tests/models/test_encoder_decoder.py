@@ -14,14 +14,22 @@ from foci.errors import ConfigError, ShapeError
 from foci.layers.interfaces import EncoderOutput
 from foci.layers.recurrent import Bridge
 from foci.layers.token_loss import Targets, TokenLoss
-from foci.layers.transformer import Block
+from foci.models.build import build_text_encoder
 from foci.models.decoders.convolutional import ConvolutionalDecoder
-from foci.models.decoders.recurrent import RecurrentDecoder
+from foci.models.decoders.recurrent import recurrent_decoder
 from foci.models.decoders.transformer import TransformerDecoder
 from foci.models.encoder_decoder import EncoderDecoder
-from foci.models.encoders.convolutional import ConvolutionalTextEncoder
-from foci.models.encoders.recurrent import RecurrentTextEncoder
-from foci.models.encoders.transformer import TransformerTextEncoder
+from foci.models.options.attention import AttentionOptions
+from foci.models.options.decoders import (
+    ConvolutionalDecoderOptions,
+    RecurrentDecoderOptions,
+    TransformerDecoderOptions,
+)
+from foci.models.options.text_encoders import (
+    ConvolutionalTextEncoderOptions,
+    RecurrentTextEncoderOptions,
+    TransformerTextEncoderOptions,
+)
 
 SIZE = 6  # of the source's cells
 
@@ -40,34 +48,42 @@ class Regions(nn.Module):
 
 
 ENCODERS = {
-    "gru": lambda: RecurrentTextEncoder(SOURCE_VOCABULARY, embedding_dim=5, output_dim=SIZE),
-    "two-layer lstm": lambda: RecurrentTextEncoder(
-        SOURCE_VOCABULARY, embedding_dim=5, output_dim=SIZE, cell="lstm", num_layers=2, bidirectional=False
+    "gru": lambda: build_text_encoder(SOURCE_VOCABULARY, RecurrentTextEncoderOptions(embedding_dim=5, hidden_dim=SIZE)),
+    "two-layer lstm": lambda: build_text_encoder(
+        SOURCE_VOCABULARY,
+        RecurrentTextEncoderOptions(embedding_dim=5, hidden_dim=SIZE, cell="lstm", num_layers=2, bidirectional=False),
     ),
-    "convolutional": lambda: ConvolutionalTextEncoder(
-        SOURCE_VOCABULARY, embedding_dim=SIZE, layers=[(7, 3), (4, 1)], max_length=11, num_readers=2
+    "convolutional": lambda: build_text_encoder(
+        SOURCE_VOCABULARY,
+        ConvolutionalTextEncoderOptions(embedding_dim=SIZE, layers=((7, 3), (4, 1)), max_length=11),
+        num_readers=2,
     ),
-    "transformer": lambda: TransformerTextEncoder(
-        SOURCE_VOCABULARY, Block(model_dim=SIZE, num_heads=3, hidden_dim=7), num_layers=2
+    "transformer": lambda: build_text_encoder(
+        SOURCE_VOCABULARY, TransformerTextEncoderOptions(model_dim=SIZE, num_heads=3, hidden_dim=7, num_layers=2)
     ),
     "regions": Regions,
 }
-RECURRENT = {"source_dim": SIZE, "embedding_dim": 5, "hidden_dim": 7}
+RECURRENT = {"embedding_dim": 5, "hidden_dim": 7}
+
+
+def recurrent(attention=None, **options):
+    options = RecurrentDecoderOptions(**{**RECURRENT, **options})
+    return recurrent_decoder(TARGET_VOCABULARY, SIZE, options, AttentionOptions(**(attention or {})))
+
+
 DECODERS = {
-    "sutskever": lambda: RecurrentDecoder(TARGET_VOCABULARY, **RECURRENT, kind="sutskever", num_layers=2),
-    "cho lstm": lambda: RecurrentDecoder(TARGET_VOCABULARY, **RECURRENT, kind="cho", cell="lstm"),
-    "bahdanau lstm": lambda: RecurrentDecoder(
-        TARGET_VOCABULARY, **RECURRENT, kind="bahdanau", score="location_aware", cell="lstm", num_layers=3
-    ),
-    "luong": lambda: RecurrentDecoder(TARGET_VOCABULARY, **RECURRENT),
-    "luong from the first cell": lambda: RecurrentDecoder(
-        TARGET_VOCABULARY, **RECURRENT, score="location_aware", start_at_first=True, input_feeding=False
+    "sutskever": lambda: recurrent(variant="sutskever", num_layers=2),
+    "cho lstm": lambda: recurrent(variant="cho", cell="lstm"),
+    "bahdanau lstm": lambda: recurrent({"score": "location_aware"}, variant="bahdanau", cell="lstm", num_layers=3),
+    "luong": lambda: recurrent(),
+    "luong from the first position": lambda: recurrent(
+        {"score": "location_aware", "initial_alignment": "first"}, input_feeding=False
     ),
     "convolutional": lambda: ConvolutionalDecoder(
-        TARGET_VOCABULARY, source_dim=SIZE, embedding_dim=SIZE, layers=[(7, 3), (4, 2)], max_length=11
+        TARGET_VOCABULARY, SIZE, ConvolutionalDecoderOptions(layers=((7, 3), (4, 2)), max_length=11)
     ),
     "transformer": lambda: TransformerDecoder(
-        TARGET_VOCABULARY, Block(model_dim=10, num_heads=2, hidden_dim=7), source_dim=SIZE, num_layers=2
+        TARGET_VOCABULARY, SIZE, TransformerDecoderOptions(model_dim=10, num_heads=2, hidden_dim=7, num_layers=2)
     ),
 }
 every_pair = pytest.mark.parametrize("decoder", DECODERS)
@@ -132,9 +148,9 @@ def test_searches_of_a_batch_are_those_of_its_rows(decoder):
             assert [one.score for one in alone] == pytest.approx([one.score for one in together[row]])
 
 
-def test_cells_are_sampled_from_the_first_on():
-    options = {"focus": "median_window", "reach": (0, 1), "normalize": "sample", "start_at_first": True}
-    decoder = RecurrentDecoder(TARGET_VOCABULARY, **RECURRENT, **options, expectation_share=0.5)
+def test_positions_are_sampled_from_the_first_on():
+    options = {"focus": "median_window", "window": (0, 1), "normalize": "sample", "initial_alignment": "first"}
+    decoder = recurrent({**options, "expectation_share": 0.5})
     model = generic(EncoderDecoder(Regions(), decoder))
     checks.check_steps_equal_teacher_forcing(model, 3)
     source, valid, target = example()
@@ -146,7 +162,7 @@ def test_cells_are_sampled_from_the_first_on():
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_a_source_without_a_summary_starts_from_its_mean(cell):
     """Xu et al. (2015), section 3.1.2: two layers map the mean of the regions to the first hidden state and cell."""
-    decoder = generic(RecurrentDecoder(TARGET_VOCABULARY, **RECURRENT, cell=cell, num_layers=2))
+    decoder = generic(recurrent(cell=cell, num_layers=2))
     values, valid = torch.randn(2, 5, SIZE, dtype=torch.float64), torch.arange(5) < torch.tensor([[3], [0]])
     _, state = decoder.start(EncoderOutput(values, valid))
     assert len(state.recurrent) == (2 if cell == "lstm" else 1)
@@ -202,11 +218,11 @@ def test_keys_are_compared_and_values_are_read():
 def test_sizes_that_do_not_fit_are_named():
     encoder = Regions()
     with pytest.raises(ConfigError, match=r"cells have size 6 .* size 7, expected the same.*source_dim=6"):
-        EncoderDecoder(encoder, RecurrentDecoder(TARGET_VOCABULARY, source_dim=7))
+        EncoderDecoder(encoder, recurrent_decoder(TARGET_VOCABULARY, 7, RecurrentDecoderOptions()))
     with pytest.raises(ConfigError, match=r"reads no source.*source_dim=6"):
-        EncoderDecoder(encoder, RecurrentDecoder(TARGET_VOCABULARY))
-    with pytest.raises(ConfigError, match=r"source_dim is 6 and embedding_dim is 5.*embedding_dim=6"):
-        ConvolutionalDecoder(TARGET_VOCABULARY, source_dim=6, embedding_dim=5)
+        EncoderDecoder(encoder, recurrent_decoder(TARGET_VOCABULARY, None, RecurrentDecoderOptions()))
+    with pytest.raises(ConfigError, match=r"source_dim is 6 and embedding_dim is 5.*Leave embedding_dim out"):
+        ConvolutionalDecoder(TARGET_VOCABULARY, 6, ConvolutionalDecoderOptions(embedding_dim=5))
 
 
 @every_pair
@@ -227,7 +243,7 @@ def test_a_wrong_source_is_named(decoder):
 
 
 def test_a_state_that_cannot_be_copied_is_named():
-    decoder = RecurrentDecoder(TARGET_VOCABULARY, **{**RECURRENT, "hidden_dim": SIZE}, copy_state=True, num_layers=2)
+    decoder = recurrent(hidden_dim=SIZE, copy_state=True, num_layers=2)
     values, valid = torch.zeros(2, 5, SIZE), torch.ones(2, 5, dtype=torch.bool)
     with pytest.raises(ShapeError, match=r"1 parts of \(layers, size\) \(1, 6\), expected 1 of \(2, 6\)"):
         decoder.start(EncoderOutput(values, valid))

@@ -8,15 +8,17 @@ from torch import nn
 
 import foci
 from foci.errors import ShapeError, UnknownNameError
-from foci.layers.word_inputs import WordInputs, occurs
 from foci.models.decomposable import DecomposableEntailer
-from foci.models.entailer import ATTENTIONS, ConditionalEntailer
+from foci.models.entailer import ConditionalEntailer
+from foci.models.options.words import ConditionalEntailerOptions, DecomposableEntailerOptions
+from foci.models.word_inputs import WordInputs, occurs
 
 VOCABULARY, TRAINED, LABELS = 23, 17, 3
 PREMISE = torch.tensor([[4, 20, 7, 2, 11], [3, 5, 0, 0, 0]])
 HYPOTHESIS = torch.tensor([[7, 2, 19], [5, 0, 0]])
 LENGTHS = [(5, 3), (2, 1)]
 
+ATTENTIONS = ("none", "attention", "word_by_word", "two_way")
 CONDITIONAL = [{"attention": attention} for attention in ATTENTIONS]
 DECOMPOSABLE = [
     {},
@@ -29,12 +31,16 @@ DECOMPOSABLE = [
 
 def conditional(**options):
     torch.manual_seed(0)
-    return ConditionalEntailer(VOCABULARY, TRAINED, 0, LABELS, embedding_dim=5, hidden_dim=7, **options).eval()
+    return ConditionalEntailer(
+        VOCABULARY, TRAINED, 0, LABELS, ConditionalEntailerOptions(embedding_dim=5, hidden_dim=7, **options)
+    ).eval()
 
 
 def decomposable(**options):
     torch.manual_seed(0)
-    return DecomposableEntailer(VOCABULARY, TRAINED, 0, LABELS, embedding_dim=5, hidden_dim=8, **options).eval()
+    return DecomposableEntailer(
+        VOCABULARY, TRAINED, 0, LABELS, DecomposableEntailerOptions(embedding_dim=5, hidden_dim=8, **options)
+    ).eval()
 
 
 def lstm_steps(lstm, inputs, hidden, cell):
@@ -191,13 +197,17 @@ def test_exact_match_needs_the_same_word_not_the_same_vector():
     found = occurs(torch.tensor([[4, 20, 21, 0]]), torch.tensor([[21, 4, 0]]))
     assert found.tolist() == [[True, False, True, False]]
     # 20 and 21 are unknown words: they share a learned vector, but only one of them matches.
-    inputs = WordInputs(VOCABULARY, TRAINED, 0, 5, embedding_dim=3, exact_match=True)
+    inputs = WordInputs(
+        VOCABULARY, TRAINED, 0, DecomposableEntailerOptions(hidden_dim=5, embedding_dim=3, exact_match=True)
+    )
     first, second = inputs(torch.tensor([[20, 21]]), torch.tensor([[21]]))[0]
     torch.testing.assert_close(second - first, inputs.project.weight[:, -1])
 
 
 def test_given_vectors_are_not_trained_and_dropped_words_are_unknown():
-    inputs = WordInputs(VOCABULARY, TRAINED, 2, 5, embedding_dim=3, word_dropout=0.5)
+    inputs = WordInputs(
+        VOCABULARY, TRAINED, 2, DecomposableEntailerOptions(hidden_dim=5, embedding_dim=3, word_dropout=0.5)
+    )
     assert not inputs.vectors.weight.requires_grad
     words = torch.full((1, 200), 4)
     torch.manual_seed(1)

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from foci.errors import ConfigError, ShapeError, UnknownNameError
-from foci.models.hierarchical import PRESETS, HierarchicalClassifier
+from foci.models.hierarchical import HierarchicalClassifier
+from foci.models.options.words import HIERARCHICAL_PRESETS, HierarchicalClassifierOptions
 
 VOCABULARY, CLASSES = 23, 3
 DOCUMENTS = [[[5, 7, 11], [13], [2, 3]], [[17, 19]]]
@@ -17,7 +18,7 @@ POOLINGS = ("hierarchical", "attention", "mean", "last")
 def make_model(pooling="hierarchical", **options):
     torch.manual_seed(1)
     options = {"embedding_dim": 5, "hidden_dim": 6, "attention_dim": 7, "pooling": pooling, **options}
-    model = HierarchicalClassifier(VOCABULARY, CLASSES, **options).double().eval()
+    model = HierarchicalClassifier(VOCABULARY, CLASSES, HierarchicalClassifierOptions(**options)).double().eval()
     for parameter in model.parameters():  # large enough for every part to matter
         nn.init.normal_(parameter, std=0.7)
     with torch.no_grad():
@@ -159,7 +160,7 @@ def test_gradients():
 
 def test_it_learns_a_batch_by_heart():
     torch.manual_seed(3)
-    model = HierarchicalClassifier(VOCABULARY, CLASSES, embedding_dim=8, hidden_dim=8)
+    model = HierarchicalClassifier(VOCABULARY, CLASSES, HierarchicalClassifierOptions(embedding_dim=8, hidden_dim=8))
     words, sizes = padded([*DOCUMENTS, [[1, 5], [7]]])
     optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
     for _ in range(60):
@@ -173,10 +174,16 @@ def test_it_learns_a_batch_by_heart():
 
 def test_presets_and_other_precisions():
     words, sizes = padded(DOCUMENTS)
-    for preset in PRESETS.values():
-        assert HierarchicalClassifier(VOCABULARY, 2, **preset)(words, sizes).logits.shape == (2, 2)
+    for preset in HIERARCHICAL_PRESETS.values():
+        assert HierarchicalClassifier(VOCABULARY, 2, HierarchicalClassifierOptions(**preset))(
+            words, sizes
+        ).logits.shape == (2, 2)
     with torch.autocast("cpu", torch.bfloat16):
-        assert HierarchicalClassifier(VOCABULARY, 2, hidden_dim=4)(words, sizes).logits.isfinite().all()
+        assert (
+            HierarchicalClassifier(VOCABULARY, 2, HierarchicalClassifierOptions(hidden_dim=4))(words, sizes)
+            .logits.isfinite()
+            .all()
+        )
 
 
 def test_errors():
@@ -194,7 +201,9 @@ def test_errors():
         model(words[:, :5], sizes)
     with pytest.raises(ShapeError, match=r"sentences has sizes from -1 on"):
         model(words, sizes - 1)
-    with pytest.raises(UnknownNameError, match=r"unknown pooling 'maen'. Did you mean 'mean'"):
+    with pytest.raises(
+        UnknownNameError, match=r"unknown pooling of HierarchicalClassifierOptions 'maen'. Did you mean 'mean'"
+    ):
         make_model("maen")
     with pytest.raises(ConfigError, match=r"num_classes is 0, expected a number above 0"):
-        HierarchicalClassifier(7, 0)
+        HierarchicalClassifier(7, 0, HierarchicalClassifierOptions())

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from flat_models import image_answerer
 from torch.nn import functional as F
 
 from foci.errors import UnknownNameError
-from foci.models.image_answerer import ImageAnswerer
 
 IMAGES = torch.randint(0, 256, (3, 3, 13, 10), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 QUESTIONS = torch.tensor([[3, 4, 5, 6], [7, 8, 0, 0], [0, 0, 0, 0]])
@@ -18,7 +18,7 @@ def seed():
 
 @pytest.mark.parametrize(("hops", "fusion"), [(1, "concat"), (2, "product"), (3, "concat")])
 def test_the_hops_are_those_of_the_equations(hops, fusion):
-    model = ImageAnswerer(
+    model = image_answerer(
         11, 5, embedding_dim=3, hidden_dim=7, attention_dim=6, num_hops=hops, region_dim=12, fusion=fusion
     ).eval()
     answered = model(IMAGES, QUESTIONS)
@@ -47,14 +47,14 @@ def test_the_hops_are_those_of_the_equations(hops, fusion):
 
 
 def test_an_answer_does_not_depend_on_its_batch():
-    model = ImageAnswerer(11, 5, hidden_dim=6, region_dim=8).eval()
+    model = image_answerer(11, 5, hidden_dim=6, region_dim=8).eval()
     together = model(IMAGES, QUESTIONS).logits
     alone = [model(IMAGES[:1], QUESTIONS[:1]), model(IMAGES[1:2], QUESTIONS[1:2, :2]), model(IMAGES[2:], QUESTIONS[2:])]
     torch.testing.assert_close(together, torch.cat([one.logits for one in alone]), atol=1e-5, rtol=1e-4)
 
 
 def test_several_questions_about_one_image():
-    model = ImageAnswerer(11, 5, hidden_dim=6, region_dim=8).eval()
+    model = image_answerer(11, 5, hidden_dim=6, region_dim=8).eval()
     image_of = torch.tensor([1, 0, 1])
     torch.testing.assert_close(
         model(IMAGES[:2], QUESTIONS, image_of).logits, model(IMAGES[image_of], QUESTIONS).logits, atol=1e-5, rtol=1e-4
@@ -62,7 +62,7 @@ def test_several_questions_about_one_image():
 
 
 def test_the_answer_depends_on_question_and_image_and_gradients_are_finite():
-    model = ImageAnswerer(11, 5, hidden_dim=6, region_dim=8, attention="cbam")
+    model = image_answerer(11, 5, hidden_dim=6, region_dim=8, block_attention="cbam")
     logits = model(IMAGES, QUESTIONS).logits
     assert not torch.allclose(logits, model(IMAGES.flip(0), QUESTIONS).logits)
     assert not torch.allclose(logits, model(IMAGES, QUESTIONS.flip(0)).logits)
@@ -72,13 +72,13 @@ def test_the_answer_depends_on_question_and_image_and_gradients_are_finite():
 
 def test_an_unknown_fusion_suggests_the_nearest():
     with pytest.raises(UnknownNameError, match="Did you mean 'product'"):
-        ImageAnswerer(11, 5, fusion="produkt")
+        image_answerer(11, 5, fusion="produkt")
 
 
 def test_learns_to_look_where_the_question_asks():
     """Two patches of random brightness: the question says which of them decides."""
     chance = torch.Generator().manual_seed(1)
-    model = ImageAnswerer(4, 2, embedding_dim=8, hidden_dim=16, region_dim=8, num_stages=1, stride=2, num_hops=1)
+    model = image_answerer(4, 2, embedding_dim=8, hidden_dim=16, region_dim=8, num_stages=1, stride=2, num_hops=1)
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
     for _ in range(120):
         bright = torch.randint(0, 2, (64, 2), generator=chance)

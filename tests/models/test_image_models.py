@@ -6,11 +6,13 @@ from torch.nn import functional as F
 
 import foci
 from foci.errors import ConfigError, ShapeError
-from foci.models.encoders.image_grid import ATTENTIONS, ImageGridEncoder, as_shares
+from foci.models.encoders.image_grid import ImageGridEncoder, as_shares
 from foci.models.image_classifier import ImageClassifier
+from foci.models.options.images import ImageClassifierOptions, ImageGridOptions
 from foci.viz.regions import smooth
 from foci.weights import Weights
 
+ATTENTIONS = ("none", "squeeze_excitation", "efficient_channel", "cbam", "spatial")
 IMAGES = torch.randint(0, 256, (3, 3, 13, 10), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
 
@@ -30,7 +32,9 @@ def normed(x, layer):
 @pytest.mark.parametrize("attention", ATTENTIONS)
 @pytest.mark.parametrize("stride", [1, 2])
 def test_the_blocks_are_those_of_the_equations(attention, stride):
-    encoder = ImageGridEncoder(14, num_stages=3, depth=2, stride=stride, attention=attention, kernel_size=3)
+    encoder = ImageGridEncoder(
+        ImageGridOptions(hidden_dim=14, num_stages=3, depth=2, stride=stride, block_attention=attention, kernel_size=3)
+    )
     encoded = encoder(IMAGES)
     x = IMAGES.float() / 127.5 - 1
     x = F.relu(normed(F.conv2d(x, encoder.stem.weight, stride=stride, padding=1), encoder.norm))
@@ -56,23 +60,24 @@ def test_the_blocks_are_those_of_the_equations(attention, stride):
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
 def test_an_image_does_not_depend_on_its_batch(attention):
-    model = ImageClassifier(5, hidden_dim=12, attention=attention)
+    model = ImageClassifier(5, ImageClassifierOptions(hidden_dim=12, block_attention=attention))
     together = model(IMAGES).logits
     alone = torch.cat([model(IMAGES[row : row + 1]).logits for row in range(3)])
     torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-4)
     assert model(IMAGES[:0]).logits.shape == (0, 5)
 
 
-def test_aliases_are_the_same_and_unknown_names_are_listed():
-    assert ImageClassifier(3, attention="se").encoder.blocks[0].attention.channels == 16
-    with pytest.raises(ConfigError, match="unknown attention of an image encoder 'cbm'. Did you mean 'cbam'"):
-        ImageClassifier(3, attention="cbm")
+def test_unknown_names_are_listed():
+    model = ImageClassifier(3, ImageClassifierOptions(block_attention="squeeze_excitation"))
+    assert model.encoder.blocks[0].attention.channels == 16
+    with pytest.raises(ConfigError, match="unknown block_attention of .* 'cbm'. Did you mean 'cbam'"):
+        ImageClassifier(3, ImageClassifierOptions(block_attention="cbm"))
     with pytest.raises(ShapeError, match=r"images has shape \(3, 13, 10\), expected \(batch, 3, height, width\)"):
-        ImageClassifier(3)(IMAGES[0])
+        ImageClassifier(3, ImageClassifierOptions())(IMAGES[0])
 
 
 def test_evidence_adds_up_to_the_score():
-    model = ImageClassifier(5, hidden_dim=12).eval()
+    model = ImageClassifier(5, ImageClassifierOptions(hidden_dim=12)).eval()
     classified = model(IMAGES)
     for kind in range(5):
         classes = torch.full((3,), kind)
@@ -98,7 +103,7 @@ def test_maps_on_one_grid_are_shares():
 
 
 def test_record_sees_every_attention():
-    model = ImageClassifier(5, hidden_dim=12, attention="cbam")
+    model = ImageClassifier(5, ImageClassifierOptions(hidden_dim=12, block_attention="cbam"))
     with foci.record(model) as tape:
         model(IMAGES)
     assert {path for path in tape.paths if path.endswith("spatial")} == {
@@ -108,7 +113,7 @@ def test_record_sees_every_attention():
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
 def test_overfits_a_batch(attention):
-    model = ImageClassifier(3, hidden_dim=12, attention=attention, num_stages=2)
+    model = ImageClassifier(3, ImageClassifierOptions(hidden_dim=12, block_attention=attention, num_stages=2))
     labels = torch.tensor([0, 1, 2])
     optimizer = torch.optim.Adam(model.parameters(), 0.02)
     for _ in range(40):

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from flat_models import transformer_language_model
 from seq2seq import generic
 
 from foci.decoding import DecoderInputs, GenerationConstraints, SlidingContext, beam, generate, greedy, select, windows
@@ -11,36 +12,47 @@ from foci.decoding.sampling import Sampler
 from foci.errors import ConfigError
 from foci.layers.token_loss import Targets
 from foci.models.decoders.history import HistoryDecoder
-from foci.models.language_model import (
-    HISTORY_PRESETS,
-    PRESETS,
-    RECURRENT_PRESETS,
-    HistoryLanguageModel,
-    RecurrentLanguageModel,
-    TransformerLanguageModel,
+from foci.models.language_model import build_language_model
+from foci.models.options.decoders import (
+    LANGUAGE_MODEL_PRESETS,
+    HistoryDecoderOptions,
+    LanguageModelOptions,
+    RecurrentDecoderOptions,
 )
 
 VOCABULARY, CONTEXT, BOS = 11, 7, 1
+GPT2 = {
+    "norm": "pre",
+    "qk_norm": False,
+    "bias": True,
+    "zero_residual": False,
+    "tie_output": True,
+    **LANGUAGE_MODEL_PRESETS["transformer"]["gpt2"],
+}
 SIZES = {"model_dim": 12, "num_heads": 3, "hidden_dim": 17, "num_layers": 2}
 
 MODELS = {
     **{
-        positions: lambda positions=positions: TransformerLanguageModel(
+        positions: lambda positions=positions: transformer_language_model(
             VOCABULARY, CONTEXT, positions=positions, **SIZES
         )
         for positions in ("rotary", "alibi", "sinusoidal", "learned")
     },
-    "rotary, window": lambda: TransformerLanguageModel(VOCABULARY, CONTEXT, window=3, **SIZES),
-    "alibi, window": lambda: TransformerLanguageModel(VOCABULARY, CONTEXT, positions="alibi", window=2, **SIZES),
-    "all options": lambda: TransformerLanguageModel(
+    "rotary, window": lambda: transformer_language_model(VOCABULARY, CONTEXT, window=(3, 0), **SIZES),
+    "alibi, window": lambda: transformer_language_model(VOCABULARY, CONTEXT, positions="alibi", window=(2, 0), **SIZES),
+    "all options": lambda: transformer_language_model(
         VOCABULARY, CONTEXT, rms_norm=True, logit_cap=4.0, bias=True, activation="gelu", **SIZES
     ),
-    "post, tied": lambda: TransformerLanguageModel(
+    "post, tied": lambda: transformer_language_model(
         VOCABULARY, CONTEXT, norm="post", qk_norm=False, tie_output=True, scale_embeddings=True, **SIZES
     ),
-    "gpt2": lambda: TransformerLanguageModel(VOCABULARY, CONTEXT, **{**PRESETS["gpt2"], **SIZES}),
-    "lstm": lambda: RecurrentLanguageModel(VOCABULARY, CONTEXT, embedding_dim=5, hidden_dim=6, num_layers=2),
-    "history": lambda: HistoryLanguageModel(VOCABULARY, CONTEXT, embedding_dim=5, hidden_dim=6, span=3),
+    "gpt2": lambda: transformer_language_model(VOCABULARY, CONTEXT, **{**GPT2, **SIZES}),
+    "lstm": lambda: build_language_model(
+        VOCABULARY, CONTEXT, RecurrentDecoderOptions(embedding_dim=5, hidden_dim=6, num_layers=2, cell="lstm")
+    ),
+    "history": lambda: build_language_model(
+        VOCABULARY, CONTEXT, HistoryDecoderOptions(embedding_dim=5, hidden_dim=6, span=3)
+    ),
 }
 every_model = pytest.mark.parametrize("name", MODELS)
 
@@ -169,7 +181,9 @@ def test_contexts_that_do_not_fit_are_named():
 @pytest.mark.parametrize("split", [1, 2, 3])
 @torch.no_grad()
 def test_the_history_is_read_by_the_equations_of_the_paper(split):
-    decoder = generic(HistoryDecoder(VOCABULARY, embedding_dim=5, hidden_dim=6, span=3, split=split))
+    decoder = generic(
+        HistoryDecoder(VOCABULARY, HistoryDecoderOptions(embedding_dim=5, hidden_dim=6, span=3, split=split))
+    )
     text = torch.randint(3, VOCABULARY, (1, 8), generator=torch.Generator().manual_seed(2))
     hidden, _ = decoder.recurrence(decoder.embedding(text))
     part = 6 // split
@@ -205,8 +219,8 @@ def _bias(score):
 
 
 def test_sizes_that_do_not_divide_are_named():
-    with pytest.raises(ConfigError, match="split is 3 and hidden_dim is 8, expected a split of 1, 2 or 3 that divides"):
-        HistoryDecoder(VOCABULARY, hidden_dim=8)
+    with pytest.raises(ConfigError, match="split is 3 and hidden_dim is 8, expected a split that divides"):
+        HistoryDecoderOptions(hidden_dim=8)
 
 
 # --- what the options do
@@ -215,7 +229,7 @@ def test_sizes_that_do_not_divide_are_named():
 @torch.no_grad()
 def test_zero_residual_starts_as_the_identity_and_a_cap_bounds_the_logits():
     torch.manual_seed(1)
-    model = TransformerLanguageModel(VOCABULARY, CONTEXT, logit_cap=0.7, **SIZES)
+    model = transformer_language_model(VOCABULARY, CONTEXT, logit_cap=0.7, **SIZES)
     tokens = torch.tensor([[1, 4, 5, 9]])
     embedded = model.decoder.embedding(tokens)
     logits = model(tokens).logits
@@ -244,13 +258,9 @@ def test_norms_and_activation_are_those_of_their_papers():
 
 def test_presets_build():
     with torch.device("meta"):
-        for kind, presets in (
-            (TransformerLanguageModel, PRESETS),
-            (RecurrentLanguageModel, RECURRENT_PRESETS),
-            (HistoryLanguageModel, HISTORY_PRESETS),
-        ):
-            for options in presets.values():
-                kind(65, 64, **options)
+        for options in LanguageModelOptions.__args__:
+            for preset in LANGUAGE_MODEL_PRESETS[options.kind].values():
+                build_language_model(65, 64, options(**preset))
 
 
 @every_model

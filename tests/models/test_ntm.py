@@ -7,15 +7,23 @@ import torch
 
 from foci.errors import ConfigError, ShapeError, UnknownNameError
 from foci.mechanisms.memory.ntm import MemoryState
-from foci.models.ntm import BASELINE_PRESETS, PRESETS, MachineState, NeuralTuringMachine, RecurrentBaseline
+from foci.models.ntm import MachineState, NeuralTuringMachine, RecurrentBaseline
+from foci.models.options.memory import MEMORY_MODEL_PRESETS, NTMOptions, RecurrentBaselineOptions
 
 B, T, IN, OUT = 2, 5, 3, 7
+
+
+PRESETS, BASELINE_PRESETS = MEMORY_MODEL_PRESETS["ntm"], MEMORY_MODEL_PRESETS["lstm"]
+
+
+def baseline():
+    return RecurrentBaseline(IN, OUT, RecurrentBaselineOptions(hidden_dim=4)).double()
 
 
 def make(controller="lstm", **options):
     sizes = {"hidden_dim": 4, "num_slots": 11, "slot_dim": 5, "num_read_heads": 2, "num_write_heads": 3}
     torch.manual_seed(1)
-    return NeuralTuringMachine(IN, OUT, controller=controller, **{**sizes, **options}).double()
+    return NeuralTuringMachine(IN, OUT, NTMOptions(controller=controller, **{**sizes, **options})).double()
 
 
 def inputs(batch=B, time=T):
@@ -124,7 +132,7 @@ def test_the_papers_equations(controller, options):
         torch.testing.assert_close(attentions["write"].dense()[row], writes.transpose(0, 1))
 
 
-@pytest.mark.parametrize("model", [make(), make("feed_forward"), RecurrentBaseline(IN, OUT, hidden_dim=4).double()])
+@pytest.mark.parametrize("model", [make(), make("feed_forward"), baseline()])
 def test_a_sequence_in_two_parts_gives_what_it_gives_in_one(model):
     sequences = inputs()
     whole = model(sequences)
@@ -138,7 +146,7 @@ def test_a_sequence_in_two_parts_gives_what_it_gives_in_one(model):
     assert not torch.allclose(model(sequences[:, 2:]).logits, second.logits)
 
 
-@pytest.mark.parametrize("model", [make(), make("feed_forward"), RecurrentBaseline(IN, OUT, hidden_dim=4).double()])
+@pytest.mark.parametrize("model", [make(), make("feed_forward"), baseline()])
 def test_rows_do_not_touch_each_other_and_the_future_not_the_past(model):
     sequences = inputs()
     logits = model(sequences).logits
@@ -150,7 +158,7 @@ def test_rows_do_not_touch_each_other_and_the_future_not_the_past(model):
 
 
 @pytest.mark.parametrize(("batch", "time"), [(0, T), (B, 0), (0, 0)])
-@pytest.mark.parametrize("model", [make(), RecurrentBaseline(IN, OUT, hidden_dim=4).double()])
+@pytest.mark.parametrize("model", [make(), baseline()])
 def test_nothing_in_nothing_out(model, batch, time):
     logits, attentions, state = model(inputs(batch, time))
     assert logits.shape == (batch, time, OUT)
@@ -215,17 +223,22 @@ def test_half_precision():
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets(name):
-    assert NeuralTuringMachine(IN, OUT, **PRESETS[name])(torch.zeros(1, 1, IN)).logits.shape == (1, 1, OUT)
+    assert NeuralTuringMachine(IN, OUT, NTMOptions(**PRESETS[name]))(torch.zeros(1, 1, IN)).logits.shape == (1, 1, OUT)
 
 
 def test_the_feed_forward_preset_has_the_tight_bound():
-    bounds = {name: NeuralTuringMachine(IN, OUT, **PRESETS[name]).gradient_bound for name in ("base", "feed_forward")}
+    bounds = {
+        name: NeuralTuringMachine(IN, OUT, NTMOptions(**PRESETS[name])).gradient_bound
+        for name in ("base", "feed_forward")
+    }
     assert bounds == {"base": 1e4, "feed_forward": 10.0}
 
 
 @pytest.mark.parametrize("name", BASELINE_PRESETS)
 def test_baseline_presets(name):
-    assert RecurrentBaseline(IN, OUT, **BASELINE_PRESETS[name])(torch.zeros(1, 1, IN)).logits.shape == (1, 1, OUT)
+    assert RecurrentBaseline(IN, OUT, RecurrentBaselineOptions(**BASELINE_PRESETS[name]))(
+        torch.zeros(1, 1, IN)
+    ).logits.shape == (1, 1, OUT)
 
 
 def test_wrong_shapes_are_named():
@@ -233,7 +246,7 @@ def test_wrong_shapes_are_named():
     with pytest.raises(ShapeError, match=r"NeuralTuringMachine: inputs has shape \(2, 5, 4\), expected .*time, 3\)"):
         machine(torch.zeros(2, 5, 4))
     with pytest.raises(ShapeError, match=r"RecurrentBaseline: inputs has shape \(5, 3\), expected"):
-        RecurrentBaseline(IN, OUT)(torch.zeros(5, 3))
+        RecurrentBaseline(IN, OUT, RecurrentBaselineOptions())(torch.zeros(5, 3))
     with pytest.raises(
         ShapeError, match=r"reads has shape \(3, 2, 5\), expected \(2, 2, 5\)\. Start from initial_state"
     ):

@@ -2,30 +2,34 @@
 
 import pytest
 import torch
+from flat_models import recognizer
 
 from foci.decoding import DecoderInputs, GenerationConstraints, greedy
 from foci.errors import ConfigError, ShapeError
-from foci.models.recognizer import PRESETS, Recognizer
+from foci.models.options.attention import AttentionOptions
+from foci.models.options.decoders import RecurrentDecoderOptions
+from foci.models.options.speech import RECOGNIZER_PRESETS, RecognizerOptions, SpeechEncoderOptions, recognizer_preset
+from foci.models.recognizer import Recognizer
 
 F, V, B, T = 5, 11, 3, 29
 LENGTHS = torch.tensor([29, 17, 12])
-SMALL = {"hidden_dim": 6, "embedding_dim": 3, "attention_dim": 7, "num_filters": 2, "width": 3}
+SMALL = {"hidden_dim": 6, "embedding_dim": 3, "attention_dim": 7, "num_filters": 2, "kernel_size": 3}
 TARGET = torch.tensor([[1, 5, 6, 6, 2], [1, 7, 2, 0, 0], [1, 8, 9, 2, 0]])
 
 ENCODERS = {
     "conv": {},
-    "conv, all frames": {"reduction": 1, "cell": "lstm"},
-    "dilated": {"encoder": "dilated", "num_layers": 5, "reduction": 2},
-    "pyramid": {"encoder": "pyramid", "cell": "lstm", "num_layers": 3},
-    "pyramid by 2": {"encoder": "pyramid", "num_layers": 3, "reduction": 2},
+    "conv, all frames": {"subsampling_factor": 1, "cell": "lstm"},
+    "dilated": {"encoder": "dilated", "num_layers": 5, "subsampling_factor": 2},
+    "pyramid": {"encoder": "pyramidal", "cell": "lstm", "num_layers": 3},
+    "pyramid by 2": {"encoder": "pyramidal", "num_layers": 3, "subsampling_factor": 2},
     "transformer": {"encoder": "transformer", "encoder_heads": 2},
 }
 DECODERS = {
     "content": {"score": "additive"},
     "location": {"content": False},
     "smoothing": {"normalize": "sigmoid"},
-    "sharpening and window": {"sharpening": 2.0, "focus": "median_window", "reach": (2, 3)},
-    "from the first cell": {"start_at_first": True, "focus": "median_window", "reach": (2, 3)},
+    "sharpening and window": {"sharpening": 2.0, "focus": "median_window", "window": (2, 3)},
+    "from the first position": {"initial_alignment": "first", "focus": "median_window", "window": (2, 3)},
     "luong": {"decoder": "luong"},
     "dot": {"score": "scaled_dot", "decoder": "luong", "encoder_dim": 6},
     "heads": {"score": "scaled_dot", "num_heads": 2},
@@ -41,7 +45,7 @@ def example():
 
 def built(name):
     torch.manual_seed(1)
-    return Recognizer(F, V, **(SMALL | ALL[name]))
+    return recognizer(F, V, **(SMALL | ALL[name]))
 
 
 def losses(found):
@@ -107,7 +111,9 @@ def test_the_cells_are_reduced_and_read_both_sides():
         features, lengths, _ = example()
         encoded = model.encode(features, lengths)
         assert encoded.values.shape[1] == cells
-        assert encoded.valid.sum(dim=1).tolist() == [-(-length // model.reduction) for length in LENGTHS.tolist()]
+        assert encoded.valid.sum(dim=1).tolist() == [
+            -(-length // model.subsampling_factor) for length in LENGTHS.tolist()
+        ]
         assert not encoded.values[~encoded.valid].any()
 
 
@@ -121,13 +127,14 @@ def test_location_alone_does_not_compare_content():
         assert torch.allclose(row[valid], torch.full((int(valid.sum()),), 1 / int(valid.sum())), atol=1e-6)
 
 
-def test_reading_begins_at_the_first_cell():
-    """Nothing beyond the reach of the first cell is read first; otherwise the window is the whole source."""
+def test_reading_begins_at_the_first_position():
+    """Nothing outside the window of the first position is read first; otherwise the window is the whole source."""
     found = []
     for start_at_first in (True, False):
         torch.manual_seed(1)
-        options = {"reduction": 1, "focus": "median_window", "reach": (0, 4), "start_at_first": start_at_first}
-        model = Recognizer(F, V, **(SMALL | options)).eval()
+        options = {"subsampling_factor": 1, "focus": "median_window", "window": (0, 4)}
+        options["initial_alignment"] = "first" if start_at_first else "none"
+        model = recognizer(F, V, **(SMALL | options)).eval()
         encoded = model.encode(*example()[:2])
         found.append(model.teach(encoded, TARGET[:, :1]).attentions["decoder.cross"].dense()[:, 0])
     near, anywhere = found
@@ -162,7 +169,7 @@ def test_steps_are_counted_by_the_training_and_kept_with_the_weights():
 @pytest.mark.slow
 def test_it_learns_a_batch():
     torch.manual_seed(0)
-    model = Recognizer(F, V, **(SMALL | {"hidden_dim": 32, "embedding_dim": 8}))
+    model = recognizer(F, V, **(SMALL | {"hidden_dim": 32, "embedding_dim": 8}))
     features, lengths, target = example()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     for _ in range(60):
@@ -182,19 +189,21 @@ def test_it_learns_a_batch():
 def test_wrong_options():
     for options, message in (
         ({"decoder": "none", "ctc": False}, "neither a decoder nor CTC"),
-        ({"decoder": "sutskever"}, "expected 'bahdanau', 'luong' or 'none'"),
+        ({"decoder": "sutskever"}, "The variant 'sutskever' has no attention"),
         ({"content": False, "score": "additive"}, "content is False with score 'additive'"),
-        ({"reduction": 3}, "reduction is 3, expected a power of 2"),
-        ({"encoder": "pyramid", "num_layers": 2, "reduction": 4}, "expected at least 3"),
-        ({"encoder": "pyramids"}, "unknown speech encoder"),
-        ({"start_at_first": True, "score": "additive"}, "expected an attention that depends on the previous weights"),
+        ({"subsampling_factor": 3}, "subsampling_factor is 3, expected a power of 2"),
+        ({"encoder": "pyramidal", "num_layers": 2, "subsampling_factor": 4}, "expected at least 3"),
         (
-            {"start_at_first": True, "score": "scaled_dot", "num_heads": 2},
-            "start_at_first is True with kind 'bahdanau'",
+            {"initial_alignment": "first", "score": "additive"},
+            "expected an attention that depends on the previous weights",
+        ),
+        (
+            {"initial_alignment": "first", "score": "scaled_dot", "num_heads": 2},
+            "initial_alignment is 'first' with score 'scaled_dot'",
         ),
     ):
         with pytest.raises(ConfigError, match=message):
-            Recognizer(F, V, **(SMALL | options))
+            recognizer(F, V, **(SMALL | options))
     model = built("attention alone")
     encoded = model.encode(*example()[:2])
     with pytest.raises(ConfigError, match="no CTC output"):
@@ -206,7 +215,15 @@ def test_wrong_options():
         built("conv")(torch.zeros(2, 9, 4), torch.tensor([9, 9]), TARGET[:2])
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", RECOGNIZER_PRESETS)
 def test_presets_build(preset):
     with torch.device("meta"):
-        Recognizer(40, 30, **PRESETS[preset])
+        tables = recognizer_preset(preset)
+        (encoder,) = (one for one in SpeechEncoderOptions.__args__ if one.kind == tables["encoder"]["kind"])
+        options = {
+            **tables,
+            "encoder": encoder(**tables["encoder"]),
+            "decoder": RecurrentDecoderOptions(**tables["decoder"]),
+            "attention": AttentionOptions(**tables["attention"]),
+        }
+        Recognizer(40, 30, RecognizerOptions(**options))

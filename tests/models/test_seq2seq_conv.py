@@ -3,6 +3,7 @@ import math
 import pytest
 import seq2seq as checks
 import torch
+from flat_models import conv_seq2seq, seq2seq_by_preset
 from seq2seq import SOURCE_VOCABULARY, TARGET_VOCABULARY, B, S, T, example, generic
 
 import foci
@@ -10,7 +11,7 @@ from foci.decoding import select
 from foci.errors import ConfigError, ShapeError
 from foci.layers.conv import GatedConvolution, fold_weight_norm, normalized_linear, scale_gradient
 from foci.models.encoders.convolutional import ConvolutionalEncoderLayer
-from foci.models.seq2seq_conv import PRESETS, ConvSeq2Seq
+from foci.models.options.text_encoders import TEXT_ENCODER_PRESETS
 
 CASES = {
     "even widths": {"encoder_layers": [(6, 3)] * 2, "decoder_layers": [(6, 3)] * 2},
@@ -22,7 +23,7 @@ CASES = {
 
 def make(name, **others):
     options = {"embedding_dim": 5, "max_length": 11} | CASES[name] | others
-    return generic(ConvSeq2Seq(SOURCE_VOCABULARY, TARGET_VOCABULARY, **options))
+    return generic(conv_seq2seq(SOURCE_VOCABULARY, TARGET_VOCABULARY, **options))
 
 
 @pytest.mark.parametrize("hypotheses", [1, 3])
@@ -82,7 +83,7 @@ def test_every_decoder_layer_has_its_attention():
 
 def test_state_dict_round_trip():
     model = make("changing widths")
-    other = ConvSeq2Seq(
+    other = conv_seq2seq(
         SOURCE_VOCABULARY, TARGET_VOCABULARY, embedding_dim=5, max_length=11, **CASES["changing widths"]
     )
     other = other.double().eval()
@@ -109,12 +110,12 @@ def test_forward_changes_no_attribute():
 def test_overfits_one_batch():
     torch.manual_seed(13)
     options = {"encoder_layers": [(32, 3)] * 2, "decoder_layers": [(32, 3)] * 2, "max_length": 11}
-    model = ConvSeq2Seq(SOURCE_VOCABULARY, TARGET_VOCABULARY, embedding_dim=16, **options)
+    model = conv_seq2seq(SOURCE_VOCABULARY, TARGET_VOCABULARY, embedding_dim=16, **options)
     assert checks.overfit(model, steps=50, rate=0.005) > 0.95
 
 
 def test_shared_embeddings_are_one_table():
-    model = ConvSeq2Seq(
+    model = conv_seq2seq(
         19, 19, embedding_dim=5, encoder_layers=[(6, 3)], decoder_layers=[(6, 3)], share_embeddings=True
     )
     assert model.encoder.embedding.weight is model.decoder.embedding.weight is model.decoder.output.weight
@@ -124,9 +125,9 @@ def test_shared_embeddings_are_one_table():
 
 def test_presets_build():
     sizes = {}
-    for name, options in PRESETS.items():
+    for name in TEXT_ENCODER_PRESETS["convolutional"]:
         with torch.device("meta"):  # sizes without numbers
-            sizes[name] = sum(p.numel() for p in ConvSeq2Seq(50, 60, **options).parameters())
+            sizes[name] = sum(p.numel() for p in seq2seq_by_preset(50, 60, "conv", name).parameters())
     assert sizes["tiny"] < sizes["small"] < sizes["base"] < sizes["wmt_en_de"]
 
 
@@ -248,7 +249,7 @@ def test_weights_start_as_the_paper_says():
     assert (conv.conv.bias == 0).all()
     layer = normalized_linear(128, 128, dropout=0.5)
     assert layer.weight.std().item() == pytest.approx(math.sqrt(0.5 / 128), rel=0.05)
-    model = ConvSeq2Seq(300, 300, embedding_dim=64)
+    model = conv_seq2seq(300, 300, embedding_dim=64)
     assert model.encoder.embedding.weight.std().item() == pytest.approx(0.1, rel=0.05)
     assert model.decoder.positions.table.std().item() == pytest.approx(0.1, rel=0.05)
 
@@ -257,12 +258,12 @@ def test_weights_start_as_the_paper_says():
 
 
 def test_wrong_options_are_named():
-    with pytest.raises(ConfigError, match="kernel_size is 4, expected an odd number"):
-        ConvSeq2Seq(5, 7, encoder_layers=[(6, 4)])
+    with pytest.raises(ConfigError, match="a kernel size is 4, expected an odd number"):
+        conv_seq2seq(5, 7, encoder_layers=[(6, 4)])
     with pytest.raises(ConfigError, match="one \\(width, kernel size\\) at least"):
-        ConvSeq2Seq(5, 7, decoder_layers=[])
+        conv_seq2seq(5, 7, decoder_layers=[])
     with pytest.raises(ConfigError, match="5 source and 7 target"):
-        ConvSeq2Seq(5, 7, share_embeddings=True)
+        conv_seq2seq(5, 7, share_embeddings=True)
     with pytest.raises(ConfigError, match="with causal=True"):
         GatedConvolution(2, 3, 3).step(torch.zeros(1, 2), torch.zeros(1, 2, 2))
 

@@ -3,6 +3,7 @@ import math
 import pytest
 import seq2seq as checks
 import torch
+from flat_models import recurrent_seq2seq, seq2seq_by_preset
 from seq2seq import SOURCE_VOCABULARY, TARGET_VOCABULARY, B, S, T, example, generic
 
 import foci
@@ -11,8 +12,8 @@ from foci.errors import ConfigError, ShapeError, UnknownNameError
 from foci.layers.coverage import Coverage, coverage_loss
 from foci.layers.incremental.hypotheses import as_rows
 from foci.layers.recurrent import Bridge, Maxout, Recurrence, RecurrentEncoder
-from foci.mechanisms.attention import Memory
-from foci.models.seq2seq_rnn import PRESETS, RecurrentSeq2Seq
+from foci.mechanisms.parts import Memory
+from foci.models.options.text_encoders import TEXT_ENCODER_PRESETS
 from foci.weights import Weights
 from foci.weights.sources import DotSoftmax
 
@@ -30,12 +31,12 @@ ATTENTIVE = {
     "bahdanau concat": {"decoder": "bahdanau", "score": "concat"},
     "bahdanau location_aware": {"decoder": "bahdanau", "score": "location_aware"},
     "bahdanau location_aware smooth": {"decoder": "bahdanau", "score": "location_aware", "normalize": "sigmoid"},
-    "bahdanau median window": {"decoder": "bahdanau", "score": "additive", "focus": "median_window", "reach": (1, 2)},
+    "bahdanau median window": {"decoder": "bahdanau", "score": "additive", "focus": "median_window", "window": (1, 2)},
     "bahdanau both": {
         "decoder": "bahdanau",
         "score": "location_aware",
         "focus": "median_window",
-        "reach": (2, 2),
+        "window": (2, 2),
         "sharpening": 2.0,
     },
     "bahdanau coverage": {"decoder": "bahdanau", "score": "additive", "coverage": True},
@@ -81,7 +82,7 @@ SOME = [
 
 
 def make(name, **others):
-    return generic(RecurrentSeq2Seq(SOURCE_VOCABULARY, TARGET_VOCABULARY, **SMALL | ALL[name] | others))
+    return generic(recurrent_seq2seq(SOURCE_VOCABULARY, TARGET_VOCABULARY, **SMALL | ALL[name] | others))
 
 
 @pytest.mark.parametrize("hypotheses", [1, 3])
@@ -134,7 +135,7 @@ def test_no_attention_gives_no_weights():
 @pytest.mark.parametrize("name", SOME)
 def test_state_dict_round_trip(name):
     model = make(name)
-    other = RecurrentSeq2Seq(SOURCE_VOCABULARY, TARGET_VOCABULARY, **SMALL | ALL[name]).double().eval()
+    other = recurrent_seq2seq(SOURCE_VOCABULARY, TARGET_VOCABULARY, **SMALL | ALL[name]).double().eval()
     other.load_state_dict(model.state_dict())
     assert torch.equal(model(*example()).logits, other(*example()).logits)
 
@@ -159,12 +160,12 @@ QUICKLY = "luong no feeding, additive"
 def test_overfits_one_batch(name, steps):
     torch.manual_seed(13)
     sizes = {"embedding_dim": 16, "hidden_dim": 32, "readout_dim": None, "attention_dim": None, "encoder_dim": None}
-    model = RecurrentSeq2Seq(SOURCE_VOCABULARY, TARGET_VOCABULARY, **ALL[name] | sizes)
+    model = recurrent_seq2seq(SOURCE_VOCABULARY, TARGET_VOCABULARY, **ALL[name] | sizes)
     assert checks.overfit(model, steps, rate=0.02) > 0.95
 
 
 def test_shared_embeddings_are_one_table():
-    model = RecurrentSeq2Seq(19, 19, **SMALL, share_embeddings=True)
+    model = recurrent_seq2seq(19, 19, **SMALL, share_embeddings=True)
     assert model.encoder.embedding.weight is model.decoder.embedding.weight is model.decoder.output.weight
     assert (model.decoder.output.weight[0] == 0).all()
     checks.check_steps_equal_teacher_forcing(generic(model), 3)
@@ -180,7 +181,9 @@ def test_dropout_acts_in_training_only():
 def test_presets_build():
     with torch.device("meta"):
         sizes = {
-            name: sum(p.numel() for p in RecurrentSeq2Seq(50, 60, **kw).parameters()) for name, kw in PRESETS.items()
+            name: sum(p.numel() for p in seq2seq_by_preset(50, 60, "rnn", name).parameters())
+            for name in TEXT_ENCODER_PRESETS["recurrent"]
+            if name != "pointer"
         }
     assert sizes["tiny"] < 2_000_000 < min(size for name, size in sizes.items() if name != "tiny")
 
@@ -235,7 +238,7 @@ def test_one_step_of_rnnsearch_by_hand():
     stepped = model.step(target[:, 1], memory, state)
     score = model.decoder.attention.score
     for b, length in enumerate(checks.LENGTHS):
-        annotations = memory.cells.value[b, :length].tolist()
+        annotations = memory.source.value[b, :length].tolist()
         previous = state.recurrent[0][b, -1].tolist()
         word = model.decoder.embedding.weight[target[b, 1]].tolist()
         energies = []
@@ -264,7 +267,7 @@ def test_two_steps_of_luong_by_hand():
     first = model.step(target[:, 0], memory, state)
     second = model.step(target[:, 1], memory, first.state)
     for b, length in enumerate(checks.LENGTHS):
-        annotations = memory.cells.value[b, :length].tolist()
+        annotations = memory.source.value[b, :length].tolist()
         hidden, feed = state.recurrent[0][b, -1].tolist(), [0.0] * 6
         for t, stepped in enumerate((first, second)):
             word = model.decoder.embedding.weight[target[b, t]].tolist()
@@ -283,7 +286,7 @@ def test_rnnsearch_reads_with_its_top_layer():
     model, (source, valid, target) = make("bahdanau lstm"), example()
     memory, state = model.start(source, valid)
     top = state.recurrent[0][:, 1:]
-    expected = model.decoder.attention(top, memory.cells.value, mask=valid.unsqueeze(1)).weights.dense()
+    expected = model.decoder.attention(top, memory.source.value, mask=valid.unsqueeze(1)).weights.dense()
     torch.testing.assert_close(model.step(target[:, 0], memory, state).attention.dense(), expected)
 
 
@@ -346,7 +349,7 @@ def test_coverage_by_hand():
         [a + b for a, b in zip(read, second.attention.dense()[0, 0].tolist())]
     )
     energies = []
-    for covered, annotation in zip(read, memory.cells.value[0].tolist()):
+    for covered, annotation in zip(read, memory.source.value[0].tolist()):
         hidden = plus(
             matvec(score.query_layer.weight.tolist(), first.state.recurrent[0][0, -1].tolist()),
             matvec(score.key_layer.weight.tolist(), annotation),
@@ -360,7 +363,7 @@ def test_coverage_by_hand():
 def test_coverage_in_single_precision_does_not_read_the_keys_of_the_first_step():
     """A kernel prepares the keys of the additive score once; with coverage they change at every step."""
     torch.manual_seed(0)
-    model = RecurrentSeq2Seq(
+    model = recurrent_seq2seq(
         17, 19, embedding_dim=5, hidden_dim=64, decoder="bahdanau", score="additive", coverage=True
     ).eval()
     for parameter in model.parameters():
@@ -387,7 +390,7 @@ def test_coverage_loss_is_what_was_read_twice():
 @pytest.mark.parametrize("decoder", ["bahdanau", "luong"])
 @pytest.mark.parametrize("input_feeding", [True, False])
 def test_sampled_attention_has_log_probabilities(decoder, input_feeding):
-    model = RecurrentSeq2Seq(17, 19, **SMALL, decoder=decoder, normalize="sample", input_feeding=input_feeding)
+    model = recurrent_seq2seq(17, 19, **SMALL, decoder=decoder, normalize="sample", input_feeding=input_feeding)
     weights = model(*example(lengths=(7, 4, 0))).attentions["decoder.cross"]
     assert weights.log_prob.shape == (B, T)
     assert (weights.log_prob[:2] < 0).all()
@@ -497,23 +500,23 @@ def test_maxout_takes_the_larger_of_pairs():
 
 def test_wrong_options_are_named():
     with pytest.raises(UnknownNameError, match="Did you mean 'bahdanau'"):
-        RecurrentSeq2Seq(5, 7, decoder="bahdanu")
+        recurrent_seq2seq(5, 7, decoder="bahdanu")
     with pytest.raises(UnknownNameError, match="lstm"):
-        RecurrentSeq2Seq(5, 7, cell="lstmm")
-    with pytest.raises(ConfigError, match="'sliding_window'.*'local_p'"):
-        RecurrentSeq2Seq(5, 7, focus="sliding_window", reach=(1, 1))
-    with pytest.raises(ConfigError, match="coverage needs attention; the decoder 'cho'"):
-        RecurrentSeq2Seq(5, 7, decoder="cho", coverage=True)
+        recurrent_seq2seq(5, 7, cell="lstmm")
+    with pytest.raises(ConfigError, match="unknown focus of AttentionOptions 'sliding_window'"):
+        recurrent_seq2seq(5, 7, focus="sliding_window")
+    with pytest.raises(ConfigError, match="coverage is True with variant 'cho'"):
+        recurrent_seq2seq(5, 7, decoder="cho", coverage=True)
     with pytest.raises(ConfigError, match="num_heads is 2, score is 'general'.*expected a score of scaled_dot"):
-        RecurrentSeq2Seq(5, 7, num_heads=2)
+        recurrent_seq2seq(5, 7, num_heads=2, score="general")
     with pytest.raises(ConfigError, match="model_dim is 512 and num_heads is 3"):
-        RecurrentSeq2Seq(5, 7, num_heads=3, score="dot")
+        recurrent_seq2seq(5, 7, num_heads=3, score="dot")
     with pytest.raises(ConfigError, match="5 source and 7 target"):
-        RecurrentSeq2Seq(5, 7, share_embeddings=True)
+        recurrent_seq2seq(5, 7, share_embeddings=True)
     with pytest.raises(ConfigError, match="readout_dim 6 and embedding_dim 5"):
-        RecurrentSeq2Seq(7, 7, **SMALL, readout_dim=6, share_embeddings=True)
+        recurrent_seq2seq(7, 7, **SMALL, readout_dim=6, share_embeddings=True)
     with pytest.raises(ConfigError, match="output_dim is 7, expected an even number"):
-        RecurrentSeq2Seq(5, 7, hidden_dim=7)
+        recurrent_seq2seq(5, 7, hidden_dim=7)
 
 
 def test_wrong_shapes_are_named():

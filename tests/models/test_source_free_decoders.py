@@ -13,27 +13,31 @@ from foci.errors import ConfigError, ShapeError
 from foci.functional.positions import sinusoid
 from foci.layers.interfaces import EncoderOutput
 from foci.layers.token_loss import Targets
-from foci.layers.transformer import Block
-from foci.models.decoders.convolutional import ConvolutionalDecoder
-from foci.models.decoders.history import HistoryDecoder
-from foci.models.decoders.recurrent import RecurrentDecoder
-from foci.models.decoders.transformer import TransformerDecoder
+from foci.models.build import build_decoder
+from foci.models.options.decoders import (
+    ConvolutionalDecoderOptions,
+    HistoryDecoderOptions,
+    RecurrentDecoderOptions,
+    TransformerDecoderOptions,
+)
 
 VOCABULARY, EOS = 11, 2
 BLOCK = {"model_dim": 12, "num_heads": 3, "hidden_dim": 17}
 
 
 def transformer(positions: dict | None = None, **block):
-    return TransformerDecoder(VOCABULARY, Block(**{**BLOCK, **block}), num_layers=2, **(positions or {}))
+    return build_decoder(
+        VOCABULARY, None, TransformerDecoderOptions(**BLOCK, num_layers=2, **block, **(positions or {}))
+    )
 
 
 DECODERS = {
     "transformer": transformer,
     "transformer pre learned": lambda: transformer({"positions": "learned", "max_length": 31}, norm="pre"),
-    "transformer window": lambda: transformer(window=3),
+    "transformer window": lambda: transformer(window=(3, 0)),
     "transformer rotary": lambda: transformer({"positions": "rotary"}),
     "transformer alibi": lambda: transformer({"positions": "alibi"}),
-    "transformer alibi window": lambda: transformer({"positions": "alibi"}, window=4, norm="pre"),
+    "transformer alibi window": lambda: transformer({"positions": "alibi"}, window=(4, 0), norm="pre"),
     "transformer rotary sparse": lambda: transformer({"positions": "rotary"}, normalize="entmax15"),
     "transformer sparse": lambda: transformer({"tie_output": False}, normalize="sparsemax", score="cosine"),
     "transformer modern": lambda: transformer(
@@ -44,12 +48,20 @@ DECODERS = {
         activation="relu2",
         bias=False,
     ),
-    "history": lambda: HistoryDecoder(VOCABULARY, embedding_dim=5, hidden_dim=6, span=4),
-    "history of two parts": lambda: HistoryDecoder(VOCABULARY, embedding_dim=5, hidden_dim=12, span=2, split=2),
-    "gru": lambda: RecurrentDecoder(VOCABULARY, embedding_dim=5, hidden_dim=6),
-    "lstm": lambda: RecurrentDecoder(VOCABULARY, embedding_dim=5, hidden_dim=6, cell="lstm", num_layers=2),
-    "lstm tied": lambda: RecurrentDecoder(VOCABULARY, embedding_dim=5, hidden_dim=6, cell="lstm", tie_output=True),
-    "convolutional": lambda: ConvolutionalDecoder(VOCABULARY, embedding_dim=5, layers=[(6, 3), (4, 2)], max_length=31),
+    "history": lambda: build_decoder(VOCABULARY, None, HistoryDecoderOptions(embedding_dim=5, hidden_dim=6, span=4)),
+    "history of two parts": lambda: build_decoder(
+        VOCABULARY, None, HistoryDecoderOptions(embedding_dim=5, hidden_dim=12, span=2, split=2)
+    ),
+    "gru": lambda: build_decoder(VOCABULARY, None, RecurrentDecoderOptions(embedding_dim=5, hidden_dim=6)),
+    "lstm": lambda: build_decoder(
+        VOCABULARY, None, RecurrentDecoderOptions(embedding_dim=5, hidden_dim=6, cell="lstm", num_layers=2)
+    ),
+    "lstm tied": lambda: build_decoder(
+        VOCABULARY, None, RecurrentDecoderOptions(embedding_dim=5, hidden_dim=6, cell="lstm", tie_output=True)
+    ),
+    "convolutional": lambda: build_decoder(
+        VOCABULARY, None, ConvolutionalDecoderOptions(embedding_dim=5, layers=((6, 3), (4, 2)), max_length=31)
+    ),
 }
 every_decoder = pytest.mark.parametrize("name", DECODERS)
 
@@ -288,8 +300,8 @@ def test_a_source_that_is_not_expected_is_named(name):
 
 def test_kinds_that_need_a_source_are_named():
     for kind in ("cho", "bahdanau", "luong"):
-        with pytest.raises(ConfigError, match=rf"kind is '{kind}' and source_dim is None.*kind='sutskever'"):
-            RecurrentDecoder(VOCABULARY, kind=kind)
+        with pytest.raises(ConfigError, match=rf"variant is '{kind}' and source_dim is None.*variant='sutskever'"):
+            build_decoder(VOCABULARY, None, RecurrentDecoderOptions(variant=kind))
 
 
 def test_penalties_that_need_a_source_are_named():
@@ -307,7 +319,7 @@ def test_wrong_shapes_are_named():
     with pytest.raises(ShapeError, match=r"there are 3 hypotheses of 2 sources"):
         decoder.step(torch.ones(3, dtype=torch.long), memory, select(state, torch.tensor([0, 0, 1])))
     with pytest.raises(ConfigError, match=r"num_layers is 0"):
-        TransformerDecoder(VOCABULARY, Block(**BLOCK), num_layers=0)
+        TransformerDecoderOptions(**BLOCK, num_layers=0)
 
 
 @pytest.mark.slow

@@ -10,8 +10,10 @@ import foci
 from foci.errors import ShapeError, UnknownNameError
 from foci.functional import crf
 from foci.mechanisms.structured import constraints
-from foci.models.tagger import ENCODERS, SPELLINGS, Tagger
+from foci.models.options.words import TaggerOptions
+from foci.models.tagger import Tagger
 
+ENCODERS, SPELLINGS = ("lstm", "gru", "attention"), ("cnn", "lstm", "none")
 SIZES = (13, 11, 0, 7, 5, 3)
 SMALL = {"embedding_dim": 6, "character_dim": 5, "spelling_dim": 4, "hidden_dim": 8, "num_heads": 2}
 
@@ -26,7 +28,8 @@ def batch():
 def make(**options):
     torch.manual_seed(3)
     sizes = options.pop("sizes", SIZES)
-    return Tagger(*sizes, **{**SMALL, **options}).eval()
+    allowed = options.pop("allowed", None)
+    return Tagger(*sizes, allowed, TaggerOptions(**{**SMALL, **options})).eval()
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
@@ -121,7 +124,7 @@ def test_a_softmax_is_a_chain_without_transitions():
     )
     assert {name for name, one in model.named_parameters() if not one.requires_grad} == {
         "crf.transitions", "crf.start", "crf.end"}  # fmt: skip
-    constrained = make(output="softmax", sizes=(*SIZES, constraints(names)))
+    constrained = make(output="softmax", allowed=constraints(names))
     with torch.no_grad():
         constrained.output.bias[2] = 50.0  # I-x everywhere, which may not begin a sequence
     tags = crf.viterbi(*constrained(*batch())[:4], valid).tags[:, 0]
@@ -131,7 +134,7 @@ def test_a_softmax_is_a_chain_without_transitions():
 def test_constrained_sequences_are_all_that_is_predicted():
     names = ["O", "B-x", "I-x", "B-y", "I-y"]
     allowed = constraints(names)
-    model = make(sizes=(*SIZES, allowed))
+    model = make(allowed=allowed)
     scores = model(*batch())
     valid = batch()[0] > 0
     tags = crf.viterbi(*scores[:4], valid, 40).tags
@@ -172,9 +175,9 @@ def test_recording_sees_its_attentions():
 
 
 def test_mistakes_are_named():
-    with pytest.raises(UnknownNameError, match="unknown encoder 'lstn'"):
+    with pytest.raises(UnknownNameError, match="unknown encoder of TaggerOptions 'lstn'"):
         make(encoder="lstn")
-    with pytest.raises(UnknownNameError, match="unknown kind of relative positions 'sinusoidal'"):
+    with pytest.raises(UnknownNameError, match="unknown positions of TaggerOptions 'sinusoidal'"):
         make(positions="sinusoidal")
     with pytest.raises(ShapeError, match="spelt"):
         make()(batch()[0], batch()[1], torch.zeros(2, 4, dtype=torch.long))

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from flat_models import transformer
 from searches import beam, greedy
 from torch import Tensor, nn
 
@@ -15,14 +16,15 @@ from foci.layers.incremental import compiled_steps, packed_linear
 from foci.layers.incremental.quantized_linear import QuantizedLinear, quantize
 from foci.layers.incremental.tree_cache import TreeCache
 from foci.mechanisms.heads import MultiHeadAttention
-from foci.models.transformer import PRESETS, Transformer
+from foci.models.encoder_decoder import EncoderDecoder
+from foci.models.options.text_encoders import TEXT_ENCODER_PRESETS
 
 SIZES = {"model_dim": 12, "num_heads": 3, "hidden_dim": 17, "num_layers": 2}
 
 
-def a_model(**options: object) -> Transformer:
+def a_model(**options: object) -> EncoderDecoder:
     torch.manual_seed(0)
-    return Transformer(23, 19, **{**SIZES, "dropout": 0.0, **options}).double().eval()  # type: ignore[arg-type]
+    return transformer(23, 19, **{**SIZES, "dropout": 0.0, **options}).double().eval()  # type: ignore[arg-type]
 
 
 def a_batch() -> tuple[Tensor, Tensor, Tensor]:
@@ -34,7 +36,7 @@ def a_batch() -> tuple[Tensor, Tensor, Tensor]:
     return source, valid, target
 
 
-def torch_layers(model: Transformer, norm_first: bool) -> nn.Transformer:
+def torch_layers(model: EncoderDecoder, norm_first: bool) -> nn.Transformer:
     """torch's Transformer with our parameters; its embeddings are outside of it."""
     peer = nn.Transformer(12, 3, 2, 2, 17, 0.0, batch_first=True, norm_first=norm_first, dtype=torch.float64)
     if not norm_first:  # torch always ends its stacks in a LayerNorm; the paper does so only inside of the layers
@@ -97,7 +99,7 @@ OPTIONS = [
     {},
     {"norm": "pre", "positions": "learned", "max_length": 31},
     {"normalize": "sparsemax", "score": "cosine", "activation": "gelu", "tie_output": False},
-    {"focus": "sliding_window", "radius": 2},
+    {"radius": 2},
     {"positions": "rotary"},
     {"positions": "alibi", "norm": "pre"},
 ]
@@ -120,7 +122,7 @@ def test_steps_are_teacher_forcing(options: dict[str, object]) -> None:
             assert attention.shape == cross.shape
 
 
-@pytest.mark.parametrize("options", [{}, {"focus": "sliding_window", "radius": 5}])
+@pytest.mark.parametrize("options", [{}, {"radius": 5}])
 def test_steps_after_reordering_and_dropping(options: dict[str, object]) -> None:
     model = a_model(**options)
     source, valid, _ = a_batch()
@@ -153,7 +155,7 @@ def test_steps_after_reordering_and_dropping(options: dict[str, object]) -> None
 
 
 def test_a_window_reaches_as_far_as_its_radius_in_every_layer() -> None:
-    model = a_model(focus="sliding_window", radius=1)
+    model = a_model(radius=1)
     source = torch.randint(4, 23, (1, 9))
     changed = source.clone()
     changed[0, 0] = 4 + (source[0, 0] - 3) % 19
@@ -278,7 +280,7 @@ def test_padded_is_alone() -> None:
     assert together.isfinite().all()
 
 
-@pytest.mark.parametrize("options", [{}, {"focus": "sliding_window", "radius": 2}])
+@pytest.mark.parametrize("options", [{}, {"radius": 2}])
 def test_an_empty_batch(options: dict[str, object]) -> None:
     model = a_model(**options)
     source, valid, target = (part[:0] for part in a_batch())
@@ -292,7 +294,7 @@ def test_an_empty_batch(options: dict[str, object]) -> None:
 
 def test_it_overfits_a_batch_and_decodes_it() -> None:
     torch.manual_seed(0)
-    model = Transformer(23, 19, **{**SIZES, "model_dim": 24}, dropout=0.0, norm="pre")
+    model = transformer(23, 19, **{**SIZES, "model_dim": 24}, dropout=0.0, norm="pre")
     source, valid, target = (part[:4] for part in a_batch())
     target = torch.cat([target, torch.full((4, 1), 2)], dim=1)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
@@ -322,22 +324,24 @@ def test_beams_of_a_batch_are_those_of_its_sentences() -> None:
 
 
 def test_embeddings_are_shared_as_asked() -> None:
-    apart = Transformer(19, 19, **SIZES)
+    apart = transformer(19, 19, **SIZES)
     assert apart.encoder.embedding.table is not apart.decoder.embedding.table
     assert apart.decoder.output.weight is apart.decoder.embedding.table.weight
-    one = Transformer(19, 19, **SIZES, share_embeddings=True, tie_output=False)
+    one = transformer(19, 19, **SIZES, share_embeddings=True, tie_output=False)
     assert one.encoder.embedding.table is one.decoder.embedding.table
     assert one.decoder.output.weight is not one.decoder.embedding.table.weight
 
 
 def test_presets() -> None:
+    presets = TEXT_ENCODER_PRESETS["transformer"]
     with torch.device("meta"):
         counts = {
-            name: sum(p.numel() for p in Transformer(37000, 37000, share_embeddings=True, **preset).parameters())
-            for name, preset in PRESETS.items()
+            name: sum(p.numel() for p in transformer(37000, 37000, share_embeddings=True, **preset).parameters())
+            for name, preset in presets.items()
+            if name != "pointer"
         }
     assert counts["base"] == 63_082_496  # the paper: 65 million
-    assert PRESETS["tiny"] == {"model_dim": 128, "num_heads": 4, "hidden_dim": 256, "num_layers": 4, "dropout": 0.3}
+    assert presets["tiny"] == {"model_dim": 128, "num_heads": 4, "hidden_dim": 256, "num_layers": 4, "dropout": 0.3}
 
 
 def test_record_sees_every_attention() -> None:
@@ -353,7 +357,7 @@ def test_record_sees_every_attention() -> None:
 @pytest.mark.parametrize("sources", [3, 17])
 def test_an_empty_source_does_not_touch_the_others_in_8_bits(sources: int) -> None:
     torch.manual_seed(0)
-    model = Transformer(97, 97, model_dim=64, num_heads=4, hidden_dim=128, num_layers=2, share_embeddings=True)
+    model = transformer(97, 97, model_dim=64, num_heads=4, hidden_dim=128, num_layers=2, share_embeddings=True)
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.3)
     small = quantize(model.eval(), least_weights=0)
@@ -378,7 +382,7 @@ def test_an_empty_source_does_not_touch_the_others_in_8_bits(sources: int) -> No
 
 def test_quantized_is_near() -> None:
     torch.manual_seed(0)
-    model = Transformer(97, 97, model_dim=64, num_heads=4, hidden_dim=128, num_layers=2, share_embeddings=True).eval()
+    model = transformer(97, 97, model_dim=64, num_heads=4, hidden_dim=128, num_layers=2, share_embeddings=True).eval()
     source = torch.randint(4, 97, (3, 5))
     target = torch.randint(4, 97, (3, 7))
     before = copy.deepcopy(model.state_dict())
@@ -417,7 +421,7 @@ def test_quantized_weights_use_all_of_their_eight_bits() -> None:
 def test_every_dropout_acts_in_training_and_there_alone(kind: str) -> None:
     torch.manual_seed(0)
     sizes = {"model_dim": 8, "num_heads": 2, "hidden_dim": 16, "num_layers": 1}
-    model = Transformer(11, 13, **{**sizes, "dropout": 0.0, kind: 0.5})
+    model = transformer(11, 13, **{**sizes, "dropout": 0.0, kind: 0.5})
     source, target = torch.randint(4, 11, (2, 5)), torch.randint(4, 13, (2, 7))
 
     def logits() -> torch.Tensor:
@@ -443,9 +447,8 @@ def test_quantized_needs_a_float32_layer() -> None:
         ({"positions": "learned"}, "need max_length"),
         ({"positions": "sinusoid"}, "'sinusoidal'"),
         ({"activation": "rellu"}, "'relu'"),
-        ({"focus": "sliding"}, "'sliding_window'"),
-        ({"focus": "sliding_window"}, "expected a radius"),
-        ({"radius": 3}, "for it alone"),
+        ({"radius": -1}, "two whole numbers of 0 or more"),
+        ({"max_length": 3}, "learned positions alone"),
     ],
 )
 def test_wrong_options(options: dict[str, object], said: str) -> None:

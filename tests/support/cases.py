@@ -68,9 +68,7 @@ ORDERED = ALIGNED | LOCAL | {c for c in ATTEND_CASES if option(c, "score") in ("
 def reach(case: str, queries: int = L, keys: int = S) -> Tensor:
     """The mask ``(1, L, S)`` of the cells that causality and windows leave."""
     left, right = None, None
-    if option(case, "focus") == "sliding_window":
-        left, right = option(case, "reach")
-    if option(case, "window"):
+    if option(case, "window") and option(case, "focus") != "median_window":
         left, right = option(case, "window")
     if option(case, "causal") or option(case, "focus") == "causal":
         right = 0

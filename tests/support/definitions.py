@@ -49,10 +49,10 @@ def _one_source(case: str, module: nn.Module, query: Tensor, key: Tensor, readab
         places = torch.arange(size)
         own = size - query.shape[0] + t
         if focus in ("causal", "sliding_window"):
-            left, right = (size, 0) if focus == "causal" else option(case, "reach")
+            left, right = (size, 0) if focus == "causal" else option(case, "window")
             cells &= (places >= own - left) & (places <= own + right)
         elif focus == "median_window" and previous.sum() > 0:
-            left, right = option(case, "reach")
+            left, right = option(case, "window")
             median = next(j for j in range(size) if previous[: j + 1].sum() >= previous.sum() / 2)
             cells &= (places >= median - left) & (places <= median + right)
         elif focus in ("local_m", "local_p"):

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
+from flat_models import transformer_language_model
 from torch import nn
 
 from foci.errors import ConfigError
-from foci.models.language_model import TransformerLanguageModel
 from foci.training.muon import MuonWithAdamW
 from foci.training.named_tensors import optimizer_tensors, put_optimizer_tensors
 from foci.training.optim import make_optimizer, set_rate
@@ -65,7 +65,7 @@ def test_a_step_by_the_equations():
 
 def model():
     torch.manual_seed(5)
-    return TransformerLanguageModel(11, 7, model_dim=8, num_heads=2, hidden_dim=12, num_layers=1, rms_norm=True)
+    return transformer_language_model(11, 7, model_dim=8, num_heads=2, hidden_dim=12, num_layers=1, rms_norm=True)
 
 
 def options(**changes):

@@ -44,7 +44,7 @@ def local_p() -> Scene:
 def sliding_window() -> Scene:
     """Self-attention in a window."""
     words = english(noise=0.3)
-    attention = build("sliding_window", query_dim=SIZE, key_dim=SIZE, reach=(2, 1))
+    attention = build("sliding_window", query_dim=SIZE, key_dim=SIZE, window=(2, 1))
     return _band(
         attention(words, words).weights.dense(),
         ENGLISH,

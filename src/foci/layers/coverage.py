@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from foci.checks import check_shape
-from foci.mechanisms.attention import Memory
+from foci.mechanisms.parts import Memory
 from foci.weights import Weights
 
 

@@ -16,15 +16,14 @@ Differs: dropout of the attention weights and inside the feed-forward network ar
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from foci.errors import check_positive, unknown_name
 from foci.functional.attend import attend
 from foci.functional.positions import alibi_slopes, rotary
+from foci.layers.block_options import BlockOptions
 from foci.layers.dropout import Dropout
 from foci.layers.embedding import TokenEmbedding, normal_table
 from foci.layers.feed_forward import FeedForward
@@ -34,145 +33,86 @@ from foci.mechanisms.heads.multi_head import KeyValueCache, ProjectedMemory
 from foci.outputs import AttentionOutput
 from foci.weights import Weights
 
-RELATIVE = ("rotary", "alibi")
-"""Positions that belong to the attention and not to the embeddings."""
+
+def self_attention(block: BlockOptions, *, causal: bool = False) -> MultiHeadAttention:
+    """Return a new attention to the positions of the same side."""
+    return _attention(
+        block,
+        block.score,
+        block.normalize,
+        causal=causal,
+        window=block.window,
+        rotary=block.positions == "rotary",
+        alibi=block.positions == "alibi",
+        qk_norm=block.qk_norm,
+    )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Block:
-    """The options that all layers of a Transformer share.
-
-    Args:
-        model_dim: size of every position.
-        num_heads: heads of every attention.
-        hidden_dim: inner size of the feed-forward network.
-        norm: "post" (2017) or "pre", the position of LayerNorm.
-        dropout: of every sublayer's output.
-        attention_dropout: of the attention weights.
-        feed_forward_dropout: between the two layers of the feed-forward network.
-        activation: of the feed-forward network, "relu", "gelu" or "relu2".
-        score: of every attention, as in `MultiHeadAttention`.
-        normalize: of every attention.
-        window: number of positions before and after its own that self-attention covers; all unless given.
-        relative: positions that self-attention adds itself, "rotary" or "alibi"; none unless given.
-        bias: give the projections of the attentions and the layers of the feed-forward network a bias.
-        rms_norm: normalize by the root mean square alone (RMSNorm) where LayerNorm would stand.
-        qk_norm: normalize the queries and keys of self-attention; see `MultiHeadAttention`.
-        zero_residual: start the layers that end a sublayer at 0, so that a new stack with norm="pre" is the identity.
-    """
-
-    model_dim: int
-    num_heads: int
-    hidden_dim: int
-    norm: str = "post"
-    dropout: float = 0.0
-    attention_dropout: float = 0.0
-    feed_forward_dropout: float = 0.0
-    activation: str = "relu"
-    score: str = "scaled_dot"
-    normalize: str = "softmax"
-    window: int | None = None
-    relative: str | None = None
-    bias: bool = True
-    rms_norm: bool = False
-    qk_norm: bool = False
-    zero_residual: bool = False
-
-    def __post_init__(self) -> None:
-        if self.relative not in (None, *RELATIVE):
-            raise unknown_name("kind of relative positions", self.relative, RELATIVE)
-        if self.norm not in ("pre", "post"):
-            raise unknown_name("place of the norm", self.norm, ("pre", "post"))
-        if self.window is not None:
-            check_positive("Block", window=self.window)
-
-    def self_attention(self, *, causal: bool = False) -> MultiHeadAttention:
-        """Return a new attention to the positions of the same side."""
-        after = 0 if causal else self.window
-        window = None if self.window is None else (self.window, after)
-        return self._attention(
-            causal=causal,
-            window=window,
-            rotary=self.relative == "rotary",
-            alibi=self.relative == "alibi",
-            qk_norm=self.qk_norm,
-        )
-
-    def cross_attention(self, source_dim: int) -> MultiHeadAttention:
-        """Return a new attention to a source whose cells have this size."""
-        return self._attention(key_dim=source_dim)
-
-    def _attention(self, **options: Any) -> MultiHeadAttention:
-        attention = MultiHeadAttention(
-            self.model_dim,
-            self.num_heads,
-            score=self.score,
-            normalize=self.normalize,
-            dropout=self.attention_dropout,
-            bias=self.bias,
-            **options,
-        )
-        nn.init.xavier_uniform_(attention.output_layer.weight)
-        self._end_sublayer(attention.output_layer)
-        if self.bias:
-            nn.init.zeros_(attention.output_layer.bias)
-        return attention
-
-    def feed_forward(self) -> FeedForward:
-        """Return a new feed-forward network."""
-        network = FeedForward(
-            self.model_dim,
-            self.hidden_dim,
-            activation=self.activation,
-            dropout=self.feed_forward_dropout,
-            bias=self.bias,
-        )
-        self._end_sublayer(network.outer_layer)
-        return network
-
-    def make_norm(self) -> nn.LayerNorm | nn.RMSNorm:
-        """Return a new norm of positions."""
-        return nn.RMSNorm(self.model_dim, eps=1e-6) if self.rms_norm else nn.LayerNorm(self.model_dim)
-
-    def _end_sublayer(self, layer: nn.Linear) -> None:
-        if self.zero_residual:
-            nn.init.zeros_(layer.weight)
+def _attention(block: BlockOptions, score: str, normalize: str, **options: Any) -> MultiHeadAttention:
+    attention = MultiHeadAttention(
+        block.model_dim,
+        block.num_heads,
+        score=score,
+        normalize=normalize,
+        dropout=block.attention_dropout,
+        bias=block.bias,
+        **options,
+    )
+    nn.init.xavier_uniform_(attention.output_layer.weight)
+    _end_sublayer(block, attention.output_layer)
+    if block.bias:
+        nn.init.zeros_(attention.output_layer.bias)
+    return attention
 
 
-def embedding_and_block(
-    vocabulary: int, block: Block, *, positions: str, max_length: int | None, scale: bool
-) -> tuple[TokenEmbedding, Block]:
-    """Return the embedding of a stack of layers, and the options of the layers, for one of four kinds of positions.
+def _feed_forward(block: BlockOptions) -> FeedForward:
+    network = FeedForward(
+        block.model_dim,
+        block.hidden_dim,
+        activation=block.activation,
+        dropout=block.feed_forward_dropout,
+        bias=block.bias,
+    )
+    _end_sublayer(block, network.outer_layer)
+    return network
+
+
+def _end_sublayer(block: BlockOptions, layer: nn.Linear) -> None:
+    if block.zero_residual:
+        nn.init.zeros_(layer.weight)
+
+
+def position_norm(block: BlockOptions) -> nn.LayerNorm | nn.RMSNorm:
+    """Return a new norm of positions."""
+    return nn.RMSNorm(block.model_dim, eps=1e-6) if block.rms_norm else nn.LayerNorm(block.model_dim)
+
+
+def final_norm(block: BlockOptions) -> nn.Module:
+    """Return the norm that ends a stack of layers: one with norm="pre", none with "post"."""
+    return position_norm(block) if block.norm == "pre" else nn.Identity()
+
+
+def token_embedding(vocabulary: int, block: BlockOptions, *, max_length: int | None, scale: bool) -> TokenEmbedding:
+    """Return the embedding of a stack of layers.
 
     Args:
         vocabulary: number of tokens.
-        block: the options of the layers.
-        positions: "sinusoidal" or "learned", added to the embeddings; "rotary" or "alibi", in self-attention.
+        block: the options of the layers; relative positions belong to them and not to the embedding.
         max_length: the number of learned positions.
         scale: multiply the embeddings by sqrt(model_dim).
     """
-    known = ("sinusoidal", "learned", *RELATIVE)
-    if positions not in known:
-        raise unknown_name("kind of positions", positions, known)
-    relative = positions in RELATIVE
     # Scaled by sqrt(model_dim), embeddings have about the size of the sinusoidal positions.
     table = normal_table(vocabulary, block.model_dim, std=block.model_dim**-0.5)
-    embedding = TokenEmbedding(
-        table,
-        positions="none" if relative else positions,
-        max_length=max_length,
-        scale=scale,
-        dropout=block.dropout,
-    )
-    return embedding, replace(block, relative=positions) if relative else block
+    positions = "none" if block.relative else block.positions
+    return TokenEmbedding(table, positions=positions, max_length=max_length, scale=scale, dropout=block.dropout)
 
 
 class Sublayer(nn.Module):
     """The residual connection, dropout and LayerNorm around one computation of a layer."""
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: BlockOptions) -> None:
         super().__init__()
-        self.norm = block.make_norm()
+        self.norm = position_norm(block)
         self.dropout = Dropout(block.dropout)
         self.first = block.norm == "pre"
 
@@ -190,16 +130,16 @@ class EncoderLayer(nn.Module):
 
     Example:
         >>> import torch
-        >>> layer = EncoderLayer(Block(model_dim=6, num_heads=2, hidden_dim=8))
+        >>> layer = EncoderLayer(BlockOptions(model_dim=6, num_heads=2, hidden_dim=8))
         >>> output, weights = layer(torch.zeros(2, 5, 6))
         >>> output.shape, weights.shape
         (torch.Size([2, 5, 6]), torch.Size([2, 2, 5, 5]))
     """
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: BlockOptions) -> None:
         super().__init__()
-        self.self_attention = block.self_attention()
-        self.feed_forward = block.feed_forward()
+        self.self_attention = self_attention(block)
+        self.feed_forward = _feed_forward(block)
         self.around_self = Sublayer(block)
         self.around_feed_forward = Sublayer(block)
 
@@ -223,23 +163,32 @@ class DecoderLayer(nn.Module):
 
     Args:
         block: the options of all layers.
-        source_dim: size of the source's cells; None for a layer without a source.
+        source_dim: size of the source's positions; None for a layer without a source.
+        score: score of the attention to the source.
+        normalize: normalizer of the attention to the source.
 
     Example:
         >>> import torch
-        >>> layer = DecoderLayer(Block(model_dim=6, num_heads=2, hidden_dim=8), source_dim=3)
+        >>> layer = DecoderLayer(BlockOptions(model_dim=6, num_heads=2, hidden_dim=8), source_dim=3)
         >>> output, itself, cross = layer(torch.zeros(2, 5, 6), torch.zeros(2, 7, 3))
         >>> output.shape, itself.shape, cross.shape
         (torch.Size([2, 5, 6]), torch.Size([2, 2, 5, 5]), torch.Size([2, 2, 5, 7]))
     """
 
-    def __init__(self, block: Block, source_dim: int | None = None) -> None:
+    def __init__(
+        self,
+        block: BlockOptions,
+        source_dim: int | None = None,
+        *,
+        score: str = "scaled_dot",
+        normalize: str = "softmax",
+    ) -> None:
         super().__init__()
-        self.self_attention = block.self_attention(causal=True)
+        self.self_attention = self_attention(block, causal=True)
         self.around_self = Sublayer(block)
-        self.cross_attention = None if source_dim is None else block.cross_attention(source_dim)
+        self.cross_attention = None if source_dim is None else _attention(block, score, normalize, key_dim=source_dim)
         self.around_cross = None if source_dim is None else Sublayer(block)
-        self.feed_forward = block.feed_forward()
+        self.feed_forward = _feed_forward(block)
         self.around_feed_forward = Sublayer(block)
 
     def forward(
@@ -253,9 +202,9 @@ class DecoderLayer(nn.Module):
 
         Args:
             x: the positions.
-            key: the source's cells; None in a layer without a source.
-            value: the value of each cell; the key unless given.
-            mask: which cells may be read.
+            key: the source's positions; None in a layer without a source.
+            value: the value of each position. Default: the key.
+            mask: which positions may be read.
 
         Returns:
             The new positions and the handles on the weights over the target and over the source.

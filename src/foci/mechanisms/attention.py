@@ -10,65 +10,23 @@ Differs: score, normalizer and focus are options; the paper's choice is additive
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from foci.checks import check_batch, check_mask, check_shape, check_together
 from foci.errors import ConfigError, check_positive, check_share, check_sizes, unknown_name
-from foci.functional.attend import NORMALIZERS, attend_dots, attend_scores, normalizer
-from foci.functional.sample import best
-from foci.functional.stepwise import StepOptions, over_steps, read_location_aware, share_source
-from foci.functional.windows import local, local_dots, row_lengths
 from foci.masks import clear_source
-from foci.mechanisms.focus import Causal, LocalM, LocalP, MedianWindow, SlidingWindow
-from foci.mechanisms.scores import (
-    Additive,
-    Concat,
-    Cosine,
-    Dot,
-    General,
-    Location,
-    LocationAware,
-    ScaledDot,
-    Score,
-)
+from foci.mechanisms.focus import FOCUSES
+from foci.mechanisms.normalizers import NORMALIZERS
+from foci.mechanisms.parts import Focus, Memory, Normalizer, Reading, Score, Sizes, Stage
+from foci.mechanisms.scores import SCORES
 from foci.outputs import AttentionOutput
-from foci.tracing import exportable, known_true
-from foci.weights import Weights
 
-Focus = SlidingWindow | LocalM | LocalP | MedianWindow
-
-SCORES: dict[str, Callable[..., Score]] = {
-    "dot": Dot,
-    "scaled_dot": ScaledDot,
-    "general": General,
-    "additive": Additive,
-    "concat": Concat,
-    "cosine": Cosine,
-    "location": Location,
-    "location_aware": LocationAware,
-}
-_WITHOUT_CHANCE = {"sample": "best", "gumbel": "hard"}
-FOCUSES = ("global", "causal", "sliding_window", "local_m", "local_p", "median_window")
-
-
-@exportable
-class Memory(NamedTuple):
-    """A source prepared for many reads: projected keys, values, and the mask.
-
-    ``prepared`` is what the score has computed of the keys for all reads; for the location_aware score, the alias of
-    the keys that `foci.functional.stepwise.share_source` returns.
-    """
-
-    key: Tensor
-    value: Tensor
-    mask: Tensor | None
-    prepared: Tensor | None = None
+Part = TypeVar("Part")
 
 
 class Attention(nn.Module):
@@ -78,16 +36,18 @@ class Attention(nn.Module):
         query_dim: size of the query; scores without parameters take any when it is None.
         key_dim: size of the key.
         hidden_dim: the hidden layer of the additive, concat and location_aware scores and of local_p.
-        score: a name of `SCORES`, or a `foci.mechanisms.scores.Score`.
-        normalize: "softmax", "sigmoid" (smoothing), "sparsemax", "entmax15", "hard", "sample" or "gumbel". The last
-            two take the best cell, without sampling, in ``eval()``.
-        focus: "global", "causal", "sliding_window" or "median_window" (both need ``reach``), "local_m" or "local_p"
-            (both need ``radius``), or a module of `foci.mechanisms.focus`.
+        score: a name of `foci.mechanisms.scores.SCORES`, or a `foci.mechanisms.parts.Score`.
+        normalize: "softmax", "sigmoid" (smoothing), "sparsemax", "entmax15", "hard", "sample" or "gumbel", or a
+            `foci.mechanisms.parts.Normalizer`. "sample" and "gumbel" take the best position, without sampling, in
+            ``eval()``.
+        focus: "global", "causal", "sliding_window" or "median_window" (both need ``window``), "local_m" or "local_p"
+            (both need ``radius``), or a `foci.mechanisms.parts.Focus`.
         sharpening: scores are multiplied by this before they are normalized; above 1 sharpens.
         dropout: share of the weights dropped in training.
         radius: D of Luong's local attention.
-        reach: ``(left, right)`` of the sliding or median window.
+        window: ``(left, right)`` of the sliding or median window.
         max_length: the longest source, for the location score.
+        after: a stage after reading, a `foci.mechanisms.parts.Stage`, such as a gate. Default: none.
 
     Call it as ``attention(query, key, value=None, mask=None, state=None)``; the value defaults to the key. A decoder
     that reads one source step by step calls `prepare` once and `read` at each step.
@@ -108,35 +68,43 @@ class Attention(nn.Module):
         hidden_dim: int | None = None,
         *,
         score: str | Score = "scaled_dot",
-        normalize: str = "softmax",
+        normalize: str | Normalizer = "softmax",
         focus: str | Focus = "global",
         sharpening: float = 1.0,
         dropout: float = 0.0,
         radius: int | None = None,
-        reach: tuple[int, int] | None = None,
+        window: tuple[int, int] | None = None,
         max_length: int | None = None,
+        after: Stage | None = None,
     ) -> None:
         super().__init__()
-        if normalize not in NORMALIZERS:
-            raise unknown_name("normalizer", normalize, NORMALIZERS)
         check_positive("Attention", sharpening=sharpening)
         check_sizes("Attention", query_dim=query_dim, key_dim=key_dim, hidden_dim=hidden_dim, max_length=max_length)
         check_share("Attention", dropout=dropout)
-        self.score = _build_score(score, query_dim, key_dim, hidden_dim, max_length)
-        self._owner = f"{type(self.score).__name__}Attention"  # in messages; steps are too short to make it anew
-        self.focus = _build_focus(focus, query_dim, hidden_dim, radius, reach)
-        self.normalize = normalize
+        sizes = Sizes(query_dim, key_dim, hidden_dim, max_length, radius, window)
+        self.normalizer: Normalizer = _part("normalizer", normalize, Normalizer, NORMALIZERS)
+        self.score: Score = _part("score", score, Score, SCORES, sizes)
+        self.focus: Focus = _part("focus", focus, Focus, FOCUSES, sizes)
+        self.after = after
         self.sharpening = sharpening
         self.dropout = dropout
-        if self._stepwise and not isinstance(self.focus, MedianWindow | None):
+        self._owner = f"{type(self.score).__name__}Attention"  # in messages; steps are too short to make it anew
+        if self.score.remembers and not self.focus.takes_steps:
             raise ConfigError(
-                "Attention: a score or focus that depends on the previous weights needs focus 'global' or "
-                f"'median_window', not {type(self.focus).__name__}."
+                f"Attention: the score is {type(self.score).__name__}, which depends on the previous weights, with "
+                f"focus {type(self.focus).__name__}, expected focus 'global' or 'median_window'."
             )
+        if after is not None and not callable(after):
+            raise _not_a_part("after", after, Stage)
 
     @property
-    def _stepwise(self) -> bool:
-        return isinstance(self.score, LocationAware) or isinstance(self.focus, MedianWindow)
+    def remembers(self) -> bool:
+        """Whether a read depends on the previous ones, so that every hypothesis of a decoder has a state of its own."""
+        return self.score.remembers or self.focus.remembers
+
+    def state_from_weights(self, weights: Float[Tensor, "B S"]) -> Any:
+        """Return the state after weights that were given, for an attention that depends on the previous weights."""
+        return weights
 
     def forward(
         self,
@@ -146,7 +114,7 @@ class Attention(nn.Module):
         mask: Bool[Tensor, "..."] | None = None,
         state: Any = None,
     ) -> AttentionOutput:
-        """Return the mean of ``value`` (the key unless given) by the weights of the query over the key."""
+        """Return the mean of ``value`` (default: the key) by the weights of the query over the key."""
         return self.read(query, self.prepare(key, value, mask), state)
 
     def prepare(
@@ -173,19 +141,16 @@ class Attention(nn.Module):
             "batch",
             key.shape[1],
             "feature",
-            fix="Key and value have one entry per cell.",
+            fix="Key and value have one entry per position.",
         )
         check_together(self._owner, key=key, value=value)
         key, value = clear_source(key, value, mask)
         projected = self.score.project_key(key)
-        if isinstance(self.score, LocationAware):
-            return Memory(projected, value, mask, share_source(projected, value))
-        whole = not isinstance(self.focus, LocalM | LocalP)  # a local focus gathers other keys for every query
-        return Memory(projected, value, mask, self.score.prepare_cells(projected) if whole else None)
+        return Memory(projected, value, mask, None if self.focus.gathers else self.score.prepare(projected, value))
 
     def read(self, query: Float[Tensor, "#B L Dq"], memory: Memory, state: Any = None) -> AttentionOutput:
         """Read a prepared source; the state is what the previous call returned, None at first."""
-        score = self.score  # a module looks its parts up at every access
+        score, training = self.score, self.training  # a module looks its parts up at every access
         check_shape(
             self._owner,
             "query",
@@ -197,83 +162,22 @@ class Attention(nn.Module):
         )
         check_together(self._owner, query=query, value=memory.value)
         mask = self._fit_mask(query, memory)
-        projected = score.project_query(query)
-        if self._stepwise:
-            return self._read_steps(projected, memory, mask, state)
-        if isinstance(self.focus, LocalM | LocalP):
-            return self._read_local(query, projected, memory, mask, state)
-        if state is not None:
-            raise ConfigError(f"{self._owner}: it keeps no state, expected state=None.")
-        window = self.focus.window if isinstance(self.focus, SlidingWindow) else None
-        dropout = self.dropout if self.training else 0.0
-        if score.scale is not None and self.normalize == "softmax":
-            scale = score.scale * self.sharpening
-            return attend_dots(projected, memory.key, memory.value, mask, scale=scale, window=window, dropout=dropout)
-        scores = self._cells(projected, memory.key, memory.prepared)
-        return attend_scores(scores, memory.value, mask, window=window, normalize=self._normalize, dropout=dropout)
-
-    def _cells(self, query: Tensor, key: Tensor, prepared: Tensor | None = None) -> Tensor:
-        scores = self.score.cells(query, key, prepared)
-        return scores if self.sharpening == 1.0 else scores * self.sharpening
-
-    @property
-    def _normalizer(self) -> str:
-        """The normalizer of this mode: outside of training the best cell is read, without sampling."""
-        return self.normalize if self.training else _WITHOUT_CHANCE.get(self.normalize, self.normalize)
-
-    def _normalize(self, scores: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        name = self._normalizer
-        return best(scores, mask) if name == "best" else normalizer(name)(scores, mask)
-
-    def _read_local(
-        self, query: Tensor, projected: Tensor, memory: Memory, mask: Tensor | None, state: Any
-    ) -> AttentionOutput:
-        focus: LocalM | LocalP = self.focus  # type: ignore[assignment]
-        center, state = focus.center(query, row_lengths(mask, memory.key), state)
-        where = (memory.key, memory.value, center, mask)
-        radius, sigma, dropout = focus.radius, focus.sigma, self.dropout if self.training else 0.0
-        if self.score.scale is not None and self.normalize == "softmax":
-            scale = self.score.scale * self.sharpening
-            read = local_dots(projected, *where, radius=radius, sigma=sigma, scale=scale, dropout=dropout)
-        else:
-            read = local(
-                projected,
-                *where,
-                radius=radius,
-                sigma=sigma,
-                score=self._cells,
-                normalize=self._normalize,
-                dropout=dropout,
+        attended = self.focus.read(
+            Reading(
+                self._owner,
+                query,
+                score.project_query(query),
+                memory,
+                mask,
+                state,
+                score,
+                self.normalizer,
+                self.sharpening,
+                self.dropout if training else 0.0,
+                training,
             )
-        return read._replace(state=state)
-
-    def _read_steps(self, query: Tensor, memory: Memory, mask: Tensor | None, state: Any) -> AttentionOutput:
-        """Read step by step: each step needs the weights of the previous one."""
-        batch, size = check_batch(self._owner, query, memory.key), memory.key.shape[1]
-        previous = query.new_zeros(batch, size) if state is None else state
-        check_shape(self._owner, "state", previous, batch, size, fix="Pass what the previous call returned.")
-        if known_true(query.shape[1] == 0):
-            nothing = query.new_zeros(batch, 0, size)
-            return AttentionOutput(nothing @ memory.value, Weights.from_tensor(nothing), previous)
-        window = self.focus if isinstance(self.focus, MedianWindow) else None
-        reach = None if window is None else (window.left, window.right)
-        options = StepOptions(self._normalizer, self.sharpening, reach)
-        given = () if mask is None else (mask,)
-        per_query, shared = (given, ()) if mask is not None and mask.shape[1] != 1 else ((), given)
-        score = self.score
-        if isinstance(score, LocationAware):
-            source = (memory.key, *score.location_parameters)
-            if known_true(query.shape[1] == 1) and not (self.training and self.dropout):
-                read = read_location_aware(previous, query, (*source, *given), memory.value, options, memory.prepared)
-                if read is not None:
-                    return AttentionOutput(read[0], Weights.from_tensor(read[1]), read[1].squeeze(1))
-            previous, outputs = over_steps("location_aware", previous, (query, *per_query), (*source, *shared), options)
-        else:
-            scores = score.cells(query, memory.key, memory.prepared)
-            previous, outputs = over_steps("median_window", previous, (scores, *per_query), shared, options)
-        weights, *log_prob = outputs
-        output = F.dropout(weights, self.dropout if self.training else 0.0) @ memory.value
-        return AttentionOutput(output, Weights.from_tensor(weights, log_prob[0] if log_prob else None), previous)
+        )
+        return attended if self.after is None else self.after(query, attended)
 
     def _fit_mask(self, query: Tensor, memory: Memory) -> Tensor | None:
         batch = check_batch(self._owner, query, memory.key)
@@ -284,56 +188,22 @@ class Attention(nn.Module):
 
     def extra_repr(self) -> str:
         """Return the options, for printing."""
-        return f"normalize={self.normalize!r}, sharpening={self.sharpening}, dropout={self.dropout}"
+        return f"normalize={self.normalizer!r}, sharpening={self.sharpening}, dropout={self.dropout}"
 
 
-def _build_score(
-    score: str | Score,
-    query_dim: int | None,
-    key_dim: int | None,
-    hidden_dim: int | None,
-    max_length: int | None,
-) -> Score:
-    if isinstance(score, Score):
-        return score
-    if score not in SCORES:
-        raise unknown_name("score", score, SCORES)
-    if score in ("dot", "scaled_dot", "cosine"):
-        return SCORES[score](query_dim, key_dim)
-    if query_dim is None or (key_dim is None and score != "location"):
-        raise ConfigError(f"Attention: score {score!r} learns parameters and needs query_dim and key_dim.")
-    if score == "general":
-        return General(query_dim, key_dim)  # type: ignore[arg-type]
-    if score == "location":
-        if max_length is None:
-            raise ConfigError("Attention: score 'location' has one row per position and needs max_length.")
-        return Location(query_dim, key_dim, max_length=max_length)
-    return SCORES[score](query_dim, key_dim, hidden_dim)
+def _part(what: str, value: str | Part, protocol: Any, table: Mapping[str, Callable[..., Part]], *sizes: Sizes) -> Part:
+    """Return the part of this name, or the object itself, which must have the members of the protocol."""
+    if isinstance(value, str):
+        if value not in table:
+            raise unknown_name(what, value, table)
+        return table[value](*sizes)
+    if not isinstance(value, protocol):
+        raise _not_a_part(what, value, protocol)
+    return cast("Part", value)
 
 
-def _build_focus(
-    focus: str | Focus,
-    query_dim: int | None,
-    hidden_dim: int | None,
-    radius: int | None,
-    reach: tuple[int, int] | None,
-) -> Focus | None:
-    if not isinstance(focus, str):
-        return focus
-    if focus not in FOCUSES:
-        raise unknown_name("focus", focus, FOCUSES)
-    if focus == "global":
-        return None
-    if focus == "causal":
-        return Causal()
-    if focus in ("sliding_window", "median_window"):
-        if reach is None:
-            raise ConfigError(f"Attention: focus {focus!r} needs reach=(left, right).")
-        return SlidingWindow(*reach) if focus == "sliding_window" else MedianWindow(*reach)
-    if radius is None:
-        raise ConfigError(f"Attention: focus {focus!r} needs radius, the D of its 2D+1 cells.")
-    if focus == "local_m":
-        return LocalM(radius)
-    if query_dim is None:
-        raise ConfigError("Attention: focus 'local_p' predicts from the query and needs query_dim.")
-    return LocalP(query_dim, hidden_dim, radius=radius)
+def _not_a_part(what: str, value: object, protocol: type[Any]) -> ConfigError:
+    return ConfigError(
+        f"Attention: {what} is a {type(value).__name__}, expected a name or an object with the members of "
+        f"foci.mechanisms.parts.{protocol.__name__}."
+    )

@@ -1,11 +1,11 @@
-"""Hard attention around any soft one: a sampled cell is read, or, for some rows, the weighted sum of all.
+"""Hard attention around any soft one: a sampled position is read, or, for some rows, the weighted sum of all.
 
     α_t = attention(query_t, key),   s_t ~ α_t,   output_t = value_{s_t}   or, with probability q,   Σ_i α_ti value_i
 
 Paper: Show, Attend and Tell (Xu et al., 2015), section 4.1 and the end of it, arXiv:1502.03044
 Names: α_t = probabilities, s_t = chosen, q = expectation_share
 Complexity: that of the attention, plus O(S) per row
-Differs: outside of training the likeliest cell is read, and nothing is sampled; the paper does not say what is read
+Differs: outside of training the likeliest position is read, and nothing is sampled; the paper does not say what is read
     then. Which rows read the sum is drawn once, at the first read, and kept in the state: in the paper it is a property
     of the image.
 """
@@ -21,7 +21,8 @@ from torch import Tensor
 
 from foci.errors import check_share
 from foci.functional.sample import best, categorical
-from foci.mechanisms.attention import Attention, Memory
+from foci.mechanisms.attention import Attention
+from foci.mechanisms.parts import Memory
 from foci.outputs import AttentionOutput
 from foci.tracing import exportable
 from foci.weights import Weights
@@ -30,7 +31,7 @@ from foci.weights.sources import ByWeights
 
 @exportable
 @dataclass(eq=False)
-class SampledCells(ByWeights):
+class SampledWeights(ByWeights):
     """The source of weights that were read, with the probabilities they were sampled by, both ``(B, L, S)``.
 
     Where the weighted sum was read, both are the same.
@@ -54,9 +55,9 @@ class SampledCells(ByWeights):
         """Return these rows of what was read."""
         return self.weights[..., index, :]
 
-    def heads(self, index: int | slice | Tensor) -> SampledCells:
+    def heads(self, index: int | slice | Tensor) -> SampledWeights:
         """Return the source of some heads only (axis 1)."""
-        return SampledCells(self.weights[:, index], self.probabilities[:, index])
+        return SampledWeights(self.weights[:, index], self.probabilities[:, index])
 
 
 @exportable
@@ -68,11 +69,11 @@ class SampledState(NamedTuple):
 
 
 class SampledAttention(Attention):
-    """Reads one cell in place of the weighted sum: a sampled one in training, the likeliest one in ``eval()``.
+    """Reads one position instead of the weighted sum: a sampled one in training, the likeliest one in ``eval()``.
 
     The handle's ``log_prob`` is 0 where the weighted sum was read, so that `foci.functional.sample.reinforce` takes no
-    account of these rows; `probabilities_of` returns the probabilities that the cells were sampled by. The parameters
-    have the names of those of `foci.Attention`, so that it can start from the weights of a soft one.
+    account of these rows; `probabilities_of` returns the probabilities that the positions were sampled by. The
+    parameters have the names of those of `foci.Attention`, so that it can start from the weights of a soft one.
 
     Args:
         query_dim, key_dim, hidden_dim, options: as in `foci.Attention`, which gives the probabilities; its normalizer
@@ -101,29 +102,33 @@ class SampledAttention(Attention):
         super().__init__(query_dim, key_dim, hidden_dim, normalize="softmax", **options)
         self.expectation_share = expectation_share
 
+    def state_from_weights(self, weights: Float[Tensor, "B S"]) -> SampledState:
+        """Return the state after weights that were given."""
+        return SampledState(weights, None)
+
     def read(self, query: Float[Tensor, "#B L Dq"], memory: Memory, state: Any = None) -> AttentionOutput:
         """Read a prepared source; the state is what the previous call returned, None at first."""
         attended = super().read(query, memory, None if state is None else state.reading)
         probabilities = attended.weights.dense()
-        # A cell of probability 0 is closed: the smallest number in its place would be sampled once in a long while.
-        open_cells = probabilities > 0
+        # A position of probability 0 is closed: the smallest number in its place would be sampled once in a long while.
+        readable = probabilities > 0
         scores = probabilities.clamp_min(torch.finfo(probabilities.dtype).tiny).log()
         if not self.training:
-            chosen, log_prob = best(scores, open_cells)
-            weights = Weights(SampledCells(chosen, probabilities), log_prob)
+            chosen, log_prob = best(scores, readable)
+            weights = Weights(SampledWeights(chosen, probabilities), log_prob)
             return AttentionOutput(chosen @ memory.value, weights, SampledState(attended.state, None))
-        chosen, log_prob = categorical(scores, open_cells)
+        chosen, log_prob = categorical(scores, readable)
         expects = None if state is None else state.expects
         if expects is None:
             expects = torch.rand(probabilities.shape[:-1].numel(), device=query.device) < self.expectation_share
         rows = expects.view(probabilities.shape[:-1])
         read = torch.where(rows.unsqueeze(-1), probabilities, chosen)
-        weights = Weights(SampledCells(read, probabilities), log_prob.masked_fill(rows, 0.0))
+        weights = Weights(SampledWeights(read, probabilities), log_prob.masked_fill(rows, 0.0))
         return AttentionOutput(read @ memory.value, weights, SampledState(attended.state, expects))
 
 
 def probabilities_of(weights: Weights) -> Float[Tensor, "..."]:
-    """Return the probabilities that cells were sampled by; of any other attention, its weights.
+    """Return the probabilities that positions were sampled by; of any other attention, its weights.
 
     Example:
         >>> import torch
@@ -133,9 +138,9 @@ def probabilities_of(weights: Weights) -> Float[Tensor, "..."]:
         ([[[1.0, 0.0]]], [[[0.5, 0.5]]])
     """
     source = weights.source
-    if isinstance(source, SampledCells):
+    if isinstance(source, SampledWeights):
         return source.probabilities
     steps = getattr(source, "of", None)
-    if isinstance(steps, list) and steps and all(isinstance(step, SampledCells) for step in steps):
+    if isinstance(steps, list) and steps and all(isinstance(step, SampledWeights) for step in steps):
         return torch.cat([step.probabilities for step in steps], dim=-2)
     return weights.dense()

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from foci.errors import check_positive
-from foci.layers.embedding import BOUND, spread
-from foci.models.decoders.feed_forward import FeedForwardDecoder
+from foci.models.build import build_seq2seq
 from foci.models.encoder_decoder import EncoderDecoder
-from foci.models.encoders.smoothed import SmoothedTextEncoder
+from foci.models.options.attention import AttentionOptions
+from foci.models.options.decoders import FeedForwardDecoderOptions
+from foci.models.options.seq2seq import Seq2SeqOptions
+from foci.models.options.text_encoders import SmoothedTextEncoderOptions
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"embedding_dim": 64, "hidden_dim": 64, "source_dim": 128, "window": 5, "smoothing": 2, "dropout": 0.2},
@@ -40,7 +41,6 @@ class AttentionBasedSummarizer(EncoderDecoder):
         copy: also produce words of the source by the attention to them; see `foci.layers.copying`.
         dropout: on embeddings and before the output layer.
         embedding_bound: the embeddings begin uniform within ± this.
-        padding: the id whose embedding stays 0.
 
     Example:
         >>> import torch
@@ -60,28 +60,25 @@ class AttentionBasedSummarizer(EncoderDecoder):
         source_dim: int = 400,
         window: int = 5,
         smoothing: int = 2,
-        score: str = "general",
-        normalize: str = "softmax",
+        score: Any = "general",
+        normalize: Any = "softmax",
         copy: bool = False,
         dropout: float = 0.0,
-        embedding_bound: float = BOUND,
-        padding: int = 0,
+        embedding_bound: float = 0.1,
     ) -> None:
-        encoder = SmoothedTextEncoder(
-            source_vocabulary, output_dim=source_dim, smoothing=smoothing, dropout=dropout, padding=padding
+        options = Seq2SeqOptions(
+            encoder=SmoothedTextEncoderOptions(
+                embedding_dim=source_dim, smoothing=smoothing, dropout=dropout, embedding_init_range=embedding_bound
+            ),
+            decoder=FeedForwardDecoderOptions(
+                embedding_dim=embedding_dim,
+                embedding_init_range=embedding_bound,
+                hidden_dim=hidden_dim,
+                context_size=window,
+                copy=copy,
+                dropout=dropout,
+            ),
+            attention=AttentionOptions(score=score, normalize=normalize),
         )
-        decoder = FeedForwardDecoder(
-            target_vocabulary,
-            source_dim=source_dim,
-            embedding_dim=embedding_dim,
-            hidden_dim=hidden_dim,
-            window=window,
-            score=score,
-            normalize=normalize,
-            copy=copy,
-            dropout=dropout,
-            padding=padding,
-        )
-        super().__init__(encoder, decoder)
-        check_positive("AttentionBasedSummarizer", embedding_bound=embedding_bound)
-        spread(embedding_bound, encoder.embedding, decoder.embedding, decoder.context_embedding)
+        built = build_seq2seq(source_vocabulary, target_vocabulary, options)
+        super().__init__(built.encoder, built.decoder)

@@ -27,6 +27,7 @@ Differs: a region has its place beside its features, since a small network does 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -34,38 +35,21 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from foci.checks import check_ids, check_shape
-from foci.errors import ConfigError, unknown_name
+from foci.errors import ConfigError
 from foci.functional.sample import reinforce
 from foci.layers.dropout import Dropout
 from foci.layers.interfaces import Decoder, EncoderOutput
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
-from foci.layers.transformer import Block
 from foci.mechanisms.sampled import probabilities_of
-from foci.models.decoders.recurrent import RecurrentDecoder
-from foci.models.decoders.transformer import TransformerDecoder
+from foci.models.build import build_decoder
 from foci.models.encoder_decoder import EncoderDecoder
-from foci.models.encoders.image_grid import NO_ATTENTION, Image, ImageGridEncoder, places
+from foci.models.encoders.image_grid import Image, ImageGridEncoder, places
+from foci.models.options.images import AnnotationOptions, CaptionerOptions, GridAnnotationOptions
 from foci.weights import Weights
 from foci.weights.reductions import entropy_of_weights
 
-ATTENTIONS = ("soft", "hard", "gumbel")
 SMALL = "small"
 """The encoder that is trained with the rest; all others give features that were computed before."""
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": {"embedding_dim": 32, "embedding_range": 1.7, "hidden_dim": 64, "region_dim": 32, "num_stages": 2,
-             "stride": 2, "sharpening": 5.0},
-    "base": {"embedding_dim": 128, "hidden_dim": 256, "region_dim": 64, "num_stages": 2, "stride": 2},
-    "xu": {"embedding_dim": 256, "hidden_dim": 512, "annotation_dim": 512, "attention_dim": 256, "region_dim": 128,
-           "num_stages": 4, "dropout": 0.5, "double_weight": 1.0},
-}  # fmt: skip
-
-TRANSFORMER_PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": {"model_dim": 64, "num_heads": 4, "hidden_dim": 128, "num_layers": 2, "norm": "pre", "region_dim": 32,
-             "num_stages": 2, "stride": 2, "dropout": 0.0},
-    "base": {"model_dim": 256, "num_heads": 8, "hidden_dim": 1024, "num_layers": 3, "norm": "pre", "region_dim": 64,
-             "num_stages": 2, "stride": 2},
-}  # fmt: skip
 
 
 class CaptionedImages(NamedTuple):
@@ -86,7 +70,7 @@ class AnnotationEncoder(nn.Module):
     Args:
         grid_encoder: the network that makes the regions of an image; None where they were computed before.
         region_dim: size of a region.
-        annotation_dim: map features and places to this size, by one layer; as they are unless given.
+        annotation_dim: map features and places to this size, by one layer. Default: as they are.
         dropout: on the regions, in training.
 
     Example:
@@ -208,206 +192,50 @@ class Captioner(EncoderDecoder):
         return terms
 
 
-class RecurrentCaptioner(Captioner):
-    """The captioner of the paper: an LSTM with attention to the regions of an image.
+def build_captioner(vocabulary: int, feature_dim: int | None, options: CaptionerOptions) -> Captioner:
+    """Return a new captioner.
 
     Call it as ``model(CaptionedImages(images, image_of), None, target, targets)``; with images ``(I, 3, H, W)``, bytes,
     or features ``(I, h, w, D)``.
 
     Args:
         vocabulary: number of words.
-        feature_dim: size of the features that were computed before; not used by the encoder "small".
-        encoder: "small", a residual network that is trained with the rest; or the name of the network whose features
-            the model gets.
-        attention: "soft"; "hard", sampled regions trained by REINFORCE; or "gumbel", sampled regions with straight-
-            through gradients.
-        score, normalize, focus, radius, reach, sharpening: of the attention, as in `foci.Attention`; hard and gumbel
-            have their own normalizers.
-        num_heads: use multi-head attention, as in `foci.models.decoders.recurrent.RecurrentDecoder`.
-        embedding_dim: size of the word embeddings.
-        embedding_range: the embeddings start uniform within ± this.
-        hidden_dim: size of the LSTM's state.
-        annotation_dim: size of the annotations; features and places as they are unless given.
-        attention_dim: size in which the state and the annotations are compared; the state's unless given.
-        cell: "lstm" or "gru".
-        region_dim: channels of the last stage of the small network.
-        num_stages, depth, stride, reduction, kernel_size: of the small network, as in `ImageGridEncoder`.
-        block_attention: attention in the blocks of the small network: "none", "squeeze_excitation",
-            "efficient_channel", "cbam" or "spatial".
-        dropout: on regions and word embeddings, and before the output layer.
-        double_weight: λ of the doubly stochastic term, 1 in the paper.
-        reward_weight: λ_r of hard attention.
-        entropy_weight: λ_e of hard attention.
-        expectation_share: share of the captions that read the weighted sum in training with hard attention.
+        feature_dim: size of the features of a frozen network; None for the encoder that is trained with the rest.
+        options: encoder, decoder, attention, and weights of the further terms of the loss.
 
     Example:
         >>> import torch
-        >>> model = RecurrentCaptioner(11, embedding_dim=5, hidden_dim=6, annotation_dim=7, region_dim=8)
+        >>> decoder = RecurrentDecoderOptions(variant="xu", embedding_dim=5, hidden_dim=6)
+        >>> model = build_captioner(11, None, CaptionerOptions(decoder=decoder))
         >>> images, words = torch.zeros(2, 3, 16, 12, dtype=torch.uint8), torch.ones(2, 5, dtype=torch.long)
         >>> predicted = model(images, None, words)
         >>> predicted.logits.shape, predicted.attentions["decoder.cross"].shape, model.grid(images.shape)
         (torch.Size([2, 5, 11]), torch.Size([2, 5, 12]), (4, 3))
     """
-
-    decoder: RecurrentDecoder
-
-    def __init__(
-        self,
-        vocabulary: int,
-        feature_dim: int | None = None,
-        *,
-        encoder: str = SMALL,
-        attention: str = "soft",
-        score: str = "additive",
-        normalize: str = "softmax",
-        focus: str = "global",
-        radius: int | None = None,
-        reach: tuple[int, int] | None = None,
-        sharpening: float = 1.0,
-        num_heads: int | None = None,
-        embedding_dim: int = 128,
-        embedding_range: float = 0.1,
-        hidden_dim: int = 256,
-        annotation_dim: int | None = None,
-        attention_dim: int | None = None,
-        cell: str = "lstm",
-        region_dim: int = 64,
-        num_stages: int = 3,
-        depth: int = 1,
-        stride: int = 1,
-        block_attention: str = NO_ATTENTION,
-        reduction: int = 4,
-        kernel_size: int = 7,
-        dropout: float = 0.0,
-        double_weight: float = 0.0,
-        reward_weight: float = 0.1,
-        entropy_weight: float = 0.002,
-        expectation_share: float = 0.5,
-    ) -> None:
-        if attention not in ATTENTIONS:
-            raise unknown_name("attention of a captioner", attention, ATTENTIONS)
-        if attention != "soft" and normalize != "softmax":
-            raise ConfigError(
-                f"RecurrentCaptioner: attention is {attention!r} and normalize is {normalize!r}, expected the latter "
-                "with soft attention only. Leave it out."
-            )
-        annotations = _annotations(
-            encoder, feature_dim, annotation_dim, dropout,
-            region_dim=region_dim, num_stages=num_stages, depth=depth, stride=stride, attention=block_attention,
-            reduction=reduction, kernel_size=kernel_size,
-        )  # fmt: skip
-        decoder = RecurrentDecoder(
-            vocabulary,
-            source_dim=annotations.output_dim,
-            embedding_dim=embedding_dim,
-            embedding_range=embedding_range,
-            hidden_dim=hidden_dim,
-            cell=cell,
-            kind="xu",
-            score=score,
-            normalize={"soft": normalize, "hard": "sample", "gumbel": "gumbel"}[attention],
-            focus=focus,
-            attention_dim=attention_dim,
-            sharpening=sharpening,
-            radius=radius,
-            reach=reach,
-            num_heads=num_heads,
-            expectation_share=expectation_share if attention == "hard" else None,
-            dropout=dropout,
-        )
-        super().__init__(
-            annotations,
-            decoder,
-            double_weight=double_weight,
-            reward_weight=reward_weight if attention == "hard" else 0.0,
-            entropy_weight=entropy_weight,
-        )
+    attention, hard = options.attention, options.attention.normalize == "sample"
+    if hard and attention.expectation_share is None and attention.num_heads is None:
+        attention = replace(attention, expectation_share=0.5)
+    encoder = _annotations(options.encoder, feature_dim)
+    decoder = build_decoder(vocabulary, encoder.output_dim, options.decoder, attention)
+    return Captioner(
+        encoder,
+        decoder,
+        double_weight=options.double_weight,
+        reward_weight=options.reward_weight if hard else 0.0,
+        entropy_weight=options.entropy_weight,
+    )
 
 
-class TransformerCaptioner(Captioner):
-    """The same encoder with a Transformer's decoder, whose every layer attends to the regions.
-
-    Args:
-        vocabulary: number of words.
-        feature_dim: size of the features that were computed before; not used by the encoder "small".
-        encoder: as in `RecurrentCaptioner`.
-        model_dim: size of every position.
-        annotation_dim: size of the annotations; features and places as they are unless given.
-        num_heads: heads of every attention.
-        hidden_dim: inner size of the feed-forward networks.
-        num_layers: number of layers.
-        norm: "post" (2017) or "pre".
-        score, normalize: of every attention, as in `foci.models.transformer.Transformer`.
-        positions: "sinusoidal", "learned", "rotary" or "alibi".
-        max_length: the number of learned positions.
-        region_dim: channels of the last stage of the small network.
-        num_stages, depth, stride, block_attention, reduction, kernel_size: of the small network, as in
-            `RecurrentCaptioner`.
-        dropout: on regions and embeddings, and of every sublayer's output.
-        double_weight: λ of the doubly stochastic term, for the mean over the heads of the last layer.
-    """
-
-    decoder: TransformerDecoder
-
-    def __init__(
-        self,
-        vocabulary: int,
-        feature_dim: int | None = None,
-        *,
-        encoder: str = SMALL,
-        model_dim: int = 256,
-        annotation_dim: int | None = None,
-        num_heads: int = 8,
-        hidden_dim: int = 1024,
-        num_layers: int = 3,
-        norm: str = "pre",
-        score: str = "scaled_dot",
-        normalize: str = "softmax",
-        positions: str = "sinusoidal",
-        max_length: int | None = None,
-        region_dim: int = 64,
-        num_stages: int = 3,
-        depth: int = 1,
-        stride: int = 1,
-        block_attention: str = NO_ATTENTION,
-        reduction: int = 4,
-        kernel_size: int = 7,
-        dropout: float = 0.1,
-        double_weight: float = 0.0,
-    ) -> None:
-        annotations = _annotations(
-            encoder, feature_dim, annotation_dim, dropout,
-            region_dim=region_dim, num_stages=num_stages, depth=depth, stride=stride, attention=block_attention,
-            reduction=reduction, kernel_size=kernel_size,
-        )  # fmt: skip
-        block = Block(
-            model_dim=model_dim,
-            num_heads=num_heads,
-            hidden_dim=hidden_dim,
-            norm=norm,
-            dropout=dropout,
-            score=score,
-            normalize=normalize,
-        )
-        decoder = TransformerDecoder(
-            vocabulary,
-            block,
-            source_dim=annotations.output_dim,
-            num_layers=num_layers,
-            positions=positions,
-            max_length=max_length,
-        )
-        super().__init__(annotations, decoder, double_weight=double_weight)
-
-
-def _annotations(
-    encoder: str, feature_dim: int | None, size: int | None, dropout: float, *, region_dim: int, **options: Any
-) -> AnnotationEncoder:
-    if encoder == SMALL:
-        return AnnotationEncoder(ImageGridEncoder(region_dim, **options), region_dim, size, dropout=dropout)
+def _annotations(options: AnnotationOptions, feature_dim: int | None) -> AnnotationEncoder:
+    if isinstance(options, GridAnnotationOptions):
+        network, size = ImageGridEncoder(options), options.hidden_dim
+        return AnnotationEncoder(network, size, options.annotation_dim, dropout=options.dropout)
     if feature_dim is None:
-        raise ConfigError(f"Captioner: encoder is {encoder!r} and feature_dim is None, expected the features' size.")
-    return AnnotationEncoder(None, feature_dim, size, dropout=dropout)
+        raise ConfigError(
+            f"build_captioner: the encoder is the frozen network {options.network!r} and feature_dim is None, expected "
+            "the size of its features."
+        )
+    return AnnotationEncoder(None, feature_dim, options.annotation_dim, dropout=options.dropout)
 
 
 def _crossing(attentions: dict[str, Weights]) -> Weights:

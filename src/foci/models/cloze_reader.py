@@ -19,7 +19,7 @@ Differs: the N-best re-ranking of Cui et al. (their section 4) is left out. Only
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -27,25 +27,16 @@ from torch import Tensor, nn
 
 from foci import masks
 from foci.checks import check_ids
-from foci.errors import ConfigError, check_positive, unknown_name
+from foci.errors import check_positive
 from foci.functional.pointer import sum_occurrences
 from foci.layers.dropout import Dropout
 from foci.layers.embedding import uniform_table
 from foci.layers.recurrent import RecurrentEncoder
 from foci.mechanisms.attention import Attention
 from foci.mechanisms.pair import AttentionOverAttention
+from foci.models.options.words import ReaderOptions
 from foci.tracing import exportable
 from foci.weights import Weights
-
-READERS = ("sum", "over_attention")
-QUESTIONS = ("ends", "blank")
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": {"embedding_dim": 32, "hidden_dim": 64, "cell": "lstm", "dropout": 0.1},
-    "small": {"embedding_dim": 64, "hidden_dim": 128, "cell": "lstm", "dropout": 0.3},
-    "base": {"embedding_dim": 128, "hidden_dim": 256, "cell": "lstm", "dropout": 0.3},
-}
-"""On a CPU torch's LSTM takes half the time of its GRU, which the papers have."""
 
 
 @exportable
@@ -69,25 +60,11 @@ class Reader(nn.Module):
     Args:
         vocabulary: number of word ids.
         vector_dim: size of the given word vectors, which are not trained; 0 for none.
-        reader: "sum", the whole question asks (Kadlec et al.), or "over_attention", each of its words does (Cui et
-            al.).
-        hops: times that the document is gated by the question before it is read (Dhingra et al.); 0 for none.
-        question: what asks where the whole question does: "ends", the last states of both directions, or "blank", the
-            state at the blank. A question without a blank asks by its ends.
-        embedding_dim: size of the learned word vectors.
-        hidden_dim: size of an encoded word; of both directions together.
-        cell: "gru" or "lstm".
-        shared: encode document and question with the same weights.
-        overlap: give each word of the document a feature that says whether it is in the question.
-        anonymize: share of the questions whose candidates are replaced by random entities in training; with 1, they are
-            replaced by their numbers in predictions too.
-        entities: number of these entities; more candidates share them.
-        dropout: on what enters an encoder and what is compared.
-        word_dropout: share of the words whose learned vector is 0 in training.
+        options: sizes and options.
 
     Example:
         >>> import torch
-        >>> model = Reader(11, 0, embedding_dim=6, hidden_dim=8)
+        >>> model = Reader(11, 0, ReaderOptions(embedding_dim=6, hidden_dim=8))
         >>> document, question = torch.tensor([[4, 7, 5, 7]]), torch.tensor([[4, 3]])
         >>> places, none = torch.tensor([[-1, 0, 1, 0]]), torch.tensor([[-1, -1]])
         >>> found = model(document, question, places, none, torch.tensor([1]), torch.tensor([2]))
@@ -95,56 +72,27 @@ class Reader(nn.Module):
         (torch.Size([1, 2]), 1.0, torch.Size([1, 4]))
     """
 
-    def __init__(
-        self,
-        vocabulary: int,
-        vector_dim: int,
-        *,
-        reader: str = "sum",
-        hops: int = 0,
-        question: str = "blank",
-        embedding_dim: int = 128,
-        hidden_dim: int = 256,
-        cell: str = "gru",
-        shared: bool = False,
-        overlap: bool = True,
-        anonymize: float = 0.0,
-        entities: int = 50,
-        dropout: float = 0.0,
-        word_dropout: float = 0.0,
-    ) -> None:
+    def __init__(self, vocabulary: int, vector_dim: int, options: ReaderOptions) -> None:
         super().__init__()
-        for name, value, known in (("reader", reader, READERS), ("part of a question", question, QUESTIONS)):
-            if value not in known:
-                raise unknown_name(name, value, known)
-        check_positive("Reader", vocabulary=vocabulary, embedding_dim=embedding_dim, entities=entities)
-        if hops < 0 or not 0 <= anonymize <= 1:
-            raise ConfigError(
-                f"Reader: hops is {hops} and anonymize is {anonymize}, expected 0 or more, and from 0 to 1."
-            )
-        self.at_blank = question == "blank"
-        self.overlap = overlap
-        self.anonymize = anonymize
-        self.dropout = Dropout(dropout)
-        self.word_dropout = Dropout(word_dropout)
+        check_positive("Reader", vocabulary=vocabulary)
+        embedding_dim, hidden_dim, hops = options.embedding_dim, options.hidden_dim, options.hops
+        self.at_blank = options.question == "blank"
+        self.overlap = options.overlap
+        self.anonymize = options.anonymize
+        self.dropout = Dropout(options.dropout)
+        self.word_dropout = Dropout(options.word_dropout)
         bound = (3 / embedding_dim) ** 0.5
         self.embedding = uniform_table(vocabulary, embedding_dim, bound=bound, padding=0)
         self.vectors = nn.Embedding(vocabulary, vector_dim, 0) if vector_dim else None
         if self.vectors is not None:
             nn.init.zeros_(self.vectors.weight).requires_grad_(False)
-        self.entities = uniform_table(entities, embedding_dim, bound=bound) if anonymize else None
-        size = embedding_dim + vector_dim + (1 if overlap else 0)
-        sizes = [size, *[hidden_dim] * hops]
-        self.document_encoders = nn.ModuleList(RecurrentEncoder(one, hidden_dim, cell=cell) for one in sizes)
-        self.question_encoders = (
-            self.document_encoders
-            if shared
-            else nn.ModuleList(RecurrentEncoder(one, hidden_dim, cell=cell) for one in [size] * (hops + 1))
-        )
-        if shared and hops:
-            raise ConfigError("Reader: shared is for readers without hops, which encode gated documents.")
+        self.entities = uniform_table(options.entities, embedding_dim, bound=bound) if options.anonymize else None
+        size = embedding_dim + vector_dim + (1 if options.overlap else 0)
+        self.document_encoders = _encoders([size, *[hidden_dim] * hops], options)
+        self.question_encoders = self.document_encoders if options.shared else _encoders([size] * (hops + 1), options)
         self.gates = nn.ModuleList(Attention(hidden_dim, score="dot") for _ in range(hops))
-        self.point = Attention(hidden_dim, score="dot") if reader == "sum" else AttentionOverAttention(hidden_dim)
+        by_sum = options.reader == "sum"
+        self.point = Attention(hidden_dim, score="dot") if by_sum else AttentionOverAttention(hidden_dim)
 
     def forward(
         self,
@@ -230,3 +178,7 @@ class Reader(nn.Module):
             asking = torch.where((blank >= 0).unsqueeze(1), question.gather(1, at).squeeze(1), asking)
         read = self.point(asking.unsqueeze(1), document, mask=masks.keys(valid & asked.any(dim=1, keepdim=True)))
         return read.weights.dense().squeeze(1), {}
+
+
+def _encoders(sizes: list[int], options: ReaderOptions) -> nn.ModuleList:
+    return nn.ModuleList(RecurrentEncoder(size, options.hidden_dim, cell=options.cell) for size in sizes)

@@ -18,29 +18,18 @@ Differs: intra-sentence attention (section 3.4) is left out; a recurrent encoder
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from foci.errors import unknown_name
 from foci.functional.attend import attend
 from foci.layers.dropout import Dropout
 from foci.layers.recurrent import RecurrentEncoder
-from foci.layers.word_inputs import WordInputs, occurs
 from foci.models.entailer import EntailerOutput
+from foci.models.options.words import DecomposableEntailerOptions
+from foci.models.word_inputs import WordInputs, occurs
 from foci.weights import Weights
-
-ENCODERS = ("none", "lstm", "gru")
-POOLINGS = ("sum", "mean_max")
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": {"embedding_dim": 48, "hidden_dim": 64, "dropout": 0.1},
-    "base": {"embedding_dim": 100, "hidden_dim": 100, "dropout": 0.3},
-    "parikh": {"embedding_dim": 300, "hidden_dim": 200, "dropout": 0.2},
-}
 
 
 class DecomposableEntailer(nn.Module):
@@ -54,20 +43,12 @@ class DecomposableEntailer(nn.Module):
         trained: number of ids with a learned vector; the others share the last one.
         vector_dim: size of the given word vectors, which are not trained; 0 for none.
         num_labels: number of labels.
-        embedding_dim: size of the learned word vectors.
-        hidden_dim: size of a word and of all layers.
-        encoder: what reads the words before they are aligned, in both directions: "none", "lstm" or "gru".
-        difference: compare with the feature |a − β|.
-        product: compare with the feature a ∘ β.
-        exact_match: give each word a feature that says whether the other sentence has it.
-        null: put a learned vector before each sentence, for words that have no counterpart.
-        pooling: how comparisons are added up, "sum" or "mean_max".
-        dropout: before each layer.
-        word_dropout: share of the words that are replaced by the unknown word in training.
+        options: sizes and options.
 
     Example:
         >>> import torch
-        >>> model = DecomposableEntailer(11, 10, 0, 3, embedding_dim=5, hidden_dim=7, null=False)
+        >>> options = DecomposableEntailerOptions(embedding_dim=5, hidden_dim=7, null=False)
+        >>> model = DecomposableEntailer(11, 10, 0, 3, options)
         >>> found = model(torch.tensor([[4, 10, 3]]), torch.tensor([[4, 2]]))
         >>> found.logits.shape, {name: tuple(weights.shape) for name, weights in found.attentions.items()}
         (torch.Size([1, 3]), {'premise': (1, 2, 3), 'hypothesis': (1, 3, 2)})
@@ -79,40 +60,21 @@ class DecomposableEntailer(nn.Module):
         trained: int,
         vector_dim: int,
         num_labels: int,
-        *,
-        embedding_dim: int = 100,
-        hidden_dim: int = 100,
-        encoder: str = "none",
-        difference: bool = False,
-        product: bool = False,
-        exact_match: bool = False,
-        null: bool = True,
-        pooling: str = "sum",
-        dropout: float = 0.0,
-        word_dropout: float = 0.0,
+        options: DecomposableEntailerOptions,
     ) -> None:
         super().__init__()
-        for name, value, known in (("encoder", encoder, ENCODERS), ("pooling", pooling, POOLINGS)):
-            if value not in known:
-                raise unknown_name(f"{name} of decomposable attention", value, known)
-        self.difference, self.product, self.exact_match, self.pooling = difference, product, exact_match, pooling
-        self.inputs = WordInputs(
-            vocabulary,
-            trained,
-            vector_dim,
-            hidden_dim,
-            embedding_dim=embedding_dim,
-            exact_match=exact_match,
-            dropout=dropout,
-            word_dropout=word_dropout,
-        )
+        hidden_dim, dropout = options.hidden_dim, options.dropout
+        self.difference, self.product = options.difference, options.product
+        self.exact_match, self.pooling = options.exact_match, options.pooling
+        self.inputs = WordInputs(vocabulary, trained, vector_dim, options)
         self.dropout = Dropout(dropout)
+        encoder = options.encoder
         self.encoder = None if encoder == "none" else RecurrentEncoder(hidden_dim, hidden_dim, cell=encoder)
-        self.null = nn.Parameter(0.1 * torch.randn(hidden_dim)) if null else None
+        self.null = nn.Parameter(0.1 * torch.randn(hidden_dim)) if options.null else None
         self.attend = _layers(hidden_dim, hidden_dim, dropout)
-        compared = hidden_dim * (2 + difference + product) + exact_match
+        compared = hidden_dim * (2 + options.difference + options.product) + options.exact_match
         self.compare = _layers(compared, hidden_dim, dropout)
-        pooled = 2 * hidden_dim * (1 if pooling == "sum" else 2)
+        pooled = 2 * hidden_dim * (1 if options.pooling == "sum" else 2)
         self.aggregate = _layers(pooled, hidden_dim, dropout)
         self.output = nn.Linear(hidden_dim, num_labels)
 
@@ -136,28 +98,29 @@ class DecomposableEntailer(nn.Module):
 
     def _words(
         self, words: Int[Tensor, "B S"], others: Int[Tensor, "B R"]
-    ) -> tuple[Float[Tensor, "B cells D"], Bool[Tensor, "B cells"]]:
+    ) -> tuple[Float[Tensor, "B N D"], Bool[Tensor, "B N"]]:
         """Return the words of a sentence as vectors, the null word first, and which of them exist."""
-        cells, valid = self.inputs(words, others), words > 0
+        vectors, valid = self.inputs(words, others), words > 0
         if self.encoder is not None:
-            cells, _ = self.encoder(self.dropout(cells), valid)
+            vectors, _ = self.encoder(self.dropout(vectors), valid)
         if self.null is not None:
-            cells = torch.cat([self.null.to(cells.dtype).expand(len(cells), 1, -1), cells], dim=1)
+            null = self.null.to(vectors.dtype).expand(len(vectors), 1, -1)
+            vectors = torch.cat([null, vectors], dim=1)
             valid = F.pad(valid, (1, 0), value=True)
-        return cells.masked_fill(~valid.unsqueeze(-1), 0.0), valid
+        return vectors.masked_fill(~valid.unsqueeze(-1), 0.0), valid
 
     def _compared(
-        self, cells: Tensor, aligned: Tensor, words: Tensor, others: Tensor, valid: Tensor
+        self, vectors: Tensor, aligned: Tensor, words: Tensor, others: Tensor, valid: Tensor
     ) -> Float[Tensor, "B E"]:
         """Return the comparisons of a sentence, added up."""
-        parts = [cells, aligned]
-        parts += [(cells - aligned).abs()] if self.difference else []
-        parts += [cells * aligned] if self.product else []
+        parts = [vectors, aligned]
+        parts += [(vectors - aligned).abs()] if self.difference else []
+        parts += [vectors * aligned] if self.product else []
         if self.exact_match:
             found = occurs(words, others)
             if self.null is not None:
                 found = F.pad(found, (1, 0), value=False)
-            parts.append(found.unsqueeze(-1).to(cells.dtype))
+            parts.append(found.unsqueeze(-1).to(vectors.dtype))
         compared: Tensor = self.compare(torch.cat(parts, dim=-1))
         compared = compared.masked_fill(~valid.unsqueeze(-1), 0.0)
         total = compared.sum(dim=1)

@@ -19,29 +19,21 @@ Differs: there is no delimiter between the sentences: the second LSTM reads the 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from foci import masks
-from foci.errors import unknown_name
 from foci.layers.dropout import Dropout
 from foci.layers.recurrent import Recurrence
-from foci.layers.word_inputs import WordInputs
 from foci.mechanisms.attention import Attention
 from foci.mechanisms.pair import WordByWord
+from foci.models.options.words import ConditionalEntailerOptions
+from foci.models.word_inputs import WordInputs
 from foci.tracing import exportable
 from foci.weights import Weights
-
-ATTENTIONS = ("none", "attention", "word_by_word", "two_way")
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": {"embedding_dim": 48, "hidden_dim": 64, "dropout": 0.1},
-    "base": {"embedding_dim": 100, "hidden_dim": 100, "dropout": 0.3},
-    "rocktaschel": {"embedding_dim": 300, "hidden_dim": 100, "dropout": 0.1},
-}
 
 
 @exportable
@@ -67,16 +59,12 @@ class ConditionalEntailer(nn.Module):
         trained: number of ids with a learned vector; the others share the last one.
         vector_dim: size of the given word vectors, which are not trained; 0 for none.
         num_labels: number of labels.
-        embedding_dim: size of the learned word vectors.
-        hidden_dim: size of an encoded word.
-        attention: "none", "attention", "word_by_word" or "two_way".
-        exact_match: give each word a feature that says whether the other sentence has it.
-        dropout: on the words, what enters the LSTMs, and the vector of the pair.
-        word_dropout: share of the words that are replaced by the unknown word in training.
+        options: sizes and options.
 
     Example:
         >>> import torch
-        >>> model = ConditionalEntailer(11, 10, 0, 3, embedding_dim=5, hidden_dim=7, attention="two_way")
+        >>> options = ConditionalEntailerOptions(embedding_dim=5, hidden_dim=7, attention="two_way")
+        >>> model = ConditionalEntailer(11, 10, 0, 3, options)
         >>> found = model(torch.tensor([[4, 10, 3]]), torch.tensor([[4, 2]]))
         >>> found.logits.shape, {name: tuple(weights.shape) for name, weights in found.attentions.items()}
         (torch.Size([1, 3]), {'premise': (1, 2, 3), 'hypothesis': (1, 3, 2)})
@@ -88,37 +76,20 @@ class ConditionalEntailer(nn.Module):
         trained: int,
         vector_dim: int,
         num_labels: int,
-        *,
-        embedding_dim: int = 100,
-        hidden_dim: int = 100,
-        attention: str = "word_by_word",
-        exact_match: bool = False,
-        dropout: float = 0.0,
-        word_dropout: float = 0.0,
+        options: ConditionalEntailerOptions,
     ) -> None:
         super().__init__()
-        if attention not in ATTENTIONS:
-            raise unknown_name("attention of an entailer", attention, ATTENTIONS)
-        self.attention = attention
-        self.inputs = WordInputs(
-            vocabulary,
-            trained,
-            vector_dim,
-            hidden_dim,
-            embedding_dim=embedding_dim,
-            exact_match=exact_match,
-            dropout=dropout,
-            word_dropout=word_dropout,
-        )
-        self.dropout = Dropout(dropout)
+        hidden_dim, self.attention = options.hidden_dim, options.attention
+        self.inputs = WordInputs(vocabulary, trained, vector_dim, options)
+        self.dropout = Dropout(options.dropout)
         self.premise_encoder = Recurrence(hidden_dim, hidden_dim)
         self.hypothesis_encoder = Recurrence(hidden_dim, hidden_dim)
         self.match: _OnceAttended | WordByWord | None = None
-        if attention == "attention":
+        if options.attention == "attention":
             self.match = _OnceAttended(hidden_dim)
-        elif attention != "none":
+        elif options.attention != "none":
             self.match = WordByWord(hidden_dim)
-        self.output = nn.Linear(2 * hidden_dim if attention == "two_way" else hidden_dim, num_labels)
+        self.output = nn.Linear(2 * hidden_dim if options.attention == "two_way" else hidden_dim, num_labels)
 
     def forward(self, premise: Int[Tensor, "B S"], hypothesis: Int[Tensor, "B R"]) -> EntailerOutput:
         """Score the labels of a batch of pairs."""

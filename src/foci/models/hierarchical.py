@@ -23,20 +23,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from foci.checks import check_ids
-from foci.errors import ShapeError, check_positive, unknown_name
+from foci.errors import ShapeError, check_positive
 from foci.layers.dropout import Dropout
+from foci.layers.embedding import uniform_table
 from foci.layers.recurrent import RecurrentEncoder
 from foci.mechanisms.pool import AttentionPool
+from foci.models.options.words import HierarchicalClassifierOptions
 from foci.tracing import exportable
 from foci.weights import Weights
-
-POOLINGS = ("hierarchical", "attention", "mean", "last")
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": {"embedding_dim": 64, "hidden_dim": 64, "dropout": 0.2},
-    "base": {"embedding_dim": 100, "hidden_dim": 100, "dropout": 0.3},
-    "yang": {"embedding_dim": 200, "hidden_dim": 100},
-}
 
 
 @exportable
@@ -60,64 +54,38 @@ class HierarchicalClassifier(nn.Module):
     effect; a document without a word has the scores of an all-zero vector.
 
     Args:
-        vocabulary: number of word ids.
+        vocabulary: number of word ids; the embedding of id 0, padding, stays 0.
         num_classes: number of classes.
-        embedding_dim: size of the embeddings.
-        hidden_dim: size of an encoded word and of an encoded sentence, both directions together.
-        attention_dim: the size in which words and sentences are compared with the learned vectors; hidden_dim unless
-            given.
-        pooling: "hierarchical"; or the document as one sentence, pooled by "attention", its "mean", or the "last"
-            states of both directions.
-        num_layers: layers of each encoder.
-        cell: "gru" or "lstm".
-        dropout: on embeddings, between layers, and before the output layer.
-        padding: the id whose embedding stays 0.
+        options: sizes and options.
 
     The sizes of the sentences are read on the host, so `torch.compile` breaks its graph here.
 
     Example:
         >>> import torch
-        >>> model = HierarchicalClassifier(11, 3, embedding_dim=5, hidden_dim=4)
+        >>> model = HierarchicalClassifier(11, 3, HierarchicalClassifierOptions(embedding_dim=5, hidden_dim=4))
         >>> words = torch.tensor([[7, 8, 9, 7], [5, 0, 0, 0]])
         >>> logits, attentions = model(words, torch.tensor([[3, 1], [1, 0]]))
         >>> logits.shape, attentions["words"].shape, attentions["sentences"].dense()[1].tolist()
         (torch.Size([2, 3]), torch.Size([2, 4]), [1.0, 0.0])
     """
 
-    def __init__(
-        self,
-        vocabulary: int,
-        num_classes: int,
-        *,
-        embedding_dim: int = 200,
-        hidden_dim: int = 100,
-        attention_dim: int | None = None,
-        pooling: str = "hierarchical",
-        num_layers: int = 1,
-        cell: str = "gru",
-        dropout: float = 0.0,
-        padding: int = 0,
-    ) -> None:
+    def __init__(self, vocabulary: int, num_classes: int, options: HierarchicalClassifierOptions) -> None:
         super().__init__()
-        if pooling not in POOLINGS:
-            raise unknown_name("pooling", pooling, POOLINGS)
         check_positive("HierarchicalClassifier", vocabulary=vocabulary, num_classes=num_classes)
-        self.pooling = pooling
-        self.padding = padding
-        self.dropout = Dropout(dropout)
-        self.embedding = nn.Embedding(vocabulary, embedding_dim, padding)
-        nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
-        nn.init.zeros_(self.embedding.weight.data[padding])
-        self.word_encoder = RecurrentEncoder(
-            embedding_dim, hidden_dim, cell=cell, num_layers=num_layers, dropout=dropout
-        )
-        attends, hierarchical = pooling in ("hierarchical", "attention"), pooling == "hierarchical"
+        hidden_dim, attention_dim = options.hidden_dim, options.attention_dim
+        layers: dict[str, Any] = {
+            "cell": options.cell,
+            "num_layers": options.num_layers,
+            "dropout": options.dropout,
+        }
+        self.pooling = options.pooling
+        self.dropout = Dropout(options.dropout)
+        self.embedding = uniform_table(vocabulary, options.embedding_dim, padding=0)
+        self.word_encoder = RecurrentEncoder(options.embedding_dim, hidden_dim, **layers)
+        hierarchical = self.pooling == "hierarchical"
+        attends = hierarchical or self.pooling == "attention"
         self.word_pool = AttentionPool(hidden_dim, attention_dim) if attends else None
-        self.sentence_encoder = (
-            RecurrentEncoder(hidden_dim, hidden_dim, cell=cell, num_layers=num_layers, dropout=dropout)
-            if hierarchical
-            else None
-        )
+        self.sentence_encoder = RecurrentEncoder(hidden_dim, hidden_dim, **layers) if hierarchical else None
         self.sentence_pool = AttentionPool(hidden_dim, attention_dim) if hierarchical else None
         self.output = nn.Linear(hidden_dim, num_classes)
 
@@ -141,7 +109,7 @@ class HierarchicalClassifier(nn.Module):
         return ClassifierOutput(self.output(self.dropout(document)), attentions)
 
     def _embedded(self, words: Tensor, valid: Tensor) -> Tensor:
-        embedded: Tensor = self.dropout(self.embedding(words.masked_fill(~valid, self.padding)))
+        embedded: Tensor = self.dropout(self.embedding(words.masked_fill(~valid, 0)))
         return embedded
 
     def _by_sentences(

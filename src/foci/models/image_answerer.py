@@ -19,30 +19,25 @@ Differs: the image network is small and trained with the rest, where the paper h
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from foci.checks import check_ids
-from foci.errors import check_sizes, unknown_name
+from foci.errors import check_sizes
 from foci.layers.dropout import Dropout
 from foci.masks import keys
-from foci.mechanisms.attention import Attention
-from foci.models.encoders.image_grid import NO_ATTENTION, Image, ImageGridEncoder, places
+from foci.models.attention import build_attention
+from foci.models.encoders.image_grid import Image, ImageGridEncoder, places
 from foci.models.encoders.recurrent import RecurrentTextEncoder
+from foci.models.options.images import ImageAnswererOptions
+from foci.models.options.text_encoders import RecurrentTextEncoderOptions
 from foci.outputs import AttentionOutput
 from foci.tracing import exportable
 from foci.weights import Weights
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": {"embedding_dim": 32, "hidden_dim": 64, "region_dim": 32, "stride": 2},
-    "base": {"embedding_dim": 64, "hidden_dim": 128, "region_dim": 64, "stride": 2},
-    "yang": {"embedding_dim": 500, "hidden_dim": 500, "attention_dim": 512, "region_dim": 128, "num_stages": 4},
-}
-FUSIONS = ("concat", "product")
-"""How question and image meet before the answer."""
 
 
 @exportable
@@ -63,79 +58,39 @@ class ImageAnswerer(nn.Module):
     Args:
         vocabulary: number of word ids.
         num_answers: number of answers.
-        embedding_dim: size of the word embeddings.
-        hidden_dim: size of the question, and of a region as it is compared with it.
-        attention_dim: size in which both are compared; hidden_dim unless given.
-        num_hops: how often the image is looked at.
-        score, normalize: of each hop, as in `foci.Attention`.
-        cell: "lstm" or "gru", of the question.
-        region_dim: channels of the last stage of the image network.
-        num_stages, depth, stride, attention, reduction, kernel_size: of the image network, as in `ImageGridEncoder`.
-        dropout: on word embeddings, and before the output layer.
-        fusion: how the question and what was read meet before the answer: "concat", the hidden layer above, or
-            "product", which multiplies them.
+        options: sizes and options.
 
     Example:
         >>> import torch
-        >>> model = ImageAnswerer(11, 5, hidden_dim=6, region_dim=8)
+        >>> model = ImageAnswerer(11, 5, ImageAnswererOptions(hidden_dim=6, encoder=ImageGridOptions(hidden_dim=8)))
         >>> images, questions = torch.zeros(2, 3, 16, 12, dtype=torch.uint8), torch.tensor([[7, 8, 9], [5, 0, 0]])
         >>> answered = model(images, questions)
         >>> answered.logits.shape, answered.attentions["1"].shape, model.grid(16, 12)
         (torch.Size([2, 5]), torch.Size([2, 1, 12]), (4, 3))
     """
 
-    def __init__(
-        self,
-        vocabulary: int,
-        num_answers: int,
-        *,
-        embedding_dim: int = 64,
-        hidden_dim: int = 128,
-        attention_dim: int | None = None,
-        num_hops: int = 2,
-        score: str = "additive",
-        normalize: str = "softmax",
-        cell: str = "lstm",
-        region_dim: int = 64,
-        num_stages: int = 3,
-        depth: int = 1,
-        stride: int = 1,
-        attention: str = NO_ATTENTION,
-        reduction: int = 4,
-        kernel_size: int = 7,
-        dropout: float = 0.0,
-        fusion: str = "concat",
-    ) -> None:
+    def __init__(self, vocabulary: int, num_answers: int, options: ImageAnswererOptions) -> None:
         super().__init__()
-        if fusion not in FUSIONS:
-            raise unknown_name("fusion", fusion, FUSIONS)
-        check_sizes(type(self).__name__, num_answers=num_answers, num_hops=num_hops, hidden_dim=hidden_dim)
-        self.encoder = ImageGridEncoder(
-            region_dim,
-            num_stages=num_stages,
-            depth=depth,
-            stride=stride,
-            attention=attention,
-            reduction=reduction,
-            kernel_size=kernel_size,
-        )
+        check_sizes(type(self).__name__, num_answers=num_answers)
+        size, attention = options.hidden_dim, options.attention
+        attention = replace(attention, score=attention.score or "additive", hidden_dim=attention.hidden_dim or size)
+        self.encoder = ImageGridEncoder(options.encoder)
         self.question = RecurrentTextEncoder(
             vocabulary,
-            embedding_dim=embedding_dim,
-            output_dim=hidden_dim,
-            cell=cell,
-            bidirectional=False,
-            dropout=dropout,
+            RecurrentTextEncoderOptions(
+                embedding_dim=options.embedding_dim,
+                hidden_dim=size,
+                cell=options.cell,
+                bidirectional=False,
+                dropout=options.dropout,
+            ),
         )
-        self.project = nn.Linear(region_dim + 2, hidden_dim)
-        self.hops = nn.ModuleList(
-            Attention(hidden_dim, hidden_dim, attention_dim or hidden_dim, score=score, normalize=normalize)
-            for _ in range(num_hops)
-        )
-        self.dropout = Dropout(dropout)
-        self.fuse = nn.Linear(2 * hidden_dim, hidden_dim)
-        self.product = ProductFusion(hidden_dim) if fusion == "product" else None
-        self.output = nn.Linear(hidden_dim, num_answers)
+        self.project = nn.Linear(options.encoder.hidden_dim + 2, size)
+        self.hops = nn.ModuleList(build_attention(size, size, attention) for _ in range(options.num_hops))
+        self.dropout = Dropout(options.dropout)
+        self.fuse = nn.Linear(2 * size, size)
+        self.product = ProductFusion(size) if options.fusion == "product" else None
+        self.output = nn.Linear(size, num_answers)
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
         """Return how many regions down and across an image of this size has."""

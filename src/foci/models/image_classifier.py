@@ -12,22 +12,17 @@ Differs: dropout before the output layer, which the papers do not have, is an op
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from foci.errors import check_sizes
 from foci.layers.dropout import Dropout
-from foci.models.encoders.image_grid import NO_ATTENTION, Image, ImageGridEncoder
+from foci.models.encoders.image_grid import Image, ImageGridEncoder
+from foci.models.options.images import ImageClassifierOptions
 from foci.tracing import exportable
 from foci.weights import Weights
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": {"hidden_dim": 32},
-    "base": {"hidden_dim": 64, "stride": 2},
-    "deep": {"hidden_dim": 128, "num_stages": 4, "depth": 2, "dropout": 0.1},
-}
 
 
 @exportable
@@ -50,50 +45,22 @@ class ImageClassifier(nn.Module):
 
     Args:
         num_classes: number of classes.
-        hidden_dim: channels of the last stage; each stage before has half of them.
-        num_stages: number of stages; all but the first halve height and width.
-        depth: blocks per stage.
-        stride: of the first convolution; 2 halves height and width at once.
-        attention: in the blocks: "none", "squeeze_excitation" (or "se"), "efficient_channel" (or "eca"), "cbam" or
-            "spatial".
-        reduction: channels per hidden unit, of squeeze_excitation and cbam.
-        kernel_size: height and width of the neighborhood of a place, odd; of spatial and cbam.
-        dropout: before the output layer.
+        options: sizes and options.
 
     Example:
         >>> import torch
-        >>> model = ImageClassifier(5, hidden_dim=12, attention="se")
+        >>> model = ImageClassifier(5, ImageClassifierOptions(hidden_dim=12, block_attention="squeeze_excitation"))
         >>> classified = model(torch.zeros(2, 3, 16, 16, dtype=torch.uint8))
         >>> classified.logits.shape, classified.regions.shape, classified.attentions["2.channel"].shape
         (torch.Size([2, 5]), torch.Size([2, 16, 12]), torch.Size([2, 12, 1, 1]))
     """
 
-    def __init__(
-        self,
-        num_classes: int,
-        *,
-        hidden_dim: int = 64,
-        num_stages: int = 3,
-        depth: int = 1,
-        stride: int = 1,
-        attention: str = NO_ATTENTION,
-        reduction: int = 4,
-        kernel_size: int = 7,
-        dropout: float = 0.0,
-    ) -> None:
+    def __init__(self, num_classes: int, options: ImageClassifierOptions) -> None:
         super().__init__()
         check_sizes(type(self).__name__, num_classes=num_classes)
-        self.encoder = ImageGridEncoder(
-            hidden_dim,
-            num_stages=num_stages,
-            depth=depth,
-            stride=stride,
-            attention=attention,
-            reduction=reduction,
-            kernel_size=kernel_size,
-        )
-        self.dropout = Dropout(dropout)
-        self.output = nn.Linear(hidden_dim, num_classes)
+        self.encoder = ImageGridEncoder(options)
+        self.dropout = Dropout(options.dropout)
+        self.output = nn.Linear(options.hidden_dim, num_classes)
 
     def forward(self, images: Image) -> ImageClassifierOutput:
         """Classify a batch of images."""

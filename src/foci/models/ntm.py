@@ -16,38 +16,19 @@ Differs: the paper leaves the feed-forward controller's function open (tanh here
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from foci.checks import check_shape
-from foci.errors import ShapeError, check_positive, unknown_name
+from foci.errors import ShapeError, check_positive
 from foci.layers.recurrent import Recurrence, State
-from foci.mechanisms.memory.ntm import InitialMemory, MemoryState, NeuralTuringMemory
+from foci.mechanisms.memory.ntm import MemoryState, NeuralTuringMemory
+from foci.models.options.memory import NTMOptions, RecurrentBaselineOptions
 from foci.tracing import exportable
 from foci.weights import Weights
-
-Controller = Literal["lstm", "feed_forward"]
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "base": {},
-    # The tight bound: with 10⁴, the gradient exploded at 56,000 sequences of `copy` and the loss rose again.
-    "feed_forward": {"controller": "feed_forward", "gradient_bound": 10.0},
-    "many_heads": {"num_read_heads": 4, "num_write_heads": 4},
-    "feed_forward_many_heads": {
-        "controller": "feed_forward",
-        "hidden_dim": 256,
-        "num_read_heads": 4,
-        "num_write_heads": 4,
-    },
-    "tiny": {"hidden_dim": 32, "num_slots": 24, "slot_dim": 10},
-}
-BASELINE_PRESETS: dict[str, dict[str, Any]] = {
-    "base": {},
-    "tiny": {"hidden_dim": 32, "num_layers": 1},
-}
 
 
 @exportable
@@ -84,57 +65,37 @@ class NeuralTuringMachine(nn.Module):
     Args:
         input_dim: size of the inputs.
         output_dim: size of the outputs.
-        hidden_dim: size of the controller.
-        controller: "lstm" or "feed_forward", which has no state of its own.
-        num_slots, slot_dim, num_read_heads, num_write_heads, shift_width, initial_memory: as in
-            `foci.mechanisms.memory.NeuralTuringMemory`.
-        gradient_bound: the bound on each number of the gradient that a step passes back to the previous one, in
-            training mode; None sets no bound. A low bound slows training: up to 1,600 was measured (docs/memory.md).
+        options: sizes and options of controller and memory.
 
     `torch.compile` unrolls the steps: one graph for each length.
 
     Example:
         >>> import torch
-        >>> machine = NeuralTuringMachine(5, 3, hidden_dim=7, num_slots=11, slot_dim=2, num_read_heads=2)
+        >>> options = NTMOptions(hidden_dim=7, num_slots=11, slot_dim=2, num_read_heads=2)
+        >>> machine = NeuralTuringMachine(5, 3, options)
         >>> logits, attentions, state = machine(torch.zeros(1, 4, 5))
         >>> logits.shape, attentions["read"].shape, attentions["write"].shape
         (torch.Size([1, 4, 3]), torch.Size([1, 2, 4, 11]), torch.Size([1, 1, 4, 11]))
     """
 
-    def __init__(
-        self,
-        input_dim: int,
-        output_dim: int,
-        *,
-        hidden_dim: int = 100,
-        controller: Controller = "lstm",
-        num_slots: int = 128,
-        slot_dim: int = 20,
-        num_read_heads: int = 1,
-        num_write_heads: int = 1,
-        shift_width: int = 3,
-        initial_memory: InitialMemory = "constant",
-        gradient_bound: float | None = 1e4,
-    ) -> None:
+    def __init__(self, input_dim: int, output_dim: int, options: NTMOptions) -> None:
         super().__init__()
-        check_positive(type(self).__name__, input_dim=input_dim, output_dim=output_dim, hidden_dim=hidden_dim)
-        if gradient_bound is not None:
-            check_positive(type(self).__name__, gradient_bound=gradient_bound)
-        if controller not in get_args(Controller):
-            raise unknown_name("controller", controller, get_args(Controller))
+        check_positive(type(self).__name__, input_dim=input_dim, output_dim=output_dim)
+        hidden_dim = options.hidden_dim
         self.input_dim, self.output_dim, self.hidden_dim = input_dim, output_dim, hidden_dim
-        self.gradient_bound = gradient_bound
+        self.gradient_bound = options.gradient_bound
         self.memory = NeuralTuringMemory(
             hidden_dim,
-            num_slots=num_slots,
-            slot_dim=slot_dim,
-            num_read_heads=num_read_heads,
-            num_write_heads=num_write_heads,
-            shift_width=shift_width,
-            initial_memory=initial_memory,
+            num_slots=options.num_slots,
+            slot_dim=options.slot_dim,
+            num_read_heads=options.num_read_heads,
+            num_write_heads=options.num_write_heads,
+            shift_width=options.shift_width,
+            initial_memory=options.initial_memory,
         )
-        reads_dim = num_read_heads * slot_dim
-        self.controller = (nn.LSTMCell if controller == "lstm" else nn.Linear)(input_dim + reads_dim, hidden_dim)
+        reads_dim = options.num_read_heads * options.slot_dim
+        kind = nn.LSTMCell if options.controller == "lstm" else nn.Linear
+        self.controller = kind(input_dim + reads_dim, hidden_dim)
         self.output = nn.Linear(hidden_dim + reads_dim, output_dim)
 
     def forward(self, inputs: Float[Tensor, "B T I"], state: MachineState | None = None) -> NTMOutput:
@@ -213,22 +174,22 @@ class RecurrentBaseline(nn.Module):
     Args:
         input_dim: size of the inputs.
         output_dim: size of the outputs.
-        hidden_dim: size of each layer.
-        num_layers: number of layers; the paper's baselines have three.
+        options: sizes.
 
     Example:
         >>> import torch
-        >>> logits, attentions, state = RecurrentBaseline(5, 3, hidden_dim=7)(torch.zeros(1, 4, 5))
+        >>> model = RecurrentBaseline(5, 3, RecurrentBaselineOptions(hidden_dim=7))
+        >>> logits, attentions, state = model(torch.zeros(1, 4, 5))
         >>> logits.shape, attentions
         (torch.Size([1, 4, 3]), {})
     """
 
-    def __init__(self, input_dim: int, output_dim: int, *, hidden_dim: int = 256, num_layers: int = 3) -> None:
+    def __init__(self, input_dim: int, output_dim: int, options: RecurrentBaselineOptions) -> None:
         super().__init__()
         check_positive(type(self).__name__, input_dim=input_dim, output_dim=output_dim)
         self.input_dim, self.output_dim = input_dim, output_dim
-        self.recurrence = Recurrence(input_dim, hidden_dim, num_layers=num_layers)
-        self.output = nn.Linear(hidden_dim, output_dim)
+        self.recurrence = Recurrence(input_dim, options.hidden_dim, num_layers=options.num_layers)
+        self.output = nn.Linear(options.hidden_dim, output_dim)
 
     def forward(self, inputs: Float[Tensor, "B T I"], state: State | None = None) -> NTMOutput:
         """Run all steps, from ``initial_state`` unless a ``state`` is given."""

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from foci.errors import ConfigError
 from foci.layers.conv import LayerSizes
-from foci.models.decoders.convolutional import ConvolutionalDecoder
-from foci.models.encoder_decoder import EncoderDecoder, check_one_vocabulary
-from foci.models.encoders.convolutional import ConvolutionalTextEncoder
+from foci.models.build import build_seq2seq
+from foci.models.encoder_decoder import EncoderDecoder
+from foci.models.options.decoders import ConvolutionalDecoderOptions
+from foci.models.options.seq2seq import Seq2SeqOptions
+from foci.models.options.text_encoders import ConvolutionalTextEncoderOptions
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"embedding_dim": 128, "encoder_layers": [(128, 3)] * 4, "decoder_layers": [(128, 3)] * 3, "dropout": 0.2},
@@ -57,7 +58,6 @@ class ConvSeq2Seq(EncoderDecoder):
         copy: also produce words of the source by the last layer's attention to them; see `foci.layers.copying`.
         dropout: on embeddings, on the inputs of convolutions, and before the output layer.
         share_embeddings: one table for source, target and output layer; needs one vocabulary.
-        padding: the id whose embedding stays 0.
 
     Weight normalization is part of the model in training; before long decoding, fold it with
     `foci.layers.conv.fold_weight_norm`.
@@ -83,32 +83,21 @@ class ConvSeq2Seq(EncoderDecoder):
         copy: bool = False,
         dropout: float = 0.0,
         share_embeddings: bool = False,
-        padding: int = 0,
     ) -> None:
-        if not encoder_layers or not decoder_layers:
-            raise ConfigError("ConvSeq2Seq: encoder_layers and decoder_layers need one (width, kernel size) at least.")
-        if share_embeddings:
-            check_one_vocabulary("ConvSeq2Seq", source_vocabulary, target_vocabulary)
-        encoder = ConvolutionalTextEncoder(
-            source_vocabulary,
-            embedding_dim=embedding_dim,
-            layers=encoder_layers,
-            max_length=max_length,
-            dropout=dropout,
-            num_readers=len(decoder_layers),
-            padding=padding,
+        options = Seq2SeqOptions(
+            encoder=ConvolutionalTextEncoderOptions(
+                embedding_dim=embedding_dim,
+                layers=tuple(encoder_layers),
+                max_length=max_length,
+                dropout=dropout,
+            ),
+            decoder=ConvolutionalDecoderOptions(
+                layers=tuple(decoder_layers),
+                max_length=max_length,
+                copy=copy,
+                dropout=dropout,
+            ),
+            share_embeddings=share_embeddings,
         )
-        decoder = ConvolutionalDecoder(
-            target_vocabulary,
-            source_dim=embedding_dim,
-            embedding_dim=embedding_dim,
-            layers=decoder_layers,
-            max_length=max_length,
-            copy=copy,
-            dropout=dropout,
-            tie_output=share_embeddings,
-            padding=padding,
-        )
-        super().__init__(encoder, decoder)
-        if share_embeddings:
-            encoder.embedding = decoder.embedding
+        built = build_seq2seq(source_vocabulary, target_vocabulary, options)
+        super().__init__(built.encoder, built.decoder)

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from foci.errors import check_positive
-from foci.layers.embedding import BOUND, spread
-from foci.models.decoders.recurrent import RecurrentDecoder
-from foci.models.encoder_decoder import EncoderDecoder, check_one_vocabulary
-from foci.models.encoders.recurrent import RecurrentTextEncoder
+from foci.models.build import build_seq2seq
+from foci.models.encoder_decoder import EncoderDecoder
+from foci.models.options.attention import AttentionOptions
+from foci.models.options.decoders import RecurrentDecoderOptions
+from foci.models.options.seq2seq import Seq2SeqOptions
+from foci.models.options.text_encoders import RecurrentTextEncoderOptions
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"embedding_dim": 128, "hidden_dim": 256, "cell": "gru", "decoder": "luong", "dropout": 0.2},
@@ -104,7 +105,6 @@ class RecurrentSeq2Seq(EncoderDecoder):
         share_embeddings: one table for source, target and output layer; needs one vocabulary.
         embedding_bound: the embeddings begin uniform within ± this. With few features (128) torch's recurrent layers
             learn faster from 0.9.
-        padding: the id whose embedding stays 0.
 
     With ``normalize="sample"`` the attention is trained by REINFORCE: in training
     ``attentions["decoder.cross"].log_prob (B, T)`` is what `foci.functional.sample.reinforce` needs.
@@ -128,13 +128,13 @@ class RecurrentSeq2Seq(EncoderDecoder):
         encoder_dim: int | None = None,
         readout_dim: int | None = None,
         num_layers: int = 1,
-        cell: str = "gru",
+        cell: Any = "gru",
         bidirectional: bool = True,
-        decoder: str = "luong",
+        decoder: Any = "luong",
         input_feeding: bool = True,
-        score: str = "general",
-        normalize: str = "softmax",
-        focus: str = "global",
+        score: Any = "general",
+        normalize: Any = "softmax",
+        focus: Any = "global",
         attention_dim: int | None = None,
         sharpening: float = 1.0,
         radius: int | None = None,
@@ -145,50 +145,45 @@ class RecurrentSeq2Seq(EncoderDecoder):
         copy: bool = False,
         dropout: float = 0.0,
         share_embeddings: bool = False,
-        embedding_bound: float = BOUND,
-        padding: int = 0,
+        embedding_bound: float = 0.1,
     ) -> None:
-        encoder_dim = hidden_dim if encoder_dim is None else encoder_dim
-        if share_embeddings:
-            check_one_vocabulary("RecurrentSeq2Seq", source_vocabulary, target_vocabulary)
-        encoder = RecurrentTextEncoder(
-            source_vocabulary,
-            embedding_dim=embedding_dim,
-            output_dim=encoder_dim,
-            num_layers=num_layers,
-            cell=cell,
-            bidirectional=bidirectional,
-            dropout=dropout,
-            padding=padding,
+        options = Seq2SeqOptions(
+            encoder=RecurrentTextEncoderOptions(
+                embedding_dim=embedding_dim,
+                embedding_init_range=embedding_bound,
+                hidden_dim=hidden_dim if encoder_dim is None else encoder_dim,
+                num_layers=num_layers,
+                cell=cell,
+                bidirectional=bidirectional,
+                dropout=dropout,
+            ),
+            decoder=RecurrentDecoderOptions(
+                variant=decoder,
+                embedding_dim=embedding_dim,
+                embedding_init_range=embedding_bound,
+                hidden_dim=hidden_dim,
+                readout_dim=readout_dim,
+                num_layers=num_layers,
+                cell=cell,
+                input_feeding=input_feeding,
+                coverage=coverage,
+                copy=copy,
+                dropout=dropout,
+            ),
+            attention=AttentionOptions()
+            if decoder in ("sutskever", "cho")
+            else AttentionOptions(
+                score=score,
+                normalize=normalize,
+                focus=focus,
+                hidden_dim=attention_dim,
+                sharpening=sharpening,
+                radius=radius,
+                window=reach,
+                max_length=max_length,
+                num_heads=num_heads,
+            ),
+            share_embeddings=share_embeddings,
         )
-        reader = RecurrentDecoder(
-            target_vocabulary,
-            source_dim=encoder_dim,
-            embedding_dim=embedding_dim,
-            hidden_dim=hidden_dim,
-            readout_dim=readout_dim,
-            num_layers=num_layers,
-            cell=cell,
-            kind=decoder,
-            copy_state=decoder in ("sutskever", "luong") and not bidirectional and encoder_dim == hidden_dim,
-            input_feeding=input_feeding,
-            score=score,
-            normalize=normalize,
-            focus=focus,
-            attention_dim=attention_dim,
-            sharpening=sharpening,
-            radius=radius,
-            reach=reach,
-            max_source_length=max_length,
-            num_heads=num_heads,
-            coverage=coverage,
-            copy=copy,
-            dropout=dropout,
-            tie_output=share_embeddings,
-            padding=padding,
-        )
-        super().__init__(encoder, reader)
-        if share_embeddings:
-            encoder.embedding = reader.embedding
-        check_positive("RecurrentSeq2Seq", embedding_bound=embedding_bound)
-        spread(embedding_bound, encoder.embedding, reader.embedding)
+        built = build_seq2seq(source_vocabulary, target_vocabulary, options)
+        super().__init__(built.encoder, built.decoder)

@@ -21,7 +21,7 @@ Differs: relative positions are rotary (Su et al., 2021) or ALiBi's instead of T
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -29,24 +29,17 @@ from torch import Tensor, nn
 
 from foci import masks
 from foci.checks import check_ids
-from foci.errors import check_positive, unknown_name
+from foci.errors import check_positive
+from foci.layers.block_options import BlockOptions
 from foci.layers.dropout import Dropout
 from foci.layers.embedding import normal_table, uniform_table
 from foci.layers.recurrent import RecurrentEncoder
-from foci.layers.transformer import RELATIVE, Block, EncoderLayer
+from foci.layers.transformer import EncoderLayer
 from foci.mechanisms.pool import AttentionPool
 from foci.mechanisms.structured import CRF, Constraints
+from foci.models.options.words import TaggerOptions
 from foci.tracing import exportable
 from foci.weights import Weights
-
-SPELLINGS = ("cnn", "lstm", "none")
-ENCODERS = ("lstm", "gru", "attention")
-OUTPUTS = ("crf", "softmax")
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": {"embedding_dim": 48, "character_dim": 16, "spelling_dim": 32, "hidden_dim": 96, "dropout": 0.2},
-    "base": {"embedding_dim": 100, "character_dim": 30, "spelling_dim": 50, "hidden_dim": 256, "dropout": 0.5},
-}
 
 
 @exportable
@@ -80,26 +73,12 @@ class Tagger(nn.Module):
         characters: number of letter ids.
         num_tags: number of tags.
         num_intents: number of intents; 0 for none.
-        allowed: which tags may follow each other; all unless given.
-        embedding_dim: size of the learned word vectors.
-        spelling: how a word's letters are read, "cnn", "lstm" or "none".
-        character_dim: size of the vector of a letter.
-        spelling_dim: size of a word's vector from its letters.
-        kernel_size: letters that a convolution sees.
-        encoder: "lstm", "gru" or "attention".
-        hidden_dim: size of an encoded word; of both directions together.
-        num_layers: layers of the encoder.
-        num_heads: of self-attention.
-        positions: of self-attention, "rotary" or "alibi".
-        output: "crf" or "softmax".
-        dropout: on what enters and leaves the encoder, and between its layers.
-        attention_dropout: inside of the layers of self-attention.
-        word_dropout: share of the words that are replaced by the unknown word in training.
-        tags_read_intent: add to the scores of the tags what the predicted intents say for or against each of them.
+        allowed: which tags may follow each other; None allows all.
+        options: sizes and options.
 
     Example:
         >>> import torch
-        >>> model = Tagger(11, 10, 0, 7, 5, 3, embedding_dim=6, hidden_dim=8)
+        >>> model = Tagger(11, 10, 0, 7, 5, 3, None, TaggerOptions(embedding_dim=6, hidden_dim=8))
         >>> words, letters = torch.tensor([[4, 10, 0]]), torch.tensor([[0, 0], [3, 4], [5, 0]])
         >>> found = model(words, letters, torch.tensor([[1, 2, 0]]))
         >>> found.emissions.shape, found.intents.shape, found.attentions["intent"].shape
@@ -116,68 +95,45 @@ class Tagger(nn.Module):
         characters: int,
         num_tags: int,
         num_intents: int,
-        allowed: Constraints | None = None,
-        *,
-        embedding_dim: int = 100,
-        spelling: str = "cnn",
-        character_dim: int = 30,
-        spelling_dim: int = 50,
-        kernel_size: int = 3,
-        encoder: str = "lstm",
-        hidden_dim: int = 200,
-        num_layers: int = 1,
-        num_heads: int = 4,
-        positions: str = "rotary",
-        output: str = "crf",
-        dropout: float = 0.0,
-        attention_dropout: float = 0.1,
-        word_dropout: float = 0.0,
-        tags_read_intent: bool = False,
+        allowed: Constraints | None,
+        options: TaggerOptions,
     ) -> None:
         super().__init__()
-        for name, value, known in (
-            ("spelling", spelling, SPELLINGS),
-            ("encoder", encoder, ENCODERS),
-            ("output", output, OUTPUTS),
-            ("kind of relative positions", positions, RELATIVE),
-        ):
-            if value not in known:
-                raise unknown_name(name, value, known)
         check_positive("Tagger", vocabulary=vocabulary, trained=trained, characters=characters, num_tags=num_tags)
+        embedding_dim, hidden_dim = options.embedding_dim, options.hidden_dim
         self.trained = trained
-        self.word_dropout = Dropout(word_dropout)
-        self.dropout = Dropout(dropout)
+        self.word_dropout = Dropout(options.word_dropout)
+        self.dropout = Dropout(options.dropout)
         self.embedding = uniform_table(trained + 1, embedding_dim, bound=(3 / embedding_dim) ** 0.5, padding=0)
         self.vectors = nn.Embedding(vocabulary, vector_dim, 0) if vector_dim else None
         if self.vectors is not None:
             nn.init.zeros_(self.vectors.weight).requires_grad_(False)
-        self.spelling = (
-            None
-            if spelling == "none"
-            else _Spelling(characters, character_dim, spelling_dim, kernel_size, recurrent=spelling == "lstm")
-        )
-        size = embedding_dim + vector_dim + (spelling_dim if self.spelling is not None else 0)
+        self.spelling = None if options.spelling == "none" else _Spelling(characters, options)
+        size = embedding_dim + vector_dim + (0 if self.spelling is None else options.spelling_dim)
         self.encoder: _SelfAttention | RecurrentEncoder
-        if encoder == "attention":
-            block = Block(
+        if options.encoder == "attention":
+            block = BlockOptions(
                 model_dim=hidden_dim,
-                num_heads=num_heads,
+                num_heads=options.num_heads,
                 hidden_dim=2 * hidden_dim,
                 norm="pre",
-                dropout=attention_dropout,
-                relative=positions,
+                dropout=options.attention_dropout,
+                positions=options.positions,
             )
-            self.encoder = _SelfAttention(size, block, num_layers)
+            self.encoder = _SelfAttention(size, block, options.num_layers)
         else:
-            self.encoder = RecurrentEncoder(size, hidden_dim, cell=encoder, num_layers=num_layers, dropout=dropout)
+            self.encoder = RecurrentEncoder(
+                size, hidden_dim, cell=options.encoder, num_layers=options.num_layers, dropout=options.dropout
+            )
         self.output = nn.Linear(hidden_dim, num_tags)
         self.crf = CRF(num_tags, **({} if allowed is None else allowed._asdict()))
-        if output == "softmax":
+        if options.output == "softmax":
             for parameter in self.crf.parameters():
                 nn.init.zeros_(parameter).requires_grad_(False)
         self.pool = AttentionPool(hidden_dim) if num_intents else None
         self.intent_output = nn.Linear(2 * hidden_dim, num_intents) if num_intents else None
-        self.intent_tags = nn.Linear(num_intents, num_tags, bias=False) if num_intents and tags_read_intent else None
+        reads = num_intents and options.tags_read_intent
+        self.intent_tags = nn.Linear(num_intents, num_tags, bias=False) if reads else None
         if self.intent_tags is not None:
             nn.init.zeros_(self.intent_tags.weight)
 
@@ -217,11 +173,13 @@ class Tagger(nn.Module):
 class _Spelling(nn.Module):
     """The vector of a word from its letters: ``(U, C)`` ids to ``(U, D)``."""
 
-    def __init__(self, characters: int, character_dim: int, dim: int, kernel_size: int, *, recurrent: bool) -> None:
+    def __init__(self, characters: int, options: TaggerOptions) -> None:
         super().__init__()
-        self.table = normal_table(characters, character_dim, std=character_dim**-0.5, padding=0)
-        self.recurrent = RecurrentEncoder(character_dim, dim) if recurrent else None
-        self.conv = None if recurrent else nn.Conv1d(character_dim, dim, kernel_size, padding=kernel_size // 2)
+        size, dim, kernel_size = options.character_dim, options.spelling_dim, options.kernel_size
+        recurrent = options.spelling == "lstm"
+        self.table = normal_table(characters, size, std=size**-0.5, padding=0)
+        self.recurrent = RecurrentEncoder(size, dim) if recurrent else None
+        self.conv = None if recurrent else nn.Conv1d(size, dim, kernel_size, padding=kernel_size // 2)
 
     def forward(self, letters: Int[Tensor, "U C"]) -> Float[Tensor, "U D"]:
         valid = letters > 0
@@ -241,7 +199,7 @@ class _Spelling(nn.Module):
 class _SelfAttention(nn.Module):
     """Layers of self-attention over vectors, with relative positions."""
 
-    def __init__(self, input_dim: int, block: Block, num_layers: int) -> None:
+    def __init__(self, input_dim: int, block: BlockOptions, num_layers: int) -> None:
         super().__init__()
         self.project = nn.Linear(input_dim, block.model_dim)
         self.layers = nn.ModuleList(EncoderLayer(block) for _ in range(num_layers))

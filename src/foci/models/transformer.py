@@ -15,13 +15,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from foci.errors import ConfigError, check_positive, unknown_name
-from foci.layers.transformer import Block
+from foci.errors import ConfigError
+from foci.models.build import build_seq2seq
 from foci.models.decoders.transformer import TransformerDecoder
-from foci.models.encoder_decoder import EncoderDecoder, check_one_vocabulary
+from foci.models.encoder_decoder import EncoderDecoder
 from foci.models.encoders.transformer import TransformerTextEncoder
-
-FOCUSES = ("global", "sliding_window")
+from foci.models.options.attention import AttentionOptions
+from foci.models.options.decoders import TransformerDecoderOptions
+from foci.models.options.seq2seq import Seq2SeqOptions
+from foci.models.options.text_encoders import TransformerTextEncoderOptions
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"model_dim": 128, "num_heads": 4, "hidden_dim": 256, "num_layers": 4, "dropout": 0.3},
@@ -92,51 +94,45 @@ class Transformer(EncoderDecoder):
         scale_embeddings: bool = True,
         share_embeddings: bool = False,
         tie_output: bool = True,
-        score: str = "scaled_dot",
-        normalize: str = "softmax",
+        score: Any = "scaled_dot",
+        normalize: Any = "softmax",
         focus: str = "global",
         radius: int | None = None,
         copy: bool = False,
     ) -> None:
-        if focus not in FOCUSES:
-            raise unknown_name("focus of a Transformer", focus, FOCUSES)
         if (focus == "sliding_window") != (radius is not None):
             raise ConfigError(
                 f"Transformer: focus is {focus!r} and radius is {radius}, expected a radius for 'sliding_window' and "
                 "for it alone."
             )
-        if radius is not None:
-            check_positive("Transformer", radius=radius)
-        if share_embeddings:
-            check_one_vocabulary("Transformer", source_vocabulary, target_vocabulary)
-        block = Block(
-            model_dim=model_dim,
-            num_heads=num_heads,
-            hidden_dim=hidden_dim,
-            norm=norm,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-            feed_forward_dropout=feed_forward_dropout,
-            activation=activation,
-            score=score,
-            normalize=normalize,
-            window=radius,
-        )
-        embeddings: dict[str, Any] = {
+        block: dict[str, Any] = {
+            "model_dim": model_dim,
+            "num_heads": num_heads,
+            "hidden_dim": hidden_dim,
+            "norm": norm,
+            "dropout": dropout,
+            "attention_dropout": attention_dropout,
+            "feed_forward_dropout": feed_forward_dropout,
+            "activation": activation,
+            "score": score,
+            "normalize": normalize,
             "positions": positions,
             "max_length": max_length,
             "scale_embeddings": scale_embeddings,
         }
-        encoder = TransformerTextEncoder(source_vocabulary, block, num_layers=num_layers, **embeddings)
-        decoder = TransformerDecoder(
-            target_vocabulary,
-            block,
-            source_dim=model_dim,
-            num_layers=num_layers if num_decoder_layers is None else num_decoder_layers,
-            tie_output=tie_output,
-            copy=copy,
-            **embeddings,
+        options = Seq2SeqOptions(
+            encoder=TransformerTextEncoderOptions(
+                num_layers=num_layers, window=None if radius is None else (radius, radius), **block
+            ),
+            decoder=TransformerDecoderOptions(
+                num_layers=num_layers if num_decoder_layers is None else num_decoder_layers,
+                window=None if radius is None else (radius, 0),
+                tie_output=tie_output,
+                copy=copy,
+                **block,
+            ),
+            attention=AttentionOptions(score=score, normalize=normalize),
+            share_embeddings=share_embeddings,
         )
-        super().__init__(encoder, decoder)
-        if share_embeddings:
-            encoder.embedding.table = decoder.embedding.table
+        built = build_seq2seq(source_vocabulary, target_vocabulary, options)
+        super().__init__(built.encoder, built.decoder)

@@ -50,7 +50,7 @@ def test_it_is_chosen_for_long_sequences_and_gives_the_same():
     with torch.profiler.profile() as profile:
         foci.attend(x, x, x, mask, window=(20, 10))
     assert any("attend_band" in event.key for event in profile.key_averages())
-    single = foci.Attention(focus="sliding_window", reach=(20, 10))(x[:, 0], x[:, 0], mask=mask)
+    single = foci.Attention(focus="sliding_window", window=(20, 10))(x[:, 0], x[:, 0], mask=mask)
     torch.testing.assert_close(single.output, plain.output[:, 0])
 
 
@@ -69,7 +69,7 @@ def test_operator_is_registered_rightly():
 
 @pytest.mark.slow
 def test_compiled_and_exported_with_any_length():
-    attention = foci.build("sliding_window", query_dim=7, key_dim=7, reach=(2, 3))
+    attention = foci.build("sliding_window", query_dim=7, key_dim=7, window=(2, 3))
     x = torch.randn(2, 600, 7)
     compiled = torch.compile(attention, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(compiled(x, x).output, attention(x, x).output)

@@ -12,8 +12,8 @@ from foci.functional.kernels import decoder_step as kernel
 from foci.layers.incremental import compiled_steps
 from foci.layers.incremental.quantized_linear import QuantizedLinear
 from foci.layers.interfaces import EncoderOutput
-from foci.layers.transformer import Block
 from foci.models.decoders.transformer import TransformerDecoder
+from foci.models.options.decoders import TransformerDecoderOptions
 
 VOCABULARY, SOURCE_DIM = 71, 13
 
@@ -25,9 +25,10 @@ def active():
 
 
 def make(source_dim=None, model_dim=14, num_heads=2, hidden_dim=37, positions="sinusoidal", logit_cap=None, **block):
-    block = Block(model_dim=model_dim, num_heads=num_heads, hidden_dim=hidden_dim, **block)
-    options = {"positions": positions, "max_length": 40, "logit_cap": logit_cap, "tie_output": False}
-    decoder = TransformerDecoder(VOCABULARY, block, source_dim=source_dim, num_layers=2, **options).eval()
+    sizes = {"model_dim": model_dim, "num_heads": num_heads, "hidden_dim": hidden_dim, "num_layers": 2}
+    options = {"positions": positions, "max_length": 40 if positions == "learned" else None, "tie_output": False}
+    options = TransformerDecoderOptions(**sizes, **options, logit_cap=logit_cap, **block)
+    decoder = TransformerDecoder(VOCABULARY, source_dim, options).eval()
     for parameter in decoder.parameters():  # biases and gains too, which begin as zeros and ones
         nn.init.normal_(parameter, mean=0.1 if parameter.dim() == 1 else 0.0, std=0.6 * model_dim**-0.5)
     return decoder
@@ -73,8 +74,8 @@ OPTIONS = {
     "learned positions": {"positions": "learned"},
     "rotary positions, norms of query and key": {"positions": "rotary", "qk_norm": True, "model_dim": 24},
     "ALiBi": {"positions": "alibi", "num_heads": 7},
-    "a window": {"window": 4},
-    "a window and ALiBi": {"window": 4, "positions": "alibi"},
+    "a window": {"window": (4, 0)},
+    "a window and ALiBi": {"window": (4, 0), "positions": "alibi"},
     "bounded logits": {"logit_cap": 1.5, "norm": "pre"},
     "heads of whole vectors": {"model_dim": 96, "num_heads": 3, "hidden_dim": 67},
     "heads of seven vectors": {"model_dim": 112, "num_heads": 1, "hidden_dim": 64},

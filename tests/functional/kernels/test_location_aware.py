@@ -358,9 +358,9 @@ def test_the_self_check_catches_exchanged_arguments(name, first):
     assert not kernel._self_check(WrongLibrary(kernel._KERNEL.library, f"foci_location_aware_{name}", first))
 
 
-@pytest.mark.parametrize("options", [{}, {"normalize": "sigmoid", "sharpening": 2.0}, {"reach": (4, 4)}])
+@pytest.mark.parametrize("options", [{}, {"normalize": "sigmoid", "sharpening": 2.0}, {"window": (4, 4)}])
 def test_the_mechanism_uses_it(options, calls):
-    window = {"focus": "median_window"} if "reach" in options else {}
+    window = {"focus": "median_window"} if "window" in options else {}
     attention = foci.Attention(3, 5, A, score="location_aware", **options, **window)
     query, key, mask = torch.randn(B, L, 3), torch.randn(B, S, 5), masks.keys(masks.lengths([S, 0, 3], S))
     read = attention(query, key, mask=mask)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from active_kernel import skip_unless_active
 from cases import any_inputs, make, tensors
+from flat_models import transformer
 from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
 from torch._subclasses import CrossRefFakeMode, FakeTensorMode
@@ -20,7 +21,6 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_u
 import foci
 from foci import masks
 from foci.functional.kernels import KERNELS
-from foci.models.transformer import Transformer
 
 WITH_OPERATORS = [row.kernel for row in KERNELS if row.kernel is not None and row.operators]
 
@@ -399,7 +399,7 @@ def gradients(run, module):
 def test_compiled_models_with_windows_train():
     torch._dynamo.reset()
     MET_IN_GRAPHS.clear()
-    model = Transformer(
+    model = transformer(
         11, 13, model_dim=8, num_heads=2, hidden_dim=16, num_layers=1, dropout=0.0, focus="sliding_window", radius=2
     )
     source, target = torch.randint(3, 11, (2, 6)), torch.randint(3, 13, (2, 7))

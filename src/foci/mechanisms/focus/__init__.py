@@ -1,8 +1,22 @@
-"""Focus: which cells a query may read. `foci.Attention` takes one by name or as a module."""
+"""Focus: which positions a query may read. `foci.Attention` takes one by name or as a module."""
 
+from collections.abc import Callable
+
+from foci.mechanisms.focus.all_positions import Global
 from foci.mechanisms.focus.local_m import LocalM
 from foci.mechanisms.focus.local_p import LocalP
 from foci.mechanisms.focus.median_window import MedianWindow
 from foci.mechanisms.focus.sliding_window import Causal, SlidingWindow
+from foci.mechanisms.parts import Focus, Sizes
 
-__all__ = ["Causal", "LocalM", "LocalP", "MedianWindow", "SlidingWindow"]
+__all__ = ["FOCUSES", "Causal", "Global", "LocalM", "LocalP", "MedianWindow", "SlidingWindow"]
+
+FOCUSES: dict[str, Callable[[Sizes], Focus]] = {
+    "global": Global.build,
+    "causal": Causal.build,
+    "sliding_window": SlidingWindow.build,
+    "local_m": LocalM.build,
+    "local_p": LocalP.build,
+    "median_window": MedianWindow.build,
+}
+"""Name -> builder."""

@@ -1,4 +1,4 @@
-"""Local attention, monotonic: query t attends to the cells around cell t.
+"""Local attention, monotonic: query t attends to the positions around position t.
 
     p_t = t,   the window is [p_t − D, p_t + D], cut at the ends of the sentence
 
@@ -6,19 +6,20 @@ Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong
     section 3.2 "local-m", arXiv:1508.04025
 Names: p_t = center, D = radius, t = state
 Complexity: O(L · (2D+1) · Dk): only the window is computed, no L×S tensor is built
-Differs: cells are counted from 0.
+Differs: positions are counted from 0.
 """
 
 from __future__ import annotations
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
-from foci.errors import check_sizes
+from foci.mechanisms.focus.local_window import LocalWindow, radius_of
+from foci.mechanisms.parts import Sizes
 
 
-class LocalM(nn.Module):
+class LocalM(LocalWindow):
     """Center the window on the query's position; the state is that position, for decoding step by step.
 
     Example:
@@ -27,12 +28,12 @@ class LocalM(nn.Module):
         (tensor([[0, 1, 2]]), tensor([3]))
     """
 
-    sigma: float | None = None
+    remembers = True
 
-    def __init__(self, radius: int) -> None:
-        super().__init__()
-        check_sizes("LocalM", radius=radius)
-        self.radius = radius
+    @classmethod
+    def build(cls, sizes: Sizes) -> LocalM:
+        """Return a new focus of this radius."""
+        return cls(radius_of("local_m", sizes))
 
     def center(
         self, query: Float[Tensor, "#B L D"], lengths: Int[Tensor, "#B 1"], state: Int[Tensor, " #B"] | None
@@ -41,7 +42,3 @@ class LocalM(nn.Module):
         batch, length = query.shape[:2]
         first = torch.zeros(batch, dtype=torch.long, device=query.device) if state is None else state
         return first.unsqueeze(-1) + torch.arange(length, device=query.device), first + length
-
-    def extra_repr(self) -> str:
-        """Return the radius, for printing."""
-        return f"radius={self.radius}"

@@ -1,11 +1,11 @@
-"""Sliding window: each query attends to its own cell and the cells around it.
+"""Sliding window: each query attends to its own position and those around it.
 
     query i reads the keys j with  −left ≤ j − i ≤ right
 
 Paper: Longformer: The Long-Document Transformer (Beltagy, Peters, Cohan, 2020), section 3.1 "sliding window",
     arXiv:2004.05150
-Names: i = query, j = key, left and right = reach (half of w in the paper)
-Complexity: O(L · (left + right + 1) · D) by cells
+Names: i = query, j = key, left and right = window (half of w in the paper)
+Complexity: O(L · (left + right + 1) · D) by positions
 Differs: the two sides may differ; with fewer queries than keys the last query's own key is the last key.
 """
 
@@ -14,32 +14,73 @@ from __future__ import annotations
 from torch import nn
 
 from foci.errors import ConfigError
+from foci.functional.attend import attend_dots, attend_scores
+from foci.mechanisms.parts import Reading, Sizes
+from foci.outputs import AttentionOutput
 
 
 class SlidingWindow(nn.Module):
-    """Attend from ``left`` cells before a query's own to ``right`` after it; None sets no bound.
+    """Attend from ``left`` positions before a query's own to ``right`` after it; None sets no bound.
 
     Example:
         >>> SlidingWindow(2, 0)
         SlidingWindow(left=2, right=0)
     """
 
+    gathers = False
+    remembers = False
+    takes_steps = False
     window: tuple[int | None, int | None]
 
     def __init__(self, left: int | None, right: int | None) -> None:
         super().__init__()
-        for name, reach in (("left", left), ("right", right)):
-            if reach is not None and reach < 0:
-                raise ConfigError(f"SlidingWindow: {name} is {reach}, expected 0 or more, or None for no bound.")
+        for name, side in (("left", left), ("right", right)):
+            if side is not None and side < 0:
+                raise ConfigError(f"SlidingWindow: {name} is {side}, expected 0 or more, or None for no bound.")
         self.window = (left, right)
 
+    @classmethod
+    def build(cls, sizes: Sizes) -> SlidingWindow:
+        """Return a new focus of this window."""
+        return cls(*window_of("sliding_window", sizes))
+
+    def read(self, reading: Reading) -> AttentionOutput:
+        """Return the output and the weights; there is no state."""
+        return read_at_once(reading, self.window)
+
     def extra_repr(self) -> str:
-        """Return the reach, for printing."""
+        """Return the window, for printing."""
         return f"left={self.window[0]}, right={self.window[1]}"
 
 
 class Causal(SlidingWindow):
-    """Attend to a query's own cell and all before it: the window ``(None, 0)``."""
+    """Attend to a query's own position and all before it: the window ``(None, 0)``."""
 
     def __init__(self) -> None:
         super().__init__(None, 0)
+
+    @classmethod
+    def build(cls, sizes: Sizes) -> Causal:
+        """Return a new focus."""
+        return cls()
+
+
+def read_at_once(reading: Reading, window: tuple[int | None, int | None] | None) -> AttentionOutput:
+    """Read all positions of a window around each query's own; None reads all positions."""
+    if reading.state is not None:
+        raise ConfigError(f"{reading.owner}: it keeps no state, expected state=None.")
+    memory, mask, dropout = reading.memory, reading.mask, reading.dropout
+    scale = reading.fused_scale
+    if scale is not None:
+        return attend_dots(
+            reading.projected, memory.key, memory.value, mask, scale=scale, window=window, dropout=dropout
+        )
+    scores = reading.compare(reading.projected, memory.key, memory.prepared)
+    return attend_scores(scores, memory.value, mask, window=window, normalize=reading.normalize, dropout=dropout)
+
+
+def window_of(name: str, sizes: Sizes) -> tuple[int, int]:
+    """Return the window, or raise if it was not given."""
+    if sizes.window is None:
+        raise ConfigError(f"Attention: focus {name!r} needs window=(left, right).")
+    return sizes.window

@@ -85,6 +85,8 @@ class MultiHeadAttention(nn.Module):
         (torch.Size([2, 5, 6]), torch.Size([2, 2, 5, 5]))
     """
 
+    remembers = False  # hypotheses share the source's row: their states do not differ
+
     def __init__(
         self,
         model_dim: int,

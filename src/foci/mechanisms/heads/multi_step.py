@@ -18,7 +18,7 @@ from foci.checks import check_batch, check_mask, check_shape, check_together
 from foci.errors import ConfigError, check_sizes
 from foci.functional.attend import attend_dots
 from foci.masks import clear_source
-from foci.mechanisms.attention import Memory
+from foci.mechanisms.parts import Memory
 from foci.outputs import AttentionOutput
 
 

@@ -23,7 +23,7 @@ class Additive(TanhScore):
     Args:
         query_dim: size of the query.
         key_dim: size of the key.
-        hidden_dim: size of the hidden layer; the query's unless given.
+        hidden_dim: size of the hidden layer. Default: the query's.
         bias: add a bias inside the tanh.
 
     Example:

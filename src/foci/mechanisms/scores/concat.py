@@ -24,7 +24,7 @@ class Concat(TanhScore):
     Args:
         query_dim: size of the query.
         key_dim: size of the key.
-        hidden_dim: rows of W; the query's size unless given.
+        hidden_dim: rows of W. Default: the query's size.
 
     Example:
         >>> import torch

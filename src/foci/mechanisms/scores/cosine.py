@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from foci.errors import check_positive
 from foci.functional.scores import unit
-from foci.mechanisms.scores.score import Score, same_size
+from foci.mechanisms.scores.score import ScoreModule, same_size
 
 
-class Cosine(Score):
+class Cosine(ScoreModule):
     """``β · cos(q, k)``; a vector of zeros scores 0.
 
     Args:

@@ -11,10 +11,10 @@ Differs: nothing.
 
 from __future__ import annotations
 
-from foci.mechanisms.scores.score import Score, same_size
+from foci.mechanisms.scores.score import ScoreModule, same_size
 
 
-class Dot(Score):
+class Dot(ScoreModule):
     """``q · k``: no parameters; query and key have one size.
 
     Args:

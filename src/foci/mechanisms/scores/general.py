@@ -15,10 +15,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from foci.mechanisms.scores.score import Score
+from foci.mechanisms.parts import Sizes
+from foci.mechanisms.scores.score import ScoreModule, both_sizes
 
 
-class General(Score):
+class General(ScoreModule):
     """``qᵀ W k``.
 
     Args:
@@ -35,6 +36,16 @@ class General(Score):
         super().__init__(query_dim, key_dim)
         self.weight = nn.Parameter(torch.empty(query_dim, key_dim))
         nn.init.xavier_uniform_(self.weight)
+
+    @classmethod
+    def build(cls, sizes: Sizes) -> General:
+        """Return a new score of these sizes."""
+        return cls(*both_sizes(cls, sizes))
+
+    @property
+    def projected_dim(self) -> int | None:
+        """The size of the query."""
+        return self.weight.shape[0]
 
     def project_key(self, key: Float[Tensor, "#B S Dk"]) -> Float[Tensor, "#B S Dq"]:
         """Return ``W k``."""

@@ -6,7 +6,7 @@ Paper: Effective Approaches to Attention-based Neural Machine Translation (Luong
     eq. 8 "location", arXiv:1508.04025
 Names: q = query (h_t in the paper), W = weight (W_a)
 Complexity: O(L · S · Dq)
-Differs: a source with fewer cells than W has rows uses the first rows; a longer one is an error.
+Differs: a source with fewer positions than W has rows uses the first rows; a longer one is an error.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from foci.errors import ShapeError
-from foci.mechanisms.scores.score import Score
+from foci.errors import ConfigError, ShapeError
+from foci.mechanisms.parts import Sizes
+from foci.mechanisms.scores.score import ScoreModule
 
 
-class Location(Score):
+class Location(ScoreModule):
     """``W q`` over positions.
 
     Args:
@@ -36,6 +37,21 @@ class Location(Score):
         super().__init__(query_dim, key_dim)
         self.weight = nn.Parameter(torch.empty(max_length, query_dim))
         nn.init.xavier_uniform_(self.weight)
+
+    @classmethod
+    def build(cls, sizes: Sizes) -> Location:
+        """Return a new score of these sizes."""
+        if sizes.query_dim is None or sizes.max_length is None:
+            raise ConfigError(
+                f"Attention: query_dim is {sizes.query_dim} and max_length is {sizes.max_length}, expected both for "
+                "score 'location', which has one row per position."
+            )
+        return cls(sizes.query_dim, sizes.key_dim, max_length=sizes.max_length)
+
+    @property
+    def projected_dim(self) -> int | None:
+        """The size of the query."""
+        return self.weight.shape[1]
 
     def project_key(self, key: Float[Tensor, "#B S Dk"]) -> Float[Tensor, "#B S Dq"]:
         """Return the rows of W that belong to the key's positions: W q is then a dot product with them."""

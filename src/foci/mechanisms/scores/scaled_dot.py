@@ -14,10 +14,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from foci.functional.scores import default_scale
-from foci.mechanisms.scores.score import Score, same_size
+from foci.mechanisms.scores.score import ScoreModule, same_size
 
 
-class ScaledDot(Score):
+class ScaledDot(ScoreModule):
     """``q · k / sqrt(D)``: no parameters; query and key have one size.
 
     Args:

@@ -1,31 +1,46 @@
-"""The interface of scores in `foci.Attention`, and what they share."""
+"""What the scores of `foci.Attention` share; see `foci.mechanisms.parts.Score`."""
 
 from __future__ import annotations
+
+from typing import Any, Self
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from foci.checks import check_shape
+from foci.checks import check_batch, check_shape
 from foci.errors import ConfigError
 from foci.functional.kernels.additive import prepare_key
 from foci.functional.scores import additive, scaled_dot
+from foci.functional.stepwise import StepOptions, over_steps
+from foci.mechanisms.normalizers import NamedNormalizer
+from foci.mechanisms.parts import Reading, Sizes
+from foci.outputs import AttentionOutput
+from foci.tracing import known_true
+from foci.weights import Weights
 
 
-class Score(nn.Module):
-    """A score in two parts, so that a decoder projects its source once and then only its query per step.
-
-    A score projects query and key separately, and then compares them cell by cell. Most compare by a dot
-    product; those set ``scale``, and a fused kernel may compute them. The others set it to None and define
-    `cells`. ``query_dim`` and ``key_dim`` are the sizes it takes; None takes any.
-    """
+class ScoreModule(nn.Module):
+    """A score that compares by a dot product; a subclass projects query and key, or compares in another way."""
 
     scale: float | None = 1.0
+    remembers: bool = False
 
     def __init__(self, query_dim: int | None = None, key_dim: int | None = None) -> None:
         super().__init__()
         self.query_dim = query_dim
         self.key_dim = key_dim
+
+    @classmethod
+    def build(cls, sizes: Sizes) -> Self:
+        """Return a new score of these sizes."""
+        return cls(sizes.query_dim, sizes.key_dim)
+
+    @property
+    def projected_dim(self) -> int | None:
+        """The size of a projected key; None where it is that of the key."""
+        return None
 
     def project_query(self, query: Float[Tensor, "#B L Dq"]) -> Float[Tensor, "#B L P"]:
         """Return the projected query."""
@@ -35,11 +50,11 @@ class Score(nn.Module):
         """Return the projected key."""
         return key
 
-    def prepare_cells(self, key: Float[Tensor, "#B S P"]) -> Tensor | None:
-        """Return the part of `cells` that depends on the projected keys only; None if there is none."""
+    def prepare(self, key: Float[Tensor, "#B S P"], value: Float[Tensor, "#B S V"]) -> Tensor | None:
+        """Return what can be computed from the projected keys for all reads; None if there is nothing."""
         return None
 
-    def cells(
+    def compare(
         self, query: Float[Tensor, "... L P"], key: Float[Tensor, "... S P"], prepared: Tensor | None = None
     ) -> Float[Tensor, "... L S"]:
         """Compare each projected query with each projected key."""
@@ -50,7 +65,28 @@ class Score(nn.Module):
         owner = type(self).__name__
         check_shape(owner, "query", query, "batch", "query", self.query_dim or "feature")
         check_shape(owner, "key", key, "batch", "key", self.key_dim or "feature")
-        return self.cells(self.project_query(query), self.project_key(key))
+        return self.compare(self.project_query(query), self.project_key(key))
+
+    def read_steps(self, reading: Reading, window: tuple[int, int] | None) -> AttentionOutput:
+        """Read query by query, each within a window around the median of the previous weights, if there is one."""
+        query, memory, mask = reading.projected, reading.memory, reading.mask
+        batch, size = check_batch(reading.owner, query, memory.key), memory.key.shape[1]
+        previous = query.new_zeros(batch, size) if reading.state is None else reading.state
+        check_shape(reading.owner, "state", previous, batch, size, fix="Pass what the previous call returned.")
+        if known_true(query.shape[1] == 0):
+            nothing = query.new_zeros(batch, 0, size)
+            return AttentionOutput(nothing @ memory.value, Weights.from_tensor(nothing), previous)
+        options = StepOptions(_step_name(reading), reading.sharpening, window)
+        return self._read_steps(reading, previous, () if mask is None else (mask,), options)
+
+    def _read_steps(
+        self, reading: Reading, previous: Tensor, mask: tuple[Tensor, ...], options: StepOptions
+    ) -> AttentionOutput:
+        memory = reading.memory
+        scores = self.compare(reading.projected, memory.key, memory.prepared)
+        per_query, shared = split_mask(mask)
+        steps = over_steps("median_window", previous, (scores, *per_query), shared, options)
+        return read_weights(reading, *steps)
 
     def extra_repr(self) -> str:
         """Return the sizes, for printing."""
@@ -59,7 +95,7 @@ class Score(nn.Module):
         )
 
 
-class TanhScore(Score):
+class TanhScore(ScoreModule):
     """Scores that compare by ``vᵀ tanh(query + key)``; what differs is how query and key are projected."""
 
     scale = None
@@ -69,15 +105,33 @@ class TanhScore(Score):
         self.vector = nn.Parameter(torch.empty(hidden_dim))
         nn.init.uniform_(self.vector, -(hidden_dim**-0.5), hidden_dim**-0.5)
 
-    def prepare_cells(self, key: Float[Tensor, "#B S A"]) -> Tensor | None:
+    @classmethod
+    def build(cls, sizes: Sizes) -> Self:
+        """Return a new score of these sizes."""
+        arguments: Any = (*both_sizes(cls, sizes), sizes.hidden_dim)
+        return cls(*arguments)
+
+    @property
+    def projected_dim(self) -> int | None:
+        """The size of the hidden layer."""
+        return self.vector.shape[0]
+
+    def prepare(self, key: Float[Tensor, "#B S A"], value: Float[Tensor, "#B S V"]) -> Tensor | None:
         """Return the keys' exponentials, where the kernel uses them."""
         return prepare_key(key)
 
-    def cells(
+    def compare(
         self, query: Float[Tensor, "... L A"], key: Float[Tensor, "... S A"], prepared: Tensor | None = None
     ) -> Float[Tensor, "... L S"]:
         """Return ``vᵀ tanh(query + key)`` for each pair."""
         return additive(query, key, self.vector, prepared)
+
+
+def both_sizes(kind: type[ScoreModule], sizes: Sizes) -> tuple[int, int]:
+    """Return the sizes of query and key, for scores that learn parameters of these sizes."""
+    if sizes.query_dim is None or sizes.key_dim is None:
+        raise ConfigError(f"Attention: the score {kind.__name__} learns parameters and needs query_dim and key_dim.")
+    return sizes.query_dim, sizes.key_dim
 
 
 def same_size(owner: str, query_dim: int | None, key_dim: int | None) -> int | None:
@@ -88,3 +142,25 @@ def same_size(owner: str, query_dim: int | None, key_dim: int | None) -> int | N
             "Use score 'general' or 'additive' for two sizes."
         )
     return query_dim if key_dim is None else key_dim
+
+
+def split_mask(mask: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Return the mask as one that differs between queries, or as one that all of them share."""
+    return (mask, ()) if mask and mask[0].shape[1] != 1 else ((), mask)
+
+
+def read_weights(reading: Reading, state: Tensor, outputs: tuple[Tensor, ...]) -> AttentionOutput:
+    """Return what the weights of the steps read; ``outputs`` are the weights, and a log-probability if any."""
+    weights, *log_prob = outputs
+    output = F.dropout(weights, reading.dropout) @ reading.memory.value
+    return AttentionOutput(output, Weights.from_tensor(weights, log_prob[0] if log_prob else None), state)
+
+
+def _step_name(reading: Reading) -> str:
+    normalizer = reading.normalizer
+    if not isinstance(normalizer, NamedNormalizer) or normalizer.name is None:
+        raise ConfigError(
+            f"{reading.owner}: the normalizer is a {type(normalizer).__name__}, expected one by its name for a "
+            "score or focus that depends on the previous weights."
+        )
+    return normalizer.name if reading.training else normalizer.evaluation_name

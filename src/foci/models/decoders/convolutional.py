@@ -26,7 +26,6 @@ from foci.errors import ConfigError, ShapeError
 from foci.layers.conv import (
     HALF_VARIANCE,
     GatedConvolution,
-    LayerSizes,
     layer_widths,
     normalized,
     normalized_linear,
@@ -38,8 +37,9 @@ from foci.layers.incremental.hypotheses import as_queries, as_rows
 from foci.layers.interfaces import DecoderStep, EncoderOutput, check_encoded, source_mask
 from foci.layers.positions import LearnedPositions
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss, logits_or_loss
-from foci.mechanisms.attention import Memory
 from foci.mechanisms.heads import MultiStepAttention
+from foci.mechanisms.parts import Memory
+from foci.models.options.decoders import ConvolutionalDecoderOptions
 from foci.outputs import AttentionOutput
 from foci.tracing import exportable
 from foci.weights import Weights
@@ -52,7 +52,7 @@ class ConvolutionalState(NamedTuple):
     Attributes:
         position: the number of tokens so far, ``(N,)``.
         caches: the last inputs of each layer, ``(N, C, kernel size − 1)``.
-        copied: what each cell of the source is as a target token, ``(N, S)``; None without copying.
+        copied: what each position of the source is as a target token, ``(N, S)``; None without copying.
     """
 
     position: Tensor
@@ -64,65 +64,46 @@ class ConvolutionalDecoder(nn.Module):
     """Causal gated convolutions: computes all positions at once in training, and decodes from small caches.
 
     Args:
-        vocabulary: number of target tokens.
-        source_dim: size of the source's cells, which must be ``embedding_dim``; None for a language model.
-        embedding_dim: size of the embeddings, and of the keys and values of attention.
-        layers: ``(width, kernel size)`` of each layer; any kernel size.
-        max_length: the longest target.
-        copy: also produce words of the source by the last layer's attention to them; see `foci.layers.copying`.
-        dropout: on embeddings, on the inputs of convolutions, and before the output layer.
-        tie_output: use the embedding table also as the matrix before the softmax.
-        padding: the id whose embedding stays 0.
+        vocabulary: number of target tokens; the embedding of token 0, padding, stays 0.
+        source_dim: size of the source's positions, which is that of the embeddings; None for a language model.
+        options: sizes and options.
 
     Example:
         >>> import torch
-        >>> decoder = ConvolutionalDecoder(13, embedding_dim=3, layers=[(5, 3)] * 2)
+        >>> decoder = ConvolutionalDecoder(13, None, ConvolutionalDecoderOptions(layers=((5, 3),) * 2))
         >>> decoder(None, torch.ones(2, 7, dtype=torch.long)).logits.shape
         torch.Size([2, 7, 13])
     """
 
-    def __init__(
-        self,
-        vocabulary: int,
-        *,
-        source_dim: int | None = None,
-        embedding_dim: int = 256,
-        layers: LayerSizes = ((256, 3),) * 3,
-        max_length: int = 1024,
-        copy: bool = False,
-        dropout: float = 0.0,
-        tie_output: bool = False,
-        padding: int = 0,
-    ) -> None:
+    def __init__(self, vocabulary: int, source_dim: int | None, options: ConvolutionalDecoderOptions) -> None:
         super().__init__()
-        if copy and source_dim is None:
+        if options.copy and source_dim is None:
             raise ConfigError("ConvolutionalDecoder: copy needs a source to copy from, expected source_dim.")
-        if not layers:
-            raise ConfigError("ConvolutionalDecoder: layers is empty, expected one (width, kernel size) at least.")
-        if source_dim not in (None, embedding_dim):
+        size = options.embedding_dim or source_dim or 256
+        if source_dim not in (None, size):
             raise ConfigError(
-                f"ConvolutionalDecoder: source_dim is {source_dim} and embedding_dim is {embedding_dim}, expected the "
-                f"same: its attention adds embeddings to queries of the source. Build it with "
-                f"embedding_dim={source_dim}, or the encoder with {embedding_dim}."
+                f"ConvolutionalDecoder: source_dim is {source_dim} and embedding_dim is {size}, expected the same: its "
+                "attention adds embeddings to queries of the source. Leave embedding_dim out."
             )
+        layers, dropout = options.layers, options.dropout
         self.source_dim = source_dim
-        self.max_length = max_length
-        self.embedding = normal_table(vocabulary, embedding_dim, std=0.1, padding=padding)
-        self.positions = LearnedPositions(max_length, embedding_dim, std=0.1)
+        self.max_length = options.max_length
+        self.embedding = normal_table(vocabulary, size, std=0.1, padding=0)
+        self.positions = LearnedPositions(options.max_length, size, std=0.1)
         self.dropout = Dropout(dropout)
-        self.input = normalized_linear(embedding_dim, layers[0][0], dropout=dropout)
+        self.input = normalized_linear(size, layers[0][0], dropout=dropout)
         self.layers = nn.ModuleList(
             ConvolutionalDecoderLayer(before, width, kernel, source_dim, dropout=dropout)
             for before, width, kernel in layer_widths(layers)
         )
-        self.features = normalized_linear(layers[-1][0], embedding_dim)
-        if tie_output:
-            self.output = nn.Linear(embedding_dim, vocabulary)
+        self.features = normalized_linear(layers[-1][0], size)
+        if options.tie_output:
+            self.output = nn.Linear(size, vocabulary)
             self.output.weight = self.embedding.weight
             nn.init.zeros_(self.output.bias)
         else:
-            self.output = normalized_linear(embedding_dim, vocabulary, dropout=dropout)
-        self.copying = CopyHead(embedding_dim, vocabulary) if copy else None
+            self.output = normalized_linear(size, vocabulary, dropout=dropout)
+        self.copying = CopyHead(size, vocabulary) if options.copy else None
 
     @property
     def _layers(self) -> Sequence[ConvolutionalDecoderLayer]:

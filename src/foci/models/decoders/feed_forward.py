@@ -8,7 +8,7 @@ Nothing is carried from step to step but the last C words, so that training comp
 Paper: A Neural Attention Model for Abstractive Sentence Summarization (Rush, Chopra, Weston, 2015), eqs. 4-6 and
     section 3.2 (attention-based encoder); the language model: A Neural Probabilistic Language Model (Bengio et al.,
     2003)
-Names: C = window, D = embedding_dim, H = hidden_dim, E = embedding, G = context_embedding, U = hidden,
+Names: C = context_size, D = embedding_dim, H = hidden_dim, E = embedding, G = context_embedding, U = hidden,
     P = attention.score, V and W = the halves of output, x̃ = encoded.keys, x̄ = encoded.values
 Complexity: O(C · D · H + S · H + (H + source_dim) · V) per position
 Differs: the output layer has one bias. Before the beginning the window holds the first token, BOS. The extractive
@@ -17,6 +17,7 @@ Differs: the output layer has one bias. Before the beginning the window holds th
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple, cast
 
 import torch
@@ -31,7 +32,11 @@ from foci.layers.embedding import uniform_table
 from foci.layers.incremental.hypotheses import as_rows, hypotheses_each
 from foci.layers.interfaces import DecoderStep, EncoderOutput, check_encoded, source_mask
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss, logits_or_loss
-from foci.mechanisms.attention import Attention, Memory
+from foci.mechanisms.parts import Memory
+from foci.models.attention import build_one_head
+from foci.models.options.attention import AttentionOptions
+from foci.models.options.decoders import FeedForwardDecoderOptions
+from foci.models.options.seq2seq import check_attention
 from foci.weights import Weights
 
 
@@ -39,11 +44,11 @@ class FeedForwardMemory(NamedTuple):
     """The sources as the steps use them, B rows.
 
     Attributes:
-        cells: the source as attention reads it.
-        copied: what each cell is as a target token, ``(B, S)``; None without copying.
+        source: the source as attention reads it.
+        copied: what each position is as a target token, ``(B, S)``; None without copying.
     """
 
-    cells: Memory
+    source: Memory
     copied: Tensor | None = None
 
 
@@ -57,19 +62,14 @@ class FeedForwardDecoder(nn.Module):
     """A language model with a window of words that attends to a source.
 
     Args:
-        vocabulary: number of target tokens.
-        source_dim: size of the source's cells.
-        embedding_dim: size of the embeddings.
-        hidden_dim: size of the hidden layer.
-        window: number of words that are read, C.
-        score, normalize: of the attention, as in `foci.Attention`; the paper's is "general" and "softmax".
-        copy: also produce words of the source by the attention to them; see `foci.layers.copying`.
-        dropout: on embeddings and before the output layer.
-        padding: the id whose embedding stays 0.
+        vocabulary: number of target tokens; the embedding of token 0, padding, stays 0.
+        source_dim: size of the source's positions.
+        options: sizes and options.
+        attention: the attention to the source. Default: the paper's, "general" and "softmax".
 
     Example:
         >>> import torch
-        >>> decoder = FeedForwardDecoder(13, source_dim=4, embedding_dim=3, hidden_dim=6, window=2)
+        >>> decoder = FeedForwardDecoder(13, 4, FeedForwardDecoderOptions(embedding_dim=3, context_size=2))
         >>> encoded = EncoderOutput(torch.zeros(2, 5, 4), torch.ones(2, 5, dtype=torch.bool))
         >>> predicted = decoder(encoded, torch.ones(2, 7, dtype=torch.long))
         >>> predicted.logits.shape, predicted.attentions["decoder.cross"].shape
@@ -81,28 +81,25 @@ class FeedForwardDecoder(nn.Module):
     def __init__(
         self,
         vocabulary: int,
-        *,
         source_dim: int,
-        embedding_dim: int = 200,
-        hidden_dim: int = 400,
-        window: int = 5,
-        score: str = "general",
-        normalize: str = "softmax",
-        copy: bool = False,
-        dropout: float = 0.0,
-        padding: int = 0,
+        options: FeedForwardDecoderOptions,
+        attention: AttentionOptions | None = None,
     ) -> None:
         super().__init__()
-        check_positive("FeedForwardDecoder", vocabulary=vocabulary, embedding_dim=embedding_dim, window=window)
+        check_positive("FeedForwardDecoder", vocabulary=vocabulary)
+        attention = AttentionOptions() if attention is None else attention
+        check_attention(options, attention)
+        size, hidden_dim = options.embedding_dim, options.hidden_dim
+        table = partial(uniform_table, vocabulary, size, bound=options.embedding_init_range, padding=0)
         self.source_dim: int | None = source_dim
-        self.window = window
-        self.dropout = Dropout(dropout)
-        self.embedding = uniform_table(vocabulary, embedding_dim, padding=padding)
-        self.context_embedding = uniform_table(vocabulary, embedding_dim, padding=padding)
-        self.hidden = nn.Linear(window * embedding_dim, hidden_dim)
-        self.attention = Attention(window * embedding_dim, source_dim, score=score, normalize=normalize)
+        self.context_size = options.context_size
+        self.dropout = Dropout(options.dropout)
+        self.embedding = table()
+        self.context_embedding = table()
+        self.hidden = nn.Linear(self.context_size * size, hidden_dim)
+        self.attention = build_one_head(self.context_size * size, source_dim, attention)
         self.output = nn.Linear(hidden_dim + source_dim, vocabulary)
-        self.copying = CopyHead(hidden_dim + source_dim, vocabulary) if copy else None
+        self.copying = CopyHead(hidden_dim + source_dim, vocabulary) if options.copy else None
 
     def forward(
         self, encoded: EncoderOutput | None, target: Int[Tensor, "B T"], targets: Targets | None = None
@@ -111,7 +108,7 @@ class FeedForwardDecoder(nn.Module):
         check_ids("FeedForwardDecoder", "target", target, "batch" if encoded is None else len(encoded.values), "time")
         memory, state = self.start(encoded)
         windows = torch.cat([state.tokens[:, 1:], target], dim=1)
-        features, weights = self._features(self._windows(windows, target.shape[1]), memory.cells)
+        features, weights = self._features(self._windows(windows, target.shape[1]), memory.source)
         attentions = {"decoder.cross": weights}
         if self.copying is not None and memory.copied is not None:
             return self.copying.predict(features, self.output, attentions, targets, weights, memory.copied)
@@ -122,19 +119,19 @@ class FeedForwardDecoder(nn.Module):
         check_encoded("FeedForwardDecoder", encoded, self.source_dim)
         encoded = cast("EncoderOutput", encoded)  # without a source, check_encoded has raised
         key = encoded.values if encoded.keys is None else encoded.keys
-        cells = self.attention.prepare(key, encoded.values, source_mask(encoded.valid))
+        source = self.attention.prepare(key, encoded.values, source_mask(encoded.valid))
         copied = None if self.copying is None else check_copied("FeedForwardDecoder", encoded.copied, encoded.values)
-        tokens = torch.full((key.shape[0], self.window), -1, dtype=torch.long, device=key.device)
-        return FeedForwardMemory(cells, copied), FeedForwardState(tokens)
+        tokens = torch.full((key.shape[0], self.context_size), -1, dtype=torch.long, device=key.device)
+        return FeedForwardMemory(source, copied), FeedForwardState(tokens)
 
     def step(self, token: Int[Tensor, " N"], memory: FeedForwardMemory, state: FeedForwardState) -> DecoderStep:
         """Return the scores of what follows ``token`` in each of N hypotheses."""
         check_ids("FeedForwardDecoder", "token", token, state.tokens.shape[0])
         tokens = torch.cat([state.tokens[:, 1:], token.unsqueeze(1)], dim=1)
-        sources = memory.cells.key.shape[0]
+        sources = memory.source.key.shape[0]
         each = hypotheses_each("FeedForwardDecoder", token.shape[0], sources)
-        windows = self._windows(tokens, 1).reshape(sources, each, self.window)
-        features, weights = self._features(windows, memory.cells)
+        windows = self._windows(tokens, 1).reshape(sources, each, self.context_size)
+        features, weights = self._features(windows, memory.source)
         features, weights = features.flatten(0, 1), as_rows(weights)
         logits = self.output(features)
         if self.copying is not None and memory.copied is not None:
@@ -144,18 +141,18 @@ class FeedForwardDecoder(nn.Module):
     def _windows(self, tokens: Int[Tensor, "B W"], count: int) -> Int[Tensor, "B T C"]:
         """Return ``count`` windows; positions before the beginning hold the first token of the row."""
         if count == 0:
-            return tokens.new_zeros(tokens.shape[0], 0, self.window)
+            return tokens.new_zeros(tokens.shape[0], 0, self.context_size)
         if self.copying is not None:
             tokens = self.copying.readable(tokens)
         before = (tokens < 0).sum(dim=1, keepdim=True).clamp_max(tokens.shape[1] - 1)
         first = tokens.gather(1, before).clamp_min(0)
         filled = torch.where(tokens < 0, first, tokens)
-        return filled.unfold(1, self.window, 1)[:, :count]
+        return filled.unfold(1, self.context_size, 1)[:, :count]
 
-    def _features(self, windows: Int[Tensor, "B T C"], cells: Memory) -> tuple[Float[Tensor, "B T F"], Weights]:
+    def _features(self, windows: Int[Tensor, "B T C"], source: Memory) -> tuple[Float[Tensor, "B T F"], Weights]:
         """Return the input of the output layer, and the attention weights."""
         embedded = self.dropout(self.embedding(windows)).flatten(2)
         query = self.dropout(self.context_embedding(windows)).flatten(2)
-        read, weights, _ = self.attention.read(query, cells)
+        read, weights, _ = self.attention.read(query, source)
         hidden = torch.tanh(self.hidden(embedded))
         return self.dropout(torch.cat([hidden, read], dim=-1)), weights

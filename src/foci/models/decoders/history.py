@@ -25,13 +25,14 @@ from torch import Tensor, nn
 
 from foci import masks
 from foci.checks import check_ids
-from foci.errors import ConfigError, check_positive
+from foci.errors import check_positive
 from foci.layers.dropout import Dropout
 from foci.layers.embedding import uniform_table
 from foci.layers.interfaces import DecoderStep, EncoderOutput, check_encoded
 from foci.layers.recurrent import Recurrence, State
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss, logits_or_loss
 from foci.mechanisms.attention import Attention
+from foci.models.options.decoders import HistoryDecoderOptions
 from foci.weights import Weights
 
 _GAIN = 3.0
@@ -60,18 +61,11 @@ class HistoryDecoder(nn.Module):
     """An LSTM that also reads what it was at the last ``span`` tokens.
 
     Args:
-        vocabulary: number of tokens.
-        embedding_dim: size of the embeddings.
-        hidden_dim: size of the recurrent state, which ``split`` divides.
-        num_layers: number of recurrent layers.
-        span: number of earlier tokens that are read.
-        split: in how many parts the output of the LSTM is cut: 3 for key, value and prediction, 2 for a key and the
-            rest, 1 for one vector that is all of them.
-        dropout: on embeddings, between layers, and before the output layer.
-        padding: the id whose embedding stays 0.
+        vocabulary: number of tokens; the embedding of token 0, padding, stays 0.
+        options: sizes and options.
 
     Example:
-        >>> decoder = HistoryDecoder(13, embedding_dim=4, hidden_dim=6, span=5)
+        >>> decoder = HistoryDecoder(13, HistoryDecoderOptions(embedding_dim=4, hidden_dim=6, span=5))
         >>> predicted = decoder(None, torch.tensor([[1, 4, 7]]))
         >>> predicted.logits.shape, predicted.attentions["decoder.0.self"].shape
         (torch.Size([1, 3, 13]), torch.Size([1, 3, 3]))
@@ -80,33 +74,23 @@ class HistoryDecoder(nn.Module):
     max_length: int | None = None  # a recurrence has no longest target
     source_dim: int | None = None
 
-    def __init__(
-        self,
-        vocabulary: int,
-        *,
-        embedding_dim: int = 256,
-        hidden_dim: int = 512,
-        num_layers: int = 1,
-        span: int = 15,
-        split: int = 3,
-        dropout: float = 0.0,
-        padding: int = 0,
-    ) -> None:
+    def __init__(self, vocabulary: int, options: HistoryDecoderOptions) -> None:
         super().__init__()
-        check_positive("HistoryDecoder", vocabulary=vocabulary, embedding_dim=embedding_dim, span=span)
-        if split not in (1, 2, 3) or hidden_dim % split:
-            raise ConfigError(
-                f"HistoryDecoder: split is {split} and hidden_dim is {hidden_dim}, expected a split of 1, 2 or 3 that "
-                "divides hidden_dim."
-            )
-        self.span, self.split = span, split
-        part = hidden_dim // split
-        self.embedding = uniform_table(vocabulary, embedding_dim, padding=padding)
-        self.recurrence = Recurrence(embedding_dim, hidden_dim, cell="lstm", num_layers=num_layers, dropout=dropout)
+        check_positive("HistoryDecoder", vocabulary=vocabulary)
+        self.span, self.split = options.span, options.split
+        part = options.hidden_dim // options.split
+        self.embedding = uniform_table(vocabulary, options.embedding_dim, padding=0)
+        self.recurrence = Recurrence(
+            options.embedding_dim,
+            options.hidden_dim,
+            cell="lstm",
+            num_layers=options.num_layers,
+            dropout=options.dropout,
+        )
         self.attention = Attention(part, part, part, score="additive")
         self.read_layer = nn.Linear(part, part, bias=False)
         self.predict_layer = nn.Linear(part, part, bias=False)
-        self.dropout = Dropout(dropout)
+        self.dropout = Dropout(options.dropout)
         self.output = nn.Linear(part, vocabulary)
         for layer in (self.read_layer, self.predict_layer):
             nn.init.xavier_uniform_(layer.weight, gain=_GAIN)

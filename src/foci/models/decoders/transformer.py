@@ -5,7 +5,7 @@
 
 Paper: Attention Is All You Need (Vaswani et al., 2017), sections 3.1, 3.4 and 3.5; without a source: Generating
     Wikipedia by Summarizing Long Sequences (Liu et al., 2018), section 4.2.3
-Names: N = num_layers, d_model = block.model_dim, E = embedding.table, PE = embedding.positions
+Names: N = num_layers, d_model = model_dim, E = embedding.table, PE = embedding.positions
 Complexity: O(N · ((T · S + T²) · D + T · D · (D + d_ff)) + T · D · V); a decoding step costs what one position does
 Differs: with norm="pre" the stack ends in one more norm. Learned positions, rotary ones (Su et al., 2021) and
     ALiBi (Press et al., 2022) are options. The linear map before the softmax has no bias, as in the paper. See also
@@ -28,8 +28,11 @@ from foci.layers.incremental.hypotheses import as_rows
 from foci.layers.incremental.tree_cache import LayerCells, TreeCache
 from foci.layers.interfaces import DecoderStep, EncoderOutput, check_encoded, source_mask
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss, logits_or_loss
-from foci.layers.transformer import Block, DecoderLayer, embedding_and_block
+from foci.layers.transformer import DecoderLayer, final_norm, token_embedding
 from foci.mechanisms.heads.multi_head import ProjectedMemory
+from foci.models.options.attention import AttentionOptions
+from foci.models.options.decoders import TransformerDecoderOptions
+from foci.models.options.seq2seq import check_attention
 from foci.weights import Weights
 
 
@@ -40,7 +43,7 @@ class TransformerMemory(NamedTuple):
         layers: the source as each layer reads it; empty without a source.
         rows: one number per source, or per first hypothesis without a source.
         steps: the fast form of the steps; None steps through the modules.
-        copied: what each cell is as a target token, ``(B, S)``; None without copying.
+        copied: what each position is as a target token, ``(B, S)``; None without copying.
     """
 
     layers: tuple[ProjectedMemory, ...]
@@ -54,20 +57,15 @@ class TransformerDecoder(nn.Module):
 
     Args:
         vocabulary: number of target tokens.
-        block: the options of all layers.
-        source_dim: size of the source's cells; None for a language model.
-        num_layers: number of layers.
-        positions: "sinusoidal", "learned", "rotary" or "alibi".
-        max_length: the number of learned positions.
-        scale_embeddings: multiply embeddings by sqrt(model_dim).
-        tie_output: use the embedding table also as the matrix before the softmax.
-        logit_cap: keep the logits between −logit_cap and logit_cap by a tanh; no bound unless given.
-        copy: also produce words of the source by the first head of the last layer's attention to them; see
-            `foci.layers.copying`.
+        source_dim: size of the source's positions; None for a language model.
+        options: sizes and options of the layers.
+        attention: score and normalizer of the attention to the source. Default: scaled_dot and softmax.
 
     Example:
         >>> import torch
-        >>> decoder = TransformerDecoder(13, Block(model_dim=6, num_heads=2, hidden_dim=8), num_layers=2)
+        >>> decoder = TransformerDecoder(
+        ...     13, None, TransformerDecoderOptions(model_dim=6, num_heads=2, hidden_dim=8, num_layers=2)
+        ... )
         >>> predicted = decoder(None, torch.tensor([[1, 4, 7]]))
         >>> predicted.logits.shape, predicted.attentions["decoder.1.self"].shape
         (torch.Size([1, 3, 13]), torch.Size([1, 2, 3, 3]))
@@ -76,39 +74,38 @@ class TransformerDecoder(nn.Module):
     def __init__(
         self,
         vocabulary: int,
-        block: Block,
-        *,
-        source_dim: int | None = None,
-        num_layers: int = 6,
-        positions: str = "sinusoidal",
-        max_length: int | None = None,
-        scale_embeddings: bool = True,
-        tie_output: bool = True,
-        logit_cap: float | None = None,
-        copy: bool = False,
+        source_dim: int | None,
+        options: TransformerDecoderOptions,
+        attention: AttentionOptions | None = None,
     ) -> None:
         super().__init__()
-        if copy and source_dim is None:
+        if options.copy and source_dim is None:
             raise ConfigError("TransformerDecoder: copy needs a source to copy from, expected source_dim.")
-        check_positive("TransformerDecoder", vocabulary=vocabulary, num_layers=num_layers)
+        check_positive("TransformerDecoder", vocabulary=vocabulary)
+        attention = AttentionOptions() if attention is None else attention
+        check_attention(options, attention)
         self.source_dim = source_dim
-        self.window = block.window
-        self.alibi = positions == "alibi"
-        self.embedding, block = embedding_and_block(
-            vocabulary, block, positions=positions, max_length=max_length, scale=scale_embeddings
+        self.window = None if options.window is None else options.window[0]
+        self.alibi = options.positions == "alibi"
+        self.embedding = token_embedding(
+            vocabulary, options, max_length=options.max_length, scale=options.scale_embeddings
         )
-        self.layers = nn.ModuleList(DecoderLayer(block, source_dim) for _ in range(num_layers))
-        self.norm = block.make_norm() if block.norm == "pre" else nn.Identity()
+        score = attention.score or "scaled_dot"
+        self.layers = nn.ModuleList(
+            DecoderLayer(options, source_dim, score=score, normalize=attention.normalize)
+            for _ in range(options.num_layers)
+        )
+        self.norm = final_norm(options)
         self.output = (
-            nn.Linear(block.model_dim, vocabulary, bias=False)
-            if logit_cap is None
-            else CappedLinear(block.model_dim, vocabulary, cap=logit_cap)
+            nn.Linear(options.model_dim, vocabulary, bias=False)
+            if options.logit_cap is None
+            else CappedLinear(options.model_dim, vocabulary, cap=options.logit_cap)
         )
-        if tie_output:
+        if options.tie_output:
             self.output.weight = self.embedding.table.weight
         else:
             nn.init.xavier_uniform_(self.output.weight)
-        self.copying = CopyHead(block.model_dim, vocabulary) if copy else None
+        self.copying = CopyHead(options.model_dim, vocabulary) if options.copy else None
 
     @property
     def max_length(self) -> int | None:

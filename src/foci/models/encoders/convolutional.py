@@ -14,11 +14,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from foci.checks import check_ids, check_valid
-from foci.errors import ConfigError
 from foci.layers.conv import (
     HALF_VARIANCE,
     GatedConvolution,
-    LayerSizes,
     layer_widths,
     normalized_linear,
     scale_gradient,
@@ -27,54 +25,42 @@ from foci.layers.dropout import Dropout
 from foci.layers.embedding import normal_table
 from foci.layers.interfaces import EncoderOutput
 from foci.layers.positions import LearnedPositions
+from foci.models.options.text_encoders import ConvolutionalTextEncoderOptions
 
 
 class ConvolutionalTextEncoder(nn.Module):
     """Gated convolutions over token ids.
 
     Args:
-        vocabulary: number of source tokens.
-        embedding_dim: size of the embeddings and of the output.
-        layers: ``(width, kernel size)`` of each layer; the kernel sizes are odd.
-        max_length: the longest source.
-        dropout: on embeddings and on the inputs of convolutions.
+        vocabulary: number of source tokens; the embedding of token 0, padding, stays 0.
+        options: sizes and options.
         num_readers: the number of decoder layers that attend to the output; their gradient is divided by it,
             as in section 3.4 of the paper.
-        padding: the id whose embedding stays 0.
 
     Example:
         >>> import torch
-        >>> encoder = ConvolutionalTextEncoder(11, embedding_dim=4, layers=[(5, 3), (7, 3)])
+        >>> encoder = ConvolutionalTextEncoder(
+        ...     11, ConvolutionalTextEncoderOptions(embedding_dim=4, layers=((5, 3), (7, 3)))
+        ... )
         >>> source = torch.tensor([[5, 6, 0]])
         >>> encoder(source, source > 0).values.shape
         torch.Size([1, 3, 4])
     """
 
-    def __init__(
-        self,
-        vocabulary: int,
-        *,
-        embedding_dim: int = 256,
-        layers: LayerSizes = ((256, 3),) * 4,
-        max_length: int = 1024,
-        dropout: float = 0.0,
-        num_readers: int = 1,
-        padding: int = 0,
-    ) -> None:
+    def __init__(self, vocabulary: int, options: ConvolutionalTextEncoderOptions, *, num_readers: int = 1) -> None:
         super().__init__()
-        if not layers:
-            raise ConfigError("ConvolutionalTextEncoder: layers is empty, expected one (width, kernel size) at least.")
-        self.output_dim = embedding_dim
+        size, layers, dropout = options.embedding_dim, options.layers, options.dropout
+        self.output_dim = size
         self.num_readers = num_readers
-        self.embedding = normal_table(vocabulary, embedding_dim, std=0.1, padding=padding)
-        self.positions = LearnedPositions(max_length, embedding_dim, std=0.1)
+        self.embedding = normal_table(vocabulary, size, std=0.1, padding=0)
+        self.positions = LearnedPositions(options.max_length, size, std=0.1)
         self.dropout = Dropout(dropout)
-        self.input = normalized_linear(embedding_dim, layers[0][0], dropout=dropout)
+        self.input = normalized_linear(size, layers[0][0], dropout=dropout)
         self.layers = nn.ModuleList(
             ConvolutionalEncoderLayer(before, width, kernel, dropout=dropout)
             for before, width, kernel in layer_widths(layers)
         )
-        self.output = normalized_linear(layers[-1][0], embedding_dim)
+        self.output = normalized_linear(layers[-1][0], size)
 
     def forward(self, source: Int[Tensor, "B S"], valid: Bool[Tensor, "B S"]) -> EncoderOutput:
         """Encode a batch of token ids; ``valid`` says which of them exist."""

@@ -27,17 +27,15 @@ from jaxtyping import Bool, Float, UInt8
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from foci.catalog import ALIASES, build
 from foci.checks import check_valid
-from foci.errors import ShapeError, check_sizes, unknown_name
+from foci.errors import ShapeError
 from foci.layers.interfaces import EncoderOutput
+from foci.mechanisms.visual import CBAM, EfficientChannel, SpatialAttention, SqueezeExcitation
 from foci.mechanisms.visual.cbam import ProductOfMaps
+from foci.models.options.images import ImageGridOptions
 from foci.outputs import AttentionOutput
 from foci.weights import Weights
 
-NO_ATTENTION = "none"
-ATTENTIONS = (NO_ATTENTION, "squeeze_excitation", "efficient_channel", "cbam", "spatial")
-"""What can be in the blocks."""
 _GROUPS = 8
 """Largest number of groups of channels that are normalized together."""
 
@@ -52,43 +50,22 @@ class ImageGridEncoder(nn.Module):
     they were applied: ``0.channel (B, C, 1, 1)`` and ``0.spatial (B, 1, h, w)``, from 0 to 1.
 
     Args:
-        hidden_dim: channels of the last stage, and so the size of a region; each stage before has half of them.
-        num_stages: number of stages; all but the first halve height and width.
-        depth: blocks per stage.
-        stride: of the first convolution; 2 halves height and width at once.
-        attention: "none", "squeeze_excitation" (or "se"), "efficient_channel" (or "eca"), "cbam" or "spatial".
-        reduction: channels per hidden unit, of squeeze_excitation and cbam.
-        kernel_size: height and width of the neighborhood of a place, odd; of spatial and cbam.
+        options: sizes and options.
 
     Example:
         >>> import torch
-        >>> encoder = ImageGridEncoder(12, num_stages=2, attention="cbam")
+        >>> encoder = ImageGridEncoder(ImageGridOptions(hidden_dim=12, num_stages=2, block_attention="cbam"))
         >>> encoded = encoder(torch.zeros(1, 3, 10, 6, dtype=torch.uint8))
         >>> encoded.values.shape, encoder.grid(10, 6), sorted(encoded.attentions)
         (torch.Size([1, 15, 12]), (5, 3), ['0.channel', '0.spatial', '1.channel', '1.spatial'])
     """
 
-    def __init__(
-        self,
-        hidden_dim: int = 64,
-        *,
-        num_stages: int = 3,
-        depth: int = 1,
-        stride: int = 1,
-        attention: str = NO_ATTENTION,
-        reduction: int = 4,
-        kernel_size: int = 7,
-    ) -> None:
+    def __init__(self, options: ImageGridOptions) -> None:
         super().__init__()
-        owner = type(self).__name__
-        check_sizes(owner, hidden_dim=hidden_dim, num_stages=num_stages, depth=depth, stride=stride)
-        name = ALIASES.get(attention, attention)
-        if name not in ATTENTIONS:
-            raise unknown_name("attention of an image encoder", attention, ATTENTIONS)
-        self.output_dim = hidden_dim
-        self.stride, self.num_stages = stride, num_stages
-        widths = [max(1, hidden_dim // 2**place) for place in range(num_stages - 1, -1, -1)]
-        self.stem = nn.Conv2d(3, widths[0], 3, stride=stride, padding=1, bias=False)
+        self.output_dim = options.hidden_dim
+        self.stride, self.num_stages = options.stride, options.num_stages
+        widths = [max(1, options.hidden_dim // 2**place) for place in range(options.num_stages - 1, -1, -1)]
+        self.stem = nn.Conv2d(3, widths[0], 3, stride=options.stride, padding=1, bias=False)
         self.norm = _norm(widths[0])
         before = [widths[0], *widths]
         self.blocks = nn.ModuleList(
@@ -96,10 +73,10 @@ class ImageGridEncoder(nn.Module):
                 input_dim if number == 0 else output_dim,
                 output_dim,
                 stride=2 if stage > 0 and number == 0 else 1,
-                attention=_attention(name, output_dim, reduction, kernel_size),
+                attention=_block_attention(output_dim, options),
             )
             for stage, (input_dim, output_dim) in enumerate(pairwise(before))
-            for number in range(depth)
+            for number in range(options.depth)
         )
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
@@ -180,14 +157,18 @@ def _norm(channels: int) -> nn.GroupNorm:
     return nn.GroupNorm(math.gcd(channels, _GROUPS), channels)
 
 
-def _attention(name: str, channels: int, reduction: int, kernel_size: int) -> nn.Module | None:
-    sizes: dict[str, dict[str, int]] = {
-        "squeeze_excitation": {"channels": channels, "reduction": reduction},
-        "efficient_channel": {"channels": channels},
-        "cbam": {"channels": channels, "reduction": reduction, "kernel_size": kernel_size},
-        "spatial": {"kernel_size": kernel_size},
-    }
-    return None if name == NO_ATTENTION else build(name, **sizes[name])
+def _block_attention(channels: int, options: ImageGridOptions) -> nn.Module | None:
+    match options.block_attention:
+        case "none":
+            return None
+        case "efficient_channel":
+            return EfficientChannel(channels)
+        case "squeeze_excitation":
+            return SqueezeExcitation(channels, reduction=options.reduction)
+        case "spatial":
+            return SpatialAttention(kernel_size=options.kernel_size)
+        case "cbam":
+            return CBAM(channels, reduction=options.reduction, kernel_size=options.kernel_size)
 
 
 def _maps(weights: Weights | None) -> dict[str, Weights]:

@@ -20,49 +20,38 @@ from foci.layers.dropout import Dropout
 from foci.layers.embedding import uniform_table
 from foci.layers.interfaces import EncoderOutput
 from foci.layers.recurrent import RecurrentEncoder
+from foci.models.options.text_encoders import RecurrentTextEncoderOptions
 
 
 class RecurrentTextEncoder(nn.Module):
     """An LSTM or GRU over token ids; its summary is the final state of each layer, ``(B, layers, output_dim)``.
 
     Args:
-        vocabulary: number of source tokens.
-        embedding_dim: size of the embeddings.
-        output_dim: size of the annotations, both directions together.
-        num_layers: number of layers.
-        cell: "lstm" or "gru".
-        bidirectional: also encode in the backward direction.
-        dropout: on embeddings and between layers.
-        padding: the id whose embedding stays 0.
+        vocabulary: number of source tokens; the embedding of token 0, padding, stays 0.
+        options: sizes and options.
 
     Example:
         >>> import torch
-        >>> encoder = RecurrentTextEncoder(11, embedding_dim=3, output_dim=4, num_layers=2)
+        >>> encoder = RecurrentTextEncoder(11, RecurrentTextEncoderOptions(embedding_dim=3, hidden_dim=4, num_layers=2))
         >>> source = torch.tensor([[5, 6, 0]])
         >>> encoded = encoder(source, source > 0)
         >>> encoded.values.shape, [part.shape for part in encoded.summary]
         (torch.Size([1, 3, 4]), [torch.Size([1, 2, 4])])
     """
 
-    def __init__(
-        self,
-        vocabulary: int,
-        *,
-        embedding_dim: int = 256,
-        output_dim: int = 512,
-        num_layers: int = 1,
-        cell: str = "gru",
-        bidirectional: bool = True,
-        dropout: float = 0.0,
-        padding: int = 0,
-    ) -> None:
+    def __init__(self, vocabulary: int, options: RecurrentTextEncoderOptions) -> None:
         super().__init__()
-        check_positive("RecurrentTextEncoder", vocabulary=vocabulary, embedding_dim=embedding_dim)
-        self.output_dim = output_dim
-        self.dropout = Dropout(dropout)
-        self.embedding = uniform_table(vocabulary, embedding_dim, padding=padding)
+        check_positive("RecurrentTextEncoder", vocabulary=vocabulary)
+        self.output_dim = options.hidden_dim
+        self.dropout = Dropout(options.dropout)
+        self.embedding = uniform_table(vocabulary, options.embedding_dim, bound=options.embedding_init_range, padding=0)
         self.layers = RecurrentEncoder(
-            embedding_dim, output_dim, cell=cell, num_layers=num_layers, bidirectional=bidirectional, dropout=dropout
+            options.embedding_dim,
+            options.hidden_dim,
+            cell=options.cell,
+            num_layers=options.num_layers,
+            bidirectional=options.bidirectional,
+            dropout=options.dropout,
         )
 
     def forward(self, source: Int[Tensor, "B S"], valid: Bool[Tensor, "B S"]) -> EncoderOutput:

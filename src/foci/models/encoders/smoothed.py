@@ -16,40 +16,34 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from foci.checks import check_ids, check_valid
-from foci.errors import ConfigError, check_positive
+from foci.errors import check_positive
 from foci.layers.dropout import Dropout
 from foci.layers.embedding import uniform_table
 from foci.layers.interfaces import EncoderOutput
+from foci.models.options.text_encoders import SmoothedTextEncoderOptions
 
 
 class SmoothedTextEncoder(nn.Module):
     """Embeddings of token ids, and their averages over neighboring positions.
 
     Args:
-        vocabulary: number of source tokens.
-        output_dim: size of the embeddings.
-        smoothing: number of neighbors on each side, Q; 0 reads the embeddings themselves.
-        dropout: on embeddings.
-        padding: the id whose embedding stays 0.
+        vocabulary: number of source tokens; the embedding of token 0, padding, stays 0.
+        options: sizes and options.
 
     Example:
         >>> import torch
-        >>> encoder = SmoothedTextEncoder(11, output_dim=3, smoothing=1)
+        >>> encoder = SmoothedTextEncoder(11, SmoothedTextEncoderOptions(embedding_dim=3, smoothing=1))
         >>> encoded = encoder(torch.tensor([[5, 6, 0]]), torch.tensor([[True, True, False]]))
         >>> encoded.values.shape, torch.allclose(encoded.values[0, 0], encoded.keys[0, :2].mean(0))
         (torch.Size([1, 3, 3]), True)
     """
 
-    def __init__(
-        self, vocabulary: int, *, output_dim: int = 200, smoothing: int = 2, dropout: float = 0.0, padding: int = 0
-    ) -> None:
+    def __init__(self, vocabulary: int, options: SmoothedTextEncoderOptions) -> None:
         super().__init__()
-        check_positive("SmoothedTextEncoder", vocabulary=vocabulary, output_dim=output_dim)
-        if smoothing < 0:
-            raise ConfigError(f"SmoothedTextEncoder: smoothing is {smoothing}, expected 0 or more.")
-        self.output_dim, self.smoothing = output_dim, smoothing
-        self.dropout = Dropout(dropout)
-        self.embedding = uniform_table(vocabulary, output_dim, padding=padding)
+        check_positive("SmoothedTextEncoder", vocabulary=vocabulary)
+        self.output_dim, self.smoothing = options.embedding_dim, options.smoothing
+        self.dropout = Dropout(options.dropout)
+        self.embedding = uniform_table(vocabulary, options.embedding_dim, bound=options.embedding_init_range, padding=0)
 
     def forward(self, source: Int[Tensor, "B S"], valid: Bool[Tensor, "B S"]) -> EncoderOutput:
         """Encode a batch of token ids; ``valid`` says which of them exist."""
@@ -61,6 +55,6 @@ class SmoothedTextEncoder(nn.Module):
         return EncoderOutput(values, valid, keys=keys)
 
 
-def _window_sums(values: Tensor, reach: int) -> Tensor:
-    """Return the sums over ``reach`` positions on each side."""
-    return F.pad(values, (0, 0, reach, reach)).unfold(1, 2 * reach + 1, 1).sum(dim=-1)
+def _window_sums(values: Tensor, each: int) -> Tensor:
+    """Return the sums over ``each`` positions on each side."""
+    return F.pad(values, (0, 0, each, each)).unfold(1, 2 * each + 1, 1).sum(dim=-1)

@@ -3,7 +3,7 @@
     x = dropout(sqrt(D) E[source] + PE),   then num_layers times: self-attention, feed-forward
 
 Paper: Attention Is All You Need (Vaswani et al., 2017), sections 3.1, 3.4 and 3.5
-Names: N = num_layers, d_model = block.model_dim, E = embedding.table, PE = embedding.positions
+Names: N = num_layers, d_model = model_dim, E = embedding.table, PE = embedding.positions
 Complexity: O(N · (S² · D + S · D · (D + d_ff)))
 Differs: with norm="pre" the stack ends in one more LayerNorm; see also `foci.layers.transformer`.
 """
@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from foci.checks import check_valid
 from foci.errors import check_positive
 from foci.layers.interfaces import EncoderOutput, source_mask
-from foci.layers.transformer import Block, EncoderLayer, embedding_and_block
+from foci.layers.transformer import EncoderLayer, final_norm, token_embedding
+from foci.models.options.text_encoders import TransformerTextEncoderOptions
 from foci.weights import Weights
 
 
@@ -25,39 +26,28 @@ class TransformerTextEncoder(nn.Module):
 
     Args:
         vocabulary: number of source tokens.
-        block: the options of all layers.
-        num_layers: number of layers.
-        positions: "sinusoidal", "learned", "rotary" or "alibi".
-        max_length: the number of learned positions.
-        scale_embeddings: multiply embeddings by sqrt(model_dim).
+        options: sizes and options of the layers.
 
     Example:
         >>> import torch
-        >>> encoder = TransformerTextEncoder(11, Block(model_dim=6, num_heads=2, hidden_dim=8), num_layers=2)
+        >>> encoder = TransformerTextEncoder(
+        ...     11, TransformerTextEncoderOptions(model_dim=6, num_heads=2, hidden_dim=8, num_layers=2)
+        ... )
         >>> source = torch.tensor([[5, 6, 0]])
         >>> encoded = encoder(source, source > 0)
         >>> encoded.values.shape, list(encoded.attentions)
         (torch.Size([1, 3, 6]), ['encoder.0.self', 'encoder.1.self'])
     """
 
-    def __init__(
-        self,
-        vocabulary: int,
-        block: Block,
-        *,
-        num_layers: int = 6,
-        positions: str = "sinusoidal",
-        max_length: int | None = None,
-        scale_embeddings: bool = True,
-    ) -> None:
+    def __init__(self, vocabulary: int, options: TransformerTextEncoderOptions) -> None:
         super().__init__()
-        check_positive("TransformerTextEncoder", vocabulary=vocabulary, num_layers=num_layers)
-        self.output_dim = block.model_dim
-        self.embedding, block = embedding_and_block(
-            vocabulary, block, positions=positions, max_length=max_length, scale=scale_embeddings
+        check_positive("TransformerTextEncoder", vocabulary=vocabulary)
+        self.output_dim = options.model_dim
+        self.embedding = token_embedding(
+            vocabulary, options, max_length=options.max_length, scale=options.scale_embeddings
         )
-        self.layers = nn.ModuleList(EncoderLayer(block) for _ in range(num_layers))
-        self.norm = nn.LayerNorm(block.model_dim) if block.norm == "pre" else nn.Identity()
+        self.layers = nn.ModuleList(EncoderLayer(options) for _ in range(options.num_layers))
+        self.norm = final_norm(options)
 
     def forward(self, source: Int[Tensor, "B S"], valid: Bool[Tensor, "B S"]) -> EncoderOutput:
         """Encode a batch of token ids; ``valid`` says which of them exist."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from foci.errors import ConfigError, check_sizes
 from foci.models.options.text_encoders import Cell
@@ -172,6 +172,10 @@ READER_PRESETS: Mapping[str, Mapping[str, Any]] = {
 """On a CPU torch's LSTM takes half the time of its GRU, which the papers have."""
 
 
+Pooling = Literal["hierarchical", "attention", "mean", "last"]
+POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
+
+
 @dataclass(frozen=True, kw_only=True)
 class HierarchicalClassifierOptions(Options):
     """Attention over words and over sentences, which classifies documents."""
@@ -182,7 +186,7 @@ class HierarchicalClassifierOptions(Options):
     """Size of an encoded word and of an encoded sentence, both directions together."""
     attention_dim: int | None = None
     """Size in which words and sentences are compared with the learned vectors. Default: hidden_dim."""
-    pooling: Literal["hierarchical", "attention", "mean", "last"] = "hierarchical"
+    pooling: Pooling = "hierarchical"
     """How a document becomes one vector: by its sentences; or as one sentence by attention, by its mean, or by the last
     states of both directions."""
     num_layers: int = 1

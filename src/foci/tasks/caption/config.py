@@ -9,7 +9,12 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from foci.data.images.files import MAX_PIXELS
 from foci.files import FilePath
-from foci.models.captioner import PRESETS, TRANSFORMER_PRESETS, RecurrentCaptioner, TransformerCaptioner
+from foci.models.by_keywords import (
+    CAPTIONER_PRESETS,
+    TRANSFORMER_CAPTIONER_PRESETS,
+    recurrent_captioner,
+    transformer_captioner,
+)
 from foci.settings import settings
 from foci.tasks.caption.reader import COLUMNS
 from foci.tasks.frame.config import TaskConfig
@@ -84,8 +89,8 @@ class ModelConfig(ModelChoice):
     """Which model."""
 
     models = {
-        "recurrent": (RecurrentCaptioner, PRESETS),
-        "transformer": (TransformerCaptioner, TRANSFORMER_PRESETS),
+        "recurrent": (recurrent_captioner, CAPTIONER_PRESETS),
+        "transformer": (transformer_captioner, TRANSFORMER_CAPTIONER_PRESETS),
     }
 
     kind: str = "recurrent"

@@ -8,7 +8,9 @@ from typing import Annotated
 from annotated_types import Ge, Le
 
 from foci.files import FilePath
-from foci.models.hierarchical import PRESETS, HierarchicalClassifier
+from foci.models.by_keywords import by_keywords
+from foci.models.hierarchical import HierarchicalClassifier
+from foci.models.options.words import HIERARCHICAL_PRESETS, HierarchicalClassifierOptions
 from foci.settings import settings
 from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.data_settings import Columns, HeldOutData
@@ -59,7 +61,9 @@ class ClassifyVocabularyConfig(BucketVocabularyConfig):
 class ModelConfig(ModelChoice):
     """Which model."""
 
-    models = {"hierarchical": (HierarchicalClassifier, PRESETS)}
+    models = {
+        "hierarchical": (by_keywords(HierarchicalClassifier, HierarchicalClassifierOptions), HIERARCHICAL_PRESETS)
+    }
 
     kind: str = "hierarchical"
     """Kind of model."""

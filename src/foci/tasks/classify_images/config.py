@@ -9,7 +9,9 @@ from annotated_types import Ge, Lt
 
 from foci.data.images.files import MAX_PIXELS
 from foci.files import FilePath
-from foci.models.image_classifier import PRESETS, ImageClassifier
+from foci.models.by_keywords import by_keywords
+from foci.models.image_classifier import ImageClassifier
+from foci.models.options.images import IMAGE_CLASSIFIER_PRESETS, ImageClassifierOptions
 from foci.settings import settings
 from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.data_settings import Columns, HeldOutData
@@ -51,7 +53,7 @@ class DataConfig(HeldOutData):
 class ModelConfig(ModelChoice):
     """Which model."""
 
-    models = {"residual": (ImageClassifier, PRESETS)}
+    models = {"residual": (by_keywords(ImageClassifier, ImageClassifierOptions), IMAGE_CLASSIFIER_PRESETS)}
     trial_sizes = (7,)
 
     kind: str = "residual"
@@ -71,17 +73,17 @@ class ClassifyImagesConfig(TaskConfig):
         "columns": "data.columns",
         "builtin": "data.builtin",
         "size": "data.image_size",
-        "attention": "model.attention",
+        "attention": "model.block_attention",
         "preset": "model.preset",
     }
     demo = {
         "data": {"builtin": BUILT_IN},
-        "model": {"preset": "tiny", "attention": "cbam"},
+        "model": {"preset": "tiny", "block_attention": "cbam"},
         "training": {"max_steps": 600, "learning_rate": 5e-3, "schedule": "cosine", "warmup": 30, "eval_every": 150},
     }
     smallest = {
         "data": {"builtin": 60, "image_size": 16, "batch_size": 20},
-        "model": {"preset": "tiny", "hidden_dim": 16, "attention": "cbam", "num_stages": 2, "stride": 2},
+        "model": {"preset": "tiny", "hidden_dim": 16, "block_attention": "cbam", "num_stages": 2, "stride": 2},
         "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
     }
 

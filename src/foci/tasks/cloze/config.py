@@ -8,7 +8,9 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Le, Lt
 
 from foci.files import FilePath
-from foci.models.cloze_reader import PRESETS, Reader
+from foci.models.by_keywords import by_keywords
+from foci.models.cloze_reader import Reader
+from foci.models.options.words import READER_PRESETS, ReaderOptions
 from foci.settings import settings
 from foci.tasks.cloze.batches import Splitting
 from foci.tasks.cloze.reader import BLANK
@@ -72,7 +74,7 @@ class ClozeVocabularyConfig(BucketVocabularyConfig):
 class ModelConfig(ModelChoice):
     """Which model."""
 
-    models = {"reader": (Reader, PRESETS)}
+    models = {"reader": (by_keywords(Reader, ReaderOptions), READER_PRESETS)}
     trial_sizes = (11, 0)
 
     kind: str = "reader"

@@ -9,9 +9,10 @@ from typing import Annotated
 from annotated_types import Ge
 
 from foci.files import FilePath
-from foci.models import decomposable, entailer
+from foci.models.by_keywords import by_keywords
 from foci.models.decomposable import DecomposableEntailer
 from foci.models.entailer import ConditionalEntailer
+from foci.models.options.words import ENTAILER_PRESETS, ConditionalEntailerOptions, DecomposableEntailerOptions
 from foci.settings import settings
 from foci.tasks.entail.reader import SPLIT
 from foci.tasks.frame.config import TaskConfig
@@ -70,8 +71,11 @@ class ModelConfig(ModelChoice):
     """Which model."""
 
     models = {
-        "conditional": (ConditionalEntailer, entailer.PRESETS),
-        "decomposable": (DecomposableEntailer, decomposable.PRESETS),
+        "conditional": (by_keywords(ConditionalEntailer, ConditionalEntailerOptions), ENTAILER_PRESETS["conditional"]),
+        "decomposable": (
+            by_keywords(DecomposableEntailer, DecomposableEntailerOptions),
+            ENTAILER_PRESETS["decomposable"],
+        ),
     }
     trial_sizes = (11, 10, 0, 3)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le, Lt
 
 from foci.files import FilePath
-from foci.models import language_model
+from foci.models import by_keywords
 from foci.settings import settings
 from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.open_table import ModelChoice
@@ -63,9 +63,9 @@ class ModelConfig(ModelChoice):
     """Which model."""
 
     models = {
-        "transformer": (language_model.TransformerLanguageModel, language_model.PRESETS),
-        "lstm": (language_model.RecurrentLanguageModel, language_model.RECURRENT_PRESETS),
-        "history": (language_model.HistoryLanguageModel, language_model.HISTORY_PRESETS),
+        "transformer": (by_keywords.transformer_language_model, by_keywords.LANGUAGE_MODEL_PRESETS),
+        "lstm": (by_keywords.recurrent_language_model, by_keywords.RECURRENT_PRESETS),
+        "history": (by_keywords.history_language_model, by_keywords.HISTORY_PRESETS),
     }
 
     kind: str = "transformer"

@@ -10,7 +10,9 @@ from annotated_types import Ge
 from pydantic import Field
 
 from foci.errors import ConfigError, check_sizes
-from foci.models import ntm
+from foci.models.by_keywords import by_keywords
+from foci.models.ntm import NeuralTuringMachine, RecurrentBaseline
+from foci.models.options.memory import MEMORY_MODEL_PRESETS, NTMOptions, RecurrentBaselineOptions
 from foci.settings import Numbers, settings
 from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.open_table import ModelChoice
@@ -162,8 +164,8 @@ class ModelConfig(ModelChoice):
     """Which model."""
 
     models = {
-        "ntm": (ntm.NeuralTuringMachine, ntm.PRESETS),
-        "lstm": (ntm.RecurrentBaseline, ntm.BASELINE_PRESETS),
+        "ntm": (by_keywords(NeuralTuringMachine, NTMOptions), MEMORY_MODEL_PRESETS["ntm"]),
+        "lstm": (by_keywords(RecurrentBaseline, RecurrentBaselineOptions), MEMORY_MODEL_PRESETS["lstm"]),
     }
 
     kind: str = "ntm"

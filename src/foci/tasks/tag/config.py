@@ -8,7 +8,9 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Le
 
 from foci.files import FilePath
-from foci.models.tagger import PRESETS, Tagger
+from foci.models.by_keywords import by_keywords
+from foci.models.options.words import TAGGER_PRESETS, TaggerOptions
+from foci.models.tagger import Tagger
 from foci.settings import settings
 from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.data_settings import Columns, HeldOutData
@@ -74,8 +76,8 @@ class TagVocabularyConfig(VectorVocabularyConfig):
 class ModelConfig(ModelChoice):
     """Which model."""
 
-    models = {"tagger": (Tagger, PRESETS)}
-    trial_sizes = (11, 10, 0, 7, 5, 3)
+    models = {"tagger": (by_keywords(Tagger, TaggerOptions), TAGGER_PRESETS)}
+    trial_sizes = (11, 10, 0, 7, 5, 3, None)  # type: ignore[assignment]
 
     kind: str = "tagger"
     """Kind of model."""

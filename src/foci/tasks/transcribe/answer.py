@@ -30,7 +30,7 @@ def prediction_of(
     trace: bool,
 ) -> Prediction:
     """Return the answer for a recording from those for its pieces; alternatives only where there is one piece."""
-    seconds = model.reduction * settings.hop_ms / 1000
+    seconds = model.subsampling_factor * settings.hop_ms / 1000
     pieces, first, notes = [one.piece for one in answers.pieces], answers.pieces[0], answers.notes
     best = [align(model, assets, one, one.hypotheses[0], seconds) for one in answers.pieces]
     traced = speech_trace(model, assets, first, best[0], seconds, settings.sample_rate) if trace else None

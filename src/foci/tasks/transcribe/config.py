@@ -11,7 +11,7 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen
 from foci.data.audio.features import FilterBank, Normalization
 from foci.errors import ConfigError
 from foci.files import FilePath
-from foci.models.recognizer import PRESETS, Recognizer
+from foci.models.by_keywords import RECOGNIZER_PRESETS, recognizer
 from foci.settings import settings
 from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.data_settings import Columns, HeldOutData
@@ -136,7 +136,7 @@ class CtcConfig:
 class ModelConfig(ModelChoice):
     """Which model."""
 
-    models = {"recognizer": (Recognizer, PRESETS)}
+    models = {"recognizer": (recognizer, RECOGNIZER_PRESETS)}
     trial_sizes = (11, 7)
 
     kind: str = "recognizer"

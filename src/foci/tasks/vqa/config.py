@@ -9,7 +9,7 @@ from annotated_types import Ge, Le, Lt
 
 from foci.data.images.files import MAX_PIXELS
 from foci.files import FilePath
-from foci.models.image_answerer import PRESETS, ImageAnswerer
+from foci.models.by_keywords import ANSWERER_PRESETS, image_answerer
 from foci.settings import settings
 from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.data_settings import HeldOutData, ThreeColumns
@@ -69,7 +69,7 @@ class VqaVocabularyConfig(BucketVocabularyConfig):
 class ModelConfig(ModelChoice):
     """Which model."""
 
-    models = {"stacked": (ImageAnswerer, PRESETS)}
+    models = {"stacked": (image_answerer, ANSWERER_PRESETS)}
 
     kind: str = "stacked"
     """Kind of model."""

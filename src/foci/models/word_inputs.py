@@ -19,6 +19,7 @@ from foci.checks import check_ids
 from foci.errors import check_positive
 from foci.layers.dropout import Dropout
 from foci.layers.embedding import uniform_table
+from foci.models.options.words import EntailerOptions
 
 
 def occurs(words: Int[Tensor, "B S"], others: Int[Tensor, "B R"]) -> Bool[Tensor, "B S"]:
@@ -40,40 +41,26 @@ class WordInputs(nn.Module):
             last one, which words get that are dropped in training.
         trained: number of ids with a learned vector.
         vector_dim: size of the given word vectors, which are not trained; 0 for none.
-        output_dim: size of the result.
-        embedding_dim: size of the learned word vectors.
-        exact_match: whether a feature says which words the other sentence has.
-        dropout: on the vectors before they are projected.
-        word_dropout: share of the words that are replaced by the unknown word in training.
+        options: those of an entailer; the result has their ``hidden_dim``.
 
     Example:
         >>> import torch
-        >>> inputs = WordInputs(11, 7, 0, 5, embedding_dim=3)
+        >>> inputs = WordInputs(11, 7, 0, DecomposableEntailerOptions(embedding_dim=3, hidden_dim=5))
         >>> inputs(torch.tensor([[2, 9, 0]]), torch.tensor([[2]])).shape
         torch.Size([1, 3, 5])
     """
 
-    def __init__(
-        self,
-        vocabulary: int,
-        trained: int,
-        vector_dim: int,
-        output_dim: int,
-        *,
-        embedding_dim: int,
-        exact_match: bool = False,
-        dropout: float = 0.0,
-        word_dropout: float = 0.0,
-    ) -> None:
+    def __init__(self, vocabulary: int, trained: int, vector_dim: int, options: EntailerOptions) -> None:
         super().__init__()
-        check_positive("WordInputs", vocabulary=vocabulary, trained=trained, embedding_dim=embedding_dim)
-        self.trained, self.exact_match = trained, exact_match
-        self.dropout, self.word_dropout = Dropout(dropout), Dropout(word_dropout)
+        check_positive("WordInputs", vocabulary=vocabulary, trained=trained)
+        embedding_dim = options.embedding_dim
+        self.trained, self.exact_match = trained, options.exact_match
+        self.dropout, self.word_dropout = Dropout(options.dropout), Dropout(options.word_dropout)
         self.embedding = uniform_table(trained + 1, embedding_dim, bound=(3 / embedding_dim) ** 0.5, padding=0)
         self.vectors = nn.Embedding(vocabulary, vector_dim, 0) if vector_dim else None
         if self.vectors is not None:
             nn.init.zeros_(self.vectors.weight).requires_grad_(False)
-        self.project = nn.Linear(embedding_dim + vector_dim + int(exact_match), output_dim)
+        self.project = nn.Linear(embedding_dim + vector_dim + int(options.exact_match), options.hidden_dim)
 
     def forward(self, words: Int[Tensor, "B S"], others: Int[Tensor, "B R"]) -> Float[Tensor, "B S D"]:
         """Return the vectors of ``words``; ``others`` are those of the other sentence."""

@@ -1,0 +1,49 @@
+"""The attention that a model's options describe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from foci.mechanisms.attention import Attention
+from foci.mechanisms.heads import MultiHeadAttention
+from foci.mechanisms.sampled import SampledAttention
+from foci.mechanisms.scores import LocationAware
+from foci.models.options.attention import AttentionOptions
+
+
+def build_attention(query_dim: int, key_dim: int, options: AttentionOptions) -> Attention | MultiHeadAttention:
+    """Return a new attention of a decoder's state to a source.
+
+    Args:
+        query_dim: size of the state; of all heads together with several heads.
+        key_dim: size of the source's positions.
+        options: score, normalizer, focus and heads.
+
+    Example:
+        >>> build_attention(3, 5, AttentionOptions(focus="local_p", radius=2)).focus.radius
+        2
+    """
+    if options.num_heads is None:
+        return build_one_head(query_dim, key_dim, options)
+    score = options.score or "scaled_dot"
+    return MultiHeadAttention(query_dim, options.num_heads, key_dim=key_dim, score=score, normalize=options.normalize)
+
+
+def build_one_head(query_dim: int, key_dim: int, options: AttentionOptions) -> Attention:
+    """Return a new attention of one head; the arguments are those of `build_attention`."""
+    further: dict[str, Any] = {
+        "score": options.score or "general",
+        "focus": options.focus,
+        "sharpening": options.sharpening,
+        "radius": options.radius,
+        "window": options.window,
+        "max_length": options.max_length,
+    }
+    if options.score == "location_aware":
+        further["score"] = LocationAware(
+            query_dim, key_dim, options.hidden_dim, num_filters=options.num_filters, kernel_size=options.kernel_size
+        )
+    sizes = (query_dim, key_dim, options.hidden_dim)
+    if options.expectation_share is not None:
+        return SampledAttention(*sizes, expectation_share=options.expectation_share, **further)
+    return Attention(*sizes, normalize=options.normalize, **further)
