@@ -1,8 +1,7 @@
 """Labels as they are shown: how many columns a text takes, and how it is cut and made visible.
 
-A terminal gives Chinese, Japanese and Korean characters and emoji two columns and combining marks none. The rules are
-those of Unicode's East Asian Width (UAX 11) and of emoji sequences (UTS 51): joined by U+200D, toned, made of two
-letters of a flag, or turned into a picture by U+FE0F, a sequence is one picture, two columns wide.
+A terminal gives Chinese, Japanese and Korean characters and emoji two columns and combining marks none; wcwidth has
+the tables of Unicode.
 """
 
 from __future__ import annotations
@@ -10,12 +9,11 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Iterator
 
-_NON_JOINER, _JOINER, _AS_PICTURE = "\u200c", "\u200d", "\ufe0f"
-_NO_WIDTH = {"Mn", "Me", "Cf", "Cc"}
+from foci.errors import MissingPackageError
+
+_NON_JOINER, _JOINER = "\u200c", "\u200d"
 _TONES = range(0x1F3FB, 0x1F400)
 _FLAG_LETTERS = range(0x1F1E6, 0x1F200)
-_HANGUL_ENDS = (range(0x1160, 0x1200), range(0xD7B0, 0xD800))
-"""Vowels and final consonants: they are drawn into the syllable that their first consonant began."""
 _ORDERS = frozenset("\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 """Characters that change the order of the text around them."""
 _INVISIBLE = _ORDERS | frozenset("\u00ad\u180e\u200b\u2060\u2061\u2062\u2063\u2064\ufeff")
@@ -34,19 +32,14 @@ def widest(labels: Iterable[str]) -> int:
 
 
 def clusters(text: str) -> Iterator[tuple[str, int]]:
-    """The text in pieces that must not be parted, each with its width."""
-    piece, columns = "", 0
-    for character in text:
-        if piece and _continues(piece, character):
-            piece += character
-            if (character == _AS_PICTURE and columns == 1) or ord(character) in _FLAG_LETTERS:
-                columns = 2
-            continue
-        if piece:
-            yield piece, columns
-        piece, columns = character, _alone(character)
-    if piece:
-        yield piece, columns
+    """Yield the text in pieces that must not be parted, each with its width."""
+    try:
+        from wcwidth import iter_graphemes, wcswidth
+    except ImportError as error:
+        raise MissingPackageError("texts need wcwidth. Install it with: pip install 'foci[viz]'") from error
+    for piece in iter_graphemes(text):
+        half_a_flag = len(piece) == 1 and ord(piece) in _FLAG_LETTERS
+        yield piece, 1 if half_a_flag else max(wcswidth(piece), 0)
 
 
 def shown(label: str) -> str:
@@ -83,24 +76,6 @@ def cut(label: str, columns: int) -> str:
             break
         kept, used = kept + piece, used + size
     return kept + "…" if columns > 0 else ""
-
-
-def _alone(character: str) -> int:
-    number = ord(character)
-    if (unicodedata.category(character) in _NO_WIDTH and number != 0xAD) or any(
-        number in ends for ends in _HANGUL_ENDS
-    ):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
-
-
-def _continues(piece: str, character: str) -> bool:
-    """Whether the character belongs to what stands before it."""
-    if piece[-1] == _JOINER and _alone(piece[0]) + (_AS_PICTURE in piece) >= 2:
-        return True
-    if ord(character) in _FLAG_LETTERS:
-        return len(piece) == 1 and ord(piece) in _FLAG_LETTERS
-    return _alone(character) == 0 or (ord(character) in _TONES and _alone(piece[0]) == 2)
 
 
 def _number(character: str) -> str:

@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,11 +57,13 @@ class FigureStyle:
         width: of the figure in inches, as a paper's column has it; default: what suits the content.
         scale: "all": the largest weight of all is the darkest; "row": the largest of each row is.
         gamma: the exponent of the scale of colors; below 1 brings out small weights.
+        missing: characters of the labels that no installed font has.
     """
 
     width: float | None = None
     scale: str = "all"
     gamma: float = 1.0
+    missing: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if self.width is not None and not NARROWEST <= self.width < math.inf:
@@ -96,30 +98,28 @@ class FigureStyle:
             return Normalize(lowest, highest)
         return PowerNorm(self.gamma, lowest, highest)
 
+    def text(self, text: str, longest: int = LONGEST) -> str:
+        """Return what can be drawn of a text, with the fonts there are.
 
-@dataclass(frozen=True)
-class TextFormatter:
-    """Makes of a label what can be drawn of it with the fonts there are."""
-
-    missing: frozenset[str]
-    """The characters that no installed font has."""
-
-    def __call__(self, label: str, longest: int = LONGEST) -> str:
-        """Show what is invisible, formatter missing characters as their number (U+4E2D: better than a box), and cut."""
-        return self.label(label, longest) if label else ""
+        What is invisible is shown, missing characters are written as their number (U+4E2D: better than a box), and long
+        texts are cut.
+        """
+        return self.label(text, longest) if text else ""
 
     def label(self, label: str, longest: int = LONGEST) -> str:
-        """Do the same with the label of a cell, which has a mark if it is empty."""
-        spelt = {ord(character): f"U+{ord(character):04X}" for character in self.missing}
-        return texts.cut(texts.untoned(texts.shown(label)).translate(spelt), longest)
+        """Do the same with the label of a position, which has a mark if it is empty."""
+        numbers = {ord(character): f"U+{ord(character):04X}" for character in self.missing}
+        return texts.cut(texts.untoned(texts.shown(label)).translate(numbers), longest)
 
 
 @contextmanager
-def drawing(labels: Iterable[str], size: float = SIZE) -> Iterator[TextFormatter]:
+def drawing(labels: Iterable[str], style: FigureStyle | None = None) -> Iterator[FigureStyle]:
     """In this block figures are drawn in the common style, with fonts that have the characters of these labels.
 
-    Every label must go through the `TextFormatter` that the block is given. ``size`` is that of the letters in points.
+    Every text must go through `FigureStyle.text` or `FigureStyle.label` of the style that the block is given.
     """
+    style = style or FigureStyle()
+    size = style.size
     try:
         import matplotlib
     except ImportError as error:
@@ -127,11 +127,11 @@ def drawing(labels: Iterable[str], size: float = SIZE) -> Iterator[TextFormatter
     from foci.viz.figure.fonts import choose
 
     families, missing = choose("".join(texts.untoned(texts.shown(label)) for label in labels))
-    style = _STYLE | {"font.family": families, "font.size": size, "axes.titlesize": size, "legend.fontsize": size}
-    style |= {"axes.labelsize": size, "xtick.labelsize": size, "ytick.labelsize": size}
-    with matplotlib.rc_context(style), warnings.catch_warnings():
+    settings = _STYLE | {"font.family": families, "font.size": size, "axes.titlesize": size, "legend.fontsize": size}
+    settings |= {"axes.labelsize": size, "xtick.labelsize": size, "ytick.labelsize": size}
+    with matplotlib.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")  # marks are looked for in the first font too
-        yield TextFormatter(frozenset(missing))
+        yield replace(style, missing=frozenset(missing))
 
 
 def check_path(owner: str, path: str | os.PathLike[str]) -> Path:

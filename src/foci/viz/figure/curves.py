@@ -39,7 +39,7 @@ def plot_curves(
         [10, 20]
     """
     target = None if path is None else canvas.check_path("plot_curves", path)
-    with canvas.drawing([*curves, across, up, title]) as formatter:
+    with canvas.drawing([*curves, across, up, title]) as style:
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(5.0, 3.2), layout="constrained")
@@ -52,10 +52,10 @@ def plot_curves(
                 ys,
                 marker=_MARKERS[number % len(_MARKERS)],
                 color=shades(1.0 - 0.6 * number / max(len(curves) - 1, 1)),
-                label=formatter(name),
+                label=style.text(name),
             )
-        axes.set_xlabel(formatter(across))
-        axes.set_ylabel(formatter(up))
+        axes.set_xlabel(style.text(across))
+        axes.set_ylabel(style.text(up))
         axes.set_ylim(bottom=0)
         axes.locator_params(axis="x", integer=True)  # lengths, steps
         axes.spines[["top", "right"]].set_visible(False)
@@ -65,7 +65,7 @@ def plot_curves(
             else:
                 axes.legend(frameon=False)
         if title:
-            axes.set_title(formatter(title, canvas.LONGEST_TITLE))
+            axes.set_title(style.text(title, canvas.LONGEST_TITLE))
         if target is not None:
             canvas.save(figure, target)
     return figure

@@ -85,10 +85,8 @@ def heatmap(
     path = canvas.check_path("heatmap", path)
     style = FigureStyle(width, gamma=gamma)
     labels = Labels(rows, columns, panels, texts, row_axis, column_axis, title, scale)
-    with canvas.drawing(labels.all, style.size) as formatter:
-        canvas.save(
-            draw(weights, labels.formatted(formatter), style, across=across), path, keep_width=width is not None
-        )
+    with canvas.drawing(labels.all, style) as style:
+        canvas.save(draw(weights, labels, style, across=across), path, keep_width=width is not None)
     return path
 
 
@@ -143,17 +141,21 @@ class Labels:
         named = [self.row_axis, self.column_axis, self.title, *self.scales(1), *(self.lines or ())]
         return [*(self.rows or ()), *(self.columns or ()), *(self.panels or ()), *self.in_cells, *named]
 
-    def formatted(self, formatter: canvas.TextFormatter) -> Labels:
-        """The labels as they are drawn."""
+    def formatted(self, style: FigureStyle) -> Labels:
+        """Return the labels as they are drawn."""
+
+        def long(text: str) -> str:
+            return style.text(text, canvas.LONGEST_TITLE)
+
         return replace(
             self,
-            rows=None if self.rows is None else [formatter.label(label) for label in self.rows],
-            columns=None if self.columns is None else [formatter.label(label) for label in self.columns],
-            panels=None if self.panels is None else [formatter(label, canvas.LONGEST_TITLE) for label in self.panels],
-            texts=None if self.texts is None else [[formatter(text) for text in line] for line in self.texts],
-            row_axis=formatter(self.row_axis),
-            column_axis=formatter(self.column_axis, canvas.LONGEST_TITLE),
-            title=formatter(self.title, canvas.LONGEST_TITLE),
+            rows=self.rows and [style.label(label) for label in self.rows],
+            columns=self.columns and [style.label(label) for label in self.columns],
+            panels=self.panels and [long(label) for label in self.panels],
+            texts=self.texts and [[style.text(text) for text in line] for line in self.texts],
+            row_axis=style.text(self.row_axis),
+            column_axis=long(self.column_axis),
+            title=long(self.title),
         )
 
 
@@ -255,20 +257,20 @@ def _as_panels(weights: ArrayLike) -> NDArray[np.float64]:
 def draw(
     weights: ArrayLike,
     labels: Labels,
-    style: FigureStyle | None = None,
+    style: FigureStyle,
     *,
     across: int | None = None,
     right_to_left: bool = False,
 ) -> Figure:
-    """The figure that `heatmap` saves; within `canvas.drawing`, whose spelling the labels have gone through.
+    """The figure that `heatmap` saves; within `canvas.drawing`, with the style that it gives.
 
     With ``right_to_left`` the first column stands at the right, as the first word of an Arabic sentence does.
     """
     from foci.viz.figure.figures import NotebookFigure
 
-    style = style or FigureStyle()
     stack = _as_panels(weights)
     labels.check(stack.shape)
+    labels = labels.formatted(style)
     layout = _Layout.fit(stack.shape, labels, across, style)
     figure = NotebookFigure(figsize=layout.figure, layout="compressed")
     grid = figure.subplots(layout.down, layout.across, squeeze=False)

@@ -24,7 +24,7 @@ Curves = Mapping[str, Mapping[str, Points]]
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#b3478f", "#c98a00", "#3aa0dc", "#6b4fbb", "#7a7a00")
 """Of the runs, one after the other; told apart by color-blind eyes, and once more by their dashes."""
 _DASHES = ("-", "--", ":", "-.")
-_SCRIPTS = ("curves/languages", "curves/curves")
+_SCRIPTS = ("curves/languages", "shared", "curves/curves")
 
 
 def save_curves_html(curves: Curves, path: str | os.PathLike[str], title: str = "Training curves") -> Path:
@@ -59,7 +59,7 @@ def plot_run_curves(curves: Curves, path: str | os.PathLike[str] | None = None) 
     """
     target = None if path is None else canvas.check_path("plot_run_curves", path)
     runs = _runs(curves)
-    with canvas.drawing([*curves, *runs]) as formatter:
+    with canvas.drawing([*curves, *runs]) as style:
         from matplotlib.figure import Figure
 
         across = min(3, max(1, len(curves)))
@@ -74,8 +74,8 @@ def plot_run_curves(curves: Curves, path: str | os.PathLike[str] | None = None) 
                     dash = _DASHES[number % len(_DASHES)]
                     marker = "o" if len(points) == 1 else None
                     color = COLORS[number % len(COLORS)]
-                    axes.plot(steps, values, dash, marker=marker, color=color, label=formatter(run), linewidth=1.3)
-            axes.set_title(formatter(name))
+                    axes.plot(steps, values, dash, marker=marker, color=color, label=style.text(run), linewidth=1.3)
+            axes.set_title(style.text(name))
             axes.set_xlabel("step")
             axes.spines[["top", "right"]].set_visible(False)
         for axes in list(panels):

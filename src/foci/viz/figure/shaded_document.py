@@ -40,7 +40,6 @@ class ShadedDocument:
         axis: the words in their sentences.
         weights: of the words.
         shares: of the sentences.
-        formatter: how labels are written.
         style: how weights are drawn.
     """
 
@@ -49,12 +48,11 @@ class ShadedDocument:
         axis: Axis,
         weights: NDArray[np.float32],
         shares: NDArray[np.float32],
-        formatter: canvas.TextFormatter,
         style: canvas.FigureStyle,
     ) -> None:
         self._axis, self._weights, self._shares = axis, weights, shares
         self._lengths = axis.sentences or (len(axis),)
-        self._words = [formatter.label(label) for label in axis.labels]
+        self._words = [style.label(label) for label in axis.labels]
         self._page = _Page.fit(self._words, self._lengths, style)
         self._norm = style.norm(0.0, float(weights.max(initial=0.0)) or 1.0)
         self.width = self._page.width

@@ -23,7 +23,6 @@ _MARGIN = 0.1
 def draw_words(
     blocks: Sequence[Iterable[ShadedWord]],
     right_to_left: Sequence[bool],
-    formatter: canvas.TextFormatter,
     style: canvas.FigureStyle,
 ) -> Figure:
     """Draw blocks of words in lines, each with its note below.
@@ -31,7 +30,6 @@ def draw_words(
     Args:
         blocks: of words; each begins a line.
         right_to_left: whether the lines of each block run from right to left.
-        formatter: of the texts.
         style: of the figure.
     """
     from matplotlib.patches import Rectangle
@@ -44,7 +42,7 @@ def draw_words(
     for block, reversed_ in zip(blocks, right_to_left):
         line, used = line + 1, 0.0
         for word in block:
-            text, note = formatter(word.text), formatter(word.note)
+            text, note = style.text(word.text), style.text(word.note)
             size = max(measure([text], style.size)[text], measure([note], SMALLEST)[note]) + _GAP
             if used and used + size > width:
                 line, used = line + 1, 0.0

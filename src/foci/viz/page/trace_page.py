@@ -37,7 +37,7 @@ from foci.viz.trace import Axis, TopWeights, Trace, TracedAttention
 from foci.viz.views import load, views_of
 
 _SCRIPTS = (
-    *("languages", "common", "colors", "numbers", "pictures", "side", "text", "drawn", "scrolled"),
+    *("common", "colors", "numbers", "pictures", "side", "text", "drawn", "scrolled"),
     *("views/words", "views/heat", "views/links", "views/layers", "views/heads", "views/compare"),
     *("svg", "saving", "address", "printing"),
 )
@@ -109,7 +109,7 @@ def _page(traces: Sequence[Trace], titles: Sequence[str]) -> str:
     for trace, prefix in zip(traces, prefixes):
         _describe_trace(trace, prefix, payload, blocks)
     title = payload["text"] or " · ".join(attention["name"] for attention in payload["attentions"]) or "foci"
-    scripts = [f"script/{part}" for part in _SCRIPTS]
+    scripts = ["script/languages", "shared", *(f"script/{part}" for part in _SCRIPTS)]
     scripts += [f"script/views/{name}" for name in views_of("page") if is_static(f"script/views/{name}.js")]
     scripts.append("script/page")
     above = "\n".join(filter(None, (view.page(trace) for trace in traces for view in load("page"))))

@@ -2,9 +2,9 @@
 
 A view is a module of this folder, called as its row, with a function for each of the forms in the row:
 
-    figure(trace, formatter, style, …) -> Figure    for print; its further arguments are options of `Trace.plot`
-    terminal(selection) -> list[str]                lines for a terminal
-    page(trace) -> str                              HTML above the page's own views; empty for traces without it
+    figure(trace, style, …) -> Figure    for print; its further arguments are options of `Trace.plot`
+    terminal(selection) -> list[str]     lines for a terminal
+    page(trace) -> str                   HTML above the page's own views; empty for traces without it
 
 and with ``fits(selection) -> bool``: whether it is the view of what is shown where none was asked for. The first row
 that fits is taken. A view that shows an attention of its own has ``attention(trace, name)``, which returns it. A script

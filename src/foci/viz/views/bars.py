@@ -31,7 +31,7 @@ def fits(selection: Selection) -> bool:
     return selection.source.kind == "channels"
 
 
-def figure(trace: Trace, formatter: canvas.TextFormatter, style: canvas.FigureStyle, name: str | None = None) -> Figure:
+def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None) -> Figure:
     """Weights of channels as they were applied, where the trace has them, else as shares; a line marks their mean."""
     from foci.viz.figure.figures import NotebookFigure
 
@@ -53,8 +53,8 @@ def figure(trace: Trace, formatter: canvas.TextFormatter, style: canvas.FigureSt
         axes.set_ylim(0, max(float(weights.max()) * 1.08, 1e-6))
         axes.spines[["top", "right"]].set_visible(False)
         target = trace.axes[attention.target]
-        about = f", {formatter.label(target.labels[row])}" if len(target) > 1 else ""
-        axes.set_title(f"{formatter(trace.axes[attention.source].title)}{about}", fontsize=style.size, loc="left")
+        about = f", {style.label(target.labels[row])}" if len(target) > 1 else ""
+        axes.set_title(f"{style.text(trace.axes[attention.source].title)}{about}", fontsize=style.size, loc="left")
     panels[-1].set_xlabel("channel")
     drawn.supylabel("weight" if any("weight" in attention.extras for attention in chosen) else "share of the weights")
     return drawn

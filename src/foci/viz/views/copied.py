@@ -87,11 +87,11 @@ def copied_words(trace: Trace) -> CopiedWords:
     return CopiedWords(read, made)
 
 
-def figure(trace: Trace, formatter: canvas.TextFormatter, style: canvas.FigureStyle) -> Figure:
+def figure(trace: Trace, style: canvas.FigureStyle) -> Figure:
     """The produced words with p_gen, and below them their text; a copied word has the same hue and number in both."""
     one, words = attention(trace), copied_words(trace)
     right_to_left = [trace.axes[key].right_to_left for key in (one.target, one.source)]
-    return draw_words([words.target, words.source], right_to_left, formatter, style)
+    return draw_words([words.target, words.source], right_to_left, style)
 
 
 def terminal(selection: Selection) -> list[str]:

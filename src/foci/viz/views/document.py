@@ -32,7 +32,6 @@ def attention(trace: Trace, name: str | None = None) -> TracedAttention:
 
 def figure(
     trace: Trace,
-    formatter: canvas.TextFormatter,
     style: canvas.FigureStyle,
     name: str | None = None,
     head: int | None = None,
@@ -48,7 +47,7 @@ def figure(
     weights = one.dense(head)[row]
     axis = trace.axes[one.source]
     shares = shares_of_sentences(trace, one, weights, axis.sentences or (len(axis),), sentences, row)
-    shaded = ShadedDocument(axis, weights, shares, formatter, style)
+    shaded = ShadedDocument(axis, weights, shares, style)
     drawn = NotebookFigure(figsize=(shaded.width, ABOVE + shaded.height))
     shaded.draw(drawn, 0.0)
     return drawn

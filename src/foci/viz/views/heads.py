@@ -22,7 +22,7 @@ def fits(selection: Selection) -> bool:
     return False
 
 
-def figure(trace: Trace, formatter: canvas.TextFormatter, style: canvas.FigureStyle, name: str | None = None) -> Figure:
+def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None) -> Figure:
     """A row of panels for each layer, a column for each head."""
     one = trace.attention(name) if name is not None else _first_of_several(trace)
     same = [
@@ -50,7 +50,7 @@ def figure(trace: Trace, formatter: canvas.TextFormatter, style: canvas.FigureSt
         labels = replace(labels, row_axis="", column_axis="")
     return draw(
         style.scaled(stack),
-        labels.formatted(formatter),
+        labels,
         style,
         across=one.heads if several else None,
         right_to_left=columns.right_to_left,

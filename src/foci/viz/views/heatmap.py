@@ -21,7 +21,6 @@ def fits(selection: Selection) -> bool:
 
 def figure(
     trace: Trace,
-    formatter: canvas.TextFormatter,
     style: canvas.FigureStyle,
     name: str | None = None,
     head: int | None = None,
@@ -37,7 +36,7 @@ def figure(
         hatched=canvas.meaning_of_zero([selection.attention]),
     )
     weights = style.scaled(selection.weights)
-    return draw(weights, labels.formatted(formatter), style, right_to_left=selection.source.right_to_left)
+    return draw(weights, labels, style, right_to_left=selection.source.right_to_left)
 
 
 def terminal(selection: Selection) -> list[str]:

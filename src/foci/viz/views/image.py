@@ -55,7 +55,6 @@ def fits(selection: Selection) -> bool:
 
 def figure(
     trace: Trace,
-    formatter: canvas.TextFormatter,
     style: canvas.FigureStyle,
     name: str | None = None,
     head: int | None = None,
@@ -94,7 +93,7 @@ def figure(
     for axes in grid.flat:
         axes.set_axis_off()
     grid.flat[0].imshow(source.image, extent=whole)
-    grid.flat[0].set_title(wrapped(formatter(source.title), wide, style.size))
+    grid.flat[0].set_title(wrapped(style.text(source.title), wide, style.size))
     norm = style.norm(0.0, highest)
     layer = None
     for axes, word in zip(list(grid.flat)[1:], chosen):
@@ -106,7 +105,7 @@ def figure(
             alpha=_FAINTEST + (_STRONGEST - _FAINTEST) * np.asarray(norm(spread)),  # elsewhere the image stays clear
             norm=norm,
         )
-        axes.set_title(wrapped(formatter.label(target.labels[word]), wide, style.size))
+        axes.set_title(wrapped(style.label(target.labels[word]), wide, style.size))
     if layer is not None:
         solid = ScalarMappable(layer.norm, layer.cmap)
         bar = drawn.colorbar(solid, ax=list(grid.flat), fraction=0.03, aspect=25)

@@ -21,11 +21,11 @@ def fits(selection: Selection) -> bool:
     return selection.source.kind == "tags"
 
 
-def figure(trace: Trace, formatter: canvas.TextFormatter, style: canvas.FigureStyle, name: str | None = None) -> Figure:
+def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None) -> Figure:
     """A row for each word, with the probabilities in per cent where there are few tags."""
     selection = Selection(trace, name)
     shares = selection.attention.dense()
     texts = [[f"{100 * share:.0f} %" for share in line] for line in shares] if shares.shape[1] <= _READABLE else None
     labels = Labels.from_axes(selection.target, selection.source, style.title("probability"), texts=texts)
     scaled = style.scaled(shares)
-    return draw(scaled, labels.formatted(formatter), style, right_to_left=selection.source.right_to_left)
+    return draw(scaled, labels, style, right_to_left=selection.source.right_to_left)

@@ -21,7 +21,7 @@ def fits(selection: Selection) -> bool:
     return selection.source.kind == "slots"
 
 
-def figure(trace: Trace, formatter: canvas.TextFormatter, style: canvas.FigureStyle) -> Figure:
+def figure(trace: Trace, style: canvas.FigureStyle) -> Figure:
     """Slots from top to bottom, steps from left to right."""
     tapes = [attention for attention in trace.attentions.values() if trace.axes[attention.source].kind == "slots"]
     if not tapes:
@@ -35,4 +35,4 @@ def figure(trace: Trace, formatter: canvas.TextFormatter, style: canvas.FigureSt
     stack = np.maximum(stack, np.finfo(stack.dtype).tiny)
     steps, slots = trace.axes[one.target], trace.axes[one.source]
     labels = Labels.from_axes(slots, steps, style.title("weight").replace("row", "step"), panels=panels)
-    return draw(stack, labels.formatted(formatter), style, right_to_left=steps.right_to_left)
+    return draw(stack, labels, style, right_to_left=steps.right_to_left)

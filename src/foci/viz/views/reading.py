@@ -120,7 +120,7 @@ def _largest(weights: NDArray[np.float32], most: int) -> list[int]:
     return sorted(int(place) for place in best if weights[place] > 0)
 
 
-def figure(trace: Trace, formatter: canvas.TextFormatter, style: canvas.FigureStyle) -> Figure:
+def figure(trace: Trace, style: canvas.FigureStyle) -> Figure:
     """The document shaded by what was read, and both attentions of the words that matter most, in per cent."""
     from foci.viz.figure.figures import NotebookFigure
 
@@ -129,10 +129,10 @@ def figure(trace: Trace, formatter: canvas.TextFormatter, style: canvas.FigureSt
     weights = product.dense()[0]
     lengths = found.document.sentences or (len(found.document),)
     shares = shares_of_sentences(trace, product, weights, lengths)
-    shaded = ShadedDocument(found.document, weights, shares, formatter, style)
-    panels = _Panels(found, formatter, style, shaded.width)
+    shaded = ShadedDocument(found.document, weights, shares, style)
+    panels = _Panels(found, style, shaded.width)
     if fewer := panels.most_columns(len(found.columns)):
-        panels = _Panels(reading(trace, fewer), formatter, style, shaded.width)
+        panels = _Panels(reading(trace, fewer), style, shaded.width)
     drawn = NotebookFigure(figsize=(shaded.width, ABOVE + shaded.height + panels.height))
     shaded.draw(drawn, panels.height)
     panels.draw(drawn)
@@ -142,12 +142,10 @@ def figure(trace: Trace, formatter: canvas.TextFormatter, style: canvas.FigureSt
 class _Panels:
     """Where the two maps, the bars and the product stand, in inches from the lower edge of the figure."""
 
-    def __init__(
-        self, found: Reading, formatter: canvas.TextFormatter, style: canvas.FigureStyle, width: float
-    ) -> None:
+    def __init__(self, found: Reading, style: canvas.FigureStyle, width: float) -> None:
         self.found, self.style = found, style
-        self.rows = [formatter.label(found.question.labels[row]) for row in found.rows]
-        columns = [formatter.label(found.document.labels[column]) for column in found.columns]
+        self.rows = [style.label(found.question.labels[row]) for row in found.rows]
+        columns = [style.label(found.document.labels[column]) for column in found.columns]
         named = [*self.rows, _PRODUCT]
         self.left = 2 * _MARGIN + max(measure(named, style.size).values())
         self.map_width = (width - self.left - _IMPORTANCE - 2 * _GAP - _MARGIN) / 2

@@ -39,7 +39,6 @@ def fits(selection: Selection) -> bool:
 
 def figure(
     trace: Trace,
-    formatter: canvas.TextFormatter,
     style: canvas.FigureStyle,
     name: str | None = None,
     head: int | None = None,
@@ -54,7 +53,7 @@ def figure(
             f"plot: {attention.source!r} has no spectrogram; make it with Axis.from_frames(count, spectrogram=…)."
         )
     weights = style.scaled(trace.alignment(name) if head is None else attention.dense(head))
-    rows = [formatter.label(label) for label in target.labels]
+    rows = [style.label(label) for label in target.labels]
     cell = min(_ROW, 8.0 / max(len(rows), 1))
     below = max(cell * len(rows), 0.5)
     longest = max(measure(rows, style.size).values(), default=0.0)
@@ -72,7 +71,7 @@ def figure(
     )
     above.set_ylabel("bin")
     above.spines[:].set_visible(False)
-    _mark_words(source, formatter, style, [above, axes], width - _BAR - longest)
+    _mark_words(source, style, [above, axes], width - _BAR - longest)
     masked = canvas.zeros_masked(weights)
     heat = axes.imshow(
         masked,
@@ -86,8 +85,8 @@ def figure(
         canvas.hatch(axes)
     beside(rows, cell, style.size).write(axes.yaxis)
     axes.spines[:].set(color="#c8c8c8", linewidth=0.5)
-    axes.set_ylabel(formatter(target.title))
-    axes.set_xlabel(f"{formatter(source.title)} (seconds)" if source.seconds else formatter(source.title))
+    axes.set_ylabel(style.text(target.title))
+    axes.set_xlabel(f"{style.text(source.title)} (seconds)" if source.seconds else style.text(source.title))
     said = canvas.scale_label(style.title("weight"), canvas.meaning_of_zero([attention]), weights)
     if width <= canvas.COLUMN:
         bar = drawn.colorbar(heat, ax=[above, axes], location="bottom", fraction=0.05, aspect=20)
@@ -99,9 +98,7 @@ def figure(
     return drawn
 
 
-def _mark_words(
-    source: Axis, formatter: canvas.TextFormatter, style: canvas.FigureStyle, axes: Sequence[Any], inches: float
-) -> None:
+def _mark_words(source: Axis, style: canvas.FigureStyle, axes: Sequence[Any], inches: float) -> None:
     """Write the spoken words above the spectrogram, and mark where each begins and ends.
 
     Where words would overlap on a time axis of that width, they are turned, and of those that still would the later
@@ -109,7 +106,7 @@ def _mark_words(
     """
     long = source.seconds or 1.0
     marks = source.marks or ()
-    labels = [formatter(mark.label) for mark in marks]
+    labels = [style.text(mark.label) for mark in marks]
     middles = [(mark.first + mark.last + 1) / 2 for mark in marks]
     places = [middle * inches / len(source) for middle in middles]
     widths = measure(labels, style.size)

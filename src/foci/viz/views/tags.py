@@ -100,10 +100,10 @@ def _likely(tags: Axis, shares: NDArray[np.float32], most: int, least: float) ->
     return [(tags.labels[tag], 100 * float(shares[tag])) for tag in order if shares[tag] >= least]
 
 
-def figure(trace: Trace, formatter: canvas.TextFormatter, style: canvas.FigureStyle, name: str | None = None) -> Figure:
+def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None) -> Figure:
     """The words in lines; a label's hue is paler where it is less sure."""
     axis = trace.axes[attention(trace, name).target]
-    return draw_words([_words(axis)], [axis.right_to_left], formatter, style)
+    return draw_words([_words(axis)], [axis.right_to_left], style)
 
 
 def terminal(selection: Selection) -> list[str]:

@@ -1,37 +1,9 @@
 // Training curves: a chart for each figure, a line for each run.
 
-const data = JSON.parse(document.getElementById("trace").textContent);
-const byId = (id) => document.getElementById(id);
-const dark = matchMedia("(prefers-color-scheme: dark)");
-const state = {
-  language: (navigator.language || "en").toLowerCase().startsWith("zh") ? "zh" : "en",
-  theme: dark.matches ? "dark" : "light",
-  hidden: new Set(),
-  logarithm: false,
-  smooth: 0,
-};
+Object.assign(state, { hidden: new Set(), logarithm: false, smooth: 0 });
 const SIZE = { width: 560, height: 300, left: 62, right: 14, top: 12, bottom: 34 };
 const DASHES = ["", "7 4", "2 3", "8 3 2 3"];
 
-const say = (key, ...values) => {
-  const words = LANGUAGES[state.language][key];
-  return typeof words === "function" ? words(...values) : words;
-};
-
-function set(element, properties) {
-  for (const [name, value] of Object.entries(properties)) {
-    if (name === "text") element.textContent = value;
-    else if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else element.setAttribute(name, value);
-  }
-  return element;
-}
-
-const make = (tag, properties = {}, ...children) => {
-  const element = set(document.createElement(tag), properties);
-  element.append(...children);
-  return element;
-};
 const draw = (tag, properties = {}) => set(document.createElementNS(byId("svg").namespaceURI, tag), properties);
 
 const shown = (value) => (value !== 0 && (Math.abs(value) < 0.001 || Math.abs(value) >= 1e6) ? value.toExponential(2) : String(Number(value.toPrecision(4))));
@@ -76,7 +48,7 @@ class Chart {
       const way = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
       if (!way || !this.steps.length) return;
       const here = this.steps.indexOf(this.step);
-      this.point(this.steps[Math.max(0, Math.min(this.steps.length - 1, here < 0 ? (way > 0 ? 0 : this.steps.length - 1) : here + way))]);
+      this.point(this.steps[clamp(here < 0 ? (way > 0 ? 0 : this.steps.length - 1) : here + way, 0, this.steps.length - 1)]);
       byId("live").textContent = this.readout.textContent;
       event.preventDefault();
     });
@@ -102,7 +74,7 @@ class Chart {
     const { lines } = this;
     const all = lines.flatMap(({ points }) => points);
     this.steps = [...new Set(all.map(([step]) => step))].sort((a, b) => a - b);
-    const summary = lines.map(({ run, points }) => say("last", data.runs[run].name, shown(points.at(-1)[1]), points.at(-1)[0]));
+    const summary = lines.map(({ run, points }) => say("last", page.runs[run].name, shown(points.at(-1)[1]), points.at(-1)[0]));
     this.svg.setAttribute("aria-label", [say("chart", this.figure.name), ...summary].join(" "));
     this.svg.replaceChildren();
     this.marks = draw("g");
@@ -124,7 +96,7 @@ class Chart {
     this.svg.append(draw("line", { x1: left, x2: width - right, y1: height - bottom, y2: height - bottom, class: "axis" }));
     for (const { run, points } of lines) {
       const path = points.map(([step, value], k) => `${k ? "L" : "M"}${this.x(step).toFixed(1)} ${this.y(value).toFixed(1)}`).join("");
-      const { color } = data.runs[run];
+      const { color } = page.runs[run];
       this.svg.append(draw("path", { d: path, fill: "none", stroke: color, "stroke-width": "1.8", "stroke-dasharray": DASHES[run % DASHES.length] }));
       if (points.length === 1) this.svg.append(draw("circle", { cx: this.x(points[0][0]), cy: this.y(points[0][1]), r: "3", fill: color }));
     }
@@ -151,39 +123,24 @@ class Chart {
     for (const { run, points } of this.lines) {
       const found = points.find((point) => point[0] === step);
       if (!found) continue;
-      this.marks.append(draw("circle", { cx: this.x(step), cy: this.y(found[1]), r: "3.5", fill: data.runs[run].color }));
+      this.marks.append(draw("circle", { cx: this.x(step), cy: this.y(found[1]), r: "3.5", fill: page.runs[run].color }));
       this.readout.append(this.value(run, found[1]));
     }
   }
 
   value(run, value) {
-    const swatch = make("span", { class: "swatch", "aria-hidden": "true" });
-    swatch.style.backgroundColor = data.runs[run].color;
-    return make("span", {}, swatch, make("bdi", { text: data.runs[run].name }), " ", make("b", { text: shown(value) }));
+    return make("span", {}, swatch(page.runs[run].color), make("bdi", { text: page.runs[run].name }), " ", make("b", { text: shown(value) }));
   }
 }
 
-const charts = data.figures.map((figure) => new Chart(figure));
+const charts = page.figures.map((figure) => new Chart(figure));
 const update = () => charts.forEach((chart) => chart.update());
 
-function translate() {
-  document.documentElement.lang = state.language === "zh" ? "zh-CN" : "en";
-  for (const element of document.querySelectorAll("[data-text]")) element.textContent = say(element.dataset.text);
-  for (const element of document.querySelectorAll("[data-label]")) element.setAttribute("aria-label", say(element.dataset.label));
-  set(byId("language"), { text: say("other"), lang: state.language === "zh" ? "en" : "zh", "aria-label": `${say("other")}: ${say("toOther")}` });
-  dress();
-}
-
-function dress() {
-  document.documentElement.dataset.theme = state.theme;
-  const other = state.theme === "dark" ? "light" : "dark";
-  set(byId("theme"), { text: say(other), "aria-label": say(other === "dark" ? "toDark" : "toLight") });
-  byId("smooth-value").textContent = state.smooth ? String(state.smooth) : say("notSmooth");
-}
+const showSmooth = () => (byId("smooth-value").textContent = state.smooth ? String(state.smooth) : say("notSmooth"));
 
 function start() {
-  byId("names").textContent = data.title;
-  data.runs.forEach(({ name, color }, run) => {
+  byId("names").textContent = page.title;
+  page.runs.forEach(({ name, color }, run) => {
     const box = make("input", { type: "checkbox", onchange: () => {
       if (box.checked) state.hidden.delete(run);
       else state.hidden.add(run);
@@ -200,21 +157,18 @@ function start() {
   });
   byId("smooth").addEventListener("input", (event) => {
     state.smooth = Number(event.target.value) / 100;
-    dress();
+    showSmooth();
     update();
   });
-  byId("language").addEventListener("click", () => {
-    state.language = state.language === "zh" ? "en" : "zh";
-    translate();
+  const translated = () => {
+    showSmooth();
     update();
-  });
-  byId("theme").addEventListener("click", () => {
-    state.theme = state.theme === "dark" ? "light" : "dark";
-    dress();
-  });
+  };
+  wireSwitches(translated, () => {});
   addEventListener("beforeprint", () => (document.documentElement.dataset.theme = "light"));
   addEventListener("afterprint", dress);
   translate();
+  showSmooth();
   byId("charts").append(...(charts.length ? charts.map((chart) => chart.element) : [make("p", { class: "notice", "data-text": "none", text: say("none") })]));
   update();
   document.documentElement.dataset.ready = "curves";

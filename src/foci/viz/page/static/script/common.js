@@ -7,13 +7,9 @@ const LONG = 300; // from so many cells on, a text that reads itself is shown tw
 const KEPT_MATRICES = 48;
 const TOGETHER = 8; // the most heads that are shown at once
 
-const trace = JSON.parse(document.getElementById("trace").textContent);
-const byId = (id) => document.getElementById(id);
-const dark = matchMedia("(prefers-color-scheme: dark)");
+const trace = page;
 const touch = matchMedia("(pointer: coarse)");
-const state = {
-  language: (navigator.language || "en").toLowerCase().startsWith("zh") ? "zh" : "en",
-  theme: dark.matches ? "dark" : "light",
+Object.assign(state, {
   attention: trace.attentions[0] ?? null,
   head: -1, // -1: the mean; from the number of heads on: what is computed from them, such as the rollout
   together: [], // heads that are shown at once, each in a color of its own
@@ -25,36 +21,17 @@ const state = {
   source: null,
   pinned: false,
   swapped: null,
-};
+});
 let matrix = null;
 let several = []; // of `together`: {head, matrix, color}
 let entropies = [];
 let view = null;
 
-const say = (key, ...values) => {
-  const words = LANGUAGES[state.language][key];
-  return typeof words === "function" ? words(...values) : words;
-};
-
-/** The same for what depends on the attention: cells read, write to a memory, or have tags. */
+/** The page's words for what depends on the attention: cells read, write to a memory, or have tags. */
 const tell = (key, ...values) => {
   const words = say("verbs")[state.attention.verb][key];
   return typeof words === "function" ? words(...values) : words;
 };
-
-function make(tag, properties = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(properties)) {
-    if (name === "text") element.textContent = value;
-    else if (name === "class") element.className = value;
-    else if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else element.setAttribute(name, value);
-  }
-  element.append(...children.filter((child) => child !== null));
-  return element;
-}
-
-const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
 
 /** How much larger drawings write on large screens. */
 const enlarged = () => clamp(innerWidth / 1700, 1, 1.5);

@@ -124,23 +124,8 @@ function showThreshold() {
   byId("threshold").setAttribute("aria-valuetext", text);
 }
 
-function translate() {
-  document.documentElement.lang = state.language === "zh" ? "zh-CN" : "en";
-  for (const element of document.querySelectorAll("[data-text]")) element.textContent = say(element.dataset.text);
-  for (const element of document.querySelectorAll("[data-label]")) element.setAttribute("aria-label", say(element.dataset.label));
-  const language = byId("language");
-  language.textContent = say("other");
-  language.lang = state.language === "zh" ? "en" : "zh";
-  language.setAttribute("aria-label", `${say("other")}: ${say("toOther")}`);
+function nameFiles() {
   for (const button of byId("files").querySelectorAll("button")) button.setAttribute("aria-label", say("saveAs", button.dataset.kind.toUpperCase()));
-  dress();
-}
-
-function dress() {
-  document.documentElement.dataset.theme = state.theme;
-  const other = state.theme === "dark" ? "light" : "dark";
-  byId("theme").textContent = say(other);
-  byId("theme").setAttribute("aria-label", say(other === "dark" ? "toDark" : "toLight"));
 }
 
 function stepHead(way) {
@@ -198,19 +183,12 @@ function wireChoices() {
 }
 
 function wirePage() {
-  byId("language").addEventListener("click", () => {
-    state.language = state.language === "zh" ? "en" : "zh";
-    translate();
+  const translated = () => {
+    nameFiles();
     if (matrix) build();
     else sayEmpty();
-  });
-  const wear = (theme) => {
-    state.theme = theme;
-    dress();
-    if (matrix) view.update();
   };
-  byId("theme").addEventListener("click", () => wear(state.theme === "dark" ? "light" : "dark"));
-  dark.addEventListener("change", (event) => wear(event.matches ? "dark" : "light"));
+  wireSwitches(translated, () => matrix && view.update());
   touch.addEventListener("change", () => matrix && showSide());
   for (const kind of Object.keys(WRITERS)) {
     byId("files").append(make("button", { type: "button", "data-kind": kind, text: kind.toUpperCase(), onclick: () => matrix && saveAs(kind) }));
@@ -250,6 +228,7 @@ async function start() {
   wireChoices();
   wirePage();
   translate();
+  nameFiles();
   if (!state.attention) return sayEmpty();
   if (typeof DecompressionStream === "undefined") {
     byId("view").replaceChildren(make("p", { class: "notice", text: say("badPage") }));

@@ -64,12 +64,6 @@ function listOf(values, side, tone, rest, listed = LISTED) {
   return list;
 }
 
-const swatch = (color) => {
-  const element = make("span", { class: "swatch", "aria-hidden": "true" });
-  element.style.backgroundColor = color;
-  return element;
-};
-
 function wordSection(side, index, asked) {
   const title = make("p", { class: "word", dir: "auto" }, thumbnail(side, index), nameOf(side, index));
   const size = side === "target" ? matrix.rows : matrix.columns;
