@@ -9,6 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
+MAX_PIXELS = 1 << 26
+"""Images with more pixels than this (8,192 × 8,192) are refused; as RGB it takes 200 MB."""
+
 
 class _Expanded:
     """Tells pydantic to expand ``~`` and ``$VARIABLES`` of a path; "none" is no path, so that it means None."""

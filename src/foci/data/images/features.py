@@ -35,9 +35,10 @@ from torch import Tensor, nn
 
 from foci.data.batching import Indices
 from foci.data.images.drawn import PREFIX
-from foci.data.images.files import MAX_PIXELS, Unreadable, log_unreadable, read_image
+from foci.data.images.files import Unreadable, log_unreadable, read_image
 from foci.data.lines import Log
 from foci.errors import ConfigError, DataError, ShapeError, check_sizes
+from foci.files import MAX_PIXELS
 
 try:
     import fcntl

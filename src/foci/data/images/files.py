@@ -28,12 +28,11 @@ from numpy.typing import NDArray
 from foci.data.images.drawn import PREFIX, draw, find_scene
 from foci.data.lines import Log, counted
 from foci.errors import DataError, MissingPackageError, check_sizes
+from foci.files import MAX_PIXELS
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-MAX_PIXELS = 1 << 26
-"""Images with more pixels than this (8,192 × 8,192) are refused; as RGB it takes 200 MB."""
 GRAY = 127
 """What fills the rest of the square."""
 IN_MEMORY = 1 << 30

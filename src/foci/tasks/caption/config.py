@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from foci.data.images.files import MAX_PIXELS
-from foci.files import FilePath
+from foci.files import MAX_PIXELS, FilePath
 from foci.models.by_keywords import (
     CAPTIONER_PRESETS,
     TRANSFORMER_CAPTIONER_PRESETS,
@@ -16,13 +15,14 @@ from foci.models.by_keywords import (
     transformer_captioner,
 )
 from foci.settings import settings
-from foci.tasks.caption.reader import COLUMNS
 from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.data_settings import HeldOutData
 from foci.tasks.frame.open_table import ModelChoice
-from foci.tasks.frame.searching import SearchOptions
+from foci.tasks.frame.search_options import SearchOptions
 from foci.training.options import TrainingOptions
 
+COLUMNS = (("image", "filename", "file_name"), ("caption", "captions", "sentence", "text"))
+"""The columns, or JSON fields, of image and caption: the first of these names that a file has."""
 BUILT_IN = 4500
 """Number of drawn scenes to train on without data."""
 

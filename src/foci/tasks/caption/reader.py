@@ -29,9 +29,8 @@ from foci.data.tables import (
     read_rows,
 )
 from foci.errors import ConfigError, DataError, near_names
+from foci.tasks.caption.config import COLUMNS
 
-COLUMNS: tuple[Column, Column] = (("image", "filename", "file_name"), ("caption", "captions", "sentence", "text"))
-"""The columns, or JSON fields, of image and caption: the first of these names that a file has."""
 SPLITS = {"train": "train", "restval": "train", "val": "valid", "valid": "valid", "dev": "valid", "validation": "valid",
           "test": "test"}  # fmt: skip
 """The parts by the names that files give them; ``restval`` are COCO's validation images that Karpathy trains on."""

@@ -24,6 +24,7 @@ from foci.tasks.frame.data_settings import Shares
 from foci.tasks.frame.label_task import Encoded, LabelTask
 from foci.tasks.frame.notes import truncated, unknown_words
 from foci.tasks.frame.task import Evaluation, Field, Log, NamedAxes, Progress, Record, Splits
+from foci.tasks.frame.vocabulary import count_words
 from foci.viz.trace import Axis, Trace
 
 
@@ -81,7 +82,7 @@ class Classify(LabelTask):
     def assets(self, splits: Splits, log: Log) -> ClassifyAssets:
         """Count the words and list the classes."""
         counted = self.config.vocabulary
-        vocabulary = counted.count((self._sentences(one.text) for one in splits.train), counted.buckets)
+        vocabulary = count_words(counted, (self._sentences(one.text) for one in splits.train), counted.buckets)
         labels = tuple(sorted({one.label for one in splits.train}))
         log(
             f"{len(labels)} classes; {len(vocabulary.words):,} words, and {vocabulary.buckets:,} buckets for the others"

@@ -7,8 +7,7 @@ from typing import Annotated
 
 from annotated_types import Ge, Lt
 
-from foci.data.images.files import MAX_PIXELS
-from foci.files import FilePath
+from foci.files import MAX_PIXELS, FilePath
 from foci.models.by_keywords import by_keywords
 from foci.models.image_classifier import ImageClassifier
 from foci.models.options.images import IMAGE_CLASSIFIER_PRESETS, ImageClassifierOptions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,10 +16,8 @@ from torch import Tensor
 from foci.data.batching import Indices, Sequences
 from foci.data.vocabulary import Vocabulary
 from foci.data.words import sentences_of
-from foci.tasks.cloze.reader import BLANK, ClozeQuestion, candidates_of
-
-Splitting = Literal["words", "spaces"]
-"""How a text becomes words: found in any script (Chinese by characters), or separated by spaces already."""
+from foci.tasks.cloze.config import BLANK, Splitting
+from foci.tasks.cloze.reader import ClozeQuestion, candidates_of
 
 
 class TokenizedQuestion(NamedTuple):

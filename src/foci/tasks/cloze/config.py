@@ -12,14 +12,16 @@ from foci.models.by_keywords import by_keywords
 from foci.models.cloze_reader import Reader
 from foci.models.options.words import READER_PRESETS, ReaderOptions
 from foci.settings import settings
-from foci.tasks.cloze.batches import Splitting
-from foci.tasks.cloze.reader import BLANK
 from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.data_settings import HeldOutData
 from foci.tasks.frame.open_table import ModelChoice
-from foci.tasks.frame.vocabulary import BucketVocabularyConfig
+from foci.tasks.frame.vocabulary_settings import BucketVocabularyConfig
 from foci.training.options import TrainingOptions
 
+BLANK = "XXXXX"
+"""How data sets write the blank of a question."""
+Splitting = Literal["words", "spaces"]
+"""How a text becomes words: found in any script (Chinese by characters), or separated by spaces already."""
 BUILT_IN = 6000
 """How many built-in stories are trained on where no data is named."""
 

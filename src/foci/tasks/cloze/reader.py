@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 from foci.data.lines import Fault, Log, ending_of, read_examples, read_lines
 from foci.data.tables import JSON, json_objects
 from foci.errors import DataError, near_names
+from foci.tasks.cloze.config import BLANK
 
-BLANK = "XXXXX"
-"""How data sets write the blank of a question."""
 BAR = "|"
 """Stands between candidates where they are one text."""
 _LONGEST = 1_000_000

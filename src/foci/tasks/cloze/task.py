@@ -22,12 +22,13 @@ from foci.printable import printable
 from foci.tasks.cloze.batches import ClozeBatch, ClozeExamples, TokenizedQuestion, tokenize
 from foci.tasks.cloze.builtin import stories
 from foci.tasks.cloze.config import (
+    BLANK,
     BUILT_IN,
     ClozeConfig,
     ClozeEvaluateOptions,
     ClozeOptions,
 )
-from foci.tasks.cloze.reader import BLANK, ClozeQuestion, check_question, from_record, read_cloze
+from foci.tasks.cloze.reader import ClozeQuestion, check_question, from_record, read_cloze
 from foci.tasks.frame.notes import unknown_note
 from foci.tasks.frame.prediction_loop import by_length
 from foci.tasks.frame.task import (
@@ -43,7 +44,7 @@ from foci.tasks.frame.task import (
     Table,
     Task,
 )
-from foci.tasks.frame.vocabulary import take_vectors
+from foci.tasks.frame.vocabulary import count_words, take_vectors
 from foci.training.objective import Batches, Loss
 from foci.viz.trace import Axis, Trace
 from foci.weights import Weights
@@ -156,7 +157,7 @@ class Cloze(Task):
         """Count the words."""
         counted = self.config.vocabulary
         tokenized = [self._tokenized(question) for question in splits.train]
-        vocabulary = counted.count(([*one.sentences, one.question] for one in tokenized), counted.buckets)
+        vocabulary = count_words(counted, ([*one.sentences, one.question] for one in tokenized), counted.buckets)
         dim = 0 if counted.vectors is None else words_with_vectors(counted.vectors, 1, ())[1]
         log(f"{len(vocabulary.words):,} words, and {vocabulary.buckets:,} buckets for the others")
         right = sum(one.most_frequent == one.answer for one in tokenized)

@@ -14,13 +14,14 @@ from foci.models.decomposable import DecomposableEntailer
 from foci.models.entailer import ConditionalEntailer
 from foci.models.options.words import ENTAILER_PRESETS, ConditionalEntailerOptions, DecomposableEntailerOptions
 from foci.settings import settings
-from foci.tasks.entail.reader import SPLIT
 from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.data_settings import HeldOutData, ThreeColumns
 from foci.tasks.frame.open_table import ModelChoice
-from foci.tasks.frame.vocabulary import VectorVocabularyConfig
+from foci.tasks.frame.vocabulary_settings import VectorVocabularyConfig
 from foci.training.options import TrainingOptions
 
+SPLIT = "SemEval_set"
+"""SICK's column of splits."""
 BUILT_IN = 6000
 """How many built-in pairs are trained on where no data is named."""
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from foci.data.lines import Fault, Log, counted, each, empty_field, usable
 from foci.data.tables import Column, TableRow, read_rows
 from foci.errors import DataError
+from foci.tasks.entail.config import SPLIT
 
 NO_LABEL = "-"
 """The label of pairs on which the annotators did not agree."""
@@ -21,8 +22,6 @@ PREMISE = ("premise", "sentence1", "sentence_A", "text_a", "query")
 HYPOTHESIS = ("hypothesis", "sentence2", "sentence_B", "text_b", "title")
 LABEL = ("label", "gold_label", "entailment_judgment", "entailment_label")
 """Names of the columns, in the order in which they are tried."""
-SPLIT = "SemEval_set"
-"""SICK's column of splits."""
 SPLITS = {
     "train": ("train", "training"),
     "valid": ("valid", "validation", "dev", "development", "trial"),

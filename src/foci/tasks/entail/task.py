@@ -22,7 +22,7 @@ from foci.tasks.frame.data_settings import Shares
 from foci.tasks.frame.label_task import Encoded, LabelTask, Scored
 from foci.tasks.frame.notes import truncated, unknown_words
 from foci.tasks.frame.task import Evaluation, Field, Log, NamedAxes, Progress, Record, Splits
-from foci.tasks.frame.vocabulary import WordAssets, take_vectors
+from foci.tasks.frame.vocabulary import WordAssets, count_with_vectors, take_vectors
 from foci.viz.trace import Axis, Trace
 
 NOTHING = "∅"
@@ -125,7 +125,7 @@ class Entail(LabelTask):
         pairs: list[SentencePair] = list(splits.train)
         hypotheses = [words_of(pair.hypothesis) for pair in pairs]
         sentences = [*hypotheses, *(words_of(pair.premise) for pair in pairs)]
-        counted = self.config.vocabulary.count_with_vectors(sentences, _BUCKETS)
+        counted = count_with_vectors(self.config.vocabulary, sentences, _BUCKETS)
         labels = tuple(sorted({pair.label for pair in pairs}))
         names = ", ".join(printable(label) for label in labels)
         log(f"{len(labels)} labels in this order: {names}; {counted.trained - 1:,} words with a learned vector")

@@ -2,70 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict
-from typing import Annotated, cast
+from typing import cast
 from weakref import WeakKeyDictionary
 
 import torch
-from annotated_types import Ge, Gt, Le
 from jaxtyping import Bool
 from torch import Tensor, nn
 
 from foci.data import BOS, EOS, PAD, UNK
 from foci.decoding import DecoderInputs, GenerationConstraints, Hypothesis, Sampler, beam, encode_source, greedy, sample
-from foci.errors import ConfigError
 from foci.layers.copying import CopySource
 from foci.layers.incremental.quantized_linear import quantize
 from foci.layers.interfaces import StepDecoder
 from foci.models.encoder_decoder import EncoderDecoder
-from foci.settings import settings
-
-
-@settings
-class SearchOptions:
-    """How outputs are searched for."""
-
-    beam: Annotated[int, Ge(1)] = 5
-    """Number of hypotheses of the beam search; 1 is greedy search."""
-    n_best: Annotated[int, Ge(1)] = 1
-    """Number of outputs per input, each with its score."""
-    length_penalty: float = 0.6
-    """Above 0 favors longer outputs."""
-    coverage_penalty: Annotated[float, Ge(0)] = 0.0
-    """Above 0 favors outputs that have attended to all of the source."""
-    no_repeat_ngram: Annotated[int, Ge(0)] = 0
-    """No sequence of this many tokens occurs twice; 0 sets no limit."""
-    min_length: Annotated[int, Ge(0)] = 0
-    """Shortest output in tokens."""
-    max_length: Annotated[int, Ge(1)] | None = None
-    """Longest output in tokens. Default: twice the source and 20 more."""
-    temperature: Annotated[float, Gt(0)] | None = None
-    """Sample instead of searching: 1 draws from the model's distribution, lower values prefer likely tokens."""
-    top_k: Annotated[int, Ge(1)] | None = None
-    """Sample among this many likeliest tokens; needs a temperature."""
-    top_p: Annotated[float, Gt(0), Le(1)] = 1.0
-    """Sample among the fewest tokens whose probabilities add up to this; needs a temperature."""
-    seed: Annotated[int, Ge(0)] = 0
-    """Seed of the sampling."""
-    prefix: str | None = None
-    """Text that every output begins with."""
-    int8: bool = False
-    """Use 8-bit integers in large layers: faster on a CPU, slightly less exact."""
-    batch_tokens: Annotated[int, Ge(1)] = 2048
-    """Tokens per batch, padding included."""
-
-    def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ConfigError(f"{name} is {value}, expected a finite number.")
-        for name in ("beam", "n_best"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}, expected at least 1.")
-        if self.temperature is None and self.n_best > self.beam:
-            raise ConfigError(f"n_best is {self.n_best}, expected at most beam={self.beam}. Raise the beam.")
-        if self.temperature is None and (self.top_k is not None or self.top_p != 1.0):
-            raise ConfigError("top_k and top_p choose what is sampled, so they need a temperature, such as 1.0.")
+from foci.tasks.frame.search_options import SearchOptions
 
 
 def search(

@@ -1,46 +1,17 @@
-"""The settings of a vocabulary of words, which every task that reads words has, and what is counted with them."""
+"""Vocabularies of words, counted by their settings, and files of word vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
 import torch
-from annotated_types import Ge, Le
 from torch import Tensor
 
 from foci.data.vocabulary import Vocabulary, read_vectors, words_with_vectors
-from foci.files import FilePath
-from foci.settings import settings
 from foci.tasks.frame.assets import Assets
 from foci.tasks.frame.task import Log
-
-
-@settings
-class VocabularyConfig:
-    """The words with their own vector: counted in the training texts and kept in the run."""
-
-    size: Annotated[int, Ge(1), Le(10_000_000)] = 50_000
-    """Largest number of words."""
-    min_count: Annotated[int, Ge(1)] = 2
-    """How often a word must occur."""
-    lowercase: bool = True
-    """Map "The" to "the"."""
-
-    def count(self, documents: Iterable[Sequence[Sequence[str]]], buckets: int) -> Vocabulary:
-        """Return the words of documents of sentences; all other words share ``buckets`` ids."""
-        return Vocabulary.count(
-            documents, size=self.size, min_count=self.min_count, buckets=buckets, lowercase=self.lowercase
-        )
-
-
-@settings
-class BucketVocabularyConfig(VocabularyConfig):
-    """A vocabulary whose other words are distinguished by a hash."""
-
-    buckets: Annotated[int, Ge(1), Le(10_000_000)] = 1000
-    """Vectors that all other words share, by a hash of their letters."""
+from foci.tasks.frame.vocabulary_settings import VectorVocabularyConfig, VocabularyConfig
 
 
 @dataclass(frozen=True)
@@ -54,27 +25,25 @@ class WordAssets(Assets):
     """Size of the given word vectors; 0 without any."""
 
 
-@settings
-class VectorVocabularyConfig(VocabularyConfig):
-    """Which words have a learned vector of their own, and a file of given vectors beside them."""
+def count_words(settings: VocabularyConfig, documents: Iterable[Sequence[Sequence[str]]], buckets: int) -> Vocabulary:
+    """Return the words of documents of sentences; all other words share ``buckets`` ids."""
+    return Vocabulary.count(
+        documents, size=settings.size, min_count=settings.min_count, buckets=buckets, lowercase=settings.lowercase
+    )
 
-    min_count: Annotated[int, Ge(1)] = 2
-    """How often a word must occur; all rarer ones share a vector."""
-    vectors: FilePath | None = None
-    """A text file of GloVe or fastText vectors, which stand beside the learned ones and are not trained."""
-    vector_words: Annotated[int, Ge(0)] = 100_000
-    """How many words of that file are kept in the run, the first ones; those of the training texts always are."""
 
-    def count_with_vectors(self, sentences: Sequence[Sequence[str]], buckets: int) -> WordAssets:
-        """Return the frequent words of sentences, then the words of the file of vectors."""
-        own = self.count(([sentence] for sentence in sentences), buckets)
-        words, dim = list(own.words), 0
-        if self.vectors is not None:
-            rare = {word.lower() if self.lowercase else word for sentence in sentences for word in sentence}
-            listed, dim = words_with_vectors(self.vectors, self.vector_words, rare)
-            known = set(words)
-            words += [word for word in listed if word not in known]
-        return WordAssets(Vocabulary(tuple(words), buckets, self.lowercase), 1 + len(own.words), dim)
+def count_with_vectors(
+    settings: VectorVocabularyConfig, sentences: Sequence[Sequence[str]], buckets: int
+) -> WordAssets:
+    """Return the frequent words of sentences, then the words of the file of vectors."""
+    own = count_words(settings, ([sentence] for sentence in sentences), buckets)
+    words, dim = list(own.words), 0
+    if settings.vectors is not None:
+        rare = {word.lower() if settings.lowercase else word for sentence in sentences for word in sentence}
+        listed, dim = words_with_vectors(settings.vectors, settings.vector_words, rare)
+        known = set(words)
+        words += [word for word in listed if word not in known]
+    return WordAssets(Vocabulary(tuple(words), buckets, settings.lowercase), 1 + len(own.words), dim)
 
 
 def take_vectors(weight: Tensor, path: str, vocabulary: Vocabulary, log: Log, trained: int | None = None) -> None:

@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
+from foci.errors import ConfigError
 from foci.files import FilePath
 from foci.models import by_keywords
-from foci.settings import settings
+from foci.settings import Texts, settings
 from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.open_table import ModelChoice
-from foci.tasks.generate.continuation import ContextOptions
 from foci.training.options import TrainingOptions
 
 
@@ -110,6 +110,67 @@ class GenerateConfig(TaskConfig):
         warmup=50,
         eval_every=500,
     )
+
+
+@settings
+class ContextOptions:
+    """How much of the past each token is predicted from."""
+
+    context: Annotated[int, Ge(2)] | None = None
+    """Tokens that are read at most before the next one is predicted; by default those of the training."""
+    stride: Annotated[int, Ge(1)] | None = None
+    """Where the text is longer than the context: how far apart windows begin. Fewer are exacter and slower. Default:
+    half the context."""
+
+    def sizes(self, longest: int | None, trained: int) -> tuple[int, int]:
+        """Return context and stride for a model that was trained with a context of this size.
+
+        Raises:
+            ConfigError: they do not fit the model, or each other.
+        """
+        context = trained if self.context is None else self.context
+        stride = max(1, context // 2) if self.stride is None else self.stride
+        if longest is not None and context > longest:
+            raise ConfigError(f"context is {context}, expected at most the model's {longest} learned positions.")
+        if stride >= context:
+            raise ConfigError(f"stride is {stride}, expected less than the context of {context}.")
+        return context, stride
+
+
+@settings
+class GenerateOptions(ContextOptions):
+    """How text is generated."""
+
+    max_new_tokens: Annotated[int, Ge(1)] = 200
+    """Tokens that are produced at most."""
+    temperature: Annotated[float, Ge(0)] = 0.8
+    """1 draws from the model's distribution, less prefers the likely, 0 takes the likeliest token."""
+    top_k: Annotated[int, Ge(1)] | None = None
+    """Draw among this many likeliest tokens."""
+    top_p: Annotated[float, Gt(0), Le(1)] = 1.0
+    """Draw among the fewest tokens whose probabilities add up to this."""
+    min_p: Annotated[float, Ge(0), Le(1)] = 0.0
+    """Draw among the tokens that have at least this share of the likeliest token's probability."""
+    repetition_penalty: Annotated[float, Gt(0)] = 1.0
+    """Above 1 makes tokens that occur in the prompt or were produced already less likely."""
+    stop: Texts = ()
+    """The text ends before the first of these strings; several times."""
+    n_best: Annotated[int, Ge(1)] = 1
+    """How many texts are generated for each prompt."""
+    seed: Annotated[int, Ge(0)] = 0
+    """Seed of the sampling; the same prompt and seed give the same text."""
+    beam: Annotated[int, Ge(1)] = 1
+    """Above 1: search for the likeliest text with this many hypotheses, instead of sampling."""
+    length_penalty: Annotated[float, Ge(0)] = 0.0
+    """Of a beam search; above 0 favors longer texts."""
+    score: bool = False
+    """Produce nothing: give the log-probability of each token of the text."""
+
+    def __post_init__(self) -> None:
+        if self.beam > 1 and self.n_best > self.beam:
+            raise ConfigError(f"n_best is {self.n_best}, expected at most beam={self.beam}. Raise the beam.")
+        if any(not text for text in self.stop):
+            raise ConfigError("stop holds an empty text, expected strings of one character at least.")
 
 
 @settings

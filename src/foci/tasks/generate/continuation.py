@@ -2,108 +2,29 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import asdict, replace
-from typing import Annotated, Any
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
-from annotated_types import Ge, Gt, Le
 from numpy.typing import NDArray
 from torch import Tensor
 
 from foci.data import BOS, EOS, PAD, UNK, Tokenizer
 from foci.decoding import GenerationConstraints, Hypothesis, Sampler, SlidingContext, beam, generate, iterate, windows
-from foci.errors import ConfigError
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
 from foci.metrics.likelihood import Likelihood
 from foci.models.language_model import LanguageModel
 from foci.printable import printable
-from foci.settings import Texts, settings
 from foci.tasks.frame.task import Prediction, Record
+from foci.tasks.generate.config import GenerateOptions
 from foci.tasks.generate.windows import Ids, encode_text
 from foci.viz.trace import Axis, Trace
 from foci.weights import Weights
 
 _TOKENS_AT_ONCE = 8192
 """Tokens that are scored at a time."""
-
-
-@settings
-class ContextOptions:
-    """How much of the past each token is predicted from."""
-
-    context: Annotated[int, Ge(2)] | None = None
-    """Tokens that are read at most before the next one is predicted; by default those of the training."""
-    stride: Annotated[int, Ge(1)] | None = None
-    """Where the text is longer than the context: how far apart windows begin. Fewer are exacter and slower. Default:
-    half the context."""
-
-    def sizes(self, model: LanguageModel, trained: int) -> tuple[int, int]:
-        """Return context and stride for a model that was trained with a context of this size.
-
-        Raises:
-            ConfigError: they do not fit the model, or each other.
-        """
-        context = trained if self.context is None else self.context
-        stride = max(1, context // 2) if self.stride is None else self.stride
-        longest = model.max_length
-        if longest is not None and context > longest:
-            raise ConfigError(f"context is {context}, expected at most the model's {longest} learned positions.")
-        if stride >= context:
-            raise ConfigError(f"stride is {stride}, expected less than the context of {context}.")
-        return context, stride
-
-
-@settings
-class GenerateOptions(ContextOptions):
-    """How text is generated."""
-
-    max_new_tokens: Annotated[int, Ge(1)] = 200
-    """Tokens that are produced at most."""
-    temperature: Annotated[float, Ge(0)] = 0.8
-    """1 draws from the model's distribution, less prefers the likely, 0 takes the likeliest token."""
-    top_k: Annotated[int, Ge(1)] | None = None
-    """Draw among this many likeliest tokens."""
-    top_p: Annotated[float, Gt(0), Le(1)] = 1.0
-    """Draw among the fewest tokens whose probabilities add up to this."""
-    min_p: Annotated[float, Ge(0), Le(1)] = 0.0
-    """Draw among the tokens that have at least this share of the likeliest token's probability."""
-    repetition_penalty: Annotated[float, Gt(0)] = 1.0
-    """Above 1 makes tokens that occur in the prompt or were produced already less likely."""
-    stop: Texts = ()
-    """The text ends before the first of these strings; several times."""
-    n_best: Annotated[int, Ge(1)] = 1
-    """How many texts are generated for each prompt."""
-    seed: Annotated[int, Ge(0)] = 0
-    """Seed of the sampling; the same prompt and seed give the same text."""
-    beam: Annotated[int, Ge(1)] = 1
-    """Above 1: search for the likeliest text with this many hypotheses, instead of sampling."""
-    length_penalty: Annotated[float, Ge(0)] = 0.0
-    """Of a beam search; above 0 favors longer texts."""
-    score: bool = False
-    """Produce nothing: give the log-probability of each token of the text."""
-
-    def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ConfigError(f"{name} is {value}, expected a finite number.")
-        if self.beam > 1 and self.n_best > self.beam:
-            raise ConfigError(f"n_best is {self.n_best}, expected at most beam={self.beam}. Raise the beam.")
-        if any(not text for text in self.stop):
-            raise ConfigError("stop holds an empty text, expected strings of one character at least.")
-
-    @property
-    def sampler(self) -> Sampler:
-        """How tokens are drawn."""
-        return Sampler(
-            temperature=self.temperature,
-            top_k=self.top_k,
-            top_p=self.top_p,
-            min_p=self.min_p,
-            repetition_penalty=self.repetition_penalty,
-        )
 
 
 class Prompt:
@@ -121,7 +42,7 @@ class Prompt:
         self, model: LanguageModel, tokenizer: Tokenizer, record: Record, options: GenerateOptions, trained: int
     ) -> None:
         self.model, self.tokenizer, self.record, self.options = model, tokenizer, record, options
-        self.context, self.stride = options.sizes(model, trained)
+        self.context, self.stride = options.sizes(model.max_length, trained)
         self.ids = encode_text(tokenizer, record["text"]).astype(np.int64)
         self.device = next(model.parameters()).device
         self.notes: list[str] = []
@@ -162,7 +83,7 @@ class Prompt:
         else:
             prompts = self._prompts(options.n_best)
             start = sliding.start(prompts, options.max_new_tokens)
-            choose = options.sampler.chooser(self._generator, prompts)
+            choose = _sampler(options).chooser(self._generator, prompts)
             rows = generate(sliding, start, constraints, choose, ends_here=_StopStrings(self.tokenizer, options.stop))
             hypotheses = [one for row in rows for one in row]
         made = [self._prediction(one, trace) for one in hypotheses]
@@ -176,7 +97,7 @@ class Prompt:
             self._sliding,
             self._sliding.start(prompts, options.max_new_tokens),
             self._constraints,
-            options.sampler.chooser(self._generator, prompts),
+            _sampler(options).chooser(self._generator, prompts),
             ends_here=stop,
         )
         given, stream, text = 0, self.tokenizer.text_stream(), ""
@@ -342,3 +263,13 @@ def _lines_of(labels: Sequence[str], tokens: Sequence[int], tokenizer: Tokenizer
 def quoted(text: str) -> str:
     """Return the beginning of a text, for messages."""
     return repr(printable(text if len(text) <= 60 else f"{text[:59]}…"))
+
+
+def _sampler(options: GenerateOptions) -> Sampler:
+    return Sampler(
+        temperature=options.temperature,
+        top_k=options.top_k,
+        top_p=options.top_p,
+        min_p=options.min_p,
+        repetition_penalty=options.repetition_penalty,
+    )

@@ -26,8 +26,8 @@ from foci.tasks.frame.task import (
     Task,
     token_axes,
 )
-from foci.tasks.generate.config import DataConfig, GenerateConfig, GenerateEvaluateOptions
-from foci.tasks.generate.continuation import GenerateOptions, Prompt, log_probs, quoted
+from foci.tasks.generate.config import DataConfig, GenerateConfig, GenerateEvaluateOptions, GenerateOptions
+from foci.tasks.generate.continuation import Prompt, log_probs, quoted
 from foci.tasks.generate.reader import Before, Piece, Text, TextFiles, after, hold_out, python_reference
 from foci.tasks.generate.windows import (
     Ids,
@@ -193,7 +193,7 @@ class Generate(Task):
         progress: Progress,
     ) -> Evaluation:
         """Return nats, perplexity and bits per byte of all tokens, each predicted from a context."""
-        context, stride = options.sizes(cast("LanguageModel", model), self.config.data.context)
+        context, stride = options.sizes(cast("LanguageModel", model).max_length, self.config.data.context)
         held_out = _encoded(assets.tokenizer, [record["text"] for record in records])
         found = _likelihood(model, held_out, context, stride, progress)
         unknown = sum(int((ids == UNK).sum()) for ids in held_out.ids)

@@ -15,7 +15,7 @@ from foci.settings import settings
 from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.data_settings import Columns, HeldOutData
 from foci.tasks.frame.open_table import ModelChoice
-from foci.tasks.frame.searching import SearchOptions
+from foci.tasks.frame.search_options import SearchOptions
 from foci.training.options import TrainingOptions
 
 

@@ -15,7 +15,7 @@ from foci.settings import settings
 from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.data_settings import Columns, HeldOutData
 from foci.tasks.frame.open_table import ModelChoice
-from foci.tasks.frame.vocabulary import VectorVocabularyConfig
+from foci.tasks.frame.vocabulary_settings import VectorVocabularyConfig
 from foci.training.options import TrainingOptions
 
 BUILT_IN = 4000

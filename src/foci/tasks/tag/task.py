@@ -35,7 +35,7 @@ from foci.tasks.frame.task import (
     Splits,
     Task,
 )
-from foci.tasks.frame.vocabulary import take_vectors
+from foci.tasks.frame.vocabulary import count_with_vectors, take_vectors
 from foci.tasks.tag.batches import LONGEST_WORD, Letters, TagBatch, TagExamples
 from foci.tasks.tag.builtin import carriers
 from foci.tasks.tag.config import (
@@ -164,7 +164,7 @@ class Tag(Task):
     def assets(self, splits: Splits, log: Log) -> TagLexicon:
         """Count words and letters, and list labels and intents."""
         sentences: list[TaggedSentence] = list(splits.train)
-        counted = self.config.vocabulary.count_with_vectors([sentence.tokens for sentence in sentences], 1)
+        counted = count_with_vectors(self.config.vocabulary, [sentence.tokens for sentence in sentences], 1)
         letters = Letters.count(word for sentence in sentences for word in sentence.tokens)
         labels = tuple(sorted({span.label for sentence in sentences for span in sentence.spans}))
         intents = tuple(sorted({sentence.intent for sentence in sentences if sentence.intent}))

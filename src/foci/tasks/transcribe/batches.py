@@ -28,11 +28,27 @@ from foci.data.builtin import morse
 from foci.data.tokenizer import BOS, EOS
 from foci.errors import DataError
 from foci.printable import printable
+from foci.tasks.transcribe.config import FeatureConfig
 
 _NAMED = 20
 """How many unusable recordings are named; all are counted."""
 _PRESENT = 0.99
 """Share of the claimed samples below which a recording is cut off, so that its transcript says more than is heard."""
+
+
+def filter_bank(features: FeatureConfig) -> FilterBank:
+    """Return the filters that the settings describe; raise a ConfigError unless they can be computed."""
+    bank = FilterBank(
+        features.sample_rate,
+        features.bins,
+        features.window_ms,
+        features.hop_ms,
+        features.lowest,
+        features.highest,
+        features.dynamic_range,
+    )
+    bank.check()
+    return bank
 
 
 @dataclass(frozen=True)

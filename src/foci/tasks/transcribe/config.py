@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
 
-from foci.data.audio.features import FilterBank, Normalization
 from foci.errors import ConfigError
 from foci.files import FilePath
 from foci.models.by_keywords import RECOGNIZER_PRESETS, recognizer
@@ -76,20 +75,10 @@ class FeatureConfig:
     samples of exactly 0 beside noise."""
     deltas: Annotated[int, Ge(0), Le(3)] = 0
     """Derivatives in time beside each feature; 2 are usual for cepstra."""
-    normalize: Normalization = "utterance"
+    normalize: Literal["utterance", "global", "none"] = "utterance"
     """Mean 0 and deviation 1 of each feature: in each utterance, over all training data (global), or none."""
     upsample: bool = False
     """Train on recordings of a lower rate too; their upper bands are empty. Otherwise they are left out."""
-
-    @property
-    def bank(self) -> FilterBank:
-        """The filters."""
-        return FilterBank(
-            self.sample_rate, self.bins, self.window_ms, self.hop_ms, self.lowest, self.highest, self.dynamic_range
-        )
-
-    def __post_init__(self) -> None:
-        self.bank.check()
 
 
 @settings

@@ -13,7 +13,7 @@ from foci.data.audio.segments import cut_at_silences
 from foci.data.builtin import morse
 from foci.errors import DataError
 from foci.tasks.transcribe.assets import SpeechAssets
-from foci.tasks.transcribe.batches import SpeechReader, is_feature_file
+from foci.tasks.transcribe.batches import SpeechReader, filter_bank, is_feature_file
 from foci.tasks.transcribe.config import FeatureConfig
 
 _LONGEST = 4 * 3600.0
@@ -52,7 +52,7 @@ def read_pieces(
         DataError: it cannot be used.
     """
     notes: list[str] = []
-    reader = SpeechReader(settings.bank, settings.deltas, upsample=True, max_seconds=_LONGEST)
+    reader = SpeechReader(filter_bank(settings), settings.deltas, upsample=True, max_seconds=_LONGEST)
     shift = settings.hop_ms / 1000
     longest, most = (seconds or frames * shift for frames in (assets.longest, assets.usual))
     samples = None

@@ -35,6 +35,7 @@ from foci.tasks.transcribe.batches import (
     SpeechBatch,
     SpeechExamples,
     SpeechReader,
+    filter_bank,
     hear,
     usable_utterances,
 )
@@ -78,7 +79,7 @@ class Transcribe(Task):
     def reader(self) -> SpeechReader:
         """Turns recordings into features."""
         features, data = self.config.features, self.config.data
-        return SpeechReader(features.bank, features.deltas, features.upsample, data.max_seconds)
+        return SpeechReader(filter_bank(features), features.deltas, features.upsample, data.max_seconds)
 
     @cached_property
     def _heard(self) -> dict[str, Heard]:

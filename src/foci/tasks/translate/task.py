@@ -32,7 +32,8 @@ from foci.printable import printable
 from foci.tasks.frame.alignment import padded, source_rows, trace_of
 from foci.tasks.frame.notes import unknown_note
 from foci.tasks.frame.prediction_loop import by_length
-from foci.tasks.frame.searching import SearchOptions, quantized, search
+from foci.tasks.frame.search_options import SearchOptions
+from foci.tasks.frame.searching import quantized, search
 from foci.tasks.frame.task import (
     Evaluation,
     Field,

@@ -7,14 +7,13 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Le, Lt
 
-from foci.data.images.files import MAX_PIXELS
-from foci.files import FilePath
+from foci.files import MAX_PIXELS, FilePath
 from foci.models.by_keywords import ANSWERER_PRESETS, image_answerer
 from foci.settings import settings
 from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.data_settings import HeldOutData, ThreeColumns
 from foci.tasks.frame.open_table import ModelChoice
-from foci.tasks.frame.vocabulary import BucketVocabularyConfig
+from foci.tasks.frame.vocabulary_settings import BucketVocabularyConfig
 from foci.training.options import TrainingOptions
 
 BUILT_IN = 3000

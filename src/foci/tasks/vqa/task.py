@@ -25,6 +25,7 @@ from foci.tasks.frame.data_settings import Shares
 from foci.tasks.frame.label_task import UNTRAINED, Encoded, LabelTask, Scored
 from foci.tasks.frame.notes import truncated, unknown_words
 from foci.tasks.frame.task import Evaluation, Field, Log, Progress, Record, Shard, Splits, Table
+from foci.tasks.frame.vocabulary import count_words
 from foci.tasks.vqa.config import BUILT_IN, VqaConfig, VqaOptions
 from foci.tasks.vqa.reader import (
     QUESTIONS_TOGETHER,
@@ -114,7 +115,7 @@ class Vqa(LabelTask):
         """Count the words and the answers."""
         counted = self.config.vocabulary
         train = list(splits.train)
-        vocabulary = counted.count(([self._words(one.question)] for one in train), counted.buckets)
+        vocabulary = count_words(counted, ([self._words(one.question)] for one in train), counted.buckets)
         answers = Counter(one.answer for one in train)
         # Equally frequent answers are in alphabetical order, so that the order of the questions has no effect.
         kept = sorted(answers, key=lambda answer: (-answers[answer], answer))[: self.config.data.max_answers]
