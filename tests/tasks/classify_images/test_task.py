@@ -154,7 +154,7 @@ def test_places_of_drawn_images_by_loops(run):
 
 
 def test_plain_networks_have_the_evidence_alone(tmp_path):
-    foci.train("classify_images", settings(model__attention="none"), out=tmp_path / "run", log=lambda text: None)
+    foci.train("classify_images", settings(model__block_attention="none"), out=tmp_path / "run", log=lambda text: None)
     (prediction,) = foci.load(tmp_path / "run").predict(["drawn:one/test/0/1"], trace=True)
     assert list(prediction.trace.attentions) == ["maps.0"]
     assert list(prediction.trace.axes["maps"].labels) == [EVIDENCE]

@@ -116,10 +116,10 @@ class ModelChoice(OpenTable):
     def maker(self, origin: str, path: str) -> Callable[..., Any]:
         """Return the model's class."""
         if self.kind not in self.models:
-            raise unknown_name(f"model ({origin}: {path}.kind)", self.kind, self.models)
+            raise unknown_name("model", self.kind, self.models)
         make, presets = self.models[self.kind]
         if self.preset not in presets:
-            raise unknown_name(f"preset of {self.kind} ({origin}: {path}.preset)", self.preset, presets)
+            raise unknown_name(f"preset of {self.kind}", self.preset, presets)
         return make
 
     def check(self, origin: str, path: str) -> None:
