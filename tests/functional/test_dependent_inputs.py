@@ -38,7 +38,7 @@ def neural_turing(x):
     memory = foci.build("ntm", input_dim=D, num_slots=7, slot_dim=3)
     state, outputs = None, []
     for step in x[:, :L].unbind(dim=1):
-        output, state = memory(step if state is None else step + output.mean(), state)
+        output, state = memory(step + outputs[-1].mean() if outputs else step, state)
         outputs.append(output)
     return torch.stack(outputs, dim=1)
 
