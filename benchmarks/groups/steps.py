@@ -23,12 +23,15 @@ from benchmarks.harness import TRAIN, Call, Case, call, leaf
 from foci.decoding import GenerationConstraints, beam, encode_source
 from foci.functional import crf, kernels, scores, windows
 from foci.functional.stepwise import over_steps
-from foci.models import transformer
+from foci.models.build import build_seq2seq
 from foci.models.entailer import ConditionalEntailer
+from foci.models.options.attention import AttentionOptions
+from foci.models.options.decoders import RecurrentDecoderOptions, Variant
+from foci.models.options.seq2seq import Seq2SeqOptions, seq2seq_preset
 from foci.models.options.speech import RecognizerOptions, recognizer_preset
+from foci.models.options.text_encoders import RecurrentTextEncoderOptions
 from foci.models.options.words import ENTAILER_PRESETS, ConditionalEntailerOptions
 from foci.models.recognizer import Recognizer
-from foci.models.seq2seq_rnn import RecurrentSeq2Seq
 from foci.options import from_tables
 from foci.tasks.tag.decoding import chain_of
 
@@ -47,12 +50,13 @@ Loss = Callable[[], Tensor]
 def cases(peer: str, quick: bool) -> Iterator[Case]:
     """Both measures of each kernel; a quick run has the smallest model of each."""
     for embedding, hidden in TRANSLATORS[:1] if quick else TRANSLATORS:
-        name, options = f"translator, {embedding} and {hidden}", {"decoder": "bahdanau", "score": "additive"}
+        name = f"translator, {embedding} and {hidden}"
+        additive = AttentionOptions(score="additive")
         yield _operator("additive", name, partial(_additive, hidden))
-        yield _step("additive", name, partial(_translator, embedding, hidden, **options))
-    local = {"focus": "local_p", "radius": 5, "score": "dot"}
+        yield _step("additive", name, partial(_translator, embedding, hidden, "bahdanau", additive))
+    local = AttentionOptions(focus="local_p", radius=5, score="dot")
     for kernel, name, operator, model in (
-        ("window", "translator, local_p", _windows, partial(_translator, 128, 256, **local)),
+        ("window", "translator, local_p", _windows, partial(_translator, 128, 256, "luong", local)),
         ("crf", "tagger", _chain, _tagger),
         ("location_aware", "recognizer, small", _location_aware, _recognizer),
         ("word_by_word", "entailer, base", _word_by_word, _entailer),
@@ -152,8 +156,13 @@ def _memory() -> tuple[Loss, list[Tensor]]:
 # Models
 
 
-def _translator(embedding: int, hidden: int, **options: Any) -> tuple[nn.Module, Loss]:
-    model = RecurrentSeq2Seq(VOCABULARY, VOCABULARY, embedding_dim=embedding, hidden_dim=hidden, cell="gru", **options)
+def _translator(embedding: int, hidden: int, variant: Variant, attention: AttentionOptions) -> tuple[nn.Module, Loss]:
+    options = Seq2SeqOptions(
+        encoder=RecurrentTextEncoderOptions(embedding_dim=embedding, hidden_dim=hidden),
+        decoder=RecurrentDecoderOptions(embedding_dim=embedding, hidden_dim=hidden, variant=variant),
+        attention=attention,
+    )
+    model = build_seq2seq(VOCABULARY, VOCABULARY, options)
     source, target = torch.randint(4, VOCABULARY, (2, 32, 20))
     valid = source > 0
     return model, lambda: cross_entropy(model(source, valid, target[:, :-1]).logits.mT, target[:, 1:])
@@ -197,8 +206,8 @@ def _copier() -> tuple[nn.Module, Loss]:
 
 def _search(preset: str) -> Case:
     def inputs() -> tuple[nn.Module, Tensor]:
-        options = transformer.PRESETS[preset]
-        model = transformer.Transformer(VOCABULARY, VOCABULARY, share_embeddings=True, **options).eval()
+        tables = {**seq2seq_preset(preset, "transformer", "transformer"), "share_embeddings": True}
+        model = build_seq2seq(VOCABULARY, VOCABULARY, from_tables(Seq2SeqOptions, tables)).eval()
         return model, torch.randint(4, VOCABULARY, (8, 20))
 
     def work(model: Any, source: Tensor) -> Call:

@@ -217,7 +217,7 @@ def test_keys_are_compared_and_values_are_read():
 
 def test_sizes_that_do_not_fit_are_named():
     encoder = Regions()
-    with pytest.raises(ConfigError, match=r"cells have size 6 .* size 7, expected the same.*source_dim=6"):
+    with pytest.raises(ConfigError, match=r"positions have size 6 .* size 7, expected the same.*source_dim=6"):
         EncoderDecoder(encoder, recurrent_decoder(TARGET_VOCABULARY, 7, RecurrentDecoderOptions()))
     with pytest.raises(ConfigError, match=r"reads no source.*source_dim=6"):
         EncoderDecoder(encoder, recurrent_decoder(TARGET_VOCABULARY, None, RecurrentDecoderOptions()))
@@ -232,7 +232,7 @@ def test_a_wrong_source_is_named(decoder):
     for call in (lambda encoded: built(encoded, target), built.start):
         with pytest.raises(ConfigError, match=r"encoded is None, expected a source with values of size 6"):
             call(None)
-        with pytest.raises(ShapeError, match=r"encoded.values has shape \(2, 5, 7\), expected \(batch, cell, 6\)"):
+        with pytest.raises(ShapeError, match=r"encoded.values has shape \(2, 5, 7\), expected \(batch, position, 6\)"):
             call(EncoderOutput(torch.zeros(2, 5, 7), valid))
         with pytest.raises(ShapeError, match=r"encoded.valid has shape \(2, 4\)"):
             call(EncoderOutput(values, valid[:, 1:]))

@@ -107,7 +107,7 @@ class CopyHead(nn.Module):
             attentions: the weights of the pass, which are returned as they are.
             targets: the tokens to predict, extended ones among them; None for log-probabilities of all tokens.
             weights: the attention to the source that is copied by.
-            copied: the extended id of each cell of the source.
+            copied: the extended id of each position of the source.
         """
         dense = copying_head(weights).dense()
         if targets is None:
@@ -167,11 +167,11 @@ def copying_head(weights: Weights) -> Weights:
 
 
 def check_copied(owner: str, copied: Tensor | None, values: Tensor) -> Tensor:
-    """Return the extended ids of a source, or raise if they are missing or do not fit its cells."""
+    """Return the extended ids of a source, or raise if they are missing or do not fit its positions."""
     if copied is None:
         raise ConfigError(
-            f"{owner}: the decoder copies, but the source has no target ids, expected one per cell. Give the model a "
-            "CopySource, or the decoder Encoded(…, copied=ids)."
+            f"{owner}: the decoder copies, but the source has no target ids, expected one per position. Give the "
+            "model a CopySource, or the decoder EncoderOutput(…, copied=ids)."
         )
     check_ids(owner, "encoded.copied", copied, values.shape[0], values.shape[1])
     return copied

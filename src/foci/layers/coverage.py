@@ -1,4 +1,4 @@
-"""Coverage: the keys include the sum of the previous weights of each cell, and repeated attention adds to the loss.
+"""Coverage: the keys include the sum of the previous weights of each position, and repeated attention adds to the loss.
 
     c_t = Σ_{t' < t} α_t',   e_ti = vᵀ tanh(W h_i + V s_t + w_c c_ti),   loss_t = Σ_i min(α_ti, c_ti)
 
@@ -21,7 +21,7 @@ from foci.weights import Weights
 
 
 class Coverage(nn.Module):
-    """Adds the coverage of its cell to every prepared key; w_c is initialized to 0, which is no coverage.
+    """Adds the coverage of its position to every prepared key; w_c is initialized to 0, which is no coverage.
 
     Args:
         key_dim: size of the projected key.
@@ -45,7 +45,7 @@ class Coverage(nn.Module):
 
 
 def coverage_loss(weights: Weights) -> Float[Tensor, "B T"]:
-    """Return ``Σ_i min(α_ti, c_ti)`` of every step, the share of its attention on cells already covered.
+    """Return ``Σ_i min(α_ti, c_ti)`` of every step, the share of its attention on positions already covered.
 
     Takes the handle of a whole pass, ``model(…).attentions["decoder.cross"]``; the caller leaves out padded steps.
 

@@ -32,13 +32,13 @@ class EncoderOutput(NamedTuple):
     """A batch of sources as decoders use it.
 
     Attributes:
-        values: the cells that attention reads, ``(B, S, D)``.
-        valid: which cells exist, ``(B, S)``.
+        values: the positions that attention reads, ``(B, S, D)``.
+        valid: which positions exist, ``(B, S)``.
         summary: each source as a whole, ``(hidden,)`` or ``(hidden, cell)`` of each layer, ``(B, layers, D)`` each;
             None where the encoder has no such state.
         keys: what queries are compared with, ``(B, S, D)``; None where these are the values.
         attentions: the weights of the encoder's own attentions by name, such as ``encoder.0.self``.
-        copied: what each cell is as a target token, for decoders that copy; see `foci.layers.copying.CopySource`.
+        copied: what each position is as a target token, for decoders that copy; see `foci.layers.copying.CopySource`.
 
     Example:
         >>> import torch
@@ -133,14 +133,14 @@ def check_encoded(owner: str, encoded: EncoderOutput | None, source_dim: int | N
             f"source_dim={encoded.values.shape[-1]} to read a source."
         )
     values = encoded.values
-    check_shape(owner, "encoded.values", values, "batch", "cell", source_dim)
+    check_shape(owner, "encoded.values", values, "batch", "position", source_dim)
     check_valid(owner, "encoded.valid", encoded.valid, values.shape[0], values.shape[1], values.device)
     if encoded.keys is not None:
         check_shape(owner, "encoded.keys", encoded.keys, *values.shape)
 
 
 def source_mask(valid: Bool[Tensor, "B S"]) -> Bool[Tensor, "B 1 S"] | None:
-    """Return the mask of the valid cells, or None in inference where all are valid.
+    """Return the mask of the valid positions, or None in inference where all are valid.
 
     Attention without a mask is faster. Checking the values needs a synchronization and breaks a compiled graph, so
     training and tracing always get a mask.

@@ -218,7 +218,7 @@ class RecurrentEncoder(nn.Module):
             parts = 2 if self.recurrence.is_lstm else 1
             nothing = embedded.new_zeros(batch, self.num_layers, self.output_dim)
             return embedded.new_zeros(batch, size, self.output_dim), (nothing,) * parts
-        order = (~valid).argsort(dim=1, stable=True)  # valid cells first, in their order
+        order = (~valid).argsort(dim=1, stable=True)  # valid positions first, in their order
         output, state = self.recurrence.read_padded(_take(embedded, order), ~valid.gather(1, order))
         annotations = _take(output, order.argsort(dim=1)).masked_fill(~valid.unsqueeze(-1), 0.0)
         return annotations, tuple(self._join(part) for part in state)
@@ -307,5 +307,5 @@ class DeepOutput(nn.Module):
         return readout
 
 
-def _take(cells: Tensor, order: Tensor) -> Tensor:
-    return cells.gather(1, order.unsqueeze(-1).expand(-1, -1, cells.shape[-1]))
+def _take(values: Tensor, order: Tensor) -> Tensor:
+    return values.gather(1, order.unsqueeze(-1).expand(-1, -1, values.shape[-1]))

@@ -27,7 +27,7 @@ from foci.layers.block_options import BlockOptions
 from foci.layers.dropout import Dropout
 from foci.layers.embedding import TokenEmbedding, normal_table
 from foci.layers.feed_forward import FeedForward
-from foci.layers.incremental.tree_cache import LayerCells, TreeCache
+from foci.layers.incremental.tree_cache import LayerEntries, TreeCache
 from foci.mechanisms.heads import MultiHeadAttention
 from foci.mechanisms.heads.multi_head import KeyValueCache, ProjectedMemory
 from foci.outputs import AttentionOutput
@@ -241,7 +241,7 @@ class DecoderLayer(nn.Module):
         self, x: Float[Tensor, "B K D"], source: ProjectedMemory | None, cache: TreeCache, layer: int
     ) -> tuple[Float[Tensor, "B K D"], Weights | None]:
         """Compute the next position of K hypotheses per source. ``layer`` is this layer's index in the cache."""
-        x = self.around_self(x, lambda x: self._attend_to_cells(x, cache, layer))
+        x = self.around_self(x, lambda x: self._attend_to_cache(x, cache, layer))
         return self._finish(x, source)
 
     def _finish(self, x: Tensor, source: ProjectedMemory | None) -> tuple[Tensor, Weights | None]:
@@ -257,23 +257,23 @@ class DecoderLayer(nn.Module):
             x = self.around_cross(x, attend_to_source)
         return self.around_feed_forward(x, self.feed_forward), read[0] if read else None
 
-    def _attend_to_cells(self, x: Tensor, cache: TreeCache, layer: int) -> Tensor:
+    def _attend_to_cache(self, x: Tensor, cache: TreeCache, layer: int) -> Tensor:
         attention = self.self_attention
         new = attention.prepare(x)
         key = new.key
         query = attention.project_query(x)
         # Not attention.read: it is causal over a sequence of positions, and these hypotheses form a tree.
-        position = cache.steps - 1  # of all new cells
+        position = cache.steps - 1  # of all new entries
         if attention.rotary:
             query, key = (rotary(part.unsqueeze(-2), start=position).squeeze(-2) for part in (query, key))
-        cells: LayerCells = cache.append(layer, key, new.value)
+        entries: LayerEntries = cache.append(layer, key, new.value)
         mask = None if cache.mask is None else cache.mask.unsqueeze(1)
         bias = None
         if attention.alibi and cache.positions is not None:
             slopes = alibi_slopes(attention.num_heads, device=x.device).view(-1, 1, 1)
             bias = (slopes * (cache.positions - position).unsqueeze(1)).to(query.dtype)
         read = attend(
-            query, cells.key, cells.value, mask, bias=bias, score=attention.score, normalize=attention.normalize
+            query, entries.key, entries.value, mask, bias=bias, score=attention.score, normalize=attention.normalize
         )
         output: Tensor = attention.output_layer(read.output.transpose(1, 2).flatten(2))
         return output

@@ -23,8 +23,8 @@ class EncoderDecoder(nn.Module):
     """An encoder and a decoder as one model, trained with `forward`, decoded with `start` and `step`.
 
     Args:
-        encoder: returns `EncoderOutput`; its ``output_dim`` is the size of the cells.
-        decoder: reads cells of this size, its ``source_dim``.
+        encoder: returns `EncoderOutput`; its ``output_dim`` is the size of the positions.
+        decoder: reads positions of this size, its ``source_dim``.
 
     Raises:
         ConfigError: the sizes differ, or the decoder reads no source.
@@ -51,8 +51,9 @@ class EncoderDecoder(nn.Module):
             )
         if encoder.output_dim != decoder.source_dim:
             raise ConfigError(
-                f"EncoderDecoder: the encoder's cells have size {encoder.output_dim} and the decoder reads cells of "
-                f"size {decoder.source_dim}, expected the same. Build the decoder with source_dim={encoder.output_dim}."
+                f"EncoderDecoder: the encoder's positions have size {encoder.output_dim} and the decoder reads those "
+                f"of size {decoder.source_dim}, expected the same. Build the decoder with "
+                f"source_dim={encoder.output_dim}."
             )
         self.encoder = encoder
         self.decoder = decoder

@@ -85,7 +85,7 @@ class CompiledSteps:
             The logits, and the last layer's queries of the source, if there is one.
         """
         step = self._step
-        step.sources, step.hypotheses, step.past_length = batch, x.shape[0] // batch, cache.cells
+        step.sources, step.hypotheses, step.past_length = batch, x.shape[0] // batch, cache.entries
         step.position = cache.steps - 1
         step.threads = torch.get_num_threads()
         path = None if cache.mask is None else cache.mask.contiguous()

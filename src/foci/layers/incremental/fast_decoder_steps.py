@@ -51,11 +51,11 @@ _POSITIONS = 64
 
 
 class _Seen(NamedTuple):
-    """Which cells each query may read, the same in every layer."""
+    """Which entries each query may read, the same in every layer."""
 
     mask: Tensor | None  # (B, 1, K or 1, S)
-    bias: Tensor | None  # the same as numbers: −∞ for closed cells, but 0 in rows in which all cells are closed
-    dead: Tensor | None  # (B · K, 1), the rows in which all cells are closed
+    bias: Tensor | None  # the same as numbers: −∞ for closed entries, but 0 in rows in which all entries are closed
+    dead: Tensor | None  # (B · K, 1), the rows in which all entries are closed
 
 
 class FastDecoderSteps:
@@ -209,7 +209,7 @@ class _Layer:
     def attend_to_past(
         self, x: Tensor, sizes: _Sizes, cache: TreeCache, number: int, past: _Seen, turn: Tensor | None
     ) -> Tensor:
-        """Self-attention over the cells of the cache."""
+        """Self-attention over the entries of the cache."""
         batch, queries, heads, size = sizes
         projected = self.project(self._before(self.self_norm, x)).view(batch, queries, 3, heads, size)
         query, key, value = projected.permute(2, 0, 3, 1, 4)
@@ -220,8 +220,8 @@ class _Layer:
             if turn is not None:
                 both = torch.view_as_real(torch.view_as_complex(both.unflatten(-1, (-1, 2))) * turn).flatten(-2)
             query, key = both.permute(2, 0, 3, 1, 4)
-        cells = cache.append(number, key, value)
-        found = self.join_past(_read(query, cells.key, cells.value, self.scale, past))
+        entries = cache.append(number, key, value)
+        found = self.join_past(_read(query, entries.key, entries.value, self.scale, past))
         return self._after(self.self_norm, x, found)
 
     def attend_to_source(self, x: Tensor, sizes: _Sizes, source: ProjectedMemory, seen: _Seen) -> tuple[Tensor, Tensor]:

@@ -68,8 +68,8 @@ class PerHypothesis(ByWeights):
     @property
     def shape(self) -> torch.Size:
         """``(B·K, [H,] 1, S)``."""
-        batch, *heads, queries, cells = self.of.shape
-        return torch.Size((batch * queries, *heads, 1, cells))
+        batch, *heads, queries, positions = self.of.shape
+        return torch.Size((batch * queries, *heads, 1, positions))
 
     def rows(self, index: Rows) -> Tensor:
         """Return these rows of the second last axis."""

@@ -28,7 +28,7 @@ class MultiStepAttention(nn.Module):
     Args:
         query_dim: size of the decoder state h.
         key_dim: size of the encoder output z, of the embeddings e and g, and of the output.
-        scale_by_length: multiply the output by ``m · sqrt(1/m)``, m the number of cells that may be read.
+        scale_by_length: multiply the output by ``m · sqrt(1/m)``, m the number of positions that may be read.
 
     The value is e, the embeddings of the source; the output is a mean of key + value, or of the key without a value.
     ``target`` is g, the embeddings of the words before each query.
@@ -103,5 +103,7 @@ class MultiStepAttention(nn.Module):
         read = attend_dots(summary, memory.key, memory.value, mask, scale=1.0)
         if not self.scale_by_length:
             return read
-        cells = torch.full((1, 1, 1), shape[-1], device=query.device) if mask is None else mask.sum(-1, keepdim=True)
-        return read._replace(output=read.output * cells.to(query.dtype).sqrt())  # m · sqrt(1/m) = sqrt(m)
+        positions = (
+            torch.full((1, 1, 1), shape[-1], device=query.device) if mask is None else mask.sum(-1, keepdim=True)
+        )
+        return read._replace(output=read.output * positions.to(query.dtype).sqrt())  # m · sqrt(1/m) = sqrt(m)

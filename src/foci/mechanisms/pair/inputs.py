@@ -19,7 +19,7 @@ def check_pair(
     *,
     size: int | None,
 ) -> tuple[Tensor, Tensor, Bool[Tensor, "B S"], Bool[Tensor, "B R"]]:
-    """Return both sequences, zeros where they are padded, and which of their cells exist (all without a mask).
+    """Return both sequences, zeros where they are padded, and which of their positions exist (all without a mask).
 
     Raises:
         ShapeError: if a sequence or a mask has the wrong shape, dtype or device.
@@ -33,8 +33,8 @@ def check_pair(
     return left, right, left_valid, right_valid
 
 
-def _existing(owner: str, name: str, mask: Tensor | None, cells: Tensor) -> tuple[Tensor, Tensor]:
+def _existing(owner: str, name: str, mask: Tensor | None, values: Tensor) -> tuple[Tensor, Tensor]:
     if mask is None:
-        return cells, torch.ones(cells.shape[:2], dtype=torch.bool, device=cells.device)
-    check_valid(owner, name, mask, cells.shape[0], cells.shape[1], cells.device)
-    return clear_unreadable(cells, mask.unsqueeze(1)), mask
+        return values, torch.ones(values.shape[:2], dtype=torch.bool, device=values.device)
+    check_valid(owner, name, mask, values.shape[0], values.shape[1], values.device)
+    return clear_unreadable(values, mask.unsqueeze(1)), mask

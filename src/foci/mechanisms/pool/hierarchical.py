@@ -57,7 +57,7 @@ class HierarchicalPool(nn.Module):
 
     Args:
         value_dim: the size D of a word.
-        hidden_dim: the size in which cells are compared with the learned vectors; D for words and
+        hidden_dim: the size in which positions are compared with the learned vectors; D for words and
             sentence_dim for sentences unless given.
         sentence_encoder: run between the levels, with the sentences ``(B, N, D)`` and which of them exist
             ``(B, N)``; returns ``(B, N, sentence_dim)``. A bidirectional GRU in the paper.

@@ -1,4 +1,4 @@
-"""Attention pooling: the mean of a sequence, weighted by the softmax of each cell's score with a learned vector.
+"""Attention pooling: the mean of a sequence, weighted by the softmax of each position's score with a learned vector.
 
     u_t = tanh(W h_t + b)
     α_t = exp(u_t · u_w) / Σ_j exp(u_j · u_w)
@@ -27,14 +27,14 @@ from foci.weights import Weights
 
 
 class AttentionPool(nn.Module):
-    """A sequence as one vector: the weighted mean of its cells.
+    """A sequence as one vector: the weighted mean of its positions.
 
-    Call it with ``value (B, S, D)`` and, for padded rows, ``mask (B, S)`` (True = a real cell). The output is
-    ``(B, D)``, its weights ``(B, S)``. A row without a real cell gives zeros.
+    Call it with ``value (B, S, D)`` and, for padded rows, ``mask (B, S)`` (True = a real position). The output is
+    ``(B, D)``, its weights ``(B, S)``. A row without a real position gives zeros.
 
     Args:
-        value_dim: the size D of a cell.
-        hidden_dim: the size in which cells are compared with the learned vector; D unless given.
+        value_dim: the size D of a position.
+        hidden_dim: the size in which positions are compared with the learned vector; D unless given.
 
     Example:
         >>> import torch

@@ -9,7 +9,10 @@ Paper: Convolutional Sequence to Sequence Learning (Gehring et al., 2017), secti
 Names: w = embedding, p = positions, g = embedded, v([A B]) = GatedConvolution, k = kernel size, d = width,
     f = embedding_dim, c_i = context
 Complexity: O(T · (k · d² + S · f)) per layer, all positions at once; O(k · d² + S · f) per layer and decoding step
-Differs: as in `foci.models.seq2seq_conv`.
+Differs: the paper adds c to the state that the residual is part of already; here, as in the authors' program, the
+    residual comes last. Of its scaling by sqrt(0.5), every sum of two in the equations above has one; z + e, the values
+    of the encoder, is left as its eq. 2 has it. c goes through a linear layer of its own to the width d. Weights are
+    normalized, and start as in its section 3.5.
 """
 
 from __future__ import annotations

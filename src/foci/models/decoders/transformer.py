@@ -25,7 +25,7 @@ from foci.layers.capped_linear import CappedLinear
 from foci.layers.copying import CopyHead, check_copied
 from foci.layers.incremental.fast_decoder_steps import FastDecoderSteps
 from foci.layers.incremental.hypotheses import as_rows
-from foci.layers.incremental.tree_cache import LayerCells, TreeCache
+from foci.layers.incremental.tree_cache import LayerEntries, TreeCache
 from foci.layers.interfaces import DecoderStep, EncoderOutput, check_encoded, source_mask
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss, logits_or_loss
 from foci.layers.transformer import DecoderLayer, final_norm, token_embedding
@@ -173,11 +173,11 @@ class TransformerDecoder(nn.Module):
         if self.source_dim is not None:
             raise ConfigError("TransformerDecoder: read is for decoders without a source. Use step.")
         x = self.embedding(tokens)
-        cells = []
+        entries = []
         for layer in self._layers:
             x, kept = layer.read(x)
-            cells.append(LayerCells(kept.key, kept.value))
-        return TreeCache.filled(cells, memory.rows.shape[0], window=self.window, keep_positions=self.alibi)
+            entries.append(LayerEntries(kept.key, kept.value))
+        return TreeCache.filled(entries, memory.rows.shape[0], window=self.window, keep_positions=self.alibi)
 
     def step(self, token: Int[Tensor, " N"], memory: TransformerMemory, state: TreeCache) -> DecoderStep:
         """Return the logits of what follows ``token`` in each of N hypotheses, K = N / B per source."""

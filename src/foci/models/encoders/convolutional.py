@@ -5,7 +5,8 @@
 Paper: Convolutional Sequence to Sequence Learning (Gehring et al., 2017), sections 3.1, 3.2 and 3.4
 Names: w = embedding, p = positions, z^L = encoded.keys, z^L + e = encoded.values with e = w + p
 Complexity: O(S · k · d²) per layer
-Differs: as in `foci.models.seq2seq_conv`.
+Differs: as in `foci.models.decoders.convolutional`. The gradient of z, not that of e, is divided by the number of
+    attentions, as in its section 3.4.
 """
 
 from __future__ import annotations
