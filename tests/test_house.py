@@ -1,6 +1,7 @@
 """The order of the house: tests mirror the package, and exceptions from the limits on functions only become fewer."""
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -45,3 +46,14 @@ def test_exceptions_from_the_limits_are_needed_and_few():
     assert not ignored - needed, f"no longer needed, remove them from pyproject.toml: {sorted(ignored - needed)}"
     assert len(ignored) <= EXCEPTIONS, f"shorten the new one instead: {sorted(ignored)}"
     assert len(ignored) == EXCEPTIONS, f"there are fewer: lower EXCEPTIONS to {len(ignored)}"
+
+
+def test_the_package_speaks_in_settled_words():
+    unsettled = re.compile(r"unless given|\bso many\b|from 0 on\b|as a task of the frame|\btrainings\b|\bin place of\b")
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if unsettled.search(line)
+    ]
+    assert not found, "default: …, n, zero-based, the … task, training runs, instead of"

@@ -179,7 +179,7 @@ def masked_softmax(scores: Float[Tensor, "... S"], mask: Bool[Tensor, "..."] | N
 
 
 def masked_softmax_(scores: Float[Tensor, "... S"], mask: Bool[Tensor, "..."] | None = None) -> Float[Tensor, "... S"]:
-    """Compute `masked_softmax` in place of the scores, with fewer passes over memory. It has no gradient."""
+    """Compute `masked_softmax` in the memory of the scores, with fewer passes over memory. It has no gradient."""
     if mask is None:
         return torch.softmax(scores, dim=-1, out=scores)
     mask = check_mask("softmax", mask, scores.shape, scores.device)

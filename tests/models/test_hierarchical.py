@@ -197,7 +197,9 @@ def test_errors():
         ShapeError, match=r"HierarchicalClassifier: sentences has shape \(1, 3\), expected \(2, sentence\)"
     ):
         model(words, sizes[:1])
-    with pytest.raises(ShapeError, match=r"up to 6 words per document, expected sizes from 0 on that sum to at most 5"):
+    with pytest.raises(
+        ShapeError, match=r"up to 6 words per document, expected sizes of at least 0 that sum to at most 5"
+    ):
         model(words[:, :5], sizes)
     with pytest.raises(ShapeError, match=r"sentences has sizes from -1 on"):
         model(words, sizes - 1)

@@ -46,7 +46,7 @@ class LearnedPositions(nn.Module):
     Args:
         max_length: the number of positions.
         model_dim: size of the embeddings.
-        std: the deviation of the initial vectors; 1 / sqrt(model_dim) unless given.
+        std: the deviation of the initial vectors. Default: 1 / sqrt(model_dim).
 
     Example:
         >>> import torch

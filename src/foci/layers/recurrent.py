@@ -95,7 +95,7 @@ class Recurrence(nn.Module):
     ) -> tuple[Float[Tensor, "N T E"], State]:
         """Compute `forward` for padded rows; padding changes neither the outputs before it nor the final state.
 
-        Padding comes after the inputs of a row. ``start`` is the state before the first input, zeros unless given. The
+        Padding comes after the inputs of a row. ``start`` is the state before the first input, by default zeros. The
         final hidden state of a row without any input is not defined for an LSTM with a ``start``.
 
         One more input closes the gates at a padded step, so that the state stays as it is; in the backward direction it

@@ -111,8 +111,8 @@ def recurrent_captioner(
         embedding_dim: size of the word embeddings.
         embedding_range: the embeddings start uniform within ± this.
         hidden_dim: size of the LSTM's state.
-        annotation_dim: size of the annotations; features and places as they are unless given.
-        attention_dim: size in which the state and the annotations are compared; the state's unless given.
+        annotation_dim: size of the annotations. Default: features and places as they are.
+        attention_dim: size in which the state and the annotations are compared. Default: the state's.
         cell: "lstm" or "gru".
         region_dim: channels of the last stage of the small network.
         num_stages, depth, stride, reduction, kernel_size: of the small network, as in `ImageGridEncoder`.
@@ -201,7 +201,7 @@ def transformer_captioner(
         feature_dim: size of the features that were computed before; not used by the encoder "small".
         encoder: as in `RecurrentCaptioner`.
         model_dim: size of every position.
-        annotation_dim: size of the annotations; features and places as they are unless given.
+        annotation_dim: size of the annotations. Default: features and places as they are.
         num_heads: heads of every attention.
         hidden_dim: inner size of the feed-forward networks.
         num_layers: number of layers.
@@ -270,17 +270,17 @@ def transformer_language_model(
         num_layers: number of layers.
         positions: "rotary", "alibi", "sinusoidal" or "learned".
         norm: "pre" or "post", where the norms stand.
-        rms_norm: RMSNorm in place of LayerNorm.
+        rms_norm: RMSNorm instead of LayerNorm.
         qk_norm: normalize queries and keys.
         activation: "relu2" (the square of ReLU), "gelu" or "relu".
         bias: give linear layers a bias.
         zero_residual: start the layers that end a sublayer at 0.
-        logit_cap: keep the logits between −logit_cap and logit_cap; no bound unless given.
+        logit_cap: keep the logits between −logit_cap and logit_cap. Default: no bound.
         tie_output: use the embedding table also as the matrix before the softmax.
         scale_embeddings: multiply embeddings by sqrt(model_dim).
         dropout: of embeddings and of every sublayer's output.
         attention_dropout: of the attention weights.
-        window: how many earlier tokens each layer reads; all of the context unless given.
+        window: how many earlier tokens each layer reads. Default: all of the context.
         normalize: of every attention: "softmax", "sparsemax", "entmax15", …
     """
     options = TransformerDecoderOptions(
@@ -411,7 +411,7 @@ def recognizer(
         decoder: "bahdanau" (attention before the recurrent step), "luong" (after it), or "none" for CTC alone.
         ctc: whether there is a CTC output.
         hidden_dim: size of the decoder's state.
-        encoder_dim: size of the cells, both directions together; the decoder's unless given.
+        encoder_dim: size of the cells, both directions together. Default: the decoder's.
         embedding_dim: size of the embeddings.
         num_layers: layers of the encoder after its convolutions.
         reduction: frames per cell, a power of 2.
@@ -499,7 +499,7 @@ def image_answerer(
         num_answers: number of answers.
         embedding_dim: size of the word embeddings.
         hidden_dim: size of the question, and of a region as it is compared with it.
-        attention_dim: size in which both are compared; hidden_dim unless given.
+        attention_dim: size in which both are compared. Default: hidden_dim.
         num_hops: how often the image is looked at.
         score, normalize: of each hop, as in `foci.Attention`.
         cell: "lstm" or "gru", of the question.

@@ -98,7 +98,7 @@ class HierarchicalClassifier(nn.Module):
         if sentences.numel() and (int(sentences.min()) < 0 or int(counts.max()) > words.shape[1]):
             raise ShapeError(
                 f"{owner}: sentences has sizes from {int(sentences.min())} on and up to {int(counts.max())} words per "
-                f"document, expected sizes from 0 on that sum to at most {words.shape[1]}, the width of words."
+                f"document, expected sizes of at least 0 that sum to at most {words.shape[1]}, the width of words."
             )
         if self.sentence_encoder is None or self.sentence_pool is None or self.word_pool is None:
             document, attentions = self._as_one_sentence(words, counts)

@@ -84,7 +84,7 @@ class RecurrentSeq2Seq(EncoderDecoder):
         target_vocabulary: number of target tokens.
         embedding_dim: size of the embeddings.
         hidden_dim: size of the decoder's state.
-        encoder_dim: size of the annotations, both directions together; the decoder's unless given.
+        encoder_dim: size of the annotations, both directions together. Default: the decoder's.
         readout_dim: size of the output layer's input; the decoder's, or the embeddings' where they are shared.
         num_layers: layers of the encoder and of the decoder.
         cell: "lstm" or "gru".
@@ -96,7 +96,7 @@ class RecurrentSeq2Seq(EncoderDecoder):
         score, normalize, focus, sharpening, radius, reach, max_length: as in `foci.Attention`. Decoders without
             attention ignore them. A focus that slides with the queries ("causal", "sliding_window") has no meaning
             here.
-        attention_dim: size of the hidden layer of additive, concat and location_aware scores; the state's unless given.
+        attention_dim: size of the hidden layer of additive, concat and location_aware scores. Default: the state's.
         num_heads: use multi-head attention, as in `foci.models.decoders.recurrent.RecurrentDecoder`.
         coverage: add the sum of the previous weights to the keys (See 2017); `foci.layers.coverage.coverage_loss`
             computes the loss of ``attentions["decoder.cross"]``.

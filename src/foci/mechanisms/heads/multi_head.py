@@ -57,8 +57,8 @@ class MultiHeadAttention(nn.Module):
     Args:
         model_dim: size of the query and of the output.
         num_heads: number of heads; each has model_dim / num_heads features.
-        key_dim: size of the key; model_dim unless given.
-        value_dim: size of the value; the key's unless given.
+        key_dim: size of the key. Default: model_dim.
+        value_dim: size of the value. Default: the key's.
         num_key_heads: heads of key and value, when groups of query heads share one (1 is multi-query attention).
         causal: each query attends to the keys up to its own.
         window: attend to at most ``(left, right)`` keys before and after a query's own.
@@ -199,7 +199,7 @@ class MultiHeadAttention(nn.Module):
         mask: Bool[Tensor, "..."] | None = None,
         state: KeyValueCache | None = None,
     ) -> AttentionOutput:
-        """Attend to ``value`` (the key unless given) with every head; weights are ``(B, H, L, S)``."""
+        """Attend to ``value`` (default: the key) with every head; weights are ``(B, H, L, S)``."""
         return self.read(query, self.prepare(key, value, mask), state)
 
     def prepare(

@@ -57,8 +57,8 @@ class HierarchicalPool(nn.Module):
 
     Args:
         value_dim: the size D of a word.
-        hidden_dim: the size in which positions are compared with the learned vectors; D for words and
-            sentence_dim for sentences unless given.
+        hidden_dim: the size in which positions are compared with the learned vectors. Default: D for words,
+            sentence_dim for sentences.
         sentence_encoder: run between the levels, with the sentences ``(B, N, D)`` and which of them exist
             ``(B, N)``; returns ``(B, N, sentence_dim)``. A bidirectional GRU in the paper.
         sentence_dim: the size of an encoded sentence, where it is not D.

@@ -34,7 +34,7 @@ class AttentionPool(nn.Module):
 
     Args:
         value_dim: the size D of a position.
-        hidden_dim: the size in which positions are compared with the learned vector; D unless given.
+        hidden_dim: the size in which positions are compared with the learned vector. Default: D.
 
     Example:
         >>> import torch

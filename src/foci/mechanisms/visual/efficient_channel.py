@@ -34,7 +34,7 @@ class EfficientChannel(nn.Module):
 
     Args:
         channels: channels of the features.
-        kernel_size: width of the convolution over channels, odd; by the paper's rule unless given.
+        kernel_size: width of the convolution over channels, odd. Default: by the paper's rule.
 
     Example:
         >>> import torch

@@ -4,7 +4,7 @@ build_frozen_encoder("efficientnet_lite0")      weights from the package efficie
 build_frozen_encoder("mypackage:make_cnn")      the user's own: a function that returns the network
 
 Paper: EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks (Tan, Le, 2019), arXiv:1905.11946; the
-    variant "lite0" of the authors' repository has no squeeze-and-excitation, and ReLU6 in place of swish
+    variant "lite0" of the authors' repository has no squeeze-and-excitation, and ReLU6 instead of swish
 Names: the last convolution's output, before pooling = features
 Complexity: 0.4 G multiply-adds per image of 224 × 224 pixels
 Differs: nothing; the weights are those of the authors, converted.

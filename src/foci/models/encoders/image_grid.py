@@ -87,7 +87,7 @@ class ImageGridEncoder(nn.Module):
         return down, across
 
     def forward(self, images: Image, valid: Bool[Tensor, "B S"] | None = None) -> EncoderOutput:
-        """Encode a batch of images; ``valid`` says which regions exist, all of them unless given."""
+        """Encode a batch of images; ``valid`` says which regions exist, by default all of them."""
         owner = type(self).__name__
         if images.dim() != 4 or images.shape[1] != 3 or 0 in images.shape[2:]:
             raise ShapeError(f"{owner}: images has shape {tuple(images.shape)}, expected (batch, 3, height, width).")
