@@ -52,8 +52,8 @@ class TreeCache:
         layers: number of layers.
         rows: number of hypotheses.
         device: of the masks.
-        window: the number of tokens before the new one that a hypothesis attends to; older entries are removed. Default:
-            all.
+        window: the number of tokens before the new one that a hypothesis attends to; older entries are removed.
+            Default: all.
         keep_positions: keep the position of each entry, for ALiBi.
 
     Example:
