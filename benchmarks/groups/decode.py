@@ -25,7 +25,6 @@ from foci.functional.positions import sinusoid
 from foci.layers.incremental.quantized_linear import quantize
 from foci.mechanisms.heads import MultiHeadAttention
 from foci.models.build import build_seq2seq
-from foci.models.encoder_decoder import EncoderDecoder
 from foci.models.options.seq2seq import Seq2SeqOptions, seq2seq_preset
 from foci.options import from_tables
 
@@ -51,12 +50,12 @@ def cases(peer: str, quick: bool) -> Iterator[Case]:
 def _case(peer: str, preset: str, batch: int, width: int, measure: str) -> Case:
     search = "greedy" if width == 1 else f"beam {width}"
 
-    def inputs() -> tuple[EncoderDecoder, Tensor]:
+    def inputs() -> tuple[Any, Tensor]:
         tables = {**seq2seq_preset(preset, "transformer", "transformer"), "share_embeddings": True}
         model = build_seq2seq(VOCABULARY, VOCABULARY, from_tables(Seq2SeqOptions, tables)).eval()
         return model, torch.randint(4, VOCABULARY, (batch, SOURCE))
 
-    def ours(model: EncoderDecoder, source: Tensor) -> Call:
+    def ours(model: Any, source: Tensor) -> Call:
         ready = model if measure == FLOAT else quantize(model)
         valid = torch.ones_like(source, dtype=torch.bool)
         constraints = GenerationConstraints(min_length=TARGET, max_length=TARGET, banned=())
@@ -70,7 +69,7 @@ def _case(peer: str, preset: str, batch: int, width: int, measure: str) -> Case:
 
         return call(measure, translate)
 
-    def theirs(model: EncoderDecoder, source: Tensor) -> Call:
+    def theirs(model: Any, source: Tensor) -> Call:
         rival = {"transformers": _transformers, "ctranslate2": _ctranslate2}[peer]
         return call(measure, rival(model, source, width, measure))
 
@@ -96,7 +95,7 @@ def _result(tokens: Sequence[Sequence[int]], scores: Sequence[float], measure: s
     return torch.tensor(scores) if scores else torch.tensor(tokens)
 
 
-def _transformers(model: EncoderDecoder, source: Tensor, width: int, measure: str) -> Call:
+def _transformers(model: Any, source: Tensor, width: int, measure: str) -> Call:
     from transformers import MarianConfig, MarianMTModel
 
     size, layers = model.decoder.output.in_features, len(model.encoder.layers)
@@ -155,7 +154,7 @@ def _transformers(model: EncoderDecoder, source: Tensor, width: int, measure: st
     return translate
 
 
-def _ctranslate2(model: EncoderDecoder, source: Tensor, width: int, measure: str) -> Call:
+def _ctranslate2(model: Any, source: Tensor, width: int, measure: str) -> Call:
     import ctranslate2
     from ctranslate2.specs import TransformerSpec
     from ctranslate2.specs.common_spec import Activation
@@ -215,7 +214,7 @@ def _ctranslate2(model: EncoderDecoder, source: Tensor, width: int, measure: str
     return translate
 
 
-def _shape(model: EncoderDecoder) -> tuple[int, int]:
+def _shape(model: Any) -> tuple[int, int]:
     layer: Any = model.encoder.layers[0]
     return layer.self_attention.num_heads, layer.feed_forward.inner_layer.out_features
 
