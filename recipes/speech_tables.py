@@ -15,8 +15,8 @@ from foci.data import BOS
 from foci.models.recognizer import Recognizer
 from foci.tasks.frame.predictor import Predictor
 from foci.tasks.frame.task import Evaluation, Record
-from foci.tasks.transcribe.assets import SpeechAssets
-from foci.tasks.transcribe.pieces import read_pieces
+from foci.tasks.transcribe.data import SpeechAssets
+from foci.tasks.transcribe.search import read_segments
 from foci.viz.figure.curves import plot_curves
 from recipes import report
 from recipes.recipe import Row
@@ -68,7 +68,7 @@ def measure_longer(run: Predictor, evaluation: Evaluation, records: list[Row] | 
     for factor in LONGER:
         longer = run.read(str(test.with_name(f"times{factor}.jsonl")))
         # Not cut at silences: the attention is to read all of it.
-        rates[str(factor)] = run.evaluate(longer, options={"ctc_weight": 0.0, "piece": 600.0}).metrics["wer"]
+        rates[str(factor)] = run.evaluate(longer, options={"ctc_weight": 0.0, "segment": 600.0}).metrics["wer"]
         found[str(factor)] = _share_found(run, longer, times[f"times{factor}"])
     return {"wer_by_length": rates, "found_by_length": found}
 
@@ -80,8 +80,8 @@ def _share_found(run: Predictor, records: Sequence[Record], ends: list[list[floa
     seconds = model.subsampling_factor * settings.shift / 1000
     hits: list[bool] = []
     for record, last in zip(records, ends, strict=True):
-        (piece,), _ = read_pieces(0, str(record["audio"]), settings, assets, seconds=600.0, keep=False)
-        features = torch.from_numpy(piece.features).unsqueeze(0)
+        (segment,), _ = read_segments(0, str(record["audio"]), settings, assets, seconds=600.0, keep=False)
+        features = torch.from_numpy(segment.features).unsqueeze(0)
         target = torch.tensor([[BOS, *next(iter(assets.tokenizer.encode_many([f" {record['text']}"])))]])
         with torch.inference_mode():
             encoded = model.encode(features, torch.tensor([features.shape[1]]))

@@ -55,7 +55,7 @@ def measure_translator(run: Predictor, evaluation: Evaluation, records: list[Row
     started = time.perf_counter()
     greedy = run.predict(sources, options={"beam": 1})
     seconds = time.perf_counter() - started
-    tokenizer: Tokenizer = run.assets.target  # type: ignore[attr-defined]
+    tokenizer: Tokenizer = run.assets.target_tokenizer  # type: ignore[attr-defined]
     tokens = sum(len(row) for row in tokenizer.encode_many(one.output for one in greedy))
     return {
         "tokens_per_second_decoded": tokens / seconds,

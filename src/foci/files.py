@@ -32,6 +32,17 @@ FilePath = Annotated[str, _Expanded()]
 """A path in the settings; it is made absolute, so that a run works from any folder."""
 
 
+def cache_folder(*names: str) -> Path:
+    """Return a folder for files that can be made again, in $XDG_CACHE_HOME/foci or ~/.cache/foci.
+
+    Raises:
+        RuntimeError: there is no home folder.
+    """
+    # By the specification of XDG_CACHE_HOME a relative path is to be ignored.
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (base if base.is_absolute() else Path.home() / ".cache").joinpath("foci", *names)
+
+
 @contextmanager
 def whole(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Give a name beside ``path`` to write to; it replaces ``path`` when the block succeeds, and is removed otherwise.

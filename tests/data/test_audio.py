@@ -18,7 +18,13 @@ from foci.data.audio.files import AudioError, Sound, Utterance, check_audible, r
 from foci.data.audio.resample import resample
 from foci.data.audio.segments import cut_at_silences
 from foci.errors import ConfigError, DataError
-from foci.tasks.transcribe.batches import ShortFirstBatches, SpeechExamples, SpeechReader, hear, usable_utterances
+from foci.tasks.transcribe.data import (
+    ShortFirstBatches,
+    SpeechExamples,
+    SpeechReader,
+    compute_features,
+    usable_utterances,
+)
 from foci.tasks.transcribe.reader import read_manifest
 
 soundfile = pytest.importorskip("soundfile")
@@ -285,7 +291,7 @@ def test_normalization():
     one = normalized(many[0], "utterance")
     assert np.allclose(one.mean(axis=0), 0, atol=1e-5)
     assert np.allclose(one.std(axis=0), 1, atol=1e-4)
-    statistics = Statistics.of(many)
+    statistics = Statistics.fit(many)
     joined = np.concatenate([normalized(one, "global", statistics) for one in many])
     assert np.allclose(joined.mean(axis=0), 0, atol=1e-5)
     assert np.allclose(joined.std(axis=0), 1, atol=1e-4)
@@ -480,13 +486,13 @@ def test_unusable_recordings_are_named_skipped_and_counted(tmp_path):
     kept = usable_utterances(utterances, reader, said.append, "m.jsonl")
     assert [one.audio.rsplit("/")[-1] for one in kept] == ["good.wav", "silent.wav", "short.wav"]
     assert said[0].startswith("4 of 7 recordings are left out: 1 × low rate, 1 × over-long file")
-    heard = hear(kept, reader, said.append, "m.jsonl", speeds=(1.0, 0.9))
+    heard = compute_features(kept, reader, said.append, "m.jsonl", speeds=(1.0, 0.9))
     assert [one.audio.rsplit("/")[-1] for one in heard.utterances] == ["good.wav", "good.wav"]
     assert [len(one) for one in heard.features] == [68, 76]
     text = "\n".join(said)
     assert all(f"{name}.wav" in text for name in names[1:])
     with pytest.raises(DataError, match=r"m.jsonl, line 1: none of 1 recordings can be used; .*silent"):
-        hear(utterances[1:2], reader, said.append, "m.jsonl")
+        compute_features(utterances[1:2], reader, said.append, "m.jsonl")
     with pytest.raises(DataError, match=r"line 1: none of 1 .*Set features.sample_rate=8000"):
         usable_utterances(utterances[2:3], reader, said.append, "m.jsonl")
     raised = SpeechReader(FilterBank(), upsample=True).features(utterances[2].audio)
@@ -531,5 +537,5 @@ def test_features_of_different_sizes_are_an_error(tmp_path):
         np.save(tmp_path / name, np.ones((7, size)))
     utterances = [Utterance(str(tmp_path / name), "x") for name in ("a.npy", "b.npy")]
     with pytest.raises(DataError, match=r"b.npy: has 5 features per frame, expected 3"):
-        hear(utterances, SpeechReader(FilterBank()), print, "m")
+        compute_features(utterances, SpeechReader(FilterBank()), print, "m")
     assert audio_features.FEATURE_ENDINGS == (".npy", ".mfc")

@@ -17,7 +17,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import torch
@@ -49,14 +49,12 @@ class Batch(NamedTuple):
     target: Int[Tensor, "B T"]
     target_valid: Bool[Tensor, "B T"]
 
-    def to(self, device: torch.device | str) -> Batch:
-        """Return the batch on this device."""
-        source = self.source
-        if isinstance(source, CopySource):
-            moved: Tensor | CopySource = CopySource(*(part.to(device) for part in source))
-        else:
-            moved = source.to(device)
-        return Batch(moved, *(part.to(device) for part in self[1:]))
+
+def on_device(batch: Made, device: torch.device) -> Made:
+    """Return a named tuple of tensors, which may be nested, on this device."""
+    if isinstance(batch, Tensor):
+        return cast("Made", batch.to(device))
+    return type(batch)(*(on_device(part, device) for part in batch))  # type: ignore[attr-defined]
 
 
 @runtime_checkable

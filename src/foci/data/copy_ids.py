@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from foci.data.batching import Batch, Indices, Sequences, framed
+from foci.data.batching import Batch, Indices, Sequences, framed, on_device
 from foci.data.tokenizer import UNK, Encoding, Tokenizer
 from foci.errors import DataError
 from foci.layers.copying import CopySource
@@ -143,7 +143,7 @@ def padded_sources(rows: Sequence[SourceRow], device: torch.device) -> tuple[Cop
     """Return some sources as one batch, and which positions are not padding."""
     examples = CopyExamples(rows, [[] for _ in rows], 1)
     width = max(1, int(examples.source.lengths.max(initial=0)))
-    batch = examples.batch(np.arange(len(rows)), (width, 2)).to(device)
+    batch = on_device(examples.batch(np.arange(len(rows)), (width, 2)), device)
     if not isinstance(batch.source, CopySource):
         raise DataError("padded_sources: the batch has no extended ids.")
     return batch.source, batch.source_valid

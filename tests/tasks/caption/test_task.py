@@ -124,7 +124,7 @@ def test_a_network_of_the_users_own(tmp_path):
     name = f"{__name__}:mean_color"
     run = trained(tmp_path / "run", model__encoder=name, data__cache=str(tmp_path / "cache"))
     assert len(np.load(tmp_path / "cache/features.npy")) == 12 + 100
-    assert run.assets.encoder.shape == (2, 3, 3)
+    assert run.assets.image_encoder.shape == (2, 3, 3)
     assert run.model.encoder.output_dim == 5
     image = "drawn:several/test/0/1"
     (one,) = run.predict([image], trace=True)
@@ -175,7 +175,7 @@ def test_unreadable_images_and_long_captions(run, tmp_path):
     )
     assert (first.output, first.score) == ("", None)
     assert "there is no such file" in first.details["notes"][0]
-    assert "cut at its greatest length" in second.details["notes"][0]
+    assert "truncated at max_length" in second.details["notes"][0]
     records = [{"image": str(tmp_path / "no.png"), "captions": ["a"]}, drawn_captions(1)[0]._asdict()]
     assert run.evaluate(records).metrics["unreadable"] == 1
     with pytest.raises(DataError, match="none of the 1 images can be read"):

@@ -183,7 +183,7 @@ def test_questions_about_one_document_are_in_one_split(tmp_path):
     foci.train("cloze", put(FEW, {"data": {"path": str(path)}}), out=tmp_path / "run", **SILENT)
     run = foci.load(tmp_path / "run")
     splits = run.task.read(lambda text: None)
-    held = {one.document for one in splits.valid} | {one["document"] for one in splits.test}
+    held = {one.document for one in splits.valid} | {one.document for one in splits.test}
     assert len(held) == 3
     assert not held & {one.document for one in splits.train}
     assert len(splits.test) == 6

@@ -9,7 +9,7 @@ import pytest
 
 from foci.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from foci.errors import ConfigError, DataError
-from foci.tasks.generate.reader import Text, TextFiles, hold_out, python_reference
+from foci.tasks.generate.reader import TextDocument, TextFiles, hold_out, python_reference
 from foci.tasks.generate.windows import WindowBatches, WindowExamples, encode_documents, encode_text
 
 LINES = "First line.\n\n  Second: 新年快乐\r\nthird\n"
@@ -23,7 +23,7 @@ def test_a_file_is_one_document_and_comes_back_exactly(tmp_path):
     with lzma.open(tmp_path / "a.txt.xz", "wb") as file:
         file.write(LINES.encode())
     for name in ("a.txt", "bom.txt", "a.txt.gz", "a.txt.xz"):
-        assert TextFiles(tmp_path / name).documents() == [Text(LINES)], name
+        assert TextFiles(tmp_path / name).documents() == [TextDocument(LINES)], name
 
 
 def test_pieces_of_a_long_file_join_to_it_and_no_line_is_cut(tmp_path):
@@ -55,8 +55,8 @@ def test_a_folder_in_the_order_of_its_paths_without_hidden_files(tmp_path):
 def test_jsonl_has_a_document_per_line(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(json.dumps({"body": text}) for text in ("a\nb", "c")) + "\n", encoding="utf-8")
-    assert TextFiles(path, field="body").documents() == [Text("a\nb"), Text("c")]
-    assert TextFiles(path, field="body", max_characters=1).documents() == [Text("a"), Text("c")]
+    assert TextFiles(path, field="body").documents() == [TextDocument("a\nb"), TextDocument("c")]
+    assert TextFiles(path, field="body", max_characters=1).documents() == [TextDocument("a"), TextDocument("c")]
     with pytest.raises(DataError, match=r"a\.jsonl, line 1: no field 'text'"):
         TextFiles(path).documents()
 
@@ -80,8 +80,10 @@ def test_files_that_cannot_be_used_are_named_with_their_line(tmp_path, content, 
 
 
 def test_the_end_is_held_out():
-    assert hold_out([Text("a" * 1_115_394)], 0.1, 10**9, "x").valid[0].text == "a" * 111_540  # as nanoGPT cuts it
-    documents = [Text(letter * 10) for letter in "abcdefghij"]
+    assert (
+        hold_out([TextDocument("a" * 1_115_394)], 0.1, 10**9, "x").valid[0].text == "a" * 111_540
+    )  # as nanoGPT cuts it
+    documents = [TextDocument(letter * 10) for letter in "abcdefghij"]
     train, valid = hold_out(documents, 0.25, 10**9, "x")
     assert train == documents[:8]
     assert valid == documents[8:]
@@ -89,7 +91,7 @@ def test_the_end_is_held_out():
     assert len(hold_out(documents, 0.999, 10**9, "x").train) == 1
     assert len(hold_out(documents, 0.9, 31, "x").valid) == 3
     with pytest.raises(DataError, match="a.txt, line 1: 1 characters"):
-        hold_out([Text("a")], 0.1, 10**9, "a.txt")
+        hold_out([TextDocument("a")], 0.1, 10**9, "a.txt")
 
 
 def test_the_built_in_text_is_there():
@@ -110,8 +112,8 @@ def test_long_texts_are_encoded_as_in_one_piece():
 def test_documents_are_separated_and_a_single_one_is_not():
     tokenizer = Tokenizer.train(["abc"], "characters", 10)
     a, b, c = tokenizer.encode("abc").ids
-    assert encode_documents(tokenizer, [Text("ab"), Text("c")]).tolist() == [a, b, EOS, c, EOS]
-    assert encode_documents(tokenizer, [Text("abc")]).tolist() == [a, b, c]
+    assert encode_documents(tokenizer, [TextDocument("ab"), TextDocument("c")]).tolist() == [a, b, EOS, c, EOS]
+    assert encode_documents(tokenizer, [TextDocument("abc")]).tolist() == [a, b, c]
 
 
 def test_an_epoch_of_windows_has_each_token_at_most_once_and_windows_are_whole():

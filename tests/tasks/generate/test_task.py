@@ -219,10 +219,10 @@ def test_a_stream_holds_out_the_end_and_learns(text_file, tmp_path):
 
 def test_documents_of_a_stream_are_separated():
     from foci.data.tokenizer import EOS, Tokenizer
-    from foci.tasks.generate.reader import Piece
+    from foci.tasks.generate.reader import TextPiece
 
     tokenizer = Tokenizer.train(["abc"], "characters", 9)
-    examples = PieceEncoder(tokenizer, 4)([Piece(0, "ab"), Piece(0, "c"), Piece(1, "a")])
+    examples = PieceEncoder(tokenizer, 4)([TextPiece(0, "ab"), TextPiece(0, "c"), TextPiece(1, "a")])
     a, b, c = tokenizer.encode("abc").ids
     assert examples.ids.tolist() == [a, b, c, EOS, a]
 

@@ -12,7 +12,7 @@ from foci.data.tokenizer import BOS, EOS, UNK
 from foci.errors import ConfigError, DataError, FociError
 from foci.layers.copying import CopySource
 from foci.tasks.summarize.builtin import SPLITS, docstrings
-from foci.tasks.summarize.reader import Summary, read_summaries
+from foci.tasks.summarize.reader import SummarizedText, read_summaries
 
 TEXTS = [("the cat sat on the mat, today", "cat on mat"), ("猫坐在垫子上", "猫"), ("שלום עולם טוב", "שלום")]
 
@@ -23,7 +23,7 @@ def write(path, text):
 
 
 def test_every_form_reads_the_same(tmp_path):
-    right = [Summary(*pair) for pair in TEXTS]
+    right = [SummarizedText(*pair) for pair in TEXTS]
     lines = [write(tmp_path / name, "\n".join(side) + "\n") for name, side in zip(("a.src", "a.tgt"), zip(*TEXTS))]
     assert read_summaries(*lines) == right
     tsv = write(tmp_path / "a.tsv", "source\ttarget\n" + "".join(f"{a}\t{b}\n" for a, b in TEXTS))
@@ -39,7 +39,7 @@ def test_every_form_reads_the_same(tmp_path):
 
 
 def test_several_references(tmp_path):
-    right = [Summary("a text", "one", ("two", "three"))]
+    right = [SummarizedText("a text", "one", ("two", "three"))]
     record = {"source": "a text", "target": "one"}
     forms = [
         {"source": "a text", "target": ["one", "two", "three"]},

@@ -191,7 +191,7 @@ def test_every_model_learns_with_and_without_copying(kind, copy):
 
 @pytest.mark.parametrize("text", ["猫坐在垫子上看鱼", "ולום עולם טוב מאוד"])
 def test_other_scripts_come_back_as_they_were(predictor, text):
-    plain = predictor.task._plain(text)
+    plain = predictor.task.plain(text)
     assert plain.strip() == text
     tokenizer = Tokenizer.train([plain], kind="words", size=50)
     assert tokenizer.decode(tokenizer.encode(plain).ids).strip() == text

@@ -15,6 +15,7 @@ from foci.errors import ConfigError, DataError
 from foci.functional.crf.spans import span_distribution
 from foci.metrics.spans import Span, strict_spans
 from foci.tasks.frame.config import put
+from foci.tasks.frame.prediction_loop import batch_of
 from foci.tasks.tag.builtin import carriers
 from foci.tasks.tag.decoding import chain_of, decode
 from foci.tasks.tag.reader import from_record
@@ -84,9 +85,8 @@ def test_span_probabilities_are_sums_over_all_sequences(predictor):
     """Of three words every tag sequence is written down."""
     assets, model = predictor.assets, predictor.model
     text = "buy 3 kilograms"
-    ((batch, _),) = predictor.task._batched(
-        [foci.tasks.tag.reader.from_record({"text": text, "spans": []})], assets, 99
-    )
+    sentence = foci.tasks.tag.reader.from_record({"text": text, "spans": []})
+    batch = batch_of(predictor.task._examples([sentence], assets), [0])
     with torch.no_grad():
         scores = model(batch.words, batch.letters, batch.spelt)
     chain = [part.double() for part in chain_of(scores)]
@@ -171,7 +171,7 @@ def every_likely_span(predictor, text, least):
     """Spans with at least this probability, from the table of all of them, greedily; with offsets."""
     task, assets = predictor.task, predictor.assets
     sentence = from_record({"text": text, "spans": []})
-    ((batch, _),) = task._batched([sentence], assets, 1000)
+    batch = batch_of(task._examples([sentence], assets), [0])
     with torch.no_grad():
         scores = predictor.model(batch.words, batch.letters, batch.spelt)
     tags = assets.span_tags(torch.device("cpu"))

@@ -16,9 +16,9 @@ from foci.errors import ConfigError, DataError
 from foci.tasks.frame import config as configs
 from foci.tasks.transcribe import search as transcribe_search
 from foci.tasks.transcribe.config import TranscribeConfig
-from foci.tasks.transcribe.forms import to_ctm, to_srt
+from foci.tasks.transcribe.data import SpeechReader, filter_bank
 from foci.tasks.transcribe.task import Transcribe
-from foci.tasks.transcribe.words import SpokenWord, disagreements, medians, spoken_words, word_tokens
+from foci.tasks.transcribe.words import SpokenWord, disagreements, medians, spoken_words, to_ctm, to_srt, word_tokens
 
 pytest.importorskip("soundfile")
 pytest.importorskip("jiwer")
@@ -40,10 +40,10 @@ def run(tmp_path_factory):
 
 def wav(path, *messages, gap=0.6):
     """A file with messages in Morse code, one after the other."""
-    pieces = []
+    segments = []
     for message in messages:
-        pieces += [sound_of(f"morse:{message}").samples, np.zeros(int(gap * 8000), np.float32)]
-    return str(write_sound(path, Sound(np.concatenate(pieces), 8000)))
+        segments += [sound_of(f"morse:{message}").samples, np.zeros(int(gap * 8000), np.float32)]
+    return str(write_sound(path, Sound(np.concatenate(segments), 8000)))
 
 
 # ---- words
@@ -165,17 +165,16 @@ def test_a_file_equals_its_message(run, tmp_path):
 def test_long_recordings_are_cut_at_silences_with_their_offsets_kept(run, tmp_path):
     path = wav(tmp_path / "long.wav", "EE", "TT", "MM", "II", gap=1.0)
     (found,) = run.predict([path], options={"max_segment_seconds": 3.0})
-    pieces = found.details["pieces"]
-    assert len(pieces) >= 2
+    segments = found.details["segments"]
+    assert len(segments) >= 2
     assert "was cut at silences" in found.details["notes"][0]
-    speech = foci.tasks.transcribe.task
-    samples = speech.SpeechReader(speech.filter_bank(run.config.features)).sound(path).samples
-    for piece in pieces[1:]:
-        around = samples[int((piece["start"] - 0.1) * 8000) : int((piece["start"] + 0.1) * 8000)]
+    samples = SpeechReader(filter_bank(run.config.features)).sound(path).samples
+    for segment in segments[1:]:
+        around = samples[int((segment["start"] - 0.1) * 8000) : int((segment["start"] + 0.1) * 8000)]
         assert np.abs(around).max() < 0.6 * np.abs(samples).max()
     starts = [word["start"] for word in found.details["words"]]
     assert starts == sorted(starts)
-    moments = [*starts, *(piece["start"] for piece in pieces), found.details["seconds"]]
+    moments = [*starts, *(segment["start"] for segment in segments), found.details["seconds"]]
     assert moments == [round(moment, 3) for moment in moments]
     assert found.trace is None
     assert run.predict([path], options={"max_segment_seconds": 3.0}, trace=True)[0].trace is not None
@@ -183,9 +182,9 @@ def test_long_recordings_are_cut_at_silences_with_their_offsets_kept(run, tmp_pa
 
 def test_many_recordings_are_not_held_in_memory_at_once(run, monkeypatch):
     events = []
-    read = transcribe_search.read_pieces
+    read = transcribe_search.read_segments
     monkeypatch.setattr(
-        transcribe_search, "read_pieces", lambda *given, **more: events.append("read") or read(*given, **more)
+        transcribe_search, "read_segments", lambda *given, **more: events.append("read") or read(*given, **more)
     )
     addresses = [f"morse:{message}" for message in ("SOS", "E", "CQ DE", "73", "T")]
     together = run.predict(addresses)
@@ -202,9 +201,9 @@ def test_recordings_are_cut_where_they_are_longer_than_any_in_training(run):
     assert 0.85 < np.mean([length <= run.assets.usual for length in frames]) < 0.95
     letters = "EE" * 20
     whole, cut = (run.predict([f"morse:{letters[:length]}"])[0].details for length in (2, 40))
-    assert "pieces" not in whole
+    assert "segments" not in whole
     assert cut["seconds"] > run.assets.longest * 0.02
-    starts = [piece["start"] for piece in cut["pieces"]]
+    starts = [segment["start"] for segment in cut["segments"]]
     assert max(np.diff([*starts, cut["seconds"]])) <= run.assets.usual * 0.02 + 1e-6
 
 

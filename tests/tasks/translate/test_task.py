@@ -13,7 +13,7 @@ from foci.data import BOS, PAD, Pair, PairExamples, TokenBatches
 from foci.errors import CheckpointError, ConfigError, DataError, UnknownNameError
 from foci.tasks.frame.config import configure, put
 from foci.tasks.frame.predictor import load
-from foci.tasks.frame.searching import SearchOptions
+from foci.tasks.frame.search_options import SearchOptions
 from foci.tasks.frame.train import train
 from foci.tasks.translate.config import TranslateConfig
 from foci.tasks.translate.task import Translate
@@ -65,7 +65,7 @@ def run(tmp_path_factory):
 def test_a_run_holds_everything_and_learns(run):
     names = {path.name for path in run.iterdir()}
     assert {"config.json", "environment.json", "metrics.jsonl", "checkpoints"} <= names
-    assert {"source.tokenizer.json", "target.tokenizer.json"} <= names
+    assert {"source_tokenizer.json", "target_tokenizer.json"} <= names
     translator = load(run)
     predictions = translator.predict(["one red house", "five trees", "blue tree"], options=SearchOptions(beam=3))
     assert predictions[0].output == "Haus rot eins"
@@ -300,8 +300,8 @@ def test_unknown_tokenize_is_an_error(run):
 def test_a_trace_is_what_the_steps_of_decoding_read(run):
     translator = load(run)
     (prediction,) = translator.predict(["one red house"], trace=True, options=SearchOptions(beam=3))
-    ids = torch.tensor([translator.assets.source.encode("one red house").ids])
-    produced = translator.assets.target.encode(prediction.output).ids
+    ids = torch.tensor([translator.assets.source_tokenizer.encode("one red house").ids])
+    produced = translator.assets.target_tokenizer.encode(prediction.output).ids
     read = []
     with torch.no_grad():
         memory, state = translator.model.start(ids, torch.ones_like(ids, dtype=torch.bool))
@@ -439,7 +439,7 @@ def test_the_loss_is_label_smoothed_and_the_validation_is_not(run):
     translator = load(run)
     task = Translate(read({"label_smoothing": 0.2}))
     pairs = [Pair("one red house", "Haus rot eins"), Pair("two", "zwei")]
-    batches = TokenBatches(PairExamples.encode(pairs, *translator.assets), max_tokens=99)
+    batches = TokenBatches(PairExamples.encode(pairs, *translator.task.tokenizers(translator.assets)), max_tokens=99)
     (batch,) = batches.epoch(0)
     logits = translator.model(batch.source, batch.source_valid, batch.target[:, :-1]).logits.transpose(1, 2)
     smoothed, plain = (

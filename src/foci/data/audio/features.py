@@ -192,7 +192,7 @@ class Statistics(NamedTuple):
     deviation: tuple[float, ...]
 
     @classmethod
-    def of(cls, utterances: list[ndarray]) -> Statistics:
+    def fit(cls, utterances: list[ndarray]) -> Statistics:
         """Return those of some utterances."""
         count = sum(len(one) for one in utterances)
         mean = np.sum([one.sum(axis=0, dtype=np.float64) for one in utterances], axis=0) / count

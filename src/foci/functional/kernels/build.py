@@ -27,6 +27,7 @@ from pathlib import Path
 
 import torch
 
+from foci import files
 from foci.functional.kernels.library_cache import BuildError, check_private, is_whole, newest_whole, store
 
 _FOLDER = Path(__file__).parent / "cpp"
@@ -70,10 +71,8 @@ def cache_folder() -> Path:
     chosen = os.environ.get("FOCI_KERNEL_CACHE")
     if chosen:
         return Path(chosen)
-    # By the specification of XDG_CACHE_HOME a relative path is to be ignored.
-    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     try:
-        return (base if base.is_absolute() else Path.home() / ".cache") / "foci"
+        return files.cache_folder()
     except RuntimeError as error:  # no home folder
         raise BuildError(f"no cache folder: {error}. Set FOCI_KERNEL_CACHE.") from error
 

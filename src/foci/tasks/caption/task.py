@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
@@ -19,159 +16,131 @@ from foci.data import BOS, EOS, PAD, UNK, TokenBatches, Tokenizer
 from foci.data.batching import Sequences
 from foci.data.images.features import ImageFeatures, cached_features, encode_images, fingerprint
 from foci.data.images.files import GRAY, Images
+from foci.data.splits import Parts
 from foci.decoding import DecoderInputs, Hypothesis
 from foci.errors import CheckpointError, ConfigError, DataError
+from foci.files import cache_folder
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
 from foci.mechanisms.sampled import probabilities_of
 from foci.metrics.attention import movement
 from foci.metrics.captions import caption_scores
-from foci.models.captioner import (
-    SMALL,
-    CaptionedImages,
-    Captioner,
-)
+from foci.models.captioner import SMALL, CaptionedImages, Captioner
 from foci.models.encoders.frozen import build_frozen_encoder
-from foci.printable import printable
-from foci.scripts import begins_spaceless
 from foci.tasks.caption.batches import CaptionBatch, CaptionExamples, drawn_captions, image_batch
 from foci.tasks.caption.config import BUILT_IN, CaptionConfig, CaptionOptions
 from foci.tasks.caption.looks import Look, Looks, look, named_boxes, shapes_pointed_at, table_of_looks
 from foci.tasks.caption.reader import CaptionedImage, read_captions, split_captions
-from foci.tasks.frame.searching import quantized, search_from
-from foci.tasks.frame.task import (
-    Evaluation,
-    Field,
-    Log,
-    NamedAxes,
-    Prediction,
-    Progress,
-    Record,
-    Shard,
-    Splits,
-    Task,
-    token_axes,
-)
+from foci.tasks.frame.assets import Assets
+from foci.tasks.frame.file_task import shortened
+from foci.tasks.frame.seq2seq_task import Seq2SeqTask, search_from
+from foci.tasks.frame.task import Evaluation, Field, Log, NamedAxes, Progress, Record, Shard, Splits, token_axes
 from foci.training.objective import Batches, Loss
 from foci.viz.trace import Axis, Trace
 from foci.weights import Weights
 
-_VALID, _TEST = 100, 300
-"""Numbers of drawn scenes for validation and evaluation."""
 _SMALL_SIZE, _FROZEN_SIZE = 48, 224
 """Height and width of images for the small network, and for a frozen one that does not say what it needs."""
 _SPACE = "▁"
 """What a tokenizer's labels have instead of a space."""
-_ENCODER_FILE = "image_encoder.json"
 
 
-class FrozenEncoder(NamedTuple):
-    """A frozen image encoder: its name, its checksum, and the shape of its features, ``(h, w, D)``."""
+class ImageEncoder(NamedTuple):
+    """An image encoder: its name and, of a frozen one, its checksum and the shape of its features, ``(h, w, D)``."""
 
     name: str
-    checksum: str
-    shape: tuple[int, int, int]
+    checksum: str = ""
+    shape: tuple[int, int, int] = (0, 0, 0)
 
 
-class CaptionAssets(NamedTuple):
-    """The tokenizer, and the frozen image encoder; None for the small network, which is trained with the rest."""
+@dataclass(frozen=True)
+class CaptionAssets(Assets):
+    """The tokenizer, and the image encoder."""
 
     tokenizer: Tokenizer
-    encoder: FrozenEncoder | None
+    image_encoder: ImageEncoder
 
-    def to_files(self) -> dict[str, str]:
-        """Return both as JSON."""
-        encoder = {"name": SMALL} if self.encoder is None else self.encoder._asdict()
-        return {"tokenizer.json": self.tokenizer.to_text(), _ENCODER_FILE: json.dumps(encoder)}
+    @property
+    def frozen(self) -> ImageEncoder | None:
+        """The frozen image encoder; None for the small network, which is trained with the rest."""
+        return None if self.image_encoder.name == SMALL else self.image_encoder
+
+
+class _Sources:
+    """Decoded images, or their features, the names of all images that were given, and which of them can be read."""
+
+    def __init__(self, images: Images | ImageFeatures, names: list[str]) -> None:
+        self.images, self.names, self.kept = images, names, np.array(list(images.kept), dtype=np.int64)
+
+    def batch(self, numbers: Sequence[int]) -> Tensor:
+        """Return the images with these numbers, which can be read."""
+        return image_batch(self.images, np.searchsorted(self.kept, numbers))
 
 
 class _HeldOut(NamedTuple):
     """Validation captions: in batches for the loss, and some of their images to be captioned."""
 
     batches: TokenBatches[CaptionBatch]
-    images: Images | ImageFeatures
-    references: list[tuple[str, ...]]
-    tokenizer: Tokenizer
+    sources: _Sources
+    references: dict[int, tuple[str, ...]]
+    assets: CaptionAssets
 
 
-class Caption(Task):
-    """The captioning task; see `foci.tasks.frame.task.Task`."""
+class Caption(Seq2SeqTask):
+    """The image captioning task."""
 
     name: ClassVar[str] = "caption"
     Config: ClassVar[type[Any]] = CaptionConfig
     Options: ClassVar[type[Any]] = CaptionOptions
     EvaluateOptions: ClassVar[type[Any]] = CaptionOptions
+    Assets: ClassVar[type[Any]] = CaptionAssets
     inputs: ClassVar[tuple[Field, ...]] = (Field("image", "image"),)
     targets: ClassVar[tuple[Field, ...]] = (Field("captions", "list"),)
-    score: ClassVar[Literal["probability", "log-probability"]] = "log-probability"
-    unit: ClassVar[str] = "tokens"
     metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {
-        "loss": "lower",
-        "perplexity": "lower",
-        "exact": "higher",
-        "bleu4": "higher",
-        "cider_d": "higher",
-        "rouge_l": "higher",
+        **Seq2SeqTask.metrics,
+        **dict.fromkeys(("exact", "bleu4", "cider_d", "rouge_l"), "higher"),
     }
+    noun: ClassVar[str] = "images with captions"
+    produces: ClassVar[str] = "caption"
+    builtin_sizes: ClassVar[tuple[int, int, int]] = (BUILT_IN, 100, 300)
 
     config: CaptionConfig
 
     # ---- data
 
-    def read(self, log: Log) -> Splits:
-        """Read and check the captions, and split them by image; images are decoded when they are batched."""
-        data = self.config.data
-        if data.path is None:
-            return self._drawn(log)
-        lists = {"train": data.train_images, "valid": data.valid_images, "test": data.test_images}
-        others = {"valid": data.valid, "test": data.test}
-        entries = self._read(data.path, log=log)
-        if any(lists.values()):
-            if missing := [name for name, path in lists.items() if path is None and others.get(name) is None]:
-                raise ConfigError(f"data.{missing[0]}_images is not set, but others are. Name the images of each part.")
-            parts = {name: self._read(data.path, only=path) for name, path in lists.items() if path is not None}
-        else:
-            shares = (0.0 if others[name] else getattr(data, f"{name}_share") for name in ("valid", "test"))
-            valid_share, test_share = shares
-            found = split_captions(entries, valid_share=valid_share, test_share=test_share, seed=data.split_seed)
-            parts = found._asdict()
-        parts |= {name: self._read(path) for name, path in others.items() if path is not None}
-        train, valid, test = (parts.get(name, []) for name in ("train", "valid", "test"))
-        if not valid or not train:
-            raise DataError(
-                f"{data.path}, line 1: of {len(entries)} images none is left to {'train on' if valid else 'validate'}. "
-                f"Give captions of more images, change data.valid_share = {data.valid_share}, or name data.valid."
-            )
-        log(
-            f"{len(train):,} images with {sum(len(one.captions) for one in train):,} captions to train on, "
-            f"{len(valid):,} to validate, {len(test):,} to evaluate; the first is {printable(entries[0].image)!r} → "
-            f"{printable(entries[0].captions[0])!r}"
-        )
-        return Splits(train, valid, test)
-
-    def read_records(self, paths: Sequence[str]) -> Sequence[Record]:
-        """Read captions in the form of the training data."""
-        return [one._asdict() for path in paths for one in self._read(path)]
-
-    def _read(self, path: str, *, only: str | None = None, log: Log | None = None) -> list[CaptionedImage]:
+    def read_file(self, path: str, log: Log | None = None, *, only: str | None = None) -> list[CaptionedImage]:
+        """Read captions, of the images that ``only`` lists; images are decoded when they are batched."""
         data = self.config.data
         return read_captions(path, images=data.images, columns=data.columns, only=only, log=log)
 
-    def _drawn(self, log: Log) -> Splits:
+    def split(self, examples: list[CaptionedImage]) -> Parts:
+        """Split by lists of images, as the file says, or by a hash of the image."""
         data = self.config.data
-        if data.builtin is None:
-            log(f"no data is named: training on captions of {BUILT_IN:,} drawn scenes (data.builtin)")
-        sizes = {"train": data.builtin or BUILT_IN, "valid": _VALID, "test": _TEST}
-        made = [
-            drawn_captions(size, split=split, seed=data.split_seed, language=data.language)
-            for split, size in sizes.items()
-        ]
-        log("{train:,} drawn scenes to train on, {valid:,} to validate, {test:,} to evaluate".format(**sizes))
-        return Splits(*made)
+        lists = {"train": data.train_images, "valid": data.valid_images, "test": data.test_images}
+        if not any(lists.values()):
+            return split_captions(examples, **data.shares)
+        others = {"valid": data.valid, "test": data.test}
+        if missing := [name for name, path in lists.items() if path is None and others.get(name) is None]:
+            raise ConfigError(f"data.{missing[0]}_images is not set, but others are. Name the images of each part.")
+        path = cast("str", data.path)
+        return Parts(*([] if only is None else self.read_file(path, only=only) for only in lists.values()))
+
+    def key(self, example: CaptionedImage) -> str:
+        """Return the name of the image."""
+        return example.image
+
+    def show(self, example: CaptionedImage) -> str:
+        """Return the image and its first caption."""
+        return shortened(example.image, example.captions[0])
+
+    def read_builtin(self, size: int, part: str) -> list[CaptionedImage]:
+        """Return drawn scenes with their captions."""
+        data = self.config.data
+        return drawn_captions(size, split=part, seed=data.split_seed, language=data.language)
 
     def assets(self, splits: Splits, log: Log) -> CaptionAssets:
         """Train the tokenizer on the training captions, and try the frozen encoder if there is one."""
         chosen = self.config.tokenizer
-        texts = [self._plain(text) for one in splits.train for text in one.captions]
+        texts = [self.plain(text) for one in splits.train for text in one.captions]
         tokenizer = Tokenizer.train(texts, chosen.kind, chosen.size)
         if chosen.min_count > 1 and chosen.kind in ("words", "characters"):
             counts = Counter(number for ids in tokenizer.encode_many(texts) for number in ids if number != UNK)
@@ -180,33 +149,14 @@ class Caption(Task):
         log(f"a vocabulary of {len(tokenizer):,} tokens ({chosen.kind})")
         return CaptionAssets(tokenizer, self._describe_encoder())
 
-    def _describe_encoder(self) -> FrozenEncoder | None:
+    def _describe_encoder(self) -> ImageEncoder:
         if self._encoder_name == SMALL:
-            return None
+            return ImageEncoder(SMALL)
         encoder = build_frozen_encoder(self._encoder_name)
         size = self._size(encoder)
         features = encode_images(np.full((1, size, size, 3), GRAY, np.uint8), encoder)
         _, down, across, dim = features.shape
-        return FrozenEncoder(self._encoder_name, fingerprint(encoder), (down, across, dim))
-
-    def load_assets(self, read: Callable[[str], str]) -> CaptionAssets:
-        """Read the tokenizer and the description of the encoder."""
-        tokenizer = Tokenizer.from_text(read("tokenizer.json"), "tokenizer.json")
-        try:
-            saved = json.loads(read(_ENCODER_FILE))
-            if saved["name"] == SMALL:
-                return CaptionAssets(tokenizer, None)
-            down, across, dim = map(int, saved["shape"])
-            return CaptionAssets(tokenizer, FrozenEncoder(saved["name"], saved["checksum"], (down, across, dim)))
-        except (ValueError, LookupError, TypeError, RecursionError) as error:
-            raise CheckpointError(f"{_ENCODER_FILE}: does not describe an image encoder ({error}).") from error
-
-    def _plain(self, text: str) -> str:
-        """Return the text as it is tokenized: single spaces, and a space before the first word as before all others."""
-        joined = " ".join(text.split())
-        if self.config.tokenizer.lowercase:
-            joined = joined.lower()
-        return joined if begins_spaceless(joined) else f" {joined}"
+        return ImageEncoder(self._encoder_name, fingerprint(encoder), (down, across, dim))
 
     @property
     def _encoder_name(self) -> str:
@@ -219,7 +169,7 @@ class Caption(Task):
 
     def model(self, assets: CaptionAssets) -> nn.Module:
         """Build the model for this vocabulary and, with a frozen encoder, the size of its features."""
-        return self.config.model.build(len(assets.tokenizer), assets.encoder.shape[-1] if assets.encoder else None)
+        return self.config.model.build(len(assets.tokenizer), assets.frozen.shape[-1] if assets.frozen else None)
 
     def named_axes(self, assets: CaptionAssets) -> NamedAxes:
         """Return which rows of the weights are tokens."""
@@ -242,8 +192,9 @@ class Caption(Task):
         """Encode and batch the validation captions."""
         data, valid = self.config.data, list(splits.valid)
         examples = self._examples(valid, assets, log, "validation captions")
-        some = [valid[number].captions for number in examples.images.kept[: data.valid_decoded]]
-        return _HeldOut(self._in_order(examples), examples.images, some, assets.tokenizer)
+        references = {number: valid[number].captions for number in examples.images.kept[: data.valid_decoded]}
+        sources = _Sources(examples.images, [one.image for one in valid])
+        return _HeldOut(self._in_order(examples), sources, references, assets)
 
     def _in_order(self, examples: CaptionExamples) -> TokenBatches[CaptionBatch]:
         size = self.config.data.batch_size
@@ -254,22 +205,22 @@ class Caption(Task):
     ) -> Images | ImageFeatures:
         """Decode images, or get their features from the frozen encoder, with the help of the cache or without."""
         data = self.config.data
-        if assets.encoder is None:
+        if assets.frozen is None:
             return Images.load(names, self._size(), max_pixels=data.max_pixels, log=log)
-        encoder = build_frozen_encoder(assets.encoder.name)
-        if fingerprint(encoder) != assets.encoder.checksum:
+        encoder = build_frozen_encoder(assets.frozen.name)
+        if fingerprint(encoder) != assets.frozen.checksum:
             raise CheckpointError(
-                f"the image encoder {assets.encoder.name!r} is not the one that this run was trained with: its "
+                f"the image encoder {assets.frozen.name!r} is not the one that this run was trained with: its "
                 "weights have changed. Train again, or restore them."
             )
         if cached:
-            folder = data.cache or _cache_folder(assets.encoder.checksum, self._size(encoder))
+            folder = data.cache or cache_folder("features", f"{assets.frozen.checksum}-{self._size(encoder)}")
             return cached_features(
                 names, encoder, folder, size=self._size(encoder), max_pixels=data.max_pixels, log=log
             )
         images = Images.load(names, self._size(encoder), max_pixels=data.max_pixels, log=log)
         made = [encode_images(images.pixels[start : start + 8], encoder) for start in range(0, len(images), 8)]
-        array = np.concatenate(made) if made else np.zeros((0, *assets.encoder.shape), np.float16)
+        array = np.concatenate(made) if made else np.zeros((0, *assets.frozen.shape), np.float16)
         return ImageFeatures(array, range(len(images)), images.kept, images.unreadable)
 
     def _examples(
@@ -280,23 +231,26 @@ class Caption(Task):
         if captioned and not images.kept:
             raise DataError(f"none of the {len(captioned)} images can be read: {images.unreadable[0]}")
         texts = [
-            (place, self._plain(text))
-            for place, number in enumerate(images.kept)
-            for text in captioned[number].captions
+            (place, self.plain(text)) for place, number in enumerate(images.kept) for text in captioned[number].captions
         ]
-        whole = list(tokenizer.encode_many(text for _, text in texts))
-        long = sum(len(ids) > data.max_words for ids in whole)
+        encoded = list(tokenizer.encode_many(text for _, text in texts))
+        long = sum(len(ids) > data.max_words for ids in encoded)
         if long and log is not None:
-            log(f"{long:,} of {len(whole):,} {what} are cut to data.max_words = {data.max_words} tokens")
-        sequences = Sequences((ids[: data.max_words] for ids in whole), len(tokenizer))
+            log(f"{long:,} of {len(encoded):,} {what} are cut to data.max_words = {data.max_words} tokens")
+        sequences = Sequences((ids[: data.max_words] for ids in encoded), len(tokenizer))
         return CaptionExamples(images, [place for place, _ in texts], sequences, together=data.captions_together)
 
-    # ---- loss
+    # ---- loss and metrics
+
+    def learn(self, model: nn.Module, batch: CaptionBatch, smoothing: float = 0.0) -> TokenLoss:
+        """Return the cross-entropy of a batch, and what else the model gives for it."""
+        targets = Targets(batch.target[:, 1:], smoothing, PAD)
+        learned: TokenLoss = model(CaptionedImages(*batch[:2]), None, batch.target[:, :-1], targets)
+        return learned
 
     def loss(self, model: nn.Module, batch: CaptionBatch) -> Loss:
         """Return the cross-entropy, summed over the tokens, and the further terms of the model."""
-        wanted = Targets(batch.target[:, 1:], self.config.label_smoothing, PAD)
-        learned: TokenLoss = model(CaptionedImages(*batch[:2]), None, batch.target[:, :-1], wanted)
+        learned = self.learn(model, batch, self.config.label_smoothing)
         terms = learned.terms or {}
         total = learned.loss + sum(terms.values(), torch.zeros_like(learned.loss))
         return Loss(
@@ -307,138 +261,83 @@ class Caption(Task):
 
     def validate(self, model: nn.Module, held_out: _HeldOut) -> dict[str, float]:
         """Return nats per token, their exponential, and the metrics of greedy captions of the first images."""
-        loss, chosen = self._nats(model, held_out.batches), self.metrics
-        options = CaptionOptions(beam=1, max_length=self.config.data.max_words)
-        count = len(held_out.references)
-        found = self._search(model, held_out.images, np.arange(count), options)
-        texts = [held_out.tokenizer.decode(hypotheses[0].tokens).strip() for hypotheses in found]
-        return {
-            "loss": loss,
-            "perplexity": float(np.exp(min(loss, 700.0))),
-            **{name: value for name, value in self._text_metrics(texts, held_out.references).items() if name in chosen},
-        }
-
-    def _nats(self, model: nn.Module, batches: TokenBatches[CaptionBatch]) -> float:
-        total, count = 0.0, 0
-        device = next(model.parameters()).device
-        for batch in batches.epoch(0):
-            images, image_of, target = (part.to(device) for part in batch[:3])
-            wanted = Targets(target[:, 1:], padding=PAD)
-            learned: TokenLoss = model(CaptionedImages(images, image_of), None, target[:, :-1], wanted)
-            total += float(learned.loss)
-            count += int((target[:, 1:] != PAD).sum())
-        return total / max(count, 1)
+        options = self.limited(CaptionOptions(beam=1, max_length=self.config.data.max_words))
+        texts, references = [], held_out.references
+        for numbers in self._in_batches([*references], options):
+            for number, found in zip(numbers, self.search(model, held_out.sources, numbers, options)):
+                texts.append(self.decode(held_out.assets, held_out.sources, number, found[0].tokens))
+        metrics = self.nats(model, held_out.batches) | self._text_metrics(texts, [*references.values()])
+        return {name: value for name, value in metrics.items() if name in self.metrics}
 
     def _text_metrics(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
         """Metrics of captions against their references."""
-        exact = [self._plain(text) in {self._plain(one) for one in wanted} for text, wanted in zip(texts, references)]
+        exact = [self.plain(text) in {self.plain(one) for one in targets} for text, targets in zip(texts, references)]
         return {"exact": float(np.mean(exact)), **caption_scores(texts, references)}
 
     # ---- predictions
 
+    def limited(self, options: CaptionOptions) -> CaptionOptions:
+        """Return the options with the greatest length of a caption."""
+        longest = options.max_length or max(self.config.data.max_words, options.min_length)
+        return replace(options, max_length=longest)
+
+    def encode_sources(self, assets: CaptionAssets, records: Sequence[Record]) -> _Sources:
+        """Decode the images, without the help of the cache."""
+        names = [record["image"] for record in records]
+        return _Sources(self._images(names, assets, cached=False), names)
+
+    def unusable(self, sources: _Sources) -> dict[int, str]:
+        """Return why images cannot be read."""
+        reasons = {one.name: one.reason for one in sources.images.unreadable}
+        missing = sorted({*range(len(sources.names))} - {*sources.kept.tolist()})
+        note = "the image cannot be read, so nothing was predicted"
+        return {number: f"{note}: {reasons[sources.names[number]]}" for number in missing}
+
+    def together(self, sources: _Sources, options: CaptionOptions) -> Iterator[list[int]]:
+        """Yield the numbers of readable images in their order."""
+        return self._in_batches(sources.kept.tolist(), options)
+
+    def _in_batches(self, numbers: list[int], options: CaptionOptions) -> Iterator[list[int]]:
+        size = max(1, options.batch_tokens // cast("int", options.max_length))
+        return (numbers[start : start + size] for start in range(0, len(numbers), size))
+
     @torch.no_grad()
-    def _search(
+    def search(
         self,
         model: nn.Module,
-        images: Images | ImageFeatures,
-        places: NDArray[np.int64],
+        sources: _Sources,
+        numbers: Sequence[int],
         options: CaptionOptions,
         prefix: list[int] | None = None,
-    ) -> Iterator[list[Hypothesis]]:
-        """Yield the hypotheses of each of these images."""
+    ) -> list[list[Hypothesis]]:
+        """Return the hypotheses of each of these images."""
         captioner, device = cast(Captioner, model), next(model.parameters()).device
-        longest = options.max_length or max(self.config.data.max_words, options.min_length)
-        options = replace(options, max_length=longest)
-        size = max(1, options.batch_tokens // longest)
-        for start in range(0, len(places), size):
-            some = places[start : start + size]
-            batch = image_batch(images, some).to(device)
-            memory, state = captioner.start(batch, None)
-            down, across = captioner.grid(batch.shape)
-            valid = torch.ones(len(some), down * across, dtype=torch.bool, device=device)
-            begin = DecoderInputs(memory, state, len(some), device, longest, valid)
-            yield from search_from(captioner, begin, options, prefix, unknown=False)
+        batch = sources.batch(numbers).to(device)
+        memory, state = captioner.start(batch, None)
+        down, across = captioner.grid(batch.shape)
+        valid = torch.ones(len(numbers), down * across, dtype=torch.bool, device=device)
+        start = DecoderInputs(memory, state, len(numbers), device, cast("int", options.max_length), valid)
+        return search_from(captioner, start, options, prefix, unknown=False)
 
-    def predict(
+    def decode(self, assets: CaptionAssets, sources: _Sources, number: int, tokens: Sequence[int]) -> str:
+        """Return the text of produced tokens."""
+        return assets.tokenizer.decode(tokens).strip()
+
+    def trace(
         self,
         model: nn.Module,
         assets: CaptionAssets,
-        records: Sequence[Record],
-        options: CaptionOptions,
-        trace: bool,
-        progress: Progress,
-    ) -> list[Prediction]:
-        """Write captions; a trace has the regions that each word looked at."""
-        images = self._images([record["image"] for record in records], assets, cached=False)
-        return self._predictions(model, assets, images, records, options, trace, progress)
-
-    def _predictions(
-        self,
-        model: nn.Module,
-        assets: CaptionAssets,
-        images: Images | ImageFeatures,
-        records: Sequence[Record],
-        options: CaptionOptions,
-        trace: bool,
-        progress: Progress,
-    ) -> list[Prediction]:
-        model = quantized(model) if options.int8 else model
-        reasons = {one.name: one.reason for one in images.unreadable}
-        readable = {*images.kept}
-        found: dict[int, Prediction] = {}
-        for number, record in enumerate(records):
-            if number not in readable:
-                note = f"the image cannot be read, so nothing was predicted: {reasons[record['image']]}"
-                found[number] = Prediction(record, "", None, {"notes": [note]})
-        progress(len(found))
-        prefix = None if options.prefix is None else assets.tokenizer.encode(self._plain(options.prefix)).ids
-        searched = self._search(model, images, np.arange(len(images)), options, prefix)
-        for place, (number, hypotheses) in enumerate(zip(images.kept, searched)):
-            picture = self._picture(images, place, records[number]["image"]) if trace else None
-            batch = image_batch(images, np.array([place]))
-            made = [self._prediction(model, assets, records[number], one, batch, picture) for one in hypotheses]
-            found[number] = replace(made[0], alternatives=tuple(made[1:]))
-            progress(1)
-        return [found[number] for number in range(len(records))]
-
-    def _picture(self, images: Images | ImageFeatures, place: int, name: str) -> NDArray[np.uint8]:
-        """The image as a trace shows it."""
-        if isinstance(images, Images):
-            return np.array(images.pixels[place])
-        shown = Images.load([name], self.config.data.image_size or _FROZEN_SIZE)
-        return np.array(shown.pixels[0])
-
-    def _prediction(
-        self,
-        model: nn.Module,
-        assets: CaptionAssets,
-        record: Record,
+        sources: _Sources,
+        number: int,
         hypothesis: Hypothesis,
-        batch: Tensor,
-        picture: NDArray[np.uint8] | None,
-    ) -> Prediction:
-        text = assets.tokenizer.decode(hypothesis.tokens).strip()
-        details: dict[str, Any] = {"log_prob": hypothesis.log_prob, "finished": hypothesis.finished}
-        if not hypothesis.finished:
-            details["notes"] = ["the caption was cut at its greatest length (max_length)"]
-        traced = None if picture is None else self._trace(model, assets, hypothesis, batch, picture, text)
-        return Prediction(record, text, hypothesis.score, details, traced)
-
-    def _trace(
-        self,
-        model: nn.Module,
-        assets: CaptionAssets,
-        hypothesis: Hypothesis,
-        batch: Tensor,
-        picture: NDArray[np.uint8],
         text: str,
     ) -> Trace:
-        """The regions of each produced word, by teacher forcing, which equals those of the search."""
+        """Return the regions of each produced word, by teacher forcing, which equals those of the search."""
         produced = [*hypothesis.tokens, EOS] if hypothesis.finished else hypothesis.tokens
-        grid = cast(Captioner, model).grid(batch.shape)
+        batch = sources.batch([number])
         attentions = self._maps(model, batch, [produced])
         axes = {
-            "image": Axis.from_image(picture, grid),
+            "image": Axis.from_image(self._picture(sources, number), cast(Captioner, model).grid(batch.shape)),
             "words": Axis.from_tokens(self._labels(assets.tokenizer, produced), "caption"),
         }
         return Trace.from_handles(
@@ -448,6 +347,13 @@ class Caption(Task):
             text=text,
             metadata={"score": hypothesis.score, "log-probability": hypothesis.log_prob},
         )
+
+    def _picture(self, sources: _Sources, number: int) -> NDArray[np.uint8]:
+        """The image as a trace shows it."""
+        if isinstance(sources.images, Images):
+            return np.array(sources.images.pixels[np.searchsorted(sources.kept, number)])
+        shown = Images.load([sources.names[number]], self.config.data.image_size or _FROZEN_SIZE)
+        return np.array(shown.pixels[0])
 
     def _labels(self, tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
         """What stands above the map of each token; of words without the mark of the space before them."""
@@ -482,16 +388,15 @@ class Caption(Task):
         captioned = [CaptionedImage(record["image"], tuple(record["captions"])) for record in records]
         examples = self._examples(captioned, assets)
         images = examples.images
-        predictions = self._predictions(model, assets, images, records, options, False, progress)
+        sources = _Sources(images, [record["image"] for record in records])
+        predictions = self.predict_from(model, assets, sources, records, options, False, progress)
         texts = [predictions[number].output for number in images.kept]
         references = [captioned[number].captions for number in images.kept]
-        loss = self._nats(model, self._in_order(examples))
         metrics: dict[str, float | int] = {
             "images": len(texts),
             "unreadable": len(records) - len(texts),
             **self._text_metrics(texts, references),
-            "loss": loss,
-            "perplexity": float(np.exp(min(loss, 700.0))),
+            **self.nats(model, self._in_order(examples)),
             "different": len(set(texts)) / len(texts),
         }
         notes = {
@@ -532,7 +437,7 @@ class Caption(Task):
         words: list[Look] = []
         for place, number in enumerate(images.kept):
             one = captioned[number]
-            plain = self._plain(one.captions[0])
+            plain = self.plain(one.captions[0])
             encoding = assets.tokenizer.encode(plain)
             batch = image_batch(images, np.array([place]))
             handles = self._maps(model, batch, [encoding.ids[: self.config.data.max_words]])
@@ -545,8 +450,3 @@ class Caption(Task):
                     if start < mention.end + shift and mention.start + shift < end:
                         words.append(look(row.reshape(grid), box, (number, mention.shape), mention.what))
         return Looks(moves, words)
-
-
-def _cache_folder(checksum: str, size: int) -> Path:
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "foci" / "features" / f"{checksum}-{size}"

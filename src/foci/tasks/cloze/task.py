@@ -3,76 +3,56 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from annotated_types import Ge
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from foci.data import TokenBatches
-from foci.data.splits import Parts, split
+from foci.data.batching import on_device
 from foci.data.vocabulary import Vocabulary, words_with_vectors
-from foci.errors import CheckpointError, DataError
+from foci.errors import DataError
 from foci.models.cloze_reader import ReaderOutput
-from foci.printable import printable
 from foci.tasks.cloze.batches import ClozeBatch, ClozeExamples, TokenizedQuestion, tokenize
 from foci.tasks.cloze.builtin import stories
-from foci.tasks.cloze.config import (
-    BLANK,
-    BUILT_IN,
-    ClozeConfig,
-    ClozeEvaluateOptions,
-    ClozeOptions,
-)
+from foci.tasks.cloze.config import BLANK, BUILT_IN, ClozeConfig, ClozeEvaluateOptions, ClozeOptions
 from foci.tasks.cloze.reader import ClozeQuestion, check_question, from_record, read_cloze
+from foci.tasks.frame.assets import Assets
+from foci.tasks.frame.file_task import FileTask, shortened
 from foci.tasks.frame.notes import unknown_note
-from foci.tasks.frame.prediction_loop import by_length
-from foci.tasks.frame.task import (
-    Evaluation,
-    Field,
-    Log,
-    NamedAxes,
-    Prediction,
-    Progress,
-    Record,
-    Shard,
-    Splits,
-    Table,
-    Task,
-)
+from foci.tasks.frame.prediction_loop import batch_of, batches_by_length, by_length, predict_in_batches
+from foci.tasks.frame.task import Evaluation, Field, Log, NamedAxes, Prediction, Progress, Record, Shard, Splits, Table
 from foci.tasks.frame.vocabulary import count_words, take_vectors
 from foci.training.objective import Batches, Loss
 from foci.viz.trace import Axis, Trace
 from foci.weights import Weights
 
-_VALID, _TEST = 300, 500
-"""How many built-in stories are validated and evaluated with."""
 _RANKS = (1, 2, 3, 5)
 """The k of accuracy@k."""
 
 
-class Words(NamedTuple):
+@dataclass(frozen=True)
+class Words(Assets):
     """The words of a run, and the size of their given vectors."""
 
     vocabulary: Vocabulary
-    vector_dim: int
-
-    def to_files(self) -> dict[str, str]:
-        """Return both as text."""
-        return {"vocabulary.json": self.vocabulary.to_text(), "vector_dim.txt": f"{self.vector_dim}\n"}
+    vector_dim: Annotated[int, Ge(0)]
 
 
-class Cloze(Task):
-    """The cloze reading task; see `foci.tasks.frame.task.Task`."""
+class Cloze(FileTask):
+    """The cloze reading task."""
 
     name: ClassVar[str] = "cloze"
     Config: ClassVar[type[Any]] = ClozeConfig
     Options: ClassVar[type[Any]] = ClozeOptions
     EvaluateOptions: ClassVar[type[Any]] = ClozeEvaluateOptions
+    Assets: ClassVar[type[Any]] = Words
     inputs: ClassVar[tuple[Field, ...]] = (
         Field("document", "document"),
         Field("question", "sentence"),
@@ -83,65 +63,49 @@ class Cloze(Task):
     unit: ClassVar[str] = "questions"
     metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {"loss": "lower", "accuracy": "higher"}
 
+    noun: ClassVar[str] = "questions"
+    builtin_sizes: ClassVar[tuple[int, int, int]] = (BUILT_IN, 300, 500)
+
     config: ClozeConfig
 
     # ---- data
 
-    def read(self, log: Log) -> Splits:
-        """Read, check and split the questions."""
+    def read_file(self, path: str, log: Log | None = None) -> list[ClozeQuestion]:
+        """Read questions in one of the forms of the training data."""
         data = self.config.data
-        if data.path is None:
-            return self._built_in(log)
-        questions = self._read(data.path, log)
-        train, valid, test = self._split(questions)
-        train = train if data.more is None else [*train, *self._read(data.more, log)]
-        valid = valid if data.valid is None else self._read(data.valid, log)
-        test = test if data.test is None else self._read(data.test, log)
+        return read_cloze(path, blank=data.blank, needs_blank=data.needs_blank, log=log)
+
+    def key(self, example: ClozeQuestion) -> str:
+        """Return the document: questions about one are never in two parts."""
+        return example.document
+
+    def show(self, example: ClozeQuestion) -> str:
+        """Return the question and its answer."""
+        return shortened(example.question, example.answer)
+
+    def select(self, train: list[ClozeQuestion], log: Log) -> list[ClozeQuestion]:
+        """Add the questions of data.more, and leave out those whose answer is not in the document."""
+        data = self.config.data
+        train = train if data.more is None else [*train, *self.read_file(data.more, log)]
         answerable = [one for one in train if self._tokenized(one).is_answerable]
         if len(answerable) < len(train):
             log(
                 f"{len(train) - len(answerable):,} of {len(train):,} questions are not trained on: the answer is not in"
                 " the document, as data.splitting has its words"
             )
-        if not valid or not answerable:
-            use = "train on" if valid else "validate"
-            raise DataError(
-                f"{data.path}, line 1: of {len(questions)} questions none is left to {use}. Give more of them, change "
-                f"data.valid_share = {data.valid_share} or data.splitting = {data.splitting!r}, or name data.valid."
-            )
-        log(
-            f"{len(answerable):,} questions to train on, {len(valid):,} to validate, {len(test):,} to evaluate; the "
-            f"first is {_quoted(questions[0])}"
-        )
-        return Splits(answerable, valid, [question._asdict() for question in test])
+        return answerable
 
-    def read_records(self, paths: Sequence[str]) -> Sequence[Record]:
-        """Read questions in one of the forms of the training data."""
-        return [question._asdict() for path in paths for question in self._read(path)]
-
-    def _read(self, path: str, log: Log | None = None) -> list[ClozeQuestion]:
+    def nothing_left(self, count: int, use: str) -> DataError:
+        """Return the error for a part without questions."""
         data = self.config.data
-        return read_cloze(path, blank=data.blank, needs_blank=data.needs_blank, log=log)
-
-    def _split(self, questions: list[ClozeQuestion]) -> Parts:
-        """Hold some documents out; questions about one document are never in two splits."""
-        data = self.config.data
-        return split(
-            questions,
-            lambda one: one.document,
-            valid_share=0.0 if data.valid is not None else data.valid_share,
-            test_share=0.0 if data.test is not None else data.test_share,
-            seed=data.split_seed,
+        return DataError(
+            f"{data.path}, line 1: of {count} questions none is left to {use}. Give more of them, change "
+            f"data.valid_share = {data.valid_share} or data.splitting = {data.splitting!r}, or name data.valid."
         )
 
-    def _built_in(self, log: Log) -> Splits:
-        data = self.config.data
-        if data.builtin is None:
-            log(f"no data is named: training on {BUILT_IN:,} built-in stories (data.builtin)")
-        sizes = {"train": data.builtin or BUILT_IN, "valid": _VALID, "test": _TEST}
-        made = {split: stories(data.language, split=split, size=size) for split, size in sizes.items()}
-        log(f"{sizes['train']:,} built-in stories to train on, {_VALID} to validate, {_TEST} to evaluate")
-        return Splits(made["train"], made["valid"], [question._asdict() for question in made["test"]])
+    def read_builtin(self, size: int, part: str) -> list[ClozeQuestion]:
+        """Return stories about people who carry things about."""
+        return stories(self.config.data.language, split=part, size=size)
 
     def _tokenized(self, question: ClozeQuestion) -> TokenizedQuestion:
         data = self.config.data
@@ -163,16 +127,6 @@ class Cloze(Task):
         right = sum(one.most_frequent == one.answer for one in tokenized)
         log(f"the most frequent candidate is the answer of {right / len(tokenized):.1%} of the training questions")
         return Words(vocabulary, dim)
-
-    def load_assets(self, read: Callable[[str], str]) -> Words:
-        """Read the words."""
-        try:
-            dim = int(read("vector_dim.txt"))
-            if dim < 0:
-                raise ValueError(f"it is {dim}")
-        except ValueError as error:
-            raise CheckpointError(f"vector_dim.txt: the size of the vectors cannot be read ({error}).") from error
-        return Words(Vocabulary.from_text(read("vocabulary.json"), "vocabulary.json"), dim)
 
     def model(self, assets: Words) -> nn.Module:
         """Build the model for these words."""
@@ -205,16 +159,8 @@ class Cloze(Task):
 
     def held_out(self, splits: Splits, assets: Words, log: Log) -> list[ClozeBatch]:
         """Encode and batch the validation questions."""
-        tokenized = [self._tokenized(question) for question in splits.valid]
-        return [batch for batch, _ in self._batched(tokenized, assets, self.config.data.batch_tokens)]
-
-    def _batched(
-        self, questions: Sequence[TokenizedQuestion], assets: Words, batch_tokens: int
-    ) -> Iterator[tuple[ClozeBatch, list[int]]]:
-        """Batches of about equal length, and the numbers of their questions."""
-        examples = ClozeExamples(questions, assets.vocabulary)
-        for indices in by_length(examples.document.lengths.tolist(), batch_tokens):
-            yield examples.batch(np.array(indices), examples.lengths[indices].max(axis=0).tolist()), indices
+        examples = ClozeExamples(map(self._tokenized, splits.valid), assets.vocabulary)
+        return [batch for batch, _ in batches_by_length(examples, self.config.data.batch_tokens)]
 
     # ---- loss and metrics
 
@@ -247,13 +193,15 @@ class Cloze(Task):
     ) -> list[Prediction]:
         """Answer; a trace has what was read of the document and of the question."""
         tokenized = [self._tokenized(_question(record)) for record in records]
-        found: dict[int, Prediction] = {}
-        for batch, indices in self._batched(tokenized, assets, options.batch_tokens):
-            _, read = _read_batch(model, batch)
-            for row, i in enumerate(indices):
-                found[i] = self._prediction(records[i], tokenized[i], read, row, assets, options, trace)
-            progress(len(indices))
-        return [found[i] for i in range(len(records))]
+        examples = ClozeExamples(tokenized, assets.vocabulary)
+
+        def answer(numbers: Sequence[int]) -> Iterator[Prediction]:
+            _, read = _read_batch(model, batch_of(examples, numbers))
+            for row, number in enumerate(numbers):
+                yield self._prediction(records[number], tokenized[number], read, row, assets, options, trace)
+
+        batches = by_length(examples.document.lengths.tolist(), options.batch_tokens)
+        return predict_in_batches(records, batches, answer, progress)
 
     def _prediction(
         self,
@@ -272,13 +220,15 @@ class Cloze(Task):
             return Prediction(record, "", 0.0, {"notes": notes})
         order = shares.argsort(descending=True, stable=True).tolist()
         counts = question.counts
-        told = [
+        ranked = [
             {"answer": question.candidates[i], "probability": float(shares[i]), "occurrences": counts[i]} for i in order
         ]
-        details: dict[str, Any] = {"candidates_ranked": told[: max(options.n_best, 10)]}
+        details: dict[str, Any] = {"candidates_ranked": ranked[: max(options.n_best, 10)]}
         if notes:
             details["notes"] = notes
-        answers = [Prediction(record, str(one["answer"]), float(one["probability"])) for one in told[: options.n_best]]
+        answers = [
+            Prediction(record, str(one["answer"]), float(one["probability"])) for one in ranked[: options.n_best]
+        ]
         traced = _trace(read, row, question, shares) if trace else None
         return replace(answers[0], details=details, trace=traced, alternatives=tuple(answers[1:]))
 
@@ -312,7 +262,7 @@ class Cloze(Task):
         tokenized = [self._tokenized(question) for question in questions]
         ranks = [0] * len(records)
         loss = 0.0
-        for batch, indices in self._batched(tokenized, assets, options.batch_tokens):
+        for batch, indices in batches_by_length(ClozeExamples(tokenized, assets.vocabulary), options.batch_tokens):
             moved, read = _read_batch(model, batch)
             loss += float(_nats(read.probabilities, moved.answer).sum())
             for i, rank in zip(indices, _ranks(read.probabilities, moved.answer).tolist()):
@@ -370,8 +320,7 @@ def _question(record: Record) -> ClozeQuestion:
 
 def _read_batch(model: nn.Module, batch: ClozeBatch) -> tuple[ClozeBatch, ReaderOutput]:
     """The batch where the model is, and its result."""
-    device = next(model.parameters()).device
-    moved = ClozeBatch(*(tensor.to(device) for tensor in batch))
+    moved = on_device(batch, next(model.parameters()).device)
     return moved, model(*moved[:-1])
 
 
@@ -425,12 +374,3 @@ def _trace(read: ReaderOutput, row: int, question: TokenizedQuestion, shares: Fl
         text=answer,
         metadata={"probability": float(shares.max())},
     )
-
-
-def _key(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _quoted(question: ClozeQuestion) -> str:
-    text = question.question if len(question.question) <= 90 else f"{question.question[:89]}…"
-    return f"{printable(text)!r} → {printable(question.answer)!r}"

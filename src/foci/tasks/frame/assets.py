@@ -8,6 +8,7 @@ from typing import Annotated, Any, Self, get_type_hints
 
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 
+from foci.data.tokenizer import Tokenizer
 from foci.errors import CheckpointError
 
 
@@ -81,3 +82,10 @@ def _different(labels: tuple[str, ...]) -> tuple[str, ...]:
 
 Labels = Annotated[tuple[str, ...], AfterValidator(_different)]
 """At least two different labels, in the order of the model's scores."""
+
+
+@dataclass(frozen=True)
+class TokenizerAssets(Assets):
+    """The tokenizer of a run."""
+
+    tokenizer: Tokenizer

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
+
+from foci.data.batching import Examples
 from foci.tasks.frame.task import Prediction, Progress, Record
 
 Batch = TypeVar("Batch", bound=Any)
+Made = TypeVar("Made")
 
 
 def by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
@@ -25,6 +29,17 @@ def by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
         held.append(i)
     if held:
         yield held
+
+
+def batches_by_length(examples: Examples[Made], batch_tokens: int) -> Iterator[tuple[Made, list[int]]]:
+    """Yield batches of examples of about equal length, by their first tensor, and the numbers of the examples."""
+    for numbers in by_length(examples.lengths[:, 0].tolist(), batch_tokens):
+        yield batch_of(examples, numbers), numbers
+
+
+def batch_of(examples: Examples[Made], numbers: Sequence[int]) -> Made:
+    """Return examples as one batch, padded to the longest of them."""
+    return examples.batch(np.array(numbers), examples.lengths[list(numbers)].max(axis=0).tolist())
 
 
 def predict_in_batches(

@@ -29,13 +29,13 @@ _BLOCK = 1 << 16
 """Bytes that are read at a time."""
 
 
-class Text(NamedTuple):
+class TextDocument(NamedTuple):
     """A document, or a piece of one."""
 
     text: str
 
 
-class Piece(NamedTuple):
+class TextPiece(NamedTuple):
     """A piece of a document: which document, counted from 0, and its text."""
 
     document: int
@@ -74,7 +74,7 @@ class TextFiles:
             raise DataError(f"{self.path}: the folder has {what}, expected text files.")
         return chosen
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[TextPiece]:
         """Yield the pieces of all documents; a file that cannot be used raises a DataError with its line."""
         number = -1
         for file in self.files():
@@ -86,12 +86,12 @@ class TextFiles:
                 number += 1
                 yield from self._cut(number, _blocks(file))
 
-    def documents(self) -> list[Text]:
+    def documents(self) -> list[TextDocument]:
         """Return all documents, each in one piece."""
         parts: dict[int, list[str]] = {}
         for piece in self:
             parts.setdefault(piece.document, []).append(piece.text)
-        found = [Text("".join(texts)) for texts in parts.values()]
+        found = [TextDocument("".join(texts)) for texts in parts.values()]
         if not any(one.text for one in found):
             raise self.no_text()
         return found
@@ -100,12 +100,12 @@ class TextFiles:
         """Return the error for files without text."""
         return DataError(f"{self.path}, line 1: there is no text, the file or folder is empty.")
 
-    def _cut(self, number: int, texts: Iterator[str]) -> Iterator[Piece]:
+    def _cut(self, number: int, texts: Iterator[str]) -> Iterator[TextPiece]:
         left = self.max_characters
         for text in texts:
             kept = text if left is None else text[:left]
             if kept:
-                yield Piece(number, kept)
+                yield TextPiece(number, kept)
             if left is not None:
                 left -= len(kept)
                 if left == 0:
@@ -159,14 +159,14 @@ def _blocks(path: Path) -> Iterator[str]:
         yield held
 
 
-class Parts(NamedTuple):
+class HeldOutText(NamedTuple):
     """The beginning of a text, and its held-out end."""
 
-    train: list[Text]
-    valid: list[Text]
+    train: list[TextDocument]
+    valid: list[TextDocument]
 
 
-def hold_out(documents: list[Text], share: float, most: int, origin: object) -> Parts:
+def hold_out(documents: list[TextDocument], share: float, most: int, origin: object) -> HeldOutText:
     """Cut off the end: of one text by characters, of several documents whole ones.
 
     Args:
@@ -176,8 +176,8 @@ def hold_out(documents: list[Text], share: float, most: int, origin: object) -> 
         origin: where the documents come from, for messages.
 
     Example:
-        >>> hold_out([Text("abcdefghij")], 0.2, 100, "a.txt")
-        Parts(train=[Text(text='abcdefgh')], valid=[Text(text='ij')])
+        >>> hold_out([TextDocument("abcdefghij")], 0.2, 100, "a.txt")
+        HeldOutText(train=[TextDocument(text='abcdefgh')], valid=[TextDocument(text='ij')])
     """
     total = sum(len(one.text) for one in documents)
     wanted = min(total - int(total * (1 - share)), most)
@@ -189,15 +189,15 @@ def hold_out(documents: list[Text], share: float, most: int, origin: object) -> 
                 f"{origin}, line 1: {len(text)} characters, of which {max(wanted, 0)} would be held out, expected some "
                 "to train on and some to hold out. Use more text."
             )
-        return Parts([Text(text[:cut])], [Text(text[cut:])])
+        return HeldOutText([TextDocument(text[:cut])], [TextDocument(text[cut:])])
     kept, held = len(documents), 0
     while kept > 1 and (held == 0 or held + len(documents[kept - 1].text) <= wanted):
         kept -= 1
         held += len(documents[kept].text)
-    return Parts(documents[:kept], documents[kept:])
+    return HeldOutText(documents[:kept], documents[kept:])
 
 
-def python_reference(max_characters: int | None = None) -> list[Text]:
+def python_reference(max_characters: int | None = None) -> list[TextDocument]:
     """Return the chapters of the Python language reference that its help system has, from the standard library.
 
     Args:
@@ -205,16 +205,16 @@ def python_reference(max_characters: int | None = None) -> list[Text]:
     """
     from pydoc_data.topics import topics
 
-    return [Text(topics[name][:max_characters]) for name in sorted(topics)]
+    return [TextDocument(topics[name][:max_characters]) for name in sorted(topics)]
 
 
 class Before:
     """The pieces of a text up to a character; can be iterated again and again."""
 
-    def __init__(self, pieces: Iterable[Piece], cut: int) -> None:
+    def __init__(self, pieces: Iterable[TextPiece], cut: int) -> None:
         self.pieces, self.cut = pieces, cut
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[TextPiece]:
         left = self.cut
         for piece in self.pieces:
             if left <= 0:
@@ -223,7 +223,7 @@ class Before:
             left -= len(piece.text)
 
 
-def after(pieces: Iterable[Piece], cut: int) -> list[Text]:
+def after(pieces: Iterable[TextPiece], cut: int) -> list[TextDocument]:
     """Return the documents from a character on."""
     parts: dict[int, list[str]] = {}
     left = cut
@@ -231,4 +231,4 @@ def after(pieces: Iterable[Piece], cut: int) -> list[Text]:
         if len(piece.text) > left:
             parts.setdefault(piece.document, []).append(piece.text[max(left, 0) :])
         left -= len(piece.text)
-    return [Text("".join(texts)) for texts in parts.values()]
+    return [TextDocument("".join(texts)) for texts in parts.values()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
@@ -13,6 +13,7 @@ from foci.errors import ConfigError, DataError
 from foci.layers.token_loss import Targets, TokenLoss
 from foci.metrics.likelihood import Likelihood
 from foci.models.language_model import LanguageModel
+from foci.tasks.frame.assets import TokenizerAssets
 from foci.tasks.frame.task import (
     Evaluation,
     Field,
@@ -28,7 +29,7 @@ from foci.tasks.frame.task import (
 )
 from foci.tasks.generate.config import DataConfig, GenerateConfig, GenerateEvaluateOptions, GenerateOptions
 from foci.tasks.generate.continuation import Prompt, log_probs, quoted
-from foci.tasks.generate.reader import Before, Piece, Text, TextFiles, after, hold_out, python_reference
+from foci.tasks.generate.reader import Before, TextDocument, TextFiles, TextPiece, after, hold_out, python_reference
 from foci.tasks.generate.windows import (
     Ids,
     PieceEncoder,
@@ -41,16 +42,6 @@ from foci.tasks.generate.windows import (
 from foci.training.objective import Batches, Loss
 
 
-class Vocabulary(NamedTuple):
-    """The tokenizer of a run."""
-
-    tokenizer: Tokenizer
-
-    def to_files(self) -> dict[str, str]:
-        """Return it as JSON."""
-        return {"tokenizer.json": self.tokenizer.to_text()}
-
-
 class HeldOut(NamedTuple):
     """The held-out documents as ids, and their sizes."""
 
@@ -60,12 +51,13 @@ class HeldOut(NamedTuple):
 
 
 class Generate(Task):
-    """The text generation task; see `foci.tasks.frame.task.Task`."""
+    """The text generation task."""
 
     name: ClassVar[str] = "generate"
     Config: ClassVar[type[Any]] = GenerateConfig
     Options: ClassVar[type[Any]] = GenerateOptions
     EvaluateOptions: ClassVar[type[Any]] = GenerateEvaluateOptions
+    Assets: ClassVar[type[Any]] = TokenizerAssets
     inputs: ClassVar[tuple[Field, ...]] = (Field("text", "document", required=False),)
     targets: ClassVar[tuple[Field, ...]] = ()
     score: ClassVar[Literal["probability", "log-probability"]] = "log-probability"
@@ -131,26 +123,22 @@ class Generate(Task):
         )
         return Splits(Before(files, cut), valid, [])
 
-    def assets(self, splits: Splits, log: Log) -> Vocabulary:
+    def assets(self, splits: Splits, log: Log) -> TokenizerAssets:
         """Train the tokenizer on the training text."""
         kind, size = self.config.tokenizer.kind, self.config.tokenizer.size
         made = Tokenizer.train(_Chunks(splits.train), kind, size)
         log(f"a vocabulary of {len(made):,} tokens ({kind})")
-        return Vocabulary(made)
+        return TokenizerAssets(made)
 
-    def load_assets(self, read: Callable[[str], str]) -> Vocabulary:
-        """Read the tokenizer."""
-        return Vocabulary(Tokenizer.from_text(read("tokenizer.json"), "tokenizer.json"))
-
-    def model(self, assets: Vocabulary) -> nn.Module:
+    def model(self, assets: TokenizerAssets) -> nn.Module:
         """Build the model for this vocabulary and context."""
         return self.config.model.build(len(assets.tokenizer), self.config.data.context)
 
-    def named_axes(self, assets: Vocabulary) -> NamedAxes:
+    def named_axes(self, assets: TokenizerAssets) -> NamedAxes:
         """Return which rows of the weights are tokens."""
         return token_axes("decoder", assets.tokenizer.labels(range(len(assets.tokenizer))))
 
-    def batches(self, splits: Splits, assets: Vocabulary, shard: Shard, log: Log) -> Batches:
+    def batches(self, splits: Splits, assets: TokenizerAssets, shard: Shard, log: Log) -> Batches:
         """Encode the training text, and cut it into windows."""
         data, seed = self.config.data, self.config.training.seed
         if data.stream:
@@ -166,7 +154,7 @@ class Generate(Task):
         ids = encode_documents(assets.tokenizer, list(splits.train))
         return WindowBatches(ids, context=data.context, batch_size=data.batch_size, seed=seed, **shard._asdict())
 
-    def held_out(self, splits: Splits, assets: Vocabulary, log: Log) -> HeldOut:
+    def held_out(self, splits: Splits, assets: TokenizerAssets, log: Log) -> HeldOut:
         """Encode the validation text."""
         return _encoded(assets.tokenizer, [one.text for one in splits.valid])
 
@@ -174,9 +162,9 @@ class Generate(Task):
 
     def loss(self, model: nn.Module, batch: TextBatch) -> Loss:
         """Return the cross-entropy, summed over the tokens."""
-        wanted = batch.tokens[:, 1:]
-        learned: TokenLoss = model(batch.tokens[:, :-1], Targets(wanted, padding=PAD))
-        return Loss(learned.loss, (wanted != PAD).sum())
+        targets = batch.tokens[:, 1:]
+        learned: TokenLoss = model(batch.tokens[:, :-1], Targets(targets, padding=PAD))
+        return Loss(learned.loss, (targets != PAD).sum())
 
     def validate(self, model: nn.Module, held_out: HeldOut) -> dict[str, float]:
         """Return the metrics of the held-out text, in windows side by side: fast, and a little too high."""
@@ -187,7 +175,7 @@ class Generate(Task):
     def evaluate(
         self,
         model: nn.Module,
-        assets: Vocabulary,
+        assets: TokenizerAssets,
         records: Sequence[Record],
         options: GenerateEvaluateOptions,
         progress: Progress,
@@ -226,7 +214,7 @@ class Generate(Task):
     def predict(
         self,
         model: nn.Module,
-        assets: Vocabulary,
+        assets: TokenizerAssets,
         records: Sequence[Record],
         options: GenerateOptions,
         trace: bool,
@@ -241,14 +229,14 @@ class Generate(Task):
         return found
 
     def stream(
-        self, model: nn.Module, assets: Vocabulary, record: Record, options: GenerateOptions
+        self, model: nn.Module, assets: TokenizerAssets, record: Record, options: GenerateOptions
     ) -> Generator[str, None, Prediction] | None:
         """Return the pieces of a text as they are produced; None where it is known at the end only."""
         if options.beam > 1 or options.n_best > 1 or options.score:
             return None
         return self._prompt(model, assets, record, options).pieces()
 
-    def _prompt(self, model: nn.Module, assets: Vocabulary, record: Record, options: GenerateOptions) -> Prompt:
+    def _prompt(self, model: nn.Module, assets: TokenizerAssets, record: Record, options: GenerateOptions) -> Prompt:
         trained = self.config.data.context
         return Prompt(cast("LanguageModel", model), assets.tokenizer, record, options, trained)
 
@@ -273,7 +261,7 @@ def _encoded(tokenizer: Tokenizer, texts: Sequence[str]) -> HeldOut:
 class _Chunks:
     """The texts of documents or pieces, in chunks that a tokenizer is trained on one at a time."""
 
-    def __init__(self, texts: Iterable[Text | Piece]) -> None:
+    def __init__(self, texts: Iterable[TextDocument | TextPiece]) -> None:
         self.texts = texts
 
     def __iter__(self) -> Iterator[str]:
@@ -287,7 +275,7 @@ def _check_data(data: DataConfig) -> None:
                 raise ConfigError(f"data.{name} is set, but data.path is not. Name the text to train on (--data).")
 
 
-def _check_several(data: DataConfig, documents: Sequence[Text]) -> None:
+def _check_several(data: DataConfig, documents: Sequence[TextDocument]) -> None:
     """Raise where whole documents are held out, and there is only one: a single JSON object."""
     path = str(data.path)
     if len(documents) == 1 and path.lower().removesuffix(".gz").removesuffix(".xz").endswith((".jsonl", ".json")):
@@ -297,9 +285,9 @@ def _check_several(data: DataConfig, documents: Sequence[Text]) -> None:
         )
 
 
-def _characters(texts: Sequence[Text]) -> int:
+def _characters(texts: Sequence[TextDocument]) -> int:
     return sum(len(one.text) for one in texts)
 
 
-def _documents(texts: Sequence[Text]) -> str:
+def _documents(texts: Sequence[TextDocument]) -> str:
     return "1 document" if len(texts) == 1 else f"{len(texts):,} documents"

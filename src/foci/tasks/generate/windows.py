@@ -19,7 +19,7 @@ from torch import Tensor
 from foci.data.batching import Indices, check_same_stream, saved_number
 from foci.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from foci.errors import ConfigError, DataError, check_positive
-from foci.tasks.generate.reader import Piece, Text
+from foci.tasks.generate.reader import TextDocument, TextPiece
 
 Ids = NDArray[np.integer[Any]]
 _CHUNK = 100_000
@@ -37,7 +37,7 @@ def encode_text(tokenizer: Tokenizer, text: str) -> Ids:
     return _flat(tokenizer, tokenizer.encode_many(chunks(text)))
 
 
-def encode_documents(tokenizer: Tokenizer, documents: Sequence[Text]) -> Ids:
+def encode_documents(tokenizer: Tokenizer, documents: Sequence[TextDocument]) -> Ids:
     """Return the ids of all documents in a row, with EOS after each unless there is only one."""
 
     def rows() -> Iterator[Sequence[int]]:
@@ -187,7 +187,7 @@ class PieceEncoder:
     def __init__(self, tokenizer: Tokenizer, context: int) -> None:
         self.tokenizer, self.context = tokenizer, context
 
-    def __call__(self, pieces: Sequence[Piece]) -> WindowExamples:
+    def __call__(self, pieces: Sequence[TextPiece]) -> WindowExamples:
         """Return the windows of these pieces in a row, with EOS between documents."""
         rows: list[Sequence[int]] = []
         encoded = self.tokenizer.encode_many(piece.text for piece in pieces)

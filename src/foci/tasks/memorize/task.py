@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from foci.errors import ConfigError
 from foci.models import ntm
+from foci.tasks.frame.assets import Assets
 from foci.tasks.frame.task import Evaluation, Field, Log, Prediction, Progress, Record, Shard, Splits, Table, Task
 from foci.tasks.memorize.config import (
     MemorizeConfig,
@@ -44,21 +45,18 @@ class AtLength(NamedTuple):
     optimal_bits: float | None
 
 
-class Nothing:
-    """The assets of a task that generates its data."""
-
-    def to_files(self) -> dict[str, str]:
-        """Return no files."""
-        return {}
+class NoAssets(Assets):
+    """Nothing is kept of the data: the problem is known from the configuration."""
 
 
 class Memorize(Task):
-    """The memory task; see `foci.tasks.frame.task.Task`."""
+    """The memory task."""
 
     name: ClassVar[str] = "memorize"
     Config: ClassVar[type[Any]] = MemorizeConfig
     Options: ClassVar[type[Any]] = MemorizeOptions
     EvaluateOptions: ClassVar[type[Any]] = MemorizeEvaluateOptions
+    Assets: ClassVar[type[Any]] = NoAssets
     inputs: ClassVar[tuple[Field, ...]] = (Field("length", "number"),)
     targets: ClassVar[tuple[Field, ...]] = ()
     score: ClassVar[Literal["probability", "log-probability"]] = "log-probability"
@@ -86,19 +84,15 @@ class Memorize(Task):
         """Raise: there are no files of sequences."""
         raise ConfigError("memorize makes its own sequences and reads no files. Choose them with --lengths 10,20,40.")
 
-    def assets(self, splits: Splits, log: Log) -> Nothing:
+    def assets(self, splits: Splits, log: Log) -> NoAssets:
         """Return nothing: the problem is known from the configuration."""
-        return Nothing()
+        return NoAssets()
 
-    def load_assets(self, read: Callable[[str], str]) -> Nothing:
-        """Return nothing."""
-        return Nothing()
-
-    def model(self, assets: Nothing) -> nn.Module:
+    def model(self, assets: NoAssets) -> nn.Module:
         """Build the model for the channels of the problem."""
         return self.config.model.build(self.problem.input_dim, self.problem.output_dim)
 
-    def batches(self, splits: Splits, assets: Nothing, shard: Shard, log: Log) -> Batches:
+    def batches(self, splits: Splits, assets: NoAssets, shard: Shard, log: Log) -> Batches:
         """Return an endless stream of sequences."""
         data = self.config.data
         return EpisodeBatches(
@@ -109,7 +103,7 @@ class Memorize(Task):
             **shard._asdict(),
         )
 
-    def held_out(self, splits: Splits, assets: Nothing, log: Log) -> tuple[int, ...]:
+    def held_out(self, splits: Splits, assets: NoAssets, log: Log) -> tuple[int, ...]:
         """Return the lengths to validate with: the least, the middle and the greatest."""
         least, most = self.problem.min_length, self.problem.max_length
         return tuple(sorted({least, (least + most) // 2, most}))
@@ -162,7 +156,7 @@ class Memorize(Task):
     def predict(
         self,
         model: nn.Module,
-        assets: Nothing,
+        assets: NoAssets,
         records: Sequence[Record],
         options: MemorizeOptions,
         trace: bool,
@@ -201,7 +195,7 @@ class Memorize(Task):
     def evaluate(
         self,
         model: nn.Module,
-        assets: Nothing,
+        assets: NoAssets,
         records: Sequence[Record],
         options: MemorizeEvaluateOptions,
         progress: Progress,

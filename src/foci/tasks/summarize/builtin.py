@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from foci.errors import DataError, check_positive, unknown_name
-from foci.tasks.summarize.reader import Summary
+from foci.tasks.summarize.reader import SummarizedText
 
 SPLITS = ("train", "valid", "test")
 _LEFT_OUT = frozenset(("test", "tests", "idlelib", "lib2to3", "site-packages", "dist-packages", "__pycache__"))
@@ -36,7 +36,7 @@ _MOST = 120
 """Words of a source, at most; the rest is not used."""
 
 
-def docstrings(split: str = "train", size: int | None = None) -> list[Summary]:
+def docstrings(split: str = "train", size: int | None = None) -> list[SummarizedText]:
     """Return the documented functions and classes of the standard library with their first lines.
 
     Args:
@@ -51,14 +51,14 @@ def docstrings(split: str = "train", size: int | None = None) -> list[Summary]:
 
 
 @cache
-def _by_split() -> dict[str, list[Summary]]:
-    found: dict[tuple[str, str], Summary] = {}
+def _by_split() -> dict[str, list[SummarizedText]]:
+    found: dict[tuple[str, str], SummarizedText] = {}
     root = Path(sysconfig.get_path("stdlib"))
     for path in sorted(root.rglob("*.py")):
         if _LEFT_OUT.isdisjoint(path.relative_to(root).parts):
             for one in _in_file(path):
                 found.setdefault((one.source, one.target), one)
-    splits: dict[str, list[Summary]] = {split: [] for split in SPLITS}
+    splits: dict[str, list[SummarizedText]] = {split: [] for split in SPLITS}
     for one in sorted(found.values(), key=lambda one: _digest(one.source + one.target)):
         number = _digest(one.target)[0] % 10
         splits["test" if number == 0 else "valid" if number == 1 else "train"].append(one)
@@ -67,7 +67,7 @@ def _by_split() -> dict[str, list[Summary]]:
     return splits
 
 
-def _in_file(path: Path) -> Iterator[Summary]:
+def _in_file(path: Path) -> Iterator[SummarizedText]:
     text = path.read_text(encoding="utf-8", errors="replace")
     for found in _DOCUMENTED.finditer(text):
         kind, name, arguments, documentation = found.groups()
@@ -78,7 +78,7 @@ def _in_file(path: Path) -> Iterator[Summary]:
         if fits and whole and "\N{REPLACEMENT CHARACTER}" not in documentation:
             names = [] if kind == "class" else [one for one in _NAMES.findall(arguments or "") if one != "self"]
             called = f"{name.replace('_', ' ').strip()} ({', '.join(names)}):" if kind == "def" else f"class {name}:"
-            yield Summary(" ".join([*called.split(), *words][:_MOST]), first.strip())
+            yield SummarizedText(" ".join([*called.split(), *words][:_MOST]), first.strip())
 
 
 def _digest(text: str) -> bytes:

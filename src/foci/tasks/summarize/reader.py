@@ -19,7 +19,7 @@ from foci.data.tables import JSON, LONGEST_TEXT, JsonObject, field_of, has_surro
 from foci.errors import ConfigError
 
 
-class Summary(NamedTuple):
+class SummarizedText(NamedTuple):
     """A text, its summary, and further references."""
 
     source: str
@@ -34,7 +34,7 @@ def read_summaries(
     columns: Columns | None = None,
     references: Sequence[int | str] = (),
     log: Log | None = None,
-) -> list[Summary]:
+) -> list[SummarizedText]:
     """Return all texts with their summaries.
 
     Args:
@@ -53,10 +53,10 @@ def read_summaries(
     if columns is not None or references:
         raise ConfigError("data: two aligned files have no columns. Give one file, or leave columns out.")
     pairs = AlignedFiles(path, target, max_characters=LONGEST_TEXT).entries()
-    return read_examples(path, each(pairs, lambda pair: Summary(*pair)), "texts", log)
+    return read_examples(path, each(pairs, lambda pair: SummarizedText(*pair)), "texts", log)
 
 
-def _entries(path: Path, columns: Sequence[int | str]) -> Iterator[Summary | Fault]:
+def _entries(path: Path, columns: Sequence[int | str]) -> Iterator[SummarizedText | Fault]:
     if ending_of(path) in JSON:
         names = [str(column) for column in columns]
         return each(json_objects(path, names), lambda one: _from_object(path, one, names))
@@ -65,7 +65,7 @@ def _entries(path: Path, columns: Sequence[int | str]) -> Iterator[Summary | Fau
     return each(rows, lambda row: _summary(row.values[0], row.values[1:], path, row.line))
 
 
-def _from_object(path: Path, entry: JsonObject, names: Sequence[str]) -> Summary | Fault:
+def _from_object(path: Path, entry: JsonObject, names: Sequence[str]) -> SummarizedText | Fault:
     record, line = entry
     given = [*names, *(["references"] if "references" in record and "references" not in names else [])]
     values = [_texts(field_of(record, name)) for name in given]
@@ -83,10 +83,10 @@ def _texts(value: Any) -> list[str] | None:
     return None if any(map(has_surrogates, values)) else values
 
 
-def _summary(source: str, targets: Sequence[str], path: Path, line: int) -> Summary | Fault:
+def _summary(source: str, targets: Sequence[str], path: Path, line: int) -> SummarizedText | Fault:
     texts = [one.strip() for one in targets]
     if empty := empty_field(path, line, source=source):
         return empty
     if not texts or not all(texts):
         return Fault(path, line, "empty summary", "a summary is empty.")
-    return Summary(source.strip(), texts[0], tuple(texts[1:]))
+    return SummarizedText(source.strip(), texts[0], tuple(texts[1:]))

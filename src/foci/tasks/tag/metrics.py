@@ -20,7 +20,7 @@ class Gold(NamedTuple):
     intent: str
 
     @classmethod
-    def of(cls, sentence: TaggedSentence, scheme: str) -> Gold:
+    def from_sentence(cls, sentence: TaggedSentence, scheme: str) -> Gold:
         """Return the tags of a sentence in a scheme, its spans and its intent."""
         spans = sentence.word_spans()
         return cls(to_tags(spans, len(sentence.words), scheme), spans, sentence.intent)

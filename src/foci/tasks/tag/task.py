@@ -3,68 +3,47 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
-import numpy as np
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from foci.data import TokenBatches
-from foci.data.splits import split
+from foci.data.batching import on_device
 from foci.errors import ConfigError, DataError
 from foci.functional import crf
 from foci.metrics.calibration import calibration, expected_calibration_error
 from foci.metrics.spans import Span, count_spans, macro_f1, micro
 from foci.models.tagger import TagScores
 from foci.printable import printable
+from foci.tasks.frame.file_task import FileTask, shortened
 from foci.tasks.frame.notes import unknown_note
-from foci.tasks.frame.prediction_loop import by_length
-from foci.tasks.frame.task import (
-    Evaluation,
-    Field,
-    Log,
-    NamedAxes,
-    Prediction,
-    Progress,
-    Record,
-    Shard,
-    Splits,
-    Task,
-)
+from foci.tasks.frame.prediction_loop import batch_of, batches_by_length, by_length, predict_in_batches
+from foci.tasks.frame.task import Evaluation, Field, Log, NamedAxes, Prediction, Progress, Record, Shard, Splits
 from foci.tasks.frame.vocabulary import count_with_vectors, take_vectors
+from foci.tasks.tag.answers import answer_of, is_plain, show, trace_of
 from foci.tasks.tag.batches import LONGEST_WORD, Letters, TagBatch, TagExamples
 from foci.tasks.tag.builtin import carriers
-from foci.tasks.tag.config import (
-    BUILT_IN,
-    TagConfig,
-    TagEvaluateOptions,
-    TagOptions,
-)
-from foci.tasks.tag.decoding import Decoded, TagSequence, best_tags, chain_of, decode
+from foci.tasks.tag.config import BUILT_IN, TagConfig, TagEvaluateOptions, TagOptions
+from foci.tasks.tag.decoding import best_tags, chain_of, decode
 from foci.tasks.tag.lexicon import TagLexicon
 from foci.tasks.tag.metrics import Gold, Tally, calibration_table, labels_table, strictly
-from foci.tasks.tag.reader import LabeledSpan, TaggedSentence, from_record, read_tagged, to_characters
+from foci.tasks.tag.reader import TaggedSentence, from_record, read_tagged
 from foci.tasks.tag.schemes import PLAIN
 from foci.training.objective import Batches, Loss
-from foci.viz.axis import Mark
-from foci.viz.trace import Axis, Trace
-from foci.weights import Weights
-
-_VALID, _TEST = 300, 500
-"""How many built-in sentences are validated and evaluated with."""
 
 
-class Tag(Task):
-    """The sequence labeling task; see `foci.tasks.frame.task.Task`."""
+class Tag(FileTask):
+    """The sequence labeling task."""
 
     name: ClassVar[str] = "tag"
     Config: ClassVar[type[Any]] = TagConfig
     Options: ClassVar[type[Any]] = TagOptions
     EvaluateOptions: ClassVar[type[Any]] = TagEvaluateOptions
+    Assets: ClassVar[type[Any]] = TagLexicon
     inputs: ClassVar[tuple[Field, ...]] = (Field("text", "sentence"),)
     targets: ClassVar[tuple[Field, ...]] = (Field("spans", "list"), Field("intent", "label", required=False))
     score: ClassVar[Literal["probability", "log-probability"]] = "probability"
@@ -76,41 +55,26 @@ class Tag(Task):
         "exact": "higher",
     }
 
+    noun: ClassVar[str] = "sentences"
+    builtin_sizes: ClassVar[tuple[int, int, int]] = (BUILT_IN, 300, 500)
+
     config: TagConfig
 
     # ---- data
 
     def read(self, log: Log) -> Splits:
         """Read, check and split the sentences."""
+        splits = super().read(log)
+        return splits._replace(test=[sentence.to_record() for sentence in splits.test])
+
+    def read_part(self, part: str, path: str, log: Log) -> list[TaggedSentence]:
+        """Read the sentences of a part; those to train on may have their tags and intents in other files."""
         data = self.config.data
-        if data.path is None:
-            return self._built_in(log)
-        sentences = self._read(data.path, log, tags=data.tags, intents=data.intents)
-        found = self._split(sentences)
-        if data.valid is not None:
-            found = found._replace(valid=self._read(data.valid, log))
-        if data.test is not None:
-            found = found._replace(test=self._read(data.test, log))
-        train, valid, test = (list(split) for split in found)
-        if not valid or not train:
-            use = "train on" if valid else "validate"
-            raise DataError(
-                f"{data.path}, line 1: of {len(sentences)} sentences none is left to {use}"
-                f". Give more of them, change data.valid_share = {data.valid_share}, or name data.valid."
-            )
-        short = [sentence for sentence in train if len(sentence.words) <= data.max_words]
-        if len(short) < len(train):
-            log(f"{len(train) - len(short):,} sentences have more than {data.max_words} words and are not trained on")
-        if not short:
-            raise DataError(
-                f"{data.path}, line 1: all sentences have more than data.max_words = {data.max_words} words."
-            )
-        _log_labels(short, log)
-        log(
-            f"{len(short):,} sentences to train on, {len(valid):,} to validate, {len(test):,} to evaluate; the first "
-            f"is {_quoted(sentences[0])}"
-        )
-        return Splits(short, valid, [sentence.to_record() for sentence in test])
+        return self._read(path, log, data.tags, data.intents) if part == "train" else self._read(path, log)
+
+    def read_file(self, path: str, log: Log | None = None) -> list[TaggedSentence]:
+        """Read a file with words and tags, or a folder."""
+        return self._read(path, log)
 
     def read_records(self, paths: Sequence[str]) -> Sequence[Record]:
         """Read sentences in the form of the training data; aligned files come as words, tags and, if any, intents."""
@@ -127,39 +91,45 @@ class Tag(Task):
         return [
             sentence.to_record()
             for words, tags, *intents in groups
-            for sentence in self._read(words, tags=tags, intents=intents[0] if intents else None)
+            for sentence in self._read(words, None, tags, intents[0] if intents else None)
         ]
 
     def _read(
-        self, path: str, log: Log | None = None, *, tags: str | None = None, intents: str | None = None
+        self, path: str, log: Log | None = None, tags: str | None = None, intents: str | None = None
     ) -> list[TaggedSentence]:
-        data = self.config.data
-        found = read_tagged(path, tags=tags, intents=intents, columns=data.columns, log=log)
+        found = read_tagged(path, tags=tags, intents=intents, columns=self.config.data.columns, log=log)
         for note in found.notes:
             if log is not None:
                 log(note)
         return found.sentences
 
-    def _split(self, sentences: list[TaggedSentence]) -> Splits:
-        """Hold some sentences out; equal texts are never in two splits."""
-        data = self.config.data
-        found = split(
-            sentences,
-            lambda one: one.text,
-            valid_share=0.0 if data.valid is not None else data.valid_share,
-            test_share=0.0 if data.test is not None else data.test_share,
-            seed=data.split_seed,
-        )
-        return Splits(*found)
+    def key(self, example: TaggedSentence) -> str:
+        """Return the text: equal ones are never in two parts."""
+        return example.text
 
-    def _built_in(self, log: Log) -> Splits:
+    def show(self, example: TaggedSentence) -> str:
+        """Return the sentence with its labels."""
+        return shortened(show(example))
+
+    def select(self, train: list[TaggedSentence], log: Log) -> list[TaggedSentence]:
+        """Leave out sentences of too many words, and log the labels of the others."""
         data = self.config.data
-        if data.builtin is None:
-            log(f"no data is named: training on {BUILT_IN:,} built-in sentences (data.builtin)")
-        sizes = {"train": data.builtin or BUILT_IN, "valid": _VALID, "test": _TEST}
-        made = {split: carriers(data.language, split=split, size=size) for split, size in sizes.items()}
-        log(f"{sizes['train']:,} built-in sentences to train on, {_VALID} to validate, {_TEST} to evaluate")
-        return Splits(made["train"], made["valid"], [sentence.to_record() for sentence in made["test"]])
+        short = [sentence for sentence in train if len(sentence.words) <= data.max_words]
+        if len(short) < len(train):
+            log(f"{len(train) - len(short):,} sentences have more than {data.max_words} words and are not trained on")
+            if not short:
+                raise DataError(
+                    f"{data.path}, line 1: all sentences have more than data.max_words = {data.max_words} words."
+                )
+        counts = Counter(span.label for sentence in short for span in sentence.spans)
+        shown = [f"{printable(label)} ({count:,})" for label, count in counts.most_common(20)]
+        more = f" and {len(counts) - 20} more" if len(counts) > 20 else ""
+        log(f"{len(counts)} labels: {', '.join(shown)}{more}")
+        return short
+
+    def read_builtin(self, size: int, part: str) -> list[TaggedSentence]:
+        """Return carrier sentences with dates, amounts, units and lists."""
+        return carriers(self.config.data.language, split=part, size=size)
 
     def assets(self, splits: Splits, log: Log) -> TagLexicon:
         """Count words and letters, and list labels and intents."""
@@ -168,7 +138,7 @@ class Tag(Task):
         letters = Letters.count(word for sentence in sentences for word in sentence.tokens)
         labels = tuple(sorted({span.label for sentence in sentences for span in sentence.spans}))
         intents = tuple(sorted({sentence.intent for sentence in sentences if sentence.intent}))
-        plain = all(_is_plain(sentence) for sentence in sentences)
+        plain = all(is_plain(sentence) for sentence in sentences)
         if not labels:
             raise DataError(f"{self.config.data.path}, line 1: no sentence has a span, expected labels to learn.")
         log(
@@ -178,10 +148,6 @@ class Tag(Task):
         scheme = PLAIN if plain else self.config.tagging.scheme
         words = counted.vocabulary, counted.trained, counted.vector_dim
         return TagLexicon(*words, letters, labels, intents, scheme)
-
-    def load_assets(self, read: Callable[[str], str]) -> TagLexicon:
-        """Read what `assets` has counted."""
-        return TagLexicon.from_files(read)
 
     def model(self, assets: TagLexicon) -> nn.Module:
         """Build the model for these words, letters, tags and intents."""
@@ -231,22 +197,15 @@ class Tag(Task):
 
     def held_out(self, splits: Splits, assets: TagLexicon, log: Log) -> _HeldOut:
         """Encode and batch the validation sentences."""
-        gold = [Gold.of(sentence, assets.scheme) for sentence in splits.valid]
-        return _HeldOut(assets, list(self._batched(splits.valid, assets, self.config.data.batch_tokens)), gold)
-
-    def _batched(
-        self, sentences: Sequence[TaggedSentence], assets: TagLexicon, batch_tokens: int
-    ) -> Iterator[tuple[TagBatch, list[int]]]:
-        """Batches of about equal length, and the numbers of their sentences."""
-        examples = self._examples(sentences, assets)
-        for indices in by_length(examples.words.lengths.tolist(), batch_tokens):
-            yield examples.batch(np.array(indices), examples.lengths[indices].max(axis=0).tolist()), indices
+        examples = self._examples(splits.valid, assets)
+        gold = [Gold.from_sentence(sentence, assets.scheme) for sentence in splits.valid]
+        return _HeldOut(assets, list(batches_by_length(examples, self.config.data.batch_tokens)), gold)
 
     def _examples(self, sentences: Sequence[TaggedSentence], assets: TagLexicon) -> TagExamples:
         number = {tag: place for place, tag in enumerate(assets.tags)}
         intent = {name: place for place, name in enumerate(assets.intents)}
         # A label that was not trained has no tag: in the loss its words have the first one, its span counts as missed.
-        tags = [[number.get(tag, 0) for tag in Gold.of(one, assets.scheme).tags] for one in sentences]
+        tags = [[number.get(tag, 0) for tag in Gold.from_sentence(one, assets.scheme).tags] for one in sentences]
         return TagExamples(
             [one.tokens for one in sentences],
             tags,
@@ -301,20 +260,23 @@ class Tag(Task):
         """Tag; each span has its probability given the sentence, and a trace the probability of each tag."""
         least = _least(options)
         sentences = [_to_predict(record, number) for number, record in enumerate(records)]
-        found: dict[int, Prediction] = {}
-        for batch, indices in self._batched(sentences, assets, options.batch_tokens):
-            moved, scores = _scored(model, batch)
+        examples = self._examples(sentences, assets)
+
+        def answer(numbers: Sequence[int]) -> Iterator[Prediction]:
+            moved, scores = _scored(model, batch_of(examples, numbers))
             decoded = decode(scores, moved.words > 0, assets, options.n_best, least)
-            for row, i in enumerate(indices):
-                notes = self._notes(sentences[i], assets)
+            for row, (number, one) in enumerate(zip(numbers, decoded)):
+                record, sentence = records[number], sentences[number]
+                notes = self._notes(sentence, assets)
                 answers = [
-                    _answer(records[i], sentences[i], one, decoded[row], assets, options.threshold, notes)
-                    for one in decoded[row].sequences
+                    answer_of(record, sentence, sequence, one, assets, options.threshold, notes)
+                    for sequence in one.sequences
                 ]
-                traced = _trace(scores, row, sentences[i], decoded[row], assets, answers[0]) if trace else None
-                found[i] = replace(answers[0], trace=traced, alternatives=tuple(answers[1:]))
-            progress(len(indices))
-        return [found[i] for i in range(len(records))]
+                traced = trace_of(scores, row, sentence, one, assets, answers[0]) if trace else None
+                yield replace(answers[0], trace=traced, alternatives=tuple(answers[1:]))
+
+        batches = by_length(examples.words.lengths.tolist(), options.batch_tokens)
+        return predict_in_batches(records, batches, answer, progress)
 
     def _notes(self, sentence: TaggedSentence, assets: TagLexicon) -> list[str]:
         """Return notes on words in letters that the run does not know, and on words that were not read whole."""
@@ -331,8 +293,7 @@ class Tag(Task):
 
     def expected(self, record: Record) -> str:
         """Return the gold spans and intent as `predict` writes its own."""
-        sentence = from_record(dict(record))
-        return _written(sentence.text, sentence.spans, sentence.intent, all_words=_is_plain(sentence))
+        return show(from_record(dict(record)))
 
     # ---- evaluation
 
@@ -352,11 +313,11 @@ class Tag(Task):
         strict: list[list[Span]] = []
         shares: list[float] = []
         right: list[bool] = []
-        for batch, indices in self._batched(sentences, assets, options.batch_tokens):
+        for batch, indices in batches_by_length(self._examples(sentences, assets), options.batch_tokens):
             moved, scores = _scored(model, batch)
             loss += sum(map(float, self._losses(scores, moved)))
             for i, one in zip(indices, decode(scores, moved.words > 0, assets, 1, least)):
-                gold, best = Gold.of(sentences[i], assets.scheme), one.sequences[0]
+                gold, best = Gold.from_sentence(sentences[i], assets.scheme), one.sequences[0]
                 tally.add(gold, best.tags, assets.intents[int(one.intents.argmax())] if assets.intents else "")
                 sure = [span for span, share in zip(best.spans, best.span_probabilities) if share >= options.threshold]
                 kept.append(sure)
@@ -410,8 +371,7 @@ class _HeldOut(NamedTuple):
 
 def _scored(model: nn.Module, batch: TagBatch) -> tuple[TagBatch, TagScores]:
     """The batch where the model is, and its scores."""
-    device = next(model.parameters()).device
-    moved = TagBatch(*(tensor.to(device) for tensor in batch))
+    moved = on_device(batch, next(model.parameters()).device)
     return moved, model(moved.words, moved.letters, moved.spelt)
 
 
@@ -437,105 +397,3 @@ def _given(record: Record, number: int) -> TaggedSentence:
         return from_record(dict(record))
     except DataError as error:
         raise DataError(f"entry {number}: {error}") from error
-
-
-def _answer(
-    record: Record,
-    sentence: TaggedSentence,
-    sequence: TagSequence,
-    decoded: Decoded,
-    assets: TagLexicon,
-    threshold: float,
-    notes: Sequence[str],
-) -> Prediction:
-    """One tag sequence of a sentence as an answer."""
-    spans = to_characters(sequence.spans, sentence.words)
-    told = [
-        {**span._asdict(), "text": sentence.text[span.start : span.end], "probability": share}
-        for span, share in zip(spans, sequence.span_probabilities)
-    ]
-    number = {tag: place for place, tag in enumerate(assets.tags)}
-    details: dict[str, Any] = {
-        "spans": [one for one in told if one["probability"] >= threshold],
-        "words": [
-            {
-                "start": start,
-                "end": end,
-                "text": sentence.text[start:end],
-                "tag": tag,
-                "probability": float(decoded.marginals[place, number[tag]]),
-            }
-            for place, ((start, end), tag) in enumerate(zip(sentence.words, sequence.tags))
-        ],
-    }
-    if notes:
-        details["notes"] = list(notes)
-    if len(details["spans"]) < len(told):
-        details["below_threshold"] = [one for one in told if one["probability"] < threshold]
-    intent = ""
-    if assets.intents:
-        intent = assets.intents[int(decoded.intents.argmax())]
-        shares = {name: float(share) for name, share in zip(assets.intents, decoded.intents)}
-        details |= {"intent": intent, "intent_probabilities": shares}
-    kept = [span for span, share in zip(spans, sequence.span_probabilities) if share >= threshold]
-    output = _written(sentence.text, kept, intent, all_words=assets.scheme == PLAIN)
-    return Prediction(record, output, sequence.probability, details)
-
-
-def _written(text: str, spans: Sequence[LabeledSpan], intent: str, *, all_words: bool) -> str:
-    """The text with its labels: ``at [time 7 pm]``; where each word has a label, ``at/ADP 7/NUM``."""
-    pieces, done = [], 0
-    for start, end, label in spans:
-        pieces += [text[done:start], f"{text[start:end]}/{label}" if all_words else f"[{label} {text[start:end]}]"]
-        done = end
-    marked = "".join([*pieces, text[done:]])
-    return f"{intent}: {marked}" if intent else marked
-
-
-def _trace(
-    scores: TagScores,
-    row: int,
-    sentence: TaggedSentence,
-    decoded: Decoded,
-    assets: TagLexicon,
-    answer: Prediction,
-) -> Trace:
-    best, length = decoded.sequences[0], len(sentence.words)
-    marks = tuple(Mark(*span, share) for span, share in zip(best.spans, best.span_probabilities))
-    axes = {
-        "words": Axis("tokens", tuple(sentence.tokens), "words", marks=marks),
-        "tags": Axis("tags", assets.tags, "tags"),
-    }
-    handles = {"tags": Weights.from_tensor(torch.from_numpy(decoded.marginals).unsqueeze(0))}
-    axes_of = {"tags": ("words", "tags")}
-    if assets.intents:
-        axes["intent"] = Axis.from_tokens([str(answer.details["intent"])], "intent")
-    for name, handle in scores.attentions.items():
-        whole = handle.dense()[row : row + 1].float().cpu()
-        handles[name] = Weights.from_tensor(whole[:, :length] if name == "intent" else whole[:, :, :length, :length])
-        axes_of[name] = ("intent", "words") if name == "intent" else ("words", "words")
-    return Trace.from_handles(
-        handles, axes, axes_of=axes_of, text=answer.output, metadata={"probability": best.probability}
-    )
-
-
-def _key(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _is_plain(sentence: TaggedSentence) -> bool:
-    """Whether each word has a label of its own, as parts of speech are."""
-    return [(start, end) for start, end, _ in sentence.spans] == list(sentence.words)
-
-
-def _log_labels(sentences: Sequence[TaggedSentence], log: Log) -> None:
-    """Log the labels with their counts."""
-    counts = Counter(span.label for sentence in sentences for span in sentence.spans)
-    shown = [f"{printable(label)} ({count:,})" for label, count in counts.most_common(20)]
-    more = f" and {len(counts) - 20} more" if len(counts) > 20 else ""
-    log(f"{len(counts)} labels: {', '.join(shown)}{more}")
-
-
-def _quoted(sentence: TaggedSentence) -> str:
-    text = _written(sentence.text, sentence.spans, sentence.intent, all_words=_is_plain(sentence))
-    return repr(printable(text if len(text) <= 90 else f"{text[:89]}…"))

@@ -1,22 +1,119 @@
-"""The answer for a recording: its text, its words with times and probabilities, and what to know about them."""
+"""The answer for a recording: its text, its words with times and probabilities, and a trace of what was listened to."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+import torch
+from numpy import ndarray
+
+from foci.data import BOS
+from foci.decoding import Hypothesis
 from foci.errors import DataError
+from foci.functional import ctc
 from foci.models.recognizer import Recognizer
 from foci.tasks.frame.task import Prediction, Record
-from foci.tasks.transcribe.alignment import Alignment, align
-from foci.tasks.transcribe.assets import SpeechAssets
 from foci.tasks.transcribe.config import FeatureConfig, OutputFormat, TranscribeOptions
-from foci.tasks.transcribe.forms import to_ctm, to_srt
-from foci.tasks.transcribe.pieces import Piece
-from foci.tasks.transcribe.search import Answers
-from foci.tasks.transcribe.trace import speech_trace
-from foci.tasks.transcribe.words import SpokenWord, disagreements, join_texts
+from foci.tasks.transcribe.data import SpeechAssets
+from foci.tasks.transcribe.search import Answer, Answers, Segment
+from foci.tasks.transcribe.words import SpokenWord, disagreements, join_texts, spoken_words, to_ctm, to_srt
+from foci.viz.axis import Mark
+from foci.viz.trace import Axis, Trace
+from foci.weights import Weights
+
+
+class Alignment(NamedTuple):
+    """A hypothesis with its words, its attention, and CTC's first and last cell of each token."""
+
+    text: str
+    words: list[SpokenWord]
+    hypothesis: Hypothesis
+    weights: Weights | None
+    spans: list[tuple[int, int]] | None
+
+
+def align(model: Recognizer, assets: SpeechAssets, answer: Answer, hypothesis: Hypothesis, seconds: float) -> Alignment:
+    """Return when and how surely each token of a hypothesis was heard; a cell lasts ``seconds``."""
+    tokens = hypothesis.tokens
+    encoded, device = answer.encoded, answer.encoded.values.device
+    weights: Weights | None = None
+    log_probs = [0.0] * len(tokens)
+    if model.decoder is not None:
+        target = torch.tensor([[BOS, *tokens]], device=device)
+        taught = model.teach(encoded, target)
+        weights = taught.attentions["decoder.cross"]
+        logs = torch.log_softmax(taught.logits[0].double(), dim=-1)
+        log_probs = [float(logs[place, token]) for place, token in enumerate(tokens)]
+    spans = None
+    if model.ctc_output is not None:
+        frames = model.ctc_log_probs(encoded)[0]
+        if ctc.shortest_path(tokens) <= len(frames):
+            spans = ctc.align(frames, tokens)
+            if model.decoder is None:
+                log_probs = [float(frames[a : b + 1, token].max()) for (a, b), token in zip(spans, tokens)]
+    over = None if weights is None else _mean_heads(weights)[: len(tokens)]
+    words = spoken_words(assets.tokenizer, tokens, log_probs, over, spans, encoded.values.shape[1], seconds)
+    return Alignment(assets.tokenizer.decode(tokens).strip(), words, hypothesis, weights, spans)
+
+
+def _mean_heads(weights: Weights) -> ndarray:
+    """Return the weights of the first row of a batch, ``(U, S)``, the mean of its heads."""
+    dense = weights.dense()[0].float()
+    found: ndarray = (dense.mean(dim=0) if dense.dim() == 3 else dense).cpu().numpy()
+    return found
+
+
+def speech_trace(
+    model: Recognizer, assets: SpeechAssets, answer: Answer, alignment: Alignment, seconds: float, rate: int
+) -> Trace:
+    """Return what each token of a segment listened to, by CTC's alignment and by the attention.
+
+    Args:
+        model: which transcribed it.
+        assets: of the run.
+        answer: the segment, with its spectrogram and its sound.
+        alignment: of the hypothesis that is shown.
+        seconds: duration of a cell.
+        rate: samples of the sound per second.
+    """
+    cells = answer.encoded.values.shape[1]
+    labels = assets.tokenizer.labels(alignment.hypothesis.tokens)
+    ended = ["<eos>"] if model.decoder is not None else []
+    samples = answer.segment.samples
+    recording = replace(
+        Axis.from_frames(cells, seconds=seconds, spectrogram=answer.segment.spectrogram),
+        marks=_marks(alignment.words, seconds, cells),
+        sound=None if samples is None else np.rint(np.clip(samples, -1, 1) * 32767).astype(np.int16),
+        rate=None if samples is None else rate,
+    )
+    sides = {"source": recording, "target": Axis("tokens", (*labels, *ended), "transcript")}
+    handles: dict[str, Weights] = {} if alignment.weights is None else {"decoder.cross": alignment.weights}
+    if alignment.spans is not None:
+        spans = torch.zeros(1, len(labels) + len(ended), cells)
+        for row, (first, last) in enumerate(alignment.spans):
+            spans[0, row, first : last + 1] = 1 / (last + 1 - first)
+        handles["ctc"] = Weights.from_tensor(spans)
+    axes_of = dict.fromkeys(handles, ("target", "source"))
+    for name, weights in (answer.encoded.attentions or {}).items():
+        handles[name] = weights
+        axes_of[name] = ("source", "source")
+    metadata: dict[str, str | float] = {"score": alignment.hypothesis.score}
+    return Trace.from_handles(handles, sides, axes_of=axes_of, text=alignment.text, metadata=metadata, derived=("ctc",))
+
+
+def _marks(words: Sequence[SpokenWord], seconds: float, cells: int) -> tuple[Mark, ...]:
+    """Return the words as stretches of cells, none of which overlaps the one before it."""
+    marks: list[Mark] = []
+    for word in words:
+        first, last = (round(word.span[0] / seconds), round(word.span[1] / seconds) - 1)
+        first = max(first, marks[-1].last + 1 if marks else 0)
+        if first >= cells:
+            break
+        marks.append(Mark(first, min(max(first, last), cells - 1), word.text, min(word.confidence, 1.0)))
+    return tuple(marks)
 
 
 def prediction_of(
@@ -29,18 +126,18 @@ def prediction_of(
     *,
     trace: bool,
 ) -> Prediction:
-    """Return the answer for a recording from those for its pieces; alternatives only where there is one piece."""
+    """Return the answer for a recording from those for its segments; alternatives only where there is one segment."""
     seconds = model.subsampling_factor * settings.hop_ms / 1000
-    pieces, first, notes = [one.piece for one in answers.pieces], answers.pieces[0], answers.notes
-    best = [align(model, assets, one, one.hypotheses[0], seconds) for one in answers.pieces]
+    segments, first, notes = [one.segment for one in answers.segments], answers.segments[0], answers.notes
+    best = [align(model, assets, one, one.hypotheses[0], seconds) for one in answers.segments]
     traced = speech_trace(model, assets, first, best[0], seconds, settings.sample_rate) if trace else None
-    if trace and len(pieces) > 1:
-        notes = [*notes, f"only the first piece is shown, which ends at {pieces[1].start:.1f} s"]
+    if trace and len(segments) > 1:
+        notes = [*notes, f"only the first segment is shown, which ends at {segments[1].start:.1f} s"]
     others = [
-        _prediction(record, pieces, [align(model, assets, first, hypothesis, seconds)], settings, [], options)
-        for hypothesis in (first.hypotheses[1:] if len(pieces) == 1 else ())
+        _prediction(record, segments, [align(model, assets, first, hypothesis, seconds)], settings, [], options)
+        for hypothesis in (first.hypotheses[1:] if len(segments) == 1 else ())
     ]
-    found = _prediction(record, pieces, best, settings, notes, options)
+    found = _prediction(record, segments, best, settings, notes, options)
     return replace(found, trace=traced, alternatives=tuple(others))
 
 
@@ -53,34 +150,34 @@ def no_prediction(record: Record, error: DataError, options: TranscribeOptions) 
 
 def _prediction(
     record: Record,
-    pieces: Sequence[Piece],
+    segments: Sequence[Segment],
     alignments: Sequence[Alignment],
     settings: FeatureConfig,
     notes: Sequence[str],
     options: TranscribeOptions,
 ) -> Prediction:
-    """Return the joined hypotheses of the pieces, in the form that was asked for."""
-    words = [word.moved(piece.start) for piece, one in zip(pieces, alignments) for word in one.words]
+    """Return the joined hypotheses of the segments, in the chosen format."""
+    words = [word.moved(segment.start) for segment, one in zip(segments, alignments) for word in one.words]
     text = join_texts(one.text for one in alignments)
     hypotheses = [one.hypothesis for one in alignments]
     details: dict[str, Any] = {
         "text": text,
         "words": [word.to_json() for word in words],
-        "seconds": round(sum(len(piece.features) for piece in pieces) * settings.hop_ms / 1000, 3),
+        "seconds": round(sum(len(segment.features) for segment in segments) * settings.hop_ms / 1000, 3),
         "log_prob": sum(hypothesis.log_prob for hypothesis in hypotheses),
         "finished": all(hypothesis.finished for hypothesis in hypotheses),
     }
-    if len(pieces) > 1:
-        details["pieces"] = [
-            {"start": round(piece.start, 3), "text": one.text} for piece, one in zip(pieces, alignments)
+    if len(segments) > 1:
+        details["segments"] = [
+            {"start": round(segment.start, 3), "text": one.text} for segment, one in zip(segments, alignments)
         ]
-    told = list(notes)
+    messages = list(notes)
     if not details["finished"]:
-        told.append("the transcript was cut at its greatest length (max_length)")
+        messages.append("the transcript was truncated at max_length")
     if apart := disagreements(words, options.max_time_difference):
-        told.append(apart)
-    if told:
-        details["notes"] = told
+        messages.append(apart)
+    if messages:
+        details["notes"] = messages
     score = sum(hypothesis.score for hypothesis in hypotheses)
     return Prediction(record, _in_form(options.output_format, record, text, words), score, details)
 

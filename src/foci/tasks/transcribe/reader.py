@@ -5,7 +5,7 @@
     a folder with Kaldi's wav.scp (id path) and text (id words)
 
 A relative path is relative to the manifest. A line that cannot be used is a `Fault` with file and line; whether the
-recordings themselves can be used is seen when they are read (`foci.tasks.transcribe.batches`).
+recordings themselves can be used is seen when they are read (`foci.tasks.transcribe.data`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The search for transcripts: by the decoder, by CTC, or by both, for many recordings at once."""
+"""Recordings as segments that are cut at silences where they are long, and the search for their transcripts."""
 
 from __future__ import annotations
 
@@ -7,36 +7,129 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy import ndarray
 
 from foci.data import BOS, EOS, PAD
+from foci.data.audio.features import normalized, read_features
+from foci.data.audio.files import read_header
+from foci.data.audio.segments import cut_at_silences
+from foci.data.builtin import morse
 from foci.decoding import CtcJoinedDecoder, DecoderInputs, GenerationConstraints, Hypothesis, beam, greedy
 from foci.errors import DataError
 from foci.layers.interfaces import EncoderOutput
 from foci.models.recognizer import Recognizer
 from foci.tasks.frame.prediction_loop import by_length
 from foci.tasks.frame.task import Progress, Record
-from foci.tasks.transcribe.assets import SpeechAssets
-from foci.tasks.transcribe.batches import SpeechExamples
 from foci.tasks.transcribe.config import FeatureConfig, TranscribeOptions, TranscriptSearchOptions
-from foci.tasks.transcribe.pieces import Piece, read_pieces
+from foci.tasks.transcribe.data import SpeechAssets, SpeechExamples, SpeechReader, filter_bank, is_feature_file
 from foci.weights import Weights
+
+_LONGEST = 4 * 3600.0
+"""Seconds of the longest recording that is transcribed."""
+_DRAWN_BINS = 40
+"""Mel filters of the spectrograms in pictures."""
+
+
+class Segment(NamedTuple):
+    """A stretch of a recording: the number of its record, when it begins, and its features.
+
+    ``spectrogram`` and ``samples`` are kept for pictures; the former is the features themselves where a file had them.
+    """
+
+    record: int
+    start: float
+    features: ndarray
+    spectrogram: ndarray | None
+    samples: ndarray | None
+
+
+def read_segments(
+    number: int, address: str, settings: FeatureConfig, assets: SpeechAssets, *, seconds: float | None, keep: bool
+) -> tuple[list[Segment], list[str]]:
+    """Read a recording and cut it at silences where it is long; return the segments, and notes for the user.
+
+    Args:
+        number: of its record.
+        address: its file, or another name of it.
+        settings: how sound becomes features.
+        assets: of the run.
+        seconds: longest segment. Default: by the lengths of the training utterances.
+        keep: keep spectrogram and sound, for pictures.
+
+    Raises:
+        DataError: it cannot be used.
+    """
+    notes: list[str] = []
+    reader = SpeechReader(filter_bank(settings), settings.deltas, upsample=True, max_seconds=_LONGEST)
+    shift = settings.hop_ms / 1000
+    longest, most = (seconds or frames * shift for frames in (assets.longest, assets.usual))
+    samples = None
+    if is_feature_file(address):
+        frames = read_features(address)
+        loudness = frames[:, 0]
+    else:
+        notes += _notes_on_sound(address, settings.sample_rate)
+        samples = reader.sound(address).samples
+        frames = reader.bank(samples)
+        loudness = frames.mean(axis=1) if len(frames) else np.zeros(0)
+    features = reader.finished(address, frames)
+    if features.shape[1] != assets.input_dim:
+        raise DataError(
+            f"{address}: has {features.shape[1]} features per frame, expected {assets.input_dim}, as in training."
+        )
+    ranges = [(0, len(features))]
+    if len(features) * shift > longest:
+        ranges = cut_at_silences(loudness, shift, most)
+        notes.append(
+            f"the recording lasts {len(features) * shift:.1f} s and was cut at silences into {len(ranges)} segments"
+        )
+    # A model may hear less than a picture should show: a single band of all frequencies, for example.
+    spectrogram = reader.bank._replace(bins=_DRAWN_BINS)(samples) if keep and samples is not None else frames
+    size = settings.sample_rate * shift
+    return [
+        Segment(
+            number,
+            start * shift,
+            normalized(features[start:end], settings.normalize, assets.features),
+            spectrogram[start:end] if keep else None,
+            samples[int(start * size) : int(end * size)] if keep and samples is not None else None,
+        )
+        for start, end in ranges
+    ], notes
+
+
+def _notes_on_sound(address: str, expected: int) -> list[str]:
+    """Return what a user should know before relying on the transcript."""
+    if morse.is_morse(address):
+        left_out = morse.message_of(address).left_out
+        return [f"characters without a code were left out: {left_out}"] if left_out else []
+    header, notes = read_header(address), []
+    if header.present < 1:
+        notes.append(f"the file is cut off: it has {header.present:.0%} of the samples that its header claims")
+    if header.rate < expected:
+        notes.append(
+            f"the recording has {header.rate:,} samples per second, the run was trained with {expected:,}: its upper "
+            "bands are empty, expect more errors"
+        )
+    return notes
+
 
 _READ_TOGETHER = 16
 """Batches of frames that are held in memory: hours of sound must not be, but similar lengths should be found."""
 
 
 class Answer(NamedTuple):
-    """A piece, its hypotheses, best first, and its cells."""
+    """A segment, its hypotheses, best first, and its cells."""
 
-    piece: Piece
+    segment: Segment
     hypotheses: list[Hypothesis]
     encoded: EncoderOutput
 
 
 class Answers(NamedTuple):
-    """The answers for the pieces of a recording, in their order, and notes for the user."""
+    """The answers for the segments of a recording, in their order, and notes for the user."""
 
-    pieces: list[Answer]
+    segments: list[Answer]
     notes: list[str]
 
 
@@ -50,60 +143,63 @@ def answer_records(
     *,
     keep: bool = False,
 ) -> Iterator[tuple[int, Answers | DataError]]:
-    """Yield the number of each record with the answers for its pieces, or why it cannot be used.
+    """Yield the number of each record with the answers for its segments, or why it cannot be used.
 
     They come as they are done, which is by length among those that are read together; ``keep`` keeps spectrogram and
     sound.
     """
-    pieces: list[Piece] = []
+    segments: list[Segment] = []
     notes: dict[int, list[str]] = {}
     for number, record in enumerate(records):
         try:
-            own, notes[number] = read_pieces(
+            own, notes[number] = read_segments(
                 number, str(record["audio"]), settings, assets, seconds=options.max_segment_seconds, keep=keep
             )
         except DataError as error:
             progress(1)
             yield number, error
             continue
-        pieces += own
-        if sum(len(piece.features) for piece in pieces) >= _READ_TOGETHER * options.batch_frames:
-            yield from _answer_together(model, assets, pieces, notes, options, progress)
-            pieces = []
-    yield from _answer_together(model, assets, pieces, notes, options, progress)
+        segments += own
+        if sum(len(segment.features) for segment in segments) >= _READ_TOGETHER * options.batch_frames:
+            yield from _answer_together(model, assets, segments, notes, options, progress)
+            segments = []
+    yield from _answer_together(model, assets, segments, notes, options, progress)
 
 
 def _answer_together(
     model: Recognizer,
     assets: SpeechAssets,
-    pieces: Sequence[Piece],
+    segments: Sequence[Segment],
     notes: Mapping[int, list[str]],
     options: TranscriptSearchOptions,
     progress: Progress,
 ) -> Iterator[tuple[int, Answers]]:
-    """Yield the answers for recordings of which these are all pieces."""
-    waiting = Counter(piece.record for piece in pieces)
+    """Yield the answers for recordings of which these are all segments."""
+    waiting = Counter(segment.record for segment in segments)
     answers: dict[int, list[Answer]] = defaultdict(list)
-    for indices in by_length([len(piece.features) for piece in pieces], options.batch_frames):
-        for answer in _answer_pieces(model, assets, [pieces[i] for i in indices], options):
-            number = answer.piece.record
+    for indices in by_length([len(segment.features) for segment in segments], options.batch_frames):
+        for answer in _answer_segments(model, assets, [segments[i] for i in indices], options):
+            number = answer.segment.record
             answers[number].append(answer)
             if len(answers[number]) == waiting[number]:
                 progress(1)
-                in_order = sorted(answers.pop(number), key=lambda one: one.piece.start)
+                in_order = sorted(answers.pop(number), key=lambda one: one.segment.start)
                 yield number, Answers(in_order, notes[number])
 
 
-def _answer_pieces(
-    model: Recognizer, assets: SpeechAssets, pieces: Sequence[Piece], options: TranscriptSearchOptions
+def _answer_segments(
+    model: Recognizer, assets: SpeechAssets, segments: Sequence[Segment], options: TranscriptSearchOptions
 ) -> list[Answer]:
-    """Return the hypotheses of each piece."""
+    """Return the hypotheses of each segment."""
     device = next(model.parameters()).device
-    examples = SpeechExamples([piece.features for piece in pieces], [[]] * len(pieces), len(assets.tokenizer))
-    batch = examples.batch(np.arange(len(pieces)), examples.lengths.max(axis=0).tolist())
+    examples = SpeechExamples([segment.features for segment in segments], [[]] * len(segments), len(assets.tokenizer))
+    batch = examples.batch(np.arange(len(segments)), examples.lengths.max(axis=0).tolist())
     encoded = model.encode(batch.features.to(device), batch.lengths.to(device))
     found = search(model, encoded, options)
-    return [Answer(piece, hypotheses, _row(encoded, row)) for row, (piece, hypotheses) in enumerate(zip(pieces, found))]
+    return [
+        Answer(segment, hypotheses, _row(encoded, row))
+        for row, (segment, hypotheses) in enumerate(zip(segments, found))
+    ]
 
 
 def search(model: Recognizer, encoded: EncoderOutput, options: TranscriptSearchOptions) -> list[list[Hypothesis]]:

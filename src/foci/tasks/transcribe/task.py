@@ -6,7 +6,7 @@ encoders read both ways, so that a recording must have ended before its first wo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,25 +20,14 @@ from foci.data.audio.augment import Masking, spec_augment
 from foci.data.audio.features import normalized
 from foci.data.audio.files import Utterance, write_sound
 from foci.data.builtin import morse
-from foci.data.splits import split
 from foci.errors import ConfigError, DataError
 from foci.functional import ctc
+from foci.metrics.attention import diagonality
 from foci.metrics.error_rates import character_errors, differences, sentence_errors, word_errors
 from foci.models.recognizer import Recognizer, RecognizerLoss
-from foci.printable import printable
-from foci.tasks.frame.task import Evaluation, Field, Log, Prediction, Progress, Record, Shard, Splits, Table, Task
+from foci.tasks.frame.file_task import FileTask, shortened
+from foci.tasks.frame.task import Evaluation, Field, Log, Prediction, Progress, Record, Shard, Splits, Table
 from foci.tasks.transcribe.answer import no_prediction, prediction_of
-from foci.tasks.transcribe.assets import SpeechAssets
-from foci.tasks.transcribe.batches import (
-    Heard,
-    ShortFirstBatches,
-    SpeechBatch,
-    SpeechExamples,
-    SpeechReader,
-    filter_bank,
-    hear,
-    usable_utterances,
-)
 from foci.tasks.transcribe.config import (
     BUILT_IN,
     TranscribeConfig,
@@ -46,29 +35,44 @@ from foci.tasks.transcribe.config import (
     TranscribeOptions,
     TranscriptSearchOptions,
 )
-from foci.tasks.transcribe.diagonal import alignment_notice, diagonalities
+from foci.tasks.transcribe.data import (
+    FeatureSet,
+    ShortFirstBatches,
+    SpeechAssets,
+    SpeechBatch,
+    SpeechExamples,
+    SpeechReader,
+    compute_features,
+    filter_bank,
+    usable_utterances,
+)
 from foci.tasks.transcribe.reader import read_manifest
 from foci.tasks.transcribe.search import answer_records, search
 from foci.tasks.transcribe.words import join_texts
 from foci.training.objective import Batches, Loss
+from foci.weights import Weights
 
-_HELD_OUT = 100
-"""How many of them, at most, are validated and evaluated with."""
+_DIAGONAL = 0.7
+"""Below this correlation of tokens and times an attention has not found the order of the sounds."""
 
 
-class Transcribe(Task):
-    """The speech recognition task; see `foci.tasks.frame.task.Task`."""
+class Transcribe(FileTask):
+    """The speech recognition task."""
 
     name: ClassVar[str] = "transcribe"
     Config: ClassVar[type[Any]] = TranscribeConfig
     Options: ClassVar[type[Any]] = TranscribeOptions
     EvaluateOptions: ClassVar[type[Any]] = TranscribeEvaluateOptions
+    Assets: ClassVar[type[Any]] = SpeechAssets
     inputs: ClassVar[tuple[Field, ...]] = (Field("audio", "audio"),)
     targets: ClassVar[tuple[Field, ...]] = (Field("text", "sentence"),)
     score: ClassVar[Literal["probability", "log-probability"]] = "log-probability"
     unit: ClassVar[str] = "tokens"
     lines: ClassVar[bool] = True
     metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {"loss": "lower", "cer": "lower", "wer": "lower"}
+
+    noun: ClassVar[str] = "utterances"
+    builtin_sizes: ClassVar[tuple[int, int, int]] = (BUILT_IN, 100, 100)
 
     config: TranscribeConfig
     _step = 1
@@ -82,62 +86,43 @@ class Transcribe(Task):
         return SpeechReader(filter_bank(features), features.deltas, features.upsample, data.max_seconds)
 
     @cached_property
-    def _heard(self) -> dict[str, Heard]:
+    def _features(self) -> dict[str, FeatureSet]:
         """The features of splits that were read."""
         return {}
 
-    def read(self, log: Log) -> Splits:
-        """Read and check the manifests and the headers of all recordings."""
-        data = self.config.data
-        if data.path is None:
-            return self._built_in(log)
-        utterances = self._read(data.path, log)
-        train, valid, test = split(
-            utterances,
-            lambda one: one.audio,
-            valid_share=0.0 if data.valid is not None else data.valid_share,
-            test_share=0.0 if data.test is not None else data.test_share,
-            seed=data.split_seed,
-        )
-        valid = valid if data.valid is None else self._read(data.valid, log)
-        test = test if data.test is None else self._read(data.test, log)
-        if not valid or not train:
-            use = "train on" if valid else "validate"
-            raise DataError(
-                f"{data.path}, line 1: of {len(utterances)} utterances none is left to {use}. Give more of them, "
-                f"change data.valid_share = {data.valid_share}, or name data.valid."
-            )
-        log(
-            f"{len(train):,} utterances to train on, {len(valid):,} to validate, {len(test):,} to evaluate; the first "
-            f"is {_quoted(utterances[0])}"
-        )
-        return Splits(train, valid, [one._asdict() for one in test])
+    def read_part(self, part: str, path: str, log: Log) -> list[Utterance]:
+        """Read a manifest, and leave out recordings whose headers say that they cannot be used."""
+        return usable_utterances(self.read_file(path), self.reader, log, path)
 
-    def read_records(self, paths: Sequence[str]) -> Sequence[Record]:
-        """Read manifests in the form of the training data."""
-        return [one._asdict() for path in paths for one in read_manifest(path, self.config.data.columns)]
+    def read_file(self, path: str, log: Log | None = None) -> list[Utterance]:
+        """Read a manifest."""
+        return read_manifest(path, self.config.data.columns)
 
-    def _read(self, path: str, log: Log) -> list[Utterance]:
-        return usable_utterances(read_manifest(path, self.config.data.columns), self.reader, log, path)
+    def key(self, example: Utterance) -> str:
+        """Return the name of the recording."""
+        return example.audio
 
-    def _built_in(self, log: Log) -> Splits:
-        data = self.config.data
-        if data.builtin is None:
-            log(f"no data is named: training on {BUILT_IN:,} messages in Morse code (data.builtin)")
-        made = data.builtin or BUILT_IN
-        held_out = min(_HELD_OUT, max(made // 3, 7))
-        sizes = {"train": made, "valid": held_out, "test": held_out}
-        found = {split: morse.morse_messages(split, size, most_words=data.morse_words) for split, size in sizes.items()}
-        log(f"{made:,} messages in Morse code to train on, {held_out} to validate, {held_out} to evaluate")
-        return Splits(found["train"], found["valid"], [one._asdict() for one in found["test"]])
+    def show(self, example: Utterance) -> str:
+        """Return the name of the recording and its transcript."""
+        name = example.audio if morse.is_morse(example.audio) else Path(example.audio).name
+        return shortened(f"{name}: {example.text}")
 
-    def _hear(self, split: str, utterances: Sequence[Utterance], log: Log) -> Heard:
+    def sizes(self, builtin: int) -> tuple[int, int, int]:
+        """Return how many messages each part has."""
+        held_out = min(self.builtin_sizes[1], max(builtin // 3, 7))
+        return builtin, held_out, held_out
+
+    def read_builtin(self, size: int, part: str) -> list[Utterance]:
+        """Return messages in Morse code."""
+        return morse.morse_messages(part, size, most_words=self.config.data.morse_words)
+
+    def _read_features(self, split: str, utterances: Sequence[Utterance], log: Log) -> FeatureSet:
         """Read the recordings of a split, once."""
-        if split not in self._heard:
+        if split not in self._features:
             data = self.config.data
             speeds = data.speeds if split == "train" else (1.0,)
-            self._heard[split] = hear(utterances, self.reader, log, data.path or "Morse code", speeds)
-        return self._heard[split]
+            self._features[split] = compute_features(utterances, self.reader, log, data.path or "Morse code", speeds)
+        return self._features[split]
 
     def _text(self, text: str) -> str:
         """Return a transcript in the chosen case, with single spaces."""
@@ -151,19 +136,15 @@ class Transcribe(Task):
 
     def assets(self, splits: Splits, log: Log) -> SpeechAssets:
         """Compute all features of the training data; learn the tokenizer from its transcripts."""
-        heard = self._hear("train", cast("list[Utterance]", splits.train), log)
-        texts = [self._learned(one.text) for one in heard.utterances]
+        read = self._read_features("train", cast("list[Utterance]", splits.train), log)
+        texts = [self._learned(one.text) for one in read.utterances]
         tokenizer = Tokenizer.train(texts, self.config.tokenizer.kind, self.config.tokenizer.size)
-        seconds = sum(map(len, heard.features)) * self.config.features.hop_ms / 1000
+        seconds = sum(map(len, read.features)) * self.config.features.hop_ms / 1000
         log(
-            f"{len(tokenizer):,} tokens ({self.config.tokenizer.kind}); {heard.features[0].shape[1]} features per "
+            f"{len(tokenizer):,} tokens ({self.config.tokenizer.kind}); {read.features[0].shape[1]} features per "
             f"frame, {seconds / 60:.1f} minutes to train on"
         )
-        return SpeechAssets.of(tokenizer, heard.features)
-
-    def load_assets(self, read: Callable[[str], str]) -> SpeechAssets:
-        """Read what `assets` has learned."""
-        return SpeechAssets.from_files(read)
+        return SpeechAssets.from_features(tokenizer, read.features)
 
     def model(self, assets: SpeechAssets) -> nn.Module:
         """Build the model for these features and tokens."""
@@ -172,9 +153,9 @@ class Transcribe(Task):
     def batches(self, splits: Splits, assets: SpeechAssets, shard: Shard, log: Log) -> Batches:
         """Batch the training utterances; those that are too short for their transcripts are left out."""
         data = self.config.data
-        heard = self._hear("train", cast("list[Utterance]", splits.train), log)
+        read = self._read_features("train", cast("list[Utterance]", splits.train), log)
         return ShortFirstBatches(
-            self._examples(heard, assets, self._long_enough(heard, assets, log)),
+            self._examples(read, assets, self._long_enough(read, assets, log)),
             short_first=data.sort_by_length_epochs,
             max_tokens=data.batch_frames,
             max_examples=data.batch_size,
@@ -185,30 +166,30 @@ class Transcribe(Task):
 
     def held_out(self, splits: Splits, assets: SpeechAssets, log: Log) -> _HeldOut:
         """Batch the validation utterances."""
-        heard = self._hear("valid", cast("list[Utterance]", splits.valid), log)
-        examples = self._examples(heard, assets)
+        read = self._read_features("valid", cast("list[Utterance]", splits.valid), log)
+        examples = self._examples(read, assets)
         longest = int(examples.lengths.max())
         batches = TokenBatches(examples, max_tokens=max(self.config.data.batch_frames, longest))
         return _HeldOut(assets, list(batches.epoch(0)), log)
 
-    def _examples(self, heard: Heard, assets: SpeechAssets, kept: Sequence[int] | None = None) -> SpeechExamples:
+    def _examples(self, read: FeatureSet, assets: SpeechAssets, kept: Sequence[int] | None = None) -> SpeechExamples:
         """Return the utterances with these numbers. Default: all."""
-        kept = range(len(heard.features)) if kept is None else kept
-        targets = list(assets.tokenizer.encode_many(self._learned(heard.utterances[i].text) for i in kept))
-        how, statistics = self.config.features.normalize, assets.statistics
-        features = [normalized(heard.features[i], how, statistics) for i in kept]
+        kept = range(len(read.features)) if kept is None else kept
+        targets = list(assets.tokenizer.encode_many(self._learned(read.utterances[i].text) for i in kept))
+        how, statistics = self.config.features.normalize, assets.features
+        features = [normalized(read.features[i], how, statistics) for i in kept]
         return SpeechExamples(features, targets, len(assets.tokenizer))
 
-    def _long_enough(self, heard: Heard, assets: SpeechAssets, log: Log) -> list[int]:
+    def _long_enough(self, read: FeatureSet, assets: SpeechAssets, log: Log) -> list[int]:
         """Return the numbers of the utterances that CTC can be trained with; the others are counted and one is named.
 
         Those that are validated with stay: a recognizer that cannot give a transcript makes errors in it.
         """
         if not self.config.model.resolved.get("ctc", True):
-            return list(range(len(heard.features)))
+            return list(range(len(read.features)))
         reduction = int(self.config.model.resolved.get("reduction", 4))
-        targets = list(assets.tokenizer.encode_many(self._learned(one.text) for one in heard.utterances))
-        cells = [-(-len(one) // reduction) for one in heard.features]
+        targets = list(assets.tokenizer.encode_many(self._learned(one.text) for one in read.utterances))
+        cells = [-(-len(one) // reduction) for one in read.features]
         fits = [ctc.shortest_path(target) <= count for target, count in zip(targets, cells)]
         if not any(fits):
             origin = self.config.data.path or "Morse code"
@@ -219,7 +200,7 @@ class Transcribe(Task):
         if not all(fits):
             log(
                 f"{fits.count(False):,} of {len(fits):,} utterances have more tokens than cells of {reduction} frames "
-                f"(model.reduction) and are left out; the first is {_quoted(heard.utterances[fits.index(False)])}"
+                f"(model.reduction) and are left out; the first is {self.show(read.utterances[fits.index(False)])}"
             )
         return [number for number, enough in enumerate(fits) if enough]
 
@@ -263,8 +244,8 @@ class Transcribe(Task):
         """Return nats per token, the error rates of greedy search, and how diagonal the attention is."""
         device = next(model.parameters()).device
         loss, count, step = 0.0, 0, int(_plain(model).steps)
-        said: list[str] = []
-        heard: list[str] = []
+        references: list[str] = []
+        transcripts: list[str] = []
         lines: list[float] = []
         for batch in held_out.batches:
             features, lengths, target = (tensor.to(device) for tensor in batch)
@@ -275,9 +256,9 @@ class Transcribe(Task):
                 lines += diagonalities(found.attention.attentions["decoder.cross"], target)
             encoded = _plain(model).encode(features, lengths)
             hypotheses = search(_plain(model), encoded, TranscriptSearchOptions(beam=1))
-            heard += [held_out.assets.tokenizer.decode(one[0].tokens).strip() for one in hypotheses]
-            said += [held_out.assets.tokenizer.decode(row).strip() for row in target.tolist()]
-        metrics = {"loss": loss / max(count, 1), **_rates(said, heard)}
+            transcripts += [held_out.assets.tokenizer.decode(one[0].tokens).strip() for one in hypotheses]
+            references += [held_out.assets.tokenizer.decode(row).strip() for row in target.tolist()]
+        metrics = {"loss": loss / max(count, 1), **_rates(references, transcripts)}
         if lines:
             metrics["diagonality"] = float(np.mean(lines))
             notice = alignment_notice(self.config, step, metrics["diagonality"])
@@ -337,18 +318,18 @@ class Transcribe(Task):
             if isinstance(answers, DataError):
                 left_out.append(answers)
                 continue
-            best = [assets.tokenizer.decode(answer.hypotheses[0].tokens).strip() for answer in answers.pieces]
+            best = [assets.tokenizer.decode(answer.hypotheses[0].tokens).strip() for answer in answers.segments]
             texts[number] = join_texts(best)
         if not texts:
             raise DataError(f"evaluate: none of {len(records)} recordings can be used; {left_out[0]}")
-        said = [self._text(str(records[number]["text"])) for number in sorted(texts)]
-        heard = [texts[number] for number in sorted(texts)]
-        words, characters = word_errors(said, heard), character_errors(said, heard)
+        references = [self._text(str(records[number]["text"])) for number in sorted(texts)]
+        transcripts = [texts[number] for number in sorted(texts)]
+        words, characters = word_errors(references, transcripts), character_errors(references, transcripts)
         metrics: dict[str, float | int] = {
             "utterances": len(texts),
             "wer": words.rate,
             "cer": characters.rate,
-            "sentence_errors": sentence_errors(said, heard),
+            "sentence_errors": sentence_errors(references, transcripts),
             "words": words.hits + words.substitutions + words.deletions,
             "substitutions": words.substitutions,
             "deletions": words.deletions,
@@ -360,7 +341,7 @@ class Transcribe(Task):
             notes["left_out"] = str(left_out[0])
         worst = [
             (one.counts.errors, one.counts.hits + one.counts.substitutions + one.counts.deletions, one.alignment)
-            for one in differences(said, heard, options.worst)
+            for one in differences(references, transcripts, options.worst)
         ]
         tables = {"worst": Table(("errors", "words", "alignment"), tuple(worst))} if worst else {}
         return Evaluation(metrics, notes, tables)
@@ -368,7 +349,7 @@ class Transcribe(Task):
 
 @dataclass(frozen=True)
 class _HeldOut:
-    """The validation utterances, and where to say what is noticed; ``noticed`` has the step at which it was said."""
+    """The validation utterances, and where to log warnings; ``noticed`` has the step of a warning that was logged."""
 
     assets: SpeechAssets
     batches: list[SpeechBatch]
@@ -381,10 +362,36 @@ def _plain(model: nn.Module) -> Recognizer:
     return cast("Recognizer", getattr(model, "module", model))
 
 
-def _rates(said: Sequence[str], heard: Sequence[str]) -> dict[str, float]:
-    return {"cer": character_errors(said, heard).rate, "wer": word_errors(said, heard).rate}
+def _rates(references: Sequence[str], transcripts: Sequence[str]) -> dict[str, float]:
+    return {"cer": character_errors(references, transcripts).rate, "wer": word_errors(references, transcripts).rate}
 
 
-def _quoted(utterance: Utterance) -> str:
-    name = utterance.audio if morse.is_morse(utterance.audio) else Path(utterance.audio).name
-    return repr(printable(f"{name}: {utterance.text}"[:90]))
+def diagonalities(weights: Weights, target: Tensor) -> list[float]:
+    """Return how diagonal the attention of each utterance is, EOS aside."""
+    dense = weights.dense().float()
+    dense = dense.mean(dim=1) if dense.dim() == 4 else dense
+    lengths = (target != PAD).sum(dim=1) - 2
+    return [diagonality(row[:length].cpu().numpy()) for row, length in zip(dense, lengths.tolist()) if length >= 3]
+
+
+def alignment_notice(config: TranscribeConfig, step: int, diagonal: float) -> str | None:
+    """Return a warning if the attention is not diagonal after ``step`` steps, with what to try; None if it is."""
+    if step < config.diagonal_after or diagonal >= _DIAGONAL:
+        return None
+    options = config.model.resolved
+    tries = []
+    if not options.get("ctc", True):
+        tries.append("train with CTC beside it (model.ctc=true)")
+    elif config.ctc.weight < 0.5:
+        tries.append("raise ctc.weight to 0.5 or more")
+    if options.get("score", "location_aware") != "location_aware" or not options.get("content", True):
+        tries.append("use content and location (model.score=location_aware, model.content=true)")
+    tries += [
+        "train on shorter utterances first (data.max_seconds)",
+        "lower training.learning_rate or lengthen training.warmup",
+        "check that transcripts belong to their recordings",
+    ]
+    return (
+        f"after {step:,} steps the attention does not follow the sound (the correlation of tokens and times is "
+        f"{diagonal:.2f}, expected {_DIAGONAL} or more). To try: {'; '.join(tries)}"
+    )

@@ -11,7 +11,8 @@ import math
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -57,7 +58,7 @@ class SpokenWord:
         return abs(sum(self.attention) - sum(self.ctc)) / 2
 
     def moved(self, seconds: float) -> SpokenWord:
-        """Return the word of a piece that begins later."""
+        """Return the word of a segment that begins later."""
         later = [
             None if span is None else (span[0] + seconds, span[1] + seconds) for span in (self.attention, self.ctc)
         ]
@@ -151,14 +152,14 @@ def spoken_words(
     """
     words = word_tokens(tokenizer, tokens)
     outer = [(numbers[0], numbers[-1]) for _, numbers in words]
-    heard: Sequence[Span | None] = [None] * len(words)
-    spoken: Sequence[Span | None] = [None] * len(words)
+    by_attention: Sequence[Span | None] = [None] * len(words)
+    by_ctc: Sequence[Span | None] = [None] * len(words)
     if weights is not None:
-        heard = _word_spans([(int(cell), int(cell)) for cell in medians(weights)], outer, cells, seconds)
+        by_attention = _word_spans([(int(cell), int(cell)) for cell in medians(weights)], outer, cells, seconds)
     if aligned is not None:
-        spoken = _word_spans(aligned, outer, cells, seconds)
+        by_ctc = _word_spans(aligned, outer, cells, seconds)
     sure = [math.exp(min(sum(log_probs[number] for number in numbers), 0.0)) for _, numbers in words]
-    return [SpokenWord(text, *told) for (text, _), told in zip(words, zip(sure, heard, spoken))]
+    return [SpokenWord(text, *values) for (text, _), values in zip(words, zip(sure, by_attention, by_ctc))]
 
 
 def _word_spans(
@@ -205,3 +206,94 @@ def disagreements(words: Sequence[SpokenWord], tolerance: float) -> str | None:
         f"the times of {len(apart)} of {len(words)} words differ by more than {tolerance:g} s between attention and "
         f"CTC, most for {worst.text!r} ({worst.distance:.2f} s): do not rely on them"
     )
+
+
+_LONGEST_CAPTION, _SHORTEST_CAPTION = 5.0, 1.0
+"""Seconds of a caption; a shorter one stays until it can be read, or the next one begins."""
+_CAPTION_LINE = 42
+"""Characters of a caption, which is one line; those of scripts without spaces are twice as wide."""
+_PAUSE = 0.8
+"""Seconds of silence after which a new caption begins."""
+
+
+class _Timed(NamedTuple):
+    """A word with times that are in order."""
+
+    word: str
+    start: float
+    end: float
+
+
+def to_ctm(audio: str, words: Sequence[SpokenWord]) -> str:
+    """Return the words as lines of NIST's CTM: name, channel, start, duration, word, confidence.
+
+    A recording without words is a comment, since an empty line is no CTM.
+
+    Example:
+        >>> print(to_ctm("a/b.wav", [SpokenWord("yes", 0.9, (0.5, 1.0), None)]))
+        b 1 0.50 0.50 yes 0.90
+        >>> print(to_ctm("a/c.wav", []))
+        ;; c: no words
+    """
+    name = "_".join(Path(audio).stem.split()) or "audio"
+    lines = [
+        f"{name} 1 {timed.start:.2f} {timed.end - timed.start:.2f} {timed.word} {word.confidence:.2f}"
+        for word, timed in zip(words, _in_order(words))
+    ]
+    return "\n".join(lines or [f";; {name}: no words"])
+
+
+def to_srt(words: Sequence[SpokenWord]) -> str:
+    """Return the words as captions of SubRip, each with an empty line after it.
+
+    Example:
+        >>> print(to_srt([SpokenWord("yes", 0.9, (0.5, 1.75), None), SpokenWord("no", 0.9, (61.0, 61.25), None)]))
+        1
+        00:00:00,500 --> 00:00:01,750
+        yes
+        <BLANKLINE>
+        2
+        00:01:01,000 --> 00:01:02,000
+        no
+        <BLANKLINE>
+    """
+    captions: list[list[_Timed]] = []
+    for word in _in_order(words):
+        held = captions[-1] if captions else []
+        if (
+            not held
+            or _width([*held, word]) > _CAPTION_LINE
+            or word.end - held[0].start > _LONGEST_CAPTION
+            or word.start - held[-1].end > _PAUSE
+        ):
+            captions.append([])
+        captions[-1].append(word)
+    blocks = []
+    for number, caption in enumerate(captions):
+        start, end = caption[0].start, max(word.end for word in caption)
+        end = max(end, start + _SHORTEST_CAPTION)
+        if number + 1 < len(captions):
+            end = min(end, captions[number + 1][0].start)
+        blocks.append(f"{number + 1}\n{_clock(start)} --> {_clock(end)}\n{join_texts(word.word for word in caption)}\n")
+    return "\n".join(blocks)
+
+
+def _in_order(words: Sequence[SpokenWord]) -> list[_Timed]:
+    """Return the words with starts that never go back, as both forms demand; an attention may."""
+    found: list[_Timed] = []
+    for word in words:
+        start = max(word.span[0], found[-1].start if found else 0.0)
+        found.append(_Timed(word.text, start, max(word.span[1], start)))
+    return found
+
+
+def _width(words: Sequence[_Timed]) -> int:
+    line = join_texts(word.word for word in words)
+    return len(line) + sum(map(stands_alone, line))
+
+
+def _clock(seconds: float) -> str:
+    total = round(seconds * 1000)
+    hours, rest = divmod(total, 3_600_000)
+    minutes, rest = divmod(rest, 60_000)
+    return f"{hours:02}:{minutes:02}:{rest // 1000:02},{rest % 1000:03}"

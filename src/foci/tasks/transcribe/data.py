@@ -6,6 +6,7 @@ every recording has been read before training starts, and those that cannot be u
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,14 +21,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foci.data.audio.augment import at_speed, frames_at_speed
-from foci.data.audio.features import FEATURE_ENDINGS, FilterBank, read_features, with_deltas
+from foci.data.audio.features import FEATURE_ENDINGS, FilterBank, Statistics, read_features, with_deltas
 from foci.data.audio.files import AudioError, Sound, Utterance, check_audible, file_size, read_header, read_sound
 from foci.data.audio.resample import resample
 from foci.data.batching import Indices, Sequences, TokenBatches, Work
 from foci.data.builtin import morse
-from foci.data.tokenizer import BOS, EOS
+from foci.data.tokenizer import BOS, EOS, Tokenizer
 from foci.errors import DataError
 from foci.printable import printable
+from foci.tasks.frame.assets import Assets
 from foci.tasks.transcribe.config import FeatureConfig
 
 _NAMED = 20
@@ -159,8 +161,8 @@ class LeftOut:
         if not self.faults:
             return
         kinds = Counter(fault.kind for fault in self.faults)
-        told = ", ".join(f"{count:,} × {kind}" for kind, count in kinds.most_common())
-        log(f"{len(self.faults):,} of {total:,} recordings are left out: {told}")
+        kinds_text = ", ".join(f"{count:,} × {kind}" for kind, count in kinds.most_common())
+        log(f"{len(self.faults):,} of {total:,} recordings are left out: {kinds_text}")
         for fault in self.faults[:_NAMED]:
             log(f"left out: {printable(str(fault))}")
         if len(self.faults) > _NAMED:
@@ -190,20 +192,20 @@ def usable_utterances(
     return kept
 
 
-class Heard(NamedTuple):
+class FeatureSet(NamedTuple):
     """Utterances whose recordings were read, and the features of each at each speed."""
 
     utterances: list[Utterance]
     features: list[ndarray]
 
 
-def hear(
+def compute_features(
     utterances: Iterable[Utterance],
     reader: SpeechReader,
     log: Callable[[str], None],
     origin: str,
     speeds: Sequence[float] = (1.0,),
-) -> Heard:
+) -> FeatureSet:
     """Read all recordings; those that cannot be used are reported and left out.
 
     Args:
@@ -237,7 +239,7 @@ def hear(
     left_out.report(total, log)
     if not kept:
         raise DataError(f"{origin}, line 1: none of {total:,} recordings can be used; {left_out.faults[0]}")
-    return Heard(kept, found)
+    return FeatureSet(kept, found)
 
 
 class SpeechBatch(NamedTuple):
@@ -307,3 +309,34 @@ class ShortFirstBatches(TokenBatches[SpeechBatch]):
         ends = [work.after for work in planned]
         planned.sort(key=lambda work: work.widths)
         yield from (work._replace(after=after) for work, after in list(zip(planned, ends))[first:])
+
+
+@dataclass(frozen=True)
+class SpeechAssets(Assets):
+    """Tokens of the transcripts, mean and deviation of each feature, and the durations of the utterances in frames."""
+
+    tokenizer: Tokenizer
+    features: Statistics
+    longest: int
+    """Frames of the longest utterance."""
+    usual: int
+    """Frames that nine of ten utterances do not exceed."""
+
+    @classmethod
+    def from_features(cls, tokenizer: Tokenizer, features: list[ndarray]) -> SpeechAssets:
+        """Return what is kept of utterances with these features, ``(frame, feature)`` each."""
+        frames = [len(one) for one in features]
+        return cls(tokenizer, Statistics.fit(features), max(frames), int(np.quantile(frames, 0.9)))
+
+    @property
+    def input_dim(self) -> int:
+        """Features per frame."""
+        return len(self.features.mean)
+
+    def check(self) -> None:
+        """Raise a ValueError if the statistics or the durations are not those of utterances."""
+        mean, deviation = self.features
+        if not mean or len(mean) != len(deviation) or not all(map(math.isfinite, (*mean, *deviation))):
+            raise ValueError("it has no numbers, or not as many means as deviations")
+        if not 0 < self.usual <= self.longest:
+            raise ValueError("its durations are not in order")

@@ -1,0 +1,114 @@
+"""The base of tasks that read examples from files: reading, splitting and built-in examples."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from foci.data.splits import PARTS, Parts, split
+from foci.errors import DataError
+from foci.printable import printable
+from foci.tasks.frame.task import Log, Record, Splits, Task
+
+_SHOWN = 90
+"""Characters of the first example that are logged."""
+
+
+class FileTask(Task):
+    """A task whose examples come from files, or are built in.
+
+    An example is a named tuple; ``config.data`` is a `foci.tasks.frame.data_settings.HeldOutData`.
+    """
+
+    noun: ClassVar[str]
+    """What examples are called in messages, in the plural."""
+    builtin_sizes: ClassVar[tuple[int, int, int]]
+    """How many built-in examples are trained on where no data is named, validated and evaluated with."""
+
+    # ---- what a task supplies
+
+    @abstractmethod
+    def read_file(self, path: str, log: Log | None = None) -> list[Any]:
+        """Return the examples of a file or folder."""
+
+    @abstractmethod
+    def key(self, example: Any) -> str:
+        """Return what an example is about: examples with one key are in one part."""
+
+    @abstractmethod
+    def read_builtin(self, size: int, part: str) -> Sequence[Any]:
+        """Return built-in examples of a part: train, valid or test."""
+
+    @abstractmethod
+    def show(self, example: Any) -> str:
+        """Return an example in one line, for messages."""
+
+    def read_part(self, part: str, path: str, log: Log) -> list[Any]:
+        """Return the examples of the file that is named for a part: train, valid or test."""
+        return self.read_file(path, log)
+
+    def split(self, examples: list[Any]) -> Parts:
+        """Split the examples of the training file."""
+        return split(examples, self.key, **self.config.data.shares)
+
+    def select(self, train: list[Any], log: Log) -> list[Any]:
+        """Return the examples that can be trained on, and log what is left out."""
+        return train
+
+    def sizes(self, builtin: int) -> tuple[int, int, int]:
+        """Return how many built-in examples each part has, if this many are trained on."""
+        return builtin, *self.builtin_sizes[1:]
+
+    # ---- data
+
+    @property
+    def origin(self) -> str:
+        """What the run was trained on, for messages."""
+        return self.config.data.path or f"built-in {self.noun} (data.builtin)"
+
+    def read(self, log: Log) -> Splits:
+        """Read, check and split the examples."""
+        data = self.config.data
+        if data.path is None:
+            return self._builtin(log)
+        examples = self.read_part("train", data.path, log)
+        train, valid, test = self.split(examples)
+        valid = valid if data.valid is None else self.read_part("valid", data.valid, log)
+        test = test if data.test is None else self.read_part("test", data.test, log)
+        train = self.select(train, log)
+        if not train or not valid:
+            raise self.nothing_left(len(examples), "train on" if valid else "validate")
+        log(
+            f"{len(train):,} {self.noun} to train on, {len(valid):,} to validate, {len(test):,} to evaluate; the first "
+            f"is {self.show(examples[0])}"
+        )
+        return Splits(train, valid, test)
+
+    def nothing_left(self, count: int, use: str) -> DataError:
+        """Return the error for a part without examples."""
+        data = self.config.data
+        return DataError(
+            f"{data.path}, line 1: of {count} {self.noun} none is left to {use}. Give more of them, change "
+            f"data.valid_share = {data.valid_share}, or name data.valid."
+        )
+
+    def _builtin(self, log: Log) -> Splits:
+        builtin = self.config.data.builtin
+        if builtin is None:
+            log(f"no data is named: training on built-in {self.noun} (data.builtin)")
+        sizes = self.sizes(builtin or self.builtin_sizes[0])
+        made = [self.read_builtin(size, part) for part, size in zip(PARTS, sizes)]
+        train, valid, test = map(len, made)
+        log(f"{train:,} built-in {self.noun} to train on, {valid:,} to validate, {test:,} to evaluate")
+        return Splits(*made)
+
+    def read_records(self, paths: Sequence[str]) -> Sequence[Record]:
+        """Read examples in the form of the training data."""
+        return [example._asdict() for path in paths for example in self.read_file(path)]
+
+
+def shortened(*texts: str) -> str:
+    """Return texts with arrows between them, each in quotes and cut to a line."""
+    cut = (text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…" for text in texts)
+    return " → ".join(repr(printable(text)) for text in cut)
