@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from foci.catalog import MECHANISMS
+from foci.tasks import TASKS
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -43,6 +44,14 @@ def test_the_code_on_the_page_runs(page, tmp_path, monkeypatch):
     variables = {}
     for number, block in enumerate(blocks(page), start=1):
         exec(compile(block, f"{page}, block {number}", "exec"), variables)
+
+
+def test_the_readmes_count_mechanisms_and_tasks():
+    assert (len(MECHANISMS), len(TASKS)) == (27, 12)
+    assert "27 mechanisms" in read("README.md")
+    assert "twelve tasks" in read("README.md")
+    assert "27 种注意力机制" in read("README.zh-CN.md")
+    assert "十二类任务" in read("README.zh-CN.md")
 
 
 def test_the_pages_with_code_are_found():
