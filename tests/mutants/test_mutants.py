@@ -57,7 +57,7 @@ DEFINED = f"{CONTRACT}/test_by_definition.py::test_output_and_weights_by_definit
 DROPPED = f"{CONTRACT}/test_dropout.py::test_the_share_of_the_weights_that_is_dropped"
 DEAD = f"{CONTRACT}/test_attend_family.py::test_dead_rows_give_zeros_and_finite_gradients"
 NORMALIZE = "tests/functional/test_normalize.py"
-SEARCH = "tests/decoding/test_search.py"
+BEAM, SAMPLING = "tests/decoding/test_beam_search.py", "tests/decoding/test_sampling.py"
 COPYING = "tests/layers/test_copying.py"
 EVERY_TASK = f"{CONTRACT}/test_every_task.py"
 
@@ -164,7 +164,7 @@ MUTANTS = {
         "attend._sdpa", "_1(*__, dropout_p=_2)", "_1(*__, dropout_p=0.0)", f"{DROPPED}[fused-scaled_dot/dropout]"
     ),
     "fused: sharpening lost": Mutant(
-        "Attention.read", "_1.scale * self.sharpening", "_1.scale", f"{DEFINED}[general/sharpening-none-fused]"
+        "Reading.fused_scale", "_1.scale * self.sharpening", "_1.scale", f"{DEFINED}[general/sharpening-none-fused]"
     ),
     "short: dropout lost": Mutant("attend_dots", "F.dropout(_1, _2)", "_1", f"{DROPPED}[short-scaled_dot/dropout]"),
     "short: grouped values in the wrong order": Mutant(
@@ -183,10 +183,10 @@ MUTANTS = {
         "attend_scores", "F.dropout(_1, _2)", "_1", f"{DROPPED}[fused-additive/dropout]"
     ),
     "plain scores: sharpening lost": Mutant(
-        "Attention._cells", "_1 * self.sharpening", "_1", f"{DEFINED}[additive/sharpening-none-fused]"
+        "Reading.compare", "_1 * self.sharpening", "_1", f"{DEFINED}[additive/sharpening-none-fused]"
     ),
     "steps: dropout lost": Mutant(
-        "Attention._read_steps", "F.dropout(_1, _2)", "_1", f"{DROPPED}[fused-location_aware/dropout]"
+        "scores.score.read_weights", "F.dropout(_1, _2)", "_1", f"{DROPPED}[fused-location_aware/dropout]"
     ),
     "steps: sharpening lost": Mutant(
         "stepwise._weigh", "_1 * _2.sharpening", "_1", f"{DEFINED}[location_aware/sharpening-none-fused]"
@@ -213,7 +213,7 @@ MUTANTS = {
         f"{DEFINED}[local_m-keys-fused]",
     ),
     "local: sharpening lost": Mutant(
-        "Attention._read_local", "_1.scale * self.sharpening", "_1.scale", f"{DEFINED}[local_m/sharpening-none-fused]"
+        "Reading.fused_scale", "_1.scale * self.sharpening", "_1.scale", f"{DEFINED}[local_m/sharpening-none-fused]"
     ),
     "local: dropout lost": Mutant("window_plain.read", "F.dropout(_1, _2)", "_1", f"{DROPPED}[fused-local_p/dropout]"),
     "local: the Gaussian lost": Mutant(
@@ -224,7 +224,7 @@ MUTANTS = {
     ),
     # --- mechanisms
     "additive: score vector dropped": Mutant(
-        "TanhScore.cells",
+        "TanhScore.compare",
         "additive(_1, _2, _3, *__)",
         "additive(_1, _2, _3.detach() * 0 + 1, *__)",
         f"{DEFINED}[additive-none-fused]",
@@ -240,8 +240,8 @@ MUTANTS = {
     ),
     "state kept on the module": Mutant(
         "Attention.read",
-        "_1 = _2.project_query(_3)",
-        "_1 = self.projected = _2.project_query(_3)",
+        "_1.project_query(_2)",
+        "setattr(self, 'projected', _1.project_query(_2)) or self.projected",
         f"{CONTRACT}/test_every_row.py::test_forward_changes_nothing_on_the_module[general]",
     ),
     "multi_head: mask not passed on": Mutant(
@@ -296,7 +296,7 @@ MUTANTS = {
         "DotSoftmax.heads",
         "_1.repeat_interleave(_2, dim=1)",
         "_1.repeat(1, _2, 1, 1)",
-        f"{CONTRACT}/test_weights.py::test_heads[grouped]",
+        "tests/weights/test_handle.py::test_heads[grouped]",
     ),
     "handle: in-place changes unnoticed": Mutant(
         "ByWeights.check_unchanged",
@@ -354,7 +354,7 @@ MUTANTS = {
         "tests/models/test_transformer.py::test_quantized_weights_use_all_of_their_eight_bits",
     ),
     "Transformer: dropout of the weights lost": Mutant(
-        "transformer.Block._attention",
+        "layers.transformer._attention",
         "_1(*__, dropout=_2)",
         "_1(*__, dropout=0.0)",
         "tests/models/test_transformer.py::test_every_dropout_acts_in_training_and_there_alone",
@@ -370,16 +370,16 @@ MUTANTS = {
         "beam_search.beam",
         "coverage.index_select(0, _1.flatten())",
         "coverage.repeat_interleave(_1.numel() // len(coverage), dim=0)",
-        f"{SEARCH}::test_coverage_follows_its_hypothesis",
+        f"{BEAM}::test_coverage_follows_its_hypothesis",
     ),
     "beam: the tail of the vocabulary dropped": Mutant(
-        "beam_search.top", "torch.cat([_1, _2], dim=1)", "_1", f"{SEARCH}::test_top_finds_the_best_wherever_they_stand"
+        "beam_search.top", "torch.cat([_1, _2], dim=1)", "_1", f"{BEAM}::test_top_finds_the_best_wherever_they_stand"
     ),
     "sampling: temperature after the cut": Mutant(
         "Sampler.chooser",
         "truncate(_1 / _2, *__)",
         "truncate(_1, *__) / _2",
-        f"{SEARCH}::test_the_temperature_comes_before_the_cut",
+        f"{SAMPLING}::test_the_temperature_comes_before_the_cut",
     ),
     "decoding past the model's positions": Mutant(
         "DecoderInputs.steps_per_row", "min(_1, _2)", "_1", "tests/decoding/test_model_length.py"
@@ -468,15 +468,15 @@ MUTANTS = {
         f"{EVERY_TASK}::test_a_prediction_depends_on_nothing_else_in_the_batch[translate]",
     ),
     "paths as they were typed": Mutant(
-        "fit_value",
+        "files._expanded",
         "os.path.abspath(os.path.expandvars(os.path.expanduser(_1)))",
         "_1",
         "tests/tasks/frame/test_train.py::test_paths_in_a_run_are_absolute",
     ),
     "a given mapping is merged into the default one": Mutant(
-        "config.merge",
-        "{**_1, **_2}",
-        "merge(_1, _2)",
+        "settings.merge",
+        "merged[_1] = value",
+        "merged[_1] = {**(old or {}), **value} if isinstance(value, Mapping) else value",
         "tests/tasks/translate/test_task.py::test_what_sticks_at_the_full_rate_learns_slower",
     ),
     "escapes are printed": Mutant(

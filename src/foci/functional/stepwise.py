@@ -24,6 +24,7 @@ from foci.functional.attend import NORMALIZERS, Normalizer
 from foci.functional.kernels import location_aware as location_aware_kernel
 from foci.functional.kernels import source_gradients
 from foci.functional.kernels import word_by_word as word_by_word_kernel
+from foci.functional.kernels.location_aware import LocationInputs, LocationOptions
 from foci.functional.kernels.operators import register
 from foci.functional.sample import best
 from foci.functional.scores import additive
@@ -123,9 +124,10 @@ def read_location_aware(
         return None
     key, vector, filters, projection, *mask = shared
     readable = _readable(previous, mask, options)
-    return location_aware_kernel.location_aware_read(
-        previous, query, key, vector, filters, projection, readable, value, alias=alias, **_fused(options)
-    )
+    inputs = LocationInputs(previous, query, key, vector, filters, projection)
+    how, plain = _fused(options)
+    found = location_aware_kernel.location_aware(inputs, readable, value, alias=alias, options=how, plain=plain)
+    return None if found is None or found[1] is None else (found[1], found[0])
 
 
 def share_source(key: Tensor, value: Tensor) -> Tensor | None:
@@ -187,13 +189,14 @@ def _fused_location_aware(
     """Run `location_aware` by its kernel: all steps, or with a window around the median one step."""
     (query, *per_query), (key, vector, filters, projection, *mask) = inputs, shared
     readable = _readable(previous, (*per_query, *mask), options)
-    weights = location_aware_kernel.location_aware(
-        previous, query, key, vector, filters, projection, readable, **_fused(options)
-    )
+    inputs = LocationInputs(previous, query, key, vector, filters, projection)
+    how, plain = _fused(options)
+    found = location_aware_kernel.location_aware(inputs, readable, options=how, plain=plain)
+    weights = plain(*inputs, readable) if found is None else found[0]
     return weights[:, -1], (weights,)
 
 
-def _fused(options: StepOptions) -> dict[str, Any]:
+def _fused(options: StepOptions) -> tuple[LocationOptions, Callable[..., Tensor]]:
     """Return the options of the kernel, and the loop that computes the same for a mask that has the window in it."""
     without_window = options._replace(reach=None)
 
@@ -205,8 +208,7 @@ def _fused(options: StepOptions) -> dict[str, Any]:
         _, (weights,) = run_steps(lambda carry, at: location_aware(carry, at, shared, without_window), previous, at)
         return weights
 
-    how = location_aware_kernel.LocationOptions(options.sharpening, options.normalize == "sigmoid")
-    return {"options": how, "plain": plain}
+    return LocationOptions(options.sharpening, options.normalize == "sigmoid"), plain
 
 
 def _plain_word_by_word(memory: Tensor, query: Tensor, exists: Tensor, *shared: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ from foci import masks
 from foci.errors import ShapeError
 from foci.functional import stepwise
 from foci.functional.kernels import location_aware as kernel
-from foci.functional.kernels.location_aware import LocationOptions
+from foci.functional.kernels.location_aware import LocationInputs, LocationOptions
 from foci.functional.stepwise import StepOptions, over_steps
 
 B, L, S, A, F, W = 3, 5, 23, 19, 7, 11
@@ -342,14 +342,12 @@ def test_second_derivatives_are_those_of_the_loop():
 
 
 def test_sizes_that_do_not_fit_are_refused():
-    previous, query, key, vector, filters, projection = (one.float() for one in example().values())
+    inputs, how = LocationInputs(*(one.float() for one in example().values())), LocationOptions()
     with pytest.raises(ShapeError, match=r"previous has shape \(3, 22\)"):
-        kernel.location_aware(
-            previous[:, 1:], query, key, vector, filters, projection, None, options=LocationOptions(), plain=pytest.fail
-        )
-    none = filters[:0], projection[:, :0]
+        kernel.location_aware(inputs._replace(previous=inputs.previous[:, 1:]), None, options=how, plain=pytest.fail)
+    none = inputs._replace(filters=inputs.filters[:0], projection=inputs.projection[:, :0])
     with pytest.raises(ShapeError, match="at least one filter"):
-        kernel.location_aware(previous, query, key, vector, *none, None, options=LocationOptions(), plain=pytest.fail)
+        kernel.location_aware(none, None, options=how, plain=pytest.fail)
 
 
 @pytest.mark.parametrize(("name", "first"), [("forward", 7), ("backward", 3)])

@@ -13,13 +13,13 @@ errors of about 1e-7.
 from __future__ import annotations
 
 import ctypes
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from foci.functional.kernels.kernel import ADDRESS, REAL, SIZE, Kernel
+from foci.functional.kernels.kernel import run as call
 from foci.functional.kernels.self_check import are_near, numbers_for
 
 ACTIVATIONS = {"relu": 1, "relu2": 2, "gelu": 3}
@@ -76,13 +76,27 @@ def is_active() -> bool:
     return _KERNEL.library is not None
 
 
-def packed(weight: Float[Tensor, "O I"], bias: Float[Tensor, " O"] | None) -> tuple[Product, tuple[Tensor | None, ...]]:
+def packed(
+    weight: Float[Tensor, "O I"], bias: Float[Tensor, " O"] | None, library: ctypes.CDLL | None = None
+) -> tuple[Product, tuple[Tensor | None, ...]]:
     """Return a linear layer as the kernel reads it, and the tensors that must live as long as it does."""
-    return _packed(_library(), weight, bias)
+    library = library or _library()
+    weight = weight.detach().contiguous()
+    bias = None if bias is None else bias.detach().contiguous()
+    outputs, inputs = weight.shape
+    width = library.foci_decoder_step_width()
+    panels = weight.new_empty(-(-outputs // width) * width * inputs)
+    call(library.foci_decoder_step_pack, weight, outputs, inputs, panels)
+    address = None if bias is None else bias.data_ptr()
+    return Product(panels.data_ptr(), address, inputs, outputs), (panels, bias)
 
 
 def run(
-    step: Step, layers: ctypes.Array[Layer], x: Float[Tensor, "N D"], hidden: int
+    step: Step,
+    layers: ctypes.Array[Layer],
+    x: Float[Tensor, "N D"],
+    hidden: int,
+    library: ctypes.CDLL | None = None,
 ) -> tuple[Float[Tensor, "N V"], Float[Tensor, "N D"]]:
     """Take a step.
 
@@ -91,11 +105,17 @@ def run(
         layers: the layers, with the past in which the new keys and values are written.
         x: the embedded tokens, which are overwritten.
         hidden: inner size of the feed-forward networks.
+        library: that of the kernel, default: loaded and checked.
 
     Returns:
         The logits, and the last layer's queries of the source; without a source these are undefined.
     """
-    return _run(_library(), step, layers, x, hidden)
+    library = library or _library()
+    scratch = x.new_empty(library.foci_decoder_step_scratch(ctypes.byref(step), hidden))
+    queries, logits = torch.empty_like(x), x.new_empty(x.shape[0], step.output.outputs)
+    addresses = ctypes.addressof(step), ctypes.addressof(layers)
+    call(library.foci_decoder_step_run, *addresses, x, scratch, hidden, queries, logits)
+    return logits, queries
 
 
 def _library() -> ctypes.CDLL:
@@ -103,26 +123,6 @@ def _library() -> ctypes.CDLL:
     if library is None:
         raise RuntimeError("decoder_step: the kernel is not active. Ask is_active first.")
     return library
-
-
-def _packed(library: ctypes.CDLL, weight: Tensor, bias: Tensor | None) -> tuple[Product, tuple[Tensor | None, ...]]:
-    weight = weight.detach().contiguous()
-    bias = None if bias is None else bias.detach().contiguous()
-    outputs, inputs = weight.shape
-    width = library.foci_decoder_step_width()
-    panels = weight.new_empty(-(-outputs // width) * width * inputs)
-    library.foci_decoder_step_pack(weight.data_ptr(), outputs, inputs, panels.data_ptr())
-    address = None if bias is None else bias.data_ptr()
-    return Product(panels.data_ptr(), address, inputs, outputs), (panels, bias)
-
-
-def _run(library: ctypes.CDLL, step: Step, layers: Any, x: Tensor, hidden: int) -> tuple[Tensor, Tensor]:
-    scratch = x.new_empty(library.foci_decoder_step_scratch(ctypes.byref(step), hidden))
-    queries, logits = torch.empty_like(x), x.new_empty(x.shape[0], step.output.outputs)
-    library.foci_decoder_step_run(
-        ctypes.byref(step), layers, x.data_ptr(), scratch.data_ptr(), hidden, queries.data_ptr(), logits.data_ptr()
-    )
-    return logits, queries
 
 
 _FUNCTIONS = {
@@ -144,7 +144,7 @@ def _self_check(library: ctypes.CDLL) -> bool:
     inner = torch.nn.functional.gelu(torch.nn.functional.layer_norm(found, (size,)) @ weights[2].mT)
     wanted = (found + inner @ weights[3].mT) @ weights[4].mT
 
-    products = [_packed(library, weight.float(), None) for weight in weights]
+    products = [packed(weight.float(), None, library) for weight in weights]
     project, join, inner_layer, outer, output = (product for product, _ in products)
     norm, (stored_keys, stored_values) = Norm(None, None, 1, 1e-5), (keys.float(), values.float())
     stored_keys[past] = stored_values[past] = 0.0
@@ -155,7 +155,7 @@ def _self_check(library: ctypes.CDLL) -> bool:
     step = Step(
         **one, size=size, past_length=past + 1, activation=ACTIVATIONS["gelu"], unit_epsilon=-1.0, output=output
     )
-    logits, _ = _run(library, step, layers, x.float(), hidden)
+    logits, _ = run(step, layers, x.float(), hidden, library)
     return are_near([logits], [wanted], 1e-4)
 
 

@@ -43,91 +43,73 @@ class LocationOptions(NamedTuple):
     smoothing: bool = False
 
 
+class LocationInputs(NamedTuple):
+    """What the scores of all steps are computed from."""
+
+    previous: Float[Tensor, "B S"]
+    """α before the first step."""
+    query: Float[Tensor, "#B L A"]
+    """W s of each step."""
+    key: Float[Tensor, "#B S A"]
+    """V h."""
+    vector: Float[Tensor, " A"]
+    """w."""
+    filters: Float[Tensor, "F 1 W"]
+    """F, of an odd width."""
+    projection: Float[Tensor, "A F"]
+    """U."""
+
+
 def location_aware(
-    previous: Float[Tensor, "B S"],
-    query: Float[Tensor, "#B L A"],
-    key: Float[Tensor, "#B S A"],
-    vector: Float[Tensor, " A"],
-    filters: Float[Tensor, "F 1 W"],
-    projection: Float[Tensor, "A F"],
+    inputs: LocationInputs,
     mask: Bool[Tensor, "#B #L #S"] | None,
-    *,
-    options: LocationOptions,
-    plain: Plain,
-) -> Float[Tensor, "B L S"]:
-    """Return the weights of all steps.
-
-    Args:
-        previous: α before the first step.
-        query: W s of each step.
-        key: V h.
-        vector: w.
-        filters: F, of an odd width.
-        projection: U.
-        mask: which positions each step may read.
-        options: how scores become weights.
-        plain: computes the same where the kernel does not serve, and the gradients' own gradients.
-    """
-    library = _library(previous, query, key, vector, filters, projection, mask)
-    if library is None:
-        return plain(previous, query, key, vector, filters, projection, mask)
-    arguments = (previous, query, key, vector, filters, projection)
-    if wants_gradients(*arguments):
-        weights, _ = _LocationAware.apply(library, plain, options, None, mask, *arguments, None)  # type: ignore[no-untyped-call]
-        return cast("Tensor", weights)
-    return _forward(library, options, *arguments, mask, keep=False)[0]
-
-
-def location_aware_read(
-    previous: Float[Tensor, "B S"],
-    query: Float[Tensor, "#B L A"],
-    key: Float[Tensor, "#B S A"],
-    vector: Float[Tensor, " A"],
-    filters: Float[Tensor, "F 1 W"],
-    projection: Float[Tensor, "A F"],
-    mask: Bool[Tensor, "#B #L #S"] | None,
-    value: Float[Tensor, "#B S V"],
+    value: Float[Tensor, "#B S V"] | None = None,
     *,
     alias: Float[Tensor, "#B S A"] | None = None,
     options: LocationOptions,
     plain: Plain,
-) -> tuple[Float[Tensor, "B L V"], Float[Tensor, "B L S"]] | None:
-    """Return what the steps read of the value, and the weights; None where the kernel does not serve.
+) -> tuple[Float[Tensor, "B L S"], Float[Tensor, "B L V"] | None] | None:
+    """Return the weights of all steps, and what they read of the value; None where the kernel does not serve.
 
-    It serves where `location_aware` does, of which the other arguments are those. The value is fetched from memory
-    while the scores are computed. ``alias`` is the key as `source_gradients.share` returned it.
+    Args:
+        inputs: what the scores are computed from.
+        mask: which positions each step may read.
+        value: fetched from memory while the scores are computed. Default: nothing is read.
+        alias: the key as `source_gradients.share` returned it.
+        options: how scores become weights.
+        plain: computes the weights, for the gradients' own gradients.
     """
-    arguments = (previous, query, key, vector, filters, projection, value)
-    library = _library(*arguments, mask) if value.shape[0] == key.shape[0] else None
+    floats = inputs if value is None else (*inputs, value)
+    library = _library(inputs, value, mask)
     if library is None:
         return None
-    if value.shape[:2] != key.shape[:2]:
+    if value is not None and value.shape[:2] != inputs.key.shape[:2]:
         raise ShapeError(
-            f"location_aware: value has shape {tuple(value.shape)}, expected {tuple(key.shape[:2])} and its size. "
-            "Key and value have one entry per position."
+            f"location_aware: value has shape {tuple(value.shape)}, expected {tuple(inputs.key.shape[:2])} and its "
+            "size. Key and value have one entry per position."
         )
-    if wants_gradients(*arguments):
-        node = None
-        if alias is not None and source_gradients.owns(alias, key, value):
-            node, arguments = alias.grad_fn, (previous, query, alias, vector, filters, projection, value)
-        weights, output = _LocationAware.apply(library, plain, options, node, mask, *arguments)  # type: ignore[no-untyped-call]
-        return output, weights
-    found = _forward(library, options, *arguments[:-1], mask, keep=False, value=value)
-    return cast("Tensor", found.output), found.weights
+    if not wants_gradients(*floats):
+        found = _forward(library, options, inputs, mask, value, keep=False)
+        return found.weights, found.output
+    node = None
+    if alias is not None and value is not None and source_gradients.owns(alias, inputs.key, value):
+        node, inputs = alias.grad_fn, inputs._replace(key=alias)
+    results: tuple[Tensor, Tensor | None]
+    results = _LocationAware.apply(library, plain, options, node, mask, *inputs, value)  # type: ignore[no-untyped-call]
+    return results
 
 
-def _library(*arguments: Tensor | None) -> ctypes.CDLL | None:
-    """Return the kernel's library where it serves these arguments, of which the last is the mask."""
-    floats = [one for one in arguments[:-1] if one is not None]
-    given = [one for one in arguments if one is not None]
-    previous, query, key, *rest = floats
-    if previous.numel() == 0 or is_traced() or is_watched(*given):
+def _library(inputs: LocationInputs, value: Tensor | None, mask: Tensor | None) -> ctypes.CDLL | None:
+    """Return the kernel's library where it serves these arguments."""
+    previous, query, key = inputs[:3]
+    floats = inputs if value is None else (*inputs, value)
+    watched = is_traced() or is_watched(*floats, *(() if mask is None else (mask,)))
+    if watched or previous.numel() == 0 or (value is not None and value.shape[0] != key.shape[0]):
         return None
     shares_source = {query.shape[0], key.shape[0]} != {previous.shape[0]}
     library = None if shares_source and wants_gradients(*floats) else _KERNEL.library_for(*floats)
-    if library is None:
-        return None
-    _check(previous, query, key, *rest[:3])
+    if library is not None:
+        _check(*inputs)
     return library
 
 
@@ -168,6 +150,12 @@ _FUNCTIONS = {
 }
 
 
+def _sizes(inputs: LocationInputs) -> tuple[int, int, int, int, int, int]:
+    """Return the sizes of batch, steps, positions and hidden numbers, and the number of filters and their width."""
+    (batch, positions), steps = inputs.previous.shape, inputs.query.shape[1]
+    return batch, steps, positions, inputs.vector.shape[0], inputs.filters.shape[0], inputs.filters.shape[2]
+
+
 class _Found(NamedTuple):
     """The weights; what the backward needs, f and, for smoothing, the slopes of the log-sigmoids; what was read."""
 
@@ -180,20 +168,14 @@ class _Found(NamedTuple):
 def _forward(
     library: ctypes.CDLL,
     options: LocationOptions,
-    previous: Tensor,
-    query: Tensor,
-    key: Tensor,
-    vector: Tensor,
-    filters: Tensor,
-    projection: Tensor,
+    inputs: LocationInputs,
     mask: Tensor | None,
+    value: Tensor | None,
     *,
     keep: bool = True,
-    value: Tensor | None = None,
 ) -> _Found:
-    (batch, positions), steps, (filter_count, width) = previous.shape, query.shape[1], filters.shape[::2]
-    sizes = (batch, steps, positions, vector.shape[0], filter_count, width)
-    given = previous, query.expand(batch, -1, -1), key, vector, filters, projection
+    sizes = batch, steps, positions, _, filter_count, width = _sizes(inputs)
+    given = inputs._replace(query=inputs.query.expand(batch, -1, -1))
     previous, query, key, vector, filters, projection = (one.contiguous() for one in given)
     mask_strides = (0, 0)
     if mask is not None:
@@ -230,7 +212,7 @@ def _backward(
     library: ctypes.CDLL,
     sharpening: float,
     grad: Tensor,
-    arguments: tuple[Tensor, ...],
+    inputs: LocationInputs,
     found: _Found,
     reading: _Reading | None = None,
     *,
@@ -241,9 +223,9 @@ def _backward(
 
     That of the key is added to ``key_sum``, if given.
     """
-    previous, query, key, vector, filters, projection = (one.contiguous() for one in arguments)
-    (batch, positions), steps, (filter_count, width) = previous.shape, query.shape[1], filters.shape[::2]
-    sizes = (batch, steps, positions, vector.shape[0], filter_count, width)
+    previous, query, key, vector, filters, projection = (one.contiguous() for one in inputs)
+    sizes = _sizes(inputs)
+    batch = sizes[0]
     d_previous = torch.empty_like(previous) if needs_previous else None
     d_query, d_key = torch.empty_like(query), torch.empty_like(key) if key_sum is None else key_sum
     d_parameters = query.new_empty(batch, vector.numel() + filters.numel() + projection.numel())
@@ -291,11 +273,10 @@ def _self_check(library: ctypes.CDLL) -> bool:
 
     def fits(positions: int, width: int, options: LocationOptions) -> bool:
         def compiled(arguments: Sequence[Tensor], grads: Sequence[Tensor]) -> tuple[list[Tensor], Grads]:
-            *floats, value = arguments
-            previous, query, key, vector, filters, projection = floats
-            found = _forward(library, options, previous, query, key, vector, filters, projection, None, value=value)
+            inputs, value = LocationInputs(*arguments[:6]), arguments[6]
+            found = _forward(library, options, inputs, None, value)
             reading = _Reading(value, grads[1], needs_value=True)
-            gradients = _backward(library, options.sharpening, grads[0], tuple(floats), found, reading)
+            gradients = _backward(library, options.sharpening, grads[0], inputs, found, reading)
             return [found.weights, cast("Tensor", found.output)], gradients
 
         shapes = [(1, positions), (1, 3, 19), (1, positions, 19), (19,), (5, 1, width), (19, 5), (1, positions, 18)]
@@ -326,8 +307,7 @@ class _LocationAware(torch.autograd.Function):
         *arguments: Any,
     ) -> tuple[Tensor, Tensor | None]:
         *floats, value = arguments
-        previous, query, key, vector, filters, projection = floats
-        found = _forward(library, options, previous, query, key, vector, filters, projection, mask, value=value)
+        found = _forward(library, options, LocationInputs(*floats), mask, value)
         ctx.library, ctx.plain, ctx.sharpening, ctx.node = library, plain, options.sharpening, node
         ctx.save_for_backward(*arguments, mask, found.weights, found.kept, found.slopes)
         ctx.set_materialize_grads(False)
@@ -344,7 +324,7 @@ class _LocationAware(torch.autograd.Function):
             ctx.library,
             ctx.sharpening,
             torch.zeros_like(weights) if grad is None else grad,
-            tuple(floats),
+            LocationInputs(*floats),
             _Found(weights, kept, slopes, None),
             None if output_grad is None else _Reading(value, output_grad, needs_value),
             needs_previous=needs_previous,
