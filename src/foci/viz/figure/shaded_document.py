@@ -14,7 +14,6 @@ from foci.viz.figure.measured_text import measure, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
 _WIDTH = 7.8
@@ -34,7 +33,7 @@ _GREY = "#8c8c8c"
 
 
 class ShadedDocument:
-    """A document and its scale of colors, to be drawn as a part of a figure.
+    """A document and its scale of colors, to be drawn as a part of a figure: where every word stands, in inches.
 
     Args:
         axis: the words in their sentences.
@@ -44,111 +43,81 @@ class ShadedDocument:
     """
 
     def __init__(
-        self,
-        axis: Axis,
-        weights: NDArray[np.float32],
-        shares: NDArray[np.float32],
-        style: canvas.FigureStyle,
+        self, axis: Axis, weights: NDArray[np.float32], shares: NDArray[np.float32], style: canvas.FigureStyle
     ) -> None:
-        self._axis, self._weights, self._shares = axis, weights, shares
+        self._axis, self._weights, self._shares, self._size = axis, weights, shares, style.size
         self._lengths = axis.sentences or (len(axis),)
         self._words = [style.label(label) for label in axis.labels]
-        self._page = _Page.fit(self._words, self._lengths, style)
         self._norm = style.norm(0.0, float(weights.max(initial=0.0)) or 1.0)
-        self.width = self._page.width
-        self.height = self._page.height + _BELOW
+        measured = measure([*self._words, "100 %"], style.size)
+        self._widths = [measured[word] for word in self._words]
+        self._bars = _MARGIN + measured["100 %"] + 0.06
+        self._text = self._bars + _BAR + 2 * _MARGIN
+        self.width = style.width or _WIDTH
+        self._places = _broken(self._widths, self._lengths, self.width - self._text - _MARGIN)
+        self._line = _SPACING * style.size / 72
+        self._inside = self._line * (max((line for line, _ in self._places), default=0) + 1) + 2 * _MARGIN
+        self.height = self._inside + _BELOW
 
     def draw(self, figure: Figure, bottom: float) -> None:
         """Draw it with its lower edge ``bottom`` inches above that of the figure."""
-        total, page = float(figure.get_figheight()), self._page
-        axes = figure.add_axes((0.0, (bottom + _BELOW) / total, 1.0, page.height / total))
+        total = float(figure.get_figheight())
+        axes = figure.add_axes((0.0, (bottom + _BELOW) / total, 1.0, self._inside / total))
         canvas.bare(axes)
-        axes.set_xlim(0, page.width)
-        axes.set_ylim(page.height, 0)
+        axes.set_xlim(0, self.width)
+        axes.set_ylim(self._inside, 0)
         if self._axis.right_to_left:
             axes.invert_xaxis()
-        page.draw_sentences(axes, self._shares, self._lengths)
-        page.draw_words(axes, self._words, self._weights, self._norm)
-        _legend(figure, self._norm, "weight of a word", page, bottom)
+        self._draw_sentences(axes)
+        self._draw_words(axes)
+        self._draw_legend(figure, bottom)
 
-
-class _Page:
-    """Where every word and every sentence stands, in inches."""
-
-    def __init__(self, width: float, size: float, places: list[tuple[int, float]], widths: list[float]) -> None:
-        self.width, self.size, self.places, self.widths = width, size, places, widths
-        self.line = _SPACING * size / 72
-        self.percent = measure(["100 %"], size)["100 %"]
-        self.height = self.line * (max((line for line, _ in places), default=0) + 1) + 2 * _MARGIN
-
-    @property
-    def text_starts(self) -> float:
-        return _MARGIN + self.percent + 0.06 + _BAR + 2 * _MARGIN
-
-    @classmethod
-    def fit(cls, words: list[str], lengths: tuple[int, ...], style: canvas.FigureStyle) -> _Page:
-        width = style.width or _WIDTH
-        empty = cls(width, style.size, [], [])
-        measured = measure(words, style.size)
-        widths = [measured[word] for word in words]
-        return cls(width, style.size, _broken(widths, lengths, width - empty.text_starts - _MARGIN), widths)
-
-    def draw_sentences(self, axes: Axes, shares: NDArray[np.float32], lengths: tuple[int, ...]) -> None:
-        """The share of each sentence, as a number and as a bar on its first line."""
+    def _draw_sentences(self, axes: Axes) -> None:
+        """Draw the share of each sentence, as a number and as a bar on its first line."""
         from matplotlib.patches import Rectangle
 
-        for end, length, share in zip(np.cumsum(lengths), lengths, shares):
+        side = "left" if self._axis.right_to_left else "right"  # where a text ends that stands before something
+        for end, length, share in zip(np.cumsum(self._lengths), self._lengths, self._shares):
             if not length:
                 continue
-            top = _MARGIN + self.places[end - length][0] * self.line
-            middle, left = top + self.line / 2, _MARGIN + self.percent + 0.06
-            axes.text(left - 0.06, middle, f"{100 * share:.0f} %", ha=_end(axes), va="center", fontsize=self.size)
-            height = 0.55 * self.line
-            corner = left, middle - height / 2
+            middle = _MARGIN + (self._places[end - length][0] + 0.5) * self._line
+            axes.text(self._bars - 0.06, middle, f"{100 * share:.0f} %", ha=side, va="center", fontsize=self._size)
+            height = 0.55 * self._line
+            corner = self._bars, middle - height / 2
             axes.add_patch(Rectangle(corner, _BAR, height, facecolor="none", edgecolor=_GREY, linewidth=0.5))
             filled = _BAR * min(float(share), 1.0)
             axes.add_patch(Rectangle(corner, filled, height, facecolor=_GREY, gid="sentence"))
 
-    def draw_words(self, axes: Axes, words: list[str], weights: NDArray[np.float32], norm: Normalize) -> None:
-        """Each word on the color of its weight."""
+    def _draw_words(self, axes: Axes) -> None:
+        """Draw each word on the color of its weight."""
         from matplotlib.patches import Rectangle
 
         colors = canvas.colors()
-        for word, weight, (line, start), width in zip(words, weights, self.places, self.widths):
-            top, left = _MARGIN + line * self.line, self.text_starts + start - _GAP / 2
-            share = float(norm(float(weight)))
-            box = Rectangle(
-                (left, top + 0.02), width + _GAP, self.line - 0.04, facecolor=colors(share), linewidth=0, gid="word"
-            )
-            axes.add_patch(box)
-            middle = left + (width + _GAP) / 2, top + self.line / 2
-            axes.text(*middle, word, ha="center", va="center", fontsize=self.size, color=ink(share))
+        for word, weight, (line, start), width in zip(self._words, self._weights, self._places, self._widths):
+            top, left = _MARGIN + line * self._line, self._text + start - _GAP / 2
+            share, size = float(self._norm(float(weight))), (width + _GAP, self._line - 0.04)
+            axes.add_patch(Rectangle((left, top + 0.02), *size, facecolor=colors(share), linewidth=0, gid="word"))
+            middle = left + (width + _GAP) / 2, top + self._line / 2
+            axes.text(*middle, word, ha="center", va="center", fontsize=self._size, color=ink(share))
 
+    def _draw_legend(self, figure: Figure, bottom: float) -> None:
+        """Draw the scale of the words' colors, and what the bars are."""
+        from matplotlib.cm import ScalarMappable
+        from matplotlib.ticker import PercentFormatter
 
-def _end(axes: Axes) -> str:
-    """The side where a text ends that stands left of something; on a page from right to left it is the other one."""
-    left, right = axes.get_xlim()
-    return "right" if left < right else "left"
-
-
-def _legend(figure: Figure, norm: Normalize, label: str, page: _Page, bottom: float) -> None:
-    """The scale of the words' colors, and what the bars are."""
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.ticker import PercentFormatter
-
-    height = float(figure.get_figheight())
-    length = min(2.4, 0.4 * page.width)
-    left = page.text_starts / page.width
-    axes = figure.add_axes((left, (bottom + _BELOW - 0.2) / height, length / page.width, 0.11 / height))
-    bar = figure.colorbar(ScalarMappable(norm, canvas.colors()), cax=axes, orientation="horizontal")
-    bar.outline.set(edgecolor="#c8c8c8", linewidth=0.5)
-    bar.ax.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0 if (norm.vmax or 0.0) > 0.04 else 1, symbol=" %"))
-    bar.ax.locator_params(nbins=4)
-    bar.set_label(label, fontsize=page.size)
-    said = wrapped("share of the sentence", page.text_starts - _MARGIN, page.size)
-    figure.text(
-        _MARGIN / page.width, (bottom + _BELOW - 0.09) / height, said, va="top", fontsize=page.size, color="#555555"
-    )
+        height, norm = float(figure.get_figheight()), self._norm
+        length = min(2.4, 0.4 * self.width)
+        left = self._text / self.width
+        axes = figure.add_axes((left, (bottom + _BELOW - 0.2) / height, length / self.width, 0.11 / height))
+        bar = figure.colorbar(ScalarMappable(norm, canvas.colors()), cax=axes, orientation="horizontal")
+        bar.outline.set(edgecolor="#c8c8c8", linewidth=0.5)
+        decimals = 0 if (norm.vmax or 0.0) > 0.04 else 1
+        bar.ax.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=decimals, symbol=" %"))
+        bar.ax.locator_params(nbins=4)
+        bar.set_label("weight of a word", fontsize=self._size)
+        note = wrapped("share of the sentence", self._text - _MARGIN, self._size)
+        place = _MARGIN / self.width, (bottom + _BELOW - 0.09) / height
+        figure.text(*place, note, va="top", fontsize=self._size, color="#555555")
 
 
 def _broken(widths: list[float], lengths: tuple[int, ...], room: float) -> list[tuple[int, float]]:

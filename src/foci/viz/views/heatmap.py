@@ -19,12 +19,7 @@ def fits(selection: Selection) -> bool:
     return True
 
 
-def figure(
-    trace: Trace,
-    style: canvas.FigureStyle,
-    name: str | None = None,
-    head: int | None = None,
-) -> Figure:
+def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None, head: int | None = None) -> Figure:
     """Rows and columns with their labels, and what else could have been drawn as a title."""
     selection = Selection(trace, name, head)
     about = ", ".join([selection.attention.name, *selection.notes]) if selection.notes else ""

@@ -65,8 +65,8 @@ def figure(
 
     from foci.viz.figure.figures import NotebookFigure
 
-    attention = trace.attention(name) if name is not None else trace.cross_attentions()[0]
-    source, target = trace.axes[attention.source], trace.axes[attention.target]
+    selection = Selection(trace, name, head)
+    attention, source, target = selection.attention, selection.source, selection.target
     if source.image is None or source.grid is None:
         raise ConfigError(
             f"plot: {attention.source!r} has no image and grid; make it with Axis.from_image(image, grid)."

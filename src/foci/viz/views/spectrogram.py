@@ -37,22 +37,17 @@ def fits(selection: Selection) -> bool:
     return selection.source.kind == "frames" and selection.source.spectrogram is not None
 
 
-def figure(
-    trace: Trace,
-    style: canvas.FigureStyle,
-    name: str | None = None,
-    head: int | None = None,
-) -> Figure:
+def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None, head: int | None = None) -> Figure:
     """The spectrogram, and below it what each word listened to."""
     from foci.viz.figure.figures import NotebookFigure
 
-    attention = trace.attention(name) if name is not None else trace.cross_attentions()[0]
-    source, target = trace.axes[attention.source], trace.axes[attention.target]
+    selection = Selection(trace, name, head)
+    attention, source, target = selection.attention, selection.source, selection.target
     if source.spectrogram is None:
         raise ConfigError(
             f"plot: {attention.source!r} has no spectrogram; make it with Axis.from_frames(count, spectrogram=…)."
         )
-    weights = style.scaled(trace.alignment(name) if head is None else attention.dense(head))
+    weights = style.scaled(selection.weights)
     rows = [style.label(label) for label in target.labels]
     cell = min(_ROW, 8.0 / max(len(rows), 1))
     below = max(cell * len(rows), 0.5)
