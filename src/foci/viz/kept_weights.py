@@ -45,6 +45,11 @@ class TopWeights(NamedTuple):
     size: int
     """The number of all positions, S."""
 
+    def part(self, heads: Any = slice(None), rows: slice = slice(None)) -> TopWeights:
+        """Return some heads and rows."""
+        parts: Any = [part[heads][:, rows] for part in self[:4]]
+        return TopWeights._make([*parts, self.size])
+
 
 @dataclass(frozen=True, eq=False)
 class TracedAttention:
@@ -155,12 +160,8 @@ class TracedAttention:
         """Return the attention with these heads alone, by their numbers; those that it does not have are left out."""
         places = [place for place, number in enumerate(self.head_numbers) if number in heads]
         weights = self.weights
-        if isinstance(weights, TopWeights):
-            values, indices, rest, entropy, size = weights
-            weights = TopWeights(values[places], indices[places], rest[places], entropy[places], size)
-        else:
-            weights = weights[places]
-        return replace(self, weights=weights, selected=tuple(self.head_numbers[place] for place in places))
+        kept = weights.part(places) if isinstance(weights, TopWeights) else weights[places]
+        return replace(self, weights=kept, selected=tuple(self.head_numbers[place] for place in places))
 
 
 def entry(name: str, handle: Weights, row: int) -> Weights:

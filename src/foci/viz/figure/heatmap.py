@@ -159,25 +159,13 @@ class Labels:
         )
 
 
-@dataclass(frozen=True)
 class _Layout:
-    """How many panels stand side by side and one below the other, and their measures in inches."""
+    """How many panels stand side by side and one below the other, and their measures in inches.
 
-    across: int
-    down: int
-    cell_height: float
-    cell_width: float
-    bar_below: bool
-    rows: Fitted
-    columns: Fitted
-    titles: list[str]
-    figure: tuple[float, float]
-    """Width and height."""
-    panel: tuple[float, float]
-    """Height and width."""
+    ``figure`` is width and height, ``panel`` and ``cell`` are height and width.
+    """
 
-    @classmethod
-    def fit(cls, shape: tuple[int, ...], labels: Labels, across: int | None, style: FigureStyle) -> _Layout:
+    def __init__(self, shape: tuple[int, ...], labels: Labels, across: int | None, style: FigureStyle) -> None:
         count, rows, columns = shape
         size = style.size
         longest_row = max(measure(labels.rows or (), size).values(), default=0.0)
@@ -198,37 +186,19 @@ class _Layout:
             width = max(min((room / across - _NARROW_GAP) / columns, _WIDEST_CELL), 1e-3)
             height = min(width, _CELL) if rows <= 30 else min(width, _WIDEST / rows)
         down = -(-count // across)
-        fitted_rows = measured_text.beside(labels.rows or (), height, size)
-        fitted_columns = measured_text.below(labels.columns or (), width, size)
+        self.rows = measured_text.beside(labels.rows or (), height, size)
+        self.columns = measured_text.below(labels.columns or (), width, size)
         if labels.all_or_none:
-            fitted_rows, fitted_columns = (
-                one if one.step == 1 else _none(one) for one in (fitted_rows, fitted_columns)
-            )
-        titles = [wrapped(title, columns * width + _GAP, size) for title in labels.panels or ()]
+            self.rows, self.columns = (one if one.step == 1 else _none(one) for one in (self.rows, self.columns))
+        self.titles = [wrapped(title, columns * width + _GAP, size) for title in labels.panels or ()]
         line = LINE * size / 72
-        above = line * max((title.count("\n") + 1 for title in titles if title), default=0)
+        above = line * max((title.count("\n") + 1 for title in self.titles if title), default=0)
         bar_below = bar_below or (style.width is None and down * rows * height < 1.2)
         natural = across * (columns * width + _GAP) + at_side + (0.2 if bar_below else _BAR_ROOM)
-        figure = (
-            natural if style.width is None else style.width,
-            down * (rows * height + above + 0.15)
-            + fitted_columns.room
-            + 2 * line
-            + 2 * line * bool(labels.title)
-            + (0.7 if bar_below else 0.2),
-        )
-        return cls(
-            across,
-            down,
-            height,
-            width,
-            bar_below,
-            fitted_rows,
-            fitted_columns,
-            titles,
-            figure,
-            (rows * height, columns * width),
-        )
+        tall = down * (rows * height + above + 0.15) + self.columns.room + 2 * line + 2 * line * bool(labels.title)
+        self.figure = style.width or natural, tall + (0.7 if bar_below else 0.2)
+        self.panel = rows * height, columns * width
+        self.across, self.down, self.cell, self.bar_below = across, down, (height, width), bar_below
 
 
 def _filled(count: int, fitting: int) -> int:
@@ -271,7 +241,7 @@ def draw(
     stack = _as_panels(weights)
     labels.check(stack.shape)
     labels = labels.formatted(style)
-    layout = _Layout.fit(stack.shape, labels, across, style)
+    layout = _Layout(stack.shape, labels, across, style)
     figure = NotebookFigure(figsize=layout.figure, layout="compressed")
     grid = figure.subplots(layout.down, layout.across, squeeze=False)
     scales = labels.scales(len(stack))
@@ -287,7 +257,7 @@ def draw(
             masked,
             cmap=canvas.colors(),
             norm=style.norm(lowest, highest),
-            aspect=layout.cell_height / layout.cell_width,
+            aspect=layout.cell[0] / layout.cell[1],
             interpolation="nearest",
         )
         if masked.mask.any():
@@ -305,7 +275,7 @@ def draw(
             axes.invert_xaxis()
         if labels.panels is not None:
             axes.set_title(layout.titles[number])
-        if layout.cell_height > 0.2:
+        if layout.cell[0] > 0.2:
             _rule(axes, *stack.shape[1:])
         if labels.texts is not None:
             _write(axes, image, labels.texts)

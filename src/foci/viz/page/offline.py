@@ -22,7 +22,7 @@ def offline_page(
     """Return the HTML of a page.
 
     Args:
-        name: of its frame, ``static/name.html``.
+        name: of its body, ``static/name.html``, which stands in ``static/frame.html``.
         scripts: the parts of its script, ``static/part.js``, each of which may use those before it.
         title: of the document.
         payload: what the script reads, as JSON, from the element ``trace``.
@@ -49,7 +49,8 @@ def offline_page(
         ),
         "script": script,
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _static(f"{name}.html"))
+    frame = _static("frame.html").replace("{{page}}", _static(f"{name}.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], frame)
 
 
 def is_static(name: str) -> bool:

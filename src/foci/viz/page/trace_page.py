@@ -250,13 +250,9 @@ def _pieces(attention: TracedAttention, head: int | None) -> Iterator[NDArray[np
     step = max(1, _CHUNK // max(columns, 1))
     for start in range(0, rows, step):
         some = slice(start, min(start + step, rows))
-        weights: NDArray[np.float32] | TopWeights
-        if isinstance(attention.weights, TopWeights):
-            values, indices, rest, entropy, size = attention.weights
-            weights = TopWeights(values[:, some], indices[:, some], rest[:, some], entropy[:, some], size)
-        else:
-            weights = attention.weights[:, some]
-        yield TracedAttention(attention.name, attention.source, attention.target, weights).dense(head)
+        weights = attention.weights
+        kept = weights.part(rows=some) if isinstance(weights, TopWeights) else weights[:, some]
+        yield TracedAttention(attention.name, attention.source, attention.target, kept).dense(head)
 
 
 def _rest(attention: TracedAttention, head: int | None) -> NDArray[np.float32]:
