@@ -462,7 +462,7 @@ MUTANTS = {
         f"{EVERY_TASK}::test_a_prediction_depends_on_nothing_else_in_the_batch[classify]",
     ),
     "predictions in the order of their lengths": Mutant(
-        "Translate.predict",
+        "predict_in_batches",
         "[_1[_2] for _2 in range(_3)]",
         "list(_1.values())",
         f"{EVERY_TASK}::test_a_prediction_depends_on_nothing_else_in_the_batch[translate]",
