@@ -137,7 +137,7 @@ def test_a_network_of_the_users_own(tmp_path):
         "tokenizer.json": run.assets.tokenizer.to_text(),
         "image_encoder.json": json.dumps({"name": name, "checksum": "x", "shape": [2, 3, 3]}),
     }
-    changed = run.task.load_assets(files.__getitem__)
+    changed = run.task.Assets.from_files(files.__getitem__)
     with pytest.raises(CheckpointError, match="is not the one that this run was trained with"):
         run.task.predict(run.model, changed, [{"image": image}], Caption.Options(), False, lambda done: None)
 

@@ -95,7 +95,7 @@ def split_pairs(pairs, seed):
     task = Entail(
         configure(EntailConfig, {"data": {"valid_share": 0.1, "test_share": 0.2, "split_seed": seed}}, "test")
     )
-    return task.split(pairs, task.config.data.shares, print)
+    return task.split(pairs)
 
 
 def test_all_pairs_of_a_premise_are_in_one_split():

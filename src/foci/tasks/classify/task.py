@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from foci.data.batching import PaddedExamples, Sequences
-from foci.data.splits import Parts, split, unique
+from foci.data.splits import unique
 from foci.data.vocabulary import Vocabulary, read_vectors
 from foci.data.words import sentences_of
 from foci.models.hierarchical import ClassifierOutput
@@ -20,7 +20,6 @@ from foci.tasks.classify.builtin import planted
 from foci.tasks.classify.config import BUILT_IN, ClassifyConfig, ClassifyOptions
 from foci.tasks.classify.reader import Document, cut, read_documents
 from foci.tasks.frame.assets import Assets, Labels
-from foci.tasks.frame.data_settings import Shares
 from foci.tasks.frame.label_task import Encoded, LabelTask
 from foci.tasks.frame.notes import truncated, unknown_words
 from foci.tasks.frame.task import Evaluation, Field, Log, NamedAxes, Progress, Record, Splits
@@ -47,7 +46,7 @@ class Classify(LabelTask):
     Example = Document
     inputs = (Field("text", "document"),)
     targets = (Field("label", "label"),)
-    unit = "documents"
+    noun = unit = "documents"
     example = "a document"
     builtin_sizes = (BUILT_IN, 300, 500)
 
@@ -59,12 +58,21 @@ class Classify(LabelTask):
         """Read a folder of classes or a table."""
         return read_documents(path, columns=self.config.data.columns, log=log)
 
-    def split(self, examples: list[Document], shares: Shares, log: Log) -> Parts:
-        """Leave out duplicates, and split each class separately, so that a rare class is always trained on."""
-        different = unique(examples, lambda one: one.text)
-        if len(different) < len(examples):
-            log(f"{len(examples) - len(different)} of {len(examples)} documents are duplicates and are left out")
-        return split(different, lambda one: one.text, lambda one: one.label, **shares)
+    def read_part(self, part: str, path: str, log: Log) -> list[Document]:
+        """Read the documents of a part; those to train on without duplicates."""
+        documents = self.read_file(path, log)
+        different = unique(documents, self.key) if part == "train" else documents
+        if len(different) < len(documents):
+            log(f"{len(documents) - len(different)} of {len(documents)} documents are duplicates and are left out")
+        return different
+
+    def key(self, example: Document) -> str:
+        """Return the text."""
+        return example.text
+
+    def stratum(self, example: Document) -> str:
+        """Return the class: each is split separately, so that a rare class is always trained on."""
+        return example.label
 
     def read_builtin(self, size: int, part: str) -> Sequence[Any]:
         """Return synthetic documents; those to evaluate with have the place of the deciding word."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -13,14 +14,13 @@ from torch import Tensor, nn
 
 from foci.data.images.drawn import PREFIX, find_scene
 from foci.data.images.files import Images
-from foci.data.splits import Parts, split
+from foci.data.splits import Parts
 from foci.metrics.boxes import area, points_at, share_inside
 from foci.models.encoders.image_grid import as_shares
 from foci.models.image_classifier import ImageClassifier, ImageClassifierOutput
 from foci.tasks.classify_images.config import BUILT_IN, ClassifyImagesConfig, ClassifyImagesOptions
 from foci.tasks.classify_images.reader import ImageExamples, LabeledImage, augmented, drawn_shapes, read_labeled_images
 from foci.tasks.frame.assets import Assets, Labels
-from foci.tasks.frame.data_settings import Shares
 from foci.tasks.frame.label_task import Encoded, LabelTask, Scored
 from foci.tasks.frame.task import Evaluation, Field, Log, Progress, Record, Splits, Table
 from foci.training.objective import Loss
@@ -50,7 +50,7 @@ class ClassifyImages(LabelTask):
     Example = LabeledImage
     inputs = (Field("image", "image"),)
     targets = (Field("label", "label"),)
-    unit = "images"
+    noun = unit = "images"
     example = "an image"
     builtin_sizes = (BUILT_IN, 200, 500)
     in_order = True
@@ -63,16 +63,25 @@ class ClassifyImages(LabelTask):
         """Read the names and classes of images; they are decoded when they are batched."""
         return read_labeled_images(path, columns=self.config.data.columns, log=log)
 
-    def split(self, examples: list[LabeledImage], shares: Shares, log: Log) -> Parts:
-        """Split each class by the names of its images in the folder, so that moving the folder changes nothing."""
-        path = self.config.data.path
-        folder = path if path is None or os.path.isdir(path) else os.path.dirname(path)
+    def split(self, examples: list[LabeledImage]) -> Parts:
+        """Split the images, each once."""
         named: dict[str, LabeledImage] = {}
         for one in examples:
-            drawn = one.image.startswith(PREFIX) or folder is None
-            named.setdefault(one.image if drawn else os.path.relpath(one.image, folder or "."), one)
-        parts = split(named.items(), lambda one: one[0], lambda one: one[1].label, **shares)
-        return Parts(*([one for _, one in part] for part in parts))
+            named.setdefault(self.key(one), one)
+        return super().split(list(named.values()))
+
+    def key(self, example: LabeledImage) -> str:
+        """Return the name of an image in its folder, so that moving the folder does not change the split."""
+        return example.image if example.image.startswith(PREFIX) else os.path.relpath(example.image, self._folder)
+
+    @cached_property
+    def _folder(self) -> str:
+        path = self.config.data.path or "."
+        return path if os.path.isdir(path) else os.path.dirname(path) or "."
+
+    def stratum(self, example: LabeledImage) -> str:
+        """Return the class: each is split separately."""
+        return example.label
 
     def read_builtin(self, size: int, part: str) -> list[LabeledImage]:
         """Return drawn shapes, whose kind is the class."""

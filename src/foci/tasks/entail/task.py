@@ -18,7 +18,6 @@ from foci.tasks.entail.builtin import hypernym_pairs
 from foci.tasks.entail.config import BUILT_IN, EntailConfig, EntailOptions
 from foci.tasks.entail.reader import SentencePair, read_entailment
 from foci.tasks.frame.assets import Labels
-from foci.tasks.frame.data_settings import Shares
 from foci.tasks.frame.label_task import Encoded, LabelTask, Scored
 from foci.tasks.frame.notes import truncated, unknown_words
 from foci.tasks.frame.task import Evaluation, Field, Log, NamedAxes, Progress, Record, Splits
@@ -55,7 +54,7 @@ class Entail(LabelTask):
     Example = SentencePair
     inputs = (Field("premise", "sentence"), Field("hypothesis", "sentence"))
     targets = (Field("label", "label"),)
-    unit = "pairs"
+    noun = unit = "pairs"
     example = "a pair"
     kind = "label"
     unknown_label_hint = "data.labels gives labels other names."
@@ -76,12 +75,12 @@ class Entail(LabelTask):
             shares["valid_share"] = 0.0
         if test is not None:
             shares["test_share"] = 0.0
-        held = self.split(parts.get("", []) + parts.get("train", []), shares, log)
+        held = split(parts.get("", []) + parts.get("train", []), self.key, **shares)
         return Parts(held.train, held.valid if valid is None else valid, held.test if test is None else test)
 
-    def split(self, examples: list[SentencePair], shares: Shares, log: Log) -> Parts:
-        """Split pairs by their premises: all pairs of a premise are in one part."""
-        return split(examples, lambda one: one.premise, **shares)
+    def key(self, example: SentencePair) -> str:
+        """Return the premise: all pairs of a premise are in one part."""
+        return example.premise
 
     def read_file(self, path: str, log: Log | None = None) -> list[SentencePair]:
         """Read all pairs of a file, whatever parts it names."""

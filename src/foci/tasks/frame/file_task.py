@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from foci.data.splits import PARTS, Parts, split
@@ -11,6 +12,8 @@ from foci.errors import DataError
 from foci.printable import printable
 from foci.tasks.frame.task import Log, Record, Splits, Task
 
+LOGGED_LABELS = 20
+"""How many labels are logged by name."""
 _SHOWN = 90
 """Characters of the first example that are logged."""
 
@@ -48,9 +51,23 @@ class FileTask(Task):
         """Return the examples of the file that is named for a part: train, valid or test."""
         return self.read_file(path, log)
 
+    def stratum(self, example: Any) -> str | None:
+        """Return what is split separately, such as each class."""
+        return None
+
     def split(self, examples: list[Any]) -> Parts:
         """Split the examples of the training file."""
-        return split(examples, self.key, **self.config.data.shares)
+        return split(examples, self.key, self.stratum, **self.config.data.shares)
+
+    def read_parts(self, log: Log) -> Parts:
+        """Return the examples of all parts, from one file or several."""
+        data = self.config.data
+        train, valid, test = self.split(self.read_part("train", data.path, log))
+        return Parts(
+            train,
+            valid if data.valid is None else self.read_part("valid", data.valid, log),
+            test if data.test is None else self.read_part("test", data.test, log),
+        )
 
     def select(self, train: list[Any], log: Log) -> list[Any]:
         """Return the examples that can be trained on, and log what is left out."""
@@ -72,16 +89,13 @@ class FileTask(Task):
         data = self.config.data
         if data.path is None:
             return self._builtin(log)
-        examples = self.read_part("train", data.path, log)
-        train, valid, test = self.split(examples)
-        valid = valid if data.valid is None else self.read_part("valid", data.valid, log)
-        test = test if data.test is None else self.read_part("test", data.test, log)
-        train = self.select(train, log)
+        parts = self.read_parts(log)
+        train, valid, test = self.select(parts.train, log), parts.valid, parts.test
         if not train or not valid:
-            raise self.nothing_left(len(examples), "train on" if valid else "validate")
+            raise self.nothing_left(sum(map(len, parts)), "train on" if valid else "validate")
         log(
             f"{len(train):,} {self.noun} to train on, {len(valid):,} to validate, {len(test):,} to evaluate; the first "
-            f"is {self.show(examples[0])}"
+            f"is {self.show(train[0])}"
         )
         return Splits(train, valid, test)
 
@@ -106,6 +120,21 @@ class FileTask(Task):
     def read_records(self, paths: Sequence[str]) -> Sequence[Record]:
         """Read examples in the form of the training data."""
         return [example._asdict() for path in paths for example in self.read_file(path)]
+
+
+def log_labels(labels: Iterable[str], kinds: str, log: Log) -> None:
+    """Log labels with their counts, and which of them differ in case or spaces alone; ``kinds`` is their plural."""
+    counts = Counter(labels)
+    shown = [f"{printable(label)} ({count:,})" for label, count in counts.most_common(LOGGED_LABELS)]
+    more = f" and {len(counts) - LOGGED_LABELS} more" if len(counts) > LOGGED_LABELS else ""
+    log(f"{len(counts)} {kinds}: {', '.join(shown)}{more}")
+    alike: dict[str, list[str]] = {}
+    for label in sorted(counts):
+        alike.setdefault("".join(label.casefold().split()), []).append(label)
+    for variants in alike.values():
+        if len(variants) > 1:
+            names = ", ".join(repr(printable(label)) for label in variants)
+            log(f"warning: the {kinds} {names} differ in case or spaces alone, and are trained as different {kinds}")
 
 
 def shortened(*texts: str) -> str:

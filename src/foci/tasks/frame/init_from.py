@@ -54,7 +54,7 @@ def take_weights(task: Task, model: nn.Module, assets: Any, log: Log) -> None:
     """
     folder = Path(task.config.training.init_from)
     other = task_of(folder)
-    other_assets = other.load_assets(asset_reader(folder))
+    other_assets = other.Assets.from_files(asset_reader(folder))
     checkpoint = find_checkpoint(folder, "auto")
     saved = load(checkpoint)
     here, there = task.named_axes(assets), other.named_axes(other_assets)

@@ -8,7 +8,6 @@ become a trace.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,19 +21,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from foci.data.batching import Examples, Indices, TokenBatches, plan_batches
-from foci.data.splits import Parts
 from foci.errors import DataError
 from foci.metrics import labels as label_metrics
-from foci.printable import printable
-from foci.tasks.frame.data_settings import Shares
+from foci.tasks.frame.file_task import LOGGED_LABELS, FileTask, log_labels, shortened
 from foci.tasks.frame.prediction_loop import by_length, predict_in_batches
-from foci.tasks.frame.task import Evaluation, Log, Prediction, Progress, Record, Shard, Splits, Table, Task
+from foci.tasks.frame.task import Evaluation, Log, Prediction, Progress, Record, Shard, Splits, Table
 from foci.training.objective import Batches, Loss
 from foci.viz.trace import Trace
 
 UNTRAINED = -1
 """The number of a label that the training examples do not have."""
-_LOGGED = 20
 
 
 @dataclass(frozen=True)
@@ -81,11 +77,10 @@ class Scored(NamedTuple):
     output: Any
 
 
-class LabelTask(Task):
+class LabelTask(FileTask):
     """A task that gives each input one of the labels of its training examples.
 
-    An example is a named tuple of the input fields and, at last, the label; ``config.data`` is a
-    `foci.tasks.frame.data_settings.HeldOutData`, and the assets have ``labels``.
+    An example is a named tuple of the input fields and, at last, the label; the assets have ``labels``.
     """
 
     Example: ClassVar[type[Any]]
@@ -94,8 +89,6 @@ class LabelTask(Task):
     """What an example is called in messages: "a document"."""
     kind: ClassVar[str] = "class"
     """What a label is called."""
-    builtin_sizes: ClassVar[tuple[int, int, int]]
-    """How many built-in examples are trained on without data, validated and evaluated with."""
     unknown_label_hint: ClassVar[str] = ""
     """How to fix a label that the training data does not have."""
     in_order: ClassVar[bool] = False
@@ -108,18 +101,6 @@ class LabelTask(Task):
     }
 
     # ---- what a task supplies
-
-    @abstractmethod
-    def read_file(self, path: str, log: Log | None = None) -> list[Any]:
-        """Return the examples of a file or folder."""
-
-    @abstractmethod
-    def split(self, examples: list[Any], shares: Shares, log: Log) -> Parts:
-        """Split the examples of the training file."""
-
-    @abstractmethod
-    def read_builtin(self, size: int, part: str) -> Sequence[Any]:
-        """Return built-in examples of a part: train, valid or test."""
 
     @abstractmethod
     def encode(self, examples: Sequence[Any], labels: Sequence[int], assets: Any, log: Log | None) -> Encoded:
@@ -161,84 +142,32 @@ class LabelTask(Task):
             if example[-1] not in number:
                 raise DataError(
                     f"{self.example} to {use} has the label {example[-1]!r}, which the training data does not have: "
-                    f"{', '.join(labels[:_LOGGED])}. {self.unknown_label_hint}".rstrip()
+                    f"{', '.join(labels[:LOGGED_LABELS])}. {self.unknown_label_hint}".rstrip()
                 )
         return [number[example[-1]] for example in examples]
 
     # ---- data
 
-    @property
-    def origin(self) -> str:
-        """What the run was trained on, for messages."""
-        return self.config.data.path or f"built-in {self.unit} (data.builtin)"
-
     def read(self, log: Log) -> Splits:
-        """Read, check and split the examples."""
-        data = self.config.data
+        """Read, check and split the examples, and log their labels."""
+        splits = super().read(log)
+        data, train = self.config.data, list(splits.train)
         if data.path is None:
-            return self._read_builtin(log)
-        train, valid, test = self.read_parts(log)
-        for use, part in (("train on", train), ("validate", valid)):
-            if not part:
-                raise DataError(
-                    f"{data.path}, line 1: of {len(train) + len(valid) + len(test)} {self.unit} none is left to {use}. "
-                    f"Give more of them, change data.valid_share = {data.valid_share}, or name data.valid."
-                )
+            return splits
         labels = sorted({example[-1] for example in train})
         if len(labels) < 2:
             raise DataError(
                 f"{data.path}, line 1: all {len(train)} {self.unit} to train on have the {self.kind} {labels[0]!r}, "
                 "expected at least two different ones."
             )
-        for use, part in (("validate", valid), ("evaluate", test)):
+        for use, part in (("validate", splits.valid), ("evaluate", splits.test)):
             self.number_labels(part, labels, use)
-        self._log_labels((example[-1] for example in train), log)
-        log(
-            f"{len(train):,} {self.unit} to train on, {len(valid):,} to validate, {len(test):,} to evaluate; the first "
-            f"is {' / '.join(map(_quoted, train[0][:-1]))} → {_quoted(train[0][-1])}"
-        )
-        return Splits(train, valid, test)
+        log_labels((example[-1] for example in train), self.kind + ("es" if self.kind.endswith("s") else "s"), log)
+        return splits
 
-    def read_parts(self, log: Log) -> Parts:
-        """Return the examples to train on, to validate and to evaluate with, from one file or several."""
-        data = self.config.data
-        train, valid, test = self.split(self.read_file(data.path, log), data.shares, log)
-        return Parts(
-            train,
-            valid if data.valid is None else self.read_file(data.valid, log),
-            test if data.test is None else self.read_file(data.test, log),
-        )
-
-    def _read_builtin(self, log: Log) -> Splits:
-        data, sizes = self.config.data, self.builtin_sizes
-        if data.builtin is None:
-            log(f"no data is named: training on built-in {self.unit} (data.builtin = {sizes[0]})")
-        counts = zip(("train", "valid", "test"), (data.builtin or sizes[0], *sizes[1:]))
-        made = [self.read_builtin(size, part) for part, size in counts]
-        train, valid, test = map(len, made)
-        log(f"{train:,} built-in {self.unit} to train on, {valid:,} to validate, {test:,} to evaluate")
-        return Splits(*made)
-
-    def _log_labels(self, labels: Iterable[str], log: Log) -> None:
-        """Log the labels with their counts, and which of them differ in case or spaces alone."""
-        kinds = self.kind + ("es" if self.kind.endswith("s") else "s")
-        counts = Counter(labels)
-        shown = [f"{printable(label)} ({count:,})" for label, count in counts.most_common(_LOGGED)]
-        more = f" and {len(counts) - _LOGGED} more" if len(counts) > _LOGGED else ""
-        log(f"{len(counts)} {kinds}: {', '.join(shown)}{more}")
-        alike: dict[str, list[str]] = {}
-        for label in sorted(counts):
-            alike.setdefault("".join(label.casefold().split()), []).append(label)
-        for variants in alike.values():
-            if len(variants) > 1:
-                names = ", ".join(repr(printable(label)) for label in variants)
-                log(
-                    f"warning: the {kinds} {names} differ in case or spaces alone, and are trained as different {kinds}"
-                )
-
-    def read_records(self, paths: Sequence[str]) -> Sequence[Record]:
-        """Read examples in the form of the training data."""
-        return [example._asdict() for path in paths for example in self.read_file(path)]
+    def show(self, example: Any) -> str:
+        """Return the input and its label."""
+        return shortened(*example)
 
     def batches(self, splits: Splits, assets: Any, shard: Shard, log: Log) -> Batches:
         """Encode and batch the training examples."""
@@ -432,7 +361,3 @@ def _score(model: nn.Module, encoded: Encoded, indices: Indices) -> Scored:
     device = next(model.parameters()).device
     *inputs, labels = encoded.batch(indices)
     return Scored(encoded.rows(indices), tuple(inputs), labels, model(*(one.to(device) for one in inputs)))
-
-
-def _quoted(text: str) -> str:
-    return repr(printable(text if len(text) <= 60 else f"{text[:59]}…"))

@@ -13,8 +13,8 @@ from torch import nn
 from foci.errors import CheckpointError, ConfigError, DataError, near_names
 from foci.settings import build
 from foci.tasks.frame import held_out
+from foci.tasks.frame.assets import Assets
 from foci.tasks.frame.task import (
-    Assets,
     Evaluation,
     Log,
     Prediction,
@@ -157,7 +157,7 @@ def load(path: str | Path, *, checkpoint: str = "auto") -> Predictor:
     """
     path = Path(path)
     task = task_of(path)
-    assets = task.load_assets(asset_reader(path))
+    assets = task.Assets.from_files(asset_reader(path))
     chosen = find_checkpoint(path, checkpoint)
     with torch.device("meta"):  # sizes that do not match the weights must not allocate memory
         check_fits(task.model(assets), chosen)

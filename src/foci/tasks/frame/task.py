@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from torch import nn
 
@@ -59,14 +59,6 @@ class Shard(NamedTuple):
 
     rank: int = 0
     world_size: int = 1
-
-
-@runtime_checkable
-class Assets(Protocol):
-    """Derived from the training data and kept in the run: tokenizers, vocabularies, labels."""
-
-    def to_files(self) -> Mapping[str, str]:
-        """Return the text of each file by its name."""
 
 
 @dataclass(frozen=True)
@@ -166,10 +158,6 @@ class Task(ABC):
     @abstractmethod
     def assets(self, splits: Splits, log: Log) -> Any:
         """Make the assets from the training data: an instance of ``Assets``."""
-
-    def load_assets(self, read: Callable[[str], str]) -> Any:
-        """Load the assets from their files; ``read`` returns the text of a file by its name."""
-        return self.Assets.from_files(read)
 
     @abstractmethod
     def model(self, assets: Any) -> nn.Module:

@@ -201,12 +201,12 @@ def _train(task: Task, out: Path, resume: bool, fabric: Fabric, given_log: Log |
 def _assets(task: Task, splits: Splits, run: Path | None, fabric: Fabric, log: Log) -> Any:
     """Return the assets of the run that is resumed; or new ones, made by the first process and sent to the others."""
     if run is not None:
-        return task.load_assets(asset_reader(run))
+        return task.Assets.from_files(asset_reader(run))
     if fabric.world_size == 1:
         return task.assets(splits, log)
     files = dict(task.assets(splits, log).to_files()) if fabric.global_rank == 0 else {}
     files = fabric.broadcast(files)
-    return task.load_assets(files.__getitem__)
+    return task.Assets.from_files(files.__getitem__)
 
 
 def _check_same_data(out: Path, batches: Batches) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +17,7 @@ from foci.functional import crf
 from foci.metrics.calibration import calibration, expected_calibration_error
 from foci.metrics.spans import Span, count_spans, macro_f1, micro
 from foci.models.tagger import TagScores
-from foci.printable import printable
-from foci.tasks.frame.file_task import FileTask, shortened
+from foci.tasks.frame.file_task import FileTask, log_labels, shortened
 from foci.tasks.frame.notes import unknown_note
 from foci.tasks.frame.prediction_loop import batch_of, batches_by_length, by_length, predict_in_batches
 from foci.tasks.frame.task import Evaluation, Field, Log, NamedAxes, Prediction, Progress, Record, Shard, Splits
@@ -121,10 +119,7 @@ class Tag(FileTask):
                 raise DataError(
                     f"{data.path}, line 1: all sentences have more than data.max_words = {data.max_words} words."
                 )
-        counts = Counter(span.label for sentence in short for span in sentence.spans)
-        shown = [f"{printable(label)} ({count:,})" for label, count in counts.most_common(20)]
-        more = f" and {len(counts) - 20} more" if len(counts) > 20 else ""
-        log(f"{len(counts)} labels: {', '.join(shown)}{more}")
+        log_labels((span.label for sentence in short for span in sentence.spans), "labels", log)
         return short
 
     def read_builtin(self, size: int, part: str) -> list[TaggedSentence]:

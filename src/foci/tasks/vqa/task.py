@@ -21,7 +21,6 @@ from foci.data.vocabulary import Vocabulary
 from foci.metrics.boxes import Box, area, points_at, share_inside
 from foci.models.image_answerer import ImageAnswerer
 from foci.tasks.frame.assets import Assets, Labels
-from foci.tasks.frame.data_settings import Shares
 from foci.tasks.frame.label_task import UNTRAINED, Encoded, LabelTask, Scored
 from foci.tasks.frame.notes import truncated, unknown_words
 from foci.tasks.frame.task import Evaluation, Field, Log, Progress, Record, Shard, Splits, Table
@@ -63,7 +62,7 @@ class Vqa(LabelTask):
     Example = ImageQuestion
     inputs = (Field("image", "image"), Field("question", "sentence"))
     targets = (Field("answer", "label"),)
-    unit = "questions"
+    noun = unit = "questions"
     example = "a question"
     kind = "answer"
     metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {"loss": "lower", "accuracy": "higher"}
@@ -78,10 +77,13 @@ class Vqa(LabelTask):
         """Read a table of questions; images are decoded when they are batched."""
         return read_image_questions(path, columns=self.config.data.columns, log=log)
 
-    def split(self, examples: list[ImageQuestion], shares: Shares, log: Log) -> Parts:
+    def key(self, example: ImageQuestion) -> str:
+        """Return the image."""
+        return example.image
+
+    def split(self, examples: list[ImageQuestion]) -> Parts:
         """Split questions by their images."""
-        log(f"questions about {len({one.image for one in examples}):,} images")
-        return split_by_image(examples, **shares)
+        return split_by_image(examples, **self.config.data.shares)
 
     def read_builtin(self, size: int, part: str) -> list[ImageQuestion]:
         """Return all questions about this many drawn scenes."""
