@@ -124,7 +124,7 @@ def _windows() -> tuple[Loss, list[Tensor]]:
     query, key, value = (leaf(32, 20, 256) for _ in range(3))
     center = torch.arange(20.0).expand(32, -1)
     options: Any = {"radius": 5, "sigma": 2.5, "scale": 0.1}
-    return lambda: windows.local_dots(query, key, value, center, **options).output, [query, key, value]
+    return lambda: windows.local(query, key, value, center, **options).output, [query, key, value]
 
 
 def _chain() -> tuple[Loss, list[Tensor]]:

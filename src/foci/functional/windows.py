@@ -91,39 +91,24 @@ def local(
     radius: int,
     sigma: float | None = None,
     score: WindowScore = scaled_dot,
+    scale: float | None = None,
     normalize: WindowNormalizer | None = None,
     dropout: float = 0.0,
 ) -> AttentionOutput:
     """Read the positions s with ``|s − center| ≤ radius``; with ``sigma`` their weights are multiplied by a Gaussian.
 
-    Windows are cut at the ends of the sequence. ``score`` gets ``query (B, L, 1, D)`` and ``key (B, L, W, D)``.
+    Windows are cut at the ends of the sequence. ``score`` gets ``query (B, L, 1, D)`` and ``key (B, L, W, D)``;
+    ``scale`` is that of scaled dot products, for which a kernel gathers no positions.
     """
+    window = _window(query, key, center, mask, radius, sigma)
+    log_prob = None
     if score is scaled_dot and normalize is None and dropout == 0.0:
-        return local_dots(query, key, value, center, mask, radius=radius, sigma=sigma, scale=default_scale(query))
-    window = _window(query, key, center, mask, radius, sigma)
-    output, weights, log_prob = window_plain.read(query, key, value, window, score, normalize, dropout)
+        scale = default_scale(query) if scale is None else scale
+        output, weights = kernels.window.read_dots(query, key, value, window, scale)
+    else:
+        score = score if scale is None else partial(scaled_dot, scale=scale)
+        output, weights, log_prob = window_plain.read(query, key, value, window, score, normalize, dropout)
     return AttentionOutput(output, Weights(Windowed(weights, window.start, key.shape[1]), log_prob))
-
-
-def local_dots(
-    query: Float[Tensor, "#B L D"],
-    key: Float[Tensor, "#B S D"],
-    value: Float[Tensor, "#B S V"],
-    center: Num[Tensor, "#B L"],
-    mask: Bool[Tensor, "..."] | None = None,
-    *,
-    radius: int,
-    sigma: float | None = None,
-    scale: float,
-    dropout: float = 0.0,
-) -> AttentionOutput:
-    """Read as `local` does, for a softmax over ``scale · q · k``, by a kernel that gathers no positions."""
-    if dropout != 0.0:
-        score = partial(scaled_dot, scale=scale)
-        return local(query, key, value, center, mask, radius=radius, sigma=sigma, score=score, dropout=dropout)
-    window = _window(query, key, center, mask, radius, sigma)
-    output, weights = kernels.window.read_dots(query, key, value, window, scale)
-    return AttentionOutput(output, Weights(Windowed(weights, window.start, key.shape[1])))
 
 
 def _window(

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from foci.errors import ConfigError, check_sizes
-from foci.functional.windows import local, local_dots, row_lengths
+from foci.functional.windows import local, row_lengths
 from foci.mechanisms.parts import Reading, Sizes
 from foci.outputs import AttentionOutput
 
@@ -38,7 +38,7 @@ class LocalWindow(nn.Module):
         window: dict[str, Any] = {"radius": self.radius, "sigma": self.sigma, "dropout": reading.dropout}
         scale = reading.fused_scale
         if scale is not None:
-            read = local_dots(*where, scale=scale, **window)
+            read = local(*where, scale=scale, **window)
         else:
             read = local(*where, score=reading.compare, normalize=reading.normalize, **window)
         return read._replace(state=state)
