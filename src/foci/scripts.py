@@ -10,7 +10,11 @@ SPACELESS = (  # Thai, Lao, Tibetan, Burmese, Khmer, kana, Han
 )
 """Ranges of characters, for the inside of a regular expression's brackets."""
 
+SPACELESS_SCRIPTS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
+"""The same scripts for regular expressions that know the properties of Unicode."""
+
 _FIRST = re.compile(f"[{SPACELESS}]")
+_ALONE = re.compile(f"[{SPACELESS}\u3000-\u303f\uff01-\uff0f\uff1a-\uff1f]")  # with their punctuation
 
 
 def begins_spaceless(text: str) -> bool:
@@ -21,3 +25,13 @@ def begins_spaceless(text: str) -> bool:
         (True, False)
     """
     return _FIRST.match(text) is not None
+
+
+def stands_alone(character: str) -> bool:
+    """Return whether a character is of such a script, or punctuation of full width.
+
+    Example:
+        >>> stands_alone("猫"), stands_alone("。"), stands_alone("c")
+        (True, True, False)
+    """
+    return _ALONE.match(character) is not None

@@ -13,7 +13,7 @@ from sacrebleu.metrics import BLEU
 from foci.errors import DataError
 from foci.metrics.attention import movement
 from foci.metrics.captions import bleu_by_size, caption_scores, cider_d, rouge_l
-from foci.metrics.rouge import words_of
+from foci.metrics.rouge import compared_words
 
 WORDS = ["a", "the", "dog", "Dog", "runs", "on", "green", "grass", ".", "一", "只", "狗"]
 
@@ -31,9 +31,10 @@ def captions(seed, images=23):
 def test_bleu_is_that_of_sacrebleu_on_the_same_words(seed):
     produced, references = captions(seed)
     most = max(map(len, references))
-    joined = [" ".join(words_of(text)) for text in produced]
+    joined = [" ".join(compared_words(text)) for text in produced]
     streams = [
-        [" ".join(words_of(some[place])) if place < len(some) else None for some in references] for place in range(most)
+        [" ".join(compared_words(some[place])) if place < len(some) else None for some in references]
+        for place in range(most)
     ]
     found = caption_scores(produced, references)
     for size in (1, 2, 3, 4):
@@ -85,7 +86,10 @@ def plain_cider(produced, references):
 
 def test_cider_is_the_formula_of_the_paper():
     produced, references = captions(7, images=11)
-    words, wanted = [words_of(text) for text in produced], [[words_of(text) for text in some] for some in references]
+    words, wanted = (
+        [compared_words(text) for text in produced],
+        [[compared_words(text) for text in some] for some in references],
+    )
     assert cider_d(words, wanted) == pytest.approx(plain_cider(words, wanted))
     assert max(cider_d(words, wanted)) > 0.5
     assert cider_d(words[:1], wanted[:1]) == [0.0]  # of one image alone no n-gram is rare

@@ -9,11 +9,11 @@ from foci.errors import DataError
 from foci.metrics.rouge import (
     KINDS,
     against_all,
+    compared_words,
     longest_common,
     novel_share,
     oracle_extract,
     rouge,
-    words_of,
 )
 
 WORDS = [
@@ -43,7 +43,7 @@ def test_equals_rouge_score_on_english(stem):
     scorer = rouge_scorer.RougeScorer(list(KINDS), use_stemmer=stem)
     for produced, wanted in zip(texts(60, 1), texts(60, 2)):
         right = scorer.score(wanted, produced)
-        found = rouge(words_of(produced, stem=stem), words_of(wanted, stem=stem))
+        found = rouge(compared_words(produced, stem=stem), compared_words(wanted, stem=stem))
         for kind in KINDS:
             assert found[kind].precision == pytest.approx(right[kind].precision, abs=1e-12)
             assert found[kind].recall == pytest.approx(right[kind].recall, abs=1e-12)
@@ -51,8 +51,8 @@ def test_equals_rouge_score_on_english(stem):
 
 
 def test_the_best_reference_is_chosen_by_rouge_1_and_the_mean_is_over_all():
-    references = [words_of(text) for text in ("the cat sat", "a cat sat down here", "dogs")]
-    produced = words_of("the cat sat down")
+    references = [compared_words(text) for text in ("the cat sat", "a cat sat down here", "dogs")]
+    produced = compared_words("the cat sat down")
     found = against_all(produced, references)
     each = [rouge(produced, reference) for reference in references]
     assert found.best == each[0] == max(each, key=lambda one: one["rouge1"].f)
@@ -63,13 +63,13 @@ def test_the_best_reference_is_chosen_by_rouge_1_and_the_mean_is_over_all():
 
 
 def test_scripts_without_spaces_count_by_characters():
-    found = rouge(words_of("猫坐在垫子上。"), words_of("狗坐在垫子上"))
+    found = rouge(compared_words("猫坐在垫子上。"), compared_words("狗坐在垫子上"))
     assert found["rouge1"].f == pytest.approx(5 / 6)
     assert found["rouge2"].f == pytest.approx(4 / 5)
     assert found["rougeL"].f == pytest.approx(5 / 6)
     assert rouge_scorer.RougeScorer(["rouge1"]).score("狗坐在垫子上", "猫坐在垫子上")["rouge1"].fmeasure == 0
-    assert words_of("Élan Ωmega שלום नमस्ते") == ["élan", "ωmega", "שלום", "नमस्ते"]
-    assert words_of("今天3℃ OK") == ["今", "天", "3", "ok"]
+    assert compared_words("Élan Ωmega שלום नमस्ते") == ["élan", "ωmega", "שלום", "नमस्ते"]
+    assert compared_words("今天3℃ OK") == ["今", "天", "3", "ok"]
 
 
 def test_longest_common_subsequence_by_enumeration():
@@ -95,15 +95,15 @@ def test_empty_texts():
 
 
 def test_novel_ngrams_are_those_the_source_does_not_have():
-    source = words_of("the cat sat on the mat")
-    assert novel_share(words_of("the cat on the mat"), source, 2) == pytest.approx(1 / 4)
-    assert novel_share(words_of("the cat on the mat"), source, 1) == 0
-    assert novel_share(words_of("a dog dog"), source, 1) == 1
+    source = compared_words("the cat sat on the mat")
+    assert novel_share(compared_words("the cat on the mat"), source, 2) == pytest.approx(1 / 4)
+    assert novel_share(compared_words("the cat on the mat"), source, 1) == 0
+    assert novel_share(compared_words("a dog dog"), source, 1) == 1
 
 
 def test_the_oracle_takes_sentences_that_help_alone():
-    sentences = [words_of(text) for text in ("nothing here", "the cat sat", "on the mat", "other words entirely")]
-    assert oracle_extract(sentences, [words_of("the cat sat on the mat")], 3) == [1, 2]
-    assert oracle_extract(sentences, [words_of("the cat sat on the mat")], 1) in ([1], [2])
-    assert oracle_extract(sentences, [words_of("unrelated")], 2) == []
+    sentences = [compared_words(text) for text in ("nothing here", "the cat sat", "on the mat", "other words entirely")]
+    assert oracle_extract(sentences, [compared_words("the cat sat on the mat")], 3) == [1, 2]
+    assert oracle_extract(sentences, [compared_words("the cat sat on the mat")], 1) in ([1], [2])
+    assert oracle_extract(sentences, [compared_words("unrelated")], 2) == []
     assert oracle_extract([], [["a"]], 2) == []

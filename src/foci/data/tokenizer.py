@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from foci.errors import ConfigError, DataError, MissingPackageError, unknown_name
 from foci.files import write_text
+from foci.scripts import SPACELESS_SCRIPTS
 
 if TYPE_CHECKING:
     import tokenizers
@@ -35,10 +36,9 @@ KINDS = ("bpe", "unigram", "bytes", "characters", "words")
 # Letters, digits and other signs never share a piece. So no piece can look like a symbol or a byte, and a number
 # is encoded digit by digit, so that a model can copy unseen numbers.
 _PIECES = r" ?[\p{L}\p{M}]+| ?\p{N}| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s"
-# Scripts without spaces between words: each character with its marks is a word.
-_NO_SPACES = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
+# In scripts without spaces between words each character with its marks is a word.
 _WORDS = (
-    rf" ?[{_NO_SPACES}]\p{{M}}*| ?[\p{{L}}\p{{M}}&&[^{_NO_SPACES}]]+"
+    rf" ?[{SPACELESS_SCRIPTS}]\p{{M}}*| ?[\p{{L}}\p{{M}}&&[^{SPACELESS_SCRIPTS}]]+"
     r"| ?\p{N}| ?[^\s\p{L}\p{M}\p{N}]|\s+(?!\S)|\s"
 )
 _CHARACTERS = r"[\s\S]"

@@ -5,7 +5,7 @@
     CIDEr-D   = ¼ Σ_{n≤4} CIDEr-D_n,   g^n_k(s) = h_k(s) · log(images / images with k in a reference),   σ = 6
     ROUGE-L   = (1 + β²) P R / (R + β² P),   P and R the largest over the references,   β = 1.2
 
-Words are those of `foci.metrics.rouge.words_of`: lower case, no punctuation, and single characters in scripts
+Words are those of `foci.metrics.rouge.compared_words`: lower case, no punctuation, and single characters in scripts
 without spaces. On the same words the metrics are those of the package pycocoevalcap (times 100).
 
 Paper: BLEU (Papineni et al., 2002), eqs. 1-3; CIDEr: Consensus-based Image Description Evaluation (Vedantam, Zitnick,
@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from foci.errors import DataError
-from foci.metrics.rouge import Words, longest_common, ngrams, words_of
+from foci.metrics.rouge import Words, compared_words, longest_common, ngrams
 
 LARGEST = 4
 """The longest n-grams of BLEU and CIDEr-D."""
@@ -38,7 +38,7 @@ Tfidf = dict[tuple[str, ...], float]
 
 
 def caption_scores(
-    candidates: Sequence[str], references: Sequence[Sequence[str]], *, words: Words = words_of
+    candidates: Sequence[str], references: Sequence[Sequence[str]], *, words: Words = compared_words
 ) -> dict[str, float]:
     """Return all metrics of captions, from 0 to 100 (CIDEr-D to 1,000).
 

@@ -62,7 +62,7 @@ class References(NamedTuple):
     mean: dict[str, Rouge]
 
 
-def words_of(text: str, *, stem: bool = False) -> list[str]:
+def compared_words(text: str, *, stem: bool = False) -> list[str]:
     """Return the words of a text in lower case, in any script.
 
     Args:
@@ -70,7 +70,7 @@ def words_of(text: str, *, stem: bool = False) -> list[str]:
         stem: cut the endings of English words by Porter's rules, as rouge-score does; needs nltk.
 
     Example:
-        >>> words_of("The cat's 2 mats: 猫坐")
+        >>> compared_words("The cat's 2 mats: 猫坐")
         ['the', 'cat', 's', '2', 'mats', '猫', '坐']
     """
     found = _WORD.findall(text.lower())

@@ -11,7 +11,7 @@ import foci
 import foci_cli
 from foci.data import Tokenizer
 from foci.errors import ConfigError
-from foci.metrics.rouge import rouge, words_of
+from foci.metrics.rouge import compared_words, rouge
 from foci.tasks.frame import config as configs
 from foci.tasks.frame.task import Shard
 from foci.tasks.summarize.config import SummarizeConfig, SummarizeEvaluateOptions
@@ -124,10 +124,10 @@ def test_figures_are_those_of_the_predictions(predictor):
     records = [{**record, "references": ["about nothing", "other words"]} for record in notes(5, 12)]
     evaluation = predictor.evaluate(records, options=SummarizeEvaluateOptions(beam=2, lead=1))
     produced = [one.output for one in predictor.predict(records, options={"beam": 2})]
-    one = [rouge(words_of(text), words_of(record["target"])) for text, record in zip(produced, records)]
+    one = [rouge(compared_words(text), compared_words(record["target"])) for text, record in zip(produced, records)]
     for kind in ("rouge1", "rouge2", "rougeL"):
         assert evaluation.metrics[kind] == pytest.approx(100 * sum(each[kind].f for each in one) / 12)
-    lead = [rouge(words_of(record["source"]), words_of(record["target"])) for record in records]
+    lead = [rouge(compared_words(record["source"]), compared_words(record["target"])) for record in records]
     assert evaluation.metrics["lead_rouge1"] == pytest.approx(100 * sum(each["rouge1"].f for each in lead) / 12)
     assert evaluation.metrics["rouge1_max"] > evaluation.metrics["rouge1_mean"] > 0
     assert evaluation.metrics["oracle_rouge1_max"] > 0

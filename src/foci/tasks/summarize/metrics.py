@@ -8,7 +8,7 @@ from statistics import fmean
 
 from foci.data.words import sentences_of
 from foci.errors import ConfigError
-from foci.metrics.rouge import KINDS, Words, against_all, mean_of, novel_share, oracle_extract, rouge, words_of
+from foci.metrics.rouge import KINDS, Words, against_all, compared_words, mean_of, novel_share, oracle_extract, rouge
 from foci.tasks.frame.task import Evaluation, Record, Table
 
 _SIZES = (1, 2, 3, 4)
@@ -24,7 +24,7 @@ def word_splitter(segmenter: str | None, stem: bool) -> Words:
         stem: cut the endings of English words.
     """
     if segmenter is None:
-        return lambda text: words_of(text, stem=stem)
+        return lambda text: compared_words(text, stem=stem)
     module, _, name = segmenter.partition(":")
     try:
         split: Callable[[str], Sequence[str]] = getattr(import_module(module), name)
@@ -33,7 +33,7 @@ def word_splitter(segmenter: str | None, stem: bool) -> Words:
             f"segmenter is {segmenter!r}, expected module:function, such as jieba:lcut ({error})."
         ) from error
     # A segmenter also gives spaces and punctuation, which ROUGE does not count.
-    return lambda text: [word for piece in split(text) for word in ["".join(words_of(piece, stem=stem))] if word]
+    return lambda text: [word for piece in split(text) for word in ["".join(compared_words(piece, stem=stem))] if word]
 
 
 def evaluate_summaries(

@@ -14,7 +14,7 @@ from foci.data.copy_ids import CopyExamples, CopyIds, SourceRow
 from foci.errors import ConfigError
 from foci.layers.copying import copying_head
 from foci.layers.coverage import coverage_loss
-from foci.metrics.rouge import rouge, words_of
+from foci.metrics.rouge import compared_words, rouge
 from foci.tasks.frame.assets import TokenizerAssets
 from foci.tasks.frame.file_task import shortened
 from foci.tasks.frame.prediction_loop import by_length
@@ -202,7 +202,7 @@ class Summarize(Seq2SeqTask):
         for numbers in by_length([len(row.ids) for row in held_out.rows], _VALIDATED_TOKENS):
             for number, found in zip(numbers, self.search(model, held_out.rows, numbers, options)):
                 text = self.decode(held_out.assets, held_out.rows, number, found[0].tokens)
-                scores.append(rouge(words_of(text), words_of(held_out.targets[number]))["rouge1"].f)
+                scores.append(rouge(compared_words(text), compared_words(held_out.targets[number]))["rouge1"].f)
         return {**self.nats(model, held_out.batches), "rouge1": 100 * sum(scores) / max(len(scores), 1)}
 
     # ---- predictions

@@ -19,18 +19,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from foci.data.tokenizer import Tokenizer
-
-_WITHOUT_SPACES = (
-    ("\u0e00", "\u109f"),  # Thai, Lao, Tibetan, Burmese
-    ("\u1780", "\u17ff"),  # Khmer
-    ("\u3000", "\u30ff"),  # Japanese, with the punctuation of Chinese and Japanese
-    ("\u3400", "\u9fff"),  # Chinese characters
-    ("\uf900", "\ufaff"),
-    ("\uff01", "\uff0f"),  # punctuation of full width
-    ("\uff1a", "\uff1f"),
-    ("\U00020000", "\U0003ffff"),
-)
-"""First and last character of scripts that are written without spaces between words."""
+from foci.scripts import stands_alone
 
 Span = tuple[float, float]
 """First and last moment, in seconds."""
@@ -117,11 +106,6 @@ def join_texts(texts: Iterable[str]) -> str:
         space = joined and not (stands_alone(joined[-1]) and stands_alone(text[0]))
         joined += f" {text}" if space else text
     return joined
-
-
-def stands_alone(letter: str) -> bool:
-    """Return whether a letter is of a script that is written without spaces between words."""
-    return any(low <= letter <= high for low, high in _WITHOUT_SPACES)
 
 
 def _is_attached(letter: str) -> bool:
