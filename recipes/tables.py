@@ -451,7 +451,7 @@ def measure_memory(run: Predictor, evaluation: Evaluation, records: list[Row] | 
         "model": config.model.kind,
         "preset": config.model.preset,
         "batch_size": config.data.batch_size,
-        "trained_to": config.data.make().max_length,
+        "trained_to": config.data.problem.max_length,
         "lengths": [dict(zip(table.columns, row)) for row in table.rows],
     }
 

@@ -66,6 +66,7 @@ def test_the_number_of_seeds_is_the_recipes_unless_given(recipes):
     assert [(job.name, job.seed) for job in jobs(recipe, 5, 1)] == [(name, 5) for name in names]
 
 
+@pytest.mark.slow
 def test_a_row_for_each_model_and_every_length(quick, monkeypatch, tmp_path, capsys):
     program, _, report, _ = quick
     monkeypatch.setitem(program.RECIPES, "memorize", replace(program.RECIPES["memorize"], begun=lambda *given: True))

@@ -203,6 +203,7 @@ def test_the_readable_images_are_looked_through_once(run, monkeypatch):
     assert len(looks) <= 2  # once for those that cannot be read, once for the others
 
 
+@pytest.mark.slow
 def test_chinese_captions_by_commands(tmp_path, capsys):
     out = tmp_path / "run"
     assert foci_cli.main(["train", "caption", "--out", str(out), "--language", "zh", "--builtin", "8", "--size", "16",

@@ -44,6 +44,7 @@ def predictor(run):
     return foci.load(run)
 
 
+@pytest.mark.slow
 def test_it_learns_and_its_figures_are_those_of_seqeval(predictor):
     records = predictor.held_out()[:200]
     evaluation = predictor.evaluate(records)
