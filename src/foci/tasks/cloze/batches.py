@@ -91,8 +91,8 @@ def tokenize(
         drop -= cut
         if not sentences[0]:
             sentences.pop(0)
-    asked = [word for words in split_text(question.question, splitting, blank) for word in words]
-    keys = {word: word.lower() if lowercase else word for words in (*sentences, asked) for word in words}
+    question_words = [word for words in split_text(question.question, splitting, blank) for word in words]
+    keys = {word: word.lower() if lowercase else word for words in (*sentences, question_words) for word in words}
     document = [keys[word] for words in sentences for word in words]
     if question.candidates:
         names = candidates_of(question.candidates)
@@ -106,10 +106,10 @@ def tokenize(
     answer = [word for words in split_text(question.answer, splitting, blank) for word in words]
     return TokenizedQuestion(
         sentences,
-        asked,
+        question_words,
         names,
         places_of(document, known),
-        places_of([keys[word] for word in asked], known),
+        places_of([keys[word] for word in question_words], known),
         known.get(tuple(word.lower() if lowercase else word for word in answer), -1) if answer else -1,
         left_out,
     )

@@ -152,21 +152,21 @@ def _bars(path: Path) -> Iterator[_Placed | Fault]:
         if not line.strip():
             continue
         cells = [cell.strip() for cell in line.split("|||")]
-        asked = cells[0].startswith("<qid")
-        if asked and answers is None:
+        is_question = cells[0].startswith("<qid")
+        if is_question and answers is None:
             answers = _answers(path)
             if isinstance(answers, Fault):
                 yield answers
-        if len(cells) == 2 and not asked:
+        if len(cells) == 2 and not is_question:
             sentences.append(cells[1])
             continue
-        if asked and isinstance(answers, dict) and cells[0] not in answers:
+        if is_question and isinstance(answers, dict) and cells[0] not in answers:
             yield Fault(path, number, "no answer", f"the file of answers has none for {cells[0]!r}.")
-        elif asked and len(cells) == 2:
+        elif is_question and len(cells) == 2:
             answer = answers[cells[0]] if isinstance(answers, dict) else ""
             if answer:
                 yield number, ClozeQuestion("\n".join(sentences), cells[1], "", answer)
-        elif len(cells) == 3 and not asked:
+        elif len(cells) == 3 and not is_question:
             yield number, ClozeQuestion("\n".join(sentences), cells[1], "", cells[2])
         else:
             reason = f"has {len(cells)} parts, expected 'n ||| sentence', 'n ||| question ||| answer' or '<qid> ||| …'."

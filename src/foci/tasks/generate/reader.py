@@ -180,18 +180,18 @@ def hold_out(documents: list[TextDocument], share: float, most: int, origin: obj
         HeldOutText(train=[TextDocument(text='abcdefgh')], valid=[TextDocument(text='ij')])
     """
     total = sum(len(one.text) for one in documents)
-    wanted = min(total - int(total * (1 - share)), most)
+    held_size = min(total - int(total * (1 - share)), most)
     if len(documents) == 1:
         text = documents[0].text
-        cut = len(text) - wanted
+        cut = len(text) - held_size
         if not 0 < cut < len(text):
             raise DataError(
-                f"{origin}, line 1: {len(text)} characters, of which {max(wanted, 0)} would be held out, expected some "
-                "to train on and some to hold out. Use more text."
+                f"{origin}, line 1: {len(text)} characters, of which {max(held_size, 0)} would be held out, expected "
+                "some to train on and some to hold out. Use more text."
             )
         return HeldOutText([TextDocument(text[:cut])], [TextDocument(text[cut:])])
     kept, held = len(documents), 0
-    while kept > 1 and (held == 0 or held + len(documents[kept - 1].text) <= wanted):
+    while kept > 1 and (held == 0 or held + len(documents[kept - 1].text) <= held_size):
         kept -= 1
         held += len(documents[kept].text)
     return HeldOutText(documents[:kept], documents[kept:])

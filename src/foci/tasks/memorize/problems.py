@@ -193,7 +193,7 @@ class Recall(RecallOptions, Problem):
     def _make(self, chance: np.random.Generator, rows: int, length: int) -> tuple[Bits, Bits, NDArray[np.bool_]]:
         size, width = self.item_length, self.width
         items = self._items(chance, rows, length)
-        asked = chance.integers(0, length - 1, size=rows)
+        cues = chance.integers(0, length - 1, size=rows)
         every = np.arange(rows)
         query = length * (size + 1)
         answer = query + size + 2
@@ -202,8 +202,8 @@ class Recall(RecallOptions, Problem):
         for vector in range(size):
             inputs[:, vector + 1 : query : size + 1, :width] = items[:, :, vector]
         inputs[:, [query, answer - 1], width + 1] = 1
-        inputs[:, query + 1 : answer - 1, :width] = items[every, asked]
-        targets[:, answer:] = items[every, asked + 1]
+        inputs[:, query + 1 : answer - 1, :width] = items[every, cues]
+        targets[:, answer:] = items[every, cues + 1]
         scored[answer:] = True
         return inputs, targets, scored
 
@@ -268,13 +268,13 @@ class Sort(SortOptions, _BitVectors):
     """
 
     def _make(self, chance: np.random.Generator, rows: int, length: int) -> tuple[Bits, Bits, NDArray[np.bool_]]:
-        wanted = math.ceil(length * 4 / 5)
+        num_sorted = math.ceil(length * 4 / 5)
         bits = _bits(chance, rows, length, self.width)
         priorities = chance.uniform(-1, 1, size=(rows, length)).astype(np.float32)
-        inputs, targets, scored = _blank(rows, length + wanted, self.input_dim, self.output_dim)
+        inputs, targets, scored = _blank(rows, length + num_sorted, self.input_dim, self.output_dim)
         inputs[:, :length, : self.width] = bits
         inputs[:, :length, self.width] = priorities
-        order = np.argsort(-priorities, axis=1, kind="stable")[:, :wanted]
+        order = np.argsort(-priorities, axis=1, kind="stable")[:, :num_sorted]
         targets[:, length:] = np.take_along_axis(bits, order[:, :, None], axis=1)
         scored[length:] = True
         return inputs, targets, scored

@@ -55,8 +55,8 @@ def evaluate_summaries(
         "model": [words(text) for text in produced],
         f"lead-{lead}": [[word for one in some[:lead] for word in one] for some in sentences],
         f"oracle-{extract}": [
-            [word for place in oracle_extract(some, wanted, extract) for word in some[place]]
-            for some, wanted in zip(sentences, references)
+            [word for place in oracle_extract(some, targets, extract) for word in some[place]]
+            for some, targets in zip(sentences, references)
         ],
     }
     several = any(len(some) > 1 for some in references)
@@ -64,9 +64,9 @@ def evaluate_summaries(
     rows = []
     for system, texts in systems.items():
         prefix = "" if system == "model" else f"{system.partition('-')[0]}_"
-        ways = {"target": mean_of(rouge(text, wanted[0]) for text, wanted in zip(texts, references))}
+        ways = {"target": mean_of(rouge(text, targets[0]) for text, targets in zip(texts, references))}
         if several:
-            all_of = [against_all(text, wanted) for text, wanted in zip(texts, references)]
+            all_of = [against_all(text, targets) for text, targets in zip(texts, references)]
             ways["max"] = mean_of(one.best for one in all_of)
             ways["mean"] = mean_of(one.mean for one in all_of)
         for way, found in ways.items():
@@ -77,7 +77,7 @@ def evaluate_summaries(
                     metrics[f"{name}_precision"] = 100 * found[kind].precision
                     metrics[f"{name}_recall"] = 100 * found[kind].recall
             rows.append((system, way, *(round(100 * found[kind].f, 2) for kind in KINDS), fmean(map(len, texts))))
-    table, novel = _novelty(systems["model"], [wanted[0] for wanted in references], sources)
+    table, novel = _novelty(systems["model"], [targets[0] for targets in references], sources)
     columns = ("system", "against", *KINDS, "words")
     return Evaluation({**metrics, **novel}, {}, {"rouge": Table(columns, tuple(rows)), "n-grams": table})
 

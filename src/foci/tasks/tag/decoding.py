@@ -73,7 +73,7 @@ def decode(
             tags = [assets.tags[number] for number in numbers[row][rank][:length]]
             tagged[row].append((tags, shares[row][rank], to_spans(tags, assets.scheme).spans))
     label_number = {label: place for place, label in enumerate(assets.labels)}
-    asked = [
+    queries = [
         (row, span.first, span.last, label_number[span.label])
         for row, sequences in enumerate(tagged)
         for _, _, spans in sequences
@@ -82,8 +82,8 @@ def decode(
     tags_of_spans = assets.span_tags(valid.device)
     distribution = span_distribution(*chain, valid, tags_of_spans)
     found = []
-    if asked:
-        found = distribution.log_probability(*torch.tensor(asked, device=valid.device).T).exp().tolist()
+    if queries:
+        found = distribution.log_probability(*torch.tensor(queries, device=valid.device).T).exp().tolist()
     of_spans = iter(found)
     marginals = crf.marginals(*chain, valid).cpu().numpy()
     intents = scores.intents.float().softmax(dim=-1).cpu().numpy()
@@ -118,19 +118,19 @@ def likely_spans(
     """
     enough = marginals >= least - 1e-5  # marginals are rounded
     single, first, inner, last = (enough[:, part.cpu().numpy()] for part in tags[:4])
-    asked = [(int(word), int(word), int(label)) for word, label in zip(*single.nonzero())]
+    queries = [(int(word), int(word), int(label)) for word, label in zip(*single.nonzero())]
     for word, label in zip(*first.nonzero()):
         for end in range(word + 1, len(marginals)):
             if last[end, label]:
-                asked.append((int(word), end, int(label)))
+                queries.append((int(word), end, int(label)))
             if not inner[end, label]:
                 break
-    if not asked:
+    if not queries:
         return []
-    at = torch.tensor(asked, device=tags.single.device).T
+    at = torch.tensor(queries, device=tags.single.device).T
     shares = distribution.log_probability(torch.full_like(at[0], row), *at).exp().tolist()
     chosen: list[tuple[Span, float]] = []
-    for share, (begin, end, label) in sorted(zip(shares, asked), key=lambda one: (-one[0], one[1])):
+    for share, (begin, end, label) in sorted(zip(shares, queries), key=lambda one: (-one[0], one[1])):
         if share >= least and all(end < span.first or begin > span.last for span, _ in chosen):
             chosen.append((Span(begin, end, labels[label]), share))
     return sorted(chosen)
