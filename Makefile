@@ -31,7 +31,7 @@ check: setup lint types imports quick-tests ## the quick loop for developers: no
 bench: setup ## measure foci against its peers on this machine, and write docs/benchmarks.md; groups and options: python -m benchmarks --help
 	$(BIN)/python -m benchmarks
 
-docs: setup ## write what is generated: parts of README.md and docs/, flags of the tasks
+docs: setup ## write what is generated: parts of README.md and docs/
 	$(BIN)/python docs/generate.py
 
 format: setup ## format the code

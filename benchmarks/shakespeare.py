@@ -47,7 +47,7 @@ ROWS: dict[str, dict[str, Any]] = {
         "training.betas": [0.9, 0.99],
         "training.learning_rate": 3e-3,
     },
-    "LSTM": {"model": {"kind": "lstm"}, "training.learning_rate": 5e-3, "training.optimizer": "adamw"},
+    "LSTM": {"model": {"kind": "recurrent"}, "training.learning_rate": 5e-3, "training.optimizer": "adamw"},
     "LSTM with attention over its history": {
         "model": {"kind": "history"},
         "training.learning_rate": 5e-3,

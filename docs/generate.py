@@ -1,11 +1,10 @@
-"""Writes what is generated: the READMEs' tables and picture, docs/mechanisms.md, docs/settings.md, the flags of tasks.
+"""Writes what is generated: the READMEs' tables and picture, docs/mechanisms.md, docs/settings.md.
 
 Run it with `make docs`; a test fails when the texts are out of date.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,17 +12,15 @@ from pathlib import Path
 import torch
 
 from foci import catalog
-from foci.cli.train import derive_flags
 from foci.functional.kernels import table
 from foci.gallery import SCENES
-from foci.settings import Setting, describe
+from foci.settings import Setting, describe, field_docs, unions
 from foci.tasks import TASKS
 from foci.tasks.frame import config as configs
 from foci.tasks.frame.task import find
 from foci.viz import heatmap
 
 ROOT = Path(__file__).parent.parent
-FLAGS = ROOT / "src" / "foci" / "cli" / "task_flags.json"
 START, END = "<!-- mechanisms: start -->\n", "<!-- mechanisms: end -->\n"
 SHOWN = ("dot", "additive", "sparsemax", "hard", "local_m", "local_p")
 """The mechanisms of the README's picture, all on the same sentence."""
@@ -84,7 +81,7 @@ def mechanisms() -> str:
 
 def settings() -> str:
     """Return the page of all settings and options."""
-    parts = [SETTINGS_HEAD]
+    parts, chosen = [SETTINGS_HEAD], {}
     for name, row in TASKS.items():
         kind = find(name)
         parts.append(f"## {name}\n\n{row.summary}\n")
@@ -92,6 +89,13 @@ def settings() -> str:
         for title, options in (("predict", kind.Options), ("evaluate", kind.EvaluateOptions)):
             parts.append(f"### Options of `foci {title}`\n")
             parts.append(_settings_table(describe(options())))
+        chosen |= {one.__mro__[1] if "preset" in field_docs(one) else one: one for one in unions(kind.Config)}
+    parts.append("## Options of every kind\n")
+    for one in chosen:
+        parts.append(
+            f"### {one.__name__.removesuffix('Options')}, kind = `{one.kind}`\n\n{one.__doc__.splitlines()[0]}\n"
+        )
+        parts.append(_settings_table(row for row in describe(one()) if row.path != "kind"))
     return "\n".join(parts)
 
 
@@ -101,11 +105,6 @@ def _settings_table(found: Iterable[Setting]) -> str:
         default = "" if one.value is None else f"`{configs.to_toml(one.value)}`"
         lines.append(f"| `{one.path}` | {default} | {one.doc} |".replace("``", "`"))
     return "\n".join(lines) + "\n"
-
-
-def flags() -> str:
-    """Return the flags of `foci train` and `foci demo`, which the command line reads without importing torch."""
-    return json.dumps({name: derive_flags(name) for name in TASKS}, indent=1, ensure_ascii=False) + "\n"
 
 
 def picture(path: Path) -> None:
@@ -140,7 +139,8 @@ SETTINGS_HEAD = """\
 Written by `make docs` from the fields of the configurations, which hold each description once. `foci train TASK
 --print-config` prints them as a TOML file. A setting is given in such a file, as `--set model.num_heads=8`, or in
 Python as `foci.train(TASK, {"model": {"num_heads": 8}}, out=…)`; options of a call as flags, or as
-`options={"beam": 5}`. Options of a model are those of its default kind and preset.
+`options={"beam": 5}`. The tables of a task have the options of its
+default kind and preset; those of every other kind stand at the end, with the values they have without a preset.
 """
 
 
@@ -151,7 +151,6 @@ def main() -> None:
         page.write_text(make(page.read_text(encoding="utf-8")), encoding="utf-8")
     (ROOT / "docs" / "mechanisms.md").write_text(mechanisms(), encoding="utf-8")
     (ROOT / "docs" / "settings.md").write_text(settings(), encoding="utf-8")
-    FLAGS.write_text(flags(), encoding="utf-8")
     picture(ROOT / "docs" / "images" / "mechanisms.png")
 
 

@@ -15,37 +15,40 @@ _SEARCH = {"beam": 5, "length_penalty": 1.0}
 _SUMMARY = {"beam": 5, "length_penalty": 1.0}
 _ABSTRACT = {**_SUMMARY, "min_length": 10}
 _FROM_AESLC = {"training.init_from": "$FOCI_RUNS/aeslc-attention---copying-0", "training.learning_rate": 1e-3}
-_WITHOUT_COPYING = {"model.copy": False, "model.embedding_bound": 0.9, "training.learning_rate": 4e-3}
+_WIDE_EMBEDDINGS = {"model.encoder.embedding_init_range": 0.9, "model.decoder.embedding_init_range": 0.9}
+_WITHOUT_COPYING = {"model.decoder.copy": False, **_WIDE_EMBEDDINGS, "training.learning_rate": 4e-3}
 _ABS = {
     "model": {
         "kind": "abs",
         "preset": "tiny",
-        "embedding_dim": 128,
-        "hidden_dim": 256,
-        "source_dim": 256,
-        "dropout": 0.3,
-        "embedding_bound": 0.9,
+        "encoder": {"embedding_dim": 256, "dropout": 0.3, "embedding_init_range": 0.9},
+        "decoder": {"embedding_dim": 128, "hidden_dim": 256, "dropout": 0.3, "embedding_init_range": 0.9},
     },
     "training.learning_rate": 4e-3,
 }
 _CAPTION = {"beam": 5}
 _ONE_REGION = {"model.double_weight": 0.0}
-_COVERAGE = {"model.coverage": True, "coverage.weight": 1.0, "coverage.start": 2100}
+_COVERAGE = {"model.decoder.coverage": True, "coverage.weight": 1.0, "coverage.start": 2100}
 _TEST2016 = ("$FOCI_DATA/multi30k/test_2016_flickr.en.gz", "$FOCI_DATA/multi30k/test_2016_flickr.de.gz")
 _RATES = {"conv": 1e-3, "rnn": 2e-3, "transformer": 3e-3}
 _HELD_OUT = "Trained from scratch, without vectors of other texts; a tenth of the documents is held out to evaluate."
 
 _COMPARED: dict[str, dict[str, Any]] = {
-    "no attention, GRU": {"kind": "rnn", "decoder": "cho"},
-    "no attention, LSTM": {"kind": "rnn", "decoder": "sutskever", "cell": "lstm"},
-    "additive (Bahdanau)": {"kind": "rnn", "decoder": "bahdanau", "score": "additive"},
-    "dot (Luong)": {"kind": "rnn", "score": "dot"},
-    "general (Luong)": {"kind": "rnn", "score": "general"},
-    "concat (Luong)": {"kind": "rnn", "score": "concat"},
-    "local-m (Luong)": {"kind": "rnn", "score": "general", "focus": "local_m", "radius": 5},
-    "local-p (Luong)": {"kind": "rnn", "score": "general", "focus": "local_p", "radius": 5},
+    "no attention, GRU": {"kind": "rnn", "decoder.variant": "cho"},
+    "no attention, LSTM": {
+        "kind": "rnn",
+        "encoder.cell": "lstm",
+        "decoder.cell": "lstm",
+        "decoder.variant": "sutskever",
+    },
+    "additive (Bahdanau)": {"kind": "rnn", "decoder.variant": "bahdanau", "attention.score": "additive"},
+    "dot (Luong)": {"kind": "rnn", "attention.score": "dot"},
+    "general (Luong)": {"kind": "rnn", "attention.score": "general"},
+    "concat (Luong)": {"kind": "rnn", "attention.score": "concat"},
+    "local-m (Luong)": {"kind": "rnn", "attention.focus": "local_m", "attention.radius": 5},
+    "local-p (Luong)": {"kind": "rnn", "attention.focus": "local_p", "attention.radius": 5},
     "ConvS2S": {"kind": "conv"},
-    "Transformer": {"kind": "transformer", "norm": "pre"},
+    "Transformer": {"kind": "transformer", "encoder.norm": "pre", "decoder.norm": "pre"},
 }
 """Options of the models that are compared."""
 _LENGTHS = {
@@ -132,25 +135,27 @@ _FROM_SCRATCH = (
 
 
 _WINDOWED = {
-    "model.focus": "median_window",
-    "model.reach": (20, 30),
-    "model.sharpening": 2.0,
-    "model.start_at_first": True,
+    "model.attention.focus": "median_window",
+    "model.attention.window": (20, 30),
+    "model.attention.sharpening": 2.0,
+    "model.attention.initial_alignment": "first",
 }
 _ALONE = {"model.ctc": False}
 _HEARING = {
-    "attention alone: content": Variant({"model.score": "additive", **_ALONE}),
+    "attention alone: content": Variant({"model.attention.score": "additive", **_ALONE}),
     "attention alone: content and location": Variant(_ALONE),
-    "attention alone: content and location, from the first position": Variant({"model.start_at_first": True, **_ALONE}),
-    "content and location, smoothed": Variant({"model.normalize": "sigmoid", **_ALONE}),
+    "attention alone: content and location, from the first position": Variant(
+        {"model.attention.initial_alignment": "first", **_ALONE}
+    ),
+    "content and location, smoothed": Variant({"model.attention.normalize": "sigmoid", **_ALONE}),
     "content and location, with CTC": Variant(),
-    "CTC alone": Variant({"model.decoder": "none"}),
+    "CTC alone": Variant({"model.decoder": {"kind": "none"}}),
 }
 """What is compared on AN4, at one budget."""
 _LENGTHS_HEARD = {
-    "content": Variant({"model.score": "additive"}),
+    "content": Variant({"model.attention.score": "additive"}),
     "content and location": Variant(),
-    "content and location, from the first position": Variant({"model.start_at_first": True}),
+    "content and location, from the first position": Variant({"model.attention.initial_alignment": "first"}),
     "content and location, windowed and sharpened, from the first position": Variant(_WINDOWED),
 }
 """What is compared on longer strings. CTC trains along, for the alignment to be found; attention alone is searched."""
@@ -393,13 +398,13 @@ RECIPES = {
         "AlexNet 10.8, VGG 15.5, ResNet-50 16.5.",
         variants={
             "soft": Variant({}, _CAPTION),
-            "hard (REINFORCE, reward × 0.1)": Variant({"model.attention": "hard", **_ONE_REGION}, _CAPTION),
+            "hard (REINFORCE, reward × 0.1)": Variant({"model.attention.normalize": "sample", **_ONE_REGION}, _CAPTION),
             "hard, REINFORCE (reward × 0.02)": Variant(
-                {"model.attention": "hard", "model.reward_weight": 0.02, **_ONE_REGION}, _CAPTION
+                {"model.attention.normalize": "sample", "model.reward_weight": 0.02, **_ONE_REGION}, _CAPTION
             ),
             "hard, REINFORCE, from soft (reward × 0.02)": Variant(
                 {
-                    "model.attention": "hard",
+                    "model.attention.normalize": "sample",
                     "model.reward_weight": 0.02,
                     "training.learning_rate": 4e-4,
                     **_ONE_REGION,
@@ -407,7 +412,7 @@ RECIPES = {
                 _CAPTION,
                 init_from="soft",
             ),
-            "hard, Gumbel": Variant({"model.attention": "gumbel", **_ONE_REGION}, _CAPTION),
+            "hard, Gumbel": Variant({"model.attention.normalize": "gumbel", **_ONE_REGION}, _CAPTION),
             "soft, Chinese": Variant({"data.path": "$FOCI_DATA/flickr8k/flickr8kzhc.caption.txt.xz"}, _CAPTION),
         },
         prepare=data.unpack_flickr8k,
@@ -503,7 +508,7 @@ RECIPES = {
         "with the highest ROUGE-1, as the official score does.",
         variants={
             "attention + copying, first trained on AESLC": Variant(_FROM_AESLC, _ABSTRACT),
-            "attention + copying": Variant({"model.embedding_bound": 0.9}, _ABSTRACT),
+            "attention + copying": Variant(_WIDE_EMBEDDINGS, _ABSTRACT),
         },
         measure=tables.measure_summarizer,
         table=tables.summary_table,
@@ -629,7 +634,7 @@ RECIPES = {
                     }
                 )
                 for name, kind, size in (
-                    ("LSTM", "lstm", 512),
+                    ("LSTM", "recurrent", 512),
                     ("LSTM with attention over its history", "history", 516),
                 )
             },

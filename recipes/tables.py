@@ -100,7 +100,7 @@ def _trained_per_second(row: Row) -> float:
 
 def measure_classifier(run: Predictor, evaluation: Evaluation, records: list[Row] | None) -> Row:
     """Return how the run pools."""
-    return {"pooling": run.config.model.resolved.get("pooling", "hierarchical")}
+    return {"pooling": run.config.model.pooling}
 
 
 def labels_table(rows: list[Row]) -> str:

@@ -100,7 +100,6 @@ def test_the_generated_parts_are_up_to_date(generate):
     assert read("docs/kernels.md") == generate.kernels(read("docs/kernels.md")), "run make docs"
     assert read("docs/mechanisms.md") == generate.mechanisms(), "run make docs"
     assert read("docs/settings.md") == generate.settings(), "run make docs"
-    assert generate.FLAGS.read_text(encoding="utf-8") == generate.flags(), "run make docs"
 
 
 def test_the_chinese_table_has_the_same_mechanisms():

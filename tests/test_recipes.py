@@ -241,7 +241,13 @@ def test_a_row_about_translation_has_its_figures(recipes, tmp_path, monkeypatch)
         (tmp_path / name).write_text("\n".join(lines) + "\n")
     paths = {"path": "a", "target": "b", "valid": "a", "valid_target": "b"}
     small = {f"data.{key}": str(tmp_path / name) for key, name in paths.items()}
-    small |= {"tokenizer.kind": "words", "tokenizer.size": 20, "training.max_steps": 2, "model.model_dim": 8}
+    small |= {
+        "tokenizer.kind": "words",
+        "tokenizer.size": 20,
+        "training.max_steps": 2,
+        "model.encoder.model_dim": 8,
+        "model.decoder.model_dim": 8,
+    }
     recipe = replace(
         program.RECIPES["multi30k"],
         variants={"tiny": Variant(small, {"beam": 2})},

@@ -242,13 +242,8 @@ def merge(kind: type[Any], tables: Mapping[str, Any], given: Mapping[str, Any]) 
 
 def to_tables(made: Any) -> dict[str, Any]:
     """Return settings as plain tables, from which `build` makes the same settings."""
-    plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(made, dict_factory=_flat)))
+    plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(made)))
     return plain
-
-
-def _flat(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    options: dict[str, Any] = dict(pairs).get("options", {})
-    return {name: value for name, value in pairs if name != "options"} | options
 
 
 # ---- describing
@@ -281,12 +276,11 @@ class Setting(NamedTuple):
 
 
 def describe(made: Any, path: str = "") -> Iterator[Setting]:
-    """Yield every setting of a dataclass, in the order of the fields."""
-    if hasattr(made, "described"):
-        yield from made.described(path)
-        return
+    """Yield every setting of a dataclass: kind and preset, the other fields in their order, then the tables."""
     properties = json_schema(type(made))["properties"]
-    for name in _fields(type(made)):
+    first = ("kind", "preset")
+    names = sorted(_fields(type(made)), key=lambda name: first.index(name) if name in first else len(first))
+    for name in sorted(names, key=lambda name: dataclasses.is_dataclass(getattr(made, name))):
         value = getattr(made, name)
         joined = f"{path}.{name}" if path else name
         if dataclasses.is_dataclass(value):

@@ -10,6 +10,8 @@ from foci.tasks.frame.train import train
 from foci.viz.trace import Trace
 from foci_cli import main
 
+BLOCKS = {"model_dim": 8, "hidden_dim": 11, "num_heads": 2, "num_layers": 2}
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
@@ -20,7 +22,7 @@ def run(tmp_path_factory):
     tables = {
         "data": {"path": str(folder / "a.en"), "target": str(folder / "a.de")},
         "tokenizer": {"kind": "words", "size": 40},
-        "model": {"kind": "transformer", "model_dim": 8, "hidden_dim": 11, "num_heads": 2, "num_layers": 2},
+        "model": {"kind": "transformer", "encoder": BLOCKS, "decoder": BLOCKS},
         "training": {
             "max_steps": 20,
             "eval_every": 10,

@@ -22,6 +22,9 @@ TARGETS = ["ein rotes Haus", "zwei blaue Bäume", "ein Baum", "rote Bäume"]
 TEXT = "one red tree"
 
 
+BLOCKS = {"model_dim": 24, "hidden_dim": 17, "num_heads": 3, "num_layers": 2}
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A transformer of two layers, trained on a few sentences."""
@@ -32,7 +35,7 @@ def run(tmp_path_factory):
     tables = {  # validated on the same sentences: of four different ones, none is held out
         "data": {**files, "valid": files["path"], "valid_target": files["target"], "test_share": 0.0},
         "tokenizer": {"kind": "words", "size": 40},
-        "model": {"kind": "transformer", "model_dim": 24, "hidden_dim": 17, "num_heads": 3, "num_layers": 2},
+        "model": {"kind": "transformer", "encoder": BLOCKS, "decoder": BLOCKS},
         "label_smoothing": 0.0,
         "training": {"max_steps": 60, "eval_every": 60, "warmup": 5, "learning_rate": 0.02},
     }

@@ -23,28 +23,34 @@ import foci
 from foci.tasks import TASKS
 from foci.tasks.frame.task import find
 
-RNN = {"embedding_dim": 8, "hidden_dim": 16}
+SIZES = {"embedding_dim": 8, "hidden_dim": 16}
+RNN = {"kind": "rnn", "encoder": SIZES, "decoder": SIZES}
 VARIANTS = {
     "translate": {
         "transformer": {"model": {"kind": "transformer", "preset": "tiny"}},
         "convolutional": {"model": {"kind": "conv", "preset": "tiny"}},
-        "luong": {"model": {"kind": "rnn", **RNN, "score": "general", "input_feeding": True}},
-        "bahdanau": {"model": {"kind": "rnn", **RNN, "decoder": "bahdanau", "score": "additive"}},
-        "local": {"model": {"kind": "rnn", **RNN, "focus": "local_p", "radius": 2, "score": "dot"}},
+        "luong": {"model": {**RNN, "decoder": {**SIZES, "input_feeding": True}, "attention": {"score": "general"}}},
+        "bahdanau": {"model": {**RNN, "decoder": {**SIZES, "variant": "bahdanau"}, "attention": {"score": "additive"}}},
+        "local": {"model": {**RNN, "attention": {"focus": "local_p", "radius": 2, "score": "dot"}}},
     },
     "summarize": {
-        "pointer": {"model": {"kind": "rnn", "preset": "pointer", **RNN}},
+        "pointer": {"model": {"preset": "pointer", **RNN}},
         "abs": {"model": {"kind": "abs", "preset": "tiny"}},
     },
     "caption": {
-        "transformer": {"model": {"kind": "transformer", "preset": "tiny"}},
+        "transformer": {"model": {"decoder": {"kind": "transformer"}, "preset": "tiny"}},
         "hard": {
-            "model": {"preset": "tiny", "hidden_dim": 16, "embedding_dim": 8, "region_dim": 8, "attention": "hard"}
+            "model": {
+                "preset": "tiny",
+                "encoder": {"hidden_dim": 8},
+                "decoder": {"hidden_dim": 16, "embedding_dim": 8},
+                "attention": {"normalize": "sample"},
+            }
         },
     },
     "entail": {"decomposable": {"model": {"kind": "decomposable", "preset": "tiny"}}},
     "generate": {
-        "lstm": {"model": {"kind": "lstm", "preset": "tiny"}},
+        "lstm": {"model": {"kind": "recurrent", "preset": "tiny"}},
         "history": {"model": {"kind": "history", "preset": "tiny"}},
         "adamw": {"training": {"optimizer": "adamw", "max_steps": 8, "eval_every": 4, "metrics_every": 1}},
     },

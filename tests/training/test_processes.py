@@ -196,16 +196,23 @@ def test_killed_worker_is_restarted_by_elastic(tmp_path, alone):
 
 
 MODELS = {
-    "transformer": ["model_dim=8", "num_heads=2", "hidden_dim=12", "num_layers=2", "share_embeddings=true"],
-    "rnn": ["embedding_dim=6", "hidden_dim=8"],
-    "conv": ["embedding_dim=6", "encoder_layers=[[8, 3], [8, 3]]", "decoder_layers=[[8, 3], [8, 3]]"],
-}
+    "transformer": ["both.model_dim=8", "both.num_heads=2", "both.hidden_dim=12", "both.num_layers=2",
+                    "share_embeddings=true"],
+    "rnn": ["both.embedding_dim=6", "both.hidden_dim=8"],
+    "conv": ["encoder.embedding_dim=6", "both.layers=[[8, 3], [8, 3]]"],
+}  # fmt: skip
 
 
 def translator(folder, model, strategy):
     """The command that trains a translator, for the texts in the folder."""
     settings = [f"model.{option}" for option in MODELS[model]]
-    settings += ["model.dropout=0.0", "tokenizer.kind=words", "tokenizer.size=50", "tokenizer.shared=true"]
+    settings += [
+        "model.encoder.dropout=0.0",
+        "model.decoder.dropout=0.0",
+        "tokenizer.kind=words",
+        "tokenizer.size=50",
+        "tokenizer.shared=true",
+    ]
     settings += ["data.batch_tokens=90", "training.max_steps=5", "training.eval_every=5", "training.metrics_every=1"]
     settings += [f"training.strategy={strategy}"]
     arguments = ["train", "translate", "--data", folder / "source", "--target", folder / "target"]

@@ -38,25 +38,15 @@ def _command(name: str) -> Callable[..., None]:
     return make_command(command, doc, [config], [_OUT, *task_flags(name), SET, _INIT, _RESUME, _PRINT, _SCHEMA])
 
 
-_FLAGS = Path(__file__).with_name("task_flags.json")
-"""`derive_flags` of every task, written by `make docs`, so that `foci train TASK --help` does not import torch."""
-
-
 def task_flags(name: str) -> list[Flag]:
-    """Return the flags of a task's most used settings."""
-    rows = json.loads(_FLAGS.read_text(encoding="utf-8"))[name]
-    return [Flag(row["name"], row["help"], bool if row["switch"] else str) for row in rows]
-
-
-def derive_flags(name: str) -> list[dict[str, Any]]:
-    """Return name and help of the flags of a task, with the settings' own descriptions, and which are switches."""
+    """Return the flags of a task's most used settings, with the settings' own descriptions."""
     from foci.settings import describe
     from foci.tasks.frame.config import find_config
 
     kind = find_config(name)
-    found = {one.path: one for one in describe(kind())}
+    listed = {one.path: one for one in describe(kind())}
     return [
-        {"name": flag, "help": f"{found[path].doc} ({path})", "switch": found[path].is_flag}
+        Flag(flag, f"{listed[path].doc} ({path})", bool if listed[path].is_flag else str)
         for flag, path in kind.flags.items()
     ]
 

@@ -34,7 +34,7 @@ def trained(path, **changes):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return trained(tmp_path_factory.mktemp("run") / "run", model__attention="hard")
+    return trained(tmp_path_factory.mktemp("run") / "run", model__attention__normalize="sample")
 
 
 def mean_color():
@@ -122,7 +122,9 @@ def test_several_captions_of_an_image_share_it():
 
 def test_a_network_of_the_users_own(tmp_path):
     name = f"{__name__}:mean_color"
-    run = trained(tmp_path / "run", model__encoder=name, data__cache=str(tmp_path / "cache"))
+    run = trained(
+        tmp_path / "run", model__encoder={"kind": "frozen", "network": name}, data__cache=str(tmp_path / "cache")
+    )
     assert len(np.load(tmp_path / "cache/features.npy")) == 12 + 100
     assert run.assets.image_encoder.shape == (2, 3, 3)
     assert run.model.encoder.output_dim == 5

@@ -28,7 +28,9 @@ def weights(run):
 
 def test_workers_change_nothing(tmp_path):
     """Also with dropout, and also when a run with workers is resumed."""
-    settings = configs.put(Translate.Config.smallest, {"model.dropout": 0.3, "training.max_steps": 5})
+    settings = configs.put(
+        Translate.Config.smallest, {"model.encoder.dropout": 0.3, "model.decoder.dropout": 0.3, "training.max_steps": 5}
+    )
     train("translate", settings, out=tmp_path / "none", **SILENT)
     for name, workers, steps in (("two", 2, 5), ("parts", 2, 3)):
         changed = configs.put(settings, {"data.workers": workers, "training.max_steps": steps})

@@ -180,7 +180,7 @@ def test_other_tokens_are_compared_by_bits_per_byte(kind, text_file, tmp_path):
     assert ("unknown" in evaluation.notes) == (kind == "words")
 
 
-@pytest.mark.parametrize("kind", ["lstm", "history"])
+@pytest.mark.parametrize("kind", ["recurrent", "history"])
 def test_recurrent_models(kind, text_file, tmp_path):
     model = {"kind": kind, "embedding_dim": 8, "hidden_dim": 48}
     tables = {**settings(text_file, training__max_steps=150, training__optimizer="adam"), "model": model}

@@ -44,9 +44,10 @@ def write(path, records):
     return str(path)
 
 
+SIZES = {"embedding_dim": 16, "hidden_dim": 32, "dropout": 0.0}
 TINY = {
     "tokenizer": {"size": 14},
-    "model": {"embedding_dim": 16, "hidden_dim": 32, "input_feeding": False, "dropout": 0.0},
+    "model": {"encoder": SIZES, "decoder": {**SIZES, "input_feeding": False}},
     "training": {"max_steps": 120, "eval_every": 60, "warmup": 10, "learning_rate": 0.02, "metrics_every": 1},
 }
 
@@ -147,7 +148,7 @@ def test_the_coverage_loss_begins_at_its_step_and_may_change_on_resuming(tmp_pat
     path = write(tmp_path / "a.jsonl", notes(4, 40))
     tables = configs.put(
         {**TINY, "data": {"path": path, "batch_size": 8}},
-        {"training.max_steps": 4, "model.coverage": True, "coverage.weight": 1.0, "coverage.start": 3},
+        {"training.max_steps": 4, "model.decoder.coverage": True, "coverage.weight": 1.0, "coverage.start": 3},
     )
     foci.train("summarize", tables, out=tmp_path / "run", **SILENT)
     lines = [line for line in read_metrics(tmp_path / "run" / "metrics.jsonl") if line["kind"] == "train"]
@@ -163,12 +164,14 @@ def test_the_coverage_loss_begins_at_its_step_and_may_change_on_resuming(tmp_pat
 @pytest.mark.parametrize("copy", [True, False])
 def test_every_model_learns_with_and_without_copying(kind, copy):
     sizes = {
-        "rnn": {"embedding_dim": 8, "hidden_dim": 16},
-        "transformer": {"model_dim": 8, "num_heads": 2, "hidden_dim": 16, "num_layers": 1},
-        "conv": {"embedding_dim": 8, "encoder_layers": [[8, 3]], "decoder_layers": [[8, 3]]},
-        "abs": {"embedding_dim": 8, "hidden_dim": 8, "source_dim": 8},
+        "rnn": [{"embedding_dim": 8, "hidden_dim": 16}] * 2,
+        "transformer": [{"model_dim": 8, "num_heads": 2, "hidden_dim": 16, "num_layers": 1}] * 2,
+        "conv": [{"embedding_dim": 8, "layers": [[8, 3]]}, {"layers": [[8, 3]]}],
+        "abs": [{"embedding_dim": 8}, {"embedding_dim": 8, "hidden_dim": 8}],
     }
-    tables = {"data": {"builtin": 20}, "model": {"kind": kind, "copy": copy, "dropout": 0.0, **sizes[kind]}}
+    encoder, decoder = ({**part, "dropout": 0.0} for part in sizes[kind])
+    model = {"kind": kind, "encoder": encoder, "decoder": {**decoder, "copy": copy}}
+    tables = {"data": {"builtin": 20}, "model": model}
     task = Summarize(configs.configure(SummarizeConfig, tables, "test"))
     splits = task.read(lambda text: None)
     assets = task.assets(splits, lambda text: None)
@@ -205,8 +208,8 @@ def test_translation_copies_too(tmp_path):
     tables = {
         "data": {"path": path, "batch_tokens": 600},
         "tokenizer": {"kind": "words", "size": 14, "shared": True},
-        "model": {"kind": "rnn", "copy": True, "embedding_dim": 16, "hidden_dim": 32, "input_feeding": False,
-                  "dropout": 0.0, "score": "additive"},
+        "model": {"kind": "rnn", "encoder": SIZES, "decoder": {**SIZES, "copy": True, "input_feeding": False},
+                  "attention": {"score": "additive"}},
         "label_smoothing": 0.0,
         "training": {"max_steps": 60, "eval_every": 30, "warmup": 10, "learning_rate": 0.02},
     }  # fmt: skip

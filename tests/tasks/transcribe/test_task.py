@@ -303,7 +303,7 @@ def test_a_notice_where_the_attention_is_not_diagonal(tmp_path):
         tmp_path / "run",
         said.append,
         diagonal_after=3,
-        model__score="additive",
+        model__attention__score="additive",
         model__ctc=False,
         training__max_steps=4,
         training__learning_rate=1e-6,
@@ -311,11 +311,11 @@ def test_a_notice_where_the_attention_is_not_diagonal(tmp_path):
     )
     (notice,) = [text for text in said if "does not follow the sound" in text]
     assert "train with CTC beside it" in notice
-    assert "model.score=location_aware" in notice
+    assert "model.attention.score=location_aware" in notice
 
 
 def test_ctc_alone(tmp_path):
-    run = trained(tmp_path / "run", model__decoder="none", training__max_steps=2)
+    run = trained(tmp_path / "run", model__decoder={"kind": "none"}, training__max_steps=2)
     (found,) = run.predict(["morse:SOS"], trace=True)
     assert [*found.trace.attentions] == ["ctc"]
     assert "diagonality" not in run.task.validate(
@@ -359,7 +359,13 @@ def test_speeds_multiply_the_data(tmp_path):
 
 @pytest.mark.parametrize("masks", [0, 2])
 def test_masks_are_drawn_in_training(run, masks):
-    changes = {"spec_augment.time_masks": masks, "model.dropout": 0.0, "ctc.weight": 0.5, "ctc.final_weight": 0.5}
+    changes = {
+        "spec_augment.time_masks": masks,
+        "model.encoder.dropout": 0.0,
+        "model.decoder.dropout": 0.0,
+        "ctc.weight": 0.5,
+        "ctc.final_weight": 0.5,
+    }
     task = Transcribe(configs.configure(TranscribeConfig, configs.put(Transcribe.Config.smallest, changes), "test"))
     batch = task.held_out(task.read(lambda text: None), run.assets, lambda text: None).batches[0]
     torch.manual_seed(0)

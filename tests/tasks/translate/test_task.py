@@ -11,6 +11,7 @@ from torch.nn import functional as F
 import foci_cli
 from foci.data import BOS, PAD, Pair, PairExamples, TokenBatches
 from foci.errors import CheckpointError, ConfigError, DataError, UnknownNameError
+from foci.models.build import build_seq2seq
 from foci.tasks.frame.config import configure, put
 from foci.tasks.frame.predictor import load
 from foci.tasks.frame.search_options import SearchOptions
@@ -44,7 +45,12 @@ def settings(data, **training):
     return {
         "data": data,
         "tokenizer": {"kind": "words", "size": 60},
-        "model": {"kind": "rnn", "preset": "tiny", "embedding_dim": 24, "hidden_dim": 48, "input_feeding": False},
+        "model": {
+            "kind": "rnn",
+            "preset": "tiny",
+            "encoder": {"embedding_dim": 24, "hidden_dim": 48},
+            "decoder": {"embedding_dim": 24, "hidden_dim": 48, "input_feeding": False},
+        },
         "label_smoothing": 0.0,
         "training": {"max_steps": 6, "eval_every": 3, "warmup": 2, "learning_rate": 0.03, **training},
     }
@@ -134,9 +140,28 @@ def test_every_model_trains_and_predicts(kind, tmp_path):
     assert prediction.trace.alignment().shape[1] == len(prediction.trace.axes["source"].labels)
 
 
+def test_any_encoder_with_any_decoder_with_any_attention_from_the_command_line(tmp_path):
+    write_corpus(tmp_path)
+    sizes = ["model.encoder.layers=[[8,3]]", "model.encoder.embedding_dim=8", "model.decoder.hidden_dim=8"]
+    parts = ["model.encoder.kind=convolutional", "model.decoder.kind=recurrent", "model.attention.focus=local_p"]
+    steps = ["training.max_steps=2", "training.warmup=1", "tokenizer.kind=words"]
+    changes = [part for change in (*parts, *sizes, *steps) for part in ("--set", change)]
+    files = ["--data", str(tmp_path / "a.en"), "--target", str(tmp_path / "a.de"), "--out", str(tmp_path / "run")]
+    assert foci_cli.main(["train", "translate", *files, *changes]) == 0
+    model = load(tmp_path / "run").model
+    assert type(model.encoder).__name__ == "ConvolutionalTextEncoder"
+    assert type(model.decoder.attention.focus).__name__ == "LocalP"
+
+
+def test_settings_without_effect_are_refused():
+    with pytest.raises(ConfigError, match="has no attention"):
+        read({"model": {"kind": "rnn", "decoder": {"variant": "cho"}, "attention": {"score": "dot"}}})
+
+
 def test_sampled_attention_trains_by_reinforce(tmp_path):
     tables = settings(write_corpus(tmp_path))
-    tables["model"] = {"kind": "rnn", "preset": "tiny", "embedding_dim": 8, "hidden_dim": 8, "normalize": "sample"}
+    sizes = {"embedding_dim": 8, "hidden_dim": 8}
+    tables["model"] = {"kind": "rnn", "encoder": sizes, "decoder": sizes, "attention": {"normalize": "sample"}}
     assert train("translate", tables, out=tmp_path / "run", **SILENT).step == 6
 
 
@@ -144,7 +169,10 @@ def test_sampled_attention_trains_by_reinforce(tmp_path):
     ("change", "message"),
     [
         ({"data": {"pth": "x"}}, r"test: data\.pth is not known\. Did you mean 'path'"),
-        ({"model": {"num_haeds": 3}}, r"test: model\.num_haeds is not known\. Did you mean 'num_heads'"),
+        (
+            {"model": {"encoder": {"num_haeds": 3}}},
+            r"test: model\.encoder\.num_haeds is not known\. Did you mean 'num_heads'",
+        ),
         ({"training": {"max_steps": "many"}}, r"test: training\.max_steps is 'many'.*integer"),
         ({"modle": {}}, r"test: modle is not known\. Did you mean 'model'"),
         ({"label_smoothing": 2}, r"label_smoothing is 2: input should be less than 1"),
@@ -154,11 +182,14 @@ def test_sampled_attention_trains_by_reinforce(tmp_path):
         ({"model": "rnn"}, r"test: model is 'rnn', expected a table"),
         ({"model": [{}]}, r"test: model is \[\{\}\], expected a table"),
         ({"training": 5}, r"test: training is 5, expected a table"),
-        ({"model": {"dropout": 2}}, r"test: model: a transformer cannot be built"),
-        ({"model": {"dropout": math.nan}}, r"test: model.dropout is nan"),
-        ({"model": {"model_dim": 0}}, r"test: model.model_dim is 0, expected at least 1"),
-        ({"model": {"model_dim": "abc"}}, r"test: model.model_dim is 'abc'.*integer"),
-        ({"model": {"num_layers": 0}}, r"test: model.num_layers is 0, expected at least 1"),
+        ({"model": {"encoder": {"dropout": 2}}}, r"test: model.encoder.dropout is 2\.0, expected a number from 0 to"),
+        ({"model": {"decoder": {"dropout": math.nan}}}, r"test: model.decoder.dropout is nan"),
+        (
+            {"model": {"encoder": {"model_dim": 0}}},
+            r"test: model.encoder.model_dim is 0, expected a whole number above",
+        ),
+        ({"model": {"encoder": {"model_dim": "abc"}}}, r"test: model.encoder.model_dim is 'abc'.*integer"),
+        ({"model": {"decoder": {"num_layers": 0}}}, r"test: model.decoder.num_layers is 0, expected a whole number"),
         ({"model": {"options": {"model_dim": 5}}}, r"test: model.options is not known"),
         ({"training": {"seed": 2**64}}, r"seed is 18446744073709551616, expected a number below"),
         ({"training": {"learning_rate": math.inf}}, r"training.learning_rate is inf"),
@@ -173,21 +204,23 @@ def test_wrong_configurations_are_named(change, message):
     ("model", "expected"),
     [
         ({"kind": "rnn"}, {"score.weight": 1 / 16}),
-        ({"kind": "rnn", "decoder": "bahdanau"}, {"score.weight": 1 / 16}),
-        ({"kind": "rnn", "score": "dot"}, {}),
+        ({"kind": "rnn", "decoder": {"variant": "bahdanau"}}, {"score.weight": 1 / 16}),
+        ({"kind": "rnn", "attention": {"score": "dot"}}, {}),
         (
-            {"kind": "rnn", "score": "dot", "focus": "local_p", "radius": 2},
+            {"kind": "rnn", "attention": {"score": "dot", "focus": "local_p", "radius": 2}},
             {"focus.layer.weight": 1 / 16, "focus.vector": 1 / 16},
         ),
         ({"kind": "rnn", "preset": "rnnsearch"}, {}),
-        ({"kind": "rnn", "decoder": "cho"}, {}),
+        ({"kind": "rnn", "decoder": {"variant": "cho"}}, {}),
         ({"kind": "transformer"}, {}),
     ],
 )
 def test_what_sticks_at_the_full_rate_learns_slower(model, expected):
     config = read({"model": model})
     assert config.training.lr_multipliers == expected
-    make_optimizer(config.model.build(7, 11), config.training)  # which refuses names that the model does not have
+    make_optimizer(
+        build_seq2seq(7, 11, config.model), config.training
+    )  # which refuses names that the model does not have
     given = {"model": model, "training": {"lr_multipliers": {"bias": 0.5}}}
     assert read(given).training.lr_multipliers == {"bias": 0.5}
 
@@ -210,7 +243,7 @@ def test_rates_of_no_parameter_are_told_before_a_folder_is_made(task, tmp_path, 
 
 
 def test_unknown_models_and_presets():
-    with pytest.raises(UnknownNameError, match="transformer"):
+    with pytest.raises(ConfigError, match="model.kind is 'transformr': input should be 'transformer'"):
         read({"model": {"kind": "transformr"}})
     with pytest.raises(UnknownNameError, match="tiny"):
         read({"model": {"preset": "tyni"}})

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
+from pydantic import Field
 
 from foci.files import MAX_PIXELS, FilePath
-from foci.models.by_keywords import (
-    CAPTIONER_PRESETS,
-    TRANSFORMER_CAPTIONER_PRESETS,
-    recurrent_captioner,
-    transformer_captioner,
-)
+from foci.models.options.decoders import RecurrentDecoderOptions, TransformerDecoderOptions
+from foci.models.options.images import AnnotationOptions, CaptionerOptions, GridAnnotationOptions, captioner_preset
 from foci.settings import settings
-from foci.tasks.frame.config import TaskConfig
+from foci.tasks.frame.config import TaskConfig, kind_of
 from foci.tasks.frame.data_settings import HeldOutData
-from foci.tasks.frame.open_table import ModelChoice
 from foci.tasks.frame.search_options import SearchOptions
 from foci.training.options import TrainingOptions
 
@@ -84,19 +80,18 @@ class TokenizerConfig:
     """Read and write small letters only."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig(ModelChoice):
+@settings
+class ModelConfig(CaptionerOptions):
     """Which model."""
 
-    models = {
-        "recurrent": (recurrent_captioner, CAPTIONER_PRESETS),
-        "transformer": (transformer_captioner, TRANSFORMER_CAPTIONER_PRESETS),
-    }
-
-    kind: str = "recurrent"
-    """The decoder: recurrent, the LSTM of the paper, or transformer."""
-    preset: str = "base"
-    """The sizes of the model by name; xu has those of a model for photographs."""
+    preset: Literal["tiny", "base", "xu"] = "base"
+    """The sizes of the model by name; xu has those of a model for photographs, with a recurrent decoder."""
+    encoder: Annotated[AnnotationOptions, Field(discriminator="kind")] = GridAnnotationOptions()
+    """The encoder of the image."""
+    decoder: Annotated[RecurrentDecoderOptions | TransformerDecoderOptions, Field(discriminator="kind")] = (
+        RecurrentDecoderOptions()
+    )
+    """The decoder of the caption."""
 
 
 @settings
@@ -112,9 +107,9 @@ class CaptionConfig(TaskConfig):
         "builtin": "data.builtin",
         "language": "data.language",
         "size": "data.image_size",
-        "encoder": "model.encoder",
-        "decoder": "model.kind",
-        "attention": "model.attention",
+        "encoder": "model.encoder.kind",
+        "decoder": "model.decoder.kind",
+        "attention": "model.attention.normalize",
         "preset": "model.preset",
     }
     demo = {
@@ -131,7 +126,7 @@ class CaptionConfig(TaskConfig):
     }
     smallest = {
         "data": {"builtin": 12, "image_size": 16, "batch_size": 4, "valid_decoded": 3, "max_words": 12},
-        "model": {"preset": "tiny", "hidden_dim": 16, "embedding_dim": 8, "region_dim": 8},
+        "model": {"preset": "tiny", "decoder": {"hidden_dim": 16, "embedding_dim": 8}, "encoder": {"hidden_dim": 8}},
         "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
     }  # fmt: skip
 
@@ -143,6 +138,12 @@ class CaptionConfig(TaskConfig):
     training: TrainingOptions = TrainingOptions(
         max_epochs=20, patience=8, warmup=50, eval_every=200, metric_for_best_model="cider_d", greater_is_better=True
     )
+
+    @classmethod
+    def model_preset(cls, model: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options that kind and preset of the model stand for."""
+        preset = str(model.get("preset", "base"))
+        return captioner_preset(preset, kind_of(model, "encoder", "grid"), kind_of(model, "decoder", "recurrent"))
 
 
 @settings

@@ -24,8 +24,9 @@ from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
 from foci.mechanisms.sampled import probabilities_of
 from foci.metrics.attention import movement
 from foci.metrics.captions import caption_scores
-from foci.models.captioner import SMALL, CaptionedImages, Captioner
+from foci.models.captioner import SMALL, CaptionedImages, Captioner, build_captioner
 from foci.models.encoders.frozen import build_frozen_encoder
+from foci.models.options.images import FrozenAnnotationOptions
 from foci.tasks.caption.batches import CaptionBatch, CaptionExamples, drawn_captions, image_batch
 from foci.tasks.caption.config import BUILT_IN, CaptionConfig, CaptionOptions
 from foci.tasks.caption.looks import Look, Looks, look, named_boxes, shapes_pointed_at, table_of_looks
@@ -160,7 +161,8 @@ class Caption(Seq2SeqTask):
 
     @property
     def _encoder_name(self) -> str:
-        return str(self.config.model.resolved.get("encoder", SMALL))
+        encoder = self.config.model.encoder
+        return encoder.network if isinstance(encoder, FrozenAnnotationOptions) else SMALL
 
     def _size(self, encoder: Any = None) -> int:
         """Height and width of the images."""
@@ -169,7 +171,8 @@ class Caption(Seq2SeqTask):
 
     def model(self, assets: CaptionAssets) -> nn.Module:
         """Build the model for this vocabulary and, with a frozen encoder, the size of its features."""
-        return self.config.model.build(len(assets.tokenizer), assets.frozen.shape[-1] if assets.frozen else None)
+        feature_dim = assets.frozen.shape[-1] if assets.frozen else None
+        return build_captioner(len(assets.tokenizer), feature_dim, self.config.model)
 
     def named_axes(self, assets: CaptionAssets) -> NamedAxes:
         """Return which rows of the weights are tokens."""

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Le
 
 from foci.files import FilePath
-from foci.models.by_keywords import by_keywords
-from foci.models.hierarchical import HierarchicalClassifier
 from foci.models.options.words import HIERARCHICAL_PRESETS, HierarchicalClassifierOptions
 from foci.settings import settings
-from foci.tasks.frame.config import TaskConfig
+from foci.tasks.frame.config import TaskConfig, preset_tables
 from foci.tasks.frame.data_settings import Columns, HeldOutData
-from foci.tasks.frame.open_table import ModelChoice
 from foci.tasks.frame.vocabulary_settings import BucketVocabularyConfig
 from foci.training.options import TrainingOptions
 
@@ -57,17 +54,11 @@ class ClassifyVocabularyConfig(BucketVocabularyConfig):
     """A text file of GloVe or fastText vectors to start with; they are trained further."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig(ModelChoice):
+@settings
+class ModelConfig(HierarchicalClassifierOptions):
     """Which model."""
 
-    models = {
-        "hierarchical": (by_keywords(HierarchicalClassifier, HierarchicalClassifierOptions), HIERARCHICAL_PRESETS)
-    }
-
-    kind: str = "hierarchical"
-    """Kind of model."""
-    preset: str = "base"
+    preset: Literal["tiny", "base", "yang"] = "base"
     """The sizes of the model by name."""
 
 
@@ -103,6 +94,11 @@ class ClassifyConfig(TaskConfig):
     training: TrainingOptions = TrainingOptions(
         max_epochs=10, patience=8, warmup=50, eval_every=100, metric_for_best_model="accuracy", greater_is_better=True
     )
+
+    @classmethod
+    def model_preset(cls, model: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options that kind and preset of the model stand for."""
+        return preset_tables(model, HIERARCHICAL_PRESETS, "base")
 
 
 @settings

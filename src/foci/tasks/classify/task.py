@@ -15,7 +15,7 @@ from foci.data.batching import PaddedExamples, Sequences
 from foci.data.splits import unique
 from foci.data.vocabulary import Vocabulary, read_vectors
 from foci.data.words import sentences_of
-from foci.models.hierarchical import ClassifierOutput
+from foci.models.hierarchical import ClassifierOutput, HierarchicalClassifier
 from foci.tasks.classify.builtin import planted
 from foci.tasks.classify.config import BUILT_IN, ClassifyConfig, ClassifyOptions
 from foci.tasks.classify.reader import Document, cut, read_documents
@@ -99,7 +99,7 @@ class Classify(LabelTask):
 
     def model(self, assets: ClassifyAssets) -> nn.Module:
         """Build the model for these words and classes."""
-        return self.config.model.build(len(assets.vocabulary), len(assets.labels))
+        return HierarchicalClassifier(len(assets.vocabulary), len(assets.labels), self.config.model)
 
     def initialize(self, model: nn.Module, assets: ClassifyAssets, log: Log) -> None:
         """Start with the word vectors of a file, if one is named."""

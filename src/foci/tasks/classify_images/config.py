@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Lt
 
 from foci.files import MAX_PIXELS, FilePath
-from foci.models.by_keywords import by_keywords
-from foci.models.image_classifier import ImageClassifier
 from foci.models.options.images import IMAGE_CLASSIFIER_PRESETS, ImageClassifierOptions
 from foci.settings import settings
-from foci.tasks.frame.config import TaskConfig
+from foci.tasks.frame.config import TaskConfig, preset_tables
 from foci.tasks.frame.data_settings import Columns, HeldOutData
-from foci.tasks.frame.open_table import ModelChoice
 from foci.training.options import TrainingOptions
 
 BUILT_IN = 4000
@@ -48,16 +45,11 @@ class DataConfig(HeldOutData):
     """Processes that prepare batches ahead of time."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig(ModelChoice):
+@settings
+class ModelConfig(ImageClassifierOptions):
     """Which model."""
 
-    models = {"residual": (by_keywords(ImageClassifier, ImageClassifierOptions), IMAGE_CLASSIFIER_PRESETS)}
-    trial_sizes = (7,)
-
-    kind: str = "residual"
-    """Kind of model."""
-    preset: str = "base"
+    preset: Literal["tiny", "base", "deep"] = "base"
     """The sizes of the model by name."""
 
 
@@ -91,6 +83,11 @@ class ClassifyImagesConfig(TaskConfig):
     training: TrainingOptions = TrainingOptions(
         max_epochs=20, patience=8, warmup=50, eval_every=100, metric_for_best_model="accuracy", greater_is_better=True
     )
+
+    @classmethod
+    def model_preset(cls, model: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options that kind and preset of the model stand for."""
+        return preset_tables(model, IMAGE_CLASSIFIER_PRESETS, "base")
 
 
 @settings

@@ -100,7 +100,7 @@ class ClassifyImages(LabelTask):
 
     def model(self, assets: ClassifyImagesAssets) -> nn.Module:
         """Build the model for these classes."""
-        return self.config.model.build(len(assets.labels))
+        return ImageClassifier(len(assets.labels), self.config.model)
 
     def loss(self, model: nn.Module, batch: Any) -> Loss:
         """Return the cross-entropy of the class; images are mirrored and moved at random in training."""

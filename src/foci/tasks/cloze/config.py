@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Le, Lt
 
 from foci.files import FilePath
-from foci.models.by_keywords import by_keywords
-from foci.models.cloze_reader import Reader
 from foci.models.options.words import READER_PRESETS, ReaderOptions
 from foci.settings import settings
-from foci.tasks.frame.config import TaskConfig
+from foci.tasks.frame.config import TaskConfig, preset_tables
 from foci.tasks.frame.data_settings import HeldOutData
-from foci.tasks.frame.open_table import ModelChoice
 from foci.tasks.frame.vocabulary_settings import BucketVocabularyConfig
 from foci.training.options import TrainingOptions
 
@@ -72,16 +69,11 @@ class ClozeVocabularyConfig(BucketVocabularyConfig):
     """A text file of GloVe or fastText vectors, which stand beside the learned ones and are not trained."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig(ModelChoice):
+@settings
+class ModelConfig(ReaderOptions):
     """Which model."""
 
-    models = {"reader": (by_keywords(Reader, ReaderOptions), READER_PRESETS)}
-    trial_sizes = (11, 0)
-
-    kind: str = "reader"
-    """Kind of model."""
-    preset: str = "base"
+    preset: Literal["tiny", "small", "base"] = "base"
     """The sizes of the model by name."""
 
 
@@ -125,6 +117,11 @@ class ClozeConfig(TaskConfig):
         metric_for_best_model="accuracy",
         greater_is_better=True,
     )
+
+    @classmethod
+    def model_preset(cls, model: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options that kind and preset of the model stand for."""
+        return preset_tables(model, READER_PRESETS, "base")
 
 
 @settings

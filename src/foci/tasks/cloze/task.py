@@ -18,7 +18,7 @@ from foci.data import TokenBatches
 from foci.data.batching import on_device
 from foci.data.vocabulary import Vocabulary, words_with_vectors
 from foci.errors import DataError
-from foci.models.cloze_reader import ReaderOutput
+from foci.models.cloze_reader import Reader, ReaderOutput
 from foci.tasks.cloze.batches import ClozeBatch, ClozeExamples, TokenizedQuestion, tokenize
 from foci.tasks.cloze.builtin import stories
 from foci.tasks.cloze.config import BLANK, BUILT_IN, ClozeConfig, ClozeEvaluateOptions, ClozeOptions
@@ -130,7 +130,7 @@ class Cloze(FileTask):
 
     def model(self, assets: Words) -> nn.Module:
         """Build the model for these words."""
-        return self.config.model.build(len(assets.vocabulary), assets.vector_dim)
+        return Reader(len(assets.vocabulary), assets.vector_dim, self.config.model)
 
     def named_axes(self, assets: Words) -> NamedAxes:
         """Return which rows of the weights are words."""

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated
+from dataclasses import field
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge
+from pydantic import Field
 
 from foci.files import FilePath
-from foci.models.by_keywords import by_keywords
-from foci.models.decomposable import DecomposableEntailer
-from foci.models.entailer import ConditionalEntailer
 from foci.models.options.words import ENTAILER_PRESETS, ConditionalEntailerOptions, DecomposableEntailerOptions
 from foci.settings import settings
-from foci.tasks.frame.config import TaskConfig
+from foci.tasks.frame.config import TaskConfig, preset_by_kind
 from foci.tasks.frame.data_settings import HeldOutData, ThreeColumns
-from foci.tasks.frame.open_table import ModelChoice
 from foci.tasks.frame.vocabulary_settings import VectorVocabularyConfig
 from foci.training.options import TrainingOptions
 
@@ -67,23 +64,23 @@ class EntailVocabularyConfig(VectorVocabularyConfig):
     """How many words of that file are kept in the run, the first ones; those of the training pairs always are."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig(ModelChoice):
-    """Which model."""
+@settings
+class ConditionalModel(ConditionalEntailerOptions):
+    """A reader of both sentences, one after the other."""
 
-    models = {
-        "conditional": (by_keywords(ConditionalEntailer, ConditionalEntailerOptions), ENTAILER_PRESETS["conditional"]),
-        "decomposable": (
-            by_keywords(DecomposableEntailer, DecomposableEntailerOptions),
-            ENTAILER_PRESETS["decomposable"],
-        ),
-    }
-    trial_sizes = (11, 10, 0, 3)
-
-    kind: str = "conditional"
-    """Kind of model."""
-    preset: str = "base"
+    preset: Literal["tiny", "base", "rocktaschel"] = "base"
     """The sizes of the model by name."""
+
+
+@settings
+class DecomposableModel(DecomposableEntailerOptions):
+    """A model that compares the words of both sentences."""
+
+    preset: Literal["tiny", "base", "parikh"] = "base"
+    """The sizes of the model by name."""
+
+
+ModelConfig = Annotated[ConditionalModel | DecomposableModel, Field(discriminator="kind")]
 
 
 @settings
@@ -122,10 +119,15 @@ class EntailConfig(TaskConfig):
 
     data: DataConfig = DataConfig()
     vocabulary: EntailVocabularyConfig = EntailVocabularyConfig()
-    model: ModelConfig = ModelConfig()
+    model: ModelConfig = ConditionalModel()
     training: TrainingOptions = TrainingOptions(
         max_epochs=20, patience=8, warmup=50, eval_every=200, metric_for_best_model="accuracy", greater_is_better=True
     )
+
+    @classmethod
+    def model_preset(cls, model: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options that kind and preset of the model stand for."""
+        return preset_by_kind(model, ENTAILER_PRESETS, "conditional", "base")
 
 
 @settings

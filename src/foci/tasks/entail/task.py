@@ -11,7 +11,9 @@ from torch import nn
 from foci.data.batching import PaddedExamples, Sequences
 from foci.data.splits import Parts, split
 from foci.data.words import words_of
-from foci.models.entailer import EntailerOutput
+from foci.models.decomposable import DecomposableEntailer
+from foci.models.entailer import ConditionalEntailer, EntailerOutput
+from foci.models.options.words import DecomposableEntailerOptions
 from foci.printable import printable
 from foci.tasks.entail.baseline import HypothesisBayes
 from foci.tasks.entail.builtin import hypernym_pairs
@@ -133,7 +135,11 @@ class Entail(LabelTask):
 
     def model(self, assets: EntailAssets) -> nn.Module:
         """Build the model for these words and labels."""
-        return self.config.model.build(len(assets.vocabulary), assets.trained, assets.vector_dim, len(assets.labels))
+        sizes = (len(assets.vocabulary), assets.trained, assets.vector_dim, len(assets.labels))
+        options = self.config.model
+        if isinstance(options, DecomposableEntailerOptions):
+            return DecomposableEntailer(*sizes, options)
+        return ConditionalEntailer(*sizes, options)
 
     def initialize(self, model: nn.Module, assets: EntailAssets, log: Log) -> None:
         """Take over the word vectors of a file, if one is named."""

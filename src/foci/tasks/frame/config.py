@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from foci.errors import ConfigError, unknown_name
+from foci.options import from_preset
 from foci.settings import Text, build, describe, merge, parsed, to_tables
 from foci.tasks import TASKS
 
@@ -29,10 +30,38 @@ class TaskConfig:
     @classmethod
     def implied(cls, tables: Mapping[str, Any]) -> dict[str, Any]:
         """Return settings that follow from the given ones; given ones win."""
+        model = tables.get("model", {})
+        preset = {"preset": model["preset"]} if "preset" in model else {}
+        resolved = {**preset, **cls.model_preset(model)}
+        return {"model": resolved} if resolved else {}
+
+    @classmethod
+    def model_preset(cls, model: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options that kind and preset of the model stand for."""
         return {}
 
 
 Whole = TypeVar("Whole", bound=TaskConfig)
+
+
+def preset_tables(model: Mapping[str, Any], presets: Mapping[str, Mapping[str, Any]], preset: str) -> dict[str, Any]:
+    """Return the options of the preset that a model names, or of the default one."""
+    return dict(from_preset("the model", presets, str(model.get("preset", preset))))
+
+
+def preset_by_kind(
+    model: Mapping[str, Any], presets: Mapping[str, Mapping[str, Mapping[str, Any]]], kind: str, preset: str
+) -> dict[str, Any]:
+    """Return the options of the preset and the kind that a model names, or of the default ones."""
+    kind = str(model.get("kind", kind))
+    # An unknown kind is reported when the settings are read.
+    return {"kind": kind, **(preset_tables(model, presets[kind], preset) if kind in presets else {})}
+
+
+def kind_of(model: Mapping[str, Any], part: str, default: str) -> str:
+    """Return the kind of a part of a model."""
+    table = model.get(part)
+    return str(table.get("kind", default)) if isinstance(table, Mapping) else default
 
 
 def find_config(name: str) -> type[TaskConfig]:
@@ -102,7 +131,11 @@ def configure(kind: type[Whole], tables: Mapping[str, Any], origin: str) -> Whol
     training = values.get("training", {})
     if {"max_steps", "time_limit"} & training.keys():  # a given limit replaces the default ones
         defaults["training"] |= dict.fromkeys(("max_steps", "max_epochs", "time_limit", "patience"))
-    return build(kind, merge(kind, merge(kind, defaults, kind.implied(values)), given), origin)
+    try:
+        implied = kind.implied(values)
+    except ConfigError as error:
+        raise type(error)(f"{origin}: model: {error}") from error
+    return build(kind, merge(kind, merge(kind, defaults, implied), given), origin)
 
 
 def copied(tables: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,7 +168,7 @@ def commented_toml(config: Any, title: str, given: Mapping[str, Any]) -> str:
     """
     lines = [f"# {title}", ""]
     table = ""
-    for one in sorted(describe(config), key=lambda one: "." in one.path):  # values come before tables
+    for one in describe(config):
         *tables, name = one.path.split(".")
         if ".".join(tables) != table:
             table = ".".join(tables)

@@ -127,7 +127,7 @@ class Seq2SeqTask(FileTask):
     @property
     def copies(self) -> bool:
         """Whether the model copies words of its source."""
-        return bool(self.config.model.resolved.get("copy"))
+        return bool(self.config.model.decoder.copy)
 
     def source_rows(self, assets: Any, texts: Iterable[str], longest: int | None = None) -> list[SourceRow]:
         """Return the ids of the first ``longest`` tokens of sources, with extended ones for a model that copies."""

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
+from pydantic import Field
 
 from foci.errors import ConfigError
 from foci.files import FilePath
-from foci.models import by_keywords
+from foci.models.options.decoders import (
+    LANGUAGE_MODEL_PRESETS,
+    HistoryDecoderOptions,
+    RecurrentDecoderOptions,
+    TransformerDecoderOptions,
+)
 from foci.settings import Texts, settings
-from foci.tasks.frame.config import TaskConfig
-from foci.tasks.frame.open_table import ModelChoice
+from foci.tasks.frame.config import TaskConfig, preset_by_kind
 from foci.training.options import TrainingOptions
 
 
@@ -58,20 +63,31 @@ class TokenizerConfig:
     """Largest size of the vocabulary."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig(ModelChoice):
-    """Which model."""
+@settings
+class TransformerModel(TransformerDecoderOptions):
+    """A Transformer."""
 
-    models = {
-        "transformer": (by_keywords.transformer_language_model, by_keywords.LANGUAGE_MODEL_PRESETS),
-        "lstm": (by_keywords.recurrent_language_model, by_keywords.RECURRENT_PRESETS),
-        "history": (by_keywords.history_language_model, by_keywords.HISTORY_PRESETS),
-    }
-
-    kind: str = "transformer"
-    """Kind of model; history is an LSTM with attention over its own past."""
-    preset: str = "tiny"
+    preset: Literal["tiny", "small", "gpt2"] = "tiny"
     """The sizes of the model by name."""
+
+
+@settings
+class RecurrentModel(RecurrentDecoderOptions):
+    """An LSTM."""
+
+    preset: Literal["tiny", "small"] = "tiny"
+    """The sizes of the model by name."""
+
+
+@settings
+class HistoryModel(HistoryDecoderOptions):
+    """An LSTM with attention over its own history."""
+
+    preset: Literal["tiny", "small"] = "tiny"
+    """The sizes of the model by name."""
+
+
+ModelConfig = Annotated[TransformerModel | RecurrentModel | HistoryModel, Field(discriminator="kind")]
 
 
 @settings
@@ -100,7 +116,7 @@ class GenerateConfig(TaskConfig):
 
     data: DataConfig = DataConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
-    model: ModelConfig = ModelConfig()
+    model: ModelConfig = TransformerModel()
     training: TrainingOptions = TrainingOptions(
         max_steps=2000,
         optimizer="muon",
@@ -110,6 +126,11 @@ class GenerateConfig(TaskConfig):
         warmup=50,
         eval_every=500,
     )
+
+    @classmethod
+    def model_preset(cls, model: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options that kind and preset of the model stand for."""
+        return preset_by_kind(model, LANGUAGE_MODEL_PRESETS, "transformer", "tiny")
 
 
 @settings

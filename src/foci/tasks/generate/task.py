@@ -12,7 +12,7 @@ from foci.data import PAD, UNK, StreamBatches, Tokenizer
 from foci.errors import ConfigError, DataError
 from foci.layers.token_loss import Targets, TokenLoss
 from foci.metrics.likelihood import Likelihood
-from foci.models.language_model import LanguageModel
+from foci.models.language_model import LanguageModel, build_language_model
 from foci.tasks.frame.assets import TokenizerAssets
 from foci.tasks.frame.task import (
     Evaluation,
@@ -132,7 +132,7 @@ class Generate(Task):
 
     def model(self, assets: TokenizerAssets) -> nn.Module:
         """Build the model for this vocabulary and context."""
-        return self.config.model.build(len(assets.tokenizer), self.config.data.context)
+        return build_language_model(len(assets.tokenizer), self.config.data.context, self.config.model)
 
     def named_axes(self, assets: TokenizerAssets) -> NamedAxes:
         """Return which rows of the weights are tokens."""

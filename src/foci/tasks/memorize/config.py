@@ -10,12 +10,9 @@ from annotated_types import Ge
 from pydantic import Field
 
 from foci.errors import ConfigError, check_sizes
-from foci.models.by_keywords import by_keywords
-from foci.models.ntm import NeuralTuringMachine, RecurrentBaseline
 from foci.models.options.memory import MEMORY_MODEL_PRESETS, NTMOptions, RecurrentBaselineOptions
 from foci.settings import Numbers, settings
-from foci.tasks.frame.config import TaskConfig
-from foci.tasks.frame.open_table import ModelChoice
+from foci.tasks.frame.config import TaskConfig, preset_by_kind
 from foci.training.options import TrainingOptions
 
 
@@ -159,19 +156,23 @@ class DataConfig:
     """Held-out sequences of each length that decide which checkpoint is the best one."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig(ModelChoice):
-    """Which model."""
+@settings
+class NTMModel(NTMOptions):
+    """A Neural Turing Machine."""
 
-    models = {
-        "ntm": (by_keywords(NeuralTuringMachine, NTMOptions), MEMORY_MODEL_PRESETS["ntm"]),
-        "lstm": (by_keywords(RecurrentBaseline, RecurrentBaselineOptions), MEMORY_MODEL_PRESETS["lstm"]),
-    }
-
-    kind: str = "ntm"
-    """Kind of model."""
-    preset: str = "base"
+    preset: Literal["base", "feed_forward", "many_heads", "feed_forward_many_heads", "tiny"] = "base"
     """The sizes of the model by name."""
+
+
+@settings
+class LSTMModel(RecurrentBaselineOptions):
+    """An LSTM without a memory."""
+
+    preset: Literal["base", "tiny"] = "base"
+    """The sizes of the model by name."""
+
+
+ModelConfig = Annotated[NTMModel | LSTMModel, Field(discriminator="kind")]
 
 
 class Recommended(NamedTuple):
@@ -213,7 +214,7 @@ class MemorizeConfig(TaskConfig):
     }  # fmt: skip
 
     data: DataConfig = DataConfig()
-    model: ModelConfig = ModelConfig()
+    model: ModelConfig = NTMModel()
     training: TrainingOptions = TrainingOptions(
         max_steps=10_000, betas=(0.9, 0.99), eps=1e-8, schedule="linear", min_lr_ratio=0.02, eval_every=500
     )
@@ -225,19 +226,24 @@ class MemorizeConfig(TaskConfig):
         problem = data.get("problem", {})
         best = RECOMMENDED.get(str(problem.get("kind", "copy")) if isinstance(problem, Mapping) else "")
         if best is None:  # an unknown problem, which is reported later
-            return {}
+            return super().implied(tables)
         implied: dict[str, Any] = {"data": {"curriculum": best.curriculum}, "training": {}}
         steps = training.get("max_steps")
         if steps is None and training.get("time_limit") is not None:
             implied["training"]["schedule"] = "constant"  # the last step of a time limit is not known in advance
         elif steps is None:
             implied["training"]["max_steps"] = best.max_steps
-        if model.get("kind", ModelConfig.kind) == "ntm":
+        if model.get("kind", "ntm") == "ntm":
             whole = _as_number(steps, best.max_steps)
             warmup = max(best.warmup * whole // best.max_steps, 0)
-            implied["model"] = {"preset": best.preset}
+            model = {"preset": best.preset, **model}
             implied["training"] |= {"learning_rate": best.learning_rate, "warmup": warmup}
-        return implied
+        return {**super().implied({**tables, "model": model}), **implied}
+
+    @classmethod
+    def model_preset(cls, model: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options that kind and preset of the model stand for."""
+        return preset_by_kind(model, MEMORY_MODEL_PRESETS, "ntm", "base")
 
 
 def _as_number(given: Any, default: int) -> int:

@@ -14,6 +14,8 @@ from torch.nn import functional as F
 
 from foci.errors import ConfigError
 from foci.models import ntm
+from foci.models.ntm import NeuralTuringMachine, RecurrentBaseline
+from foci.models.options.memory import NTMOptions
 from foci.tasks.frame.assets import Assets
 from foci.tasks.frame.task import Evaluation, Field, Log, Prediction, Progress, Record, Shard, Splits, Table, Task
 from foci.tasks.memorize.config import (
@@ -90,7 +92,10 @@ class Memorize(Task):
 
     def model(self, assets: NoAssets) -> nn.Module:
         """Build the model for the channels of the problem."""
-        return self.config.model.build(self.problem.input_dim, self.problem.output_dim)
+        sizes, options = (self.problem.input_dim, self.problem.output_dim), self.config.model
+        if isinstance(options, NTMOptions):
+            return NeuralTuringMachine(*sizes, options)
+        return RecurrentBaseline(*sizes, options)
 
     def batches(self, splits: Splits, assets: NoAssets, shard: Shard, log: Log) -> Batches:
         """Return an endless stream of sequences."""

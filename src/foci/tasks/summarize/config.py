@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
 from foci.files import FilePath
-from foci.models import abs_summarizer as attention_based
-from foci.models import seq2seq_conv, seq2seq_rnn, transformer
 from foci.settings import settings
 from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.data_settings import Columns, HeldOutData
-from foci.tasks.frame.open_table import ModelChoice
 from foci.tasks.frame.search_options import SearchOptions
+from foci.tasks.frame.seq2seq_config import Seq2SeqModelConfig, seq2seq_tables
 from foci.training.options import TrainingOptions
 
 
@@ -75,53 +72,6 @@ class CoverageConfig:
     """The first step that has this loss, for a last phase of the training."""
 
 
-def _pointer(preset: Mapping[str, Any], **options: Any) -> dict[str, Any]:
-    return {**preset, "copy": True, **options}
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig(ModelChoice):
-    """Which model."""
-
-    models = {
-        "rnn": (
-            seq2seq_rnn.RecurrentSeq2Seq,
-            {
-                **seq2seq_rnn.PRESETS,
-                "pointer": _pointer(seq2seq_rnn.PRESETS["tiny"], score="additive", share_embeddings=True),
-                "see": {
-                    "embedding_dim": 128,
-                    "hidden_dim": 256,
-                    "encoder_dim": 512,
-                    "cell": "lstm",
-                    "score": "additive",
-                    "attention_dim": 512,
-                    "copy": True,
-                    "coverage": True,
-                },
-            },
-        ),
-        "transformer": (
-            transformer.Transformer,
-            {**transformer.PRESETS, "pointer": _pointer(transformer.PRESETS["tiny"], share_embeddings=True)},
-        ),
-        "conv": (
-            seq2seq_conv.ConvSeq2Seq,
-            {**seq2seq_conv.PRESETS, "pointer": _pointer(seq2seq_conv.PRESETS["tiny"], share_embeddings=True)},
-        ),
-        "abs": (
-            attention_based.AttentionBasedSummarizer,
-            {**attention_based.PRESETS, "pointer": _pointer(attention_based.PRESETS["tiny"])},
-        ),
-    }
-    trial_sizes = (11, 11)  # equal: both sides have one vocabulary
-
-    kind: str = "rnn"
-    """Kind of model: rnn, transformer or conv; or abs, the attention-based summarizer of Rush (2015)."""
-    preset: str = "pointer"
-    """The sizes of the model by name; pointer also copies, see has the sizes of See (2017)."""
-
-
 @settings
 class SummarizeConfig(TaskConfig):
     """All settings of a training."""
@@ -141,7 +91,10 @@ class SummarizeConfig(TaskConfig):
     demo = {
         "data": {"builtin": 4000, "max_source": 60, "max_target": 24, "batch_size": 32, "valid_decoded": 100},
         "tokenizer": {"size": 2500, "lowercase": True},
-        "model": {"embedding_dim": 96, "hidden_dim": 128, "input_feeding": False},
+        "model": {
+            "encoder": {"embedding_dim": 96, "hidden_dim": 128},
+            "decoder": {"embedding_dim": 96, "hidden_dim": 128, "input_feeding": False},
+        },
         "training": {
             "max_steps": 900,
             "learning_rate": 4e-3,
@@ -161,19 +114,27 @@ class SummarizeConfig(TaskConfig):
             "valid_decoded": 3,
         },
         "tokenizer": {"size": 120},
-        "model": {"embedding_dim": 8, "hidden_dim": 16, "input_feeding": False},
+        "model": {
+            "encoder": {"embedding_dim": 8, "hidden_dim": 16},
+            "decoder": {"embedding_dim": 8, "hidden_dim": 16, "input_feeding": False},
+        },
         "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
     }
 
     data: DataConfig = DataConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
-    model: ModelConfig = ModelConfig()
+    model: Seq2SeqModelConfig = Seq2SeqModelConfig()
     coverage: CoverageConfig = CoverageConfig()
     label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.0
     """Share of the target probability that is distributed over all words."""
     training: TrainingOptions = TrainingOptions(
         max_epochs=30, patience=6, learning_rate=2e-3, schedule="inverse_sqrt", warmup=200, eval_every=250
     )
+
+    @classmethod
+    def model_preset(cls, model: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options that kind and preset of the model stand for."""
+        return seq2seq_tables(model, "rnn", "pointer")
 
 
 @settings

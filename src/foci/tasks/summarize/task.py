@@ -15,6 +15,7 @@ from foci.errors import ConfigError
 from foci.layers.copying import copying_head
 from foci.layers.coverage import coverage_loss
 from foci.metrics.rouge import compared_words, rouge
+from foci.models.build import build_seq2seq
 from foci.tasks.frame.assets import TokenizerAssets
 from foci.tasks.frame.file_task import shortened
 from foci.tasks.frame.prediction_loop import by_length
@@ -115,7 +116,7 @@ class Summarize(Seq2SeqTask):
 
     def model(self, assets: TokenizerAssets) -> nn.Module:
         """Build the model for this vocabulary."""
-        return self.config.model.build(len(assets.tokenizer), len(assets.tokenizer))
+        return build_seq2seq(len(assets.tokenizer), len(assets.tokenizer), self.config.model)
 
     def named_axes(self, assets: TokenizerAssets) -> NamedAxes:
         """Return which rows of the weights are tokens."""

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Le
 
 from foci.files import FilePath
-from foci.models.by_keywords import by_keywords
 from foci.models.options.words import TAGGER_PRESETS, TaggerOptions
-from foci.models.tagger import Tagger
 from foci.settings import settings
-from foci.tasks.frame.config import TaskConfig
+from foci.tasks.frame.config import TaskConfig, preset_tables
 from foci.tasks.frame.data_settings import Columns, HeldOutData
-from foci.tasks.frame.open_table import ModelChoice
 from foci.tasks.frame.vocabulary_settings import VectorVocabularyConfig
 from foci.training.options import TrainingOptions
 
@@ -72,16 +69,11 @@ class TagVocabularyConfig(VectorVocabularyConfig):
     """How many words of that file are kept in the run, the first ones; those of the training sentences always are."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig(ModelChoice):
+@settings
+class ModelConfig(TaggerOptions):
     """Which model."""
 
-    models = {"tagger": (by_keywords(Tagger, TaggerOptions), TAGGER_PRESETS)}
-    trial_sizes = (11, 10, 0, 7, 5, 3, None)  # type: ignore[assignment]
-
-    kind: str = "tagger"
-    """Kind of model."""
-    preset: str = "base"
+    preset: Literal["tiny", "base"] = "base"
     """The sizes of the model by name."""
 
 
@@ -122,6 +114,11 @@ class TagConfig(TaskConfig):
     training: TrainingOptions = TrainingOptions(
         max_epochs=30, patience=10, warmup=50, eval_every=200, metric_for_best_model="f1", greater_is_better=True
     )
+
+    @classmethod
+    def model_preset(cls, model: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options that kind and preset of the model stand for."""
+        return preset_tables(model, TAGGER_PRESETS, "base")
 
 
 @settings

@@ -16,7 +16,7 @@ from foci.errors import ConfigError, DataError
 from foci.functional import crf
 from foci.metrics.calibration import calibration, expected_calibration_error
 from foci.metrics.spans import Span, count_spans, macro_f1, micro
-from foci.models.tagger import TagScores
+from foci.models.tagger import Tagger, TagScores
 from foci.tasks.frame.file_task import FileTask, log_labels, shortened
 from foci.tasks.frame.notes import unknown_note
 from foci.tasks.frame.prediction_loop import batch_of, batches_by_length, by_length, predict_in_batches
@@ -146,7 +146,7 @@ class Tag(FileTask):
 
     def model(self, assets: TagLexicon) -> nn.Module:
         """Build the model for these words, letters, tags and intents."""
-        return self.config.model.build(
+        return Tagger(
             len(assets.vocabulary),
             assets.trained,
             assets.vector_dim,
@@ -154,6 +154,7 @@ class Tag(FileTask):
             len(assets.tags),
             len(assets.intents),
             assets.allowed() if self.config.tagging.constrained else None,
+            self.config.model,
         )
 
     def initialize(self, model: nn.Module, assets: TagLexicon, log: Log) -> None:
@@ -219,7 +220,7 @@ class Tag(FileTask):
 
     def _losses(self, scores: TagScores, batch: TagBatch) -> tuple[Tensor, Tensor]:
         valid = batch.words > 0
-        if self.config.model.resolved.get("output", "crf") == "crf":
+        if self.config.model.output == "crf":
             of_tags = -crf.log_likelihood(*chain_of(scores), valid, batch.tags).sum()
         else:
             of_tags = F.cross_entropy(scores.emissions.float()[valid], batch.tags[valid], reduction="sum")

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
+from pydantic import Field
 
 from foci.errors import ConfigError
 from foci.files import FilePath
-from foci.models.by_keywords import RECOGNIZER_PRESETS, recognizer
+from foci.models.options.decoders import RecurrentDecoderOptions
+from foci.models.options.speech import (
+    ConvolutionalSpeechEncoderOptions,
+    NoDecoderOptions,
+    RecognizerOptions,
+    SpeechEncoderOptions,
+    recognizer_preset,
+)
 from foci.settings import settings
-from foci.tasks.frame.config import TaskConfig
+from foci.tasks.frame.config import TaskConfig, kind_of
 from foci.tasks.frame.data_settings import Columns, HeldOutData
-from foci.tasks.frame.open_table import ModelChoice
 from foci.training.options import TrainingOptions
 
 MORSE_FEATURES = {"sample_rate": 8000, "bins": 1, "lowest": 300.0, "highest": 1200.0}
@@ -121,17 +127,18 @@ class CtcConfig:
     """Over how many steps it changes from the one to the other, linearly."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig(ModelChoice):
+@settings
+class ModelConfig(RecognizerOptions):
     """Which model."""
 
-    models = {"recognizer": (recognizer, RECOGNIZER_PRESETS)}
-    trial_sizes = (11, 7)
-
-    kind: str = "recognizer"
-    """Kind of model."""
-    preset: str = "small"
+    preset: Literal["tiny", "small", "base", "chorowski", "las"] = "small"
     """The sizes of the model by name."""
+    encoder: Annotated[SpeechEncoderOptions, Field(discriminator="kind")] = ConvolutionalSpeechEncoderOptions()
+    """The encoder of the frames."""
+    decoder: Annotated[RecurrentDecoderOptions | NoDecoderOptions, Field(discriminator="kind")] = (
+        RecurrentDecoderOptions()
+    )
+    """The decoder of the tokens, or none."""
 
 
 @settings
@@ -146,9 +153,9 @@ class TranscribeConfig(TaskConfig):
         "builtin": "data.builtin",
         "rate": "features.sample_rate",
         "tokenizer": "tokenizer.kind",
-        "encoder": "model.encoder",
-        "decoder": "model.decoder",
-        "attention": "model.score",
+        "encoder": "model.encoder.kind",
+        "decoder": "model.decoder.kind",
+        "attention": "model.attention.score",
         "preset": "model.preset",
     }
     demo = {
@@ -159,12 +166,9 @@ class TranscribeConfig(TaskConfig):
         "data": {"builtin": 24, "morse_words": 1, "batch_size": 8},
         "features": {**MORSE_FEATURES, "hop_ms": 20.0},
         "model": {
-            "hidden_dim": 16,
-            "embedding_dim": 8,
-            "attention_dim": 8,
-            "width": 7,
-            "num_layers": 1,
-            "reduction": 2,
+            "encoder": {"hidden_dim": 16, "num_layers": 1, "subsampling_factor": 2},
+            "decoder": {"hidden_dim": 16, "embedding_dim": 8},
+            "attention": {"hidden_dim": 8, "kernel_size": 7},
         },
         "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.01, "metrics_every": 1},
     }
@@ -187,8 +191,14 @@ class TranscribeConfig(TaskConfig):
     def implied(cls, tables: Mapping[str, Any]) -> dict[str, Any]:
         """Return features that fit the tones of Morse code, where no data is named."""
         if tables.get("data", {}).get("path") is not None:
-            return {}
-        return {"features": MORSE_FEATURES, "model": {"preset": "tiny"}}
+            return super().implied(tables)
+        model = {"preset": "tiny", **tables.get("model", {})}
+        return {**super().implied({**tables, "model": model}), "features": MORSE_FEATURES}
+
+    @classmethod
+    def model_preset(cls, model: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options that kind and preset of the model stand for."""
+        return recognizer_preset(str(model.get("preset", "small")), kind_of(model, "encoder", "") or None)
 
 
 @settings

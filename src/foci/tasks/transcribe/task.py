@@ -148,7 +148,7 @@ class Transcribe(FileTask):
 
     def model(self, assets: SpeechAssets) -> nn.Module:
         """Build the model for these features and tokens."""
-        return self.config.model.build(assets.input_dim, len(assets.tokenizer))
+        return Recognizer(assets.input_dim, len(assets.tokenizer), self.config.model)
 
     def batches(self, splits: Splits, assets: SpeechAssets, shard: Shard, log: Log) -> Batches:
         """Batch the training utterances; those that are too short for their transcripts are left out."""
@@ -185,9 +185,9 @@ class Transcribe(FileTask):
 
         Those that are validated with stay: a recognizer that cannot give a transcript makes errors in it.
         """
-        if not self.config.model.resolved.get("ctc", True):
+        if not self.config.model.ctc:
             return list(range(len(read.features)))
-        reduction = int(self.config.model.resolved.get("reduction", 4))
+        reduction = self.config.model.encoder.subsampling_factor
         targets = list(assets.tokenizer.encode_many(self._learned(one.text) for one in read.utterances))
         cells = [-(-len(one) // reduction) for one in read.features]
         fits = [ctc.shortest_path(target) <= count for target, count in zip(targets, cells)]
@@ -378,14 +378,14 @@ def alignment_notice(config: TranscribeConfig, step: int, diagonal: float) -> st
     """Return a warning if the attention is not diagonal after ``step`` steps, with what to try; None if it is."""
     if step < config.diagonal_after or diagonal >= _DIAGONAL:
         return None
-    options = config.model.resolved
+    attention = config.model.attention
     tries = []
-    if not options.get("ctc", True):
+    if not config.model.ctc:
         tries.append("train with CTC beside it (model.ctc=true)")
     elif config.ctc.weight < 0.5:
         tries.append("raise ctc.weight to 0.5 or more")
-    if options.get("score", "location_aware") != "location_aware" or not options.get("content", True):
-        tries.append("use content and location (model.score=location_aware, model.content=true)")
+    if attention.score != "location_aware" or not attention.content:
+        tries.append("use content and location (model.attention.score=location_aware, model.attention.content=true)")
     tries += [
         "train on shorter utterances first (data.max_seconds)",
         "lower training.learning_rate or lengthen training.warmup",

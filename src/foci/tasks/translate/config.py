@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
 from foci.errors import ConfigError
 from foci.files import FilePath
-from foci.models import seq2seq_conv, seq2seq_rnn, transformer
-from foci.settings import settings
+from foci.settings import merge, settings
 from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.data_settings import Columns, HeldOutData
-from foci.tasks.frame.open_table import ModelChoice
 from foci.tasks.frame.search_options import SearchOptions
+from foci.tasks.frame.seq2seq_config import Seq2SeqModelConfig, seq2seq_tables
 from foci.training.options import TrainingOptions
 
 LANGUAGES = "en-zh"
@@ -70,24 +68,6 @@ class TokenizerConfig:
     """One vocabulary for both sides; the models can then share their embeddings."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig(ModelChoice):
-    """Which model."""
-
-    models = {
-        "transformer": (transformer.Transformer, transformer.PRESETS),
-        "rnn": (seq2seq_rnn.RecurrentSeq2Seq, seq2seq_rnn.PRESETS),
-        "conv": (seq2seq_conv.ConvSeq2Seq, seq2seq_conv.PRESETS),
-    }
-
-    trial_sizes = (11, 11)  # equal, as they are where both sides share a vocabulary
-
-    kind: str = "transformer"
-    """Kind of model."""
-    preset: str = "tiny"
-    """The sizes of the model by name."""
-
-
 @settings
 class TranslateConfig(TaskConfig):
     """All settings of a training."""
@@ -110,11 +90,8 @@ class TranslateConfig(TaskConfig):
         "tokenizer": {"kind": "words", "size": 4000},
         "model": {
             "kind": "rnn",
-            "preset": "tiny",
-            "embedding_dim": 64,
-            "hidden_dim": 128,
-            "input_feeding": False,
-            "dropout": 0.05,
+            "encoder": {"embedding_dim": 64, "hidden_dim": 128, "dropout": 0.05},
+            "decoder": {"embedding_dim": 64, "hidden_dim": 128, "dropout": 0.05, "input_feeding": False},
         },
         "label_smoothing": 0.0,
         "training": {
@@ -128,13 +105,17 @@ class TranslateConfig(TaskConfig):
     smallest = {
         "data": {"builtin": 40, "languages": "en-de", "batch_tokens": 300},
         "tokenizer": {"kind": "characters", "size": 60},
-        "model": {"kind": "rnn", "embedding_dim": 8, "hidden_dim": 16, "input_feeding": False},
+        "model": {
+            "kind": "rnn",
+            "encoder": {"embedding_dim": 8, "hidden_dim": 16},
+            "decoder": {"embedding_dim": 8, "hidden_dim": 16, "input_feeding": False},
+        },
         "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
     }
 
     data: DataConfig = DataConfig()
     tokenizer: TokenizerConfig = TokenizerConfig()
-    model: ModelConfig = ModelConfig()
+    model: Seq2SeqModelConfig = Seq2SeqModelConfig()
     label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.1
     """Share of the target probability that is distributed over all words."""
     training: TrainingOptions = TrainingOptions(
@@ -143,7 +124,7 @@ class TranslateConfig(TaskConfig):
 
     def __post_init__(self) -> None:
         # Two vocabularies that happen to be of one size would share a table in which an id has two meanings.
-        if self.model.resolved.get("share_embeddings") and not self.tokenizer.shared:
+        if self.model.share_embeddings and not self.tokenizer.shared:
             raise ConfigError(
                 "model.share_embeddings is true, but each side has a vocabulary of its own. Set tokenizer.shared=true."
             )
@@ -156,15 +137,20 @@ class TranslateConfig(TaskConfig):
         changes it a lot; at the others' rate the softmax soon saturates on one word. The same holds for the sigmoid
         that predicts the center of local-p (docs/translate.md).
         """
-        model = {"preset": ModelConfig.preset, **tables.get("model", {})}
-        if model.get("kind") != "rnn":
-            return {}
-        options = {**seq2seq_rnn.PRESETS.get(str(model["preset"]), {}), **model}
-        if options.get("decoder", "luong") not in ("bahdanau", "luong"):
-            return {}
-        slow = ["score.weight"] if options.get("score", "general") == "general" else []
-        slow += ["focus.layer.weight", "focus.vector"] if options.get("focus") == "local_p" else []
-        return {"training": {"lr_multipliers": dict.fromkeys(slow, 1 / 16)}}
+        implied = super().implied(tables)
+        model = merge(cls, {"model": implied["model"]}, {"model": tables.get("model", {})})["model"]
+        decoder, attention = (model.get(name, {}) for name in ("decoder", "attention"))
+        if decoder.get("kind") != "recurrent" or decoder.get("variant", "luong") not in ("bahdanau", "luong"):
+            return implied
+        default = "general" if attention.get("num_heads") is None else "scaled_dot"
+        slow = ["score.weight"] if attention.get("score", default) == "general" else []
+        slow += ["focus.layer.weight", "focus.vector"] if attention.get("focus") == "local_p" else []
+        return {**implied, "training": {"lr_multipliers": dict.fromkeys(slow, 1 / 16)}}
+
+    @classmethod
+    def model_preset(cls, model: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options that kind and preset of the model stand for."""
+        return seq2seq_tables(model, "transformer", "tiny")
 
 
 @settings

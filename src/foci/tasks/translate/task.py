@@ -17,6 +17,7 @@ from foci.data.splits import Parts, place_of, split_by_content
 from foci.errors import ConfigError, DataError
 from foci.layers.token_loss import TokenLoss
 from foci.metrics import overlap
+from foci.models.build import build_seq2seq
 from foci.tasks.frame.assets import Assets
 from foci.tasks.frame.file_task import shortened
 from foci.tasks.frame.notes import unknown_note
@@ -169,7 +170,8 @@ class Translate(Seq2SeqTask):
 
     def model(self, assets: Tokenizers) -> nn.Module:
         """Build the model for these vocabularies."""
-        return self.config.model.build(*map(len, self.tokenizers(assets)))
+        source, target = self.tokenizers(assets)
+        return build_seq2seq(len(source), len(target), self.config.model)
 
     def named_axes(self, assets: Tokenizers) -> NamedAxes:
         """Return which rows of the weights are tokens."""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Le, Lt
 
 from foci.files import MAX_PIXELS, FilePath
-from foci.models.by_keywords import ANSWERER_PRESETS, image_answerer
+from foci.models.options.images import IMAGE_ANSWERER_PRESETS, ImageAnswererOptions
 from foci.settings import settings
-from foci.tasks.frame.config import TaskConfig
+from foci.tasks.frame.config import TaskConfig, preset_tables
 from foci.tasks.frame.data_settings import HeldOutData, ThreeColumns
-from foci.tasks.frame.open_table import ModelChoice
 from foci.tasks.frame.vocabulary_settings import BucketVocabularyConfig
 from foci.training.options import TrainingOptions
 
@@ -64,15 +63,11 @@ class VqaVocabularyConfig(BucketVocabularyConfig):
     """Map "What" to "what"."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig(ModelChoice):
+@settings
+class ModelConfig(ImageAnswererOptions):
     """Which model."""
 
-    models = {"stacked": (image_answerer, ANSWERER_PRESETS)}
-
-    kind: str = "stacked"
-    """Kind of model."""
-    preset: str = "base"
+    preset: Literal["tiny", "base", "yang"] = "base"
     """The sizes of the model by name."""
 
 
@@ -99,7 +94,7 @@ class VqaConfig(TaskConfig):
     smallest = {
         "data": {"builtin": 12, "image_size": 16, "batch_size": 4},
         "vocabulary": {"min_count": 1, "buckets": 10},
-        "model": {"preset": "tiny", "hidden_dim": 16, "region_dim": 8, "num_stages": 2},
+        "model": {"preset": "tiny", "hidden_dim": 16, "encoder": {"hidden_dim": 8, "num_stages": 2}},
         "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
     }
 
@@ -109,6 +104,11 @@ class VqaConfig(TaskConfig):
     training: TrainingOptions = TrainingOptions(
         max_epochs=20, patience=8, warmup=50, eval_every=200, metric_for_best_model="accuracy", greater_is_better=True
     )
+
+    @classmethod
+    def model_preset(cls, model: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options that kind and preset of the model stand for."""
+        return preset_tables(model, IMAGE_ANSWERER_PRESETS, "base")
 
 
 @settings

@@ -126,7 +126,7 @@ class Vqa(LabelTask):
 
     def model(self, assets: VqaAssets) -> nn.Module:
         """Build the model for these words and answers."""
-        return self.config.model.build(len(assets.vocabulary), len(assets.labels))
+        return ImageAnswerer(len(assets.vocabulary), len(assets.labels), self.config.model)
 
     # ---- examples and traces
 
