@@ -100,13 +100,6 @@ def uniform_table(vocabulary: int, dim: int, *, bound: float = BOUND, padding: i
     return _without_padding(table)
 
 
-def spread(bound: float, *tables: nn.Embedding) -> None:
-    """Multiply new embeddings within ± `BOUND` so that they lie within ± ``bound``."""
-    with torch.no_grad():
-        for weight in {id(table.weight): table.weight for table in tables}.values():
-            weight.mul_(bound / BOUND)
-
-
 def _without_padding(table: nn.Embedding) -> nn.Embedding:
     if table.padding_idx is not None:
         with torch.no_grad():

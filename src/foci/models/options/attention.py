@@ -9,7 +9,6 @@ from foci.errors import ConfigError, check_positive, check_share, check_sizes
 from foci.options import Options, check_window
 
 Score = Literal["dot", "scaled_dot", "general", "additive", "concat", "cosine", "location", "location_aware"]
-HeadScore = Literal["scaled_dot", "dot", "cosine"]
 Normalizer = Literal["softmax", "sigmoid", "sparsemax", "entmax15", "hard", "sample", "gumbel"]
 Focus = Literal["global", "local_m", "local_p", "median_window"]
 

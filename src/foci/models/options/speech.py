@@ -16,19 +16,13 @@ from foci.options import Options, from_preset
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvolutionalSpeechEncoderOptions(Options):
-    """Strided convolutions, then a bidirectional recurrent network."""
+class _SpeechEncoderOptions(Options):
+    """What the encoders without self-attention share."""
 
-    kind: Literal["convolutional"] = "convolutional"
-    """Strided convolutions and a recurrent network."""
     hidden_dim: int = 256
-    """Size of an encoded position, both directions together."""
-    num_layers: int = 2
-    """Number of recurrent layers."""
+    """Size of an encoded position, both directions of a recurrent encoder together."""
     subsampling_factor: int = 4
     """Frames per encoded position, a power of 2."""
-    cell: Cell = "gru"
-    """Recurrent cell."""
     dropout: float = 0.0
     """Dropout of convolutions and between recurrent layers."""
 
@@ -38,41 +32,37 @@ class ConvolutionalSpeechEncoderOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DilatedSpeechEncoderOptions(Options):
+class ConvolutionalSpeechEncoderOptions(_SpeechEncoderOptions):
+    """Strided convolutions, then a bidirectional recurrent network."""
+
+    kind: Literal["convolutional"] = "convolutional"
+    """Strided convolutions and a recurrent network."""
+    num_layers: int = 2
+    """Number of recurrent layers."""
+    cell: Cell = "gru"
+    """Recurrent cell."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DilatedSpeechEncoderOptions(_SpeechEncoderOptions):
     """Strided convolutions, then dilated ones."""
 
     kind: Literal["dilated"] = "dilated"
     """Strided and dilated convolutions."""
-    hidden_dim: int = 256
-    """Size of an encoded position."""
     num_layers: int = 4
     """Number of dilated convolutions."""
-    subsampling_factor: int = 4
-    """Frames per encoded position, a power of 2."""
-    dropout: float = 0.0
-    """Dropout of each layer's output."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        halvings(type(self).__name__, self.subsampling_factor)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PyramidalSpeechEncoderOptions(Options):
+class PyramidalSpeechEncoderOptions(_SpeechEncoderOptions):
     """Bidirectional recurrent layers between which every two positions become one."""
 
     kind: Literal["pyramidal"] = "pyramidal"
     """Recurrent layers that halve the positions."""
-    hidden_dim: int = 256
-    """Size of an encoded position, both directions together."""
     num_layers: int = 3
     """Number of layers; the first reads all frames, and each halving needs one more."""
-    subsampling_factor: int = 4
-    """Frames per encoded position, a power of 2."""
     cell: Cell = "lstm"
     """Recurrent cell."""
-    dropout: float = 0.0
-    """Dropout between layers."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
