@@ -225,6 +225,16 @@ def test_help_and_version_do_not_wait_for_torch(name, called_without_torch):
     assert not has_torch
 
 
+@pytest.mark.parametrize("task", TASKS)
+def test_the_schema_describes_every_setting(task, capsys):
+    assert main(["train", task, "--print-schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    assert {"data", "model", "training"} <= schema["properties"].keys()
+    tables = [table for table in (schema, *schema["$defs"].values()) if table["type"] == "object"]
+    settings = [entry for table in tables for entry in table["properties"].values() if "$ref" not in entry]
+    assert all(entry.get("description") or "oneOf" in entry for entry in settings)
+
+
 def test_torch_is_told_to_wait_passively_before_it_is_loaded():
     environment = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
     code = "import os, sys, foci_cli; print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)"

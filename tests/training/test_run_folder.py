@@ -4,11 +4,12 @@ import os
 import signal
 import sys
 import time
+from importlib.metadata import version
 
 import pytest
 
 from foci.errors import CheckpointError, ConfigError
-from foci.training.run_folder import Metrics, RunFolder, check_folder, read_config, read_metrics
+from foci.training.run_folder import FORMAT, Metrics, RunFolder, check_folder, read_config, read_metrics
 
 
 def test_what_a_run_holds(tmp_path):
@@ -134,3 +135,19 @@ def test_damaged_line_in_the_middle(tmp_path):
     path.write_text('{"step": 1}\n{"st\n{"step": 3}\n')
     with pytest.raises(CheckpointError, match="metrics.jsonl:2: is no line of metrics"):
         list(read_metrics(path))
+
+
+def test_a_run_of_another_version_names_it(tmp_path):
+    with RunFolder(tmp_path / "run", {"task": "tag", "model": {"size": 3}}):
+        pass
+    written = json.loads((tmp_path / "run" / "config.json").read_text(encoding="utf-8"))
+    assert (written["format"], written["foci"]) == (FORMAT, version("foci"))
+    assert read_config(tmp_path / "run") == {"task": "tag", "model": {"size": 3}}
+    for change, told in (
+        ({"format": 99, "foci": "7.8.9"}, "foci 7.8.9 in format 99"),
+        ({"format": None}, "in format None"),
+    ):
+        changed = {**written, **change} if change["format"] else {"task": "tag"}
+        (tmp_path / "run" / "config.json").write_text(json.dumps(changed), encoding="utf-8")
+        with pytest.raises(CheckpointError, match=f"{told}, expected format {FORMAT}: .* cannot read it"):
+            read_config(tmp_path / "run")

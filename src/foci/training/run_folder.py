@@ -37,6 +37,8 @@ except ImportError:  # Windows: runs are not locked there
 _LOCK = ".lock"
 _BEGINNINGS = {_LOCK, "environment.json"}  # of a run that was killed before it had a configuration
 _PACKAGES = ("foci", "torch", "numpy", "lightning-fabric", "safetensors", "tokenizers")
+FORMAT = 1
+"""Number of the format of config.json; it grows when a version can no longer read the runs of the one before."""
 _held: set[Path] = set()
 
 
@@ -180,7 +182,8 @@ class RunFolder:
             log(f"{self.path}: the configuration has changed: {'; '.join(_changes(before, plain))}")
         sessions = _read_json(self.path / "environment.json") if (self.path / "environment.json").exists() else []
         write_json(self.path / "environment.json", [*sessions, environment()])
-        write_json(self.path / "config.json", plain)  # last, since it marks the folder as a run
+        written = {"format": FORMAT, "foci": _version("foci"), **plain}
+        write_json(self.path / "config.json", written)  # last, since it marks the folder as a run
         self.checkpoints.mkdir(exist_ok=True)
 
     def _acquire(self) -> None:
@@ -250,6 +253,13 @@ def read_config(path: Path) -> dict[str, Any]:
     config = _read_json(path / "config.json")
     if not isinstance(config, dict):
         raise CheckpointError(f"{path / 'config.json'}: holds a {type(config).__name__}, expected an object.")
+    written, version = config.pop("format", None), config.pop("foci", None)
+    if written != FORMAT and (written is not None or "task" in config):
+        raise CheckpointError(
+            f"{path / 'config.json'}: the run was written by foci {version or 'of a version before 0.1.0'} in format "
+            f"{written}, expected format {FORMAT}: foci {_version('foci')} cannot read it. Train it again, or use the "
+            "version that wrote it."
+        )
     return config
 
 

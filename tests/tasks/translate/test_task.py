@@ -289,7 +289,7 @@ def test_a_folder_is_never_overwritten(run, tmp_path):
 
 
 def test_command_line(run, tmp_path, capsys, monkeypatch):
-    assert foci_cli.main(["predict", str(run), "one red house", "--beam", "2"]) == 0
+    assert foci_cli.main(["predict", str(run), "one red house", "--set", "beam=2"]) == 0
     assert capsys.readouterr().out == "Haus rot eins\n"
     assert foci_cli.main(["predict", str(run), "blue tree", "--n-best", "2", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -298,7 +298,7 @@ def test_command_line(run, tmp_path, capsys, monkeypatch):
     assert foci_cli.main(["predict", str(run), "blue tree", "--n-best", "2"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
     data = write_corpus(tmp_path)
-    assert foci_cli.main(["evaluate", str(run), data["path"], data["target"], "--json", "--beam", "1"]) == 0
+    assert foci_cli.main(["evaluate", str(run), data["path"], data["target"], "--json", "--set", "beam=1"]) == 0
     assert json.loads(capsys.readouterr().out)["exact"] > 0.8
     flags = ["--model", "rnn", "--set", "training.max_steps=1", "--set", "tokenizer.size=300"]
     files = ["--data", data["path"], "--target", data["target"]]
@@ -312,6 +312,7 @@ def test_command_line(run, tmp_path, capsys, monkeypatch):
     ("flags", "message"),
     [
         (["--beam", "0"], "beam is 0"),
+        (["--set", "baem=2"], "baem is not known. Did you mean 'beam'"),
         (["--top-k", "3"], "they need a temperature"),
         (["--coverage-penalty", "nan"], "coverage_penalty is nan"),
         (["--n-best", "6"], "n_best is 6, expected at most beam=5"),
