@@ -243,7 +243,9 @@ def test_rates_of_no_parameter_are_told_before_a_folder_is_made(task, tmp_path, 
 
 
 def test_unknown_models_and_presets():
-    with pytest.raises(ConfigError, match="model.kind is 'transformr': input should be 'transformer'"):
+    with pytest.raises(
+        UnknownNameError, match="test: model: unknown kind of model 'transformr'. Did you mean 'transformer'"
+    ):
         read({"model": {"kind": "transformr"}})
     with pytest.raises(UnknownNameError, match="tiny"):
         read({"model": {"preset": "tyni"}})

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from foci.errors import unknown_name
 from foci.models.options.decoders import DecoderOptions, RecurrentDecoderOptions
 from foci.models.options.seq2seq import SEQ2SEQ_KINDS, Seq2SeqOptions, seq2seq_preset
 from foci.models.options.text_encoders import RecurrentTextEncoderOptions, TextEncoderOptions
@@ -52,8 +53,8 @@ def seq2seq_tables(model: Mapping[str, Any], kind: str, preset: str) -> dict[str
         preset: the default preset.
     """
     tables = {"kind": model.get("kind", kind), "preset": model.get("preset", preset)}
-    if tables["kind"] not in SEQ2SEQ_KINDS:  # reported when the setting is read
-        return tables
+    if tables["kind"] not in SEQ2SEQ_KINDS:
+        raise unknown_name("kind of model", tables["kind"], SEQ2SEQ_KINDS)
     given = {
         name: part if isinstance(part := model.get(name), Mapping) else {}
         for name in ("encoder", "decoder", "attention")
