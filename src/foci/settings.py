@@ -17,7 +17,17 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, wraps
 from itertools import pairwise
-from typing import Annotated, Any, NamedTuple, TypeVar, dataclass_transform, get_args, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import pydantic
 from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
@@ -64,11 +74,11 @@ def settings(kind: type[Made]) -> type[Made]:
         >>> from typing import Literal
         >>> @settings
         ... class Search:
-        ...     order: Literal["best", "first"] = "best"
-        >>> Search(order="worst")
+        ...     order: Literal["best", "any"] = "best"
+        >>> Search(order="bset")
         Traceback (most recent call last):
         ...
-        foci.errors.ConfigError: Search: order is 'worst': input should be 'best' or 'first'.
+        foci.errors.UnknownNameError: Search: order is 'bset', which is not known. Did you mean 'best'? All: any, best.
     """
     config = ConfigDict(extra="forbid", allow_inf_nan=False)
     made: Any = pydantic.dataclasses.dataclass(kind, frozen=True, kw_only=True, config=config)
@@ -158,8 +168,12 @@ def _config_error(kind: type[Any], error: ValidationError, origin: str, values: 
             return ConfigError(f"{origin}: {path} is missing.")
         case "value_error" if isinstance(context["error"], FociError):
             return _placed(context["error"], origin, names, first["input"])
-    reasons = sorted({one["msg"][:1].lower() + one["msg"][1:] for one in every if _named(kind, one["loc"])[0] == names})
-    return ConfigError(f"{origin}: {path} is {_short(_at(values, names))}: {'; '.join(reasons)}.")
+    value, same = _at(values, names), [one for one in every if _named(kind, one["loc"])[0] == names]
+    if isinstance(value, str) and all(one["type"] == "literal_error" for one in same):
+        known = [choice for one in _literals(_hints(table)[names[-1]]) for choice in get_args(one)]
+        return UnknownNameError(f"{origin}: {path} is {value!r}, which is not known. {near_names(value, known)}")
+    reasons = sorted({one["msg"].removeprefix("Input should be ").removeprefix("Value error, ") for one in same})
+    return ConfigError(f"{origin}: {path} is {_short(value)}, expected {' or '.join(reasons)}.")
 
 
 def _placed(error: FociError, origin: str, names: list[str], table: Any) -> ConfigError:
@@ -195,6 +209,11 @@ def _tables(hint: Any) -> list[type[Any]]:
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return [hint]
     return [table for part in get_args(hint) for table in _tables(part)]
+
+
+def _literals(hint: Any) -> list[Any]:
+    """Return the lists of choices in a type."""
+    return [hint] if get_origin(hint) is Literal else [one for part in get_args(hint) for one in _literals(part)]
 
 
 def _tag(table: type[Any]) -> Any:

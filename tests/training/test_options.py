@@ -38,9 +38,9 @@ def test_noam():
     ("wrong", "message"),
     [
         ({}, "nothing ends the training"),
-        ({"max_steps": 0}, "max_steps is 0, expected a number above 0"),
+        ({"max_steps": 0}, "max_steps is 0, expected greater than or equal to 1"),
         ({"max_steps": 3, "max_grad_norm": -1.0}, "max_grad_norm is -1.0"),
-        ({"max_steps": 3, "warmup": -2}, "warmup is -2, expected 0 or more"),
+        ({"max_steps": 3, "warmup": -2}, "warmup is -2, expected greater than or equal to 0"),
         ({"max_steps": 3, "betas": (0.9, 1.0)}, "(0.9, 1.0)"),
         ({"max_epochs": 3, "schedule": "cosine"}, "needs max_steps"),
         ({"max_steps": 3, "schedule": "noam"}, "model_dim=None, warmup=0"),

@@ -18,7 +18,7 @@ STRENGTH = 0.35
 
 
 def hard() -> Scene:
-    """Samples, and the best cell."""
+    """Samples, and the best position."""
     torch.manual_seed(0)
     softmax, sampler = (_scoring(mechanism, STRENGTH) for mechanism in ("general", "hard"))
     sampler.train()
@@ -26,9 +26,9 @@ def hard() -> Scene:
     weights.append(sampler.eval()(german(), english()).weights.dense())
     return _panels(
         weights,
-        ["probabilities (softmax)", "a sample", "another sample", "eval(): the best cell"],
-        "In training each query attends to one cell, sampled by the probabilities of the first panel; REINFORCE uses "
-        "the log-probability of the sample. In eval() it attends to the best cell.",
+        ["probabilities (softmax)", "a sample", "another sample", "eval(): the best position"],
+        "In training each query attends to one position, sampled by the probabilities of the first panel; REINFORCE "
+        "uses the log-probability of the sample. In eval() it attends to the best position.",
     )
 
 
@@ -44,10 +44,10 @@ def gumbel() -> Scene:
     (reached,) = torch.autograd.grad((samplers.gumbel(scores) * sample.detach()).sum(), scores)
     return _panels(
         [softmax(query, key).weights.dense(), sample, reached.abs()],
-        ["probabilities (softmax)", "forward: a sample", "backward: gradient of the sampled cell's weight"],
-        "In the forward pass each query attends to one sampled cell, as with `hard`. The gradient is that of a softmax "
-        "of the same noisy scores: it is not 0 for any cell that could have been sampled (last panel, absolute "
-        "values), so no REINFORCE is needed.",
+        ["probabilities (softmax)", "forward: a sample", "backward: gradient of the sampled position's weight"],
+        "In the forward pass each query attends to one sampled position, as with `hard`. The gradient is that of a "
+        "softmax of the same noisy scores: it is not 0 for any position that could have been sampled (last panel, "
+        "absolute values), so no REINFORCE is needed.",
         scale=["weight", "weight", "gradient"],
         across=3,
     )
@@ -55,7 +55,9 @@ def gumbel() -> Scene:
 
 def sparsemax() -> Scene:
     """Exact zeros."""
-    return _compared("sparsemax", "Cells with low scores get exactly 0: most rows attend to one to three cells only.")
+    return _compared(
+        "sparsemax", "Positions with low scores get exactly 0: most rows attend to one to three positions only."
+    )
 
 
 def entmax() -> Scene:

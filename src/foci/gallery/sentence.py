@@ -21,7 +21,7 @@ def english(noise: float = 0.1) -> Tensor:
 
 def german(noise: float = 0.1) -> Tensor:
     """Return the target ``(1, 11, SIZE)``, in the same directions; `am` means both `in` and `the`."""
-    meanings = [[ENGLISH[cell]] for cell in ALIGNED]
+    meanings = [[ENGLISH[position]] for position in ALIGNED]
     meanings[0] = ["in", "the"]
     return _vectors(meanings, noise, seed=2)
 

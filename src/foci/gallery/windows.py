@@ -1,4 +1,4 @@
-"""Scenes of the focus: which cells a query may attend to."""
+"""Scenes of the focus: which positions a query may attend to."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ RADIUS = 2
 
 
 def local_m() -> Scene:
-    """A window that moves by one cell per query."""
+    """A window that moves by one position per query."""
     attention = build("local_m", query_dim=SIZE, key_dim=SIZE, radius=RADIUS)
     set_parameter(attention.score.weight, torch.eye(SIZE))
     return _band(
         attention(german(), english()).weights.dense(),
         GERMAN,
-        f"Query t attends to the cells t - {RADIUS} to t + {RADIUS} only. Equal words farther away get no weight, but "
-        "neither does `reads` for `liest`, since it is outside the window. W is the identity.",
+        f"Query t attends to the positions t - {RADIUS} to t + {RADIUS} only. Equal words farther away get no weight, "
+        "but neither does `reads` for `liest`, since it is outside the window. W is the identity.",
     )
 
 
@@ -48,8 +48,8 @@ def sliding_window() -> Scene:
     return _band(
         attention(words, words).weights.dense(),
         ENGLISH,
-        "Self-attention: each word attends to its own cell, the two before it and the one after it. All others have "
-        "weight exactly 0. There are no parameters.",
+        "Self-attention: each word attends to its own position, the two before it and the one after it. All others "
+        "have weight exactly 0. There are no parameters.",
     )
 
 

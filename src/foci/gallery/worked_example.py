@@ -22,10 +22,10 @@ import torch, foci
 
 torch.manual_seed(0)
 attention = foci.build({build})
-query, key = torch.randn(1, 2, {query}), torch.randn(1, 5, {key})  # two queries, five cells
+query, key = torch.randn(1, 2, {query}), torch.randn(1, 5, {key})  # two queries, five positions
 output, weights, state = attention(query, key)
 
-valid = foci.masks.lengths([3], 5)  # now the last two cells are padding
+valid = foci.masks.lengths([3], 5)  # now the last two positions are padding
 masked = attention(query, key, mask=foci.masks.keys(valid))
 """,
     "pool": """\
@@ -64,10 +64,10 @@ import torch, foci
 
 torch.manual_seed(0)
 match = foci.build({build})
-left, right = torch.randn(1, 5, {value}), torch.randn(1, 3, {value})  # five cells and three
+left, right = torch.randn(1, 5, {value}), torch.randn(1, 3, {value})  # five positions and three
 output, weights, *shares = match(left, right)
 
-masked = match(left, right, left_mask=foci.masks.lengths([3], 5))  # now the last two cells are padding
+masked = match(left, right, left_mask=foci.masks.lengths([3], 5))  # now the last two positions are padding
 """,
     "memory": """\
 import torch, foci

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, field
-from typing import Literal, get_args
+from dataclasses import field
+from typing import Annotated, Literal
 
-from foci.errors import ConfigError, check_positive, unknown_name
+from annotated_types import Ge, Gt, Lt
+
+from foci.errors import ConfigError
 from foci.files import FilePath
 from foci.settings import settings
 
@@ -15,6 +16,9 @@ Optimizer = Literal["adam", "adamw", "muon"]
 Schedule = Literal["constant", "noam", "inverse_sqrt", "cosine", "linear"]
 Precision = Literal["float32", "bfloat16"]
 Strategy = Literal["ddp", "fsdp"]
+Count = Annotated[int, Ge(1)]
+Positive = Annotated[float, Gt(0)]
+Decay = Annotated[float, Ge(0), Lt(1)]
 
 
 @settings
@@ -26,13 +30,13 @@ class TrainingOptions:
         0.001
     """
 
-    max_steps: int | None = None
+    max_steps: Count | None = None
     """Stop after this many steps (updates of the weights), counted from the start of the run."""
-    max_epochs: int | None = None
+    max_epochs: Count | None = None
     """Stop after this many epochs."""
-    time_limit: float | None = None
+    time_limit: Positive | None = None
     """Stop cleanly after this many seconds of training, counted over all sessions of the run."""
-    patience: int | None = None
+    patience: Count | None = None
     """Stop after this many validations in a row that did not improve on the best one."""
 
     init_from: FilePath | None = None
@@ -44,30 +48,30 @@ class TrainingOptions:
     updates of matrices and leaves embeddings, vectors and the layers of adam_layers to adamw."""
     adam_layers: tuple[str, ...] = ("output.weight",)
     """With muon: the ends of the names of further parameters that adamw steps."""
-    momentum: float = 0.95
-    """Of muon."""
-    learning_rate: float = 1e-3
-    """The highest rate of the schedule; for noam, the factor in front of it."""
-    lr_multipliers: Mapping[str, float] = field(default_factory=dict)
-    """Shares of that rate for some parameters, by the end of their names, for example {"score.weight": 0.1}."""
-    betas: tuple[float, float] = (0.9, 0.98)
+    momentum: Decay = 0.95
+    """Momentum of muon."""
+    learning_rate: Positive = 1e-3
+    """The highest learning rate of the schedule; for noam, the factor in front of it."""
+    lr_multipliers: Mapping[str, Positive] = field(default_factory=dict)
+    """Shares of the learning rate for some parameters, by the end of their names, for example {"score.weight": 0.1}."""
+    betas: tuple[Decay, Decay] = (0.9, 0.98)
     """Adam's decay rates of the moving averages of the gradient and of its square."""
-    eps: float = 1e-9
+    eps: Positive = 1e-9
     """Added to Adam's denominator."""
-    weight_decay: float = 0.0
+    weight_decay: Annotated[float, Ge(0)] = 0.0
     """Weight decay of matrices; vectors (biases, gains of norms) have none."""
     schedule: Schedule = "constant"
-    """How the rate changes after the warm-up; cosine and linear need max_steps."""
-    warmup: int = 0
-    """Steps over which the rate rises linearly from 0."""
-    model_dim: int | None = None
+    """How the learning rate changes after the warm-up; cosine and linear need max_steps."""
+    warmup: Annotated[int, Ge(0)] = 0
+    """Steps over which the learning rate rises linearly from 0."""
+    model_dim: Count | None = None
     """Width of the model, which the noam schedule is scaled by."""
-    min_lr_ratio: float = 0.0
-    """Final rate of cosine and linear, as a share of the learning rate."""
+    min_lr_ratio: Annotated[float, Ge(0)] = 0.0
+    """Final learning rate of cosine and linear, as a share of the learning rate."""
 
-    max_grad_norm: float | None = 1.0
+    max_grad_norm: Positive | None = 1.0
     """Largest L2 norm of the gradient over all weights; longer gradients are scaled down to it. None never clips."""
-    gradient_accumulation_steps: int = 1
+    gradient_accumulation_steps: Count = 1
     """Batches whose gradients are accumulated per step."""
     precision: Precision = "float32"
     """bfloat16 runs the forward pass under autocast; weights and optimizer stay in float32."""
@@ -79,27 +83,27 @@ class TrainingOptions:
     """Under torchrun: ddp copies the model to each process, fsdp shards it, for models too large for one device."""
     find_unused_parameters: bool = False
     """For ddp: some parameters are unused in some steps. Costs a traversal of the graph per step."""
-    seed: int = 0
+    seed: Annotated[int, Ge(0), Lt(2**63)] = 0
     """Seed of dropout and all other random numbers; each process adds its rank."""
 
-    eval_every: int | None = 1000
+    eval_every: Count | None = 1000
     """Steps between validations; there is one more at the end. None never validates."""
     metric_for_best_model: str | None = "loss"
     """The metric of the validation that decides which checkpoint is the best one, and on patience."""
     greater_is_better: bool = False
     """Whether higher values of that metric are better (accuracy, BLEU); tasks set it for their own metrics."""
-    save_every: int | None = None
+    save_every: Count | None = None
     """Steps between checkpoints."""
-    save_seconds: float | None = 600.0
+    save_seconds: Positive | None = 600.0
     """Seconds between checkpoints, in addition to save_every. One is always written at the end."""
-    save_total_limit: int = 1
+    save_total_limit: Count = 1
     """Newest checkpoints to keep, in addition to the best one."""
-    average_last: int = 0
+    average_last: Annotated[int, Ge(0)] = 0
     """Newest checkpoints whose weights are averaged at the end; they are kept too. Below 2: no average."""
 
-    metrics_every: int = 10
+    metrics_every: Count = 10
     """Steps between lines of metrics.jsonl; each line covers all steps since the previous one."""
-    log_seconds: float = 10.0
+    log_seconds: Positive = 10.0
     """Seconds between log lines without a terminal."""
     tensorboard: bool = False
     """Write the metrics for TensorBoard too."""
@@ -108,36 +112,6 @@ class TrainingOptions:
         owner = "TrainingOptions"
         if self.max_steps is self.max_epochs is self.time_limit is self.patience is None:
             raise ConfigError(f"{owner}: nothing ends the training. Set max_steps, max_epochs, time_limit or patience.")
-        for name, choices in (
-            ("optimizer", Optimizer), ("schedule", Schedule), ("precision", Precision), ("strategy", Strategy)
-        ):  # fmt: skip
-            if getattr(self, name) not in get_args(choices):
-                raise unknown_name(name, getattr(self, name), get_args(choices))
-        optional = ("max_steps", "max_epochs", "time_limit", "patience", "model_dim", "max_grad_norm", "eval_every",
-                    "save_every", "save_seconds")  # fmt: skip
-        check_positive(owner, **{name: getattr(self, name) for name in optional if getattr(self, name) is not None})
-        check_positive(
-            owner,
-            learning_rate=self.learning_rate,
-            eps=self.eps,
-            gradient_accumulation_steps=self.gradient_accumulation_steps,
-            save_total_limit=self.save_total_limit,
-            metrics_every=self.metrics_every,
-            log_seconds=self.log_seconds,
-            **{f"lr_multipliers[{end!r}]": share for end, share in self.lr_multipliers.items()},
-        )
-        for name, value in asdict(self).items():
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ConfigError(f"{owner}: {name} is {value}, expected a finite number.")
-        for name in ("weight_decay", "warmup", "min_lr_ratio", "average_last", "seed"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{owner}: {name} is {getattr(self, name)}, expected 0 or more.")
-        if self.seed >= 2**63:
-            raise ConfigError(f"{owner}: seed is {self.seed}, expected a number below 2**63.")
-        if not 0 <= self.momentum < 1:
-            raise ConfigError(f"{owner}: momentum is {self.momentum}, expected from 0 to below 1.")
-        if not all(0 <= beta < 1 for beta in self.betas):
-            raise ConfigError(f"{owner}: betas are {self.betas}, expected two numbers from 0 to below 1.")
         if self.schedule in ("cosine", "linear") and self.max_steps is None:
             raise ConfigError(f"{owner}: schedule {self.schedule!r} ends with the training, so it needs max_steps.")
         if self.schedule == "noam" and (self.model_dim is None or self.warmup < 1):

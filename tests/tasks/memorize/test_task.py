@@ -152,8 +152,8 @@ def test_resuming_gives_the_same_weights_as_one_sitting(model, tmp_path):
             r"test: data\.problem\.max_lenght is not known\. Did you mean 'max_length'",
         ),
         ({"data": {"problem": {"max_length": "long"}}}, r"test: data\.problem\.max_length is 'long'.*integer"),
-        ({"data": {"batch_size": 0}}, r"test: data\.batch_size is 0: input should be greater than or equal to 1"),
-        ({"data": {"curriculum": -1}}, r"test: data\.curriculum is -1: input should be greater than or equal to 0"),
+        ({"data": {"batch_size": 0}}, r"test: data\.batch_size is 0, expected greater than or equal to 1"),
+        ({"data": {"curriculum": -1}}, r"test: data\.curriculum is -1, expected greater than or equal to 0"),
         ({"data": {"problem": {"kind": "sort", "max_repeats": 3}}}, r"data\.problem\.max_repeats is not known"),
         (
             {"data": {"problem": {"max_length": 1, "min_length": 2}}},
@@ -216,7 +216,7 @@ def test_mistakes_with_a_run(run, tmp_path):
         memorizer.predict(["three"])
     with pytest.raises(ConfigError, match="Copy: length is 0, expected at least 1"):
         rows_of(memorizer, [0])
-    with pytest.raises(ConfigError, match="evaluate: sequences is 0: input should be greater than or equal to 1"):
+    with pytest.raises(ConfigError, match="evaluate: sequences is 0, expected greater than or equal to 1"):
         rows_of(memorizer, [1], sequences=0)
     train("memorize", settings(kind="lstm", max_steps=1), out=tmp_path / "lstm", **SILENT)
     with pytest.raises(ConfigError, match="'lstm' attends to nothing"):

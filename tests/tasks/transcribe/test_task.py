@@ -328,7 +328,7 @@ def test_mistakes_in_data_and_settings(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     tables = {**Transcribe.Config.smallest, "data": {"path": str(path)}}
-    with pytest.raises(DataError, match=r"a.jsonl, line 1: all utterances have more tokens than cells"):
+    with pytest.raises(DataError, match=r"a.jsonl, line 1: all utterances have more tokens than positions"):
         foci.train("transcribe", tables, out=tmp_path / "run", log=lambda text: None)
     rows[0]["audio"] = str(tmp_path / "none.wav")
     rows[1]["audio"] = "a.txt"

@@ -26,7 +26,7 @@ from foci.weights import Weights
 
 
 class Alignment(NamedTuple):
-    """A hypothesis with its words, its attention, and CTC's first and last cell of each token."""
+    """A hypothesis with its words, its attention, and CTC's first and last position of each token."""
 
     text: str
     words: list[SpokenWord]
@@ -36,7 +36,7 @@ class Alignment(NamedTuple):
 
 
 def align(model: Recognizer, assets: SpeechAssets, answer: Answer, hypothesis: Hypothesis, seconds: float) -> Alignment:
-    """Return when and how surely each token of a hypothesis was heard; a cell lasts ``seconds``."""
+    """Return when and how surely each token of a hypothesis was heard; a position lasts ``seconds``."""
     tokens = hypothesis.tokens
     encoded, device = answer.encoded, answer.encoded.values.device
     weights: Weights | None = None
@@ -76,23 +76,23 @@ def speech_trace(
         assets: of the run.
         answer: the segment, with its spectrogram and its sound.
         alignment: of the hypothesis that is shown.
-        seconds: duration of a cell.
+        seconds: duration of a position.
         rate: samples of the sound per second.
     """
-    cells = answer.encoded.values.shape[1]
+    positions = answer.encoded.values.shape[1]
     labels = assets.tokenizer.labels(alignment.hypothesis.tokens)
     ended = ["<eos>"] if model.decoder is not None else []
     samples = answer.segment.samples
     recording = replace(
-        Axis.from_frames(cells, seconds=seconds, spectrogram=answer.segment.spectrogram),
-        marks=_marks(alignment.words, seconds, cells),
+        Axis.from_frames(positions, seconds=seconds, spectrogram=answer.segment.spectrogram),
+        marks=_marks(alignment.words, seconds, positions),
         sound=None if samples is None else np.rint(np.clip(samples, -1, 1) * 32767).astype(np.int16),
         rate=None if samples is None else rate,
     )
     sides = {"source": recording, "target": Axis("tokens", (*labels, *ended), "transcript")}
     handles: dict[str, Weights] = {} if alignment.weights is None else {"decoder.cross": alignment.weights}
     if alignment.spans is not None:
-        spans = torch.zeros(1, len(labels) + len(ended), cells)
+        spans = torch.zeros(1, len(labels) + len(ended), positions)
         for row, (first, last) in enumerate(alignment.spans):
             spans[0, row, first : last + 1] = 1 / (last + 1 - first)
         handles["ctc"] = Weights.from_tensor(spans)
@@ -104,15 +104,15 @@ def speech_trace(
     return Trace.from_handles(handles, sides, axes_of=axes_of, text=alignment.text, metadata=metadata, derived=("ctc",))
 
 
-def _marks(words: Sequence[SpokenWord], seconds: float, cells: int) -> tuple[Mark, ...]:
-    """Return the words as stretches of cells, none of which overlaps the one before it."""
+def _marks(words: Sequence[SpokenWord], seconds: float, positions: int) -> tuple[Mark, ...]:
+    """Return the words as stretches of positions, none of which overlaps the one before it."""
     marks: list[Mark] = []
     for word in words:
         first, last = (round(word.span[0] / seconds), round(word.span[1] / seconds) - 1)
         first = max(first, marks[-1].last + 1 if marks else 0)
-        if first >= cells:
+        if first >= positions:
             break
-        marks.append(Mark(first, min(max(first, last), cells - 1), word.text, min(word.confidence, 1.0)))
+        marks.append(Mark(first, min(max(first, last), positions - 1), word.text, min(word.confidence, 1.0)))
     return tuple(marks)
 
 

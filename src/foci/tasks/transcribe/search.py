@@ -119,7 +119,7 @@ _READ_TOGETHER = 16
 
 
 class Answer(NamedTuple):
-    """A segment, its hypotheses, best first, and its cells."""
+    """A segment, its hypotheses, best first, and its positions."""
 
     segment: Segment
     hypotheses: list[Hypothesis]
@@ -227,15 +227,15 @@ def search(model: Recognizer, encoded: EncoderOutput, options: TranscriptSearchO
 
 def _row(encoded: EncoderOutput, row: int) -> EncoderOutput:
     """Return one recording of a batch, without padding."""
-    cells = int(encoded.valid[row].sum())
+    positions = int(encoded.valid[row].sum())
     attentions = {
-        name: Weights.from_tensor(weights.dense()[row : row + 1, :, :cells, :cells])
+        name: Weights.from_tensor(weights.dense()[row : row + 1, :, :positions, :positions])
         for name, weights in (encoded.attentions or {}).items()
     }
     return EncoderOutput(
-        encoded.values[row : row + 1, :cells],
-        encoded.valid[row : row + 1, :cells],
+        encoded.values[row : row + 1, :positions],
+        encoded.valid[row : row + 1, :positions],
         None if encoded.summary is None else tuple(part[row : row + 1] for part in encoded.summary),
-        None if encoded.keys is None else encoded.keys[row : row + 1, :cells],
+        None if encoded.keys is None else encoded.keys[row : row + 1, :positions],
         attentions or None,
     )

@@ -187,20 +187,21 @@ class Transcribe(FileTask):
         """
         if not self.config.model.ctc:
             return list(range(len(read.features)))
-        reduction = self.config.model.encoder.subsampling_factor
+        factor = self.config.model.encoder.subsampling_factor
         targets = list(assets.tokenizer.encode_many(self._learned(one.text) for one in read.utterances))
-        cells = [-(-len(one) // reduction) for one in read.features]
-        fits = [ctc.shortest_path(target) <= count for target, count in zip(targets, cells)]
+        positions = [-(-len(one) // factor) for one in read.features]
+        fits = [ctc.shortest_path(target) <= count for target, count in zip(targets, positions)]
         if not any(fits):
             origin = self.config.data.path or "Morse code"
             raise DataError(
-                f"{origin}, line 1: all utterances have more tokens than cells of {reduction} frames. Lower "
-                "model.reduction, or check that transcripts belong to their recordings."
+                f"{origin}, line 1: all utterances have more tokens than positions of {factor} frames. Lower "
+                "model.encoder.subsampling_factor, or check that transcripts belong to their recordings."
             )
         if not all(fits):
+            first = self.show(read.utterances[fits.index(False)])
             log(
-                f"{fits.count(False):,} of {len(fits):,} utterances have more tokens than cells of {reduction} frames "
-                f"(model.reduction) and are left out; the first is {self.show(read.utterances[fits.index(False)])}"
+                f"{fits.count(False):,} of {len(fits):,} utterances have more tokens than positions of {factor} frames "
+                f"(model.encoder.subsampling_factor) and are left out; the first is {first}"
             )
         return [number for number, enough in enumerate(fits) if enough]
 

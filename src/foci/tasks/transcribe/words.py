@@ -1,8 +1,8 @@
 """The words of a transcript: when each was spoken, and how sure it is.
 
-The attention of a token is spread over cells of the encoder; its place is the median of its weights. CTC's alignment
-has a first and a last cell for each token. Both mark a token in the middle of its sound, so a word lasts from half a
-token before its first place to half a token after its last one.
+The attention of a token is spread over positions of the encoder; the token stands at the median of its weights. CTC's
+alignment has a first and a last position for each token. Both mark a token in the middle of its sound, so a word lasts
+from half a token before its first position to half a token after its last one.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def spoken_words(
     log_probs: Sequence[float],
     weights: Float[ndarray, "U S"] | None,
     aligned: Sequence[tuple[int, int]] | None,
-    cells: int,
+    positions: int,
     seconds: float,
 ) -> list[SpokenWord]:
     """Return the words of a transcript.
@@ -129,33 +129,33 @@ def spoken_words(
         tokenizer: of the tokens.
         tokens: what was recognized, without BOS and EOS.
         log_probs: of each token.
-        weights: of each token over the cells.
-        aligned: first and last cell of each token, by CTC.
-        cells: number of cells of the recording.
-        seconds: duration of a cell.
+        weights: of each token over the positions.
+        aligned: first and last position of each token, by CTC.
+        positions: number of positions of the recording.
+        seconds: duration of a position.
     """
     words = word_tokens(tokenizer, tokens)
     outer = [(numbers[0], numbers[-1]) for _, numbers in words]
     by_attention: Sequence[Span | None] = [None] * len(words)
     by_ctc: Sequence[Span | None] = [None] * len(words)
     if weights is not None:
-        by_attention = _word_spans([(int(cell), int(cell)) for cell in medians(weights)], outer, cells, seconds)
+        by_attention = _word_spans([(at, at) for at in map(int, medians(weights))], outer, positions, seconds)
     if aligned is not None:
-        by_ctc = _word_spans(aligned, outer, cells, seconds)
+        by_ctc = _word_spans(aligned, outer, positions, seconds)
     sure = [math.exp(min(sum(log_probs[number] for number in numbers), 0.0)) for _, numbers in words]
     return [SpokenWord(text, *values) for (text, _), values in zip(words, zip(sure, by_attention, by_ctc))]
 
 
 def _word_spans(
-    places: Sequence[tuple[int, int]], outer: Sequence[tuple[int, int]], cells: int, seconds: float
+    places: Sequence[tuple[int, int]], outer: Sequence[tuple[int, int]], positions: int, seconds: float
 ) -> list[Span]:
     """Return when words begin and end.
 
     Args:
-        places: first and last cell at which each token is marked.
+        places: first and last position at which each token is marked.
         outer: first and last token of each word.
-        cells: number of cells of the recording.
-        seconds: duration of a cell.
+        positions: number of positions of the recording.
+        seconds: duration of a position.
     """
     middles = np.array([(first + last + 1) / 2 for first, last in places])
     halves = np.diff(middles).clip(min=0) / 2  # from each token half-way to the next one
@@ -167,13 +167,13 @@ def _word_spans(
         after = min(usual, halves[last]) if last < len(halves) else usual
         edges = (*places[first], *places[last])
         start = max(min(middles[first] - before, min(edges)), 0.0)
-        end = min(max(middles[last] + after, max(edges) + 1), cells)
+        end = min(max(middles[last] + after, max(edges) + 1), positions)
         spans.append((float(start) * seconds, float(end) * seconds))
     return spans
 
 
 def medians(weights: Float[ndarray, "U S"]) -> ndarray:
-    """Return the cell of each row at which half of its weight is reached."""
+    """Return the position of each row at which half of its weight is reached."""
     total = weights.sum(axis=1, keepdims=True)
     reached = weights.cumsum(axis=1) >= 0.5 * total
     found: ndarray = np.argmax(reached, axis=1)
