@@ -13,7 +13,7 @@ from foci.models.options.decoders import RecurrentDecoderOptions, TransformerDec
 from foci.models.options.images import AnnotationOptions, CaptionerOptions, GridAnnotationOptions, captioner_preset
 from foci.settings import settings
 from foci.tasks.frame.config import TaskConfig, kind_of
-from foci.tasks.frame.data_settings import HeldOutData
+from foci.tasks.frame.data_settings import DATA_FLAGS, HeldOutData
 from foci.tasks.frame.search_options import SearchOptions
 from foci.training.options import TrainingOptions
 
@@ -62,8 +62,6 @@ class DataConfig(HeldOutData):
     """How many validation images are captioned, greedily, for the metrics that choose the best checkpoint."""
     batch_size: Annotated[int, Ge(1)] = 32
     """Images per batch, each with its captions."""
-    workers: Annotated[int, Ge(0)] = 0
-    """Processes that prepare batches ahead of time."""
 
 
 @settings
@@ -99,12 +97,8 @@ class CaptionConfig(TaskConfig):
     """All settings of a training."""
 
     flags = {
-        "data": "data.path",
+        **DATA_FLAGS,
         "images": "data.images",
-        "valid": "data.valid",
-        "test": "data.test",
-        "columns": "data.columns",
-        "builtin": "data.builtin",
         "language": "data.language",
         "size": "data.image_size",
         "encoder": "model.encoder.kind",

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Le
 
 from foci.files import FilePath
 from foci.models.options.words import HIERARCHICAL_PRESETS, HierarchicalClassifierOptions
 from foci.settings import settings
-from foci.tasks.frame.config import TaskConfig, preset_tables
-from foci.tasks.frame.data_settings import Columns, HeldOutData
+from foci.tasks.frame.config import TaskConfig
+from foci.tasks.frame.data_settings import DATA_FLAGS, Columns, HeldOutData
 from foci.tasks.frame.vocabulary_settings import BucketVocabularyConfig
 from foci.training.options import TrainingOptions
 
@@ -38,8 +37,6 @@ class DataConfig(HeldOutData):
     """Words per batch, padding included."""
     batch_size: Annotated[int, Ge(1)] = 64
     """Documents per batch."""
-    workers: Annotated[int, Ge(0)] = 0
-    """Processes that prepare batches ahead of time."""
 
 
 @settings
@@ -66,12 +63,9 @@ class ModelConfig(HierarchicalClassifierOptions):
 class ClassifyConfig(TaskConfig):
     """All settings of a training."""
 
+    presets = HIERARCHICAL_PRESETS
     flags = {
-        "data": "data.path",
-        "valid": "data.valid",
-        "test": "data.test",
-        "columns": "data.columns",
-        "builtin": "data.builtin",
+        **DATA_FLAGS,
         "pooling": "model.pooling",
         "preset": "model.preset",
         "vectors": "vocabulary.vectors",
@@ -94,11 +88,6 @@ class ClassifyConfig(TaskConfig):
     training: TrainingOptions = TrainingOptions(
         max_epochs=10, patience=8, warmup=50, eval_every=100, metric_for_best_model="accuracy", greater_is_better=True
     )
-
-    @classmethod
-    def model_preset(cls, model: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options that kind and preset of the model stand for."""
-        return preset_tables(model, HIERARCHICAL_PRESETS, "base")
 
 
 @settings

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Lt
 
 from foci.files import MAX_PIXELS, FilePath
 from foci.models.options.images import IMAGE_CLASSIFIER_PRESETS, ImageClassifierOptions
 from foci.settings import settings
-from foci.tasks.frame.config import TaskConfig, preset_tables
-from foci.tasks.frame.data_settings import Columns, HeldOutData
+from foci.tasks.frame.config import TaskConfig
+from foci.tasks.frame.data_settings import DATA_FLAGS, Columns, HeldOutData
 from foci.training.options import TrainingOptions
 
 BUILT_IN = 4000
@@ -41,8 +40,6 @@ class DataConfig(HeldOutData):
     """Move images at random in training, by up to this many pixels."""
     batch_size: Annotated[int, Ge(1)] = 64
     """Images per batch."""
-    workers: Annotated[int, Ge(0)] = 0
-    """Processes that prepare batches ahead of time."""
 
 
 @settings
@@ -57,12 +54,9 @@ class ModelConfig(ImageClassifierOptions):
 class ClassifyImagesConfig(TaskConfig):
     """All settings of a training."""
 
+    presets = IMAGE_CLASSIFIER_PRESETS
     flags = {
-        "data": "data.path",
-        "valid": "data.valid",
-        "test": "data.test",
-        "columns": "data.columns",
-        "builtin": "data.builtin",
+        **DATA_FLAGS,
         "size": "data.image_size",
         "attention": "model.block_attention",
         "preset": "model.preset",
@@ -83,11 +77,6 @@ class ClassifyImagesConfig(TaskConfig):
     training: TrainingOptions = TrainingOptions(
         max_epochs=20, patience=8, warmup=50, eval_every=100, metric_for_best_model="accuracy", greater_is_better=True
     )
-
-    @classmethod
-    def model_preset(cls, model: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options that kind and preset of the model stand for."""
-        return preset_tables(model, IMAGE_CLASSIFIER_PRESETS, "base")
 
 
 @settings

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Le, Lt
 
 from foci.files import FilePath
 from foci.models.options.words import READER_PRESETS, ReaderOptions
 from foci.settings import settings
-from foci.tasks.frame.config import TaskConfig, preset_tables
+from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.data_settings import HeldOutData
 from foci.tasks.frame.vocabulary_settings import BucketVocabularyConfig
 from foci.training.options import TrainingOptions
@@ -53,8 +52,6 @@ class DataConfig(HeldOutData):
     """Words of documents per batch, padding included."""
     batch_size: Annotated[int, Ge(1)] = 32
     """Questions per batch."""
-    workers: Annotated[int, Ge(0)] = 0
-    """Processes that prepare batches ahead of time."""
 
 
 @settings
@@ -81,6 +78,7 @@ class ModelConfig(ReaderOptions):
 class ClozeConfig(TaskConfig):
     """All settings of a training."""
 
+    presets = READER_PRESETS
     flags = {
         "data": "data.path",
         "valid": "data.valid",
@@ -117,11 +115,6 @@ class ClozeConfig(TaskConfig):
         metric_for_best_model="accuracy",
         greater_is_better=True,
     )
-
-    @classmethod
-    def model_preset(cls, model: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options that kind and preset of the model stand for."""
-        return preset_tables(model, READER_PRESETS, "base")
 
 
 @settings

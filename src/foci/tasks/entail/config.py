@@ -13,7 +13,7 @@ from foci.files import FilePath
 from foci.models.options.words import ENTAILER_PRESETS, ConditionalEntailerOptions, DecomposableEntailerOptions
 from foci.settings import settings
 from foci.tasks.frame.config import TaskConfig, preset_by_kind
-from foci.tasks.frame.data_settings import HeldOutData, ThreeColumns
+from foci.tasks.frame.data_settings import DATA_FLAGS, HeldOutData, ThreeColumns
 from foci.tasks.frame.vocabulary_settings import VectorVocabularyConfig
 from foci.training.options import TrainingOptions
 
@@ -50,8 +50,6 @@ class DataConfig(HeldOutData):
     """Words per batch, padding included."""
     batch_size: Annotated[int, Ge(1)] = 32
     """Pairs per batch."""
-    workers: Annotated[int, Ge(0)] = 0
-    """Processes that prepare batches ahead of time."""
 
 
 @settings
@@ -88,11 +86,7 @@ class EntailConfig(TaskConfig):
     """All settings of a training."""
 
     flags = {
-        "data": "data.path",
-        "valid": "data.valid",
-        "test": "data.test",
-        "columns": "data.columns",
-        "builtin": "data.builtin",
+        **DATA_FLAGS,
         "language": "data.language",
         "hypothesis-only": "data.hypothesis_only",
         "model": "model.kind",

@@ -27,6 +27,9 @@ class TaskConfig:
     smallest: ClassVar[Mapping[str, Any]]
     """Settings of the smallest training on built-in data that still learns something, for the contract tests."""
 
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """The options of the model by the names of its presets, ``base`` among them; empty where parts have their own."""
+
     @classmethod
     def implied(cls, tables: Mapping[str, Any]) -> dict[str, Any]:
         """Return settings that follow from the given ones; given ones win."""
@@ -38,7 +41,7 @@ class TaskConfig:
     @classmethod
     def model_preset(cls, model: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options that kind and preset of the model stand for."""
-        return {}
+        return preset_tables(model, cls.presets, "base") if cls.presets else {}
 
 
 Whole = TypeVar("Whole", bound=TaskConfig)

@@ -26,6 +26,15 @@ Columns = Annotated[tuple[Column, Column], BeforeValidator(_listed)]
 ThreeColumns = Annotated[tuple[Column, Column, Column], BeforeValidator(_listed)]
 """Three columns; on the command line with commas between them."""
 
+DATA_FLAGS = {
+    "data": "data.path",
+    "valid": "data.valid",
+    "test": "data.test",
+    "columns": "data.columns",
+    "builtin": "data.builtin",
+}
+"""The flags of every task with files of its own."""
+
 
 class Shares(TypedDict):
     """The arguments of the splitters of `foci.data.splits`."""
@@ -53,6 +62,8 @@ class HeldOutData:
     """Without data.test: the share of the data that is held out to evaluate, and never trained on."""
     split_seed: Annotated[int, Ge(0)] = 0
     """Seed of the split."""
+    workers: Annotated[int, Ge(0)] = 0
+    """Processes that prepare batches ahead of time."""
 
     def __post_init__(self) -> None:
         if self.path is not None and self.builtin is not None:

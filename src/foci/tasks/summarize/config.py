@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from foci.files import FilePath
 from foci.settings import settings
 from foci.tasks.frame.config import TaskConfig
-from foci.tasks.frame.data_settings import Columns, HeldOutData
+from foci.tasks.frame.data_settings import DATA_FLAGS, Columns, HeldOutData
 from foci.tasks.frame.search_options import SearchOptions
 from foci.tasks.frame.seq2seq_config import Seq2SeqModelConfig, seq2seq_tables
 from foci.training.options import TrainingOptions
@@ -46,8 +46,6 @@ class DataConfig(HeldOutData):
     """Tokens per batch, padding included."""
     batch_size: Annotated[int, Ge(1)] = 64
     """Texts per batch."""
-    workers: Annotated[int, Ge(0)] = 0
-    """Processes that prepare batches ahead of time."""
 
 
 @settings
@@ -77,14 +75,10 @@ class SummarizeConfig(TaskConfig):
     """All settings of a training."""
 
     flags = {
-        "data": "data.path",
+        **DATA_FLAGS,
         "target": "data.target",
-        "columns": "data.columns",
-        "valid": "data.valid",
         "valid-target": "data.valid_target",
-        "test": "data.test",
         "test-target": "data.test_target",
-        "builtin": "data.builtin",
         "model": "model.kind",
         "preset": "model.preset",
     }

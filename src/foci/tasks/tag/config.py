@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Le
 
 from foci.files import FilePath
 from foci.models.options.words import TAGGER_PRESETS, TaggerOptions
 from foci.settings import settings
-from foci.tasks.frame.config import TaskConfig, preset_tables
-from foci.tasks.frame.data_settings import Columns, HeldOutData
+from foci.tasks.frame.config import TaskConfig
+from foci.tasks.frame.data_settings import DATA_FLAGS, Columns, HeldOutData
 from foci.tasks.frame.vocabulary_settings import VectorVocabularyConfig
 from foci.training.options import TrainingOptions
 
@@ -43,8 +42,6 @@ class DataConfig(HeldOutData):
     """Words per batch, padding included."""
     batch_size: Annotated[int, Ge(1)] = 32
     """Sentences per batch."""
-    workers: Annotated[int, Ge(0)] = 0
-    """Processes that prepare batches ahead of time."""
 
 
 @settings
@@ -81,14 +78,11 @@ class ModelConfig(TaggerOptions):
 class TagConfig(TaskConfig):
     """All settings of a training."""
 
+    presets = TAGGER_PRESETS
     flags = {
-        "data": "data.path",
+        **DATA_FLAGS,
         "tags": "data.tags",
         "intents": "data.intents",
-        "columns": "data.columns",
-        "valid": "data.valid",
-        "test": "data.test",
-        "builtin": "data.builtin",
         "language": "data.language",
         "encoder": "model.encoder",
         "output": "model.output",
@@ -114,11 +108,6 @@ class TagConfig(TaskConfig):
     training: TrainingOptions = TrainingOptions(
         max_epochs=30, patience=10, warmup=50, eval_every=200, metric_for_best_model="f1", greater_is_better=True
     )
-
-    @classmethod
-    def model_preset(cls, model: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options that kind and preset of the model stand for."""
-        return preset_tables(model, TAGGER_PRESETS, "base")
 
 
 @settings

@@ -20,7 +20,7 @@ from foci.models.options.speech import (
 )
 from foci.settings import settings
 from foci.tasks.frame.config import TaskConfig, kind_of
-from foci.tasks.frame.data_settings import Columns, HeldOutData
+from foci.tasks.frame.data_settings import DATA_FLAGS, Columns, HeldOutData
 from foci.training.options import TrainingOptions
 
 MORSE_FEATURES = {"sample_rate": 8000, "bins": 1, "lowest": 300.0, "highest": 1200.0}
@@ -56,8 +56,6 @@ class DataConfig(HeldOutData):
     """Speeds at which each training utterance is played, such as 0.9, 1.0, 1.1 for three times the data."""
     sort_by_length_epochs: Annotated[int, Ge(0)] = 1
     """Epochs at the beginning that go from short utterances to long ones."""
-    workers: Annotated[int, Ge(0)] = 0
-    """Processes that prepare batches ahead of time."""
 
 
 @settings
@@ -146,11 +144,7 @@ class TranscribeConfig(TaskConfig):
     """All settings of a training."""
 
     flags = {
-        "data": "data.path",
-        "valid": "data.valid",
-        "test": "data.test",
-        "columns": "data.columns",
-        "builtin": "data.builtin",
+        **DATA_FLAGS,
         "rate": "features.sample_rate",
         "tokenizer": "tokenizer.kind",
         "encoder": "model.encoder.kind",

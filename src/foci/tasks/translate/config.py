@@ -11,7 +11,7 @@ from foci.errors import ConfigError
 from foci.files import FilePath
 from foci.settings import merge, settings
 from foci.tasks.frame.config import TaskConfig
-from foci.tasks.frame.data_settings import Columns, HeldOutData
+from foci.tasks.frame.data_settings import DATA_FLAGS, Columns, HeldOutData
 from foci.tasks.frame.search_options import SearchOptions
 from foci.tasks.frame.seq2seq_config import Seq2SeqModelConfig, seq2seq_tables
 from foci.training.options import TrainingOptions
@@ -48,8 +48,6 @@ class DataConfig(HeldOutData):
     """Tokens per batch, padding included."""
     max_length: Annotated[int, Ge(1)] = 200
     """Pairs with a side of more tokens are left out and counted."""
-    workers: Annotated[int, Ge(0)] = 0
-    """Processes that prepare batches ahead of time."""
     stream: bool = False
     """For files larger than memory: read the training pairs from disk in every epoch, one buffer at a time."""
     stream_buffer: Annotated[int, Ge(1)] = 50_000
@@ -73,14 +71,10 @@ class TranslateConfig(TaskConfig):
     """All settings of a training."""
 
     flags = {
-        "data": "data.path",
+        **DATA_FLAGS,
         "target": "data.target",
-        "columns": "data.columns",
-        "valid": "data.valid",
         "valid-target": "data.valid_target",
-        "test": "data.test",
         "test-target": "data.test_target",
-        "builtin": "data.builtin",
         "languages": "data.languages",
         "model": "model.kind",
         "preset": "model.preset",

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Le, Lt
 
 from foci.files import MAX_PIXELS, FilePath
 from foci.models.options.images import IMAGE_ANSWERER_PRESETS, ImageAnswererOptions
 from foci.settings import settings
-from foci.tasks.frame.config import TaskConfig, preset_tables
-from foci.tasks.frame.data_settings import HeldOutData, ThreeColumns
+from foci.tasks.frame.config import TaskConfig
+from foci.tasks.frame.data_settings import DATA_FLAGS, HeldOutData, ThreeColumns
 from foci.tasks.frame.vocabulary_settings import BucketVocabularyConfig
 from foci.training.options import TrainingOptions
 
@@ -47,8 +46,6 @@ class DataConfig(HeldOutData):
     """Only questions with one of this many most frequent answers are trained on; the others are counted."""
     batch_size: Annotated[int, Ge(1)] = 32
     """Images per batch, each with up to 16 of its questions."""
-    workers: Annotated[int, Ge(0)] = 0
-    """Processes that prepare batches ahead of time."""
 
 
 @settings
@@ -75,12 +72,9 @@ class ModelConfig(ImageAnswererOptions):
 class VqaConfig(TaskConfig):
     """All settings of a training."""
 
+    presets = IMAGE_ANSWERER_PRESETS
     flags = {
-        "data": "data.path",
-        "valid": "data.valid",
-        "test": "data.test",
-        "columns": "data.columns",
-        "builtin": "data.builtin",
+        **DATA_FLAGS,
         "language": "data.language",
         "size": "data.image_size",
         "hops": "model.num_hops",
@@ -104,11 +98,6 @@ class VqaConfig(TaskConfig):
     training: TrainingOptions = TrainingOptions(
         max_epochs=20, patience=8, warmup=50, eval_every=200, metric_for_best_model="accuracy", greater_is_better=True
     )
-
-    @classmethod
-    def model_preset(cls, model: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options that kind and preset of the model stand for."""
-        return preset_tables(model, IMAGE_ANSWERER_PRESETS, "base")
 
 
 @settings
