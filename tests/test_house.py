@@ -14,7 +14,7 @@ LIMITS = ("PLR0912", "PLR0913", "PLR0915")
 
 WITHOUT_TESTS = 181
 """Modules without a mirrored file of tests. Lower it when there are fewer; it must not rise."""
-EXCEPTIONS = 13
+EXCEPTIONS = 12
 """Files that exceed a limit, as many as per-file-ignores has entries. Lower it likewise."""
 
 
