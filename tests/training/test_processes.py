@@ -196,19 +196,19 @@ def test_killed_worker_is_restarted_by_elastic(tmp_path, alone):
 
 
 MODELS = {
-    "transformer": ["both.model_dim=8", "both.num_heads=2", "both.hidden_dim=12", "both.num_layers=2",
-                    "share_embeddings=true"],
-    "rnn": ["both.embedding_dim=6", "both.hidden_dim=8"],
-    "conv": ["encoder.embedding_dim=6", "both.layers=[[8, 3], [8, 3]]"],
-}  # fmt: skip
+    "transformer": (["model_dim=8", "num_heads=2", "hidden_dim=12", "num_layers=2"], ["share_embeddings=true"]),
+    "rnn": (["embedding_dim=6", "hidden_dim=8"], []),
+    "conv": (["layers=[[8, 3], [8, 3]]"], ["encoder.embedding_dim=6"]),
+}
+"""Options of both the encoder and the decoder, and further ones."""
 
 
 def translator(folder, model, strategy):
     """The command that trains a translator, for the texts in the folder."""
-    settings = [f"model.{option}" for option in MODELS[model]]
+    both, further = MODELS[model]
+    settings = [f"model.{part}.{option}" for part in ("encoder", "decoder") for option in (*both, "dropout=0.0")]
+    settings += [f"model.{option}" for option in further]
     settings += [
-        "model.encoder.dropout=0.0",
-        "model.decoder.dropout=0.0",
         "tokenizer.kind=words",
         "tokenizer.size=50",
         "tokenizer.shared=true",

@@ -31,9 +31,10 @@ class DecoderInputs(NamedTuple):
 
     Example:
         >>> import torch
-        >>> from foci.layers.transformer import Block
         >>> from foci.models.decoders.transformer import TransformerDecoder
-        >>> decoder = TransformerDecoder(13, Block(model_dim=6, num_heads=2, hidden_dim=8), num_layers=2).eval()
+        >>> from foci.models.options.decoders import TransformerDecoderOptions
+        >>> options = TransformerDecoderOptions(model_dim=6, num_heads=2, hidden_dim=8, num_layers=2)
+        >>> decoder = TransformerDecoder(13, None, options).eval()
         >>> inputs = DecoderInputs(*decoder.start(None, rows=3), rows=3, device=torch.device("cpu"), max_steps=5)
         >>> from foci.decoding import greedy
         >>> [len(row) for row in greedy(decoder, inputs)]

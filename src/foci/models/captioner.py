@@ -205,6 +205,7 @@ def build_captioner(vocabulary: int, feature_dim: int | None, options: Captioner
 
     Example:
         >>> import torch
+        >>> from foci.models.options.decoders import RecurrentDecoderOptions
         >>> decoder = RecurrentDecoderOptions(variant="xu", embedding_dim=5, hidden_dim=6)
         >>> model = build_captioner(11, None, CaptionerOptions(decoder=decoder))
         >>> images, words = torch.zeros(2, 3, 16, 12, dtype=torch.uint8), torch.ones(2, 5, dtype=torch.long)

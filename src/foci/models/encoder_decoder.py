@@ -31,11 +31,12 @@ class EncoderDecoder(nn.Module):
 
     Example:
         >>> import torch
-        >>> from foci.layers.transformer import Block
-        >>> from foci.models.decoders.recurrent import RecurrentDecoder
-        >>> from foci.models.encoders.transformer import TransformerTextEncoder
-        >>> encoder = TransformerTextEncoder(11, Block(model_dim=6, num_heads=2, hidden_dim=8), num_layers=2)
-        >>> model = EncoderDecoder(encoder, RecurrentDecoder(13, source_dim=6, embedding_dim=3, hidden_dim=5))
+        >>> from foci.models.build import build_decoder, build_text_encoder
+        >>> from foci.models.options.decoders import RecurrentDecoderOptions
+        >>> from foci.models.options.text_encoders import TransformerTextEncoderOptions
+        >>> layers = TransformerTextEncoderOptions(model_dim=6, num_heads=2, hidden_dim=8, num_layers=2)
+        >>> decoder = build_decoder(13, 6, RecurrentDecoderOptions(embedding_dim=3, hidden_dim=5))
+        >>> model = EncoderDecoder(build_text_encoder(11, layers), decoder)
         >>> source = torch.tensor([[5, 6, 7]])
         >>> predicted = model(source, source > 0, torch.tensor([[1, 4]]))
         >>> predicted.logits.shape, list(predicted.attentions)

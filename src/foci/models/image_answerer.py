@@ -62,6 +62,7 @@ class ImageAnswerer(nn.Module):
 
     Example:
         >>> import torch
+        >>> from foci.models.options.images import ImageGridOptions
         >>> model = ImageAnswerer(11, 5, ImageAnswererOptions(hidden_dim=6, encoder=ImageGridOptions(hidden_dim=8)))
         >>> images, questions = torch.zeros(2, 3, 16, 12, dtype=torch.uint8), torch.tensor([[7, 8, 9], [5, 0, 0]])
         >>> answered = model(images, questions)

@@ -59,6 +59,8 @@ class Recognizer(nn.Module):
 
     Example:
         >>> import torch
+        >>> from foci.models.options.decoders import RecurrentDecoderOptions
+        >>> from foci.models.options.speech import ConvolutionalSpeechEncoderOptions
         >>> encoder = ConvolutionalSpeechEncoderOptions(hidden_dim=6)
         >>> model = Recognizer(5, 11, RecognizerOptions(encoder=encoder, decoder=RecurrentDecoderOptions(hidden_dim=6)))
         >>> tokens = torch.tensor([[1, 7, 8, 2]])

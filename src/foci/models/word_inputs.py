@@ -45,6 +45,7 @@ class WordInputs(nn.Module):
 
     Example:
         >>> import torch
+        >>> from foci.models.options.words import DecomposableEntailerOptions
         >>> inputs = WordInputs(11, 7, 0, DecomposableEntailerOptions(embedding_dim=3, hidden_dim=5))
         >>> inputs(torch.tensor([[2, 9, 0]]), torch.tensor([[2]])).shape
         torch.Size([1, 3, 5])

@@ -399,9 +399,7 @@ def gradients(run, module):
 def test_compiled_models_with_windows_train():
     torch._dynamo.reset()
     MET_IN_GRAPHS.clear()
-    model = transformer(
-        11, 13, model_dim=8, num_heads=2, hidden_dim=16, num_layers=1, dropout=0.0, focus="sliding_window", radius=2
-    )
+    model = transformer(11, 13, model_dim=8, num_heads=2, hidden_dim=16, num_layers=1, dropout=0.0, radius=2)
     source, target = torch.randint(3, 11, (2, 6)), torch.randint(3, 13, (2, 7))
 
     def run():

@@ -215,9 +215,7 @@ def test_bad_data_is_told_before_a_folder_is_made(tmp_path):
         DataError, [("a", "x"), ("b", "y")], valid=write_corpus(tmp_path), test_share=0.0
     )
     assert "path and builtin are both set" in error(ConfigError, path="x", builtin=3)
-    with pytest.raises(
-        UnknownNameError, match=r"test: model: unknown preset of hierarchical 'yong'. Did you mean 'yang'"
-    ):
+    with pytest.raises(UnknownNameError, match=r"test: model: unknown preset of the model 'yong'. Did you mean 'yang'"):
         configure(ClassifyConfig, settings({}, model={"preset": "yong"}), "test")
     with pytest.raises(ConfigError, match=r"model.pooling is 'max', which is not known. .*hierarchical"):
         train("classify", settings({"builtin": 5}, model={"pooling": "max"}), out=out, **SILENT)

@@ -28,7 +28,8 @@ class TaskConfig:
     """Settings of the smallest training on built-in data that still learns something, for the contract tests."""
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """The options of the model by the names of its presets, ``base`` among them; empty where parts have their own."""
+    """The options of the model by the names of its presets, ``base`` among them, which has the options'
+    defaults; empty where the parts of a model have presets of their own."""
 
     @classmethod
     def implied(cls, tables: Mapping[str, Any]) -> dict[str, Any]:
