@@ -5,24 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TextIO
 
 BLOCKS = "·░▒▓█"
 PLAIN = ".:+*#"
 """For terminals whose encoding has no blocks."""
-
-
-@runtime_checkable
-class Stream(Protocol):
-    """What text can be written to: the standard output, a file, `io.StringIO`."""
-
-    def write(self, text: str, /) -> object:
-        """Write the text."""
-        ...
-
-    def isatty(self) -> bool:
-        """Whether a person is looking."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -35,7 +22,7 @@ class Screen:
     blocks: str = BLOCKS
 
     @classmethod
-    def from_stream(cls, file: Stream) -> Screen:
+    def from_stream(cls, file: TextIO) -> Screen:
         """What this stream can show, by its environment."""
         columns = shutil.get_terminal_size(fallback=(80, 24)).columns
         try:
@@ -46,7 +33,7 @@ class Screen:
         return cls(columns, _colors(file), blocks)
 
 
-def _colors(file: Stream) -> int:
+def _colors(file: TextIO) -> int:
     """How many colors the stream shows."""
     terminal = os.environ.get("TERM", "")
     if os.environ.get("NO_COLOR") or terminal == "dumb" or not file.isatty():

@@ -18,7 +18,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 import torch
@@ -28,7 +28,6 @@ from torch import Tensor
 from foci.errors import ConfigError, DataError, ShapeError, unknown_name
 from foci.viz.axis import KINDS, Axis
 from foci.viz.kept_weights import BUDGET, TopWeights, TracedAttention, compact, entry
-from foci.viz.screen import Stream
 from foci.weights import Weights
 
 if TYPE_CHECKING:
@@ -267,7 +266,7 @@ class Trace:
 
         return mimebundle(self, include, exclude)
 
-    def print(self, name: str | None = None, *, file: Stream | None = None, **options: Any) -> None:
+    def print(self, name: str | None = None, *, file: TextIO | None = None, **options: Any) -> None:
         """Show it in the terminal; options: `foci.viz.terminal.render`."""
         from foci.viz.terminal import show
 
@@ -313,9 +312,9 @@ class Trace:
         heads: Sequence[int] | None = None,
     ) -> Path:
         """Write one self-contained page to explore it with; it needs no network. Options as in `select`."""
-        from foci.viz.page.trace_page import save_html
+        from foci.viz.page.trace_page import write
 
-        return save_html(self, path, layers=layers, heads=heads)
+        return write(path, [self.select(layers=layers, heads=heads)])
 
 
 def _depth(attention: TracedAttention) -> int:

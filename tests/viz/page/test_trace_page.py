@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from foci.viz.page.trace_page import save_html
 from foci.viz.trace import Axis, Trace, TracedAttention
 from foci.weights import Weights
 
+save_html = Trace.save_html
 ATTACK = "</script><img src=x onerror=alert(1)>"
 ARABIC = ["هذا", "الكتاب", "مفيد"]
 CHINESE = ["这", "本", "书", "很", "有用"]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,9 @@ from foci.viz.trace import TracedAttention
 from foci.viz.zeros import zeros_on_purpose
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.axes import Axes as Axes
     from matplotlib.colors import Colormap, Normalize
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Figure
 
 FORMATS = ("png", "svg", "pdf")
 SCALES = ("all", "row")
@@ -160,6 +160,13 @@ def save(figure: Figure, path: Path, *, keep_width: bool = False) -> None:
         area = Bbox([[0.0, used.y0 - 0.03], [figure.get_figwidth(), used.y1 + 0.03]])
     with whole(path) as unfinished:
         figure.savefig(unfinished, format=kind, dpi=150, bbox_inches=area, metadata=undated.get(kind))
+
+
+def new_figure(width: float, height: float, layout: Literal["constrained", "compressed"] | None = None) -> Figure:
+    """Return an empty figure of this size in inches, which a notebook shows."""
+    from foci.viz.figure.figures import NotebookFigure
+
+    return NotebookFigure(figsize=(width, height), layout=layout)
 
 
 def colors() -> Colormap:

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from foci.viz.figure import canvas
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _MARKERS = "osD^v"
 """Of the lines, so that they can also be told apart in gray print."""
@@ -24,7 +20,7 @@ def plot_curves(
     across: str,
     up: str,
     title: str = "",
-) -> Figure:
+) -> canvas.Figure:
     """Draw lines through points, and with a path save them as PNG, SVG or PDF by the name's ending.
 
     Args:
@@ -40,9 +36,7 @@ def plot_curves(
     """
     target = None if path is None else canvas.check_path("plot_curves", path)
     with canvas.drawing([*curves, across, up, title]) as style:
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(5.0, 3.2), layout="constrained")
+        figure = canvas.new_figure(5.0, 3.2, "constrained")
         axes = figure.subplots()
         shades = canvas.colors()
         for number, (name, points) in enumerate(curves.items()):

@@ -19,8 +19,6 @@ from foci.viz.figure.canvas import FigureStyle
 from foci.viz.figure.measured_text import GAP, LINE, Fitted, measure, wrapped
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
 _CELL = 0.34
@@ -231,18 +229,16 @@ def draw(
     *,
     across: int | None = None,
     right_to_left: bool = False,
-) -> Figure:
+) -> canvas.Figure:
     """The figure that `heatmap` saves; within `canvas.drawing`, with the style that it gives.
 
     With ``right_to_left`` the first column stands at the right, as the first word of an Arabic sentence does.
     """
-    from foci.viz.figure.figures import NotebookFigure
-
     stack = _as_panels(weights)
     labels.check(stack.shape)
     labels = labels.formatted(style)
     layout = _Layout(stack.shape, labels, across, style)
-    figure = NotebookFigure(figsize=layout.figure, layout="compressed")
+    figure = canvas.new_figure(*layout.figure, "compressed")
     grid = figure.subplots(layout.down, layout.across, squeeze=False)
     scales = labels.scales(len(stack))
     shown: dict[str, list[AxesImage]] = {}
@@ -295,7 +291,7 @@ def draw(
 
 
 def _add_bar(
-    figure: Figure, images: Sequence[AxesImage], label: str, layout: _Layout, size: float, *, alone: bool
+    figure: canvas.Figure, images: Sequence[AxesImage], label: str, layout: _Layout, size: float, *, alone: bool
 ) -> None:
     """The bar of colors of some panels: at the side, or below where the side has no room."""
     maps = [image.axes for image in images]
@@ -313,7 +309,7 @@ def _add_bar(
     bar.outline.set(edgecolor="#c8c8c8", linewidth=0.5)
 
 
-def _rule(axes: Axes, height: int, width: int) -> None:
+def _rule(axes: canvas.Axes, height: int, width: int) -> None:
     """Faint lines between the cells."""
     axes.set_xticks(np.arange(0.5, width - 1), minor=True)
     axes.set_yticks(np.arange(0.5, height - 1), minor=True)
@@ -321,7 +317,7 @@ def _rule(axes: Axes, height: int, width: int) -> None:
     axes.tick_params(which="minor", length=0)
 
 
-def _write(axes: Axes, image: AxesImage, texts: Sequence[Sequence[str]]) -> None:
+def _write(axes: canvas.Axes, image: AxesImage, texts: Sequence[Sequence[str]]) -> None:
     """A text in each cell, dark on light colors and light on dark ones."""
     shares = np.ma.filled(image.norm(np.ma.asarray(image.get_array())), 0.0)
     for row, line in enumerate(texts):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from foci.errors import ConfigError
 from foci.viz.figure import canvas
@@ -14,9 +14,6 @@ from foci.viz.figure.measured_text import LINE, wrapped
 from foci.viz.selection import Selection
 from foci.viz.trace import Trace
 from foci.viz.views import choose
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def plot(
@@ -29,7 +26,7 @@ def plot(
     scale: str = "all",
     gamma: float = 1.0,
     **options: Any,
-) -> Figure:
+) -> canvas.Figure:
     """Draw a trace, and with a path save it as PNG, SVG or PDF by the name's ending.
 
     Args:
@@ -63,7 +60,7 @@ def plot(
             raise ConfigError(f"plot: view {name!r} has no option {option!r}. It has: {', '.join(known) or 'none'}.")
     title = title or trace.text
     with canvas.drawing([title, *_texts(trace)], style) as style:
-        figure: Figure = chosen.figure(trace, style, **options)
+        figure: canvas.Figure = chosen.figure(trace, style, **options)
         if title:
             size = style.size + 2
             written = wrapped(style.text(title, canvas.LONGEST_TITLE), figure.get_figwidth() - 0.1, size)

@@ -9,14 +9,10 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from foci.files import whole
 from foci.viz.figure import canvas
 from foci.viz.page.offline import offline_page
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Points = Sequence[tuple[int, float]]
 Curves = Mapping[str, Mapping[str, Points]]
@@ -49,7 +45,7 @@ def save_curves_html(curves: Curves, path: str | os.PathLike[str], title: str = 
     return Path(path)
 
 
-def plot_run_curves(curves: Curves, path: str | os.PathLike[str] | None = None) -> Figure:
+def plot_run_curves(curves: Curves, path: str | os.PathLike[str] | None = None) -> canvas.Figure:
     """Draw a panel for each figure, and with a path save them as PNG, SVG or PDF by the name's ending.
 
     Example:
@@ -60,11 +56,9 @@ def plot_run_curves(curves: Curves, path: str | os.PathLike[str] | None = None) 
     target = None if path is None else canvas.check_path("plot_run_curves", path)
     runs = _runs(curves)
     with canvas.drawing([*curves, *runs]) as style:
-        from matplotlib.figure import Figure
-
         across = min(3, max(1, len(curves)))
         down = -(-len(curves) // across) or 1
-        figure = Figure(figsize=(3.6 * across, 2.5 * down), layout="constrained")
+        figure = canvas.new_figure(3.6 * across, 2.5 * down, "constrained")
         panels = figure.subplots(down, across, squeeze=False).flat
         for (name, lines), axes in zip(curves.items(), panels):
             for number, run in enumerate(runs):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,10 +9,6 @@ from foci.viz.axis import Axis
 from foci.viz.colors import ink
 from foci.viz.figure import canvas
 from foci.viz.figure.measured_text import measure, wrapped
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _WIDTH = 7.8
 """Of the figure in inches, by default."""
@@ -59,7 +53,7 @@ class ShadedDocument:
         self._inside = self._line * (max((line for line, _ in self._places), default=0) + 1) + 2 * _MARGIN
         self.height = self._inside + _BELOW
 
-    def draw(self, figure: Figure, bottom: float) -> None:
+    def draw(self, figure: canvas.Figure, bottom: float) -> None:
         """Draw it with its lower edge ``bottom`` inches above that of the figure."""
         total = float(figure.get_figheight())
         axes = figure.add_axes((0.0, (bottom + _BELOW) / total, 1.0, self._inside / total))
@@ -72,7 +66,7 @@ class ShadedDocument:
         self._draw_words(axes)
         self._draw_legend(figure, bottom)
 
-    def _draw_sentences(self, axes: Axes) -> None:
+    def _draw_sentences(self, axes: canvas.Axes) -> None:
         """Draw the share of each sentence, as a number and as a bar on its first line."""
         from matplotlib.patches import Rectangle
 
@@ -88,7 +82,7 @@ class ShadedDocument:
             filled = _BAR * min(float(share), 1.0)
             axes.add_patch(Rectangle(corner, filled, height, facecolor=_GREY, gid="sentence"))
 
-    def _draw_words(self, axes: Axes) -> None:
+    def _draw_words(self, axes: canvas.Axes) -> None:
         """Draw each word on the color of its weight."""
         from matplotlib.patches import Rectangle
 
@@ -100,7 +94,7 @@ class ShadedDocument:
             middle = left + (width + _GAP) / 2, top + self._line / 2
             axes.text(*middle, word, ha="center", va="center", fontsize=self._size, color=ink(share))
 
-    def _draw_legend(self, figure: Figure, bottom: float) -> None:
+    def _draw_legend(self, figure: canvas.Figure, bottom: float) -> None:
         """Draw the scale of the words' colors, and what the bars are."""
         from matplotlib.cm import ScalarMappable
         from matplotlib.ticker import PercentFormatter

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from foci.viz.figure import canvas
 from foci.viz.figure.measured_text import SMALLEST, measure
 from foci.viz.shaded_words import ShadedWord, shade
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _WIDTH = 7.2
 """Of the figure, in inches, by default."""
@@ -24,7 +20,7 @@ def draw_words(
     blocks: Sequence[Iterable[ShadedWord]],
     right_to_left: Sequence[bool],
     style: canvas.FigureStyle,
-) -> Figure:
+) -> canvas.Figure:
     """Draw blocks of words in lines, each with its note below.
 
     Args:
@@ -33,8 +29,6 @@ def draw_words(
         style: of the figure.
     """
     from matplotlib.patches import Rectangle
-
-    from foci.viz.figure.figures import NotebookFigure
 
     width = (style.width or _WIDTH) - 2 * _MARGIN
     placed = []
@@ -50,7 +44,7 @@ def draw_words(
             placed.append((line, left, size, text, note, word))
             used += size + _GAP
     height = _LINE * (line + 1) + 2 * _MARGIN
-    figure = NotebookFigure(figsize=(width + 2 * _MARGIN, height + 0.4))
+    figure = canvas.new_figure(width + 2 * _MARGIN, height + 0.4)
     axes = figure.add_axes((0.0, 0.0, 1.0, height / (height + 0.4)))
     canvas.bare(axes)
     axes.set_xlim(0, width + 2 * _MARGIN)

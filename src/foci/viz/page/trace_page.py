@@ -1,6 +1,6 @@
 """A trace as one interactive page: a single HTML file that opens from disk and never asks a network for anything.
 
-    save_html(trace, "reading.html")
+    trace.save_html("reading.html")
 
 Everything lies inside: style, script, labels as JSON, and numbers as blocks that are packed by zlib and written in
 base64. The page unpacks a head only when it is chosen, and draws only the part that is seen.
@@ -50,32 +50,16 @@ _PICTURE = 1024
 """The most pixels that an image is shown with along a side."""
 
 
-def save_html(
-    trace: Trace,
-    path: str | os.PathLike[str],
-    *,
-    layers: Sequence[int] | None = None,
-    heads: Sequence[int] | None = None,
-) -> Path:
-    """Write the page; the file appears whole or not at all.
-
-    Args:
-        trace: what the page shows.
-        path: the file.
-        layers, heads: of a large trace, the ones that are written; see `Trace.select`.
+def write(path: str | os.PathLike[str], traces: Sequence[Trace], titles: Sequence[str] = ()) -> Path:
+    """Write the page of one trace, or of two that are compared and need a title each, whole or not at all.
 
     Example:
         >>> from tempfile import TemporaryDirectory
         >>> trace = Trace.from_arrays([[0.9, 0.1], [0.2, 0.8]], ["das", "Haus"], ["the", "house"])
         >>> with TemporaryDirectory() as folder:
-        ...     save_html(trace, f"{folder}/alignment.html").name
+        ...     write(f"{folder}/alignment.html", [trace]).name
         'alignment.html'
     """
-    return write(path, [trace.select(layers=layers, heads=heads)])
-
-
-def write(path: str | os.PathLike[str], traces: Sequence[Trace], titles: Sequence[str] = ()) -> Path:
-    """Write the page of one trace, or of two that are compared and need a title each."""
     with whole(path) as unfinished:
         unfinished.write_text(_page(traces, titles), encoding="utf-8", newline="\n")
     return Path(path)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import Any
+from typing import Any, TextIO
 
 from foci.errors import ConfigError
-from foci.viz.screen import BLOCKS, PLAIN, Screen, Stream
+from foci.viz.screen import BLOCKS, PLAIN, Screen
 from foci.viz.selection import Selection
 from foci.viz.terminal.sheet import heading
 from foci.viz.trace import Trace
@@ -18,7 +18,7 @@ __all__ = ["BLOCKS", "PLAIN", "Screen", "render", "show"]
 _PLAIN_SIGNS = str.maketrans({"·": "-", "←": "<-", "…": "~", "␣": "_", "∅": "0", "⟨": "<", "⟩": ">", "◌": "o"})
 
 
-def show(trace: Trace, name: str | None = None, *, file: Stream | None = None, **options: Any) -> None:
+def show(trace: Trace, name: str | None = None, *, file: TextIO | None = None, **options: Any) -> None:
     """Write `render`'s text to a stream, by default the standard output, as that stream can show it."""
     file = sys.stdout if file is None else file
     screen = options.setdefault("screen", Screen.from_stream(file))

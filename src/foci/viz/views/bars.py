@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +16,6 @@ from foci.viz.selection import Selection
 from foci.viz.terminal.sheet import row_labels, with_notes
 from foci.viz.trace import Trace
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 _HIGH = 1.1
 """Height of a panel in inches."""
 _COLOR = STOPS[5]
@@ -31,10 +27,8 @@ def fits(selection: Selection) -> bool:
     return selection.source.kind == "channels"
 
 
-def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None) -> Figure:
+def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None) -> canvas.Figure:
     """Weights of channels as they were applied, where the trace has them, else as shares; a line marks their mean."""
-    from foci.viz.figure.figures import NotebookFigure
-
     chosen = [trace.attention(name)] if name is not None else list(trace.attentions.values())
     chosen = [attention for attention in chosen if trace.axes[attention.source].kind == "channels"]
     if not chosen:
@@ -44,7 +38,7 @@ def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None) -> 
         for attention in chosen
         for row in range(attention.shape[1])
     ]
-    drawn = NotebookFigure(figsize=(style.width or 7.0, _HIGH * len(rows) + 0.5), layout="constrained")
+    drawn = canvas.new_figure(style.width or 7.0, _HIGH * len(rows) + 0.5, "constrained")
     panels = drawn.subplots(len(rows), 1, squeeze=False)[:, 0]
     for axes, (attention, row, weights) in zip(panels, rows):
         axes.bar(np.arange(len(weights)), weights, width=0.8, color=_COLOR)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,9 +22,6 @@ from foci.viz.shaded_words import HUES, ShadedWord
 from foci.viz.terminal.sheet import heading
 from foci.viz.terminal.words import word_lines
 from foci.viz.trace import COPIED, P_GEN, Trace, TracedAttention
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _LEAST = 0.05
 """A word of the text with a smaller share of a copied word is not marked."""
@@ -87,7 +84,7 @@ def copied_words(trace: Trace) -> CopiedWords:
     return CopiedWords(read, made)
 
 
-def figure(trace: Trace, style: canvas.FigureStyle) -> Figure:
+def figure(trace: Trace, style: canvas.FigureStyle) -> canvas.Figure:
     """The produced words with p_gen, and below them their text; a copied word has the same hue and number in both."""
     one, words = attention(trace), copied_words(trace)
     right_to_left = [trace.axes[key].right_to_left for key in (one.target, one.source)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from foci.errors import ConfigError
 from foci.viz.documents import shares_of_sentences
@@ -12,9 +11,6 @@ from foci.viz.figure.shaded_document import ABOVE, ShadedDocument
 from foci.viz.selection import Selection
 from foci.viz.terminal.sheet import sheet_of, with_notes
 from foci.viz.trace import Trace, TracedAttention
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def fits(selection: Selection) -> bool:
@@ -37,10 +33,8 @@ def figure(
     head: int | None = None,
     row: int = 0,
     sentences: str | None = None,
-) -> Figure:
+) -> canvas.Figure:
     """The words in their sentences. ``sentences`` names the attention over whole sentences, where there is one."""
-    from foci.viz.figure.figures import NotebookFigure
-
     one = trace.attention(name) if name is not None else attention(trace)
     if not 0 <= row < one.shape[1]:
         raise ConfigError(f"plot: row is {row}, but {one.name!r} has {one.shape[1]} (zero-based).")
@@ -48,7 +42,7 @@ def figure(
     axis = trace.axes[one.source]
     shares = shares_of_sentences(trace, one, weights, axis.sentences or (len(axis),), sentences, row)
     shaded = ShadedDocument(axis, weights, shares, style)
-    drawn = NotebookFigure(figsize=(shaded.width, ABOVE + shaded.height))
+    drawn = canvas.new_figure(shaded.width, ABOVE + shaded.height)
     shaded.draw(drawn, 0.0)
     return drawn
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,16 +12,13 @@ from foci.viz.figure.heatmap import Labels, draw
 from foci.viz.selection import Selection
 from foci.viz.trace import Trace, TracedAttention
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 def fits(selection: Selection) -> bool:
     """It is drawn on request only."""
     return False
 
 
-def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None) -> Figure:
+def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None) -> canvas.Figure:
     """A row of panels for each layer, a column for each head."""
     one = trace.attention(name) if name is not None else _first_of_several(trace)
     same = [

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from foci.viz.figure import canvas
 from foci.viz.figure.heatmap import Labels, draw
 from foci.viz.selection import Selection
 from foci.viz.terminal.sheet import sheet_of, with_notes
 from foci.viz.trace import Trace
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def fits(selection: Selection) -> bool:
@@ -19,7 +14,7 @@ def fits(selection: Selection) -> bool:
     return True
 
 
-def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None, head: int | None = None) -> Figure:
+def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None, head: int | None = None) -> canvas.Figure:
     """Rows and columns with their labels, and what else could have been drawn as a title."""
     selection = Selection(trace, name, head)
     about = ", ".join([selection.attention.name, *selection.notes]) if selection.notes else ""

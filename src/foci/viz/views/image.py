@@ -9,7 +9,7 @@ each region is two blocks, darker where its weight is larger; of a fine grid, so
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,6 @@ from foci.viz.regions import smooth
 from foci.viz.selection import Selection
 from foci.viz.terminal.sheet import sheet_of, with_notes
 from foci.viz.trace import Trace
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _TILE = 1.7
 """Width of an image in inches."""
@@ -59,11 +56,9 @@ def figure(
     name: str | None = None,
     head: int | None = None,
     words: Sequence[int] | None = None,
-) -> Figure:
+) -> canvas.Figure:
     """The image, and for each word what it looked at."""
     from matplotlib.cm import ScalarMappable
-
-    from foci.viz.figure.figures import NotebookFigure
 
     selection = Selection(trace, name, head)
     attention, source, target = selection.attention, selection.source, selection.target
@@ -84,8 +79,8 @@ def figure(
     across = -(-(len(chosen) + 1) // down)
     wide = _TILE if style.width is None else room / across - 0.1
     tile = wide * min(max(height / width, 0.3), 3.0)
-    size = across * (wide + 0.1) + _BAR, down * (tile + 0.35) + 0.4
-    drawn = NotebookFigure(figsize=size if style.width is None else (style.width, size[1]), layout="compressed")
+    size = style.width or across * (wide + 0.1) + _BAR, down * (tile + 0.35) + 0.4
+    drawn = canvas.new_figure(*size, "compressed")
     grid = drawn.subplots(down, across, squeeze=False)
     highest = float(weights[chosen].max(initial=0.0)) or 1.0
     gray = np.repeat((source.image @ np.array([0.299, 0.587, 0.114]))[..., None] / 255, 3, axis=2)
@@ -158,17 +153,12 @@ def _painted(shares: NDArray[np.float32], source: Axis, room: int, colors: int) 
     else:
         down, across = (np.arange(count) * size // count for count, size in ((rows, height), (room, wide)))
         pixels = source.image[down][:, across]
-    shaded = np.rint(pixels * bright[..., None]).astype(int)
+    shaded: Any = np.rint(pixels * bright[..., None]).astype(int).tolist()
     lines = []
     for upper, lower in zip(shaded[::2], shaded[1::2]):
-        cells = [f"\x1b[38;{_code(above, colors)};48;{_code(below, colors)}m▀" for above, below in zip(upper, lower)]
+        cells = [f"\x1b[38;{code(above, colors)};48;{code(below, colors)}m▀" for above, below in zip(upper, lower)]
         lines.append(("".join(cells) + "\x1b[0m", room))
     return lines
-
-
-def _code(pixel: NDArray[np.int_], colors: int) -> str:
-    red, green, blue = map(int, pixel)
-    return code((red, green, blue), colors)
 
 
 def _beside(tiles: Sequence[tuple[str, list[tuple[str, int]], int]], columns: int) -> list[str]:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from foci.viz.figure import canvas
 from foci.viz.figure.heatmap import Labels, draw
 from foci.viz.selection import Selection
 from foci.viz.trace import Trace
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _READABLE = 24
 """With more columns than this, numbers in the cells are left out."""
@@ -21,7 +16,7 @@ def fits(selection: Selection) -> bool:
     return selection.source.kind == "tags"
 
 
-def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None) -> Figure:
+def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None) -> canvas.Figure:
     """A row for each word, with the probabilities in per cent where there are few tags."""
     selection = Selection(trace, name)
     shares = selection.attention.dense()

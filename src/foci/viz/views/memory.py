@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from foci.errors import ConfigError
@@ -12,16 +10,13 @@ from foci.viz.figure.heatmap import Labels, draw
 from foci.viz.selection import Selection
 from foci.viz.trace import Trace
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 def fits(selection: Selection) -> bool:
     """What is read are slots."""
     return selection.source.kind == "slots"
 
 
-def figure(trace: Trace, style: canvas.FigureStyle) -> Figure:
+def figure(trace: Trace, style: canvas.FigureStyle) -> canvas.Figure:
     """Slots from top to bottom, steps from left to right."""
     tapes = [attention for attention in trace.attentions.values() if trace.axes[attention.source].kind == "slots"]
     if not tapes:

@@ -7,7 +7,7 @@ much each word of the question counts) and "document" (their product αᵀ β, w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +25,6 @@ from foci.viz.selection import Selection
 from foci.viz.shaded_words import HUES
 from foci.viz.terminal.sheet import Sheet, row_labels
 from foci.viz.trace import Trace, TracedAttention
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 PRODUCT, IMPORTANCE, ALPHA, BETA = "document", "question", "words", "to_question"
 """The names of the attentions."""
@@ -120,10 +116,8 @@ def _largest(weights: NDArray[np.float32], most: int) -> list[int]:
     return sorted(int(place) for place in best if weights[place] > 0)
 
 
-def figure(trace: Trace, style: canvas.FigureStyle) -> Figure:
+def figure(trace: Trace, style: canvas.FigureStyle) -> canvas.Figure:
     """The document shaded by what was read, and both attentions of the words that matter most, in per cent."""
-    from foci.viz.figure.figures import NotebookFigure
-
     found = reading(trace)
     product = attention(trace)
     weights = product.dense()[0]
@@ -133,7 +127,7 @@ def figure(trace: Trace, style: canvas.FigureStyle) -> Figure:
     panels = _Panels(found, style, shaded.width)
     if fewer := panels.most_columns(len(found.columns)):
         panels = _Panels(reading(trace, fewer), style, shaded.width)
-    drawn = NotebookFigure(figsize=(shaded.width, ABOVE + shaded.height + panels.height))
+    drawn = canvas.new_figure(shaded.width, ABOVE + shaded.height + panels.height)
     shaded.draw(drawn, panels.height)
     panels.draw(drawn)
     return drawn
@@ -168,7 +162,7 @@ class _Panels:
         room = max(int(self.map_width / _COLUMN), _FEWEST)
         return room if room < columns else None
 
-    def draw(self, figure: Figure) -> None:
+    def draw(self, figure: canvas.Figure) -> None:
         """Draw all of them."""
         found = self.found
         right = self.left + self.map_width + _GAP
@@ -188,14 +182,16 @@ class _Panels:
         bars = right + self.map_width + _GAP
         self._bars(self._axes(figure, bars, self.map_bottom, _IMPORTANCE, self.map_height, self.titles[2]))
 
-    def _axes(self, figure: Figure, left: float, bottom: float, width: float, height: float, title: str = "") -> Axes:
+    def _axes(
+        self, figure: canvas.Figure, left: float, bottom: float, width: float, height: float, title: str = ""
+    ) -> canvas.Axes:
         across, up = float(figure.get_figwidth()), float(figure.get_figheight())
         axes = figure.add_axes((left / across, bottom / up, width / across, height / up))
         canvas.bare(axes)
         axes.set_title(title, fontsize=self.style.size, pad=4)
         return axes
 
-    def _map(self, axes: Axes, weights: NDArray[np.float32]) -> None:
+    def _map(self, axes: canvas.Axes, weights: NDArray[np.float32]) -> None:
         largest = float(weights.max(initial=0.0))
         norm = self.style.norm(0.0, largest or 1.0)
         decimals = 0 if largest >= 0.095 else 1
@@ -209,7 +205,7 @@ class _Panels:
             axes.invert_xaxis()
         axes.spines[:].set(visible=True, color="#c8c8c8", linewidth=0.5)
 
-    def _bars(self, axes: Axes) -> None:
+    def _bars(self, axes: canvas.Axes) -> None:
         importance = self.found.importance
         axes.barh(range(len(importance)), importance, height=0.6, color="#8c8c8c")
         axes.set_ylim(len(importance) - 0.5, -0.5)

@@ -11,7 +11,7 @@ import io
 import wave
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from foci.errors import ConfigError
 from foci.viz.axis import Axis
@@ -20,9 +20,6 @@ from foci.viz.figure.measured_text import beside, measure, wrapped
 from foci.viz.page.html import safe
 from foci.viz.selection import Selection
 from foci.viz.trace import Trace
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _BAR = 0.8
 """What the bar of colors takes with its numbers and its name."""
@@ -37,10 +34,8 @@ def fits(selection: Selection) -> bool:
     return selection.source.kind == "frames" and selection.source.spectrogram is not None
 
 
-def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None, head: int | None = None) -> Figure:
+def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None, head: int | None = None) -> canvas.Figure:
     """The spectrogram, and below it what each word listened to."""
-    from foci.viz.figure.figures import NotebookFigure
-
     selection = Selection(trace, name, head)
     attention, source, target = selection.attention, selection.source, selection.target
     if source.spectrogram is None:
@@ -53,7 +48,7 @@ def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None, hea
     below = max(cell * len(rows), 0.5)
     longest = max(measure(rows, style.size).values(), default=0.0)
     width = style.width or 7.5 + longest
-    drawn = NotebookFigure(figsize=(width, 1.5 + below + 0.9), layout="constrained")
+    drawn = canvas.new_figure(width, 1.5 + below + 0.9, "constrained")
     above, axes = drawn.subplots(2, 1, sharex=True, height_ratios=(1.5, below))
     length = len(source) * (source.seconds or 1.0)
     above.imshow(

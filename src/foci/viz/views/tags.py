@@ -6,7 +6,7 @@ The labels of a trace are the marks of its words (`foci.viz.axis.Mark`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +23,6 @@ from foci.viz.shaded_words import HUES, ShadedWord
 from foci.viz.terminal.sheet import heading
 from foci.viz.terminal.words import word_lines
 from foci.viz.trace import Trace, TracedAttention
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _SURE = 0.95
 """The terminal lists the tags of a word unless one of them has at least this probability."""
@@ -100,7 +97,7 @@ def _likely(tags: Axis, shares: NDArray[np.float32], most: int, least: float) ->
     return [(tags.labels[tag], 100 * float(shares[tag])) for tag in order if shares[tag] >= least]
 
 
-def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None) -> Figure:
+def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None) -> canvas.Figure:
     """The words in lines; a label's hue is paler where it is less sure."""
     axis = trace.axes[attention(trace, name).target]
     return draw_words([_words(axis)], [axis.right_to_left], style)
