@@ -3,8 +3,8 @@
 let defaults = null; // the state that a page without a # has
 
 const readState = () => {
-  const { attention, head, together, view: name, target, source, pinned, threshold, scale, root } = state;
-  return { attention, head, together, view: name, target, source, pinned, threshold, scale, root };
+  const { language, theme, swapped, ...kept } = state;
+  return kept;
 };
 
 const hideOf = (threshold) => (threshold ? Math.round(25 * (Math.log10(threshold) + 4)) : 0);

@@ -20,13 +20,23 @@ function inkOn(color) {
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#000000" : "#ffffff";
 }
 
+const pixel = (red, green, blue) => (255 << 24) | (blue << 16) | (green << 8) | red;
+
+/** Pixels, row by row, as a canvas. */
+function canvasOf(pixels, width, properties = {}) {
+  const canvas = make("canvas", properties);
+  [canvas.width, canvas.height] = [width, pixels.length / width];
+  canvas.getContext("2d").putImageData(new ImageData(new Uint8ClampedArray(pixels.buffer), width), 0, 0);
+  return canvas;
+}
+
 /** The scale as pixels, for strengths from 0 to SHADES − 1. */
 function ramp(stops = STOPS) {
   const colors = new Uint32Array(SHADES);
   for (let shade = 0; shade < SHADES; shade++) {
     const part = shade / (SHADES - 1);
     const [red, green, blue] = mixed(stops, state.root ? Math.sqrt(part) : part);
-    colors[shade] = (255 << 24) | (blue << 16) | (green << 8) | red;
+    colors[shade] = pixel(red, green, blue);
   }
   return colors;
 }

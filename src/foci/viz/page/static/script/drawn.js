@@ -17,14 +17,12 @@ class DrawnPanel {
     this.canvas.addEventListener("pointermove", at("hover"));
     this.canvas.addEventListener("click", at("click"));
     this.canvas.addEventListener("keydown", (event) => {
-      const count = this.axis.labels.length;
-      const here = this.marked ?? 0;
+      const to = this.move(this.marked ?? 0, event.key);
       if (event.key === "Enter" || event.key === " ") hold();
+      else if (to === undefined) return;
       else {
-        const to = this.move(here, event.key);
-        if (to === undefined) return;
         letGo();
-        pointFrom(side, clamp(to, 0, count - 1), "focus");
+        pointFrom(side, clamp(to, 0, this.axis.labels.length - 1), "focus");
       }
       event.preventDefault();
     });
@@ -176,20 +174,16 @@ class SoundPanel extends DrawnPanel {
     if (this.picture && this.painted === state.theme) return this.picture;
     const { steps, bins } = this.axis.spectrogram;
     const columns = Math.min(steps, 4096);
-    const pixels = new ImageData(columns, bins);
+    const pixels = new Uint32Array(columns * bins);
     const [from, to] = state.theme === "dark" ? [24, 235] : [250, 30];
     for (let column = 0; column < columns; column++) {
       const step = Math.floor((column * steps) / columns);
       for (let bin = 0; bin < bins; bin++) {
-        const shade = from + ((to - from) * this.shades[step * bins + bin]) / 255;
-        const k = 4 * ((bins - 1 - bin) * columns + column);
-        pixels.data.fill(shade, k, k + 3);
-        pixels.data[k + 3] = 255;
+        const shade = Math.round(from + ((to - from) * this.shades[step * bins + bin]) / 255);
+        pixels[(bins - 1 - bin) * columns + column] = pixel(shade, shade, shade);
       }
     }
-    this.picture = document.createElement("canvas");
-    [this.picture.width, this.picture.height] = [columns, bins];
-    this.picture.getContext("2d").putImageData(pixels, 0, 0);
+    this.picture = canvasOf(pixels, columns);
     this.painted = state.theme;
     return this.picture;
   }

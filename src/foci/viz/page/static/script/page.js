@@ -25,12 +25,12 @@ function build() {
   view = new VIEWS[state.view].make(place);
   if (matrix.rows && matrix.columns) view.enter();
   view.update();
-  showControls();
-  showSide();
-  setReady();
+  showState();
 }
 
-function setReady() {
+function showState() {
+  showControls();
+  showSide();
   document.documentElement.dataset.ready = `${state.attention.name}/${state.head}/${state.view}`;
 }
 
@@ -67,9 +67,7 @@ async function choose(attention, head, together = null) {
   else {
     clip();
     view.update();
-    showControls();
-    showSide();
-    setReady();
+    showState();
   }
   announce([attention.name, matrixName(), state.together.length ? say("shownTogether", state.together.map((each) => headName(attention, each)).join(", ")) : ""].filter((part) => part).join(", "));
   remember();
@@ -149,16 +147,13 @@ function wireTabs() {
 }
 
 function wireChoices() {
+  const turn = (attention) => choose(attention, headIn(attention, state.head));
   byId("controls").addEventListener("submit", (event) => event.preventDefault());
   byId("group").addEventListener("change", (event) => {
     const members = trace.attentions.filter((each) => each.group === event.target.value);
-    const found = members.find((each) => each.layer === state.attention.layer) ?? members[0];
-    choose(found, headIn(found, state.head));
+    turn(members.find((each) => each.layer === state.attention.layer) ?? members[0]);
   });
-  byId("layer").addEventListener("change", (event) => {
-    const found = byName(event.target.value);
-    choose(found, headIn(found, state.head));
-  });
+  byId("layer").addEventListener("change", (event) => turn(byName(event.target.value)));
   byId("head").addEventListener("change", (event) => choose(state.attention, Number(event.target.value)));
   const redraw = framed(() => {
     view.update();
@@ -170,16 +165,13 @@ function wireChoices() {
     redraw();
   });
   byId("threshold").addEventListener("change", () => remember());
-  byId("scale").addEventListener("change", (event) => {
-    state.scale = event.target.value;
-    redraw();
-    remember();
-  });
-  byId("root").addEventListener("change", (event) => {
-    state.root = event.target.checked;
-    redraw();
-    remember();
-  });
+  for (const [id, property] of [["scale", "value"], ["root", "checked"]]) {
+    byId(id).addEventListener("change", (event) => {
+      state[id] = event.target[property];
+      redraw();
+      remember();
+    });
+  }
 }
 
 function wirePage() {

@@ -11,23 +11,12 @@ function pictureOf(axis, redraw) {
   entry.waiting.push(redraw);
   if (entry.waiting.length === 1) {
     kept(axis.image.block).then((buffer) => {
-      entry.canvas = painted(axis.image, new Uint8Array(buffer));
+      const [colors, { width, height }] = [new Uint8Array(buffer), axis.image];
+      entry.canvas = canvasOf(Uint32Array.from({ length: width * height }, (_, k) => pixel(colors[3 * k], colors[3 * k + 1], colors[3 * k + 2])), width);
       for (const one of new Set(entry.waiting)) one();
     });
   }
   return null;
-}
-
-function painted({ width, height }, colors) {
-  const pixels = new ImageData(width, height);
-  for (let k = 0, from = 0; k < pixels.data.length; k += 4, from += 3) {
-    pixels.data.set(colors.subarray(from, from + 3), k);
-    pixels.data[k + 3] = 255;
-  }
-  const canvas = make("canvas");
-  [canvas.width, canvas.height] = [width, height];
-  canvas.getContext("2d").putImageData(pixels, 0, 0);
-  return canvas;
 }
 
 const hasThumbnails = (axis) => Boolean(axis.image && axis.grid);

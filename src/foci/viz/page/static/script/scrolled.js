@@ -66,11 +66,14 @@ class ScrolledView {
 
   tell() {
     const { target, source } = state;
-    const names = [["target", target], ["source", source]].filter(([, index]) => index !== null);
-    const parts = names.map(([side, index]) => make("bdi", { text: nameOf(side, index) }));
-    if (parts.length === 2) parts.splice(1, 0, " → ");
-    if (names.length === 2) parts.push(" ", make("b", { text: number(matrix.weight(target, source)) }));
-    this.readout.replaceChildren(...parts);
+    const sides = ["target", "source"].filter((side) => state[side] !== null);
+    this.write(sides.map((side) => nameOf(side, state[side])), sides.length === 2 ? number(matrix.weight(target, source)) : "");
+  }
+
+  /** Name the cells that are pointed at; of two also the weight between them. */
+  write(names, weight) {
+    const [first, second] = names.map((text) => make("bdi", { text }));
+    this.readout.replaceChildren(...(second ? [first, " → ", second, " ", make("b", { text: weight })] : names.length ? [first] : []));
   }
 
   resize() {

@@ -15,20 +15,15 @@ function point(target, source, how = "hover") {
   remember(how === "focus");
 }
 
-function letGo() {
-  if (!state.pinned) return;
-  state.pinned = false;
+function hold(pinned = !state.pinned) {
+  if (pinned === state.pinned) return;
+  state.pinned = pinned;
   view.point();
   showWord();
   remember();
 }
 
-function hold() {
-  state.pinned = !state.pinned;
-  view.point();
-  showWord();
-  remember();
-}
+const letGo = () => hold(false);
 
 function strongest(values, count) {
   const places = [];

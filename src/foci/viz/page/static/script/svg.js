@@ -3,11 +3,7 @@
 /** Elements of a document that is never shown, and so loads nothing; the page holds the name of SVG's elements as one of them. */
 const sheet = document.implementation.createHTMLDocument("");
 
-const svgElement = (tag, properties = {}) => {
-  const element = sheet.createElementNS(byId("svg").namespaceURI, tag);
-  for (const [name, value] of Object.entries(properties)) element.setAttribute(name, value);
-  return element;
-};
+const svgElement = (tag, properties) => set(sheet.createElementNS(byId("svg").namespaceURI, tag), properties);
 const short = (value) => String(Math.round(value * 100) / 100);
 
 class SvgContext {
@@ -23,15 +19,11 @@ class SvgContext {
 
   add(tag, properties) {
     if (this.globalAlpha < 1) properties.opacity = short(this.globalAlpha);
-    const element = svgElement(tag, properties);
-    this.into.append(element);
-    return element;
+    return this.into.appendChild(svgElement(tag, properties));
   }
 
   group(tag, properties) {
-    const element = svgElement(tag, properties);
-    this.into.append(element);
-    this.into = element;
+    this.into = this.into.appendChild(svgElement(tag, properties));
   }
 
   save() {

@@ -89,7 +89,7 @@ class TextPanel {
     if (event.key === "Enter" || event.key === " ") hold();
     else if (to === undefined) return;
     else {
-      if (state.pinned) letGo();
+      letGo();
       this.words[clamp(to, 0, last)].focus();
     }
     event.preventDefault();

@@ -31,14 +31,14 @@ class ComparedMap extends HeatView {
     const [target, source] = this.subject.current();
     if (target === null || source === null) return this.readout.replaceChildren();
     const weight = this.subject.matrix.weight(target, source);
-    const label = (axis, index) => make("bdi", { text: axis.label(index) });
-    return this.readout.replaceChildren(
-      label(this.subject.target, target), " → ", label(this.subject.source, source), " ", make("b", { text: (this.made.signed && weight > 0 ? "+" : "") + number(weight) }),
-    );
+    const names = [this.subject.target.label(target), this.subject.source.label(source)];
+    return this.write(names, (this.made.signed && weight > 0 ? "+" : "") + number(weight));
   }
 }
 
 class CompareView {
+  enter = enterCell;
+
   constructor(place) {
     this.place = make("div", { class: "compared" });
     place.append(this.place);
@@ -51,13 +51,9 @@ class CompareView {
     if (!this.place.isConnected) return;
     const equal = sameAxes(first, second);
     const subject = (attention, shown, title, signed) => {
-      const axis = (side) => ({
-        title: titleOf(side, attention), axis: axisOf(side, attention), label: (index) => labelOf(side, index, attention),
-        mirrored: axisOf(side, attention).rightToLeft,
-      });
       const within = (index, size) => (index === null || index >= size ? null : index);
       return {
-        matrix: shown, signed, layers: [{ matrix: shown, stops: STOPS }], target: axis("target"), source: axis("source"),
+        matrix: shown, signed, layers: [{ matrix: shown, stops: STOPS }], target: mapSide("target", attention), source: mapSide("source", attention),
         swapped: axisOf("target", attention).kind === "steps", caption: () => title,
         current: () => (equal || attention === state.attention ? [within(state.target, shown.rows), within(state.source, shown.columns)] : [null, null]),
       };
@@ -97,10 +93,5 @@ class CompareView {
 
   print(paper) {
     for (const map of this.maps) map.print(paper && { ...paper, width: paper.width / this.maps.length });
-  }
-
-  enter() {
-    state.target ??= 0;
-    state.source ??= strongest(matrix.reads(state.target), 1).places[0] ?? 0;
   }
 }

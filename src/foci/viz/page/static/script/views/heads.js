@@ -29,19 +29,11 @@ class HeadsView {
   button(attention, slot, pictures, entropy, colors) {
     const { height, width } = attention.thumbnails;
     const head = headOf(attention, slot);
-    const canvas = make("canvas", { "aria-hidden": "true" });
-    if (height && width) {
-      [canvas.width, canvas.height] = [width, height];
-      const bytes = new Uint8Array(pictures, slot * height * width, height * width);
-      const pixels = new ImageData(width, height);
-      const words = new Uint32Array(pixels.data.buffer);
-      const mirrored = trace.axes[attention.source].rightToLeft;
-      bytes.forEach((byte, k) => {
-        const column = k % width;
-        words[mirrored ? k - column + width - 1 - column : k] = colors[Math.floor((byte / 255) * (SHADES - 1))];
-      });
-      canvas.getContext("2d").putImageData(pixels, 0, 0);
-    }
+    const bytes = new Uint8Array(pictures, slot * height * width, height * width);
+    const place = (k) => (trace.axes[attention.source].rightToLeft ? k + width - 1 - 2 * (k % width) : k);
+    const pixels = Uint32Array.from(bytes, (_, k) => colors[Math.floor((bytes[place(k)] / 255) * (SHADES - 1))]);
+    const unread = { "aria-hidden": "true" };
+    const canvas = bytes.length ? canvasOf(pixels, width, unread) : make("canvas", unread);
     const value = mean(entropy);
     const known = Number.isFinite(value) ? `${value.toFixed(2)} · ≈ ${count(Math.exp(value))}` : "–";
     const name = headName(attention, head);

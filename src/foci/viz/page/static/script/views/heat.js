@@ -3,19 +3,25 @@
 const SMALLEST_FULL = 40; // a cell that fits may be as large as this, on large screens larger
 const STRETCHED = 200; // the longest side of a cell that fills what room there is
 
+/** A side of a map: how it is called, and its labels. */
+function mapSide(side, attention = state.attention) {
+  const axis = axisOf(side, attention);
+  return { title: titleOf(side, attention), axis, label: (index) => labelOf(side, index, attention), mirrored: axis.rightToLeft };
+}
+
+/** Where a map begins that points at no cell yet: at the strongest of a row. */
+function enterCell() {
+  state.target ??= 0;
+  state.source ??= strongest(matrix.reads(state.target), 1).places[0] ?? 0;
+}
+
 /** What the heat map shows of the attention that was chosen. */
 function chosenSubject() {
-  const axis = (side) => ({
-    title: titleOf(side),
-    axis: axisOf(side),
-    label: (index) => labelOf(side, index),
-    mirrored: axisOf(side).rightToLeft,
-  });
   return {
     matrix,
     layers: several.length ? several.map((one) => ({ matrix: one.matrix, stops: toward(one.color) })) : [{ matrix, stops: STOPS }],
-    target: axis("target"),
-    source: axis("source"),
+    target: mapSide("target"),
+    source: mapSide("source"),
     swapped: state.swapped ?? axisOf("target").kind === "steps",
     caption: (down, across, swapped) => tell("axes", down, across, swapped),
     current: () => [state.target, state.source],
@@ -23,6 +29,8 @@ function chosenSubject() {
 }
 
 class HeatView extends ScrolledView {
+  enter = enterCell;
+
   constructor(place, label = say("heatLabel", titleOf("target"), titleOf("source"))) {
     super(place, label);
     this.zoom = 1; // 1: as large as fits
@@ -169,15 +177,8 @@ class HeatView extends ScrolledView {
 
   paintLegend() {
     const most = state.scale === "row" ? say("byRow") : number(this.largest);
-    const bar = (colors) => {
-      const canvas = make("canvas", { "aria-hidden": "true" });
-      [canvas.width, canvas.height] = [128, 1];
-      const pixels = new ImageData(128, 1);
-      const words = new Uint32Array(pixels.data.buffer);
-      for (let k = 0; k < 128; k++) words[k] = colors[Math.floor((k / 127) * (SHADES - 1))];
-      canvas.getContext("2d").putImageData(pixels, 0, 0);
-      return canvas;
-    };
+    const along = (colors) => Uint32Array.from({ length: 128 }, (_, k) => colors[Math.floor((k / 127) * (SHADES - 1))]);
+    const bar = (colors) => canvasOf(along(colors), 128, { "aria-hidden": "true" });
     const bars = this.colors.map(bar);
     // Of a difference the scale runs from less over 0 to more.
     const less = this.subject.signed ? [make("span", { text: `−${most}` }), bar(Uint32Array.from(this.negative).reverse())] : [];
@@ -219,13 +220,9 @@ class HeatView extends ScrolledView {
         }
       }
     });
-    const pixels = new ImageData(wide, high);
-    const words = new Uint32Array(pixels.data.buffer);
-    for (let k = 0; k < words.length; k++) words[k] = strengths[k] < 0 ? this.negative[-strengths[k]] : this.colors[strongestLayer[k]][strengths[k]];
-    const canvas = document.createElement("canvas");
-    [canvas.width, canvas.height] = [wide, high];
-    canvas.getContext("2d").putImageData(pixels, 0, 0);
-    return { canvas, width: wide * shrinkX * this.wide, height: high * shrinkY * this.high };
+    const pixels = new Uint32Array(wide * high);
+    for (let k = 0; k < pixels.length; k++) pixels[k] = strengths[k] < 0 ? this.negative[-strengths[k]] : this.colors[strongestLayer[k]][strengths[k]];
+    return { canvas: canvasOf(pixels, wide), width: wide * shrinkX * this.wide, height: high * shrinkY * this.high };
   }
 
   x(column) {
@@ -350,10 +347,5 @@ class HeatView extends ScrolledView {
   print(paper) {
     this.zoom = 1;
     super.print(paper);
-  }
-
-  enter() {
-    state.target ??= 0;
-    if (state.source === null) state.source = strongest(matrix.reads(state.target), 1).places[0] ?? 0;
   }
 }

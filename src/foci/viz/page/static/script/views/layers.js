@@ -57,12 +57,13 @@ class LayersMap extends HeatView {
   tell() {
     const { source } = state;
     if (source === null || !this.matrices.length) return;
-    const weight = this.subject.matrix.weight(this.row, source);
-    this.readout.replaceChildren(this.lines[this.row].name, " → ", make("bdi", { text: nameOf("source", source) }), " ", make("b", { text: number(weight) }));
+    this.write([this.lines[this.row].name, nameOf("source", source)], number(this.subject.matrix.weight(this.row, source)));
   }
 }
 
 class LayersView {
+  enter = enterCell;
+
   constructor(place) {
     this.panel = panelOf("target");
     this.panel.element.classList.add("short");
@@ -95,10 +96,5 @@ class LayersView {
 
   print(paper) {
     this.map.print(paper);
-  }
-
-  enter() {
-    state.target ??= 0;
-    state.source ??= strongest(matrix.reads(state.target), 1).places[0] ?? 0;
   }
 }
