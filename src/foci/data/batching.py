@@ -14,10 +14,11 @@ pairs. `StreamBatches` does the same for files larger than memory, one buffer of
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import torch
@@ -192,6 +193,54 @@ def framed(sequences: Sequences, indices: Indices, width: int) -> tuple[NDArray[
     return made, np.arange(width) < (lengths + 2)[:, None]
 
 
+class BatchStream(ABC):
+    """The base of endless streams of batches that can be saved and resumed at any batch.
+
+    Args:
+        seed: of what is drawn.
+        rank, world_size: which rows of each batch this process gets.
+        workers: processes that prepare batches ahead of time; 0 prepares them in this process.
+        sizes: further options, None or positive.
+    """
+
+    position_names: ClassVar[tuple[str, ...]] = ("epoch", "position")
+    """The names of the numbers of a position in the saved state."""
+
+    def __init__(self, seed: int, rank: int, world_size: int, workers: int = 0, **sizes: int | None) -> None:
+        owner = type(self).__name__
+        check_positive(owner, **sizes, world_size=world_size)
+        for name, value in (("seed", seed), ("workers", workers)):
+            if value < 0:
+                raise ConfigError(f"{owner}: {name} is {value}, expected 0 or more.")
+        if not 0 <= rank < world_size:
+            raise ConfigError(f"{owner}: rank is {rank}, expected 0 to {world_size - 1} (world_size is {world_size}).")
+        self.seed, self.rank, self.world_size, self.workers = seed, rank, world_size, workers
+        self._position: tuple[int, ...] = (0,) * len(self.position_names)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position after the last batch that was yielded, and the identity of the stream; plain numbers."""
+        return {**dict(zip(self.position_names, self._position)), **self._identity()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from the position of `state_dict`, with any number of ranks and workers."""
+        owner = type(self).__name__
+        for name, value in self._identity().items():
+            if name not in state or state[name] != value:
+                raise ConfigError(
+                    f"{owner}: the saved position belongs to another stream: its {name} is {state.get(name)}, here it "
+                    f"is {value}. Resume with the same data and options, or start anew."
+                )
+        position = [state.get(name) for name in self.position_names]
+        for name, value in zip(self.position_names, position):
+            if not isinstance(value, int) or value < 0:
+                raise ConfigError(f"{owner}: the saved {name} is {value!r}, expected a whole number.")
+        self._position = tuple(cast("list[int]", position))
+
+    @abstractmethod
+    def _identity(self) -> dict[str, Any]:
+        """Return what a position belongs to: options, and the size of the data."""
+
+
 class Work(NamedTuple):
     """One batch to make, and the position after it."""
 
@@ -200,7 +249,7 @@ class Work(NamedTuple):
     widths: list[int]
 
 
-class TokenBatches(Generic[Made]):
+class TokenBatches(BatchStream, Generic[Made]):
     """An endless stream of batches, epoch after epoch, that can be saved and resumed at any batch.
 
     Iterating continues from where the last iteration stopped, also in a new ``for``; `load_state_dict` applies to the
@@ -233,14 +282,12 @@ class TokenBatches(Generic[Made]):
         world_size: int = 1,
         workers: int = 0,
     ) -> None:
-        _check_options("TokenBatches", max_tokens, seed, max_examples, rank, world_size, workers)
-        self.examples, self.max_tokens, self.seed, self.max_examples = examples, max_tokens, seed, max_examples
-        self.rank, self.world_size, self.workers = rank, world_size, workers
+        super().__init__(seed, rank, world_size, workers, max_tokens=max_tokens, max_examples=max_examples)
+        self.examples, self.max_tokens, self.max_examples = examples, max_tokens, max_examples
         self._lengths = examples.lengths
         if len(self._lengths) == 0:
             raise DataError("TokenBatches: there are no examples.")
         _check_lengths("TokenBatches", self._lengths, max_tokens, 0)
-        self._position = (0, 0)
 
     @property
     def batches_per_epoch(self) -> int:
@@ -248,7 +295,7 @@ class TokenBatches(Generic[Made]):
         return len(_cut(np.sort(self._lengths.max(axis=1)), self.max_tokens, self.max_examples))
 
     def __iter__(self) -> Iterator[Made]:
-        for after, batch in _ordered_map(self._make, self._work(self._position), self.workers):
+        for after, batch in _ordered_map(self._make, self._work(*self._position), self.workers):
             self._position = after
             yield batch
 
@@ -265,17 +312,7 @@ class TokenBatches(Generic[Made]):
         )
         return self.examples.batch(plan[most][self.rank :: self.world_size], widths[most].tolist())
 
-    def state_dict(self) -> dict[str, int | None]:
-        """Return the position after the last batch that was yielded, and the identity of the stream; plain numbers."""
-        epoch, position = self._position
-        return {"epoch": epoch, "position": position, **self._identity()}
-
-    def load_state_dict(self, state: dict[str, int | None]) -> None:
-        """Continue from the position of `state_dict`, with any number of ranks and workers."""
-        check_same_stream("TokenBatches", state, self._identity())
-        self._position = (saved_number("TokenBatches", state, "epoch"), saved_number("TokenBatches", state, "position"))
-
-    def _identity(self) -> dict[str, int | None]:
+    def _identity(self) -> dict[str, Any]:
         return {
             "seed": self.seed,
             "max_tokens": self.max_tokens,
@@ -284,8 +321,7 @@ class TokenBatches(Generic[Made]):
             "tokens": int(self._lengths.sum()),
         }
 
-    def _work(self, position: tuple[int, int]) -> Iterator[Work]:
-        epoch, first = position
+    def _work(self, epoch: int, first: int) -> Iterator[Work]:
         while True:
             yield from self._work_of(epoch, first)
             epoch, first = epoch + 1, 0
@@ -302,7 +338,7 @@ class TokenBatches(Generic[Made]):
         return work.after, self.examples.batch(work.indices, work.widths)
 
 
-class StreamBatches(Generic[Record, Made]):
+class StreamBatches(BatchStream, Generic[Record, Made]):
     """`TokenBatches` for records that do not fit in memory: one buffer after another is shuffled and batched.
 
     The start of a buffer in the file changes from epoch to epoch, so that its records are not always the same. Every
@@ -315,6 +351,8 @@ class StreamBatches(Generic[Record, Made]):
         max_tokens, seed, max_examples, rank, world_size: as in `TokenBatches`.
         workers: processes that encode buffers ahead of time.
     """
+
+    position_names: ClassVar[tuple[str, ...]] = ("epoch", "block", "position")
 
     def __init__(
         self,
@@ -329,14 +367,12 @@ class StreamBatches(Generic[Record, Made]):
         world_size: int = 1,
         workers: int = 0,
     ) -> None:
-        _check_options("StreamBatches", max_tokens, seed, max_examples, rank, world_size, workers)
-        check_positive("StreamBatches", buffer=buffer)
+        sizes = {"max_tokens": max_tokens, "max_examples": max_examples, "buffer": buffer}
+        super().__init__(seed, rank, world_size, workers, **sizes)
         if isinstance(records, Iterator):
             raise ConfigError("StreamBatches: records can be iterated once only. Give a reader, such as AlignedFiles.")
         self.records, self.encode, self.buffer = records, encode, buffer
-        self.max_tokens, self.seed, self.max_examples = max_tokens, seed, max_examples
-        self.rank, self.world_size, self.workers = rank, world_size, workers
-        self._position = (0, 0, 0)
+        self.max_tokens, self.max_examples = max_tokens, max_examples
 
     def __iter__(self) -> Iterator[Made]:
         epoch, block, first = self._position
@@ -365,18 +401,7 @@ class StreamBatches(Generic[Record, Made]):
         """Yield the batches of one epoch."""
         return (batch for _, batch in self._numbered(number, 0, 0))
 
-    def state_dict(self) -> dict[str, int | None]:
-        """Return the position after the last batch that was yielded, and the identity of the stream; plain numbers."""
-        epoch, block, position = self._position
-        return {"epoch": epoch, "block": block, "position": position, **self._identity()}
-
-    def load_state_dict(self, state: dict[str, int | None]) -> None:
-        """Continue from the position of `state_dict`, with any number of ranks and workers."""
-        check_same_stream("StreamBatches", state, self._identity())
-        epoch, block, position = (saved_number("StreamBatches", state, key) for key in ("epoch", "block", "position"))
-        self._position = (epoch, block, position)
-
-    def _identity(self) -> dict[str, int | None]:
+    def _identity(self) -> dict[str, Any]:
         return {
             "seed": self.seed,
             "max_tokens": self.max_tokens,
@@ -475,19 +500,6 @@ def _as_it_is(made: Made) -> Made:
     return made
 
 
-def _check_options(
-    owner: str, max_tokens: int, seed: int, max_examples: int | None, rank: int, world_size: int, workers: int
-) -> None:
-    check_positive(owner, max_tokens=max_tokens, world_size=world_size)
-    if max_examples is not None:
-        check_positive(owner, max_examples=max_examples)
-    for name, value in (("seed", seed), ("workers", workers)):
-        if value < 0:
-            raise ConfigError(f"{owner}: {name} is {value}, expected 0 or more.")
-    if not 0 <= rank < world_size:
-        raise ConfigError(f"{owner}: rank is {rank}, expected 0 to {world_size - 1} (world_size is {world_size}).")
-
-
 def _check_lengths(owner: str, lengths: Indices, max_tokens: int, start: int) -> None:
     sizes = lengths.max(axis=1)
     too_long = np.flatnonzero(sizes > max_tokens)
@@ -497,21 +509,3 @@ def _check_lengths(owner: str, lengths: Indices, max_tokens: int, start: int) ->
             f"max_tokens = {max_tokens}; {len(too_long)} of {len(sizes)} do, the longest {int(sizes.max())}. "
             "Raise max_tokens, or leave such examples out."
         )
-
-
-def check_same_stream(owner: str, state: Mapping[str, Any], identity: Mapping[str, Any]) -> None:
-    """Raise unless a saved position belongs to the stream with this identity."""
-    for name, value in identity.items():
-        if name not in state or state[name] != value:
-            raise ConfigError(
-                f"{owner}: the saved position belongs to another stream: its {name} is {state.get(name)}, here it is "
-                f"{value}. Resume with the same data and options, or start anew."
-            )
-
-
-def saved_number(owner: str, state: Mapping[str, Any], key: str) -> int:
-    """Return a whole number of a saved position."""
-    value = state.get(key)
-    if not isinstance(value, int) or value < 0:
-        raise ConfigError(f"{owner}: the saved {key} is {value!r}, expected a whole number.")
-    return value

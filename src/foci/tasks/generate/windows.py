@@ -16,9 +16,9 @@ from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from foci.data.batching import Indices, check_same_stream, saved_number
+from foci.data.batching import BatchStream, Indices
 from foci.data.tokenizer import BOS, EOS, PAD, Tokenizer
-from foci.errors import ConfigError, DataError, check_positive
+from foci.errors import DataError, check_positive
 from foci.tasks.generate.reader import TextDocument, TextPiece
 
 Ids = NDArray[np.integer[Any]]
@@ -97,7 +97,7 @@ def _windows(ids: Ids, starts: NDArray[np.int64], size: int) -> TextBatch:
     return TextBatch(torch.from_numpy(tokens))
 
 
-class WindowBatches:
+class WindowBatches(BatchStream):
     """An endless stream of batches of windows, epoch after epoch, that can be saved and resumed at any batch.
 
     Args:
@@ -116,17 +116,13 @@ class WindowBatches:
     def __init__(
         self, ids: Ids, *, context: int, batch_size: int, seed: int = 0, rank: int = 0, world_size: int = 1
     ) -> None:
-        check_positive("WindowBatches", context=context, batch_size=batch_size, world_size=world_size)
-        if not 0 <= rank < world_size:
-            raise ConfigError(f"WindowBatches: rank is {rank}, expected 0 to {world_size - 1}.")
+        super().__init__(seed, rank, world_size, context=context, batch_size=batch_size)
         if len(ids) < context:
             raise DataError(
                 f"the text to train on has {len(ids)} tokens, expected at least one window of data.context = "
                 f"{context}. Use more text, or lower data.context."
             )
-        self.ids, self.context, self.batch_size, self.seed = ids, context, batch_size, seed
-        self.rank, self.world_size = rank, world_size
-        self._position = (0, 0)
+        self.ids, self.context, self.batch_size = ids, context, batch_size
 
     @property
     def batches_per_epoch(self) -> int:
@@ -148,26 +144,9 @@ class WindowBatches:
         """Return this process's share of a batch; all have one size."""
         return self._batch(self._plan(0)[0])
 
-    def state_dict(self) -> dict[str, int]:
-        """The position after the last batch that was given out, and what stream it belongs to; plain numbers."""
-        epoch, position = self._position
-        return {"epoch": epoch, "position": position, **self._identity()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict` was called, with any number of ranks."""
-        check_same_stream("WindowBatches", state, self._identity())
-        self._position = (
-            saved_number("WindowBatches", state, "epoch"),
-            saved_number("WindowBatches", state, "position"),
-        )
-
-    def _identity(self) -> dict[str, int]:
-        return {
-            "seed": self.seed,
-            "context": self.context,
-            "batch_size": self.batch_size,
-            "tokens": len(self.ids),
-        }
+    def _identity(self) -> dict[str, Any]:
+        sizes = {"context": self.context, "batch_size": self.batch_size}
+        return {"seed": self.seed, **sizes, "tokens": len(self.ids)}
 
     def _plan(self, epoch: int) -> list[NDArray[np.int64]]:
         """The first tokens of the windows of each batch; what is left over is in no batch of this epoch."""

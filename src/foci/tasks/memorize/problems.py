@@ -22,7 +22,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -32,8 +32,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foci.checks import check_shape
-from foci.data.batching import check_same_stream, saved_number
-from foci.errors import ConfigError, check_positive, unknown_name
+from foci.data.batching import BatchStream
+from foci.errors import ConfigError, unknown_name
 from foci.tasks.memorize.config import (
     BitVectorOptions,
     CopyOptions,
@@ -290,7 +290,7 @@ PROBLEMS: dict[str, type[Problem]] = {
 """Name -> class of the problem."""
 
 
-class EpisodeBatches:
+class EpisodeBatches(BatchStream):
     """An endless stream of batches that can be saved and resumed at any batch; each is made from its own number.
 
     Args:
@@ -306,6 +306,8 @@ class EpisodeBatches:
         (3, 1)
     """
 
+    position_names: ClassVar[tuple[str, ...]] = ("position",)
+
     def __init__(
         self,
         problem: Problem,
@@ -316,23 +318,18 @@ class EpisodeBatches:
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        check_positive("EpisodeBatches", batch_size=batch_size, world_size=world_size)
-        for name, value in (("curriculum", curriculum), ("seed", seed)):
-            if value < 0:
-                raise ConfigError(f"EpisodeBatches: {name} is {value}, expected 0 or more.")
-        if not 0 <= rank < world_size:
-            raise ConfigError(f"EpisodeBatches: rank is {rank}, expected 0 to {world_size - 1}.")
-        self.problem, self.batch_size, self.curriculum, self.seed = problem, batch_size, curriculum, seed
-        self.rank, self.world_size = rank, world_size
-        self._position = 0
+        super().__init__(seed, rank, world_size, batch_size=batch_size)
+        if curriculum < 0:
+            raise ConfigError(f"EpisodeBatches: curriculum is {curriculum}, expected 0 or more.")
+        self.problem, self.batch_size, self.curriculum = problem, batch_size, curriculum
 
     def __iter__(self) -> Iterator[Episodes]:
         while True:
-            chance = np.random.default_rng([_TRAIN, self.seed, self._position])
-            ready = self._position >= self.curriculum
-            problem = self.problem if ready else self.problem.eased(self._position / self.curriculum)
+            (position,) = self._position
+            chance = np.random.default_rng([_TRAIN, self.seed, position])
+            problem = self.problem if position >= self.curriculum else self.problem.eased(position / self.curriculum)
             batch = problem.draw(chance, self.batch_size)
-            self._position += 1
+            self._position = (position + 1,)
             yield Episodes(*(part[self.rank :: self.world_size] for part in batch))
 
     def largest(self) -> Episodes:
@@ -341,15 +338,6 @@ class EpisodeBatches:
         sizes |= {name: sizes[name.replace("min_", "max_")] for name in sizes if name.startswith("min_")}
         batch = type(self.problem)(**sizes).draw(np.random.default_rng(0), self.batch_size)
         return Episodes(*(part[self.rank :: self.world_size] for part in batch))
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the position after the last batch that was yielded, and the identity of the stream."""
-        return {"position": self._position, **self._identity()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from the position of `state_dict`, with any number of ranks."""
-        check_same_stream("EpisodeBatches", state, self._identity())
-        self._position = saved_number("EpisodeBatches", state, "position")
 
     def _identity(self) -> dict[str, Any]:
         return {
