@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from foci.data.lines import Fault, ending_of, read_lines
+from foci.data.lines import ending_of, read_lines, strict
 from foci.data.tables import JSON, LONGEST_TEXT, json_objects, read_cells
 from foci.errors import ConfigError, DataError
 from foci.tasks.frame.task import Field
 
-Entry = TypeVar("Entry")
 _FILES = ("image", "audio")
 """Kinds of fields that hold the name of a file."""
 
@@ -40,19 +39,19 @@ def from_files(fields: Sequence[Field], paths: Sequence[Path]) -> Iterator[dict[
     for path in paths:
         ending = ending_of(path)
         if ending in JSON:
-            for entry in _valid(json_objects(path)):
+            for entry in strict(json_objects(path)):
                 yield _found_beside(path, _checked(entry.content, fields, f"{path}, line {entry.line}"), fields)
         elif ending == ".tsv" or len(fields) > 1:
-            for cells, number in _valid(read_cells(path, "\t")):
+            for cells, number in strict(read_cells(path, "\t")):
                 if len(cells) != len(fields):
                     raise DataError(f"{path}, line {number}: has {len(cells)} columns. {_expected(fields)}")
                 yield _found_beside(path, _record(fields, cells, f"{path}, line {number}"), fields)
         elif fields[0].kind in _FILES and ending not in ("", ".txt"):
             yield {fields[0].name: str(path)}
         elif fields[0].kind == "document":
-            yield {fields[0].name: "\n".join(_valid(read_lines(path, LONGEST_TEXT)))}
+            yield {fields[0].name: "\n".join(strict(read_lines(path, LONGEST_TEXT)))}
         else:
-            for number, line in enumerate(_valid(read_lines(path, LONGEST_TEXT)), start=1):
+            for number, line in enumerate(strict(read_lines(path, LONGEST_TEXT)), start=1):
                 yield _found_beside(path, _record(fields, [line], f"{path}, line {number}"), fields)
 
 
@@ -90,13 +89,6 @@ def _standard_input() -> Iterator[str]:
                 "OLD -t UTF-8."
             ) from error
         yield line.removesuffix("\n").removesuffix("\r")
-
-
-def _valid(entries: Iterable[Entry | Fault]) -> Iterator[Entry]:
-    for entry in entries:
-        if isinstance(entry, Fault):
-            raise DataError(str(entry))
-        yield entry
 
 
 def _object(line: str) -> dict[str, Any] | None:

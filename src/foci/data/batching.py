@@ -159,7 +159,8 @@ class PairExamples:
 
     def __init__(self, source: Sequences, target: Sequences) -> None:
         if len(source) != len(target):
-            raise DataError(f"PairExamples: {len(source)} sources and {len(target)} targets, expected as many of each.")
+            owner = type(self).__name__
+            raise DataError(f"{owner}: {len(source)} sources and {len(target)} targets, expected as many of each.")
         self.source, self.target = source, target
 
     @classmethod
@@ -181,6 +182,48 @@ class PairExamples:
         source, source_valid = self.source.padded(indices, widths[0])
         target, target_valid = framed(self.target, indices, widths[1])
         return Batch(*map(torch.from_numpy, (source, source_valid, target, target_valid)))
+
+
+class GroupedSequences:
+    """Sequences in groups, such as the captions of an image: an example is a group, or a part of a large one.
+
+    Args:
+        places: for each sequence, the number of its group.
+        sequences: token ids.
+        together: a group of more sequences is several examples.
+    """
+
+    added: ClassVar[int] = 0
+    """Tokens that a batch adds to each sequence."""
+
+    def __init__(self, places: Sequence[int], sequences: Sequences, together: int) -> None:
+        if len(places) != len(sequences):
+            owner = type(self).__name__
+            raise DataError(f"{owner}: {len(places)} places and {len(sequences)} sequences, expected as many of each.")
+        self.sequences = sequences
+        by_place: dict[int, list[int]] = {}
+        for number, place in enumerate(places):
+            by_place.setdefault(place, []).append(number)
+        self.groups = [
+            (place, np.array(numbers[start : start + together]))
+            for place, numbers in by_place.items()
+            for start in range(0, len(numbers), together)
+        ]
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """``(example, 2)``: sequences, and tokens of the longest one."""
+        tokens = self.sequences.lengths + self.added
+        return np.array([(len(numbers), tokens[numbers].max()) for _, numbers in self.groups]).reshape(-1, 2)
+
+    def numbers(self, indices: Indices) -> Indices:
+        """Return the numbers of the sequences of these examples, in the order of a batch."""
+        return np.concatenate([self.groups[index][1] for index in indices] or [np.zeros(0, np.int64)])
+
+    def owners(self, indices: Indices) -> tuple[Indices, Indices]:
+        """Return the place of each of these examples, and for each sequence which of the examples it belongs to."""
+        places = np.array([self.groups[index][0] for index in indices], dtype=np.int64)
+        return places, np.repeat(np.arange(len(indices)), [len(self.groups[index][1]) for index in indices])
 
 
 def framed(sequences: Sequences, indices: Indices, width: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

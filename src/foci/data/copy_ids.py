@@ -10,13 +10,13 @@ The numbers belong to one source; `foci.layers.copying` computes with them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch import Tensor
 
-from foci.data.batching import Batch, Indices, Sequences, framed, on_device
+from foci.data.batching import Batch, Indices, PairExamples, Sequences, on_device
 from foci.data.tokenizer import UNK, Encoding, Tokenizer
 from foci.errors import DataError
 from foci.layers.copying import CopySource
@@ -104,7 +104,7 @@ class CopyIds:
         ]
 
 
-class CopyExamples:
+class CopyExamples(PairExamples):
     """Pairs as token ids with the extended ids of their sources, to be batched by `foci.data.TokenBatches`.
 
     Args:
@@ -115,31 +115,18 @@ class CopyExamples:
 
     def __init__(self, rows: Sequence[SourceRow], targets: Iterable[Sequence[int]], vocabulary: int) -> None:
         highest = vocabulary + max((len(row.own) for row in rows), default=0)
-        self.source = Sequences(
-            (row.ids for row in rows), 1 + max((max(row.ids, default=0) for row in rows), default=0)
-        )
+        source_size = 1 + max((max(row.ids, default=0) for row in rows), default=0)
+        super().__init__(Sequences((row.ids for row in rows), source_size), Sequences(targets, highest))
         self.extended = Sequences((row.extended for row in rows), highest)
-        self.target = Sequences(targets, highest)
-        if len(self.source) != len(self.target):
-            raise DataError(
-                f"CopyExamples: {len(self.source)} sources and {len(self.target)} targets, expected as many."
-            )
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        """``(pair, 2)``: of the source, and of the target with BOS and EOS."""
-        return np.stack([self.source.lengths, self.target.lengths + 2], axis=1)
 
     def batch(self, indices: Indices, widths: Sequence[int]) -> Batch:
         """Return these pairs, padded."""
-        source, valid = self.source.padded(indices, widths[0])
+        batch = super().batch(indices, widths)
         extended, _ = self.extended.padded(indices, widths[0])
-        target, target_valid = framed(self.target, indices, widths[1])
-        both = CopySource(torch.from_numpy(source), torch.from_numpy(extended))
-        return Batch(both, *map(torch.from_numpy, (valid, target, target_valid)))
+        return batch._replace(source=CopySource(cast("Tensor", batch.source), torch.from_numpy(extended)))
 
 
-def padded_sources(rows: Sequence[SourceRow], device: torch.device) -> tuple[CopySource, torch.Tensor]:
+def padded_sources(rows: Sequence[SourceRow], device: torch.device) -> tuple[CopySource, Tensor]:
     """Return some sources as one batch, and which positions are not padding."""
     examples = CopyExamples(rows, [[] for _ in rows], 1)
     width = max(1, int(examples.source.lengths.max(initial=0)))

@@ -68,6 +68,14 @@ def usable(entries: Iterable[Entry | Fault], what: str) -> Iterator[Entry]:
         raise DataError(f"{first}\n{faults} beside {good} good {what}: {kinds_text}. Correct or remove these lines.")
 
 
+def strict(entries: Iterable[Entry | Fault]) -> Iterator[Entry]:
+    """Yield the entries; the first fault is a DataError."""
+    for entry in entries:
+        if isinstance(entry, Fault):
+            raise DataError(str(entry))
+        yield entry
+
+
 def read_examples(
     path: Path, entries: Iterable[Entry | Fault], what: str, log: Log | None = None, where: str = "file"
 ) -> list[Entry]:

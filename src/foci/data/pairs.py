@@ -16,7 +16,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from foci.data.lines import LONGEST_LINE, Fault, Log, counted, each, ending_of, read_lines, usable
+from foci.data.lines import LONGEST_LINE, Fault, Log, counted, each, ending_of, read_lines, strict, usable
 from foci.data.tables import JSON, TableRow, check_table, read_rows
 from foci.errors import ConfigError, DataError, check_positive
 
@@ -46,7 +46,7 @@ class AlignedFiles:
         self.source, self.target, self.max_characters = Path(source), Path(target), max_characters
 
     def __iter__(self) -> Iterator[Pair]:
-        return _pairs(self.entries())
+        return strict(self.entries())
 
     def entries(self) -> Iterator[Pair | Fault]:
         """Yield every line, as a pair or as a Fault."""
@@ -84,7 +84,7 @@ class TableFile:
         check_table(self.source, self.columns, (".csv", *_TABS), _EXPECTED)
 
     def __iter__(self) -> Iterator[Pair]:
-        return _pairs(self.entries())
+        return strict(self.entries())
 
     def entries(self) -> Iterator[Pair | Fault]:
         """Yield every line, as a pair or as a Fault."""
@@ -138,13 +138,6 @@ def _good_pairs(corpus: Corpus, log: Log | None) -> Iterator[Pair]:
 
 def _no_pairs(corpus: Corpus) -> DataError:
     return DataError(f"{corpus.source}, line 1: no sentence pairs, the file is empty.")
-
-
-def _pairs(entries: Iterable[Pair | Fault]) -> Iterator[Pair]:
-    for entry in entries:
-        if isinstance(entry, Fault):
-            raise DataError(str(entry))
-        yield entry
 
 
 def _pair(

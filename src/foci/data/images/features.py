@@ -25,7 +25,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -96,11 +96,15 @@ class ImageFeatures:
 
     def batch(self, indices: Sequence[int] | Indices) -> Float16[Tensor, "B S D"]:
         """Return the regions of these images, row by row of each grid, in float16."""
+        return self.grids(indices).flatten(1, 2)
+
+    def grids(self, indices: Sequence[int] | Indices) -> Float16[Tensor, "B h w D"]:
+        """Return the grids of regions of these images, in float16."""
         rows = self.rows[np.asarray(indices, dtype=np.int64)]
         read = np.empty((len(rows), *self.array.shape[1:]), np.float16)
         for place in np.argsort(rows, kind="stable"):  # in the order of the file
             read[place] = self.array[rows[place]]
-        return torch.from_numpy(read).flatten(1, 2)
+        return torch.from_numpy(read)
 
 
 def encode_images(
@@ -313,16 +317,11 @@ class _Store:
         if self.shape is None:
             self.shape = list(features.shape[1:])
             self.write_header()
-            with path.open("wb") as file:
-                _write(file, json.dumps({**self.head, "shape": self.shape}) + "\n")
+            _write(path, "wb", (json.dumps({**self.head, "shape": self.shape}) + "\n").encode())
         if list(features.shape[1:]) != self.shape:
             raise ShapeError(f"{self.folder}: features of shape {features.shape[1:]}, expected {tuple(self.shape)}.")
-        with self.data.open("ab") as file:
-            file.write(np.ascontiguousarray(features).tobytes())
-            file.flush()
-            os.fsync(file.fileno())
-        with path.open("ab") as file:
-            _write(file, "".join(json.dumps(list(entry)) + "\n" for entry in entries))
+        _write(self.data, "ab", np.ascontiguousarray(features).tobytes())
+        _write(path, "ab", "".join(json.dumps(list(entry)) + "\n" for entry in entries).encode())
         for row, entry in enumerate(entries, start=self.count):
             self.by_name[entry.image] = row, entry
             self.by_checksum[entry.checksum] = row
@@ -351,10 +350,11 @@ class _Store:
         return found
 
 
-def _write(file: BinaryIO, text: str) -> None:
-    file.write(text.encode())
-    file.flush()
-    os.fsync(file.fileno())
+def _write(path: Path, mode: Literal["wb", "ab"], content: bytes) -> None:
+    with path.open(mode) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _checksum(content: bytes) -> str:

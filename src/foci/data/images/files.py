@@ -22,9 +22,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import torch
 from jaxtyping import UInt8
 from numpy.typing import NDArray
+from torch import Tensor
 
+from foci.data.batching import Indices
 from foci.data.images.drawn import PREFIX, draw, find_scene
 from foci.data.lines import Log, counted
 from foci.errors import DataError, MissingPackageError, check_sizes
@@ -162,6 +165,10 @@ class Images:
 
     def __len__(self) -> int:
         return len(self.kept)
+
+    def grids(self, indices: Indices) -> UInt8[Tensor, "B 3 H W"]:
+        """Return these images, channels first."""
+        return torch.from_numpy(np.ascontiguousarray(self.pixels[indices].transpose(0, 3, 1, 2)))
 
     @classmethod
     def load(cls, names: Sequence[str], size: int, *, max_pixels: int = MAX_PIXELS, log: Log | None = None) -> Images:

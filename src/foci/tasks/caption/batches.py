@@ -7,19 +7,16 @@ CaptionExamples(images, …)          images, or their features, with the word i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Int
-from numpy.typing import NDArray
 from torch import Tensor
 
-from foci.data.batching import Indices, Sequences, framed
+from foci.data.batching import GroupedSequences, Indices, Sequences, framed
 from foci.data.images.drawn import Language, caption, find_scene, scene_name
 from foci.data.images.features import ImageFeatures
 from foci.data.images.files import Images
-from foci.errors import DataError
 from foci.tasks.caption.reader import CaptionedImage
 
 
@@ -48,7 +45,7 @@ class CaptionBatch(NamedTuple):
     target_valid: Bool[Tensor, "B T"]
 
 
-class CaptionExamples:
+class CaptionExamples(GroupedSequences):
     """Captions as word ids, by their image: an example is an image with up to ``together`` captions.
 
     Args:
@@ -58,39 +55,16 @@ class CaptionExamples:
         together: an image with more captions is several examples.
     """
 
+    added: ClassVar[int] = 2  # BOS and EOS
+
     def __init__(
         self, images: Images | ImageFeatures, places: Sequence[int], captions: Sequences, *, together: int
     ) -> None:
-        if len(places) != len(captions):
-            raise DataError(f"CaptionExamples: {len(places)} places and {len(captions)} captions, expected as many.")
-        self.images, self.captions = images, captions
-        by_image: dict[int, list[int]] = {}
-        for number, place in enumerate(places):
-            by_image.setdefault(place, []).append(number)
-        self.groups = [
-            (place, np.array(numbers[start : start + together]))
-            for place, numbers in by_image.items()
-            for start in range(0, len(numbers), together)
-        ]
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        """``(example, 2)``: captions, and words of the longest one with BOS and EOS."""
-        words = self.captions.lengths + 2
-        return np.array([(len(numbers), words[numbers].max()) for _, numbers in self.groups]).reshape(-1, 2)
+        super().__init__(places, captions, together)
+        self.images = images
 
     def batch(self, indices: Indices, widths: Sequence[int]) -> CaptionBatch:
         """Return these images with their captions, padded."""
-        numbers = np.concatenate([self.groups[index][1] for index in indices] or [np.zeros(0, np.int64)])
-        places = np.array([self.groups[index][0] for index in indices], dtype=np.int64)
-        image_of = np.repeat(np.arange(len(indices)), [len(self.groups[index][1]) for index in indices])
-        words = framed(self.captions, numbers, widths[1])
-        return CaptionBatch(image_batch(self.images, places), *map(torch.from_numpy, (image_of, *words)))
-
-
-def image_batch(images: Images | ImageFeatures, places: Indices) -> Tensor:
-    """Return some images as bytes ``(I, 3, H, W)``, or their features ``(I, h, w, D)``."""
-    if isinstance(images, Images):
-        return torch.from_numpy(np.ascontiguousarray(images.pixels[places].transpose(0, 3, 1, 2)))
-    features: Tensor = images.batch(places).unflatten(1, images.grid)
-    return features
+        places, image_of = self.owners(indices)
+        words = framed(self.sequences, self.numbers(indices), widths[1])
+        return CaptionBatch(self.images.grids(places), *map(torch.from_numpy, (image_of, *words)))

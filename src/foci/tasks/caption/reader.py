@@ -48,14 +48,6 @@ class CaptionedImage(NamedTuple):
     """One of train, valid and test; or empty."""
 
 
-class _Captions(NamedTuple):
-    """One entry of a file."""
-
-    image: str
-    captions: tuple[str, ...]
-    part: str
-
-
 def read_captions(
     path: str | Path,
     *,
@@ -114,7 +106,7 @@ def split_captions(entries: Sequence[CaptionedImage], *, valid_share: float, tes
     return Parts(*([entry for entry in entries if (entry.part or "train") == part] for part in PARTS))
 
 
-def _entries(path: Path, columns: Sequence[Column]) -> Iterator[_Captions | Fault]:
+def _entries(path: Path, columns: Sequence[Column]) -> Iterator[CaptionedImage | Fault]:
     ending = ending_of(path)
     if not path.exists():
         raise DataError(f"{path}: there is no such file.")
@@ -134,7 +126,7 @@ def _entries(path: Path, columns: Sequence[Column]) -> Iterator[_Captions | Faul
     return _in_rows(path, read_rows(path, columns, texts=2, optional=("split",), expected=expected))
 
 
-def _in_text(path: Path) -> Iterator[_Captions | Fault]:
+def _in_text(path: Path) -> Iterator[CaptionedImage | Fault]:
     lines = read_lines(path, LONGEST_TEXT)
     for number, line in enumerate(lines, start=1):
         if isinstance(line, Fault):
@@ -151,11 +143,11 @@ def _in_text(path: Path) -> Iterator[_Captions | Fault]:
             yield _checked(path, number, found["image"], [found["caption"]], "")
 
 
-def _in_rows(path: Path, rows: Iterable[TableRow | Fault]) -> Iterator[_Captions | Fault]:
+def _in_rows(path: Path, rows: Iterable[TableRow | Fault]) -> Iterator[CaptionedImage | Fault]:
     return each(rows, lambda row: _checked(path, row.line, row.values[0], [row.values[1]], "".join(row.values[2:])))
 
 
-def _in_object(path: Path, entry: JsonObject, columns: Sequence[Column]) -> _Captions | Fault:
+def _in_object(path: Path, entry: JsonObject, columns: Sequence[Column]) -> CaptionedImage | Fault:
     """One object; the field of captions is a text or a list of texts."""
     record, line = entry
     names = [column if isinstance(column, tuple) else str(column) for column in columns]
@@ -171,7 +163,7 @@ def _in_object(path: Path, entry: JsonObject, columns: Sequence[Column]) -> _Cap
     return _checked(path, line, image, texts, str(record.get("split", "")))
 
 
-def _karpathy(path: Path) -> Iterator[_Captions | Fault] | None:
+def _karpathy(path: Path) -> Iterator[CaptionedImage | Fault] | None:
     """Return the captions of one JSON object with the field ``images``; None if the file has objects in lines."""
     with open_bytes(path) as file:
         raw = file.read()
@@ -184,7 +176,7 @@ def _karpathy(path: Path) -> Iterator[_Captions | Fault] | None:
     return (_karpathy_image(path, number, one) for number, one in enumerate(whole["images"], start=1))
 
 
-def _karpathy_image(path: Path, number: int, one: Any) -> _Captions | Fault:
+def _karpathy_image(path: Path, number: int, one: Any) -> CaptionedImage | Fault:
     """One image; such files are one line, so that a fault says which of the images has it."""
     try:
         name = os.path.join(one.get("filepath", ""), one["filename"])
@@ -199,7 +191,7 @@ def _karpathy_image(path: Path, number: int, one: Any) -> _Captions | Fault:
     return checked._replace(reason=f"image {number}: {checked.reason}") if isinstance(checked, Fault) else checked
 
 
-def _checked(path: Path, line: int, image: str, captions: Sequence[str], part: str) -> _Captions | Fault:
+def _checked(path: Path, line: int, image: str, captions: Sequence[str], part: str) -> CaptionedImage | Fault:
     image, texts, part = image.strip(), tuple(text.strip() for text in captions), part.strip().lower()
     if not image:
         return Fault(path, line, "empty image", "the name of the image is empty.")
@@ -207,7 +199,7 @@ def _checked(path: Path, line: int, image: str, captions: Sequence[str], part: s
         return Fault(path, line, "empty caption", "the caption is empty.")
     if part and part not in SPLITS:
         return Fault(path, line, "unknown split", f"the split is {part!r}. {near_names(part, SPLITS)}")
-    return _Captions(image, texts, SPLITS[part] if part else "")
+    return CaptionedImage(image, texts, SPLITS[part] if part else "")
 
 
 def _chosen(names: Collection[str], only: Path, path: Path, log: Log | None) -> list[str]:

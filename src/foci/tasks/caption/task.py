@@ -27,7 +27,7 @@ from foci.metrics.captions import caption_scores
 from foci.models.captioner import SMALL, CaptionedImages, Captioner, build_captioner
 from foci.models.encoders.frozen import build_frozen_encoder
 from foci.models.options.images import FrozenAnnotationOptions
-from foci.tasks.caption.batches import CaptionBatch, CaptionExamples, drawn_captions, image_batch
+from foci.tasks.caption.batches import CaptionBatch, CaptionExamples, drawn_captions
 from foci.tasks.caption.config import BUILT_IN, CaptionConfig, CaptionOptions
 from foci.tasks.caption.looks import Look, Looks, look, named_boxes, shapes_pointed_at, table_of_looks
 from foci.tasks.caption.reader import CaptionedImage, read_captions, split_captions
@@ -74,7 +74,7 @@ class _Sources:
 
     def batch(self, numbers: Sequence[int]) -> Tensor:
         """Return the images with these numbers, which can be read."""
-        return image_batch(self.images, np.searchsorted(self.kept, numbers))
+        return self.images.grids(np.searchsorted(self.kept, numbers))
 
 
 class _HeldOut(NamedTuple):
@@ -182,14 +182,8 @@ class Caption(Seq2SeqTask):
         """Encode and batch the training captions, without those of unreadable images."""
         data = self.config.data
         examples = self._examples(list(splits.train), assets, log)
-        return TokenBatches(
-            examples,
-            max_tokens=data.batch_size * max(data.max_words + 2, data.captions_together),
-            max_examples=data.batch_size,
-            seed=self.config.training.seed,
-            workers=data.workers,
-            **shard._asdict(),
-        )
+        most = data.batch_size * max(data.max_words + 2, data.captions_together)
+        return TokenBatches(examples, **self.batching(shard, most, data.batch_size))
 
     def held_out(self, splits: Splits, assets: CaptionAssets, log: Log) -> _HeldOut:
         """Encode and batch the validation captions."""
@@ -442,7 +436,7 @@ class Caption(Seq2SeqTask):
             one = captioned[number]
             plain = self.plain(one.captions[0])
             encoding = assets.tokenizer.encode(plain)
-            batch = image_batch(images, np.array([place]))
+            batch = images.grids(np.array([place]))
             handles = self._maps(model, batch, [encoding.ids[: self.config.data.max_words]])
             last = [handle.dense()[0] for name, handle in handles.items() if name.endswith("cross")][-1]
             maps = (last.mean(dim=0) if last.dim() == 3 else last).float().cpu().numpy()

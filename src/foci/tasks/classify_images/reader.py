@@ -102,8 +102,7 @@ class ImageExamples:
 
     def batch(self, indices: Indices, widths: Sequence[int]) -> tuple[Tensor, ...]:
         """Return these images ``(B, 3, H, W)``, and the numbers of their classes."""
-        pixels = np.ascontiguousarray(self.images.pixels[indices].transpose(0, 3, 1, 2))
-        return torch.from_numpy(pixels), torch.from_numpy(self.labels[indices])
+        return self.images.grids(indices), torch.from_numpy(self.labels[indices])
 
 
 def augmented(images: UInt8[Tensor, "B 3 H W"], *, flip: bool = False, shift: int = 0) -> UInt8[Tensor, "B 3 H W"]:

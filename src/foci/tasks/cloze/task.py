@@ -148,14 +148,8 @@ class Cloze(FileTask):
         tokenized = [self._tokenized(question) for question in splits.train]
         if cut := sum(one.left_out > 0 for one in tokenized):
             log(f"{cut:,} documents have more than {data.max_words} words: the last ones are read (data.max_words)")
-        return TokenBatches(
-            ClozeExamples(tokenized, assets.vocabulary),
-            max_tokens=data.batch_tokens,
-            max_examples=data.batch_size,
-            seed=self.config.training.seed,
-            workers=data.workers,
-            **shard._asdict(),
-        )
+        examples = ClozeExamples(tokenized, assets.vocabulary)
+        return TokenBatches(examples, **self.batching(shard, data.batch_tokens, data.batch_size))
 
     def held_out(self, splits: Splits, assets: Words, log: Log) -> list[ClozeBatch]:
         """Encode and batch the validation questions."""

@@ -53,16 +53,6 @@ class DataConfig(HeldOutData):
 
 
 @settings
-class EntailVocabularyConfig(VectorVocabularyConfig):
-    """Which words have a learned vector of their own: counted in the training pairs and kept in the run."""
-
-    lowercase: bool = True
-    """Whether "The" is "the"."""
-    vector_words: Annotated[int, Ge(0)] = 100_000
-    """How many words of that file are kept in the run, the first ones; those of the training pairs always are."""
-
-
-@settings
 class ConditionalModel(ConditionalEntailerOptions):
     """A reader of both sentences, one after the other."""
 
@@ -112,7 +102,7 @@ class EntailConfig(TaskConfig):
     }
 
     data: DataConfig = DataConfig()
-    vocabulary: EntailVocabularyConfig = EntailVocabularyConfig()
+    vocabulary: VectorVocabularyConfig = VectorVocabularyConfig()
     model: ModelConfig = ConditionalModel()
     training: TrainingOptions = TrainingOptions(
         max_epochs=20, patience=8, warmup=50, eval_every=200, metric_for_best_model="accuracy", greater_is_better=True

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from foci.data.splits import PARTS, Parts, split
 from foci.errors import DataError
 from foci.printable import printable
-from foci.tasks.frame.task import Log, Record, Splits, Task
+from foci.tasks.frame.task import Log, Record, Shard, Splits, Task
 
 LOGGED_LABELS = 20
 """How many labels are logged by name."""
@@ -116,6 +116,11 @@ class FileTask(Task):
         train, valid, test = map(len, made)
         log(f"{train:,} built-in {self.noun} to train on, {valid:,} to validate, {test:,} to evaluate")
         return Splits(*made)
+
+    def batching(self, shard: Shard, max_tokens: int, max_examples: int | None = None) -> dict[str, Any]:
+        """Return the options of training batches, as in `foci.data.TokenBatches`."""
+        limits = {"max_tokens": max_tokens, "max_examples": max_examples}
+        return {**limits, "seed": self.config.training.seed, "workers": self.config.data.workers, **shard._asdict()}
 
     def read_records(self, paths: Sequence[str]) -> Sequence[Record]:
         """Read examples in the form of the training data."""

@@ -178,14 +178,7 @@ class LabelTask(FileTask):
                 f"{encoded.truncated:,} {self.unit} have a text of more than {data.max_words} words; the rest of it is "
                 "not read (data.max_words)"
             )
-        return TokenBatches(
-            encoded.examples,
-            max_tokens=self.batch_tokens,
-            max_examples=data.batch_size,
-            seed=self.config.training.seed,
-            workers=data.workers,
-            **shard._asdict(),
-        )
+        return TokenBatches(encoded.examples, **self.batching(shard, self.batch_tokens, data.batch_size))
 
     @property
     def batch_tokens(self) -> int:

@@ -192,8 +192,3 @@ class GenerateOptions(ContextOptions):
             raise ConfigError(f"n_best is {self.n_best}, expected at most beam={self.beam}. Raise the beam.")
         if any(not text for text in self.stop):
             raise ConfigError("stop holds an empty text, expected strings of one character at least.")
-
-
-@settings
-class GenerateEvaluateOptions(ContextOptions):
-    """How much of the past each token is predicted from."""

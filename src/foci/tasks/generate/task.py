@@ -27,7 +27,7 @@ from foci.tasks.frame.task import (
     Task,
     token_axes,
 )
-from foci.tasks.generate.config import DataConfig, GenerateConfig, GenerateEvaluateOptions, GenerateOptions
+from foci.tasks.generate.config import ContextOptions, DataConfig, GenerateConfig, GenerateOptions
 from foci.tasks.generate.continuation import Prompt, log_probs, quoted
 from foci.tasks.generate.reader import Before, TextDocument, TextFiles, TextPiece, after, hold_out, python_reference
 from foci.tasks.generate.windows import (
@@ -56,7 +56,7 @@ class Generate(Task):
     name: ClassVar[str] = "generate"
     Config: ClassVar[type[Any]] = GenerateConfig
     Options: ClassVar[type[Any]] = GenerateOptions
-    EvaluateOptions: ClassVar[type[Any]] = GenerateEvaluateOptions
+    EvaluateOptions: ClassVar[type[Any]] = ContextOptions
     Assets: ClassVar[type[Any]] = TokenizerAssets
     inputs: ClassVar[tuple[Field, ...]] = (Field("text", "document", required=False),)
     targets: ClassVar[tuple[Field, ...]] = ()
@@ -177,7 +177,7 @@ class Generate(Task):
         model: nn.Module,
         assets: TokenizerAssets,
         records: Sequence[Record],
-        options: GenerateEvaluateOptions,
+        options: ContextOptions,
         progress: Progress,
     ) -> Evaluation:
         """Return nats, perplexity and bits per byte of all tokens, each predicted from a context."""

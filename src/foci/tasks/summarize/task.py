@@ -128,14 +128,8 @@ class Summarize(Seq2SeqTask):
         """Encode and batch the training texts."""
         data = self.config.data
         examples = self._examples(list(splits.train), assets, log)
-        return TokenBatches(
-            examples,
-            max_tokens=max(data.batch_tokens, int(examples.lengths.max())),
-            max_examples=data.batch_size,
-            seed=self.config.training.seed,
-            workers=data.workers,
-            **shard._asdict(),
-        )
+        longest = int(examples.lengths.max())
+        return TokenBatches(examples, **self.batching(shard, max(data.batch_tokens, longest), data.batch_size))
 
     def held_out(self, splits: Splits, assets: TokenizerAssets, log: Log) -> _HeldOut:
         """Encode and batch the validation texts."""
@@ -152,7 +146,7 @@ class Summarize(Seq2SeqTask):
 
     def _examples(
         self, texts: Sequence[SummarizedText], assets: TokenizerAssets, log: Log | None = None, what: str = "texts"
-    ) -> PairExamples | CopyExamples:
+    ) -> PairExamples:
         """Encode texts with their summaries, cut to their greatest lengths."""
         data, tokenizer = self.config.data, assets.tokenizer
         rows = self.encode_sources(assets, [one._asdict() for one in texts])

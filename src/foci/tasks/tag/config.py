@@ -62,8 +62,6 @@ class TagVocabularyConfig(VectorVocabularyConfig):
 
     lowercase: bool = True
     """Whether "The" is "the"; the letters of a word are read as they are."""
-    vector_words: Annotated[int, Ge(0)] = 100_000
-    """How many words of that file are kept in the run, the first ones; those of the training sentences always are."""
 
 
 @settings
@@ -111,30 +109,29 @@ class TagConfig(TaskConfig):
 
 
 @settings
-class TagOptions:
-    """How sentences are tagged."""
+class SpanOptions:
+    """Which spans are given."""
 
     threshold: Annotated[float, Ge(0), Le(1)] = 0.0
     """Leave out spans whose probability, given the sentence, is lower."""
     select: Literal["sequence", "probability"] = "sequence"
     """Which spans are given: those of the best tag sequence, or all that reach the threshold, of overlapping ones the
     most probable; the latter finds spans that a cautious tagger leaves out."""
-    n_best: Annotated[int, Ge(1)] = 1
-    """How many tag sequences are given, best first, each with its probability."""
     batch_tokens: Annotated[int, Ge(1)] = 8192
     """Words that are read at once, padding included."""
 
 
 @settings
-class TagEvaluateOptions:
+class TagOptions(SpanOptions):
+    """How sentences are tagged."""
+
+    n_best: Annotated[int, Ge(1)] = 1
+    """How many tag sequences are given, best first, each with its probability."""
+
+
+@settings
+class TagEvaluateOptions(SpanOptions):
     """How tags are evaluated."""
 
-    threshold: Annotated[float, Ge(0), Le(1)] = 0.0
-    """Leave out predicted spans whose probability, given the sentence, is lower."""
-    select: Literal["sequence", "probability"] = "sequence"
-    """Which spans are predicted: those of the best tag sequence, or all that reach the threshold, of overlapping ones
-    the most probable."""
     bins: Annotated[int, Ge(1)] = 10
     """Rows of the calibration table."""
-    batch_tokens: Annotated[int, Ge(1)] = 8192
-    """Words that are read at once, padding included."""

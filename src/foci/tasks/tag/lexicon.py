@@ -9,23 +9,17 @@ from typing import Annotated
 import torch
 from annotated_types import MinLen
 
-from foci.data.vocabulary import Vocabulary
 from foci.functional.crf.spans import SpanTags
 from foci.mechanisms.structured import Constraints, constraints
-from foci.tasks.frame.assets import Assets
+from foci.tasks.frame.vocabulary import WordAssets
 from foci.tasks.tag.batches import Letters
 from foci.tasks.tag.schemes import PLAIN, tag_names
 
 
 @dataclass(frozen=True)
-class TagLexicon(Assets):
+class TagLexicon(WordAssets):
     """The words, letters, labels and intents of a run, and the scheme that spans are predicted in."""
 
-    vocabulary: Vocabulary
-    trained: int
-    """Ids of words with a learned vector, padding included."""
-    vector_dim: int
-    """Size of the given word vectors; 0 without any."""
     letters: Letters
     labels: Annotated[tuple[str, ...], MinLen(1)]
     intents: tuple[str, ...]

@@ -25,7 +25,7 @@ from foci.tasks.frame.vocabulary import count_with_vectors, take_vectors
 from foci.tasks.tag.answers import answer_of, is_plain, show, trace_of
 from foci.tasks.tag.batches import LONGEST_WORD, Letters, TagBatch, TagExamples
 from foci.tasks.tag.builtin import carriers
-from foci.tasks.tag.config import BUILT_IN, TagConfig, TagEvaluateOptions, TagOptions
+from foci.tasks.tag.config import BUILT_IN, SpanOptions, TagConfig, TagEvaluateOptions, TagOptions
 from foci.tasks.tag.decoding import best_tags, chain_of, decode
 from foci.tasks.tag.lexicon import TagLexicon
 from foci.tasks.tag.metrics import Gold, Tally, calibration_table, labels_table, strictly
@@ -181,15 +181,8 @@ class Tag(FileTask):
 
     def batches(self, splits: Splits, assets: TagLexicon, shard: Shard, log: Log) -> Batches:
         """Encode and batch the training sentences."""
-        data = self.config.data
-        return TokenBatches(
-            self._examples(list(splits.train), assets),
-            max_tokens=data.batch_tokens,
-            max_examples=data.batch_size,
-            seed=self.config.training.seed,
-            workers=data.workers,
-            **shard._asdict(),
-        )
+        options = self.batching(shard, self.config.data.batch_tokens, self.config.data.batch_size)
+        return TokenBatches(self._examples(list(splits.train), assets), **options)
 
     def held_out(self, splits: Splits, assets: TagLexicon, log: Log) -> _HeldOut:
         """Encode and batch the validation sentences."""
@@ -371,7 +364,7 @@ def _scored(model: nn.Module, batch: TagBatch) -> tuple[TagBatch, TagScores]:
     return moved, model(moved.words, moved.letters, moved.spelt)
 
 
-def _least(options: TagOptions | TagEvaluateOptions) -> float | None:
+def _least(options: SpanOptions) -> float | None:
     """The probability from which on spans are given; None for those of the best sequence."""
     if options.select == "sequence":
         return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -146,27 +146,18 @@ def is_feature_file(address: str) -> bool:
     return not morse.is_morse(address) and Path(address).suffix.lower() in FEATURE_ENDINGS
 
 
-@dataclass
-class LeftOut:
-    """Counts what is left out, and why."""
-
-    faults: list[AudioError] = field(default_factory=list)
-
-    def add(self, fault: AudioError) -> None:
-        """Count one."""
-        self.faults.append(fault)
-
-    def report(self, total: int, log: Callable[[str], None]) -> None:
-        """Log the number of each kind, and name the first ones."""
-        if not self.faults:
-            return
-        kinds = Counter(fault.kind for fault in self.faults)
+def _report(left_out: Sequence[AudioError], total: int, log: Callable[[str], None], origin: str) -> None:
+    """Log the number of each kind, and name the first ones; raise a DataError if nothing else is left."""
+    if left_out:
+        kinds = Counter(fault.kind for fault in left_out)
         kinds_text = ", ".join(f"{count:,} × {kind}" for kind, count in kinds.most_common())
-        log(f"{len(self.faults):,} of {total:,} recordings are left out: {kinds_text}")
-        for fault in self.faults[:_NAMED]:
+        log(f"{len(left_out):,} of {total:,} recordings are left out: {kinds_text}")
+        for fault in left_out[:_NAMED]:
             log(f"left out: {printable(str(fault))}")
-        if len(self.faults) > _NAMED:
-            log(f"left out: {len(self.faults) - _NAMED:,} more")
+        if len(left_out) > _NAMED:
+            log(f"left out: {len(left_out) - _NAMED:,} more")
+        if len(left_out) == total:
+            raise DataError(f"{origin}, line 1: none of {total:,} recordings can be used; {left_out[0]}")
 
 
 def usable_utterances(
@@ -177,18 +168,16 @@ def usable_utterances(
     Raises:
         DataError: none is left; the message has ``origin`` and the first reason.
     """
-    left_out = LeftOut()
+    left_out: list[AudioError] = []
     kept = []
     for utterance in utterances:
         try:
             reader.check(utterance.audio)
         except AudioError as error:
-            left_out.add(error)
+            left_out.append(error)
         else:
             kept.append(utterance)
-    left_out.report(len(utterances), log)
-    if not kept:
-        raise DataError(f"{origin}, line 1: none of {len(utterances):,} recordings can be used; {left_out.faults[0]}")
+    _report(left_out, len(utterances), log, origin)
     return kept
 
 
@@ -218,7 +207,7 @@ def compute_features(
     Raises:
         DataError: none is left, or the numbers of features differ.
     """
-    left_out = LeftOut()
+    left_out: list[AudioError] = []
     kept: list[Utterance] = []
     found: list[ndarray] = []
     total = 0
@@ -227,7 +216,7 @@ def compute_features(
         try:
             features = [reader.features(utterance.audio, speed) for speed in speeds]
         except AudioError as error:
-            left_out.add(error)
+            left_out.append(error)
             continue
         if found and features[0].shape[1] != found[0].shape[1]:
             raise DataError(
@@ -236,9 +225,7 @@ def compute_features(
             )
         kept += [utterance] * len(features)
         found += features
-    left_out.report(total, log)
-    if not kept:
-        raise DataError(f"{origin}, line 1: none of {total:,} recordings can be used; {left_out.faults[0]}")
+    _report(left_out, total, log, origin)
     return FeatureSet(kept, found)
 
 

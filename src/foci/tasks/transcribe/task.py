@@ -157,11 +157,7 @@ class Transcribe(FileTask):
         return ShortFirstBatches(
             self._examples(read, assets, self._long_enough(read, assets, log)),
             short_first=data.sort_by_length_epochs,
-            max_tokens=data.batch_frames,
-            max_examples=data.batch_size,
-            seed=self.config.training.seed,
-            workers=data.workers,
-            **shard._asdict(),
+            **self.batching(shard, data.batch_frames, data.batch_size),
         )
 
     def held_out(self, splits: Splits, assets: SpeechAssets, log: Log) -> _HeldOut:

@@ -181,12 +181,7 @@ class Translate(Seq2SeqTask):
     def batches(self, splits: Splits, assets: Tokenizers, shard: Shard, log: Log) -> Batches:
         """Encode and batch the training pairs."""
         data = self.config.data
-        options: dict[str, Any] = {
-            "max_tokens": data.batch_tokens,
-            "seed": self.config.training.seed,
-            "workers": data.workers,
-            **shard._asdict(),
-        }
+        options = self.batching(shard, data.batch_tokens)
         if data.stream:
             encode = PairEncoder(*self.tokenizers(assets), data.max_length, self.copies)
             return StreamBatches(splits.train, encode, buffer=data.stream_buffer, **options)
@@ -199,7 +194,7 @@ class Translate(Seq2SeqTask):
             pairs = sorted(pairs, key=lambda pair: place_of(pair.source, data.split_seed))[:_VALIDATED]
         return TokenBatches(self._examples(pairs, assets, log), max_tokens=data.batch_tokens)
 
-    def _examples(self, pairs: Iterable[Pair], assets: Tokenizers, log: Log) -> PairExamples | CopyExamples:
+    def _examples(self, pairs: Iterable[Pair], assets: Tokenizers, log: Log) -> PairExamples:
         longest = self.config.data.max_length
         pairs = list(pairs)
         examples = PairEncoder(*self.tokenizers(assets), longest, self.copies)(pairs)
@@ -297,7 +292,7 @@ class PairEncoder:
     def __init__(self, source: Tokenizer, target: Tokenizer, longest: int | None, copies: bool = False) -> None:
         self.source, self.target, self.longest, self.copies = source, target, longest, copies
 
-    def __call__(self, pairs: Sequence[Pair]) -> PairExamples | CopyExamples:
+    def __call__(self, pairs: Sequence[Pair]) -> PairExamples:
         """Return what is left of these pairs, which may be nothing."""
         if self.copies:
             return self._copied(pairs)

@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from foci.data.batching import Indices, Sequences
+from foci.data.batching import GroupedSequences, Indices, Sequences
 from foci.data.images.drawn import Language, find_scene, questions, scene_name
 from foci.data.images.files import Images, beside
 from foci.data.lines import Fault, Log, each, empty_field, read_examples
@@ -80,8 +79,8 @@ def question_words(question: str) -> list[str]:
     return word_pattern().findall(question)
 
 
-class QuestionExamples:
-    """Questions as word ids, by the image they are about: an example is an image with up to ``together`` questions.
+class QuestionExamples(GroupedSequences):
+    """Questions as word ids, by the image they are about: an example is an image with some of its questions.
 
     The image is encoded once for all of them, which is most of the work.
 
@@ -90,48 +89,19 @@ class QuestionExamples:
         places: for each question, the number of its image among them.
         questions: word ids.
         answers: the numbers of the answers, −1 for one that was not trained.
-        together: an image with more questions is several examples.
     """
 
-    def __init__(
-        self,
-        images: Images,
-        places: Sequence[int],
-        questions: Sequences,
-        answers: Sequence[int],
-        *,
-        together: int = QUESTIONS_TOGETHER,
-    ) -> None:
-        if not len(places) == len(questions) == len(answers):
+    def __init__(self, images: Images, places: Sequence[int], questions: Sequences, answers: Sequence[int]) -> None:
+        super().__init__(places, questions, QUESTIONS_TOGETHER)
+        if len(questions) != len(answers):
             raise DataError(
-                f"QuestionExamples: {len(places)} images, {len(questions)} questions and {len(answers)} answers, "
-                "expected as many of each."
+                f"QuestionExamples: {len(questions)} questions and {len(answers)} answers, expected as many of each."
             )
-        self.images, self.questions, self.answers = images, questions, np.array(answers, dtype=np.int64)
-        by_image: dict[int, list[int]] = {}
-        for number, place in enumerate(places):
-            by_image.setdefault(place, []).append(number)
-        self.groups = [
-            (place, np.array(numbers[start : start + together]))
-            for place, numbers in by_image.items()
-            for start in range(0, len(numbers), together)
-        ]
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        """``(example, 2)``: questions, and words of the longest one."""
-        words = self.questions.lengths
-        return np.array([(len(numbers), words[numbers].max()) for _, numbers in self.groups]).reshape(-1, 2)
-
-    def numbers(self, indices: Indices) -> NDArray[np.int64]:
-        """Return the numbers of the questions of these examples, in the order of a batch."""
-        return np.concatenate([self.groups[index][1] for index in indices] or [np.zeros(0, np.int64)])
+        self.images, self.answers = images, np.array(answers, dtype=np.int64)
 
     def batch(self, indices: Indices, widths: Sequence[int]) -> tuple[Tensor, ...]:
         """Return images ``(I, 3, H, W)``, word ids ``(B, T)``, the image of each question ``(B)``, and the answers."""
         numbers = self.numbers(indices)
-        words, _ = self.questions.padded(numbers, widths[1])
-        places = np.array([self.groups[index][0] for index in indices], dtype=np.int64)
-        pixels = np.ascontiguousarray(self.images.pixels[places].transpose(0, 3, 1, 2))
-        image_of = np.repeat(np.arange(len(indices)), [len(self.groups[index][1]) for index in indices])
-        return tuple(map(torch.from_numpy, (pixels, words, image_of, self.answers[numbers])))
+        words, _ = self.sequences.padded(numbers, widths[1])
+        places, image_of = self.owners(indices)
+        return self.images.grids(places), *map(torch.from_numpy, (words, image_of, self.answers[numbers]))
