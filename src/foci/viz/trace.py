@@ -204,6 +204,11 @@ class Trace:
             raise unknown_name("attention", name, self.attentions)
         return self.attentions[name]
 
+    def attentions_to(self, kind: str, name: str | None = None) -> list[TracedAttention]:
+        """Return the attentions whose source is of this kind: all of them, or that of this name if it is one."""
+        chosen = self.attentions.values() if name is None else [self.attention(name)]
+        return [one for one in chosen if self.axes[one.source].kind == kind]
+
     def cross_attentions(self) -> list[TracedAttention]:
         """Return the cross-attentions of the last layer that has any.
 

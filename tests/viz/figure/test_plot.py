@@ -488,7 +488,8 @@ def test_refuses_rows_and_words_that_are_not_there():
 
 def test_hatching_is_for_zeros_on_purpose_not_for_those_of_a_softmax_that_ran_out_of_numbers():
     weights = np.array([[0.7, 0.3, 0.0], [1.0, 1e-38, 0.0], [0.0, 0.0, 0.0]], dtype=np.float32)
-    masked = canvas.zeros_masked(weights)
+    axes = canvas.new_figure(1.0, 1.0).subplots()
+    masked = canvas.draw_map(axes, weights, canvas.FigureStyle().norm(0.0, 1.0)).get_array()
     assert masked.mask.tolist() == [[False, False, True], [False] * 3, [True] * 3]
     assert "hatched" in canvas.scale_label("weight", "exactly 0", weights)
     assert "hatched" not in canvas.scale_label("weight", "exactly 0", weights[1:2])

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
     from matplotlib.colors import Colormap, Normalize
     from matplotlib.figure import Figure as Figure
+    from matplotlib.image import AxesImage
 
 FORMATS = ("png", "svg", "pdf")
 SCALES = ("all", "row")
@@ -176,14 +177,13 @@ def colors() -> Colormap:
     return LinearSegmentedColormap.from_list("foci", STOPS).with_extremes(bad=(1, 1, 1, 0))
 
 
-def hatch(axes: Axes) -> None:
-    """Hatch the ground of the axes: what masked cells show."""
-    axes.patch.set(facecolor="white", edgecolor=HATCH, hatch="////", linewidth=0)
-
-
-def zeros_masked(weights: NDArray[Any]) -> Any:
-    """Return the weights with a mask over those that are 0 on purpose."""
-    return np.ma.masked_where(zeros_on_purpose(weights), weights)
+def draw_map(axes: Axes, weights: NDArray[Any], norm: Normalize, **options: Any) -> AxesImage:
+    """Draw weights as colored cells; where they are 0 on purpose, the hatched ground is seen."""
+    zeros = zeros_on_purpose(weights)
+    if zeros.any():
+        axes.patch.set(facecolor="white", edgecolor=HATCH, hatch="////", linewidth=0)
+    masked = np.ma.masked_where(zeros, weights)
+    return axes.imshow(masked, cmap=colors(), norm=norm, interpolation="nearest", **options)
 
 
 def scale_label(scale: str, hatched: str, weights: NDArray[Any]) -> str:

@@ -248,16 +248,8 @@ def draw(
             continue
         of_scale = stack[[name == scales[number] for name in scales]]
         lowest, highest = min(of_scale.min(), 0.0), of_scale.max() if of_scale.max() > 0 else 1.0
-        masked = canvas.zeros_masked(stack[number])
-        image = axes.imshow(
-            masked,
-            cmap=canvas.colors(),
-            norm=style.norm(lowest, highest),
-            aspect=layout.cell[0] / layout.cell[1],
-            interpolation="nearest",
-        )
-        if masked.mask.any():
-            canvas.hatch(axes)
+        norm = style.norm(lowest, highest)
+        image = canvas.draw_map(axes, stack[number], norm, aspect=layout.cell[0] / layout.cell[1])
         shown.setdefault(scales[number], []).append(image)
         axes.spines[:].set(visible=True, color="#c8c8c8", linewidth=0.5)  # white cells need an edge
         at_the_side, at_the_bottom = number % layout.across == 0, number + layout.across >= len(stack)

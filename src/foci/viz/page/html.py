@@ -15,9 +15,14 @@ _LEVELS = 5
 """How many shades a hue has."""
 
 
+def escaped(text: str) -> str:
+    """Return the text as HTML in ASCII, also where it has half of a character that UTF-8 cannot write."""
+    return html.escape(text).encode("ascii", "xmlcharrefreplace").decode("ascii")
+
+
 def safe(text: str) -> str:
     """Return the text as HTML that shows it as it is."""
-    return html.escape(printable(text)).encode("ascii", "xmlcharrefreplace").decode("ascii")
+    return escaped(printable(text))
 
 
 def mark(hue: str, share: float, inside: str, more: str = "") -> str:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import json
 import re
 from collections.abc import Sequence
 from importlib.resources import files
+
+from foci.viz.page.html import escaped
 
 _STATIC = files("foci.viz.page") / "static"
 
@@ -39,7 +40,7 @@ def offline_page(
         policy += "; media-src data:"
     parts = {
         "policy": policy,
-        "title": _plain(title),
+        "title": escaped(title[:200]),
         "style": style,
         "body": body,
         "trace": json.dumps(payload, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
@@ -60,11 +61,6 @@ def is_static(name: str) -> bool:
 
 def _static(name: str) -> str:
     return _STATIC.joinpath(name).read_text(encoding="utf-8")
-
-
-def _plain(text: str) -> str:
-    """Text as HTML, also where it has half of a character that UTF-8 cannot write."""
-    return html.escape(text[:200]).encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 
 def _fingerprint(text: str) -> str:

@@ -20,7 +20,6 @@ import base64
 import os
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -65,22 +64,17 @@ def write(path: str | os.PathLike[str], traces: Sequence[Trace], titles: Sequenc
     return Path(path)
 
 
-@dataclass
-class _Blocks:
-    """Numbers on their way into the page."""
-
-    packed: list[str] = field(default_factory=list)
-
-    def add(self, *arrays: NDArray[Any]) -> int:
-        """Keep the arrays one after the other; returns the block's number."""
-        raw = b"".join(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes() for array in arrays)
-        self.packed.append(base64.b64encode(zlib.compress(raw)).decode("ascii"))
-        return len(self.packed) - 1
+def _pack(blocks: list[str], *arrays: NDArray[Any]) -> int:
+    """Add a block with the arrays one after the other; returns its number."""
+    raw = b"".join(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes() for array in arrays)
+    blocks.append(base64.b64encode(zlib.compress(raw)).decode("ascii"))
+    return len(blocks) - 1
 
 
 def _page(traces: Sequence[Trace], titles: Sequence[str]) -> str:
-    blocks = _Blocks()
+    blocks: list[str] = []
     prefixes = [f"{title} · " for title in titles] or [""]
+    common = [name for name in traces[0].attentions if titles and name in traces[1].attentions]
     payload: dict[str, Any] = {
         "text": " ↔ ".join(dict.fromkeys(trace.text for trace in traces if trace.text)),
         "metadata": [],
@@ -88,7 +82,7 @@ def _page(traces: Sequence[Trace], titles: Sequence[str]) -> str:
         "attentions": [],
         "colors": {"stops": STOPS},
         "titles": list(titles),
-        "pairs": _pairs(traces, prefixes) if titles else [],
+        "pairs": [[f"{prefix}{name}" for prefix in prefixes] for name in common],
     }
     for trace, prefix in zip(traces, prefixes):
         _describe_trace(trace, prefix, payload, blocks)
@@ -97,16 +91,10 @@ def _page(traces: Sequence[Trace], titles: Sequence[str]) -> str:
     scripts += [f"script/views/{name}" for name in views_of("page") if is_static(f"script/views/{name}.js")]
     scripts.append("script/page")
     above = "\n".join(filter(None, (view.page(trace) for trace in traces for view in load("page"))))
-    return offline_page("page", scripts, title, payload, blocks.packed, body=above)
+    return offline_page("page", scripts, title, payload, blocks, body=above)
 
 
-def _pairs(traces: Sequence[Trace], prefixes: Sequence[str]) -> list[list[str]]:
-    """The attentions that both traces have, by their names in the page."""
-    first, second = traces
-    return [[f"{prefix}{name}" for prefix in prefixes] for name in first.attentions if name in second.attentions]
-
-
-def _describe_trace(trace: Trace, prefix: str, payload: dict[str, Any], blocks: _Blocks) -> None:
+def _describe_trace(trace: Trace, prefix: str, payload: dict[str, Any], blocks: list[str]) -> None:
     """Add one trace to what the page holds; of several each has a prefix for its names."""
     for name, value in trace.metadata.items():
         payload["metadata"].append([f"{prefix}{name}", value if isinstance(value, str) else f"{value:.6g}"])
@@ -129,7 +117,7 @@ def _verb(trace: Trace, attention: TracedAttention) -> str:
     return "writes" if attention.kind == "write" else "reads"
 
 
-def _describe_axis(axis: Axis, key: str, blocks: _Blocks) -> dict[str, Any]:
+def _describe_axis(axis: Axis, key: str, blocks: list[str]) -> dict[str, Any]:
     visible = {index: shown(label) for index, label in enumerate(axis.labels)}
     described: dict[str, Any] = {
         "kind": axis.kind,
@@ -143,11 +131,11 @@ def _describe_axis(axis: Axis, key: str, blocks: _Blocks) -> dict[str, Any]:
     }
     if axis.image is not None:
         image = _smaller(axis.image)
-        described["image"] = {"height": image.shape[0], "width": image.shape[1], "block": blocks.add(image)}
+        described["image"] = {"height": image.shape[0], "width": image.shape[1], "block": _pack(blocks, image)}
     if axis.spectrogram is not None:
         sound = axis.spectrogram - axis.spectrogram.min()
         shades = np.rint(sound * (255 / max(float(sound.max()), 1e-12))).astype(np.uint8)
-        described["spectrogram"] = {"steps": sound.shape[0], "bins": sound.shape[1], "block": blocks.add(shades)}
+        described["spectrogram"] = {"steps": sound.shape[0], "bins": sound.shape[1], "block": _pack(blocks, shades)}
     return described
 
 
@@ -163,7 +151,7 @@ def _smaller(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 
 def _describe_attention(
-    attention: TracedAttention, extras: dict[str, NDArray[np.float32]], blocks: _Blocks
+    attention: TracedAttention, extras: dict[str, NDArray[np.float32]], blocks: list[str]
 ) -> dict[str, Any]:
     heads, rows, columns = attention.shape
     slots: list[tuple[TracedAttention, int | None]] = [(attention, None)] if heads > 1 else []
@@ -191,13 +179,13 @@ def _describe_attention(
         "thumbnails": {
             "height": thumbnails[0].shape[0] if thumbnails else 0,
             "width": thumbnails[0].shape[1] if thumbnails else 0,
-            "block": blocks.add(*thumbnails),
+            "block": _pack(blocks, *thumbnails),
         },
-        "entropy": blocks.add(*entropies),
+        "entropy": _pack(blocks, *entropies),
     }
 
 
-def _describe_matrix(attention: TracedAttention, head: int | None, blocks: _Blocks) -> dict[str, Any]:
+def _describe_matrix(attention: TracedAttention, head: int | None, blocks: list[str]) -> dict[str, Any]:
     """One head, or the mean of all, as a block; whichever form has fewer bytes."""
     _, rows, columns = attention.shape
     step_type = np.dtype(np.uint16 if columns <= 1 << 16 else np.uint32)
@@ -221,7 +209,7 @@ def _describe_matrix(attention: TracedAttention, head: int | None, blocks: _Bloc
     kept = [np.concatenate(scales), _rest(attention, head)]
     if sparse:
         kept += [np.concatenate(counts), np.concatenate(steps)]
-    return {"sparse": sparse, "block": blocks.add(*kept, np.concatenate(bytes_))}
+    return {"sparse": sparse, "block": _pack(blocks, *kept, np.concatenate(bytes_))}
 
 
 def _quantize(weights: NDArray[np.float32], scale: NDArray[np.float32]) -> NDArray[np.uint8]:

@@ -29,8 +29,7 @@ def fits(selection: Selection) -> bool:
 
 def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None) -> canvas.Figure:
     """Weights of channels as they were applied, where the trace has them, else as shares; a line marks their mean."""
-    chosen = [trace.attention(name)] if name is not None else list(trace.attentions.values())
-    chosen = [attention for attention in chosen if trace.axes[attention.source].kind == "channels"]
+    chosen = trace.attentions_to("channels", name)
     if not chosen:
         raise ConfigError("plot: view 'bars' needs an attention to channels, such as that of squeeze_excitation.")
     rows = [

@@ -20,9 +20,8 @@ def fits(selection: Selection) -> bool:
 
 def attention(trace: Trace, name: str | None = None) -> TracedAttention:
     """Return the attention that reads a document, word by word: of this name, or else the first."""
-    for one in trace.attentions.values() if name is None else [trace.attention(name)]:
-        if trace.axes[one.source].kind == "document":
-            return one
+    for one in trace.attentions_to("document", name):
+        return one
     raise ConfigError("view 'document' needs an attention whose source is a document: Axis.from_document(…).")
 
 

@@ -18,7 +18,7 @@ def fits(selection: Selection) -> bool:
 
 def figure(trace: Trace, style: canvas.FigureStyle) -> canvas.Figure:
     """Slots from top to bottom, steps from left to right."""
-    tapes = [attention for attention in trace.attentions.values() if trace.axes[attention.source].kind == "slots"]
+    tapes = trace.attentions_to("slots")
     if not tapes:
         raise ConfigError("plot: view 'memory' needs an attention whose source are slots.")
     one = tapes[0]

@@ -62,17 +62,8 @@ def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None, hea
     above.set_ylabel("bin")
     above.spines[:].set_visible(False)
     _mark_words(source, style, [above, axes], width - _BAR - longest)
-    masked = canvas.zeros_masked(weights)
-    heat = axes.imshow(
-        masked,
-        extent=(0, length, len(rows) - 0.5, -0.5),
-        aspect="auto",
-        cmap=canvas.colors(),
-        norm=style.norm(0.0, float(weights.max(initial=0.0)) or 1.0),
-        interpolation="nearest",
-    )
-    if masked.mask.any():
-        canvas.hatch(axes)
+    norm = style.norm(0.0, float(weights.max(initial=0.0)) or 1.0)
+    heat = canvas.draw_map(axes, weights, norm, extent=(0, length, len(rows) - 0.5, -0.5), aspect="auto")
     beside(rows, cell, style.size).write(axes.yaxis)
     axes.spines[:].set(color="#c8c8c8", linewidth=0.5)
     axes.set_ylabel(style.text(target.title))
@@ -136,9 +127,9 @@ def page(trace: Trace) -> str:
         <button type="button" data-start="0.500" title="0.50 to 1.00 s, 90 %">yes</button>
         </p>
     """
-    for attention in trace.attentions.values():
+    for attention in trace.attentions_to("frames"):
         axis = trace.axes[attention.source]
-        if axis.kind == "frames" and (axis.sound is not None or axis.marks):
+        if axis.sound is not None or axis.marks:
             return _recording(axis)
     return ""
 

@@ -46,8 +46,8 @@ def fits(selection: Selection) -> bool:
 
 def attention(trace: Trace, name: str | None = None) -> TracedAttention:
     """Return the attention of words to tags: of this name, or else the first that has marked words."""
-    for one in trace.attentions.values() if name is None else [trace.attention(name)]:
-        if trace.axes[one.source].kind == "tags" and trace.axes[one.target].marks is not None:
+    for one in trace.attentions_to("tags", name):
+        if trace.axes[one.target].marks is not None:
             return one
     raise ConfigError(
         "view 'tags' needs words with marks, and the probabilities of their tags, as a tagger gives them."

@@ -8,10 +8,8 @@ const state = {
   theme: dark.matches ? "dark" : "light",
 };
 
-const say = (key, ...values) => {
-  const words = LANGUAGES[state.language][key];
-  return typeof words === "function" ? words(...values) : words;
-};
+const phrase = (words, values) => (typeof words === "function" ? words(...values) : words);
+const say = (key, ...values) => phrase(LANGUAGES[state.language][key], values);
 
 function set(element, properties) {
   for (const [name, value] of Object.entries(properties)) {

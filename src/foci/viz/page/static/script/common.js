@@ -28,10 +28,7 @@ let entropies = [];
 let view = null;
 
 /** The page's words for what depends on the attention: cells read, write to a memory, or have tags. */
-const tell = (key, ...values) => {
-  const words = say("verbs")[state.attention.verb][key];
-  return typeof words === "function" ? words(...values) : words;
-};
+const tell = (key, ...values) => phrase(say("verbs")[state.attention.verb][key], values);
 
 /** How much larger drawings write on large screens. */
 const enlarged = () => clamp(innerWidth / 1700, 1, 1.5);

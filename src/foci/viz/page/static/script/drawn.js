@@ -94,12 +94,10 @@ class PicturePanel extends DrawnPanel {
     }
     if (this.marked !== null) {
       const [left, top, wide, high] = box(this.marked);
-      context.lineWidth = 4;
-      context.strokeStyle = "#000000";
-      context.strokeRect(left + 2, top + 2, wide - 4, high - 4);
-      context.lineWidth = 2;
-      context.strokeStyle = "#ffffff";
-      context.strokeRect(left + 2, top + 2, wide - 4, high - 4);
+      for (const [thick, color] of [[4, "#000000"], [2, "#ffffff"]]) {
+        [context.lineWidth, context.strokeStyle] = [thick, color];
+        context.strokeRect(left + 2, top + 2, wide - 4, high - 4);
+      }
     }
   }
 }

@@ -60,18 +60,12 @@ class Matrix {
 
   /** What one row read. */
   reads(row) {
-    const scale = this.scales[row];
-    const weights = new Float32Array(this.columns);
-    if (this.sparse) for (let k = this.starts[row]; k < this.starts[row + 1]; k++) weights[this.places[k]] = this.bytes[k] * scale;
-    else for (let column = 0, from = row * this.columns; column < this.columns; column++) weights[column] = this.bytes[from + column] * scale;
-    return weights;
+    return Float32Array.from(this.row(row), (byte) => byte * this.scales[row]);
   }
 
   /** What each row read of one column. */
   readBy(column) {
-    const weights = new Float32Array(this.rows);
-    for (let row = 0; row < this.rows; row++) weights[row] = this.weight(row, column);
-    return weights;
+    return Float32Array.from(this.scales, (_, row) => this.weight(row, column));
   }
 
   isEmpty(row) {
