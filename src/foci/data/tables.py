@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from foci.data.lines import Fault, ending_of, read_lines
 from foci.errors import ConfigError, DataError, near_names
 
+Entry = TypeVar("Entry")
 LONGEST_TEXT = 10_000_000
 """Maximum number of characters of a line or cell; a longer one indicates a damaged file."""
 JSON = (".jsonl", ".json")
@@ -246,6 +247,18 @@ def _object(
         values.append(str(value))
     values += ["" if name_of(column, record) is None else str(field_of(record, column)) for column in optional]
     return TableRow(tuple(values), line)
+
+
+def read_records(path: Path, make: Callable[[dict[str, Any]], Entry], kind: str) -> Iterator[Entry | Fault]:
+    """Yield what ``make`` returns for each JSON object; where it raises a DataError, a fault of this kind."""
+    for entry in json_objects(path):
+        if isinstance(entry, Fault):
+            yield entry
+            continue
+        try:
+            yield make(entry.content)
+        except DataError as error:
+            yield Fault(path, entry.line, kind, str(error))
 
 
 # ---- names

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
-from foci.data.lines import Fault, read_lines
+from foci.data.lines import read_lines, strict
 from foci.data.tokenizer import PAD
 from foci.errors import ConfigError, DataError, check_positive
 
@@ -126,9 +126,7 @@ def read_vectors(path: str | Path, vocabulary: Vocabulary, dim: int) -> Vectors:
     path = Path(path)
     vectors, found = np.zeros((len(vocabulary), dim), np.float32), np.zeros(len(vocabulary), np.bool_)
     numbers = {word: number for number, word in enumerate(vocabulary.words, start=PAD + 1)}
-    for line, entry in enumerate(read_lines(path, 100_000), start=1):
-        if isinstance(entry, Fault):
-            raise DataError(str(entry))
+    for line, entry in enumerate(strict(read_lines(path, 100_000)), start=1):
         word, *values = entry.rstrip(" ").rsplit(" ", dim)  # GloVe has words with spaces in them
         if line == 1 and entry.count(" ") == 1 and all(part.isdecimal() for part in entry.split(" ")):
             have = int(entry.split(" ")[1])
@@ -186,9 +184,7 @@ def words_with_vectors(path: str | Path, most: int, wanted: Container[str]) -> t
     path = Path(path)
     words: dict[str, None] = {}
     dim = 0
-    for line, entry in enumerate(read_lines(path, 100_000), start=1):
-        if isinstance(entry, Fault):
-            raise DataError(str(entry))
+    for line, entry in enumerate(strict(read_lines(path, 100_000)), start=1):
         parts = entry.rstrip(" ").split(" ")
         if line == 1 and len(parts) == 2 and all(part.isdecimal() for part in parts):
             dim = int(parts[1])

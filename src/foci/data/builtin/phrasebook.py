@@ -19,10 +19,10 @@ from __future__ import annotations
 import difflib
 import hashlib
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date, time, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from foci.data.pairs import Pair
 from foci.errors import ConfigError, MissingPackageError, UnknownNameError, check_positive, unknown_name
@@ -30,6 +30,7 @@ from foci.errors import ConfigError, MissingPackageError, UnknownNameError, chec
 if TYPE_CHECKING:
     from babel import Locale
 
+Made = TypeVar("Made")
 SPLITS = ("train", "valid", "test")
 
 Phrase = Callable[["Locale"], str]
@@ -77,20 +78,27 @@ def phrasebook(
         May 17, 137.50 Indian rupees | 17. Mai, 137,50 Indische Rupien
         7,269.9 liters, 9.6 grams, and 234.6 kilowatt-hours | 7.269,9 Liter, 9,6 Gramm und 234,6 Kilowattstunden
     """
-    if split not in SPLITS:
-        raise unknown_name("split", split, SPLITS)
     check_positive("phrasebook", size=size)
     source, target = find_locale(source_locale), find_locale(target_locale)
     if source == target:
         raise ConfigError(f"phrasebook: source and target locale are both {source_locale!r}, expected two.")
-    pairs: dict[str, Pair] = {}
-    for phrase in _phrases(random.Random(f"{seed}/{split}")):
-        sentence = say(phrase, source)
-        if split_of(sentence) == split and sentence not in pairs:
-            pairs[sentence] = Pair(sentence, say(phrase, target))
-            if len(pairs) == size:
+    phrases = _phrases(random.Random(f"{seed}/{split}"))
+    drawn = draw_split(phrases, lambda phrase: say(phrase, source), split, size)
+    return [Pair(sentence, say(phrase, target)) for sentence, phrase in drawn.items()]
+
+
+def draw_split(made: Iterable[Made], text_of: Callable[[Made], str], split: str, size: int) -> dict[str, Made]:
+    """Return the first ``size`` entries of a split with different texts, by their texts."""
+    if split not in SPLITS:
+        raise unknown_name("split", split, SPLITS)
+    drawn: dict[str, Made] = {}
+    for one in made:
+        text = text_of(one)
+        if split_of(text) == split and text not in drawn:
+            drawn[text] = one
+            if len(drawn) == size:
                 break
-    return list(pairs.values())
+    return drawn
 
 
 def find_locale(name: str) -> Locale:

@@ -190,7 +190,7 @@ def cached_features(
             if isinstance(entry, Unreadable):
                 unreadable.append(entry)
                 continue
-            row = store.find(entry, pending)
+            row = store.by_checksum.get(entry.checksum, pending.get(entry.checksum))
             if row is None:
                 pixels = read_image(name, size, max_pixels=max_pixels)
                 if isinstance(pixels, Unreadable):
@@ -306,10 +306,6 @@ class _Store:
             missing = isinstance(error, FileNotFoundError)
             return Unreadable(name, "there is no such file." if missing else f"cannot be opened ({error.strerror}).")
         return _Entry(path, stat.st_size, stat.st_mtime_ns, checksum)
-
-    def find(self, entry: _Entry, pending: dict[str, int]) -> int | None:
-        """Return the row of an image, or None."""
-        return self.by_checksum.get(entry.checksum, pending.get(entry.checksum))
 
     def append(self, features: Float16[NDArray[np.float16], "B h w D"], entries: Sequence[_Entry]) -> None:
         """Add rows, and then their lines."""

@@ -145,7 +145,6 @@ class CaptionOptions(SearchOptions):
     """How captions are searched for."""
 
     beam: Annotated[int, Ge(1)] = 3
-    """Number of hypotheses of the beam search; 1 is greedy search."""
     max_length: Annotated[int, Ge(1)] | None = None
     """Longest caption in tokens. Default: data.max_words of the run."""
     batch_tokens: Annotated[int, Gt(0)] = 2048

@@ -44,9 +44,7 @@ class ClassifyVocabularyConfig(BucketVocabularyConfig):
     """The words with their own vector: counted in the training documents and kept in the run."""
 
     size: Annotated[int, Ge(1), Le(10_000_000)] = 30_000
-    """Largest number of words."""
     min_count: Annotated[int, Ge(1)] = 5
-    """How often a word must occur."""
     vectors: FilePath | None = None
     """A text file of GloVe or fastText vectors to start with; they are trained further."""
 

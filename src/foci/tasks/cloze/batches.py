@@ -173,9 +173,6 @@ class ClozeExamples:
         self.num_candidates = np.array([len(one.candidates) for one in questions], dtype=np.int64)
         self.answer = np.array([one.answer for one in questions], dtype=np.int64)
 
-    def __len__(self) -> int:
-        return len(self.answer)
-
     @property
     def lengths(self) -> NDArray[np.int64]:
         """``(question, 2)``: words of the document and of the question."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from foci.data.builtin.phrasebook import SPLITS, split_of
+from foci.data.builtin.phrasebook import draw_split
 from foci.errors import check_positive, unknown_name
 from foci.tasks.cloze.reader import BAR, ClozeQuestion
 
@@ -86,21 +86,14 @@ def stories(language: str = "en", *, split: str = "train", size: int = 4000, see
     """
     if language not in LANGUAGES:
         raise unknown_name("language of the built-in stories", language, LANGUAGES)
-    if split not in SPLITS:
-        raise unknown_name("split", split, SPLITS)
     check_positive("stories", size=size)
     return list(_made(language, split, size, seed))
 
 
 @lru_cache(maxsize=8)  # of a small split sixteen times as many are made as are kept
 def _made(language: str, split: str, size: int, seed: int) -> tuple[ClozeQuestion, ...]:
-    found: dict[str, ClozeQuestion] = {}
-    for question in _questions(LANGUAGES[language], random.Random(f"{seed}/{split}")):
-        if split_of(question.document) == split and question.document not in found:
-            found[question.document] = question
-            if len(found) == size:
-                break
-    return tuple(found.values())
+    made = _questions(LANGUAGES[language], random.Random(f"{seed}/{split}"))
+    return tuple(draw_split(made, lambda question: question.document, split, size).values())
 
 
 def _questions(language: _Language, chance: random.Random) -> Iterator[ClozeQuestion]:

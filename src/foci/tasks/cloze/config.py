@@ -118,18 +118,16 @@ class ClozeConfig(TaskConfig):
 
 
 @settings
-class ClozeOptions:
-    """How questions are answered."""
-
-    n_best: Annotated[int, Ge(1)] = 1
-    """How many candidates are given, best first, each with its probability."""
-    batch_tokens: Annotated[int, Ge(1)] = 32_768
-    """Words of documents that are read at once, padding included."""
-
-
-@settings
 class ClozeEvaluateOptions:
     """How answers are evaluated."""
 
     batch_tokens: Annotated[int, Ge(1)] = 32_768
     """Words of documents that are read at once, padding included."""
+
+
+@settings
+class ClozeOptions(ClozeEvaluateOptions):
+    """How questions are answered."""
+
+    n_best: Annotated[int, Ge(1)] = 1
+    """How many candidates are given, best first, each with its probability."""

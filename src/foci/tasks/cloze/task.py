@@ -186,7 +186,8 @@ class Cloze(FileTask):
         progress: Progress,
     ) -> list[Prediction]:
         """Answer; a trace has what was read of the document and of the question."""
-        tokenized = [self._tokenized(_question(record)) for record in records]
+        questions = [ClozeQuestion(one["document"], one["question"], one["candidates"], "") for one in records]
+        tokenized = list(map(self._tokenized, questions))
         examples = ClozeExamples(tokenized, assets.vocabulary)
 
         def answer(numbers: Sequence[int]) -> Iterator[Prediction]:
@@ -262,11 +263,12 @@ class Cloze(FileTask):
             for i, rank in zip(indices, _ranks(read.probabilities, moved.answer).tolist()):
                 ranks[i] = rank
             progress(len(indices))
+        first = [rank == 1 for rank in ranks]
         answerable = [one.is_answerable for one in tokenized]
         frequent = [one.answer >= 0 and one.most_frequent == one.answer for one in tokenized]
         metrics: dict[str, float | int] = {
             "questions": len(records),
-            "accuracy": float(np.mean([rank == 1 for rank in ranks])),
+            "accuracy": float(np.mean(first)),
             **{f"accuracy_at_{k}": float(np.mean([1 <= rank <= k for rank in ranks])) for k in _RANKS if k > 1},
             "most_frequent": float(np.mean(frequent)),
             "loss": loss / max(sum(answerable), 1),
@@ -281,7 +283,7 @@ class Cloze(FileTask):
         for i, question in enumerate(questions):
             by_kind[question.kind].append(i)
         rows = tuple(
-            (kind, len(some), *(float(np.mean(values)) for values in _of(some, ranks, frequent)))
+            (kind, len(some), *(float(np.mean([right[i] for i in some])) for right in (first, frequent)))
             for kind, some in sorted(by_kind.items())
         )
         tables = {"kinds": Table(("kind", "questions", "accuracy", "most_frequent"), rows)} if len(rows) > 1 else {}
@@ -305,11 +307,6 @@ class Cloze(FileTask):
         baseline = [(1.0, float(metrics["most_frequent"]))]
         curves = {"reader": reader, "most frequent candidate": baseline}
         plot_curves(curves, path, across="best k candidates", up="share with the answer", title="accuracy at k")
-
-
-def _question(record: Record) -> ClozeQuestion:
-    """A question without an answer."""
-    return ClozeQuestion(record["document"], record["question"], record["candidates"], "")
 
 
 def _read_batch(model: nn.Module, batch: ClozeBatch) -> tuple[ClozeBatch, ReaderOutput]:
@@ -344,10 +341,6 @@ def _ranks(probabilities: Float[Tensor, "B K"], answer: Tensor) -> Tensor:
     rank = (order == answer.unsqueeze(1)).int().argmax(dim=1) + 1
     own = probabilities.gather(1, answer.clamp_min(0).unsqueeze(1)).squeeze(1)
     return torch.where((answer >= 0) & (own > 0), rank, 0)
-
-
-def _of(some: Sequence[int], ranks: Sequence[int], frequent: Sequence[bool]) -> tuple[list[bool], list[bool]]:
-    return [ranks[i] == 1 for i in some], [frequent[i] for i in some]
 
 
 def _trace(read: ReaderOutput, row: int, question: TokenizedQuestion, shares: Float[Tensor, " K"]) -> Trace:

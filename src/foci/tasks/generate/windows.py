@@ -174,5 +174,4 @@ class PieceEncoder:
             if number and piece.document != pieces[number - 1].document:
                 rows.append([EOS])
             rows.append(ids)
-        flat = np.concatenate([np.array(row, dtype=np.int64) for row in rows]) if rows else np.zeros(0, np.int64)
-        return WindowExamples(flat, self.context)
+        return WindowExamples(_flat(self.tokenizer, rows), self.context)

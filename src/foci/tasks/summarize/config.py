@@ -136,13 +136,11 @@ class SummarizeOptions(SearchOptions):
     """How summaries are searched for."""
 
     no_repeat_ngram: Annotated[int, Ge(0)] = 3
-    """No sequence of this many tokens occurs twice; 0 sets no limit."""
     min_length: Annotated[int, Ge(0)] = 1
     """Shortest summary in tokens."""
     max_length: Annotated[int, Ge(1)] | None = None
     """Longest summary in tokens; Default: data.max_target of the run."""
     batch_tokens: Annotated[int, Ge(1)] = 8192
-    """Tokens per batch, padding included."""
 
 
 @settings

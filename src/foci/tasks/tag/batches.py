@@ -114,9 +114,6 @@ class TagExamples:
         self.tags = Sequences(given, 1 + max((max(row, default=0) for row in given), default=0))
         self.intents = np.array(intents, dtype=np.int64)
 
-    def __len__(self) -> int:
-        return len(self.words)
-
     @property
     def lengths(self) -> NDArray[np.int64]:
         """``(sentence, 1)``: words."""

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from foci.data.builtin.phrasebook import MEANINGS, SPLITS, find_locale, say, split_of
-from foci.errors import check_positive, unknown_name
+from foci.data.builtin.phrasebook import MEANINGS, draw_split, find_locale, say
+from foci.errors import check_positive
 from foci.tasks.tag.reader import LabeledSpan, TaggedSentence, find_words, to_words
 
 if TYPE_CHECKING:
@@ -151,21 +151,14 @@ def carriers(locale: str = "en", *, split: str = "train", size: int = 4000, seed
         >>> sentence.intent, [(sentence.text[start:end], label) for start, end, label in sentence.spans][:1]
         ('buy', [('86 hours per week or 29 grams per liter', 'list')])
     """
-    if split not in SPLITS:
-        raise unknown_name("split", split, SPLITS)
     check_positive("carriers", size=size)
     return list(_carriers(locale, split, size, seed))
 
 
 @lru_cache(maxsize=8)  # a split takes up to a second, and an evaluation needs those of the training again
 def _carriers(locale: str, split: str, size: int, seed: int) -> tuple[TaggedSentence, ...]:
-    found: dict[str, TaggedSentence] = {}
-    for sentence in _sentences(find_locale(locale), random.Random(f"{seed}/{split}")):
-        if split_of(sentence.text) == split and sentence.text not in found:
-            found[sentence.text] = sentence
-            if len(found) == size:
-                break
-    return tuple(found.values())
+    made = _sentences(find_locale(locale), random.Random(f"{seed}/{split}"))
+    return tuple(draw_split(made, lambda sentence: sentence.text, split, size).values())
 
 
 def _sentences(locale: Locale, chance: random.Random) -> Iterator[TaggedSentence]:

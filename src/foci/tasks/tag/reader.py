@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from foci.data.lines import Fault, Log, ending_of, read_examples, read_lines
-from foci.data.tables import JSON, json_objects
+from foci.data.tables import JSON, read_records
 from foci.data.words import word_pattern
 from foci.errors import ConfigError, DataError, near_names
 from foci.metrics.spans import Span
@@ -326,7 +326,7 @@ def _rows(
 
 
 def _from_objects(path: Path, log: Log | None) -> TaggedFile:
-    sentences = read_examples(path, _objects(path), "sentences", log)
+    sentences = read_examples(path, read_records(path, from_record, "unusable sentence"), "sentences", log)
     changed, every_word = 0, True
     for place, sentence in enumerate(sentences):
         found, inexact = to_words(sentence.spans, sentence.words)
@@ -342,17 +342,6 @@ def _from_objects(path: Path, log: Log | None) -> TaggedFile:
             'where the word has a span already. Give the words yourself ("words": [[start, end], …]) to change that'
         )
     return TaggedFile(sentences, PLAIN if every_word else "BIO", notes)
-
-
-def _objects(path: Path) -> Iterator[TaggedSentence | Fault]:
-    for entry in json_objects(path):
-        if isinstance(entry, Fault):
-            yield entry
-            continue
-        try:
-            yield from_record(entry.content)
-        except DataError as error:
-            yield Fault(path, entry.line, "unusable sentence", str(error))
 
 
 def from_record(record: Any) -> TaggedSentence:

@@ -68,17 +68,13 @@ class Tag(FileTask):
     def read_part(self, part: str, path: str, log: Log) -> list[TaggedSentence]:
         """Read the sentences of a part; those to train on may have their tags and intents in other files."""
         data = self.config.data
-        return self._read(path, log, data.tags, data.intents) if part == "train" else self._read(path, log)
-
-    def read_file(self, path: str, log: Log | None = None) -> list[TaggedSentence]:
-        """Read a file with words and tags, or a folder."""
-        return self._read(path, log)
+        return self.read_file(path, log, data.tags, data.intents) if part == "train" else self.read_file(path, log)
 
     def read_records(self, paths: Sequence[str]) -> Sequence[Record]:
         """Read sentences in the form of the training data; aligned files come as words, tags and, if any, intents."""
         data = self.config.data
         if data.tags is None or all(Path(path).is_dir() for path in paths):
-            return [sentence.to_record() for path in paths for sentence in self._read(path)]
+            return [sentence.to_record() for path in paths for sentence in self.read_file(path)]
         each = 2 if data.intents is None else 3
         if len(paths) % each:
             raise ConfigError(
@@ -89,12 +85,13 @@ class Tag(FileTask):
         return [
             sentence.to_record()
             for words, tags, *intents in groups
-            for sentence in self._read(words, None, tags, intents[0] if intents else None)
+            for sentence in self.read_file(words, None, tags, intents[0] if intents else None)
         ]
 
-    def _read(
+    def read_file(
         self, path: str, log: Log | None = None, tags: str | None = None, intents: str | None = None
     ) -> list[TaggedSentence]:
+        """Read a file with words and tags, which may be in other files, or a folder."""
         found = read_tagged(path, tags=tags, intents=intents, columns=self.config.data.columns, log=log)
         for note in found.notes:
             if log is not None:

@@ -252,9 +252,6 @@ class SpeechExamples:
         self.features = features
         self.targets = Sequences(([BOS, *target, EOS] for target in targets), vocabulary)
 
-    def __len__(self) -> int:
-        return len(self.features)
-
     @property
     def lengths(self) -> NDArray[np.int64]:
         """``(utterance, 2)``: frames and tokens."""

@@ -28,7 +28,6 @@ from foci.tasks.frame.task import (
     Field,
     Log,
     NamedAxes,
-    Prediction,
     Progress,
     Record,
     Shard,
@@ -242,17 +241,6 @@ class Translate(Seq2SeqTask):
         if options.tokenize is not None:
             overlap.check_tokenizer(options.tokenize)  # before the long work
         predictions = self.predict(model, assets, records, options, False, progress)
-        return self.compare(model, assets, records, predictions, options)
-
-    def compare(
-        self,
-        model: nn.Module,
-        assets: Tokenizers,
-        records: Sequence[Record],
-        predictions: Sequence[Prediction],
-        options: TranslateEvaluateOptions,
-    ) -> Evaluation:
-        """Return the metrics of existing predictions."""
         produced, references = [one.output for one in predictions], [record["target"] for record in records]
         tokenize = options.tokenize or overlap.tokenizer_for(references)
         bleu = overlap.bleu(produced, references, tokenize=tokenize, lowercase=options.lowercase)

@@ -53,11 +53,7 @@ class VqaVocabularyConfig(BucketVocabularyConfig):
     """The words with their own vector: counted in the training questions and kept in the run."""
 
     size: Annotated[int, Ge(1), Le(10_000_000)] = 10_000
-    """Largest number of words."""
     buckets: Annotated[int, Ge(1), Le(10_000_000)] = 50
-    """Vectors that all other words share, by a hash of their letters."""
-    lowercase: bool = True
-    """Map "What" to "what"."""
 
 
 @settings
