@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 from foci.functional import sample as samplers
 from foci.functional import scores as score_functions
 from foci.gallery.scene import Scene, build, set_parameter
-from foci.gallery.sentence import ENGLISH, GERMAN, SIZE, english, german
+from foci.gallery.sentence import SIZE, english, german, sentence_scene
 
 STRENGTH = 0.35
 """Of the scores: so weak that samples differ."""
@@ -77,21 +76,6 @@ def _scoring(name: str, strength: float) -> Any:
     return attention
 
 
-def _panels(
-    weights: list[Tensor],
-    titles: list[str],
-    caption: str,
-    scale: str | Sequence[str] = "weight",
-    across: int | None = None,
-) -> Scene:
-    return Scene(
-        weights=torch.cat(weights),
-        rows=GERMAN,
-        columns=ENGLISH,
-        panels=titles,
-        row_axis="query",
-        column_axis="key",
-        scale=scale,
-        across=across,
-        caption=f"{caption} Scores are those of `general`, with a small multiple of the identity as W.",
-    )
+def _panels(weights: list[Tensor], titles: list[str], caption: str, **labels: Any) -> Scene:
+    caption = f"{caption} Scores are those of `general`, with a small multiple of the identity as W."
+    return sentence_scene(torch.cat(weights), caption, panels=titles, **labels)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from foci.gallery.scene import Scene, build, set_parameter
-from foci.gallery.sentence import ENGLISH, GERMAN, SIZE, english, german
+from foci.gallery.sentence import SIZE, english, german, sentence_scene
 
 WORDS = {
     "the": "article",
@@ -70,13 +70,9 @@ def multi_step() -> Scene:
         read, weights, _ = attention(state, source)
         steps.append(weights.dense())
         state = state + read
-    return Scene(
-        weights=torch.cat(steps),
-        rows=GERMAN,
-        columns=ENGLISH,
+    return sentence_scene(
+        torch.cat(steps),
         panels=["layer 1", "layer 2", "layer 3"],
-        row_axis="query",
-        column_axis="key",
         across=3,
         caption="Three decoder layers, each with its own attention. The output of a layer is added to the state, which "
         "is the query of the next one: the weights become sharper from layer to layer. W is the identity in every "

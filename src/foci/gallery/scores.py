@@ -6,14 +6,14 @@ import torch
 from torch import Tensor, nn
 
 from foci.gallery.scene import Scene, build, fit, set_parameter
-from foci.gallery.sentence import ALIGNED, ENGLISH, GERMAN, SIZE, english, german, with_positions
+from foci.gallery.sentence import ALIGNED, ENGLISH, GERMAN, SIZE, english, german, sentence_scene, with_positions
 
 
 def dot() -> Scene:
     """Words that mean the same."""
     attention = build("dot", query_dim=SIZE, key_dim=SIZE)
-    return _translation(
-        attention(german(), english()).weights.dense(),
+    return sentence_scene(
+        attention(german(), english()).weights.dense()[0],
         "Each German word attends to the English words with the largest dot product. Content alone does not "
         "distinguish equal words: `der` and `die` attend to all three `the` equally. The word vectors are made up.",
     )
@@ -22,8 +22,8 @@ def dot() -> Scene:
 def scaled_dot() -> Scene:
     """The same as dot, softer."""
     attention = build("scaled_dot", query_dim=SIZE, key_dim=SIZE)
-    return _translation(
-        attention(german(), english()).weights.dense(),
+    return sentence_scene(
+        attention(german(), english()).weights.dense()[0],
         f"The vectors of the picture for `dot`. Scores are divided by the square root of the vectors' size, {SIZE}, "
         "so the same matches get less of the weight.",
     )
@@ -36,8 +36,8 @@ def general() -> Scene:
     other_space = nn.init.orthogonal_(torch.empty(SIZE, size))
     attention = build("general", query_dim=SIZE, key_dim=size)
     set_parameter(attention.score.weight, other_space)
-    return _translation(
-        attention(german(), english() @ other_space).weights.dense(),
+    return sentence_scene(
+        attention(german(), english() @ other_space).weights.dense()[0],
         f"The English vectors are in another space, of {size} numbers instead of {SIZE}. W, set by hand, maps "
         "one space to the other.",
     )
@@ -74,13 +74,9 @@ def cosine() -> Scene:
     query, key = german(noise=0.2), english(noise=0.2) * lengths.unsqueeze(-1)
     by_length, by_angle = (build(name, query_dim=SIZE, key_dim=SIZE) for name in ("dot", "cosine"))
     set_parameter(by_angle.score.log_strength, torch.tensor(5.0).log())
-    return Scene(
-        weights=torch.cat([by_length(query, key).weights.dense(), by_angle(query, key).weights.dense()]),
-        rows=GERMAN,
-        columns=ENGLISH,
+    return sentence_scene(
+        torch.cat([by_length(query, key).weights.dense(), by_angle(query, key).weights.dense()]),
         panels=["dot: long keys score highest", "cosine: only the angle matters"],
-        row_axis="query",
-        column_axis="key",
         caption="Three of the English words (the first `the`, `man` and `his`) have vectors three times as long as the "
         "others. The cosine does not depend on it. Its strength is set to 5 by hand.",
     )
@@ -134,8 +130,4 @@ def _fitted(attention: nn.Module, query: Tensor, key: Tensor, caption: str) -> S
         nn.init.normal_(parameter, std=0.3)
     rows = torch.arange(len(GERMAN))
     fit(attention, lambda: -attention(query, key).weights.dense()[0, rows, ALIGNED].log().mean())
-    return _translation(attention(query, key).weights.dense(), caption)
-
-
-def _translation(weights: Tensor, caption: str) -> Scene:
-    return Scene(weights=weights[0], rows=GERMAN, columns=ENGLISH, row_axis="query", column_axis="key", caption=caption)
+    return sentence_scene(attention(query, key).weights.dense()[0], caption)

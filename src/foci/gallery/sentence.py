@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
+
+from foci.gallery.scene import Scene
 
 ENGLISH = ["in", "the", "morning", "the", "old", "man", "reads", "the", "paper", "in", "his", "garden"]
 GERMAN = ["am", "Morgen", "liest", "der", "alte", "Mann", "die", "Zeitung", "in", "seinem", "Garten"]
@@ -30,6 +34,13 @@ def with_positions(words: Tensor) -> Tensor:
     """Return the words with appended features for their position, as in the states of a decoder."""
     batch, length, _ = words.shape
     return torch.cat([words, torch.eye(length).expand(batch, -1, -1)], dim=-1)
+
+
+def sentence_scene(weights: Tensor, caption: str, rows: list[str] = GERMAN, **labels: Any) -> Scene:
+    """Return the scene of queries, the German words by default, that attend to the English ones."""
+    return Scene(
+        weights=weights, rows=rows, columns=ENGLISH, row_axis="query", column_axis="key", caption=caption, **labels
+    )
 
 
 def _vectors(meanings: list[list[str]], noise: float, seed: int) -> Tensor:

@@ -9,154 +9,125 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from foci.catalog import Card, as_code
 
-_CODE: dict[str, str] = {
-    "attend": """\
+Row = TypeVar("Row")
+
+_HEAD = """\
 import torch, foci
 
 torch.manual_seed(0)
-attention = foci.build({build})
+{variable} = foci.build({build})
+"""
+
+_POOLED = """\
+value = torch.randn(1, 5, {value})  # five steps%s
+output, weights, state = {variable}(value)
+
+masked = {variable}(value, foci.masks.lengths([3], 5))  # now the last two steps are padding
+"""
+
+_CODE: dict[str, str] = {
+    "attend": """\
 query, key = torch.randn(1, 2, {query}), torch.randn(1, 5, {key})  # two queries, five positions
 output, weights, state = attention(query, key)
 
 valid = foci.masks.lengths([3], 5)  # now the last two positions are padding
 masked = attention(query, key, mask=foci.masks.keys(valid))
 """,
-    "pool": """\
-import torch, foci
-
-torch.manual_seed(0)
-pool = foci.build({build})
-value = torch.randn(1, 5, {value})  # five steps
-output, weights, state = pool(value)
-
-masked = pool(value, foci.masks.lengths([3], 5))  # now the last two steps are padding
-""",
+    "pool": _POOLED % "",
     "hierarchical": """\
-import torch, foci
-
-torch.manual_seed(0)
-pool = foci.build({build})
 value = torch.randn(1, 2, 3, {value})  # one document of two sentences of three words
 output, weights, state = pool(value)
 
 valid = torch.tensor([[[True, True, True], [True, False, False]]])  # now the second sentence has one word
 masked = pool(value, valid)
 """,
-    "crf": """\
-import torch, foci
-
-torch.manual_seed(0)
-tagger = foci.build({build})
-value = torch.randn(1, 5, {value})  # five steps, a score for each of the {value} tags
-output, weights, state = tagger(value)
-
-masked = tagger(value, foci.masks.lengths([3], 5))  # now the last two steps are padding
-""",
+    "crf": _POOLED % ", a score for each of the {value} tags",
     "pair": """\
-import torch, foci
-
-torch.manual_seed(0)
-match = foci.build({build})
 left, right = torch.randn(1, 5, {value}), torch.randn(1, 3, {value})  # five positions and three
 output, weights, *shares = match(left, right)
 
 masked = match(left, right, left_mask=foci.masks.lengths([3], 5))  # now the last two positions are padding
 """,
     "memory": """\
-import torch, foci
-
-torch.manual_seed(0)
-memory = foci.build({build})
 first = torch.randn(1, {input})
 output, state = memory(first)
 output, state = memory(torch.randn(1, {input}), state)  # a second step
 """,
     "map": """\
-import torch, foci
-
-torch.manual_seed(0)
-attention = foci.build({build})
 features = torch.randn(1, {channels}, 3, 4)  # {channels} channels of 3 × 4 places
 output, weights, state = attention(features)
 """,
 }
+"""What follows `_HEAD`, by the name of a mechanism or by that of its family, as in the tables below."""
 
-_CALLS: dict[str, str] = {
-    "attend": """\
-attention(query, key, value=None, mask=None, state=None) -> AttentionOutput(output, weights, state)
+_VARIABLES = {
+    "attend": "attention",
+    "pool": "pool",
+    "crf": "tagger",
+    "pair": "match",
+    "memory": "memory",
+    "map": "attention",
+}
+"""What the code calls the mechanism."""
+
+_SIGNATURES: dict[str, str] = {
+    "attend": "query, key, value=None, mask=None, state=None) -> AttentionOutput(output, weights, state)",
+    "pool": "value, mask=None) -> AttentionOutput(output, weights, state)",
+    "pair": "left, right, left_mask=None, right_mask=None) -> PairOutput(output, weights, left, right, reverse)",
+    "memory": "input, state=None) -> (output, state)",
+    "map": "features) -> AttentionOutput(output, weights, state)",
+}
+
+_SHAPES: dict[str, str] = {
+    "attend": """
     query (B, L, Dq), key (B, S, Dk), value (B, S, V) or the key, mask (B, L, S)
     output (B, L, V), weights (B, L, S)""",
-    "multi_head": """\
-attention(query, key, value=None, mask=None, state=None) -> AttentionOutput(output, weights, state)
+    "multi_head": """
     query (B, L, D), key (B, S, Dk), value (B, S, Dk) or the key, mask (B, L, S)
     output (B, L, D), weights (B, H, L, S)""",
-    "multi_step": """\
-attention(query, key, value=None, mask=None, state=None) -> AttentionOutput(output, weights, state)
+    "multi_step": """
     query (B, L, Dq), key (B, S, Dk), value (B, S, Dk) or the key, mask (B, L, S)
     output (B, L, Dk), weights (B, L, S)""",
-    "pool": """\
-pool(value, mask=None) -> AttentionOutput(output, weights, state)
+    "pool": """
     value (B, S, D), mask (B, S)
     output (B, D), weights (B, S)""",
-    "hierarchical": """\
-pool(value, mask=None) -> AttentionOutput(output, weights, state)
+    "hierarchical": """
     value (B, N, T, D) of N sentences of T words, mask (B, N, T)
     output (B, D), weights (B, N·T), weights.words (B, N, T), weights.sentences (B, N)""",
-    "crf": """\
-tagger(value, mask=None) -> AttentionOutput(output, weights, state)
+    "crf": """
     value (B, T, K), a score for each of K tags at each of T steps, mask (B, T)
     output (B, K), weights (B, T, K)""",
-    "pair": """\
-match(left, right, left_mask=None, right_mask=None) -> PairOutput(output, weights, left, right, reverse)
+    "pair": """
     left (B, S, D), right (B, R, D), left_mask (B, S), right_mask (B, R)
     output (B, D), weights (B, R, S)""",
-    "memory": """\
-memory(input, state=None) -> (output, state)
+    "memory": """
     input (B, D); state holds the memory and what the heads last attended to
     output (B, R·M), what R heads read of slots of size M""",
-    "squeeze_excitation": """\
-attention(features) -> AttentionOutput(output, weights, state)
-    features (B, C, H, W), output (B, C, H, W), weights (B, C, 1, 1)""",
-    "efficient_channel": """\
-attention(features) -> AttentionOutput(output, weights, state)
-    features (B, C, H, W), output (B, C, H, W), weights (B, C, 1, 1)""",
-    "cbam": """\
-attention(features) -> AttentionOutput(output, weights, state)
-    features (B, C, H, W), output (B, C, H, W), weights (B, C, H, W)""",
-    "spatial": """\
-attention(features) -> AttentionOutput(output, weights, state)
-    features (B, C, H, W), output (B, C, H, W), weights (B, 1, H, W)""",
+    "map": "\n    features (B, C, H, W), output (B, C, H, W), weights (B, C, 1, 1)",
+    "cbam": "\n    features (B, C, H, W), output (B, C, H, W), weights (B, C, H, W)",
+    "spatial": "\n    features (B, C, H, W), output (B, C, H, W), weights (B, 1, H, W)",
 }
-"""How a mechanism is called, by its own name or by that of its family."""
 
+_MASKED = ("masked.weights.dense()", "masked.output")
 _SHOWN: dict[str, tuple[str, ...]] = {
-    "attend": (
-        "query",
-        "key",
-        "weights.dense()",
-        "weights.log_prob",
-        "output",
-        "masked.weights.dense()",
-        "masked.output",
-    ),
-    "pool": ("value", "weights.dense()", "output", "masked.weights.dense()", "masked.output"),
+    "attend": ("query", "key", "weights.dense()", "weights.log_prob", "output", *_MASKED),
+    "pool": ("value", "weights.dense()", "output", *_MASKED),
     "hierarchical": (
         "value",
         "weights.words.dense()",
         "weights.sentences.dense()",
         "weights.dense()",
         "output",
-        "masked.weights.dense()",
-        "masked.output",
+        *_MASKED,
     ),
-    "pair": ("left", "right", "weights.dense()", "output", "masked.weights.dense()", "masked.output"),
+    "pair": ("left", "right", "weights.dense()", "output", *_MASKED),
     "memory": ("first", "state.write_weights", "state.read_weights", "output"),
     "map": ("features.mean(dim=(2, 3))", "weights.dense()", "output.mean(dim=(2, 3))"),
 }
@@ -164,15 +135,15 @@ _SHOWN: dict[str, tuple[str, ...]] = {
 
 def call(name: str, card: Card) -> str:
     """How the mechanism is called, and the shapes of what it takes and returns."""
-    return _CALLS[name if name in _CALLS else card.family]
+    return f"{_of(_VARIABLES, name, card)}({_SIGNATURES[card.family]}{_of(_SHAPES, name, card)}"
 
 
 def code(name: str, card: Card) -> str:
     """Return Python code that builds the mechanism and calls it."""
     sizes = card.example
-    build = f"{name!r}, {as_code(sizes)}"
-    return _CODE[name if name in _CODE else card.family].format(
-        build=build,
+    return (_HEAD + _of(_CODE, name, card)).format(
+        variable=_of(_VARIABLES, name, card),
+        build=f"{name!r}, {as_code(sizes)}",
         query=sizes.get("query_dim", sizes.get("model_dim")),
         key=sizes.get("key_dim", sizes.get("model_dim")),
         value=sizes.get("value_dim", sizes.get("model_dim", sizes.get("num_tags"))),
@@ -186,10 +157,14 @@ def numbers(name: str, card: Card) -> Iterator[tuple[str, Tensor]]:
     variables: dict[str, Any] = {}
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         exec(code(name, card), variables)
-        for expression in _SHOWN[name if name in _SHOWN else card.family]:
+        for expression in _of(_SHOWN, name, card):
             value = eval(expression, variables)
             if value is not None:  # only sampled attention has a log-probability
                 yield expression, value
+
+
+def _of(table: dict[str, Row], name: str, card: Card) -> Row:
+    return table[name if name in table else card.family]
 
 
 def lines(tensor: Tensor) -> Iterator[str]:
