@@ -269,9 +269,7 @@ struct Model {
             room += W;
         }
         for (int64_t i = 0; i < K; i++) copy_scores(chain.transitions + i * K, K, W, scores + i * W);
-        std::fill_n(scores_back, K * W, NEVER);
-        for (int64_t i = 0; i < K; i++)
-            for (int64_t j = 0; j < K; j++) scores_back[j * W + i] = scores[i * W + j];
+        turn(scores, NEVER, scores_back);
         copy_scores(chain.start, K, W, start_scores);
         copy_scores(chain.end, K, W, end_scores);
     }
@@ -280,12 +278,16 @@ struct Model {
         top = weigh_all(scores, K, weights);
         start_top = weigh_all(start_scores, 1, start);
         end_top = weigh_all(end_scores, 1, end);
-        std::fill_n(weights_back, K * W, 0.0);
-        for (int64_t i = 0; i < K; i++)
-            for (int64_t j = 0; j < K; j++) weights_back[j * W + i] = weights[i * W + j];
+        turn(weights, 0, weights_back);
     }
 
    private:
+    void turn(const double* from, double padding, double* to) const {
+        std::fill_n(to, K * W, padding);
+        for (int64_t i = 0; i < K; i++)
+            for (int64_t j = 0; j < K; j++) to[j * W + i] = from[i * W + j];
+    }
+
     double weigh_all(const double* from, int64_t rows, double* to) {
         double highest = NEVER;
         for (int64_t n = 0; n < rows * W; n++) highest = std::max(highest, from[n]);
@@ -325,6 +327,14 @@ Vector weigh_emission(const Chain<Real>& chain, int64_t b, int64_t t, Room& room
     const Vector top = largest(room.scores, chain.W);
     weigh(room.scores, top, chain.W, room.weights, nearest);
     return top;
+}
+
+// A step of b by scores; c becomes b with the emissions of the step.
+template <typename Real>
+void step_back(const Chain<Real>& chain, const Model& model, int64_t row, int64_t t, double* c, double* b) {
+    const Real* emission = chain.emission(row, t);
+    for (int64_t j = 0; j < chain.W; j++) c[j] = j < chain.K ? b[j] + emission[j] : NEVER;
+    log_multiply(c, model.scores_back, chain.K, chain.W, b);
 }
 
 // log Z by weights, and a_t into `kept` where it is not null; NaN where this method is not precise enough. With
@@ -436,81 +446,72 @@ double share(const double* a, double* b, int64_t W, double* marginals) {
     return total;
 }
 
-// The gradient of log Z of a row computed by `total_by_weights`. Since b is 0 where a is, and a is at least TINY
-// elsewhere, the sum of a·b is never small: underflow in b has no effect.
-template <typename Real>
-void gradient_by_weights(const Chain<Real>& chain, const Model& model, int64_t row, Room& room, const double* kept,
-                         const Gradient<Real>& gradient) {
+// The gradient of log Z of a row, by weights or by scores as its total was computed. By weights b is 0 where a is, and
+// a is at least TINY elsewhere: the sum of a·b is never small, and underflow in b has no effect.
+template <bool by_weights, typename Real>
+void gradient_of(const Chain<Real>& chain, const Model& model, int64_t row, Room& room, const double* kept,
+                 const Gradient<Real>& gradient) {
     const int64_t K = chain.K, W = chain.W;
     double *b = room.first, *marginals = room.second;
     Vector nearest{};
     Integers unused{};
     const double* rows[STEPS];
     int waiting = 0;
-    if (gradient.transitions) std::fill_n(room.counts, K * W, 0.0);
-    int64_t t = chain.last(row, chain.T - 1);
-    std::copy_n(model.end, W, b);
-    share(kept + t * W, b, W, marginals);
-    gradient.put(chain, t, marginals);
-    if (gradient.end) gradient.add(gradient.end, marginals, K);
-    for (int64_t before = chain.last(row, t - 1); before >= 0; t = before, before = chain.last(row, t - 1)) {
-        weigh_emission(chain, row, t, room, nearest);
-        double* c = room.columns + waiting * W;
-        const Vector scale = scale_of(largest(b, W), unused);
-        for (int64_t j = 0; j < W; j += LANES) store(c + j, load(room.weights + j) * (load(b + j) * scale));
-        multiply(c, model.weights_back, K, W, b);
-        const double sum = share(kept + before * W, b, W, marginals);
-        gradient.put(chain, before, marginals);
-        if (!gradient.transitions) continue;
-        for (int64_t j = 0; j < W; j += LANES) store(c + j, load(c + j) * all(1 / sum));
-        rows[waiting++] = kept + before * W;
-        if (waiting == STEPS) {
-            count_moves<STEPS>(rows, room.columns, K, W, room.counts);
-            waiting = 0;
-        }
-    }
-    if (gradient.start) gradient.add(gradient.start, marginals, K);
-    if (!gradient.transitions) return;
-    for (int s = 0; s < waiting; s++) count_moves<1>(rows + s, room.columns + s * W, K, W, room.counts);
-    for (int64_t n = 0; n < K * W; n++) room.counts[n] *= model.weights[n];
-    gradient.add(gradient.transitions, room.counts, K * W);
-}
-
-template <typename Real>
-void gradient_by_scores(const Chain<Real>& chain, const Model& model, int64_t row, Room& room, const double* kept,
-                        const Gradient<Real>& gradient) {
-    const int64_t K = chain.K, W = chain.W;
-    double *b = room.first, *marginals = room.second, *c = room.columns;
-    const auto put = [&](int64_t t) {  // makes the sum of e^{a + b} 1
-        const double total = log_sum(kept + t * W, b, W);
-        for (int64_t j = 0; j < W; j += LANES) {
-            store(b + j, load(b + j) - all(total));
-            store(marginals + j, exponential(load(kept + t * W + j) + load(b + j)));
+    const auto put = [&](int64_t t) {  // returns the sum of a·b before normalization, or its logarithm
+        double sum;
+        if constexpr (by_weights) {
+            sum = share(kept + t * W, b, W, marginals);
+        } else {
+            sum = log_sum(kept + t * W, b, W);
+            for (int64_t j = 0; j < W; j += LANES) {
+                store(b + j, load(b + j) - all(sum));
+                store(marginals + j, exponential(load(kept + t * W + j) + load(b + j)));
+            }
         }
         gradient.put(chain, t, marginals);
-        return total;
+        return sum;
     };
     if (gradient.transitions) std::fill_n(room.counts, K * W, 0.0);
     int64_t t = chain.last(row, chain.T - 1);
-    std::copy_n(model.end_scores, W, b);
+    std::copy_n(by_weights ? model.end : model.end_scores, W, b);
     put(t);
     if (gradient.end) gradient.add(gradient.end, marginals, K);
     for (int64_t before = chain.last(row, t - 1); before >= 0; t = before, before = chain.last(row, t - 1)) {
-        const Real* emission = chain.emission(row, t);
-        for (int64_t j = 0; j < W; j++) c[j] = j < K ? b[j] + emission[j] : NEVER;
-        log_multiply(c, model.scores_back, K, W, b);
-        const double total = put(before);
+        double* c = room.columns + waiting * W;
+        if constexpr (by_weights) {
+            weigh_emission(chain, row, t, room, nearest);
+            const Vector scale = scale_of(largest(b, W), unused);
+            for (int64_t j = 0; j < W; j += LANES) store(c + j, load(room.weights + j) * (load(b + j) * scale));
+            multiply(c, model.weights_back, K, W, b);
+        } else {
+            step_back(chain, model, row, t, c, b);
+        }
+        const double sum = put(before);
         if (!gradient.transitions) continue;
-        for (int64_t i = 0; i < K; i++) {
-            const Vector here = all(kept[before * W + i] - total);
-            for (int64_t j = 0; j < W; j += LANES) {
-                double* count = room.counts + i * W + j;
-                store(count, load(count) + exponential(here + load(model.scores + i * W + j) + load(c + j)));
+        if constexpr (by_weights) {
+            for (int64_t j = 0; j < W; j += LANES) store(c + j, load(c + j) * all(1 / sum));
+            rows[waiting++] = kept + before * W;
+            if (waiting == STEPS) {
+                count_moves<STEPS>(rows, room.columns, K, W, room.counts);
+                waiting = 0;
+            }
+        } else {
+            for (int64_t i = 0; i < K; i++) {
+                const Vector here = all(kept[before * W + i] - sum);
+                for (int64_t j = 0; j < W; j += LANES) {
+                    double* count = room.counts + i * W + j;
+                    store(count, load(count) + exponential(here + load(model.scores + i * W + j) + load(c + j)));
+                }
             }
         }
     }
     if (gradient.start) gradient.add(gradient.start, marginals, K);
-    if (gradient.transitions) gradient.add(gradient.transitions, room.counts, K * W);
+    if (!gradient.transitions) return;
+    if constexpr (by_weights) {
+        for (int s = 0; s < waiting; s++) count_moves<1>(rows + s, room.columns + s * W, K, W, room.counts);
+        for (int64_t n = 0; n < K * W; n++) room.counts[n] *= model.weights[n];
+    }
+    gradient.add(gradient.transitions, room.counts, K * W);
 }
 
 // Calls visit(step, tag, the tag before or -1) for every step of a sequence that exists; false, without any call,
@@ -635,7 +636,7 @@ void gradients(const Chain<Real>& chain, const int64_t* tags, const Real* grad, 
             to.clear(chain, b, !any);
             if (!any) continue;
             const double* own = kept + b * chain.T * chain.W;
-            const auto compute = ways[b] == BY_WEIGHTS ? gradient_by_weights<Real> : gradient_by_scores<Real>;
+            const auto compute = ways[b] == BY_WEIGHTS ? gradient_of<true, Real> : gradient_of<false, Real>;
             compute(chain, model, b, room, own, to);
             if (tags) add_sequence(chain, b, tags + b * chain.T, scale, to);
         }
@@ -848,9 +849,7 @@ bool close_spans(const Chain<Real>& chain, const Model& model, const SpanTags& t
             }
             multiply(c, model.weights_back, K, W, b);
         } else {
-            const Real* emission = chain.emission(row, t);
-            for (int64_t j = 0; j < W; j++) c[j] = j < K ? b[j] + emission[j] : NEVER;
-            log_multiply(c, model.scores_back, K, W, b);
+            step_back(chain, model, row, t, c, b);
         }
         const auto put = [&](const double* leaving, double* into) {
             (by_weights ? multiply : log_multiply)(c, leaving, K, tags.NW, sums);
@@ -967,7 +966,6 @@ void foci_crf_every_span(const double* messages, const double* inner, const doub
 #define CHAIN(Real)                                                                                           \
     const Real *emissions, const Real *transitions, const Real *start, const Real *end, const uint8_t *mask, \
         int64_t B, int64_t T, int64_t K
-#define GRADIENTS(Real) Real *to_emissions, Real *to_transitions, Real *to_start, Real *to_end
 #define MADE(Real) Chain<Real>{emissions, transitions, start, end, mask, B, T, K, padded(K)}
 
 #define INTERFACE(Real, suffix)                                                                                      \
@@ -976,7 +974,8 @@ void foci_crf_every_span(const double* messages, const double* inner, const doub
         return total(MADE(Real), tags, scratch, totals, ways, kept, threads);                                        \
     }                                                                                                                \
     void foci_crf_gradients_##suffix(CHAIN(Real), const int64_t* tags, const Real* grad, const uint8_t* ways,        \
-                                     const double* kept, double* scratch, GRADIENTS(Real), int threads) {            \
+                                     const double* kept, double* scratch, Real* to_emissions, Real* to_transitions,  \
+                                     Real* to_start, Real* to_end, int threads) {                                    \
         gradients(MADE(Real), tags, grad, ways, kept, scratch, to_emissions, to_transitions, to_start, to_end,       \
                   threads);                                                                                          \
     }                                                                                                                \

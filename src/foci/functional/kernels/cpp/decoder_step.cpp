@@ -16,6 +16,7 @@
 #include <limits>
 
 #include "floats.h"
+#include "scratch.h"
 #include "threads.h"
 
 namespace {
@@ -329,20 +330,17 @@ int64_t scores_size(const FociStep& s) { return round_up<LANES>(std::max(s.past_
 
 struct Scratch {
     float *normed, *projected, *read, *inner, *scores;
-
-    static int64_t size(const FociStep& s, int64_t hidden) {
-        const int64_t rows = s.sources * s.hypotheses, dim = s.heads * s.size;
-        return rows * (5 * dim + hidden) + s.threads * scores_size(s);
-    }
+    int64_t size;
 
     Scratch(float* at, const FociStep& s, int64_t hidden) {
-        const auto take = [&](int64_t count) { return (at += count) - count; };
+        Pieces pieces{at};
         const int64_t rows = s.sources * s.hypotheses, dim = s.heads * s.size;
-        normed = take(rows * dim);
-        projected = take(rows * 3 * dim);
-        read = take(rows * dim);
-        inner = take(rows * hidden);
-        scores = take(s.threads * scores_size(s));
+        normed = pieces.take(rows * dim);
+        projected = pieces.take(rows * 3 * dim);
+        read = pieces.take(rows * dim);
+        inner = pieces.take(rows * hidden);
+        scores = pieces.take(s.threads * scores_size(s));
+        size = pieces.total;
     }
 };
 
@@ -373,29 +371,21 @@ void attend_to_past(const FociStep& s, const FociLayer& layer, const Scratch& at
     }
     attend_all(s, at.projected, 3 * dim, [&](int64_t row, int64_t head) {
         const int64_t first = (row / s.hypotheses * s.heads + head) * layer.room * s.size;
-        return Past{layer.keys + first,
-                    layer.values + first,
-                    s.past_length,
-                    s.path ? s.path + row * s.past_length : nullptr,
-                    s.positions ? s.positions + row * s.past_length : nullptr,
-                    s.positions ? s.slopes[head] : 0.0f};
+        return Past{layer.keys + first, layer.values + first, s.past_length, after(s.path, row * s.past_length),
+                    after(s.positions, row * s.past_length), s.positions ? s.slopes[head] : 0.0f};
     }, at);
 }
 
 void attend_to_source(const FociStep& s, const FociLayer& layer, const float* queries, const Scratch& at) {
     attend_all(s, queries, s.heads * s.size, [&](int64_t row, int64_t head) {
         const int64_t source = row / s.hypotheses, first = (source * s.heads + head) * s.source_length * s.size;
-        return Past{layer.source_keys + first,
-                    layer.source_values + first,
-                    s.source_length,
-                    s.valid ? s.valid + source * s.source_length : nullptr,
-                    nullptr,
-                    0.0f};
+        return Past{layer.source_keys + first, layer.source_values + first, s.source_length,
+                    after(s.valid, source * s.source_length), nullptr, 0.0f};
     }, at);
 }
 
 bool reads_nothing(const FociStep& s, int64_t source) {
-    const uint8_t* open = s.valid ? s.valid + source * s.source_length : nullptr;
+    const uint8_t* open = after(s.valid, source * s.source_length);
     return open ? std::none_of(open, open + s.source_length, [](uint8_t one) { return one; }) : s.source_length == 0;
 }
 
@@ -405,7 +395,7 @@ extern "C" {
 
 int64_t foci_decoder_step_width() { return WIDTH; }
 
-int64_t foci_decoder_step_scratch(const FociStep* step, int64_t hidden) { return Scratch::size(*step, hidden); }
+int64_t foci_decoder_step_scratch(const FociStep* step, int64_t hidden) { return Scratch(nullptr, *step, hidden).size; }
 
 // Packs a matrix (outputs, inputs) into whole panels; outputs that do not exist have weights 0.
 void foci_decoder_step_pack(const float* weight, int64_t outputs, int64_t inputs, float* to) {

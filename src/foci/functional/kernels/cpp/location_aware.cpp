@@ -45,45 +45,38 @@ struct Sizes {
 
 struct Parameters {
     float *vector, *projection, *filters, *flipped;  // P numbers, F rows of P (the columns of U), the taps in parts, twice
-    double sum_v;
+    float *whole, *halves;                           // for the constructor only; `flipped` is for the backward only
+    double sum_v = 0;
+    int64_t size;
 
-    // `flipped` are for the backward only, and `whole` and `halves` for the constructor.
-    struct Layout {
-        float *vector, *projection, *filters, *flipped, *whole, *halves;
-        int64_t size;
+    Parameters(float* at, const Sizes& s) {
+        Pieces pieces{at};
+        vector = pieces.take(s.P);
+        projection = pieces.take(s.F * s.P);
+        filters = pieces.take(s.location.taps_size());
+        flipped = pieces.take(s.location.taps_size());
+        whole = pieces.take(s.F * s.location.whole_taps());
+        halves = pieces.take(s.location.halves_size());
+        size = pieces.total;
+    }
 
-        Layout(float* at, const Sizes& s) {
-            const Correlation location = s.location;
-            Pieces pieces{at};
-            vector = pieces.take(s.P);
-            projection = pieces.take(s.F * s.P);
-            filters = pieces.take(location.taps_size());
-            flipped = pieces.take(location.taps_size());
-            whole = pieces.take(s.F * location.whole_taps());
-            halves = pieces.take(location.halves_size());
-            size = pieces.total;
-        }
-    };
-
-    Parameters(float* scratch, const Sizes& s, const float* v, const float* f, const float* u, bool backward) {
-        const Layout at(scratch, s);
+    Parameters(float* at, const Sizes& s, const float* v, const float* f, const float* u, bool backward)
+        : Parameters(at, s) {
         const Correlation location = s.location;
-        vector = at.vector, projection = at.projection, filters = at.filters, flipped = at.flipped;
         std::fill_n(vector, s.P, 0.0f);
         std::fill_n(projection, s.F * s.P, 0.0f);
-        std::fill_n(at.whole, s.F * location.whole_taps(), 0.0f);
+        std::fill_n(whole, s.F * location.whole_taps(), 0.0f);
         std::copy_n(v, s.A, vector);
-        sum_v = 0;
         for (int64_t a = 0; a < s.A; a++) {
             sum_v += v[a];
             for (int64_t c = 0; c < s.F; c++) projection[c * s.P + a] = u[a * s.F + c] * TANH_SCALE;
         }
-        for (int64_t c = 0; c < s.F; c++) std::copy_n(f + c * s.W, s.W, at.whole + c * location.whole_taps());
-        split_taps(location, at.whole, location.whole_taps(), at.halves, filters);
+        for (int64_t c = 0; c < s.F; c++) std::copy_n(f + c * s.W, s.W, whole + c * location.whole_taps());
+        split_taps(location, whole, location.whole_taps(), halves, filters);
         if (!backward) return;
         for (int64_t c = 0; c < s.F; c++)
-            std::reverse(at.whole + c * location.whole_taps(), at.whole + c * location.whole_taps() + s.W);
-        split_taps(location, at.whole, location.whole_taps(), at.halves, flipped);
+            std::reverse(whole + c * location.whole_taps(), whole + c * location.whole_taps() + s.W);
+        split_taps(location, whole, location.whole_taps(), halves, flipped);
     }
 };
 
@@ -451,25 +444,6 @@ struct Reading {
     int64_t V;
 };
 
-// The gradient of the scores of a step, without the sharpening; `slopes` is null for a softmax.
-void score_grads(const float* grad, const float* carried, const float* weight, const float* slopes, const Options& options,
-                 const Sizes& s, float* scores) {
-    Vector means{};
-    for (int64_t j = 0; j < s.S; j += LANES) {
-        const int64_t here = s.S - j;
-        const Vector w = load_some(weight + j, here), g = load_some(grad + j, here) + load(carried + j);
-        means += w == Vector{} ? Vector{} : w * g;
-        store(scores + j, g);
-    }
-    const Vector mean = all(sum_lanes<float>(means)), sharpening = all(options.sharpening);
-    for (int64_t j = 0; j < s.S; j += LANES) {
-        const Vector w = load_some(weight + j, s.S - j);
-        Vector g = w == Vector{} ? Vector{} : w * (load(scores + j) - mean) * sharpening;
-        if (slopes) g *= load_some(slopes + j, s.S - j);
-        store(scores + j, g);
-    }
-}
-
 void backward_row(const float* grad, const float* query, const float* key, const float* previous, const float* weights,
                   const float* kept, const float* slopes, const Reading& reading, const Parameters& shared,
                   const Options& options, const Sizes& s, const Backward& at, const RowGrads& to) {
@@ -489,7 +463,7 @@ void backward_row(const float* grad, const float* query, const float* key, const
         if (reading.grad)
             read_gradients(reading.grad + t * reading.V, weights + t * S, nonzero(weights + t * S, S), reading.value, S,
                            reading.V, first, at.carried, to.value);
-        score_grads(grad + t * S, at.carried, weights + t * S, slopes ? slopes + t * S : nullptr, options, s, at.scores);
+        softmax_gradients(grad + t * S, at.carried, weights + t * S, after(slopes, t * S), options.sharpening, S, at.scores);
         const Range range = nonzero(at.scores, S);
         std::copy_n(kept + t * s.F * s.features, s.F * s.features, at.features);
         std::copy_n(query + t * A, A, at.query);
@@ -524,11 +498,6 @@ void backward_row(const float* grad, const float* query, const float* key, const
     }
 }
 
-template <typename Real>
-Real* after(Real* at, int64_t count) {
-    return at ? at + count : nullptr;
-}
-
 }  // namespace
 
 extern "C" {
@@ -536,7 +505,7 @@ extern "C" {
 // Floats of scratch that both need, and the floats of the kept features of a step.
 int64_t foci_location_aware_scratch(int64_t S, int64_t A, int64_t F, int64_t W, int threads) {
     const Sizes s{0, 0, S, A, F, W};
-    return Parameters::Layout(nullptr, s).size + threads * std::max(Forward(nullptr, s).size, Backward(nullptr, s).size);
+    return Parameters(nullptr, s).size + threads * std::max(Forward(nullptr, s).size, Backward(nullptr, s).size);
 }
 int64_t foci_location_aware_kept(int64_t S, int64_t F, int64_t W) { return F * Sizes{0, 0, S, 0, F, W}.features; }
 
@@ -553,7 +522,7 @@ void foci_location_aware_forward(const float* query, const float* key, int64_t k
     const Sizes s{B, L, S, A, F, W};
     const Parameters shared(scratch, s, vector, filters, projection, false);
     const Options options{sharpening, smoothing != 0};
-    float* rows = scratch + Parameters::Layout(nullptr, s).size;
+    float* rows = scratch + shared.size;
     const int64_t size = Forward(nullptr, s).size;
 #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
     for (int64_t b = 0; b < B; b++)
@@ -577,7 +546,7 @@ void foci_location_aware_backward(const float* grad, const float* query, const f
     const Sizes s{B, L, S, A, F, W};
     const Parameters shared(scratch, s, vector, filters, projection, true);
     const Options options{sharpening, slopes != nullptr};
-    float* rows = scratch + Parameters::Layout(nullptr, s).size;
+    float* rows = scratch + shared.size;
     const int64_t size = Backward(nullptr, s).size;
 #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
     for (int64_t b = 0; b < B; b++) {

@@ -53,20 +53,14 @@ void multiply_rows(const float* x, int64_t x_row, const float* matrix, int64_t m
         multiply_rest<M, N>(x, x_row, matrix + n, matrix_row, K, std::min<int64_t>(N, (width - n) / LANES), to + n, to_row);
 }
 
-// to (rows, width) += x (rows, K) · matrix (K, width); the width is a multiple of LANES.
+// to (rows, width) += x (rows, K) · matrix (K, width), M rows at a time; the width is a multiple of LANES.
+template <int M = 8>
 void multiply(const float* x, int64_t rows, int64_t x_row, const float* matrix, int64_t matrix_row, int64_t K,
               int64_t width, float* to, int64_t to_row) {
-    for (; rows >= 8; rows -= 8, x += 8 * x_row, to += 8 * to_row)
-        multiply_rows<8>(x, x_row, matrix, matrix_row, K, width, to, to_row);
-    if (rows & 4) {
-        multiply_rows<4>(x, x_row, matrix, matrix_row, K, width, to, to_row);
-        x += 4 * x_row, to += 4 * to_row;
-    }
-    if (rows & 2) {
-        multiply_rows<2>(x, x_row, matrix, matrix_row, K, width, to, to_row);
-        x += 2 * x_row, to += 2 * to_row;
-    }
-    if (rows & 1) multiply_rows<1>(x, x_row, matrix, matrix_row, K, width, to, to_row);
+    for (; rows >= M; rows -= M, x += M * x_row, to += M * to_row)
+        multiply_rows<M>(x, x_row, matrix, matrix_row, K, width, to, to_row);
+    if constexpr (M > 1)
+        if (rows) multiply<M / 2>(x, rows, x_row, matrix, matrix_row, K, width, to, to_row);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Scratch memory that the caller allocates.
+// Scratch memory that the caller allocates, and tensors that may be missing.
 
 #pragma once
 
@@ -16,5 +16,11 @@ struct Pieces {
         return at ? at + first : nullptr;
     }
 };
+
+// Where a tensor that may be null continues after `count` numbers.
+template <typename Real>
+Real* after(Real* at, int64_t count) {
+    return at ? at + count : nullptr;
+}
 
 }  // namespace

@@ -56,4 +56,26 @@ void weigh(float* scores, const float* allowed, int64_t positions, const float* 
         store(scores + j, load(allowed + j) != Vector{} ? load(scores + j) * scale : Vector{});
 }
 
+// The gradients of scores from those of their weights, grad + carried, of which grad may be null; carried may be
+// `scores`. For sigmoids, `slopes` are those of their logarithms; null for a softmax.
+void softmax_gradients(const float* grad, const float* carried, const float* weight, const float* slopes,
+                       float sharpening, int64_t positions, float* scores) {
+    Vector means{};
+    for (int64_t j = 0; j < positions; j += LANES) {
+        const int64_t here = positions - j;
+        const Vector w = load_some(weight + j, here);
+        Vector g = load(carried + j);
+        if (grad) g += load_some(grad + j, here);
+        means += w == Vector{} ? Vector{} : w * g;
+        store(scores + j, g);
+    }
+    const Vector mean = all(sum_lanes<float>(means)), factor = all(sharpening);
+    for (int64_t j = 0; j < positions; j += LANES) {
+        const Vector w = load_some(weight + j, positions - j);
+        Vector g = w == Vector{} ? Vector{} : w * (load(scores + j) - mean) * factor;
+        if (slopes) g *= load_some(slopes + j, positions - j);
+        store(scores + j, g);
+    }
+}
+
 }  // namespace

@@ -74,29 +74,22 @@ void store_row(const float* from, const Sizes& s, float* tiles, int64_t j) {
     for (int64_t a = 0; a < s.P(); a += LANES) store(to(j % TILE, a), load(from + a));
 }
 
-// Prepares the keys, as tiles, and returns whether one of them is wild. `row` is scratch.
-bool prepare_keys(const float* key, const Sizes& s, float* keys, float* row) {
+// Copies rows of D numbers into tiles, or their prepared rows; the rest is zeros. `row` is scratch. Returns whether a
+// prepared row is wild.
+template <bool prepared>
+bool copy_to_tiles(const float* from, const Sizes& s, float* tiles, float* row) {
     bool wild = false;
-    for (int64_t j = 0; j < s.tiled(); j++) {
-        if (j < s.S)
-            wild |= prepare(key + j * s.D, s.D, row, s.P());
-        else
-            std::fill_n(row, s.P(), 0.0f);
-        store_row(row, s, keys, j);
-    }
-    return wild;
-}
-
-// Copies rows of D numbers into tiles; the rest is zeros. `row` is scratch.
-void copy_to_tiles(const float* from, const Sizes& s, float* tiles, float* row) {
     std::fill_n(row, s.P(), 0.0f);
     for (int64_t j = 0; j < s.tiled(); j++) {
-        if (j < s.S)
-            std::copy_n(from + j * s.D, s.D, row);
-        else
+        if (j >= s.S)
             std::fill_n(row, s.P(), 0.0f);
+        else if constexpr (prepared)
+            wild |= prepare(from + j * s.D, s.D, row, s.P());
+        else
+            std::copy_n(from + j * s.D, s.D, row);
         store_row(row, s, tiles, j);
     }
+    return wild;
 }
 
 // Fetches rows of the next step, of the tensors that there are: those of a block lie too far apart to be foreseen.
@@ -170,7 +163,7 @@ void forward_block(const ForwardArguments& given, const ForwardWeights& weights,
     bool wild[BLOCK];
     std::fill_n(at.scores, positions, 0.0f);
     for (int64_t i = 0; i < rows; i++) {
-        wild[i] = prepare_keys(given.key + i * S * D, s, at.keys + i * s.tiled() * P, at.query);
+        wild[i] = copy_to_tiles<true>(given.key + i * S * D, s, at.keys + i * s.tiled() * P, at.query);
         pad_rows(given.value + i * S * D, S, s, at.values + i * S * P, P);
         for (int64_t j = 0; j < positions; j++) at.allowed[i * positions + j] = j < S && given.valid[i * S + j] ? 1.0f : 0.0f;
         pad_rows(given.start + i * D, 1, s, at.memory + i * P, P);
@@ -257,20 +250,7 @@ void score_gradients(const float* weights_grad, const float* weight, const float
             for (int i = 0; i < TILE; i++) sums[i] += load(grad + a) * load(y(i, a));
         sum_each(sums, scores + j);
     }
-    Vector means{};
-    for (int64_t j = 0; j < s.S; j += LANES) {
-        const int64_t here = s.S - j;
-        Vector x = load(scores + j);
-        if (weights_grad) x += load_some(weights_grad + j, here);
-        const Vector w = load_some(weight + j, here);
-        means += w == Vector{} ? Vector{} : w * x;
-        store(scores + j, x);
-    }
-    const Vector mean = all(sum_lanes<float>(means));
-    for (int64_t j = 0; j < s.S; j += LANES) {
-        const Vector w = load_some(weight + j, s.S - j);
-        store(scores + j, w == Vector{} ? Vector{} : w * (load(scores + j) - mean));
-    }
+    softmax_gradients(weights_grad, scores, weight, nullptr, 1.0f, s.S, scores);
 }
 
 // A step of one row: the gradients of a and of C r, side by side in at.stepped.
@@ -279,12 +259,11 @@ void backward_step(const BackwardArguments& given, bool wild_keys, const Backwar
     const int64_t P = s.P(), D = s.D, S = s.S, n = i * s.R + t, first = i * s.tiled();
     const float* grad = at.grad + i * P;
     float* vector_grad = at.vector_grad + i * P;
-    score_gradients(given.weights_grad ? given.weights_grad + n * S : nullptr, given.found + n * S, grad,
-                    at.values + first * P, s, at.scores);
+    score_gradients(after(given.weights_grad, n * S), given.found + n * S, grad, at.values + first * P, s, at.scores);
     pad_rows(given.asked + n * D, 1, s, at.raw_query, P);
     std::fill_n(at.entries, P, 0.0f);
     const bool exact = prepare(at.raw_query, D, at.query, P) || wild_keys;
-    if (exact) copy_to_tiles(given.key + i * S * D, s, at.raw_keys, at.query);
+    if (exact) copy_to_tiles<false>(given.key + i * S * D, s, at.raw_keys, at.query);
     for (int64_t j = 0; j < S; j += TILE) {
         const KeyGrads dk = tile(at.key_grads, first + j, s);
         if (!any_gradient<1, TILE>(at.scores + j, S)) continue;
@@ -308,8 +287,8 @@ void backward_block(const BackwardArguments& given, const BackwardWeights& weigh
     const int64_t P = s.P(), D = s.D, R = s.R, S = s.S, tiled = s.tiled();
     bool wild[BLOCK];
     for (int64_t i = 0; i < rows; i++) {
-        wild[i] = prepare_keys(given.key + i * S * D, s, at.keys + i * tiled * P, at.query);
-        copy_to_tiles(given.value + i * S * D, s, at.values + i * tiled * P, at.query);
+        wild[i] = copy_to_tiles<true>(given.key + i * S * D, s, at.keys + i * tiled * P, at.query);
+        copy_to_tiles<false>(given.value + i * S * D, s, at.values + i * tiled * P, at.query);
         pad_rows(given.last_grad + i * D, 1, s, at.grad + i * P, P);
     }
     std::fill_n(at.key_grads, rows * tiled * P, 0.0f);
@@ -351,12 +330,6 @@ void backward_block(const BackwardArguments& given, const BackwardWeights& weigh
                                load(tile(at.key_grads, i * tiled + j / TILE * TILE, s)(j % TILE, a)),
                            D - a);
     }
-}
-
-// Where a tensor that may be null continues after `count` numbers.
-template <typename Real>
-Real* after(Real* at, int64_t count) {
-    return at ? at + count : nullptr;
 }
 
 }  // namespace
