@@ -32,7 +32,7 @@ from torch.nn.functional import pad
 
 from foci.errors import ShapeError
 from foci.functional.kernels.kernel import ADDRESS, COUNT, SIZE, Kernel, run, threads
-from foci.functional.kernels.operators import Grads, Operator, register
+from foci.functional.kernels.operators import Grads, Operator, compiled_or_plain, register
 from foci.functional.kernels.self_check import agrees, numbers_for
 from foci.tracing import is_traced, is_watched
 
@@ -344,11 +344,6 @@ _KERNEL = Kernel("additive", _FUNCTIONS, _self_check, (torch.float32, torch.bflo
 # --- the operators
 
 
-def _prepare(key: Tensor) -> Tensor:
-    library = _KERNEL.library_for(key)
-    return _torch_prepare(key) if library is None else _compiled_prepare(library, key)
-
-
 def _scores_like(query: Tensor, key: Tensor, vector: Tensor, key_exp: Tensor | None) -> Tensor:
     leading = _common_leading(query, key)
     return query.new_empty((*leading, query.shape[-2], key.shape[-2]), dtype=_common_dtype(query, key, vector))
@@ -373,4 +368,5 @@ _SCORES = Operator(
     plain=_plain_scores,
     like=_scores_like,
 )
+_prepare = compiled_or_plain(_KERNEL.library_for, _compiled_prepare, _torch_prepare)
 _prepare_op = register("additive_prepare", "(Tensor key) -> Tensor", _prepare, _rows_like, _torch_prepare)

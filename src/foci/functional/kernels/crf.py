@@ -28,7 +28,7 @@ from foci.functional.crf.chain_plain import Chain
 from foci.functional.crf.spans_plain import SpanMessages, SpanTags, SpanTerms
 from foci.functional.kernels.gradients import plain_gradients
 from foci.functional.kernels.kernel import ADDRESS, COUNT, SIZE, Kernel, in_both_precisions, run, threads
-from foci.functional.kernels.operators import Grads, Operator
+from foci.functional.kernels.operators import Grads, Operator, compiled_or_plain
 from foci.functional.kernels.self_check import agrees, are_near, numbers_for
 from foci.tracing import is_traced, is_watched
 
@@ -64,7 +64,7 @@ def best(chain: Chain, k: int) -> tuple[Tensor, Tensor]:
 
 def span_messages(chain: Chain, tags: SpanTags) -> SpanMessages:
     """Return what may come before and after the spans of each step and label; see `crf_spans_plain.messages`."""
-    library = None if is_traced() else _library_for(chain)
+    library = None if is_traced() else _library(*chain)
     return crf_spans_plain.messages(chain, tags) if library is None else _compiled_messages(library, chain, tags)
 
 
@@ -79,13 +79,13 @@ def every_span(spans: SpanTerms, width: int) -> Tensor:
 
 
 def _is_plain(chain: Chain) -> bool:
-    return not is_traced() and _library_for(chain) is None
+    return not is_traced() and _library(*chain) is None
 
 
-def _library_for(chain: Chain) -> ctypes.CDLL | None:
-    """Return the compiled kernel, if it supports this chain and is active."""
-    watched = is_watched(*(part for part in chain if part is not None))
-    return None if watched else _KERNEL.library_for(chain.emissions)
+def _library(*arguments: Any) -> ctypes.CDLL | None:
+    """Return the compiled kernel, if it supports the chain that the arguments begin with and is active."""
+    watched = is_watched(*(part for part in arguments[:5] if part is not None))
+    return None if watched else _KERNEL.library_for(arguments[0])
 
 
 # --- the compiled path
@@ -142,11 +142,10 @@ def _room_to_keep(chain: Chain, keep: bool) -> tuple[Tensor, Tensor]:
     return chain.emissions.new_empty(batch, dtype=torch.uint8), kept
 
 
-def _compiled_total(
-    library: ctypes.CDLL, chain: Chain, tags: Tensor | None, keep: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    call = _ChainCall(library, chain)
-    totals, ways, kept = _total_like(*chain, tags, keep)
+def _compiled_total(library: ctypes.CDLL, *arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    *parts, tags, keep = arguments
+    chain = Chain(*parts)
+    call, (totals, ways, kept) = _ChainCall(library, chain), _total_like(*arguments)
     tags = None if tags is None else tags.contiguous()
     if tags is not None and (tags.shape != chain.emissions.shape[:2] or tags.dtype != torch.int64):
         raise ShapeError(
@@ -167,16 +166,17 @@ def _compiled_gradients(
     return found
 
 
-def _compiled_marginals(library: ctypes.CDLL, chain: Chain) -> Tensor:
-    totals, ways, kept = _compiled_total(library, chain, None, keep=True)
+def _compiled_marginals(library: ctypes.CDLL, *parts: Any) -> Tensor:
+    chain = Chain(*parts)
+    totals, ways, kept = _compiled_total(library, *chain, None, True)
     call, shares = _ChainCall(library, chain), chain.emissions.new_empty(chain.emissions.shape)
     call("gradients", None, torch.ones_like(totals), ways, kept, call.scratch, shares, None, None, None)
     return shares
 
 
-def _compiled_best(library: ctypes.CDLL, chain: Chain, k: int) -> tuple[Tensor, Tensor]:
-    call = _ChainCall(library, chain, k)
-    scores, tags = _best_like(*chain, k)
+def _compiled_best(library: ctypes.CDLL, *arguments: Any) -> tuple[Tensor, Tensor]:
+    *parts, k = arguments
+    call, (scores, tags) = _ChainCall(library, Chain(*parts), k), _best_like(*arguments)
     call("decode", k, call.scratch, scores, tags)
     return scores, tags
 
@@ -223,7 +223,7 @@ def _agrees(library: ctypes.CDLL, scores: Sequence[Tensor]) -> bool:
 
     def compiled(parts: Sequence[Tensor], grads: Sequence[Tensor]) -> tuple[list[Tensor], Sequence[Tensor]]:
         chain = _chain(*parts)
-        totals, *kept = _compiled_total(library, chain, tags, keep=True)
+        totals, *kept = _compiled_total(library, *chain, tags, True)
         return [totals], _compiled_gradients(library, chain, tags, grads[0], *kept)
 
     def others(parts: Sequence[Tensor]) -> list[Tensor]:
@@ -231,7 +231,7 @@ def _agrees(library: ctypes.CDLL, scores: Sequence[Tensor]) -> bool:
         chain = _chain(*parts)
         messages = _compiled_messages(library, chain, of_spans)
         spans = _compiled_every(library, crf_spans_plain.terms(chain, of_spans, messages), 3)
-        return [_compiled_marginals(library, chain), *_compiled_best(library, chain, 2), spans.exp()]
+        return [_compiled_marginals(library, *chain), *_compiled_best(library, *chain, 2), spans.exp()]
 
     chain = _chain(*scores)
     best_tags, best_scores = crf_plain.best(chain, 2)
@@ -254,12 +254,6 @@ _KERNEL = Kernel("crf", _FUNCTIONS, _self_check, (torch.float32, torch.float64))
 # --- the operators, of which every list of arguments begins with a chain
 
 
-def _total(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    *parts, tags, keep = arguments
-    library = _library_for(Chain(*parts))
-    return _plain_total(*arguments) if library is None else _compiled_total(library, Chain(*parts), tags, keep)
-
-
 def _plain_total(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     *parts, tags, keep = arguments
     ways, kept = _room_to_keep(Chain(*parts), keep)
@@ -276,15 +270,10 @@ def _total_gradients(
     grads: Grads, arguments: Sequence[Any], kept: Sequence[Tensor], wanted: Sequence[bool]
 ) -> Grads | None:
     *parts, tags, _ = arguments
-    library, (grad,) = _library_for(Chain(*parts)), grads
+    library, (grad,) = _library(*parts), grads
     if library is None or grad is None:
         return None
     return _compiled_gradients(library, Chain(*parts), tags, grad, *kept)
-
-
-def _marginals(*parts: Any) -> Tensor:
-    library = _library_for(Chain(*parts))
-    return _plain_marginals(*parts) if library is None else _compiled_marginals(library, Chain(*parts))
 
 
 def _plain_marginals(*parts: Any) -> Tensor:
@@ -295,12 +284,6 @@ def _marginals_gradients(
     grads: Grads, arguments: Sequence[Any], kept: Sequence[Tensor], wanted: Sequence[bool]
 ) -> Grads | None:
     return _in_double(crf_plain.marginals, Chain(*arguments), grads)
-
-
-def _best(*arguments: Any) -> tuple[Tensor, Tensor]:
-    *parts, k = arguments
-    library = _library_for(Chain(*parts))
-    return _plain_best(*arguments) if library is None else _compiled_best(library, Chain(*parts), k)
 
 
 def _plain_best(*arguments: Any) -> tuple[Tensor, Tensor]:
@@ -341,7 +324,7 @@ _TOTAL = Operator(
     results=3,
     differentiable=1,
     kept=slice(1, 3),
-    compute=_total,
+    compute=compiled_or_plain(_library, _compiled_total, _plain_total),
     gradients=_total_gradients,
     plain=_plain_total,
     like=_total_like,
@@ -350,7 +333,7 @@ _MARGINALS = Operator(
     "crf_marginals",
     _ARGUMENTS,
     inputs=4,
-    compute=_marginals,
+    compute=compiled_or_plain(_library, _compiled_marginals, _plain_marginals),
     gradients=_marginals_gradients,
     plain=_plain_marginals,
     like=lambda emissions, *_: emissions.new_empty(emissions.shape),
@@ -362,7 +345,7 @@ _BEST = Operator(
     results=2,
     differentiable=1,
     kept=slice(1, 2),
-    compute=_best,
+    compute=compiled_or_plain(_library, _compiled_best, _plain_best),
     gradients=_best_gradients,
     plain=_plain_best,
     like=_best_like,

@@ -10,6 +10,7 @@ tensor, and windows in long sequences are masks of L×S.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -41,6 +42,21 @@ def register(name: str, schema: str, compute: Callable[..., Any], like: Callable
     operator.register_fake(like)
     _PLAIN[getattr(torch.ops.foci, name).default] = plain
     return operator
+
+
+def compiled_or_plain(
+    library: Callable[..., ctypes.CDLL | None], compiled: Callable[..., Any], plain: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Return a function that calls ``compiled(library, …)`` where there is a library for its arguments, else ``plain``.
+
+    A traced graph may be called with other arguments than it was traced with.
+    """
+
+    def compute(*arguments: Any) -> Any:
+        found = library(*arguments)
+        return plain(*arguments) if found is None else compiled(found, *arguments)
+
+    return compute
 
 
 def decompositions() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
