@@ -112,133 +112,76 @@ class Card:
         return re.sub(r"\s*\n\s*", " ", found.group(1)).strip() if found else ""
 
 
-_ADDITIVE = {"score": "additive", "hidden_dim": 11}
-_SHARPER = {"sharpening": 2.0}
-_DROPOUT = {"dropout": 0.3}
-_CAUSAL = {"focus": "causal"}
+_VARIANTS: Mapping[str, Mapping[str, Any]] = {
+    "additive": {"score": "additive", "hidden_dim": 11},
+    "argmax": {"normalize": "hard"},
+    "causal": {"focus": "causal"},
+    "dropout": {"dropout": 0.3},
+    "entmax15": {"normalize": "entmax15"},
+    "local_m": {"focus": "local_m", "radius": 2},
+    "local_p": {"focus": "local_p", "radius": 2},
+    "location_aware": {"score": "location_aware", "hidden_dim": 11},
+    "median_window": {"focus": "median_window", "window": (2, 1)},
+    "one_sided": {"window": (3, 0)},
+    "sample": {"normalize": "sample"},
+    "sharpening": {"sharpening": 2.0},
+    "sigmoid": {"normalize": "sigmoid"},
+    "sliding_window": {"focus": "sliding_window", "window": (2, 1)},
+    "sparsemax": {"normalize": "sparsemax"},
+}
+"""The variants of the rows of `foci.Attention`."""
+
+
+def _attention(doc: str, variants: str, example: Mapping[str, Any], score: str = "general", **fixed: str) -> Card:
+    """Return the row of an attention with this score and other parts, and with the variants of these names."""
+    builder = partial(Attention, score=score, **fixed)  # type: ignore[arg-type]
+    return Card(builder, "attend", example, f"foci.{doc}", {name: _VARIANTS[name] for name in variants.split()})
+
+
+_ALIKE = {"query_dim": 7, "key_dim": 7}
+_SIZES = {"query_dim": 5, "key_dim": 7}
+_HIDDEN = {**_SIZES, "hidden_dim": 11}
 _GROUPED = {"model_dim": 12, "num_heads": 6, "num_key_heads": 3}
 
-_SCORES = "foci.mechanisms.scores"
-_FOCUS = "foci.mechanisms.focus"
-
 MECHANISMS: dict[str, Card] = {
-    "dot": Card(
-        partial(Attention, score="dot"),
-        "attend",
-        {"query_dim": 7, "key_dim": 7},
-        f"{_SCORES}.dot",
-        {"sharpening": _SHARPER, "causal": _CAUSAL},
+    "dot": _attention("mechanisms.scores.dot", "sharpening causal", _ALIKE, score="dot"),
+    "scaled_dot": _attention("mechanisms.scores.scaled_dot", "sharpening causal dropout", _ALIKE, score="scaled_dot"),
+    "general": _attention("mechanisms.scores.general", "sharpening sigmoid dropout", _SIZES),
+    "additive": _attention(
+        "mechanisms.scores.additive",
+        "sharpening sigmoid causal sliding_window median_window dropout",
+        _HIDDEN,
+        score="additive",
     ),
-    "scaled_dot": Card(
-        partial(Attention, score="scaled_dot"),
-        "attend",
-        {"query_dim": 7, "key_dim": 7},
-        f"{_SCORES}.scaled_dot",
-        {"sharpening": _SHARPER, "causal": _CAUSAL, "dropout": _DROPOUT},
+    "concat": _attention("mechanisms.scores.concat", "sharpening entmax15", _HIDDEN, score="concat"),
+    "cosine": _attention("mechanisms.scores.cosine", "sharpening sparsemax", _ALIKE, score="cosine"),
+    "location": _attention(
+        "mechanisms.scores.location", "sharpening sigmoid", _SIZES | {"max_length": 31}, score="location"
     ),
-    "general": Card(
-        partial(Attention, score="general"),
-        "attend",
-        {"query_dim": 5, "key_dim": 7},
-        f"{_SCORES}.general",
-        {"sharpening": _SHARPER, "sigmoid": {"normalize": "sigmoid"}, "dropout": _DROPOUT},
+    "location_aware": _attention(
+        "mechanisms.scores.location_aware",
+        "sharpening sigmoid median_window sample dropout",
+        _HIDDEN,
+        score="location_aware",
     ),
-    "additive": Card(
-        partial(Attention, score="additive"),
-        "attend",
-        {"query_dim": 5, "key_dim": 7, "hidden_dim": 11},
-        f"{_SCORES}.additive",
-        {
-            "sharpening": _SHARPER,
-            "sigmoid": {"normalize": "sigmoid"},
-            "causal": _CAUSAL,
-            "sliding_window": {"focus": "sliding_window", "window": (2, 1)},
-            "median_window": {"focus": "median_window", "window": (2, 1)},
-            "dropout": _DROPOUT,
-        },
+    "hard": _attention("functional.sample:categorical", "argmax additive local_m", _SIZES, normalize="sample"),
+    "gumbel": _attention("functional.sample:gumbel", "sharpening additive", _SIZES, normalize="gumbel"),
+    "sparsemax": _attention(
+        "functional.sparse:sparsemax", "additive causal location_aware", _SIZES, normalize="sparsemax"
     ),
-    "concat": Card(
-        partial(Attention, score="concat"),
-        "attend",
-        {"query_dim": 5, "key_dim": 7, "hidden_dim": 11},
-        f"{_SCORES}.concat",
-        {"sharpening": _SHARPER, "entmax15": {"normalize": "entmax15"}},
+    "entmax": _attention("functional.sparse:entmax15", "additive local_p", _SIZES, normalize="entmax15"),
+    "local_m": _attention(
+        "mechanisms.focus.local_m", "additive sharpening sparsemax dropout", _SIZES | {"radius": 2}, focus="local_m"
     ),
-    "cosine": Card(
-        partial(Attention, score="cosine"),
-        "attend",
-        {"query_dim": 7, "key_dim": 7},
-        f"{_SCORES}.cosine",
-        {"sharpening": _SHARPER, "sparsemax": {"normalize": "sparsemax"}},
+    "local_p": _attention(
+        "mechanisms.focus.local_p", "additive sharpening sigmoid dropout", _HIDDEN | {"radius": 2}, focus="local_p"
     ),
-    "location": Card(
-        partial(Attention, score="location"),
-        "attend",
-        {"query_dim": 5, "key_dim": 7, "max_length": 31},
-        f"{_SCORES}.location",
-        {"sharpening": _SHARPER, "sigmoid": {"normalize": "sigmoid"}},
-    ),
-    "location_aware": Card(
-        partial(Attention, score="location_aware"),
-        "attend",
-        {"query_dim": 5, "key_dim": 7, "hidden_dim": 11},
-        f"{_SCORES}.location_aware",
-        {
-            "sharpening": _SHARPER,
-            "sigmoid": {"normalize": "sigmoid"},
-            "median_window": {"focus": "median_window", "window": (2, 1)},
-            "sample": {"normalize": "sample"},
-            "dropout": _DROPOUT,
-        },
-    ),
-    "hard": Card(
-        partial(Attention, score="general", normalize="sample"),
-        "attend",
-        {"query_dim": 5, "key_dim": 7},
-        "foci.functional.sample:categorical",
-        {"argmax": {"normalize": "hard"}, "additive": _ADDITIVE, "local_m": {"focus": "local_m", "radius": 2}},
-    ),
-    "gumbel": Card(
-        partial(Attention, score="general", normalize="gumbel"),
-        "attend",
-        {"query_dim": 5, "key_dim": 7},
-        "foci.functional.sample:gumbel",
-        {"sharpening": _SHARPER, "additive": _ADDITIVE},
-    ),
-    "sparsemax": Card(
-        partial(Attention, score="general", normalize="sparsemax"),
-        "attend",
-        {"query_dim": 5, "key_dim": 7},
-        "foci.functional.sparse:sparsemax",
-        {"additive": _ADDITIVE, "causal": _CAUSAL, "location_aware": {"score": "location_aware", "hidden_dim": 11}},
-    ),
-    "entmax": Card(
-        partial(Attention, score="general", normalize="entmax15"),
-        "attend",
-        {"query_dim": 5, "key_dim": 7},
-        "foci.functional.sparse:entmax15",
-        {"additive": _ADDITIVE, "local_p": {"focus": "local_p", "radius": 2}},
-    ),
-    "local_m": Card(
-        partial(Attention, score="general", focus="local_m"),
-        "attend",
-        {"query_dim": 5, "key_dim": 7, "radius": 2},
-        f"{_FOCUS}.local_m",
-        {"additive": _ADDITIVE, "sharpening": _SHARPER, "sparsemax": {"normalize": "sparsemax"}, "dropout": _DROPOUT},
-    ),
-    "local_p": Card(
-        partial(Attention, score="general", focus="local_p"),
-        "attend",
-        {"query_dim": 5, "key_dim": 7, "hidden_dim": 11, "radius": 2},
-        f"{_FOCUS}.local_p",
-        {"additive": _ADDITIVE, "sharpening": _SHARPER, "sigmoid": {"normalize": "sigmoid"}, "dropout": _DROPOUT},
-    ),
-    "sliding_window": Card(
-        partial(Attention, score="scaled_dot", focus="sliding_window"),
-        "attend",
-        {"query_dim": 7, "key_dim": 7, "window": (2, 3)},
-        f"{_FOCUS}.sliding_window",
-        {"additive": _ADDITIVE, "sharpening": _SHARPER, "one_sided": {"window": (3, 0)}},
+    "sliding_window": _attention(
+        "mechanisms.focus.sliding_window",
+        "additive sharpening one_sided",
+        _ALIKE | {"window": (2, 3)},
+        score="scaled_dot",
+        focus="sliding_window",
     ),
     "multi_head": Card(
         MultiHeadAttention,
@@ -259,7 +202,7 @@ MECHANISMS: dict[str, Card] = {
             "grouped_sparsemax": {**_GROUPED, "normalize": "sparsemax"},
             "keep_weights": {"keep_weights": True},
             "grouped_keep_weights": {**_GROUPED, "keep_weights": True},
-            "dropout": _DROPOUT,
+            "dropout": _VARIANTS["dropout"],
             "without_bias": {"bias": False},
         },
     ),
