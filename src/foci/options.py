@@ -1,8 +1,9 @@
 """The base of all options: frozen dataclasses that check their values; nothing here imports torch.
 
-A field's type lists its choices (``Literal``). Its name says what it counts, as docs/design.md names sizes: ``num_…``
-and ``…_dim`` are whole numbers above 0, ``…dropout`` is a share. The text below a field is its description: help,
-settings and docs are generated from it.
+A field's type lists its choices (``Literal``). Its name says what it counts, as docs/design.md names sizes: ``num_…``,
+``…_dim``, ``…_size``, ``…_width`` and ``…_length`` are whole numbers above 0, ``…_range``, ``…_bound`` and ``…_cap``
+numbers above 0, ``…dropout`` and ``…_share`` shares. The text below a field is its description: help, settings and docs
+are generated from it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from foci.errors import ConfigError, check_share, check_sizes, unknown_name
+from foci.errors import ConfigError, check_positive, check_share, check_sizes, unknown_name
 
 Value = TypeVar("Value")
 
@@ -32,11 +33,13 @@ class Options:
             if value not in choices:
                 raise unknown_name(f"{name} of {owner}", value, [choice for choice in choices if choice is not None])
         for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name.startswith("num_") or field.name.endswith("_dim"):
-                check_sizes(owner, **{field.name: value})
-            elif field.name.endswith("dropout"):
-                check_share(owner, **{field.name: value})
+            name, value = field.name, {field.name: getattr(self, field.name)}
+            if name.startswith("num_") or name.endswith(("_dim", "_size", "_width", "_length")):
+                check_sizes(owner, **value)
+            elif name.endswith(("_range", "_bound", "_cap")):
+                check_positive(owner, **value)
+            elif name.endswith(("dropout", "_share")) and value[name] is not None:
+                check_share(owner, **value)
 
 
 @cache

@@ -27,7 +27,8 @@ from torch.nn import functional as F
 
 from foci.checks import check_ids
 from foci.errors import ConfigError
-from foci.layers.token_loss import Targets, TokenLogits, TokenLoss, token_log_probs
+from foci.layers.interfaces import EncoderOutput
+from foci.layers.token_loss import Targets, TokenLogits, TokenLoss, logits_or_loss, token_log_probs
 from foci.weights import Weights
 
 UNKNOWN = 3
@@ -166,15 +167,45 @@ def copying_head(weights: Weights) -> Weights:
     return weights.heads(0) if len(weights.shape) == 4 else weights
 
 
-def check_copied(owner: str, copied: Tensor | None, values: Tensor) -> Tensor:
-    """Return the extended ids of a source, or raise if they are missing or do not fit its positions."""
-    if copied is None:
-        raise ConfigError(
-            f"{owner}: the decoder copies, but the source has no target ids, expected one per position. Give the "
-            "model a CopySource, or the decoder EncoderOutput(…, copied=ids)."
-        )
-    check_ids(owner, "encoded.copied", copied, values.shape[0], values.shape[1])
-    return copied
+class CopyingDecoder(nn.Module):
+    """The base of decoders that can copy; without a `CopyHead` they generate all tokens."""
+
+    output: nn.Linear
+    copying: CopyHead | None
+
+    def _readable(self, tokens: Tensor) -> Tensor:
+        return tokens if self.copying is None else self.copying.readable(tokens)
+
+    def _copied(self, owner: str, encoded: EncoderOutput | None) -> Tensor | None:
+        """Return the extended ids of a source, None without copying; raise if they are missing or do not fit it."""
+        if self.copying is None or encoded is None:
+            return None
+        if encoded.copied is None:
+            raise ConfigError(
+                f"{owner}: the decoder copies, but the source has no target ids, expected one per position. Give the "
+                "model a CopySource, or the decoder EncoderOutput(…, copied=ids)."
+            )
+        check_ids(owner, "encoded.copied", encoded.copied, *encoded.values.shape[:2])
+        return encoded.copied
+
+    def _predict(
+        self,
+        features: Tensor,
+        attentions: dict[str, Weights],
+        targets: Targets | None,
+        weights: Weights | None,
+        copied: Tensor | None,
+    ) -> TokenLogits | TokenLoss:
+        """End a forward pass; ``weights`` are those that are copied by."""
+        if self.copying is None or weights is None or copied is None:
+            return logits_or_loss(features, self.output, attentions, targets)
+        return self.copying.predict(features, self.output, attentions, targets, weights, copied)
+
+    def _mixed(self, logits: Tensor, features: Tensor, weights: Weights | None, copied: Tensor | None) -> Tensor:
+        """End a step."""
+        if self.copying is None or weights is None or copied is None:
+            return logits
+        return self.copying.step(logits, features, weights, copied)
 
 
 def _safe_log(mass: Tensor) -> Tensor:

@@ -33,13 +33,13 @@ from foci.layers.conv import (
     normalized,
     normalized_linear,
 )
-from foci.layers.copying import CopyHead, check_copied
+from foci.layers.copying import CopyHead, CopyingDecoder
 from foci.layers.dropout import Dropout
 from foci.layers.embedding import normal_table
 from foci.layers.incremental.hypotheses import as_queries, as_rows
 from foci.layers.interfaces import DecoderStep, EncoderOutput, check_encoded, source_mask
 from foci.layers.positions import LearnedPositions
-from foci.layers.token_loss import Targets, TokenLogits, TokenLoss, logits_or_loss
+from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
 from foci.mechanisms.heads import MultiStepAttention
 from foci.mechanisms.parts import Memory
 from foci.models.options.decoders import ConvolutionalDecoderOptions
@@ -63,7 +63,7 @@ class ConvolutionalState(NamedTuple):
     copied: Tensor | None = None
 
 
-class ConvolutionalDecoder(nn.Module):
+class ConvolutionalDecoder(CopyingDecoder):
     """Causal gated convolutions: computes all positions at once in training, and decodes from small caches.
 
     Args:
@@ -118,7 +118,7 @@ class ConvolutionalDecoder(nn.Module):
         """Predict by teacher forcing: ``logits[:, t]`` predict ``target[:, t + 1]``; the loss with ``targets``."""
         check_ids("ConvolutionalDecoder", "target", target, "batch" if encoded is None else len(encoded.values), "time")
         memory = self._memory(encoded)
-        embedded = self.dropout(self.positions(self._embed(target)))
+        embedded = self.dropout(self.positions(self.embedding(self._readable(target))))
         hidden = self.input(embedded)
         attentions: dict[str, Weights] = {}
         weights: Weights | None = None
@@ -127,10 +127,7 @@ class ConvolutionalDecoder(nn.Module):
             if weights is not None:
                 attentions[f"decoder.{number}.cross"] = weights
         features = self.dropout(self.features(hidden))
-        if self.copying is not None and encoded is not None and weights is not None:
-            copied = check_copied("ConvolutionalDecoder", encoded.copied, encoded.values)
-            return self.copying.predict(features, self.output, attentions, targets, weights, copied)
-        return logits_or_loss(features, self.output, attentions, targets)
+        return self._predict(features, attentions, targets, weights, self._copied("ConvolutionalDecoder", encoded))
 
     def start(self, encoded: EncoderOutput | None, rows: int = 1) -> tuple[Memory | None, ConvolutionalState]:
         """Return the memory, None without a source, and the empty caches.
@@ -143,30 +140,21 @@ class ConvolutionalDecoder(nn.Module):
         like = self.embedding.weight if encoded is None else encoded.values
         rows = rows if encoded is None else encoded.values.shape[0]
         position = torch.zeros(rows, dtype=torch.long, device=like.device)
-        copied = None
-        if self.copying is not None and encoded is not None:
-            copied = check_copied("ConvolutionalDecoder", encoded.copied, encoded.values)
         caches = tuple(layer.empty_cache(like, rows) for layer in self._layers)
-        return memory, ConvolutionalState(position, caches, copied)
+        return memory, ConvolutionalState(position, caches, self._copied("ConvolutionalDecoder", encoded))
 
     def step(self, token: Int[Tensor, " N"], memory: Memory | None, state: ConvolutionalState) -> DecoderStep:
         """Return the scores of what follows ``token`` in each of N hypotheses."""
         check_ids("ConvolutionalDecoder", "token", token, state.position.shape[0])
-        embedded = self.dropout(self._embed(token) + self._positions_at(state.position))
+        embedded = self.dropout(self.embedding(self._readable(token)) + self._positions_at(state.position))
         hidden, caches = self.input(embedded), []
         weights: Weights | None = None
         for layer, cache in zip(self._layers, state.caches):
             hidden, weights, cache = layer.step(hidden, embedded, memory, cache)
             caches.append(cache)
         features = self.dropout(self.features(hidden))
-        logits = self.output(features)
-        if self.copying is not None and weights is not None and state.copied is not None:
-            logits = self.copying.step(logits, features, weights, state.copied)
+        logits = self._mixed(self.output(features), features, weights, state.copied)
         return DecoderStep(logits, ConvolutionalState(state.position + 1, tuple(caches), state.copied), weights)
-
-    def _embed(self, tokens: Tensor) -> Tensor:
-        embedded: Tensor = self.embedding(tokens if self.copying is None else self.copying.readable(tokens))
-        return embedded
 
     def _memory(self, encoded: EncoderOutput | None) -> Memory | None:
         check_encoded("ConvolutionalDecoder", encoded, self.source_dim)

@@ -26,12 +26,12 @@ from torch import Tensor, nn
 
 from foci.checks import check_ids
 from foci.errors import check_positive
-from foci.layers.copying import CopyHead, check_copied
+from foci.layers.copying import CopyHead, CopyingDecoder
 from foci.layers.dropout import Dropout
 from foci.layers.embedding import uniform_table
 from foci.layers.incremental.hypotheses import as_rows, hypotheses_each
 from foci.layers.interfaces import DecoderStep, EncoderOutput, check_encoded, source_mask
-from foci.layers.token_loss import Targets, TokenLogits, TokenLoss, logits_or_loss
+from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
 from foci.mechanisms.parts import Memory
 from foci.models.attention import build_one_head
 from foci.models.options.attention import AttentionOptions
@@ -58,7 +58,7 @@ class FeedForwardState(NamedTuple):
     tokens: Int[Tensor, "N C"]
 
 
-class FeedForwardDecoder(nn.Module):
+class FeedForwardDecoder(CopyingDecoder):
     """A language model with a window of words that attends to a source.
 
     Args:
@@ -109,10 +109,7 @@ class FeedForwardDecoder(nn.Module):
         memory, state = self.start(encoded)
         windows = torch.cat([state.tokens[:, 1:], target], dim=1)
         features, weights = self._features(self._windows(windows, target.shape[1]), memory.source)
-        attentions = {"decoder.cross": weights}
-        if self.copying is not None and memory.copied is not None:
-            return self.copying.predict(features, self.output, attentions, targets, weights, memory.copied)
-        return logits_or_loss(features, self.output, attentions, targets)
+        return self._predict(features, {"decoder.cross": weights}, targets, weights, memory.copied)
 
     def start(self, encoded: EncoderOutput | None, rows: int = 1) -> tuple[FeedForwardMemory, FeedForwardState]:
         """Return the memory and the empty windows."""
@@ -120,7 +117,7 @@ class FeedForwardDecoder(nn.Module):
         encoded = cast("EncoderOutput", encoded)  # without a source, check_encoded has raised
         key = encoded.values if encoded.keys is None else encoded.keys
         source = self.attention.prepare(key, encoded.values, source_mask(encoded.valid))
-        copied = None if self.copying is None else check_copied("FeedForwardDecoder", encoded.copied, encoded.values)
+        copied = self._copied("FeedForwardDecoder", encoded)
         tokens = torch.full((key.shape[0], self.context_size), -1, dtype=torch.long, device=key.device)
         return FeedForwardMemory(source, copied), FeedForwardState(tokens)
 
@@ -133,17 +130,14 @@ class FeedForwardDecoder(nn.Module):
         windows = self._windows(tokens, 1).reshape(sources, each, self.context_size)
         features, weights = self._features(windows, memory.source)
         features, weights = features.flatten(0, 1), as_rows(weights)
-        logits = self.output(features)
-        if self.copying is not None and memory.copied is not None:
-            logits = self.copying.step(logits, features, weights, memory.copied)
+        logits = self._mixed(self.output(features), features, weights, memory.copied)
         return DecoderStep(logits, FeedForwardState(tokens), weights)
 
     def _windows(self, tokens: Int[Tensor, "B W"], count: int) -> Int[Tensor, "B T C"]:
         """Return ``count`` windows; positions before the beginning hold the first token of the row."""
         if count == 0:
             return tokens.new_zeros(tokens.shape[0], 0, self.context_size)
-        if self.copying is not None:
-            tokens = self.copying.readable(tokens)
+        tokens = self._readable(tokens)
         before = (tokens < 0).sum(dim=1, keepdim=True).clamp_max(tokens.shape[1] - 1)
         first = tokens.gather(1, before).clamp_min(0)
         filled = torch.where(tokens < 0, first, tokens)

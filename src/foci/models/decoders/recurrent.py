@@ -37,14 +37,14 @@ from torch import Tensor, nn
 
 from foci.checks import check_ids
 from foci.errors import ConfigError, ShapeError, check_positive
-from foci.layers.copying import CopyHead, check_copied
+from foci.layers.copying import CopyHead, CopyingDecoder
 from foci.layers.coverage import Coverage
 from foci.layers.dropout import Dropout
 from foci.layers.embedding import uniform_table
 from foci.layers.incremental.hypotheses import as_queries, as_rows, hypotheses_each, stack_steps
 from foci.layers.interfaces import DecoderStep, EncoderOutput, check_encoded, source_mask
 from foci.layers.recurrent import Bridge, DeepOutput, Maxout, Recurrence, State
-from foci.layers.token_loss import Targets, TokenLogits, TokenLoss, logits_or_loss
+from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
 from foci.mechanisms.attention import Attention
 from foci.mechanisms.heads import MultiHeadAttention
 from foci.mechanisms.heads.multi_head import ProjectedMemory
@@ -99,7 +99,7 @@ class Sizes(NamedTuple):
     context: int
 
 
-class RecurrentDecoder(nn.Module):
+class RecurrentDecoder(CopyingDecoder):
     """An LSTM or GRU that predicts a target; a subclass for each variant says how it uses the source.
 
     `recurrent_decoder` builds the one that the options name.
@@ -186,7 +186,7 @@ class RecurrentDecoder(nn.Module):
         """Predict by teacher forcing: ``logits[:, t]`` predict ``target[:, t + 1]``; the loss with ``targets``."""
         check_ids("RecurrentDecoder", "target", target, "batch" if encoded is None else len(encoded.values), "time")
         memory, state = self.start(encoded, target.shape[0])
-        embedded = self.dropout(self._embed(target))
+        embedded = self.dropout(self.embedding(self._readable(target)))
         weights: Weights | None = None
         if target.shape[1] == 0:
             readout = embedded.new_zeros(*target.shape, self.output.in_features)
@@ -198,9 +198,7 @@ class RecurrentDecoder(nn.Module):
         else:
             readout, weights = self._each_step(embedded, memory, state)
         attentions = {} if weights is None else {"decoder.cross": weights}
-        if self.copying is not None and weights is not None and memory.copied is not None:
-            return self.copying.predict(self.dropout(readout), self.output, attentions, targets, weights, memory.copied)
-        return logits_or_loss(self.dropout(readout), self.output, attentions, targets)
+        return self._predict(self.dropout(readout), attentions, targets, weights, memory.copied)
 
     def start(self, encoded: EncoderOutput | None, rows: int = 1) -> tuple[RecurrentMemory, RecurrentState]:
         """Return the memory and the first state.
@@ -221,13 +219,12 @@ class RecurrentDecoder(nn.Module):
             key = key if self.content else torch.zeros_like(values)
             source = self.attention.prepare(key, values, source_mask(encoded.valid))
         state = RecurrentState(
-            recurrent=self._copied(final) if self.bridge is None else self.bridge(final),
+            recurrent=self._as_state(final) if self.bridge is None else self.bridge(final),
             reading=self._on_first_position(encoded) if self.aligned else None,
             feed=values.new_zeros(values.shape[0], self.output.in_features) if self.feeds else None,
             covered=values.new_zeros(values.shape[:2]) if self.coverage is not None else None,
         )
-        copied = None if self.copying is None else check_copied("RecurrentDecoder", encoded.copied, values)
-        return RecurrentMemory(source, summary, copied), state
+        return RecurrentMemory(source, summary, self._copied("RecurrentDecoder", encoded)), state
 
     def _summarize(self, final: State) -> tuple[State, Tensor | None]:
         """Return what the first state is made of, and Cho's summary."""
@@ -250,17 +247,10 @@ class RecurrentDecoder(nn.Module):
     def step(self, token: Int[Tensor, " N"], memory: RecurrentMemory, state: RecurrentState) -> DecoderStep:
         """Return the scores of what follows ``token`` in each of N hypotheses."""
         check_ids("RecurrentDecoder", "token", token, "row")
-        embedded = self.dropout(self._embed(token))
+        embedded = self.dropout(self.embedding(self._readable(token)))
         readout, weights, state = self._advance(embedded, memory, state)
         features = self.dropout(readout)
-        logits = self.output(features)
-        if self.copying is not None and weights is not None and memory.copied is not None:
-            logits = self.copying.step(logits, features, weights, memory.copied)
-        return DecoderStep(logits, state, weights)
-
-    def _embed(self, tokens: Tensor) -> Tensor:
-        embedded: Tensor = self.embedding(tokens if self.copying is None else self.copying.readable(tokens))
-        return embedded
+        return DecoderStep(self._mixed(self.output(features), features, weights, memory.copied), state, weights)
 
     def _zeros(self, rows: int) -> State:
         zeros = self.embedding.weight.new_zeros(rows, *self._state_sizes)
@@ -270,7 +260,7 @@ class RecurrentDecoder(nn.Module):
     def _state_sizes(self) -> tuple[int, int]:
         return self.recurrence.layers.num_layers, self.recurrence.layers.hidden_size
 
-    def _copied(self, final: State) -> State:
+    def _as_state(self, final: State) -> State:
         parts = 2 if self.recurrence.is_lstm else 1
         if len(final) != parts or any(part.shape[1:] != self._state_sizes for part in final):
             raise ShapeError(

@@ -22,12 +22,12 @@ from torch import Tensor, nn
 
 from foci.errors import ConfigError, ShapeError, check_positive
 from foci.layers.capped_linear import CappedLinear
-from foci.layers.copying import CopyHead, check_copied
+from foci.layers.copying import CopyHead, CopyingDecoder
 from foci.layers.incremental.fast_decoder_steps import FastDecoderSteps
 from foci.layers.incremental.hypotheses import as_rows
 from foci.layers.incremental.tree_cache import LayerEntries, TreeCache
 from foci.layers.interfaces import DecoderStep, EncoderOutput, check_encoded, source_mask
-from foci.layers.token_loss import Targets, TokenLogits, TokenLoss, logits_or_loss
+from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
 from foci.layers.transformer import DecoderLayer, final_norm, token_embedding
 from foci.mechanisms.heads.multi_head import ProjectedMemory
 from foci.models.options.attention import AttentionOptions
@@ -52,7 +52,7 @@ class TransformerMemory(NamedTuple):
     copied: Int[Tensor, "B S"] | None = None
 
 
-class TransformerDecoder(nn.Module):
+class TransformerDecoder(CopyingDecoder):
     """A stack of causal self-attention layers, each of which also attends to the source if there is one.
 
     Args:
@@ -133,10 +133,7 @@ class TransformerDecoder(nn.Module):
             x, attentions[f"decoder.{number}.self"], cross = layer(x, key, value, mask)
             if cross is not None:
                 attentions[f"decoder.{number}.cross"] = cross
-        if self.copying is not None and encoded is not None and cross is not None:
-            copied = check_copied("TransformerDecoder", encoded.copied, encoded.values)
-            return self.copying.predict(self.norm(x), self.output, attentions, targets, cross, copied)
-        return logits_or_loss(self.norm(x), self.output, attentions, targets)
+        return self._predict(self.norm(x), attentions, targets, cross, self._copied("TransformerDecoder", encoded))
 
     def start(self, encoded: EncoderOutput | None, rows: int = 1) -> tuple[TransformerMemory, TreeCache]:
         """Project the source for every layer; return the memory and an empty cache.
@@ -157,9 +154,7 @@ class TransformerDecoder(nn.Module):
                     projected = layer.cross_attention.prepare(key, encoded.values, mask)
                     memories.append(ProjectedMemory(projected.key.contiguous(), projected.value.contiguous(), mask))
         steps = FastDecoderSteps(self.embedding, self._layers, self.norm, self.output)
-        copied = None
-        if self.copying is not None and encoded is not None:
-            copied = check_copied("TransformerDecoder", encoded.copied, encoded.values)
+        copied = self._copied("TransformerDecoder", encoded)
         memory = TransformerMemory(tuple(memories), torch.arange(rows, device=device), steps, copied)
         return memory, TreeCache(len(self.layers), rows, device, window=self.window, keep_positions=self.alibi)
 
@@ -196,12 +191,7 @@ class TransformerDecoder(nn.Module):
             features = self.norm(x).flatten(0, 1)
             logits = self.output(features)
         weights = None if cross is None else as_rows(cross)
-        if self.copying is not None and weights is not None and memory.copied is not None:
-            logits = self.copying.step(logits, features, weights, memory.copied)
-        return DecoderStep(logits, cache, weights)
-
-    def _readable(self, tokens: Tensor) -> Tensor:
-        return tokens if self.copying is None else self.copying.readable(tokens)
+        return DecoderStep(self._mixed(logits, features, weights, memory.copied), cache, weights)
 
 
 def _check_rows(target: Tensor, encoded: EncoderOutput) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from foci.errors import ConfigError, check_positive, check_share, check_sizes
+from foci.errors import ConfigError, check_positive, check_sizes
 from foci.options import Options, check_window
 
 Score = Literal["dot", "scaled_dot", "general", "additive", "concat", "cosine", "location", "location_aware"]
@@ -58,10 +58,8 @@ class AttentionOptions(Options):
         super().__post_init__()
         owner = type(self).__name__
         check_positive(owner, sharpening=self.sharpening)
-        check_sizes(owner, radius=self.radius, max_length=self.max_length, kernel_size=self.kernel_size)
+        check_sizes(owner, radius=self.radius)
         check_window(owner, self.window)
-        if self.expectation_share is not None:
-            check_share(owner, expectation_share=self.expectation_share)
         if self.kernel_size % 2 == 0:
             raise ConfigError(
                 f"{owner}: kernel_size is {self.kernel_size}, expected an odd number, so that a filter has a center."

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from foci.errors import ConfigError, check_positive, check_sizes
+from foci.errors import ConfigError, check_sizes
 from foci.layers.block_options import BlockOptions
 from foci.models.options.text_encoders import (
     TRANSFORMER_TINY,
@@ -64,7 +64,6 @@ class RecurrentDecoderOptions(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         owner = type(self).__name__
-        check_positive(owner, embedding_init_range=self.embedding_init_range)
         if self.tie_output and self.readout_dim not in (None, self.embedding_dim):
             raise ConfigError(
                 f"{owner}: the output is tied with readout_dim {self.readout_dim} and embedding_dim "
@@ -106,7 +105,6 @@ class ConvolutionalDecoderOptions(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_layers(type(self).__name__, self.layers)
-        check_sizes(type(self).__name__, max_length=self.max_length)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +129,6 @@ class TransformerDecoderOptions(BlockOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         owner = type(self).__name__
-        check_positive(owner, logit_cap=self.logit_cap)
         check_positions(owner, self.positions, self.max_length)
         if self.window is not None and self.window[1] != 0:
             raise ConfigError(
@@ -157,12 +154,6 @@ class FeedForwardDecoderOptions(Options):
     """Also produce words of the source by the attention to them (See 2017)."""
     dropout: float = 0.0
     """Dropout on embeddings and before the output layer."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        owner = type(self).__name__
-        check_positive(owner, embedding_init_range=self.embedding_init_range)
-        check_sizes(owner, context_size=self.context_size)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,7 +36,7 @@ class ImageGridOptions(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         owner = type(self).__name__
-        check_sizes(owner, depth=self.depth, stride=self.stride, reduction=self.reduction, kernel_size=self.kernel_size)
+        check_sizes(owner, depth=self.depth, stride=self.stride, reduction=self.reduction)
         if self.kernel_size % 2 == 0:
             raise ConfigError(f"{owner}: kernel_size is {self.kernel_size}, expected an odd number.")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from foci.errors import ConfigError, check_positive, check_sizes
+from foci.errors import ConfigError
 from foci.options import Options
 
 
@@ -38,11 +38,8 @@ class NTMOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        owner = type(self).__name__
-        check_positive(owner, gradient_bound=self.gradient_bound)
-        check_sizes(owner, shift_width=self.shift_width)
         if self.shift_width % 2 == 0:
-            raise ConfigError(f"{owner}: shift_width is {self.shift_width}, expected an odd number.")
+            raise ConfigError(f"{type(self).__name__}: shift_width is {self.shift_width}, expected an odd number.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from foci.errors import ConfigError, check_positive, check_sizes
+from foci.errors import ConfigError, check_sizes
 from foci.layers.block_options import BlockOptions
 from foci.options import Options
 
@@ -36,10 +36,6 @@ class RecurrentTextEncoderOptions(Options):
     dropout: float = 0.0
     """Dropout on embeddings and between layers."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive(type(self).__name__, embedding_init_range=self.embedding_init_range)
-
 
 @dataclass(frozen=True, kw_only=True)
 class ConvolutionalTextEncoderOptions(Options):
@@ -60,7 +56,6 @@ class ConvolutionalTextEncoderOptions(Options):
         super().__post_init__()
         owner = type(self).__name__
         check_layers(owner, self.layers)
-        check_sizes(owner, max_length=self.max_length)
         for _, kernel_size in self.layers:
             if kernel_size % 2 == 0:
                 raise ConfigError(f"{owner}: a kernel size is {kernel_size}, expected an odd number.")
@@ -101,7 +96,6 @@ class SmoothedTextEncoderOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive(type(self).__name__, embedding_init_range=self.embedding_init_range)
         if self.smoothing < 0:
             raise ConfigError(f"{type(self).__name__}: smoothing is {self.smoothing}, expected 0 or more.")
 
@@ -162,7 +156,6 @@ def check_layers(owner: str, layers: LayerSizes) -> None:
 
 def check_positions(owner: str, positions: str, max_length: int | None) -> None:
     """Raise if there is a ``max_length`` without learned positions, which alone are a table."""
-    check_sizes(owner, max_length=max_length)
     if positions != "learned" and max_length is not None:
         raise ConfigError(
             f"{owner}: positions is {positions!r} and max_length is {max_length}, expected a max_length for learned "

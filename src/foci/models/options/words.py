@@ -46,10 +46,6 @@ class TaggerOptions(Options):
     tags_read_intent: bool = False
     """Add to the scores of the tags what the predicted intents say for or against each of them."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_sizes(type(self).__name__, kernel_size=self.kernel_size)
-
 
 TAGGER_PRESETS: Mapping[str, Mapping[str, Any]] = {
     "tiny": {"embedding_dim": 48, "character_dim": 16, "spelling_dim": 32, "hidden_dim": 96, "dropout": 0.2},
