@@ -125,24 +125,10 @@ class Attention(nn.Module):
     ) -> Memory:
         """Project the source once, for many reads."""
         value = key if value is None else value
-        check_shape(
-            self._owner,
-            "key",
-            key,
-            "batch",
-            "key",
-            self.score.key_dim or "feature",
-            fix=f"Build it with key_dim={key.shape[-1]}, or project the key." if key.dim() == 3 else "",
-        )
-        check_shape(
-            self._owner,
-            "value",
-            value,
-            "batch",
-            key.shape[1],
-            "feature",
-            fix="Key and value have one entry per position.",
-        )
+        fix = f"Build it with key_dim={key.shape[-1]}, or project the key." if key.dim() == 3 else ""
+        check_shape(self._owner, "key", key, "batch", "key", self.score.key_dim or "feature", fix=fix)
+        fix = "Key and value have one entry per position."
+        check_shape(self._owner, "value", value, "batch", key.shape[1], "feature", fix=fix)
         check_together(self._owner, key=key, value=value)
         key, value = clear_source(key, value, mask)
         projected = self.score.project_key(key)
@@ -151,15 +137,8 @@ class Attention(nn.Module):
     def read(self, query: Float[Tensor, "#B L Dq"], memory: Memory, state: Any = None) -> AttentionOutput:
         """Read a prepared source; the state is what the previous call returned, None at first."""
         score, training = self.score, self.training  # a module looks its parts up at every access
-        check_shape(
-            self._owner,
-            "query",
-            query,
-            "batch",
-            "query",
-            score.query_dim or memory.key.shape[-1],
-            fix=f"Build it with query_dim={query.shape[-1]}, or project the query." if query.dim() == 3 else "",
-        )
+        fix = f"Build it with query_dim={query.shape[-1]}, or project the query." if query.dim() == 3 else ""
+        check_shape(self._owner, "query", query, "batch", "query", score.query_dim or memory.key.shape[-1], fix=fix)
         check_together(self._owner, query=query, value=memory.value)
         mask = self._fit_mask(query, memory)
         attended = self.focus.read(

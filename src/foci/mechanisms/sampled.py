@@ -42,11 +42,6 @@ class SampledWeights(ByWeights):
     probabilities: Tensor
 
     @property
-    def device(self) -> torch.device:
-        """The device of the weights."""
-        return self.weights.device
-
-    @property
     def shape(self) -> torch.Size:
         """``(B, L, S)``."""
         return self.weights.shape

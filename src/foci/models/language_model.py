@@ -15,7 +15,7 @@ Differs: see the decoders.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, cast
 
 from jaxtyping import Int
 from torch import Tensor, nn
@@ -25,14 +25,6 @@ from foci.layers.interfaces import Decoder, DecoderStep
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
 from foci.models.build import build_decoder
 from foci.models.options.decoders import LanguageModelOptions, TransformerDecoderOptions
-
-
-@runtime_checkable
-class ReadingDecoder(Decoder, Protocol):
-    """A decoder without a source that reads many tokens at once before it steps."""
-
-    def read(self, tokens: Int[Tensor, "N P"], memory: Any) -> Any:
-        """Return the state after N hypotheses have read P tokens each."""
 
 
 class LanguageModel(nn.Module):
@@ -46,7 +38,7 @@ class LanguageModel(nn.Module):
     def __init__(self, decoder: Decoder, context: int) -> None:
         super().__init__()
         check_positive("LanguageModel", context=context)
-        self.decoder = cast("ReadingDecoder", decoder)
+        self.decoder = decoder
         self.context = context
 
     @property
@@ -64,7 +56,7 @@ class LanguageModel(nn.Module):
 
     def read(self, tokens: Int[Tensor, "N P"], memory: Any) -> Any:
         """Return the state after N hypotheses have read P tokens each, BOS included."""
-        return self.decoder.read(tokens, memory)
+        return cast("Any", self.decoder).read(tokens, memory)  # every decoder without a source has it
 
     def step(self, token: Int[Tensor, " N"], memory: Any, state: Any) -> DecoderStep:
         """Return the scores of what follows ``token``."""

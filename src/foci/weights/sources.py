@@ -67,7 +67,7 @@ class ByWeights:
     a trace there are no counters (None): there `attend_dots` copies the caller's tensors.
     """
 
-    parts: ClassVar[tuple[str, ...]] = ()
+    parts: ClassVar[tuple[str, ...]] = ()  # the first is never None
     versions: tuple[int, ...] | None = field(default=None, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
@@ -78,6 +78,12 @@ class ByWeights:
         # Torch has no counters in inference mode. Inlined as a list: this runs at every attention.
         tensors = [getattr(self, part) for part in self.parts]
         return tuple([-1 if tensor is None or tensor.is_inference() else tensor._version for tensor in tensors])
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the weights."""
+        of: Tensor | Source = getattr(self, self.parts[0]) if self.parts else self._inner[0]
+        return of.device
 
     def renew_versions(self) -> None:
         """Record the current state of the tensors as the unchanged one."""
@@ -131,10 +137,6 @@ class Dense(ByWeights):
     weights: Tensor
 
     @property
-    def device(self) -> torch.device:
-        return self.weights.device
-
-    @property
     def shape(self) -> torch.Size:
         return self.weights.shape
 
@@ -165,10 +167,6 @@ class DotSoftmax(ByWeights):
     window: tuple[int | None, int | None] | None = None
     offset: int | None = None
     slopes: Tensor | None = None
-
-    @property
-    def device(self) -> torch.device:
-        return self.query.device
 
     @property
     def shape(self) -> torch.Size:
@@ -248,10 +246,6 @@ class Windowed(ByWeights):
     size: int
 
     @property
-    def device(self) -> torch.device:
-        return self.weights.device
-
-    @property
     def shape(self) -> torch.Size:
         return torch.Size((*self.weights.shape[:-1], self.size))
 
@@ -298,10 +292,6 @@ class MeanHeads(ByWeights):
     """The mean over axis 1 of another source."""
 
     of: Source
-
-    @property
-    def device(self) -> torch.device:
-        return self.of.device
 
     @property
     def shape(self) -> torch.Size:

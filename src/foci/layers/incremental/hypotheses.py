@@ -61,11 +61,6 @@ class PerHypothesis(ByWeights):
     of: Source
 
     @property
-    def device(self) -> torch.device:
-        """The device of the weights."""
-        return self.of.device
-
-    @property
     def shape(self) -> torch.Size:
         """``(B·K, [H,] 1, S)``."""
         batch, *heads, queries, positions = self.of.shape
@@ -87,11 +82,6 @@ class StackedSteps(ByWeights):
     """The weights of consecutive steps, of one query each."""
 
     of: list[Source]
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the weights."""
-        return self.of[0].device
 
     @property
     def shape(self) -> torch.Size:

@@ -104,11 +104,6 @@ class ProductOfMaps(ByWeights):
     spatial: Tensor
 
     @property
-    def device(self) -> torch.device:
-        """The device of the maps."""
-        return self.spatial.device
-
-    @property
     def shape(self) -> torch.Size:
         """``(B, C, H, W)``."""
         return torch.Size((*self.channel.shape[:-2], *self.spatial.shape[-2:]))

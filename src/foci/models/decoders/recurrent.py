@@ -89,6 +89,12 @@ class RecurrentState(NamedTuple):
     covered: Tensor | None
 
 
+_Read = tuple[Tensor, Weights | None]
+"""The inputs of the output layer, ``(B, T, R)``, and the attention weights."""
+_Step = tuple[Tensor, Weights | None, RecurrentState]
+"""The input of the output layer, ``(N, R)``, the attention weights, and the next state."""
+
+
 class Sizes(NamedTuple):
     """The sizes of a decoder's parts; ``context`` is that of what attention reads."""
 
@@ -131,7 +137,7 @@ class RecurrentDecoder(CopyingDecoder):
         check_positive("RecurrentDecoder", vocabulary=vocabulary, source_dim=source_dim)
         attention = AttentionOptions() if attention is None else attention
         check_attention(options, attention)
-        heads = isinstance(module, MultiHeadAttention) or attention.num_heads is not None
+        heads = self.attends and (isinstance(module, MultiHeadAttention) or attention.num_heads is not None)
         sizes = Sizes(
             options.embedding_dim,
             options.hidden_dim,
@@ -275,21 +281,15 @@ class RecurrentDecoder(CopyingDecoder):
         """Whether no step needs the attention output of the previous one, so that all are computed at once."""
         return False
 
-    def _all_steps(
-        self, embedded: Tensor, memory: RecurrentMemory, state: RecurrentState
-    ) -> tuple[Tensor, Weights | None]:
+    def _all_steps(self, embedded: Tensor, memory: RecurrentMemory, state: RecurrentState) -> _Read:
         """Compute all steps at once; for variants and options that are ``_parallel``."""
         raise NotImplementedError
 
-    def _advance(
-        self, embedded: Float[Tensor, "N E"], memory: RecurrentMemory, state: RecurrentState
-    ) -> tuple[Float[Tensor, "N R"], Weights | None, RecurrentState]:
-        """Compute one step: the input of the output layer, the attention weights, and the next state."""
+    def _advance(self, embedded: Tensor, memory: RecurrentMemory, state: RecurrentState) -> _Step:
+        """Compute one step from embedded tokens ``(N, E)``."""
         raise NotImplementedError
 
-    def _each_step(
-        self, embedded: Tensor, memory: RecurrentMemory, state: RecurrentState
-    ) -> tuple[Tensor, Weights | None]:
+    def _each_step(self, embedded: Tensor, memory: RecurrentMemory, state: RecurrentState) -> _Read:
         """Compute the steps in order, where each needs the attention output of the previous one."""
         readouts, weights = [], []
         for word in embedded.unbind(dim=1):
@@ -341,13 +341,11 @@ class SutskeverDecoder(RecurrentDecoder):
     def _parallel(self) -> bool:
         return True
 
-    def _all_steps(self, embedded: Tensor, memory: RecurrentMemory, state: RecurrentState) -> tuple[Tensor, None]:
+    def _all_steps(self, embedded: Tensor, memory: RecurrentMemory, state: RecurrentState) -> _Read:
         hidden, _ = self.recurrence(embedded, state.recurrent)
         return self.readout(hidden), None
 
-    def _advance(
-        self, embedded: Float[Tensor, "N E"], memory: RecurrentMemory, state: RecurrentState
-    ) -> tuple[Float[Tensor, "N R"], None, RecurrentState]:
+    def _advance(self, embedded: Tensor, memory: RecurrentMemory, state: RecurrentState) -> _Step:
         state, hidden = self._recur(state, embedded, None)
         return self.readout(hidden), None, state
 
@@ -359,10 +357,7 @@ class ChoDecoder(RecurrentDecoder):
 
     def _build_inputs(self, sizes: Sizes, options: RecurrentDecoderOptions) -> int:
         self.summary = nn.Linear(sizes.source, sizes.source)
-        return sizes.source
-
-    def _build_readout(self, sizes: Sizes) -> nn.Module:
-        return Maxout(sizes.hidden + sizes.embedding + sizes.source, sizes.readout)
+        return super()._build_inputs(sizes, options)
 
     def _summarize(self, final: State) -> tuple[State, Tensor | None]:
         summaries = torch.tanh(self.summary(final[0]))
@@ -372,14 +367,12 @@ class ChoDecoder(RecurrentDecoder):
     def _parallel(self) -> bool:
         return True
 
-    def _all_steps(self, embedded: Tensor, memory: RecurrentMemory, state: RecurrentState) -> tuple[Tensor, None]:
+    def _all_steps(self, embedded: Tensor, memory: RecurrentMemory, state: RecurrentState) -> _Read:
         summary = _summary(memory).unsqueeze(1).expand(-1, embedded.shape[1], -1)
         hidden, _ = self.recurrence(torch.cat([embedded, summary], dim=-1), state.recurrent)
         return self.readout(torch.cat([hidden, embedded, summary], dim=-1)), None
 
-    def _advance(
-        self, embedded: Float[Tensor, "N E"], memory: RecurrentMemory, state: RecurrentState
-    ) -> tuple[Float[Tensor, "N R"], None, RecurrentState]:
+    def _advance(self, embedded: Tensor, memory: RecurrentMemory, state: RecurrentState) -> _Step:
         summaries = _summary(memory)
         each = hypotheses_each("RecurrentDecoder", embedded.shape[0], summaries.shape[0])
         summary = summaries.repeat_interleave(each, dim=0)
@@ -390,9 +383,7 @@ class ChoDecoder(RecurrentDecoder):
 class BahdanauDecoder(RecurrentDecoder):
     """Attends before the recurrent step, which sees what was read."""
 
-    def _advance(
-        self, embedded: Float[Tensor, "N E"], memory: RecurrentMemory, state: RecurrentState
-    ) -> tuple[Float[Tensor, "N R"], Weights | None, RecurrentState]:
+    def _advance(self, embedded: Tensor, memory: RecurrentMemory, state: RecurrentState) -> _Step:
         before = state.recurrent[0][:, -1]
         context, weights, state = self._read(before, memory.source, state)
         context = self._gated(context, before)
@@ -433,16 +424,12 @@ class LuongDecoder(RecurrentDecoder):
     def _parallel(self) -> bool:
         return not self.feeds and self.coverage is None
 
-    def _all_steps(
-        self, embedded: Tensor, memory: RecurrentMemory, state: RecurrentState
-    ) -> tuple[Tensor, Weights | None]:
+    def _all_steps(self, embedded: Tensor, memory: RecurrentMemory, state: RecurrentState) -> _Read:
         hidden, _ = self.recurrence(embedded, state.recurrent)
         context, weights, _ = self.attention.read(hidden, memory.source, state.reading)  # type: ignore[union-attr, arg-type]
         return self.readout(torch.cat([context, hidden], dim=-1)), weights
 
-    def _advance(
-        self, embedded: Float[Tensor, "N E"], memory: RecurrentMemory, state: RecurrentState
-    ) -> tuple[Float[Tensor, "N R"], Weights | None, RecurrentState]:
+    def _advance(self, embedded: Tensor, memory: RecurrentMemory, state: RecurrentState) -> _Step:
         state, hidden = self._recur(state, embedded, state.feed)
         context, weights, state = self._read(hidden, memory.source, state)
         readout = self.readout(torch.cat([context, hidden], dim=-1))

@@ -93,7 +93,27 @@ class StridedConvolutions(nn.Module):
         return x, valid
 
 
-class ConvolutionalSpeechEncoder(nn.Module):
+class StridedSpeechEncoder(nn.Module):
+    """The base of the encoders that begin with strided convolutions."""
+
+    def __init__(self, input_dim: int, output_dim: int, options: SpeechEncoderOptions) -> None:
+        super().__init__()
+        check_positive(type(self).__name__, input_dim=input_dim)
+        self.input_dim, self.output_dim, self.subsampling_factor = input_dim, output_dim, options.subsampling_factor
+        self.convolutions = StridedConvolutions(
+            input_dim, output_dim, subsampling_factor=options.subsampling_factor, dropout=options.dropout
+        )
+
+    def forward(self, source: Float[Tensor, "B T F"], valid: Bool[Tensor, "B T"]) -> EncoderOutput:
+        """Encode a batch of features; ``valid`` says which frames exist."""
+        _check(type(self).__name__, source, valid, self.input_dim)
+        return self._encode(*self.convolutions(source, valid))
+
+    def _encode(self, positions: Tensor, valid: Tensor) -> EncoderOutput:
+        raise NotImplementedError
+
+
+class ConvolutionalSpeechEncoder(StridedSpeechEncoder):
     """Strided convolutions and a bidirectional recurrent network; the summary is its final state.
 
     Args:
@@ -108,24 +128,16 @@ class ConvolutionalSpeechEncoder(nn.Module):
     """
 
     def __init__(self, input_dim: int, options: ConvolutionalSpeechEncoderOptions) -> None:
-        super().__init__()
-        check_positive("ConvolutionalSpeechEncoder", input_dim=input_dim)
         size, dropout = options.hidden_dim, options.dropout
-        self.input_dim, self.output_dim, self.subsampling_factor = input_dim, size, options.subsampling_factor
-        self.convolutions = StridedConvolutions(
-            input_dim, size, subsampling_factor=options.subsampling_factor, dropout=dropout
-        )
+        super().__init__(input_dim, size, options)
         self.layers = RecurrentEncoder(size, size, cell=options.cell, num_layers=options.num_layers, dropout=dropout)
 
-    def forward(self, source: Float[Tensor, "B T F"], valid: Bool[Tensor, "B T"]) -> EncoderOutput:
-        """Encode a batch of features; ``valid`` says which frames exist."""
-        _check("ConvolutionalSpeechEncoder", source, valid, self.input_dim)
-        positions, valid = self.convolutions(source, valid)
+    def _encode(self, positions: Tensor, valid: Tensor) -> EncoderOutput:
         values, summary = self.layers(positions, valid)
         return EncoderOutput(values, valid, summary)
 
 
-class DilatedSpeechEncoder(nn.Module):
+class DilatedSpeechEncoder(StridedSpeechEncoder):
     """Strided convolutions and dilated ones; they learn long sounds in fewer steps than a recurrence.
 
     Each dilated convolution reads five positions, 1, 2, 4, 8, then again 1, 2, … apart. The first four together read 30
@@ -143,24 +155,16 @@ class DilatedSpeechEncoder(nn.Module):
     """
 
     def __init__(self, input_dim: int, options: DilatedSpeechEncoderOptions) -> None:
-        super().__init__()
-        check_positive("DilatedSpeechEncoder", input_dim=input_dim)
-        size, dropout = options.hidden_dim, options.dropout
-        self.input_dim, self.output_dim, self.subsampling_factor = input_dim, size, options.subsampling_factor
-        self.convolutions = StridedConvolutions(
-            input_dim, size, subsampling_factor=options.subsampling_factor, dropout=dropout
-        )
+        size = options.hidden_dim
+        super().__init__(input_dim, size, options)
         dilations = [1 << layer % 4 for layer in range(options.num_layers)]
         self.layers = nn.ModuleList(
             nn.Conv1d(size, size, 5, dilation=dilation, padding=2 * dilation) for dilation in dilations
         )
         self.norms = nn.ModuleList(nn.LayerNorm(size) for _ in dilations)
-        self.dropout = Dropout(dropout)
+        self.dropout = Dropout(options.dropout)
 
-    def forward(self, source: Float[Tensor, "B T F"], valid: Bool[Tensor, "B T"]) -> EncoderOutput:
-        """Encode a batch of features; ``valid`` says which frames exist."""
-        _check("DilatedSpeechEncoder", source, valid, self.input_dim)
-        values, valid = self.convolutions(source, valid)
+    def _encode(self, values: Tensor, valid: Tensor) -> EncoderOutput:
         closed = ~valid.unsqueeze(-1)
         for layer, norm in zip(self.layers, self.norms):
             added = torch.relu(norm(layer(values.transpose(1, 2)).transpose(1, 2)))
@@ -208,7 +212,7 @@ class PyramidalSpeechEncoder(nn.Module):
         return EncoderOutput(x, valid, summary)
 
 
-class TransformerSpeechEncoder(nn.Module):
+class TransformerSpeechEncoder(StridedSpeechEncoder):
     """Strided convolutions, positions, and layers of self-attention.
 
     Args:
@@ -226,21 +230,12 @@ class TransformerSpeechEncoder(nn.Module):
     """
 
     def __init__(self, input_dim: int, options: TransformerSpeechEncoderOptions) -> None:
-        super().__init__()
-        check_positive("TransformerSpeechEncoder", input_dim=input_dim)
-        size = options.model_dim
-        self.input_dim, self.output_dim, self.subsampling_factor = input_dim, size, options.subsampling_factor
-        self.convolutions = StridedConvolutions(
-            input_dim, size, subsampling_factor=options.subsampling_factor, dropout=options.dropout
-        )
-        self.positions = nn.Identity() if options.relative else SinusoidalPositions(size)
+        super().__init__(input_dim, options.model_dim, options)
+        self.positions = nn.Identity() if options.relative else SinusoidalPositions(options.model_dim)
         self.layers = nn.ModuleList(EncoderLayer(options) for _ in range(options.num_layers))
         self.norm = final_norm(options)
 
-    def forward(self, source: Float[Tensor, "B T F"], valid: Bool[Tensor, "B T"]) -> EncoderOutput:
-        """Encode a batch of features; ``valid`` says which frames exist."""
-        _check("TransformerSpeechEncoder", source, valid, self.input_dim)
-        x, valid = self.convolutions(source, valid)
+    def _encode(self, x: Tensor, valid: Tensor) -> EncoderOutput:
         mask = source_mask(valid)
         x = self.positions(x)
         attentions: dict[str, Weights] = {}
@@ -249,7 +244,7 @@ class TransformerSpeechEncoder(nn.Module):
         return EncoderOutput(self.norm(x).masked_fill(~valid.unsqueeze(-1), 0.0), valid, attentions=attentions)
 
 
-SpeechEncoder = ConvolutionalSpeechEncoder | DilatedSpeechEncoder | PyramidalSpeechEncoder | TransformerSpeechEncoder
+SpeechEncoder = StridedSpeechEncoder | PyramidalSpeechEncoder
 SPEECH_ENCODERS: dict[str, type[Any]] = {
     "convolutional": ConvolutionalSpeechEncoder,
     "dilated": DilatedSpeechEncoder,
