@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -33,7 +33,7 @@ class ScoreModule(nn.Module):
         self.key_dim = key_dim
 
     @classmethod
-    def build(cls, sizes: Sizes) -> Self:
+    def build(cls, sizes: Sizes) -> ScoreModule:
         """Return a new score of these sizes."""
         return cls(sizes.query_dim, sizes.key_dim)
 
@@ -106,7 +106,7 @@ class TanhScore(ScoreModule):
         nn.init.uniform_(self.vector, -(hidden_dim**-0.5), hidden_dim**-0.5)
 
     @classmethod
-    def build(cls, sizes: Sizes) -> Self:
+    def build(cls, sizes: Sizes) -> ScoreModule:
         """Return a new score of these sizes."""
         arguments: Any = (*both_sizes(cls, sizes), sizes.hidden_dim)
         return cls(*arguments)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Self, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 
@@ -34,7 +34,7 @@ class Assets:
         return {f"{name}.json": _text(getattr(self, name), kind) for name, kind in _kinds(type(self))}
 
     @classmethod
-    def from_files(cls, read: Callable[[str], str]) -> Self:
+    def from_files(cls, read: Callable[[str], str]) -> Assets:
         """Return the assets whose files ``to_files`` gave; ``read`` returns the text of a file by its name.
 
         Raises:
