@@ -121,7 +121,7 @@ def build(kind: type[Made], tables: Mapping[str, Any], origin: str) -> Made:
 
 
 @_once
-def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+def _adapter(kind: type[Any]) -> Any:  # beartype, in the pass over the shapes, does not know TypeAdapter[…]
     return TypeAdapter(kind)
 
 
@@ -332,7 +332,8 @@ def _parts(schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 @_once
 def json_schema(kind: type[Any]) -> dict[str, Any]:
     """Return the JSON Schema of a dataclass, with the description of every field."""
-    return _adapter(kind).json_schema(schema_generator=_Described)
+    schema: dict[str, Any] = _adapter(kind).json_schema(schema_generator=_Described)
+    return schema
 
 
 class _Described(GenerateJsonSchema):
