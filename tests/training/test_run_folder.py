@@ -145,7 +145,7 @@ def test_a_run_of_another_version_names_it(tmp_path):
     assert read_config(tmp_path / "run") == {"task": "tag", "model": {"size": 3}}
     for change, told in (
         ({"format": 99, "foci": "7.8.9"}, "foci 7.8.9 in format 99"),
-        ({"format": None}, "in format None"),
+        ({"format": None}, "before foci 0.1.0, without a format number"),
     ):
         changed = {**written, **change} if change["format"] else {"task": "tag"}
         (tmp_path / "run" / "config.json").write_text(json.dumps(changed), encoding="utf-8")

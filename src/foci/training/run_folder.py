@@ -252,10 +252,10 @@ def read_config(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path / 'config.json'}: holds a {type(config).__name__}, expected an object.")
     written, version = config.pop("format", None), config.pop("foci", None)
     if written != FORMAT and (written is not None or "task" in config):
+        writer = f"by foci {version} in format {written}" if version else "before foci 0.1.0, without a format number"
         raise CheckpointError(
-            f"{path / 'config.json'}: the run was written by foci {version or 'of a version before 0.1.0'} in format "
-            f"{written}, expected format {FORMAT}: foci {_version('foci')} cannot read it. Train it again, or use the "
-            "version that wrote it."
+            f"{path / 'config.json'}: the run was written {writer}, expected format {FORMAT}: foci {_version('foci')} "
+            "cannot read it. Train it again, or use the version that wrote it."
         )
     return config
 
