@@ -79,6 +79,11 @@ class Axis:
         return len(self.labels)
 
     @property
+    def sentence_lengths(self) -> tuple[int, ...]:
+        """How many words each sentence has; without sentences all are one."""
+        return self.sentences or (len(self),)
+
+    @property
     def right_to_left(self) -> bool:
         """Whether more letters are of scripts that run from right to left (Arabic, Hebrew, …) than of others."""
         ways = [unicodedata.bidirectional(letter) for label in self.labels for letter in label]

@@ -10,14 +10,10 @@ from foci.viz.trace import Trace, TracedAttention
 
 
 def shares_of_sentences(
-    trace: Trace,
-    attention: TracedAttention,
-    weights: NDArray[np.float32],
-    lengths: tuple[int, ...],
-    name: str | None = None,
-    row: int = 0,
+    trace: Trace, attention: TracedAttention, weights: NDArray[np.float32], name: str | None = None, row: int = 0
 ) -> NDArray[np.float32]:
     """Each sentence's share: its weight in an attention over "sentences", or else what its words have together."""
+    lengths = trace.axes[attention.source].sentence_lengths
     fitting = [
         other
         for other in trace.attentions.values()

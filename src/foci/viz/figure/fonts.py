@@ -57,7 +57,8 @@ SYMBOLS = ("fonts-symbola", "gdouros-symbola-fonts", "ttf-symbola")
 def choose(text: str) -> tuple[list[str], set[str]]:
     """The families that together have every character of ``text``, and those that none has, after a warning."""
     chosen = [BASE]
-    missing = {character for character in text if _needs_a_glyph(character)}
+    # Joiners and the like (Cf) have no glyphs of their own.
+    missing = {character for character in text if not character.isspace() and category(character) != "Cf"}
     missing -= _characters(font_manager.findfont(BASE))
     chosen += _families(missing)
     for source in _FURTHER:
@@ -112,10 +113,6 @@ def _own() -> list[str]:
 
 _FURTHER: tuple[Callable[[], list[str]], ...] = (_installed, _of_package, _own)
 """Where fonts are looked for beyond matplotlib's own list, in this order."""
-
-
-def _needs_a_glyph(character: str) -> bool:
-    return not character.isspace() and category(character) != "Cf"  # joiners and the like have none of their own
 
 
 def _remedy(missing: set[str]) -> str:

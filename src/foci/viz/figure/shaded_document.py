@@ -40,7 +40,7 @@ class ShadedDocument:
         self, axis: Axis, weights: NDArray[np.float32], shares: NDArray[np.float32], style: canvas.FigureStyle
     ) -> None:
         self._axis, self._weights, self._shares, self._size = axis, weights, shares, style.size
-        self._lengths = axis.sentences or (len(axis),)
+        self._lengths = axis.sentence_lengths
         self._words = [style.label(label) for label in axis.labels]
         self._norm = style.norm(0.0, float(weights.max(initial=0.0)) or 1.0)
         measured = measure([*self._words, "100 %"], style.size)

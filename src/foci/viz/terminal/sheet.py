@@ -147,16 +147,11 @@ class Sheet:
             lines.append(f"{_padded(label, margin)} ← {told or '(nothing)'}")
         return lines
 
-    @property
-    def sentences(self) -> tuple[int, ...]:
-        """How many words each sentence of a document has."""
-        return self.source.sentences or (len(self.source),)
-
     def document(self, shares: NDArray[np.float32]) -> list[str]:
         """The text of the source, a paragraph a sentence: its share before it, its words shaded by the first row."""
         highest = float(self.weights[0].max())
         lines, word = [], 0
-        for length, share in zip(self.sentences, shares):
+        for length, share in zip(self.source.sentence_lengths, shares):
             begin = f"{100 * share:>3.0f} % "
             line, used = begin, len(begin)
             for number in range(word, word + length):

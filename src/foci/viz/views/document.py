@@ -39,7 +39,7 @@ def figure(
         raise ConfigError(f"plot: row is {row}, but {one.name!r} has {one.shape[1]} (zero-based).")
     weights = one.dense(head)[row]
     axis = trace.axes[one.source]
-    shares = shares_of_sentences(trace, one, weights, axis.sentences or (len(axis),), sentences, row)
+    shares = shares_of_sentences(trace, one, weights, sentences, row)
     shaded = ShadedDocument(axis, weights, shares, style)
     drawn = canvas.new_figure(shaded.width, ABOVE + shaded.height)
     shaded.draw(drawn, 0.0)
@@ -50,5 +50,5 @@ def terminal(selection: Selection) -> list[str]:
     """The text as paragraphs, its words shaded by the first row."""
     selection = replace(selection, most_rows=1)
     sheet = sheet_of(selection)
-    shares = shares_of_sentences(selection.trace, selection.attention, selection.weights[0], sheet.sentences)
+    shares = shares_of_sentences(selection.trace, selection.attention, selection.weights[0])
     return with_notes(selection, sheet.document(shares))

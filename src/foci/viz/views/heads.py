@@ -38,7 +38,7 @@ def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None) -> 
         columns,
         style.title("weight"),
         panels=panels + [""] * (len(stack) - len(panels)),
-        lines=[_called(attention) for attention in layers] if several else None,
+        lines=[one.name if one.layer is None else f"layer {one.layer}" for one in layers] if several else None,
         hatched=canvas.meaning_of_zero(layers),
         all_or_none=True,
     )
@@ -51,10 +51,6 @@ def figure(trace: Trace, style: canvas.FigureStyle, name: str | None = None) -> 
         across=one.heads if several else None,
         right_to_left=columns.right_to_left,
     )
-
-
-def _called(attention: TracedAttention) -> str:
-    return attention.name if attention.layer is None else f"layer {attention.layer}"
 
 
 def _first_of_several(trace: Trace) -> TracedAttention:

@@ -121,8 +121,7 @@ def figure(trace: Trace, style: canvas.FigureStyle) -> canvas.Figure:
     found = reading(trace)
     product = attention(trace)
     weights = product.dense()[0]
-    lengths = found.document.sentences or (len(found.document),)
-    shares = shares_of_sentences(trace, product, weights, lengths)
+    shares = shares_of_sentences(trace, product, weights)
     shaded = ShadedDocument(found.document, weights, shares, style)
     panels = _Panels(found, style, shaded.width)
     if fewer := panels.most_columns(len(found.columns)):
@@ -221,7 +220,7 @@ def terminal(selection: Selection) -> list[str]:
     product = attention(trace)
     whole = Sheet(product.dense(), [""], found.document, screen)
     lines = [cut(shown(f"{PRODUCT} · as it was read"), screen.columns)]
-    lines += whole.document(shares_of_sentences(trace, product, whole.weights[0], whole.sentences))
+    lines += whole.document(shares_of_sentences(trace, product, whole.weights[0]))
     asked = Sheet(trace.attentions[IMPORTANCE].dense(), [""], found.question, screen)
     lines += ["", "question · how much each word counts", *asked.document(np.ones(1, dtype=np.float32))]
     words = Axis.from_tokens([found.document.labels[column] for column in found.columns])

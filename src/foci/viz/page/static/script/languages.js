@@ -1,4 +1,8 @@
 // The page's own words. Labels, names and metadata of the trace are shown as they are.
+
+/** The same phrases with each of several verbs. */
+const each = (verbs, phrases) => Object.fromEntries(verbs.map((words) => [words[0], phrases(...words)]));
+
 const LANGUAGES = {
   en: {
     other: "中文", dark: "Dark", light: "Light", toDark: "Switch to dark colors", toLight: "Switch to light colors",
@@ -10,22 +14,14 @@ const LANGUAGES = {
     layerNumber: (n) => `layer ${n}`, hide: "Hide below", nothingHidden: "nothing",
     scale: "Full color", byMatrix: "largest weight of all", byRow: "largest of each row", root: "Bring out small weights",
     verbs: {
-      reads: {
-        between: (who, whom) => `${who} reads ${whom}`, among: (who) => `${who} reads itself`,
-        did: "It read", was: "It was read by", didOf: (word) => `“${word}” read`, wasOf: (word) => `“${word}” was read by`,
-        who: (who) => `${who} reads`, whom: (whom) => `${whom} is read`, nothing: "reads nothing",
-        axes: (down, across, swapped) => (swapped ? `Columns (${across}) read rows (${down})` : `Rows (${down}) read columns (${across})`),
-        everywhere: (word) => `What “${word}” reads`,
-        overview: "Each picture is one head: rows read columns. Below it stands the entropy, in nats, and about how many cells a row reads.",
-      },
-      writes: {
-        between: (who, whom) => `${who} writes to ${whom}`, among: (who) => `${who} writes to itself`,
-        did: "It wrote to", was: "It was written by", didOf: (word) => `“${word}” wrote to`, wasOf: (word) => `“${word}” was written by`,
-        who: (who) => `${who} writes`, whom: (whom) => `${whom} is written`, nothing: "writes nothing",
-        axes: (down, across, swapped) => (swapped ? `Columns (${across}) write to rows (${down})` : `Rows (${down}) write to columns (${across})`),
-        everywhere: (word) => `What “${word}” writes to`,
-        overview: "Each picture is one head: rows write to columns. Below it stands the entropy, in nats, and about how many cells a row writes to.",
-      },
+      ...each([["reads", "read", "read", "read", ""], ["writes", "write", "wrote", "written", " to"]], (does, act, did, done, to) => ({
+        between: (who, whom) => `${who} ${does}${to} ${whom}`, among: (who) => `${who} ${does}${to} itself`,
+        did: `It ${did}${to}`, was: `It was ${done} by`, didOf: (word) => `“${word}” ${did}${to}`, wasOf: (word) => `“${word}” was ${done} by`,
+        who: (who) => `${who} ${does}`, whom: (whom) => `${whom} is ${done}`, nothing: `${does} nothing`,
+        axes: (down, across, swapped) => (swapped ? `Columns (${across}) ${act}${to} rows (${down})` : `Rows (${down}) ${act}${to} columns (${across})`),
+        everywhere: (word) => `What “${word}” ${does}${to}`,
+        overview: `Each picture is one head: rows ${act}${to} columns. Below it stands the entropy, in nats, and about how many cells a row ${does}${to}.`,
+      })),
       tags: {
         between: (who, whom) => `${who}, ${whom}`, among: (who) => who,
         did: "Its tags", was: "Where it stands", didOf: (word) => `“${word}”`, wasOf: (word) => `“${word}”`,
@@ -64,22 +60,14 @@ const LANGUAGES = {
     layerNumber: (n) => `层 ${n}`, hide: "隐藏小于", nothingHidden: "不隐藏",
     scale: "色标上限", byMatrix: "全部中的最大权重", byRow: "每行的最大权重", root: "突出小权重",
     verbs: {
-      reads: {
-        between: (who, whom) => `${who} 读取 ${whom}`, among: (who) => `${who} 读取自身`,
-        did: "它读取了", was: "读取它的有", didOf: (word) => `“${word}”读取了`, wasOf: (word) => `读取“${word}”的有`,
-        who: (who) => `${who}（读取者）`, whom: (whom) => `${whom}（被读取）`, nothing: "未读取任何单元",
-        axes: (down, across, swapped) => (swapped ? `列（${across}）读取行（${down}）` : `行（${down}）读取列（${across}）`),
-        everywhere: (word) => `“${word}”读取的内容`,
-        overview: "每幅小图是一个头：行读取列。下方是熵（奈特）以及一行大约读取多少个单元。",
-      },
-      writes: {
-        between: (who, whom) => `${who} 写入 ${whom}`, among: (who) => `${who} 写入自身`,
-        did: "它写入了", was: "写入它的有", didOf: (word) => `“${word}”写入了`, wasOf: (word) => `写入“${word}”的有`,
-        who: (who) => `${who}（写入者）`, whom: (whom) => `${whom}（被写入）`, nothing: "未写入任何单元",
-        axes: (down, across, swapped) => (swapped ? `列（${across}）写入行（${down}）` : `行（${down}）写入列（${across}）`),
-        everywhere: (word) => `“${word}”写入的位置`,
-        overview: "每幅小图是一个头：行写入列。下方是熵（奈特）以及一行大约写入多少个单元。",
-      },
+      ...each([["reads", "读取", "内容"], ["writes", "写入", "位置"]], (_, act, what) => ({
+        between: (who, whom) => `${who} ${act} ${whom}`, among: (who) => `${who} ${act}自身`,
+        did: `它${act}了`, was: `${act}它的有`, didOf: (word) => `“${word}”${act}了`, wasOf: (word) => `${act}“${word}”的有`,
+        who: (who) => `${who}（${act}者）`, whom: (whom) => `${whom}（被${act}）`, nothing: `未${act}任何单元`,
+        axes: (down, across, swapped) => (swapped ? `列（${across}）${act}行（${down}）` : `行（${down}）${act}列（${across}）`),
+        everywhere: (word) => `“${word}”${act}的${what}`,
+        overview: `每幅小图是一个头：行${act}列。下方是熵（奈特）以及一行大约${act}多少个单元。`,
+      })),
       tags: {
         between: (who, whom) => `${who}，${whom}`, among: (who) => who,
         did: "它的标签", was: "出现位置", didOf: (word) => `“${word}”`, wasOf: (word) => `“${word}”`,
