@@ -22,23 +22,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from foci.checks import check_shape
-from foci.errors import check_sizes
 from foci.mechanisms.visual.spatial import SpatialAttention
-from foci.mechanisms.visual.squeeze_excitation import bottleneck
+from foci.mechanisms.visual.squeeze_excitation import SqueezeExcitation
 from foci.outputs import AttentionOutput
 from foci.tracing import exportable
 from foci.weights import Weights
 from foci.weights.sources import ByWeights
 
 
-class ChannelAttention(nn.Module):
+class ChannelAttention(SqueezeExcitation):
     """Weights for the channels of a feature map from their averages and maxima: the first half of `CBAM`.
 
-    Called with ``features (B, C, H, W)`` it returns an output of that shape and weights ``(B, C, 1, 1)``.
-
-    Args:
-        channels: channels of the features.
-        reduction: number of channels per hidden unit.
+    Arguments and results are those of `SqueezeExcitation`.
 
     Example:
         >>> import torch
@@ -47,18 +42,9 @@ class ChannelAttention(nn.Module):
         (torch.Size([1, 6, 2, 2]), torch.Size([1, 6, 1, 1]))
     """
 
-    def __init__(self, channels: int, *, reduction: int = 16) -> None:
-        super().__init__()
-        check_sizes(type(self).__name__, channels=channels, reduction=reduction)
-        self.channels = channels
-        self.excite = bottleneck(channels, reduction)
-
-    def forward(self, features: Float[Tensor, "B C H W"]) -> AttentionOutput:
-        """Multiply the channels by their weights."""
-        check_shape(type(self).__name__, "features", features, "batch", self.channels, "height", "width")
-        logits = self.excite(features.mean(dim=(2, 3))) + self.excite(features.amax(dim=(2, 3)))
-        weights = torch.sigmoid(logits)[:, :, None, None]
-        return AttentionOutput(features * weights, Weights.from_tensor(weights))
+    def _logits(self, features: Tensor) -> Tensor:
+        logits: Tensor = super()._logits(features) + self.excite(features.amax(dim=(2, 3)))
+        return logits
 
 
 class CBAM(nn.Module):

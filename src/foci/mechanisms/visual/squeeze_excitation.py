@@ -44,16 +44,16 @@ class SqueezeExcitation(nn.Module):
         super().__init__()
         check_sizes(type(self).__name__, channels=channels, reduction=reduction)
         self.channels = channels
-        self.excite = bottleneck(channels, reduction)
+        hidden = max(1, channels // reduction)
+        layers = nn.Linear(channels, hidden, bias=False), nn.ReLU(), nn.Linear(hidden, channels, bias=False)
+        self.excite = nn.Sequential(*layers)
 
     def forward(self, features: Float[Tensor, "B C H W"]) -> AttentionOutput:
         """Multiply the channels by their weights."""
         check_shape(type(self).__name__, "features", features, "batch", self.channels, "height", "width")
-        weights = torch.sigmoid(self.excite(features.mean(dim=(2, 3))))[:, :, None, None]
+        weights = torch.sigmoid(self._logits(features))[:, :, None, None]
         return AttentionOutput(features * weights, Weights.from_tensor(weights))
 
-
-def bottleneck(channels: int, reduction: int) -> nn.Sequential:
-    """``W_2 relu(W_1 ·)`` by way of ``channels / reduction`` hidden units."""
-    hidden = max(1, channels // reduction)
-    return nn.Sequential(nn.Linear(channels, hidden, bias=False), nn.ReLU(), nn.Linear(hidden, channels, bias=False))
+    def _logits(self, features: Tensor) -> Tensor:
+        logits: Tensor = self.excite(features.mean(dim=(2, 3)))
+        return logits
