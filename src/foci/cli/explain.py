@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
-
-if TYPE_CHECKING:
-    pass
 
 NOTHING = Text()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from html import escape
 from pathlib import Path
@@ -23,6 +22,7 @@ def gallery(*, out: Path = Path("gallery")) -> None:
     import torch
 
     from foci.catalog import MECHANISMS
+    from foci.files import write_text
     from foci.gallery import SCENES
 
     scenes = {}
@@ -31,9 +31,7 @@ def gallery(*, out: Path = Path("gallery")) -> None:
             scenes[name] = SCENES[name]()
             print(draw(name, scenes[name], out), flush=True)
     page = out / "index.html"
-    unfinished = out / f".index.html.{os.getpid()}"
-    unfinished.write_text(index(scenes), encoding="utf-8")
-    unfinished.replace(page)
+    write_text(page, index(scenes))
     print(f"{len(scenes)} pictures; to see them all, open {page.resolve()}")
 
 

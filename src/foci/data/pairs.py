@@ -118,26 +118,21 @@ def open_corpus(
 
 def read_pairs(corpus: Corpus, log: Log | None = None) -> list[Pair]:
     """Return all pairs, or raise a DataError with the first fault and how many of each kind there are."""
-    pairs = list(_good_pairs(corpus, log))
-    if not pairs:
-        raise _no_pairs(corpus)
-    return pairs
+    return list(_good_pairs(corpus, log))
 
 
 def check(corpus: Corpus, log: Log | None = None) -> int:
     """Read everything once; return the number of pairs, or raise as `read_pairs` does."""
-    pairs = sum(1 for _ in _good_pairs(corpus, log))
-    if pairs == 0:
-        raise _no_pairs(corpus)
-    return pairs
+    return sum(1 for _ in _good_pairs(corpus, log))
 
 
 def _good_pairs(corpus: Corpus, log: Log | None) -> Iterator[Pair]:
-    return usable(counted(corpus.entries(), "lines", log), "pairs")
-
-
-def _no_pairs(corpus: Corpus) -> DataError:
-    return DataError(f"{corpus.source}, line 1: no sentence pairs, the file is empty.")
+    pairs = usable(counted(corpus.entries(), "lines", log), "pairs")
+    first = next(pairs, None)
+    if first is None:
+        raise DataError(f"{corpus.source}, line 1: no sentence pairs, the file is empty.")
+    yield first
+    yield from pairs
 
 
 def _pair(

@@ -168,8 +168,8 @@ def test_every_problem_says_its_sizes_and_takes_no_rows(name):
     problem = PROBLEMS[name]()
     for rows in (0, 3):
         inputs, targets, scored = problem.held_out(rows)
-        assert inputs.shape == (rows, inputs.shape[1], problem.input_dim)
-        assert targets.shape == (rows, inputs.shape[1], problem.output_dim)
+        assert inputs.shape == (rows, inputs.shape[1], problem.channels[0])
+        assert targets.shape == (rows, inputs.shape[1], problem.channels[1])
         assert scored.shape == (rows, inputs.shape[1])
         assert inputs.dtype == targets.dtype == torch.float32
 

@@ -65,13 +65,8 @@ class Problem(ProblemOptions, ABC):
 
     @property
     @abstractmethod
-    def input_dim(self) -> int:
-        """Channels of the inputs."""
-
-    @property
-    @abstractmethod
-    def output_dim(self) -> int:
-        """Channels of the targets."""
+    def channels(self) -> tuple[int, int]:
+        """Channels of the inputs, and of the targets."""
 
     def draw(self, chance: np.random.Generator, rows: int, length: int | None = None) -> Episodes:
         """Return this many sequences, of this length or of one from the range."""
@@ -117,14 +112,9 @@ class _BitVectors(BitVectorOptions, Problem):
     """Vectors of ``width`` random bits, and one more channel: a delimiter, a number of copies or a priority."""
 
     @property
-    def input_dim(self) -> int:
-        """The bits and the other channel."""
-        return self.width + 1
-
-    @property
-    def output_dim(self) -> int:
-        """The bits."""
-        return self.width
+    def channels(self) -> tuple[int, int]:
+        """The bits and the other channel; the bits."""
+        return self.width + 1, self.width
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +133,7 @@ class Copy(CopyOptions, _BitVectors):
 
     def _make(self, chance: np.random.Generator, rows: int, length: int) -> tuple[Bits, Bits, NDArray[np.bool_]]:
         bits = _bits(chance, rows, length, self.width)
-        inputs, targets, scored = _blank(rows, 2 * length + 1, self.input_dim, self.output_dim)
+        inputs, targets, scored = _blank(rows, 2 * length + 1, *self.channels)
         inputs[:, :length, : self.width] = bits
         inputs[:, length, self.width] = 1
         targets[:, length + 1 :] = bits
@@ -156,14 +146,14 @@ class RepeatCopy(RepeatCopyOptions, _BitVectors):
     """Vectors, then the number of copies on its own channel; the targets are the copies, then an end marker."""
 
     @property
-    def output_dim(self) -> int:
-        """The bits and the end marker."""
-        return self.width + 1
+    def channels(self) -> tuple[int, int]:
+        """The bits and the other channel; the bits and the end marker."""
+        return self.width + 1, self.width + 1
 
     def _make(self, chance: np.random.Generator, rows: int, length: int) -> tuple[Bits, Bits, NDArray[np.bool_]]:
         repeats = int(chance.integers(self.min_repeats, self.max_repeats + 1))
         bits = _bits(chance, rows, length, self.width)
-        inputs, targets, scored = _blank(rows, length + 1 + length * repeats + 1, self.input_dim, self.output_dim)
+        inputs, targets, scored = _blank(rows, length + 1 + length * repeats + 1, *self.channels)
         inputs[:, :length, : self.width] = bits
         # Mean and variance of a number from 1 to 10.
         inputs[:, length, self.width] = (repeats - 5.5) / math.sqrt(8.25)
@@ -181,14 +171,9 @@ class Recall(RecallOptions, Problem):
     """
 
     @property
-    def input_dim(self) -> int:
-        """The bits, the delimiter of items, and that of the query."""
-        return self.width + 2
-
-    @property
-    def output_dim(self) -> int:
-        """The bits."""
-        return self.width
+    def channels(self) -> tuple[int, int]:
+        """The bits, the delimiter of items, and that of the query; the bits."""
+        return self.width + 2, self.width
 
     def _make(self, chance: np.random.Generator, rows: int, length: int) -> tuple[Bits, Bits, NDArray[np.bool_]]:
         size, width = self.item_length, self.width
@@ -197,7 +182,7 @@ class Recall(RecallOptions, Problem):
         every = np.arange(rows)
         query = length * (size + 1)
         answer = query + size + 2
-        inputs, targets, scored = _blank(rows, answer + size, self.input_dim, self.output_dim)
+        inputs, targets, scored = _blank(rows, answer + size, *self.channels)
         inputs[:, 0 : query : size + 1, width] = 1
         for vector in range(size):
             inputs[:, vector + 1 : query : size + 1, :width] = items[:, :, vector]
@@ -223,14 +208,9 @@ class NGrams(NGramsOptions, Problem):
     """
 
     @property
-    def input_dim(self) -> int:
-        """The bit."""
-        return 1
-
-    @property
-    def output_dim(self) -> int:
-        """The next one."""
-        return 1
+    def channels(self) -> tuple[int, int]:
+        """The bit; the next one."""
+        return 1, 1
 
     def optimal_bits(self, episodes: Episodes) -> Float[Tensor, " B"]:
         """Return the cost of the Bayesian estimator for the tables' prior: P(1) = (N₁ + ½) / (N₁ + N₀ + 1)."""
@@ -271,7 +251,7 @@ class Sort(SortOptions, _BitVectors):
         num_sorted = math.ceil(length * 4 / 5)
         bits = _bits(chance, rows, length, self.width)
         priorities = chance.uniform(-1, 1, size=(rows, length)).astype(np.float32)
-        inputs, targets, scored = _blank(rows, length + num_sorted, self.input_dim, self.output_dim)
+        inputs, targets, scored = _blank(rows, length + num_sorted, *self.channels)
         inputs[:, :length, : self.width] = bits
         inputs[:, :length, self.width] = priorities
         order = np.argsort(-priorities, axis=1, kind="stable")[:, :num_sorted]

@@ -92,7 +92,7 @@ class Memorize(Task):
 
     def model(self, assets: NoAssets) -> nn.Module:
         """Build the model for the channels of the problem."""
-        sizes, options = (self.problem.input_dim, self.problem.output_dim), self.config.model
+        sizes, options = self.problem.channels, self.config.model
         if isinstance(options, NTMOptions):
             return NeuralTuringMachine(*sizes, options)
         return RecurrentBaseline(*sizes, options)
@@ -141,7 +141,7 @@ class Memorize(Task):
             logits = model(episodes.inputs.to(device)).logits.cpu()
             costs.append(cost_bits(logits, episodes))
             wrong.append(wrong_bits(logits, episodes))
-            of.append(episodes.scored.sum(dim=1) * self.problem.output_dim)
+            of.append(episodes.scored.sum(dim=1) * self.problem.channels[1])
             best = self.problem.optimal_bits(episodes)
             if best is not None:
                 optimal.append(best)
@@ -174,7 +174,7 @@ class Memorize(Task):
             episodes = self.problem.held_out(1, length=record["length"], seed=options.seed)
             result: ntm.NTMOutput = model(episodes.inputs.to(like))
             logits = result.logits.cpu()
-            wrong, of = int(wrong_bits(logits, episodes)), int(episodes.scored.sum()) * self.problem.output_dim
+            wrong, of = int(wrong_bits(logits, episodes)), int(episodes.scored.sum()) * self.problem.channels[1]
             cost = float(cost_bits(logits, episodes))
             details = {"wrong_bits": wrong, "of_bits": of, "bits": cost, "seed": options.seed}
             text = f"{wrong} of {of} bits wrong"
