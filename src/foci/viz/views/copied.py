@@ -46,7 +46,7 @@ def _has_copies(trace: Trace) -> bool:
 def attention(trace: Trace, name: str | None = None) -> TracedAttention:
     """Return the attention that holds what was copied from where."""
     if not _has_copies(trace):
-        raise ConfigError("view 'copied' needs a trace of a model that copies (model.copy = true).")
+        raise ConfigError("view 'copied' needs a trace of a model that copies (model.decoder.copy = true).")
     return trace.attentions[COPIED]
 
 
