@@ -24,6 +24,7 @@ from foci.functional.attend import NORMALIZERS, Normalizer
 from foci.functional.kernels import location_aware as location_aware_kernel
 from foci.functional.kernels import source_gradients
 from foci.functional.kernels import word_by_word as word_by_word_kernel
+from foci.functional.kernels.gradients import differentiate
 from foci.functional.kernels.location_aware import LocationInputs, LocationOptions
 from foci.functional.kernels.operators import register
 from foci.functional.sample import best
@@ -236,20 +237,14 @@ def _forward_like(carry: Tensor, inputs: list[Tensor], shared: list[Tensor], nam
 def _backward(
     grads: list[Tensor], carry: Tensor, inputs: list[Tensor], shared: list[Tensor], name: str, *options: Any
 ) -> list[Tensor]:
+    def run(carry: Tensor, *rest: Tensor) -> Tensors:
+        carried, outputs = _run(name, carry, rest[: len(inputs)], rest[len(inputs) :], StepOptions(*options))
+        return carried, *outputs
+
     with record_inside_operator(), torch.enable_grad():
         leaves = [one.detach().requires_grad_(one.is_floating_point()) for one in (carry, *inputs, *shared)]
-        start, end = 1, 1 + len(inputs)
-        carried, outputs = _run(name, leaves[0], leaves[start:end], leaves[end:], StepOptions(*options))
-        pairs = [(one, grad) for one, grad in zip((carried, *outputs), grads) if one.requires_grad]
-        wanted = [one for one in leaves if one.requires_grad]
-        found = torch.autograd.grad(
-            [one for one, _ in pairs],
-            wanted,
-            [grad for _, grad in pairs],
-            allow_unused=True,
-            materialize_grads=True,
-        )
-    return [one.contiguous().clone() for one in found]
+        found = differentiate(run, leaves, grads, create_graph=False)
+    return [one.contiguous().clone() for one in found if one is not None]
 
 
 def _backward_like(

@@ -231,14 +231,12 @@ def average(paths: Sequence[Path]) -> dict[str, Tensor]:
     """Return the mean of the weights of several checkpoints, summed in float64; whole numbers are the last one's."""
     if not paths:
         raise ConfigError("average: no checkpoint given, expected at least one path.")
-    with _opened(paths[-1] / MODEL) as last:
-        names = list(last.keys())
     files = [_read(path / MODEL) for path in paths]
     for path, file in zip(paths, files):
-        if file.keys() != set(names):
+        if file.keys() != files[-1].keys():
             raise CheckpointError(f"{path / MODEL}: has other weights than {paths[-1] / MODEL}. Average one run only.")
     mean = {}
-    for name in names:
+    for name in files[-1]:
         values = [file[name] for file in files]
         if not values[-1].is_floating_point():
             mean[name] = values[-1]

@@ -39,7 +39,7 @@ def differentiate(
     tensors = [tensor.view_as(tensor) if tensor.requires_grad else tensor for tensor in tensors]
     results = plain(*tensors)
     results = (results,) if isinstance(results, Tensor) else results
-    pairs = [(result, grad) for result, grad in zip(results, grads) if grad is not None]
+    pairs = [(result, grad) for result, grad in zip(results, grads) if grad is not None and result.requires_grad]
     found = iter(
         torch.autograd.grad(
             [result for result, _ in pairs],
