@@ -96,7 +96,7 @@ def test_the_share_of_a_sentence_is_that_of_its_words(predictor):
     trace = prediction.trace
     weights, lengths = trace.alignment("document")[0], trace.axes["document"].sentences
     assert len(lengths) == len(trace.axes["question"]) == 4
-    shares = shares_of_sentences(trace, trace.attention("document"), weights, lengths)
+    shares = shares_of_sentences(trace, trace.attention("document"), weights)
     np.testing.assert_allclose(shares, [part.sum() for part in np.split(weights, np.cumsum(lengths)[:-1])], atol=1e-6)
 
 
