@@ -236,7 +236,7 @@ def test_a_row_without_weight_reads_nothing(open_page):
     assert "reads nothing" in one.side()
     assert "spread" not in one.side()
     one.word(0, 1).hover()
-    assert "spread over about 2.0 cells" in one.side()
+    assert "spread over about 2.0 positions" in one.side()
     one.show("heads")
     assert "≈ 2.0" in one.page.inner_text(".overview")  # of the one row that reads
 

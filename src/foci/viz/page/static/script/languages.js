@@ -33,7 +33,7 @@ const LANGUAGES = {
     difference: (first, second) => `${second} − ${first}`,
     numbered: { steps: (n) => `step ${n}`, slots: (n) => `slot ${n}`, frames: (n) => `frame ${n}`, channels: (n) => `channel ${n}` },
     elsewhere: "elsewhere", hidden: (n) => `${n} more`, noneAbove: "Nothing above the threshold.", position: (n, of) => `${n} of ${of}`,
-    pinned: "held; Esc lets go", pinnedTouch: "held; tap again to let go", spread: (n) => `spread over about ${n} cells`,
+    pinned: "held; Esc lets go", pinnedTouch: "held; tap again to let go", spread: (n) => `spread over about ${n} positions`,
     entropy: "Entropy of each head", entropyNote: "nats, mean of all rows", metadata: "About",
     together: "Tick heads to see them together, each in a color of its own.", togetherWith: (name) => `Show ${name} together with others`,
     shownTogether: (names) => `together: ${names}`,
