@@ -9,7 +9,7 @@ from seq2seq import SOURCE_VOCABULARY, TARGET_VOCABULARY, B, S, T, example, gene
 import foci
 from foci.decoding import select
 from foci.errors import ConfigError, ShapeError
-from foci.layers.conv import GatedConvolution, fold_weight_norm, normalized_linear, scale_gradient
+from foci.layers.conv import GatedConvolution, normalized_linear, scale_gradient
 from foci.models.encoders.convolutional import ConvolutionalEncoderLayer
 from foci.models.options.text_encoders import TEXT_ENCODER_PRESETS
 
@@ -89,15 +89,6 @@ def test_state_dict_round_trip():
     other = other.double().eval()
     other.load_state_dict(model.state_dict())
     assert torch.equal(model(*example()).logits, other(*example()).logits)
-
-
-def test_folded_weights_give_the_same():
-    model = make("changing widths")
-    before = model(*example()).logits
-    fold_weight_norm(model)
-    torch.testing.assert_close(model(*example()).logits, before)
-    assert not any("parametrizations" in name for name in model.state_dict())
-    checks.check_steps_equal_teacher_forcing(model, 3)
 
 
 def test_forward_changes_no_attribute():

@@ -7,7 +7,7 @@ Paper: Convolutional Sequence to Sequence Learning (Gehring et al., 2017), secti
 Names: X = inputs, W = conv, v([A B]) = output, k = kernel_size
 Complexity: O(T · k · C · D); a step of decoding O(k · C · D), from a cache of the k − 1 inputs before it
 Differs: weights are normalized (Salimans, Kingma, 2016) as in the authors' program: each output's direction and length
-    are separate parameters; `fold_weight_norm` joins them again, for decoding.
+    are separate parameters; torch's `remove_parametrizations` joins them again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import weight_norm
 
 from foci.checks import check_shape
@@ -123,13 +122,6 @@ def layer_widths(layers: LayerSizes) -> list[tuple[int, int, int]]:
     """Return ``(width before, width, kernel size)`` of each layer; the first one's input has its own width."""
     before = [layers[0][0], *(width for width, _ in layers)]
     return [(previous, width, kernel) for previous, (width, kernel) in zip(before, layers)]
-
-
-def fold_weight_norm(model: nn.Module) -> None:
-    """Turn normalized weights into plain ones, in place: same results, faster decoding, other state_dict keys."""
-    for module in list(model.modules()):
-        if parametrize.is_parametrized(module, "weight"):
-            parametrize.remove_parametrizations(module, "weight", leave_parametrized=True)
 
 
 def scale_gradient(tensor: Float[Tensor, "..."], factor: float) -> Float[Tensor, "..."]:
