@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 SPACELESS = (  # Thai, Lao, Tibetan, Burmese, Khmer, kana, Han
     "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff"
@@ -35,3 +36,31 @@ def stands_alone(character: str) -> bool:
         (True, True, False)
     """
     return _ALONE.match(character) is not None
+
+
+class _Folding(dict[int, str | None]):
+    """What `folded` makes of each character, filled when it is met: nothing of spaces, punctuation and controls."""
+
+    def __missing__(self, code: int) -> str | None:
+        kept = unicodedata.category(chr(code))[0] not in "PZC"
+        self[code] = chr(code) if kept else None
+        return self[code]
+
+
+_FOLDING = _Folding({0x131: "i"})
+
+
+def folded(text: str) -> str:
+    """Return the key under which texts count as the same: without case, width, spaces, punctuation and controls.
+
+    Characters that are equal under NFKC are one. The four letters i of Turkish are one too, since their case depends on
+    the language. A text of punctuation alone stays what it is, without spaces.
+
+    Example:
+        >>> folded("Ｄon’t  STOP!"), folded("don't stop"), folded("…!")
+        ('dontstop', 'dontstop', '...!')
+    """
+    plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    # Case-folding writes the Turkish capital İ as i and a dot above it.
+    kept = re.sub("i\u0307+", "i", plain.translate(_FOLDING))
+    return unicodedata.normalize("NFKC", kept) or "".join(plain.split())
