@@ -44,6 +44,12 @@ def accuracy(counts: Confusion) -> float:
     return float(np.trace(counts) / max(counts.sum(), 1))
 
 
+def occurring(counts: Confusion) -> Int[NDArray[np.int64], " C"]:
+    """Return how many examples are of each class, or were predicted as it; one of both counts twice."""
+    either: NDArray[np.int64] = counts.sum(axis=0) + counts.sum(axis=1)
+    return either
+
+
 def f1_per_class(counts: Confusion) -> Float[ndarray, " C"]:
     """Return F1 of each class; NaN for a class that neither occurs nor is predicted.
 
@@ -51,8 +57,8 @@ def f1_per_class(counts: Confusion) -> Float[ndarray, " C"]:
         >>> f1_per_class(np.array([[3, 1], [0, 4]])).round(3).tolist()
         [0.857, 0.889]
     """
-    occurring = (counts.sum(axis=0) + counts.sum(axis=1)).astype(np.float64)
-    scores: ndarray = np.divide(2.0 * np.diag(counts), occurring, out=np.full(len(counts), np.nan), where=occurring > 0)
+    total = occurring(counts)
+    scores: ndarray = np.divide(2.0 * np.diag(counts), total, out=np.full(len(counts), np.nan), where=total > 0)
     return scores
 
 

@@ -110,6 +110,20 @@ def test_the_confusion_is_that_of_the_predictions(run):
     assert (expected > 0).all()
 
 
+def test_macro_f1_says_which_classes_it_leaves_out(run):
+    classifier = load(run)
+    given = [Document(entry.document.text, "") for entry in planted(20, seed=6)]
+    right = [
+        one._replace(label=found.output) for one, found in zip(given, classifier.predict(one.text for one in given))
+    ]
+    assert {one.label for one in right} == {"a", "b"}
+    assert "macro_f1_convention" not in classifier.evaluate(right).notes
+    only_a = classifier.evaluate([one for one in right if one.label == "a"])
+    assert only_a.metrics["macro_f1"] == 1
+    note = only_a.notes["macro_f1_convention"]
+    assert note == "mean over 1 of 2 classes; the others neither occur nor are predicted: 'b'"
+
+
 def test_examples_are_batched_with_their_sentences():
     task = Classify(configure(ClassifyConfig, {"data": {"max_words": 3}}, "test"))
     assets = ClassifyAssets(Vocabulary(("a", "b", "c"), buckets=1), ("x", "y"))

@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,17 @@ def test_candidates_of_several_words_count_where_they_begin():
     assert (exact.answer, exact.is_answerable) == (-1, False)
 
 
+def test_a_possessive_is_an_occurrence_of_its_owner():
+    document = "Saul's spear hit David's harp. David’s men saw it's SAUL'S. Saul's! It wasn't David, said Saul."
+    question = ClozeQuestion(document, "It was XXXXX's spear.", "David|Saul|spear", "Saul")
+    found = tokenize(question, splitting="words", max_words=100)
+    assert found.counts == [document.lower().count(name) for name in ("david", "saul", "spear")]
+    assert found.most_frequent == found.answer == 1
+    assert found.question == ["It", "was", "XXXXX", "'s", "spear", "."]
+    assert "wasn't" in found.words
+    assert tokenize(question, splitting="spaces", max_words=100).counts[0] == 0
+
+
 def test_places_by_brute_force():
     chance = random.Random(0)
     for _ in range(300):
@@ -242,3 +254,16 @@ def test_fairytale_cloze_has_the_counts_and_baseline_of_its_description(kind, co
     assert len(found) == count
     assert all(one.is_answerable for one in found)
     assert 100 * sum(one.most_frequent == one.answer for one in found) / count == pytest.approx(share, abs=0.06)
+
+
+@pytest.mark.parametrize("kind", ["CN", "NE"])
+def test_occurrences_are_those_of_a_search_in_the_text(kind):
+    """Where no candidate is a part of another one, such as "King" of "King's"."""
+    path = DATA / "fairytale-cloze" / f"fairytale_{kind}_test.txt.xz"
+    if not path.is_file():
+        pytest.skip(f"{path} is not there; set FOCI_DATA")
+    for one in read_cloze(path)[:300]:
+        found = tokenize(one, splitting="words", max_words=5000)
+        for name, count in zip(found.candidates, found.counts):
+            if not any(name.lower() in other.lower() for other in found.candidates if other != name):
+                assert count == len(re.findall(rf"(?<!\w){re.escape(name)}(?!\w)", one.document, re.IGNORECASE))

@@ -4,13 +4,16 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 import foci
 import foci_cli
 from foci.errors import ConfigError, DataError
 from foci.tasks.cloze.batches import split_text
 from foci.tasks.cloze.builtin import stories
+from foci.tasks.cloze.reader import ClozeQuestion
 from foci.tasks.frame.config import put
+from foci.tasks.frame.task import Splits
 from foci.viz.documents import shares_of_sentences
 
 SILENT = {"log": lambda text: None}
@@ -73,6 +76,21 @@ def test_the_loss_is_that_of_the_answers(predictor):
         ranked = {one["answer"]: one["probability"] for one in prediction.details["candidates_ranked"]}
         shares.append(ranked[record["answer"]])
     assert predictor.evaluate(records).metrics["loss"] == pytest.approx(-np.log(shares).mean(), rel=1e-4)
+
+
+def test_validation_and_evaluation_divide_the_loss_by_the_same_questions(predictor):
+    """An answer that is a candidate but not in the document is wrong, and has no share in the loss."""
+    absent = {"document": STORY, "question": "Ada is in the XXXXX.", "candidates": "garden|moon|barn", "answer": "moon"}
+    given = [*predictor.held_out()[:20], absent, absent]
+    metrics = predictor.evaluate(given).metrics
+    questions = [ClozeQuestion(**{name: one.get(name, "") for name in ClozeQuestion._fields}) for one in given]
+    held_out = predictor.task.held_out(Splits([], questions, []), predictor.assets, lambda text: None)
+    with torch.no_grad():
+        validated = predictor.task.validate(predictor.model, held_out)
+    assert metrics["unanswerable"] == 2
+    assert metrics["accuracy"] == pytest.approx(validated["accuracy"])
+    assert metrics["loss"] == pytest.approx(validated["loss"], rel=1e-5)
+    assert metrics["loss"] == pytest.approx(predictor.evaluate(given[:20]).metrics["loss"], rel=1e-5)
 
 
 def test_a_trace_has_both_attentions_and_their_product(predictor):

@@ -320,6 +320,9 @@ def test_labels_that_were_not_trained_count_as_missed(predictor):
     evaluation = predictor.evaluate([{"text": "wake me at 7:45 PM", "spans": [[11, 15, "never seen"]]}])
     assert evaluation.metrics["recall"] == 0.0
     assert "1 gold spans have labels" in evaluation.notes["unknown_labels"]
+    found = {row[0] for row in evaluation.tables["labels"].rows}
+    for label in predictor.assets.labels:
+        assert (repr(label) in evaluation.notes["macro_f1_convention"]) == (label not in found)
 
 
 def test_calibration_is_drawn(predictor, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -18,6 +19,9 @@ from foci.data.vocabulary import Vocabulary
 from foci.data.words import sentences_of
 from foci.tasks.cloze.config import BLANK, Splitting
 from foci.tasks.cloze.reader import ClozeQuestion, candidates_of
+
+_POSSESSIVE = re.compile("(?<=.)(['’][sS])$")
+"""The ending of "Saul's": without it the word is the candidate "Saul"."""
 
 
 class TokenizedQuestion(NamedTuple):
@@ -57,16 +61,17 @@ class TokenizedQuestion(NamedTuple):
 
 
 def split_text(text: str, splitting: Splitting, blank: str = BLANK) -> list[list[str]]:
-    """Return a text as sentences of words, in which the blank is a word of its own.
+    """Return a text as sentences of words, in which the blank is a word of its own, and so is a possessive ending.
 
     Example:
-        >>> split_text("She ate the ___. 好吃！", "words", "___")
-        [['She', 'ate', 'the', 'XXXXX', '.'], ['好', '吃', '！']]
+        >>> split_text("She ate Saul's ___. 好吃！", "words", "___")
+        [['She', 'ate', 'Saul', "'s", 'XXXXX', '.'], ['好', '吃', '！']]
     """
-    marked = text.replace(blank, f" {BLANK} ")
+    marked = re.sub(rf"{re.escape(blank)}(['’][sS]\b)?", lambda found: f" {BLANK}{found[1] or ''} ", text)
     # One object per distinct word: otherwise a corpus would not fit in memory.
     if splitting == "words":
-        return [list(map(sys.intern, words)) for line in marked.splitlines() for words in sentences_of(line)]
+        sentences = (words for line in marked.splitlines() for words in sentences_of(line))
+        return [[sys.intern(part) for word in words for part in _POSSESSIVE.split(word) if part] for words in sentences]
     return [list(map(sys.intern, words)) for words in map(str.split, marked.splitlines()) if words]
 
 

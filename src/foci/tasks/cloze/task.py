@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 import torch
 from annotated_types import Ge
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from foci.data import TokenBatches
@@ -162,17 +162,18 @@ class Cloze(FileTask):
         """Return minus the log-probability of the answers, summed over the questions."""
         probabilities = model(*batch[:-1]).probabilities
         right = (probabilities.argmax(dim=1) == batch.answer).sum() if len(batch.answer) else batch.answer.sum()
-        return Loss(_nats(probabilities, batch.answer).sum(), len(batch.answer), {"accuracy": right})
+        return Loss(_nats(probabilities, batch).sum(), len(batch.answer), {"accuracy": right})
 
     def validate(self, model: nn.Module, held_out: list[ClozeBatch]) -> dict[str, float]:
-        """Return nats per question, and the share of right answers."""
-        loss, right, count = 0.0, 0, 0
+        """Return nats per question that the document answers, and the share of right answers of all."""
+        loss, right, count, answerable = 0.0, 0, 0, 0
         for batch in held_out:
             moved, read = _read_batch(model, batch)
-            loss += float(_nats(read.probabilities, moved.answer).sum())
+            loss += float(_nats(read.probabilities, moved).sum())
             right += int((_best(read.probabilities) == moved.answer).sum())
             count += len(moved.answer)
-        return {"loss": loss / count, "accuracy": right / count}
+            answerable += int(_answerable(moved).sum())
+        return {"loss": loss / max(answerable, 1), "accuracy": right / count}
 
     # ---- predictions
 
@@ -259,7 +260,7 @@ class Cloze(FileTask):
         loss = 0.0
         for batch, indices in batches_by_length(ClozeExamples(tokenized, assets.vocabulary), options.batch_tokens):
             moved, read = _read_batch(model, batch)
-            loss += float(_nats(read.probabilities, moved.answer).sum())
+            loss += float(_nats(read.probabilities, moved).sum())
             for i, rank in zip(indices, _ranks(read.probabilities, moved.answer).tolist()):
                 ranks[i] = rank
             progress(len(indices))
@@ -315,12 +316,17 @@ def _read_batch(model: nn.Module, batch: ClozeBatch) -> tuple[ClozeBatch, Reader
     return moved, model(*moved[:-1])
 
 
-def _nats(probabilities: Float[Tensor, "B K"], answer: Tensor) -> Float[Tensor, " N"]:
-    """Minus the log-probability of each answer that has one."""
-    known = (answer >= 0) & (answer < probabilities.shape[1])
+def _answerable(batch: ClozeBatch) -> Bool[Tensor, " B"]:
+    """Whether the answer of each question is in its document."""
+    return (batch.answer >= 0) & (batch.places == batch.answer.unsqueeze(1)).any(dim=1)
+
+
+def _nats(probabilities: Float[Tensor, "B K"], batch: ClozeBatch) -> Float[Tensor, " N"]:
+    """Minus the log-probability of each answer that is in its document."""
+    known = _answerable(batch)
     if not known.any():
         return probabilities.new_zeros(0) + 0 * probabilities.sum()
-    shares = probabilities.float()[known].gather(1, answer[known].unsqueeze(1)).squeeze(1)
+    shares = probabilities.float()[known].gather(1, batch.answer[known].unsqueeze(1)).squeeze(1)
     # A weight that underflows to 0 has no logarithm.
     return -shares.clamp_min(torch.finfo(torch.float32).tiny).log()
 

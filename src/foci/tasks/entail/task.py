@@ -232,6 +232,7 @@ class Entail(LabelTask):
             ),
         }
         notes = {
+            **evaluation.notes,
             "majority_label": baseline.majority,
             "baselines": "accuracy of the most frequent label (majority) and of naive Bayes over the words of the "
             "hypothesis alone (hypothesis_bayes), both counted in the training pairs",

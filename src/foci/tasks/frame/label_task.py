@@ -24,6 +24,7 @@ from foci.data.batching import Examples, Indices, TokenBatches, plan_batches
 from foci.errors import DataError
 from foci.metrics import labels as label_metrics
 from foci.tasks.frame.file_task import LOGGED_LABELS, FileTask, log_labels, shortened
+from foci.tasks.frame.notes import left_out
 from foci.tasks.frame.prediction_loop import by_length, predict_in_batches
 from foci.tasks.frame.task import Evaluation, Log, Prediction, Progress, Record, Shard, Splits, Table
 from foci.training.objective import Batches, Loss
@@ -276,12 +277,13 @@ class LabelTask(FileTask):
         counts: dict[str, float | int] = {self.unit: len(measured.targets)}
         if encoded.truncated is not None:
             counts["truncated"] = encoded.truncated
-        notes = {}
+        notes: dict[str, str] = {}
         if unknown := measured.targets.count(UNTRAINED):
             notes[f"unknown_{self.kind}s"] = f"{unknown} {self.kind}s were not trained, and count as wrong"
-        return Evaluation(
-            {**counts, **measured.metrics(self.metrics)}, notes, self._tables(assets.labels, measured.confusion())
-        )
+        confusion = measured.confusion()
+        if "macro_f1" in self.metrics:
+            notes |= left_out(assets.labels, label_metrics.occurring(confusion), self.kind)
+        return Evaluation({**counts, **measured.metrics(self.metrics)}, notes, self._tables(assets.labels, confusion))
 
     def _tables(self, labels: Sequence[str], counts: label_metrics.Confusion) -> dict[str, Table]:
         """Return the table ``confusion``, and ``classes`` with the metrics of each label."""

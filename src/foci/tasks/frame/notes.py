@@ -51,6 +51,28 @@ def truncated(read: int, total: int, of: str = "") -> list[str]:
     return [f"only the first {read} of {total} words{of} were read (data.max_words)"] if read < total else []
 
 
+def left_out(labels: Sequence[str], counts: Iterable[float], kind: str) -> dict[str, str]:
+    """Return the note on labels that a macro F1 is no mean over, since they neither occur nor are predicted.
+
+    Args:
+        labels: all that were trained.
+        counts: how often each of them occurs or is predicted.
+        kind: what a label is called: "class".
+
+    Example:
+        >>> left_out(["a", "b", "c"], [3, 0, 1], "label")
+        {'macro_f1_convention': "mean over 2 of 3 labels; the others neither occur nor are predicted: 'b'"}
+    """
+    missing = [label for label, count in zip(labels, counts) if not count]
+    if not missing:
+        return {}
+    named = ", ".join(repr(printable(label)) for label in missing[:_EXAMPLES])
+    more = f" and {len(missing) - _EXAMPLES} more" if len(missing) > _EXAMPLES else ""
+    kinds = kind + ("es" if kind.endswith("s") else "s")
+    over = f"{len(labels) - len(missing)} of {len(labels)} {kinds}"
+    return {"macro_f1_convention": f"mean over {over}; the others neither occur nor are predicted: {named}{more}"}
+
+
 def _examples(known: Iterable[str]) -> list[str]:
     """Some of them that are words, of more than one letter in scripts that have letters."""
     words = (token.strip() for token in known)

@@ -18,7 +18,7 @@ from foci.metrics.calibration import calibration, expected_calibration_error
 from foci.metrics.spans import Span, count_spans, macro_f1, micro
 from foci.models.tagger import Tagger, TagScores
 from foci.tasks.frame.file_task import FileTask, log_labels, shortened
-from foci.tasks.frame.notes import unknown_note
+from foci.tasks.frame.notes import left_out, unknown_note
 from foci.tasks.frame.prediction_loop import batch_of, batches_by_length, by_length, predict_in_batches
 from foci.tasks.frame.task import Evaluation, Field, Log, NamedAxes, Prediction, Progress, Record, Shard, Splits
 from foci.tasks.frame.vocabulary import count_with_vectors, take_vectors
@@ -331,6 +331,7 @@ class Tag(FileTask):
         notes = {
             "f1_convention": "spans as conlleval reads tags (seqeval's default); first word, last word and label right",
             "strict_convention": f"only spans that are formed as {assets.scheme} has it (seqeval's strict mode)",
+            **left_out(assets.labels, (label in counts for label in assets.labels), "label"),
         }
         if least is not None:
             notes["select"] = f"all spans of a probability of at least {least:g}; accuracy and exact: the best sequence"
