@@ -1,4 +1,4 @@
-"""Atomic writes: a file is either the complete new one or the old one; and the type of settings that are paths."""
+"""Atomic writes, in which a file is either the complete new one or the old one; settings that are paths; folders."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 MAX_PIXELS = 1 << 26
 """Images with more pixels than this (8,192 × 8,192) are refused; as RGB it takes 200 MB."""
@@ -19,10 +19,11 @@ class _Expanded:
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema
 
-        return core_schema.no_info_after_validator_function(_expanded, handler(source))
+        return core_schema.no_info_after_validator_function(expanded, handler(source))
 
 
-def _expanded(path: str) -> str:
+def expanded(path: str) -> str:
+    """Return a path of the settings as an absolute one."""
     if path.lower() == "none":
         raise ValueError("expected a path")
     return os.path.abspath(os.path.expandvars(os.path.expanduser(path)))
@@ -41,6 +42,34 @@ def cache_folder(*names: str) -> Path:
     # By the specification of XDG_CACHE_HOME a relative path is to be ignored.
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (base if base.is_absolute() else Path.home() / ".cache").joinpath("foci", *names)
+
+
+class Listed(NamedTuple):
+    """The names of the folders and of the files in a folder, sorted, without hidden ones."""
+
+    folders: list[str]
+    files: list[str]
+
+
+def listed(folder: str | os.PathLike[str]) -> Listed:
+    """List a folder; names that begin with a dot, and what macOS adds to archives, are hidden."""
+    found = Listed([], [])
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.name.startswith(".") and entry.name != "__MACOSX":
+                (found.folders if entry.is_dir() else found.files).append(entry.name)
+    return Listed(sorted(found.folders), sorted(found.files))
+
+
+def walk(folder: str | os.PathLike[str], _above: frozenset[str] = frozenset()) -> Iterator[str]:
+    """Yield all files of a folder and its folders, in order; links are followed, but not in circles."""
+    here = _above | {os.path.realpath(folder)}
+    folders, files = listed(folder)
+    yield from (os.path.join(folder, name) for name in files)
+    for name in folders:
+        inner = os.path.join(folder, name)
+        if os.path.realpath(inner) not in here:
+            yield from walk(inner, here)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
     read_image(path, size)              one image, or the reason why it cannot be read
     Images.load(names, size=…, …)       many, decoded once; unreadable ones are counted
+    image_files(folder)                 the images of a folder and its folders, and the files that are none
 
 An image is scaled to fit into a square, and what is left of the square is gray: nothing is cut off or distorted.
 Palettes, CMYK, 16 bits, other color spaces and alpha (over white) become RGB, EXIF's rotation is applied, and of an
@@ -19,7 +20,7 @@ import warnings
 import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -31,7 +32,7 @@ from foci.data.batching import Indices
 from foci.data.images.drawn import PREFIX, draw, find_scene
 from foci.data.lines import Log, counted
 from foci.errors import DataError, MissingPackageError, check_sizes
-from foci.files import MAX_PIXELS
+from foci.files import MAX_PIXELS, walk
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -42,6 +43,10 @@ IN_MEMORY = 1 << 30
 """Bytes of decoded images that are kept in memory; more of them are kept in a temporary file."""
 _NAMED = 5
 """Unreadable images that are named in the log; the others are counted."""
+_MEASURED = 100
+"""Images whose size is looked up, to say how much they are reduced."""
+_NO_PIXELS = frozenset(("BUFR", "GRIB", "HDF5", "MPEG", "WMF"))
+"""Formats that Pillow recognizes, but cannot decode by itself."""
 _DAMAGED = (
     OSError, SyntaxError, ValueError, ArithmeticError, EOFError, LookupError, TypeError, AttributeError, struct.error,
     zlib.error, MemoryError,
@@ -77,12 +82,7 @@ def read_image(name: str | Path, size: int, *, max_pixels: int = MAX_PIXELS) -> 
             return draw(find_scene(str(name)), size)
         except DataError as error:
             return Unreadable(str(name), str(error))
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise MissingPackageError(
-            "images are read by Pillow, which is not installed. Install it: pip install 'foci[vision]'"
-        ) from error
+    pillow = _pillow()
     path = Path(name)
     try:
         if path.stat().st_size == 0:
@@ -90,13 +90,13 @@ def read_image(name: str | Path, size: int, *, max_pixels: int = MAX_PIXELS) -> 
         with warnings.catch_warnings():
             # Pillow only warns of an image that fills the memory, and speaks of EXIF data that it could not read.
             warnings.simplefilter("ignore")
-            with Image.open(path) as image:
+            with pillow.open(path) as image:
                 pixels = image.width * image.height
                 if pixels > max_pixels:
                     return Unreadable(str(name), _too_large(f"{image.width} × {image.height} pixels", max_pixels))
                 image.draft("RGB", (size, size))  # a JPEG file is decoded at a fraction of its size, where that will do
                 return _fitted(_as_rgb(image), size)
-    except Image.DecompressionBombError:
+    except pillow.DecompressionBombError:
         return Unreadable(str(name), _too_large("too many pixels", max_pixels))
     except FileNotFoundError:
         return Unreadable(str(name), "there is no such file.")
@@ -105,6 +105,73 @@ def read_image(name: str | Path, size: int, *, max_pixels: int = MAX_PIXELS) -> 
             str(name),
             f"not an image, or a damaged one ({str(error).splitlines()[0] if str(error) else type(error).__name__}).",
         )
+
+
+class FolderFiles(NamedTuple):
+    """The files of a folder and its folders, in order: images, and those that are none."""
+
+    images: list[str]
+    others: list[str]
+
+
+def image_files(folder: str | Path) -> FolderFiles:
+    """Return the images of a folder and its folders; hidden files are passed over.
+
+    The endings of Pillow's formats are believed, so that millions of files are listed without being opened; of a file
+    with another ending, or none, the first bytes decide.
+
+    Raises:
+        MissingPackageError: Pillow is not installed.
+    """
+    pillow = _pillow()
+    pillow.init()
+    endings = {
+        ending
+        for ending, form in pillow.registered_extensions().items()
+        if form in pillow.OPEN and form not in _NO_PIXELS
+    }
+    found = FolderFiles([], [])
+    for path in walk(folder):
+        image = os.path.splitext(path)[1].lower() in endings or _begins_like_an_image(path)
+        (found.images if image else found.others).append(path)
+    return found
+
+
+def _begins_like_an_image(path: str) -> bool:
+    try:
+        with _pillow().open(path) as image:
+            return image.format not in _NO_PIXELS
+    except _DAMAGED:
+        return False
+
+
+def log_reduction(names: Sequence[str], size: int, log: Log) -> None:
+    """Log by how much images are reduced to fit into ``size`` pixels, and which setting changes it."""
+    sides = []
+    for name in names[:: max(1, len(names) // _MEASURED)]:
+        if not name.startswith(PREFIX):
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    with _pillow().open(name) as image:
+                        sides.append(max(image.size))
+            except (*_DAMAGED, _pillow().DecompressionBombError):
+                continue  # it is reported when it is decoded
+    if sides and (side := int(np.median(sides))) > size:
+        log(
+            f"images of {side:,} px (the longer side, median of {len(sides)}) are reduced to {size} px. Set "
+            "data.image_size (--size) to keep more detail, at the cost of time"
+        )
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingPackageError(
+            "images are read by Pillow, which is not installed. Install it: pip install 'foci[vision]'"
+        ) from error
+    return Image
 
 
 def _too_large(found: str, most: int) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Le
 
 from foci.files import FilePath
 from foci.models.options.words import HIERARCHICAL_PRESETS, HierarchicalClassifierOptions
 from foci.settings import settings
+from foci.tasks.frame.class_folders import implied_parts
 from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.data_settings import DATA_FLAGS, Columns, HeldOutData
 from foci.tasks.frame.vocabulary_settings import BucketVocabularyConfig
@@ -23,8 +25,8 @@ class DataConfig(HeldOutData):
     """The documents: a folder of classes, a CSV, TSV or JSONL file, or built-in ones."""
 
     path: FilePath | None = None
-    """A folder with one folder of text files per class, or a .csv, .tsv or .jsonl file (also .gz, .xz). Without data,
-    synthetic documents are used (builtin)."""
+    """A folder with one folder of text files per class, or with such folders in train, val and test; or a .csv, .tsv or
+    .jsonl file (also .gz, .xz). Without data, synthetic documents are used (builtin)."""
     builtin: Annotated[int, Ge(2)] | None = None
     """Train on this many synthetic documents instead of a file: one word of one sentence decides their class."""
     columns: Columns = ("text", "label")
@@ -86,6 +88,11 @@ class ClassifyConfig(TaskConfig):
     training: TrainingOptions = TrainingOptions(
         max_epochs=10, patience=8, warmup=50, eval_every=100, metric_for_best_model="accuracy", greater_is_better=True
     )
+
+    @classmethod
+    def implied(cls, tables: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what follows from a folder with parts, beside the preset."""
+        return super().implied(tables) | implied_parts(tables)
 
 
 @settings

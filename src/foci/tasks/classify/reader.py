@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from foci.data.lines import Fault, Log, each, empty_field, read_examples, read_lines
 from foci.data.tables import LONGEST_TEXT, Column, read_rows
-from foci.errors import DataError
+from foci.files import walk
+from foci.tasks.frame.class_folders import class_files
 
 
 class Document(NamedTuple):
@@ -33,7 +34,7 @@ def read_documents(
     """
     path = Path(path)
     if path.is_dir():
-        entries = _in_folders(path)
+        entries = _in_folders(path, log)
     else:
         expected = "a folder with a folder of files per class, or .csv, .tsv or .jsonl (also .gz, .xz)"
         rows = read_rows(path, columns, texts=1, expected=expected)
@@ -41,15 +42,11 @@ def read_documents(
     return read_examples(path, entries, "documents", log, "file or folder")
 
 
-def _in_folders(path: Path) -> Iterator[Document | Fault]:
-    classes = sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-    if not classes:
-        raise DataError(f"{path}: holds no folders, expected one folder of text files for each class.")
-    for folder in classes:
-        for file in sorted(entry for entry in folder.iterdir() if entry.is_file() and not entry.name.startswith(".")):
-            lines = list(read_lines(file, LONGEST_TEXT))
-            fault = next((line for line in lines if isinstance(line, Fault)), None)
-            yield fault or _document("\n".join(map(str, lines)), folder.name, file, 1)
+def _in_folders(path: Path, log: Log | None) -> Iterator[Document | Fault]:
+    for file, label in class_files(str(path), lambda folder: ([*walk(folder)], []), "text files", log):
+        lines = list(read_lines(Path(file), LONGEST_TEXT))
+        fault = next((line for line in lines if isinstance(line, Fault)), None)
+        yield fault or _document("\n".join(map(str, lines)), label, Path(file), 1)
 
 
 def _document(text: str, label: str, path: Path, line: int) -> Document | Fault:

@@ -20,6 +20,7 @@ from foci.tasks.classify.builtin import planted
 from foci.tasks.classify.config import BUILT_IN, ClassifyConfig, ClassifyOptions
 from foci.tasks.classify.reader import Document, cut, read_documents
 from foci.tasks.frame.assets import Assets, Labels
+from foci.tasks.frame.class_folders import training_folder
 from foci.tasks.frame.label_task import Encoded, LabelTask
 from foci.tasks.frame.notes import truncated, unknown_words
 from foci.tasks.frame.task import Evaluation, Field, Log, NamedAxes, Progress, Record, Splits
@@ -60,7 +61,7 @@ class Classify(LabelTask):
 
     def read_part(self, part: str, path: str, log: Log) -> list[Document]:
         """Read the documents of a part; those to train on without duplicates."""
-        documents = self.read_file(path, log)
+        documents = self.read_file(training_folder(path, log) if part == "train" else path, log)
         different = unique(documents, self.key) if part == "train" else documents
         if len(different) < len(documents):
             log(f"{len(documents) - len(different)} of {len(documents)} documents are duplicates and are left out")

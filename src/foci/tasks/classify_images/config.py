@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Lt
 
 from foci.files import MAX_PIXELS, FilePath
 from foci.models.options.images import IMAGE_CLASSIFIER_PRESETS, ImageClassifierOptions
 from foci.settings import settings
+from foci.tasks.frame.class_folders import implied_parts
 from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.data_settings import DATA_FLAGS, Columns, HeldOutData
 from foci.training.options import TrainingOptions
@@ -22,8 +24,8 @@ class DataConfig(HeldOutData):
     """The images: a folder of classes, a CSV, TSV or JSONL file, or drawn ones."""
 
     path: FilePath | None = None
-    """A folder with one folder of images per class, or a .csv, .tsv or .jsonl file that names images, relative to its
-    folder. Without data, drawn images are used (builtin)."""
+    """A folder with one folder of images per class, or with such folders in train, val and test; or a .csv, .tsv or
+    .jsonl file that names images, relative to its folder. Without data, drawn images are used (builtin)."""
     builtin: Annotated[int, Ge(2)] | None = None
     """Train on this many drawn images instead of a file: one shape on a noisy canvas, whose kind is the class."""
     valid_share: Annotated[float, Ge(0), Lt(1)] = 0.1
@@ -77,6 +79,11 @@ class ClassifyImagesConfig(TaskConfig):
     training: TrainingOptions = TrainingOptions(
         max_epochs=20, patience=8, warmup=50, eval_every=100, metric_for_best_model="accuracy", greater_is_better=True
     )
+
+    @classmethod
+    def implied(cls, tables: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what follows from a folder with parts, beside the preset."""
+        return super().implied(tables) | implied_parts(tables)
 
 
 @settings

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import starmap
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,10 +15,10 @@ from torch import Tensor
 
 from foci.data.batching import Indices
 from foci.data.images.drawn import find_scene, scene_name
-from foci.data.images.files import Images, beside
+from foci.data.images.files import Images, beside, image_files
 from foci.data.lines import Fault, Log, each, empty_field, read_examples
 from foci.data.tables import Column, TableRow, read_rows
-from foci.errors import DataError
+from foci.tasks.frame.class_folders import class_files
 
 
 class LabeledImage(NamedTuple):
@@ -34,32 +34,21 @@ def read_labeled_images(
     """Return the images of a folder of classes, or of a .csv, .tsv or .jsonl file (+ .gz, .xz); none is opened.
 
     Args:
-        path: a folder with one folder of images per class, or a file that names images; names are relative to its
-            folder.
+        path: a folder with one folder of images per class, in which they may lie in further folders, or a file that
+            names images; names are relative to its folder.
         columns: those of image and class in a table, by the names in its first line or by two zero-based numbers (then
             there is no line of names); the fields of a JSONL file.
-        log: called with a message every few seconds.
+        log: called with a message every few seconds, and with what is left out of a folder.
 
     Everything is read before a DataError reports the first fault, with its file and line, and their number.
     """
     path = Path(path)
-    entries = _in_folders(path) if path.is_dir() else _in_table(path, columns)
+    entries: Iterable[LabeledImage | Fault]
+    if path.is_dir():
+        entries = starmap(LabeledImage, class_files(str(path), image_files, "images", log))
+    else:
+        entries = _in_table(path, columns)
     return read_examples(path, entries, "images", log, "file or folder")
-
-
-def _in_folders(path: Path) -> Iterator[LabeledImage]:
-    """Every folder is listed once, and no file is looked at: there may be millions."""
-    classes = _listed(path, folders=True)
-    if not classes:
-        raise DataError(f"{path}: holds no folders, expected one folder of images for each class.")
-    for name in classes:
-        for file in _listed(path / name, folders=False):
-            yield LabeledImage(os.path.join(path, name, file), name)
-
-
-def _listed(path: Path, *, folders: bool) -> list[str]:
-    with os.scandir(path) as entries:
-        return sorted(entry.name for entry in entries if entry.is_dir() == folders and not entry.name.startswith("."))
 
 
 def _in_table(path: Path, columns: Sequence[Column]) -> Iterator[LabeledImage | Fault]:

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor, nn
 
 from foci.data.images.drawn import PREFIX, find_scene
-from foci.data.images.files import Images
+from foci.data.images.files import Images, log_reduction
 from foci.data.splits import Parts
 from foci.metrics.boxes import area, points_at, share_inside
 from foci.models.encoders.image_grid import as_shares
@@ -21,6 +21,7 @@ from foci.models.image_classifier import ImageClassifier, ImageClassifierOutput
 from foci.tasks.classify_images.config import BUILT_IN, ClassifyImagesConfig, ClassifyImagesOptions
 from foci.tasks.classify_images.reader import ImageExamples, LabeledImage, augmented, drawn_shapes, read_labeled_images
 from foci.tasks.frame.assets import Assets, Labels
+from foci.tasks.frame.class_folders import training_folder
 from foci.tasks.frame.label_task import Encoded, LabelTask, Scored
 from foci.tasks.frame.task import Evaluation, Field, Log, Progress, Record, Splits, Table
 from foci.training.objective import Loss
@@ -63,6 +64,10 @@ class ClassifyImages(LabelTask):
         """Read the names and classes of images; they are decoded when they are batched."""
         return read_labeled_images(path, columns=self.config.data.columns, log=log)
 
+    def read_part(self, part: str, path: str, log: Log) -> list[LabeledImage]:
+        """Read the images of a part; a folder may have one folder for each."""
+        return self.read_file(training_folder(path, log) if part == "train" else path, log)
+
     def split(self, examples: list[LabeledImage]) -> Parts:
         """Split the images, each once."""
         named: dict[str, LabeledImage] = {}
@@ -95,7 +100,8 @@ class ClassifyImages(LabelTask):
     # ---- model
 
     def assets(self, splits: Splits, log: Log) -> ClassifyImagesAssets:
-        """List the classes."""
+        """List the classes, and log how much the images are reduced."""
+        log_reduction([one.image for one in splits.train], self.config.data.image_size, log)
         return ClassifyImagesAssets(tuple(sorted({one.label for one in splits.train})))
 
     def model(self, assets: ClassifyImagesAssets) -> nn.Module:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from foci.data.batching import Indices, Sequences
 from foci.data.images.drawn import PREFIX, find_scene, questions
-from foci.data.images.files import Images
+from foci.data.images.files import Images, log_reduction
 from foci.data.splits import Parts, split_by_image
 from foci.data.vocabulary import Vocabulary
 from foci.metrics.boxes import Box, area, points_at, share_inside
@@ -122,6 +122,7 @@ class Vqa(LabelTask):
         # Equally frequent answers are in alphabetical order, so that the order of the questions has no effect.
         kept = sorted(answers, key=lambda answer: (-answers[answer], answer))[: self.config.data.max_answers]
         log(f"{len(kept):,} answers; {len(vocabulary.words):,} words, and {vocabulary.buckets} buckets for the others")
+        log_reduction([one.image for one in train], self.config.data.image_size, log)
         return VqaAssets(vocabulary, tuple(kept))
 
     def model(self, assets: VqaAssets) -> nn.Module:
