@@ -389,11 +389,14 @@ class Caption(Seq2SeqTask):
         predictions = self.predict_from(model, assets, sources, records, options, False, progress)
         texts = [predictions[number].output for number in images.kept]
         references = [captioned[number].captions for number in images.kept]
+        scored = [self.plain(text) for captions in references for text in captions]
+        likelihood = self.likelihood(model, assets, self._in_order(examples), scored, examples.sequences)
         metrics: dict[str, float | int] = {
             "images": len(texts),
             "unreadable": len(records) - len(texts),
             **self._text_metrics(texts, references),
-            **self.nats(model, self._in_order(examples)),
+            "loss": likelihood.nats,
+            **likelihood.to_metrics(),
             "different": len(set(texts)) / len(texts),
         }
         notes = {
@@ -402,6 +405,7 @@ class Caption(Seq2SeqTask):
             "script has no spaces; bleu1 to bleu4 with the brevity penalty, and without it as in the paper",
             "moves_of": "how far the weights move from word to word: 0 if all words look at the same regions, 1 if no "
             "two neighbors share one",
+            **likelihood.notes(),
         }
         tables = {}
         looks = self._looks(model, assets, images, captioned)

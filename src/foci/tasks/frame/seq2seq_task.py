@@ -19,11 +19,13 @@ from torch import Tensor, nn
 from foci.data import BOS, EOS, PAD, UNK, Sequences, TokenBatches, Tokenizer
 from foci.data.batching import on_device
 from foci.data.copy_ids import CopyIds, SourceRow, padded_sources
+from foci.data.text_size import text_size
 from foci.decoding import DecoderInputs, GenerationConstraints, Hypothesis, Sampler, beam, encode_source, greedy, sample
 from foci.layers.copying import CopySource, copying_head
 from foci.layers.incremental.quantized_linear import quantize
 from foci.layers.interfaces import StepDecoder
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
+from foci.metrics.likelihood import Likelihood, TextSize
 from foci.models.encoder_decoder import EncoderDecoder
 from foci.scripts import begins_spaceless
 from foci.tasks.frame.file_task import FileTask
@@ -114,13 +116,31 @@ class Seq2SeqTask(FileTask):
 
     def nats(self, model: nn.Module, batches: TokenBatches[Any]) -> dict[str, float]:
         """Return nats per token, without label smoothing, and their exponential."""
+        found = self._likelihood(model, batches, TextSize(0, 0))
+        return {"loss": found.nats, "perplexity": found.perplexity}
+
+    def likelihood(
+        self, model: nn.Module, assets: Any, batches: TokenBatches[Any], texts: Iterable[str], targets: Sequences
+    ) -> Likelihood:
+        """Return how likely target texts are, without label smoothing.
+
+        Args:
+            model: the trained model.
+            assets: of the run.
+            batches: of the targets, with what they were made from.
+            texts: the target texts, as they were tokenized.
+            targets: the ids of each, without BOS and EOS, as they are in the batches.
+        """
+        rows = (targets[number] for number in range(len(targets)))
+        return self._likelihood(model, batches, text_size(self.tokenizers(assets)[1], texts, rows))
+
+    def _likelihood(self, model: nn.Module, batches: TokenBatches[Any], size: TextSize) -> Likelihood:
         total, count = 0.0, 0
         device = next(model.parameters()).device
         for batch in batches.epoch(0):
             total += float(self.learn(model, on_device(batch, device)).loss)
             count += int(batch.target_valid[:, 1:].sum())
-        loss = total / max(count, 1)
-        return {"loss": loss, "perplexity": float(np.exp(min(loss, 700.0)))}
+        return Likelihood(-total, count, size)
 
     # ---- predictions
 

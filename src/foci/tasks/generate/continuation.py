@@ -19,7 +19,7 @@ from foci.models.language_model import LanguageModel
 from foci.printable import printable
 from foci.tasks.frame.task import Prediction, Record
 from foci.tasks.generate.config import GenerateOptions
-from foci.tasks.generate.windows import Ids, encode_text
+from foci.tasks.generate.windows import Ids, encode_text, size_of
 from foci.viz.trace import Axis, Trace
 from foci.weights import Weights
 
@@ -151,7 +151,7 @@ class Prompt:
         logs = log_probs(self.model, self.ids, self.context, self.stride)
         labels = self.tokenizer.labels(self.ids.tolist())
         total = float(logs.sum())
-        likelihood = Likelihood(total, len(logs), len(self.record["text"].encode()), len(self.record["text"]))
+        likelihood = Likelihood(total, len(logs), size_of(self.tokenizer, [self.record["text"]]))
         lines = [f"{log:9.4f}  {label}" for log, label in zip(logs.tolist(), labels)]
         details: dict[str, Any] = {
             "nats": likelihood.nats,

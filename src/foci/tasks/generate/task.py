@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Literal, NamedTuple, cast
 import numpy as np
 from torch import nn
 
-from foci.data import PAD, UNK, StreamBatches, Tokenizer
+from foci.data import PAD, StreamBatches, Tokenizer
 from foci.errors import ConfigError, DataError
 from foci.layers.token_loss import Targets, TokenLoss
-from foci.metrics.likelihood import Likelihood
+from foci.metrics.likelihood import Likelihood, TextSize
 from foci.models.language_model import LanguageModel, build_language_model
 from foci.tasks.frame.assets import TokenizerAssets
 from foci.tasks.frame.task import (
@@ -38,16 +38,16 @@ from foci.tasks.generate.windows import (
     chunks,
     encode_documents,
     encode_text,
+    size_of,
 )
 from foci.training.objective import Batches, Loss
 
 
 class HeldOut(NamedTuple):
-    """The held-out documents as ids, and their sizes."""
+    """The held-out documents as ids, and their size."""
 
     ids: list[Ids]
-    bytes: int
-    characters: int
+    size: TextSize
 
 
 class Generate(Task):
@@ -184,24 +184,15 @@ class Generate(Task):
         context, stride = options.sizes(cast("LanguageModel", model).max_length, self.config.data.context)
         held_out = _encoded(assets.tokenizer, [record["text"] for record in records])
         found = _likelihood(model, held_out, context, stride, progress)
-        unknown = sum(int((ids == UNK).sum()) for ids in held_out.ids)
         metrics: dict[str, float | int] = {
             "documents": len(records),
-            "characters": found.characters,
+            "characters": found.text.characters,
             "tokens": found.tokens,
             "nats": found.nats,
-            "perplexity": found.perplexity,
-            "bits_per_character": found.bits_per_character,
-            "bits_per_byte": found.bits_per_byte,
-            "unknown_tokens": unknown,
+            **found.to_metrics(),
         }
         notes = {"context": f"each token is predicted from {context - stride} to {context - 1} tokens before it"}
-        if unknown:
-            notes["unknown"] = (
-                f"{unknown} tokens were not seen in training and count as one symbol, which is easier to predict than "
-                "they are. Train with tokenizer.kind=bpe or bytes, which spell every text."
-            )
-        return Evaluation(metrics, notes)
+        return Evaluation(metrics, {**notes, **found.notes()})
 
     # ---- predictions
 
@@ -247,15 +238,11 @@ def _likelihood(model: nn.Module, held_out: HeldOut, context: int, stride: int, 
         total += float(log_probs(cast("LanguageModel", model), ids, context, stride).sum(dtype=np.float64))
         tokens += len(ids)
         progress(1)
-    return Likelihood(total, tokens, held_out.bytes, held_out.characters)
+    return Likelihood(total, tokens, held_out.size)
 
 
 def _encoded(tokenizer: Tokenizer, texts: Sequence[str]) -> HeldOut:
-    return HeldOut(
-        [encode_text(tokenizer, text) for text in texts],
-        sum(len(text.encode()) for text in texts),
-        sum(map(len, texts)),
-    )
+    return HeldOut([encode_text(tokenizer, text) for text in texts], size_of(tokenizer, texts))
 
 
 class _Chunks:

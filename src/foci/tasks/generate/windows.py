@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foci.data.batching import BatchStream, Indices
+from foci.data.text_size import text_size
 from foci.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from foci.errors import DataError, check_positive
+from foci.metrics.likelihood import TextSize
 from foci.tasks.generate.reader import TextDocument, TextPiece
 
 Ids = NDArray[np.integer[Any]]
@@ -35,6 +37,12 @@ class TextBatch(NamedTuple):
 def encode_text(tokenizer: Tokenizer, text: str) -> Ids:
     """Return the ids of a text of any length; it is encoded in chunks that end with a line where they can."""
     return _flat(tokenizer, tokenizer.encode_many(chunks(text)))
+
+
+def size_of(tokenizer: Tokenizer, texts: Iterable[str]) -> TextSize:
+    """Return the size of texts, with what the spellings of unknown tokens cost."""
+    pieces = [chunk for text in texts for chunk in chunks(text)]
+    return text_size(tokenizer, pieces, tokenizer.encode_many(pieces))
 
 
 def encode_documents(tokenizer: Tokenizer, documents: Sequence[TextDocument]) -> Ids:

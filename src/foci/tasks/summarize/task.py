@@ -234,12 +234,13 @@ class Summarize(Seq2SeqTask):
         examples = self._examples(texts, assets)
         longest = max(options.batch_tokens, int(examples.lengths.max()))
         batches: TokenBatches[Batch] = TokenBatches(examples, max_tokens=longest)
-        perplexity = self.nats(model, batches)["perplexity"]
+        likelihood = self.likelihood(model, assets, batches, [self.plain(one.target) for one in texts], examples.target)
         unit = options.segmenter or "words, without case; characters where a script has no spaces"
         cut = sum(one.cut > 0 for one in self.encode_sources(assets, records))
         return Evaluation(
-            {**found.metrics, "perplexity": perplexity, "texts_cut": cut},
+            {**found.metrics, **likelihood.to_metrics(), "texts_cut": cut},
             {
+                **likelihood.notes(),
                 "rouge_of": f"F1 in per cent of {unit}{', stemmed' if options.stem else ''}; against the target, and, "
                 "with several references, max (the reference with the highest ROUGE-1) and mean",
                 "baselines": f"lead: the first {options.lead} of the sentences; oracle: at most {options.extract}, "

@@ -249,15 +249,16 @@ class Translate(Seq2SeqTask):
         examples = PairEncoder(*self.tokenizers(assets), None, self.copies)(pairs)
         longest = int(examples.lengths.max())
         batches: TokenBatches[Batch] = TokenBatches(examples, max_tokens=max(options.batch_tokens, longest))
+        likelihood = self.likelihood(model, assets, batches, references, examples.target)
         return Evaluation(
             {
                 "sentences": len(records),
                 "bleu": bleu.score,
                 "chrf": chrf.score,
                 "exact": overlap.exact_matches(produced, references),
-                "perplexity": self.nats(model, batches)["perplexity"],
+                **likelihood.to_metrics(),
             },
-            {"bleu_signature": bleu.signature, "chrf_signature": chrf.signature},
+            {"bleu_signature": bleu.signature, "chrf_signature": chrf.signature, **likelihood.notes()},
         )
 
 
