@@ -20,8 +20,8 @@ def text_size(tokenizer: Tokenizer, texts: Iterable[str], rows: Iterable[Sequenc
     Example:
         >>> words = Tokenizer.train([" a b a"], kind="words", size=20)
         >>> size = text_size(words, [" a cc a"], [words.encode(" a cc a").ids])
-        >>> size.characters, size.unknown, round(size.spelling, 2)  # " cc" and its end, of 3 characters and 2 symbols
-        (7, 1, 20.37)
+        >>> size.characters, size.unknown, round(size.spelling, 2)  # " cc" and its end; c is in no known word
+        (7, 1, 34.28)
     """
     total, characters = 0, 0
     unknown: list[str] = []
