@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from foci.errors import ConfigError, DataError, MissingPackageError, unknown_name
 from foci.files import write_text
-from foci.scripts import SPACELESS_SCRIPTS
+from foci.scripts import ATTACHED, SPACELESS
 
 if TYPE_CHECKING:
     import tokenizers
@@ -36,11 +36,12 @@ KINDS = ("bpe", "unigram", "bytes", "characters", "words")
 # Letters, digits and other signs never share a piece. So no piece can look like a symbol or a byte, and a number
 # is encoded digit by digit, so that a model can copy unseen numbers.
 _PIECES = r" ?[\p{L}\p{M}]+| ?\p{N}| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s"
-# In scripts without spaces between words each character with its marks is a word.
-_WORDS = (
-    rf" ?[{SPACELESS_SCRIPTS}]\p{{M}}*| ?[\p{{L}}\p{{M}}&&[^{SPACELESS_SCRIPTS}]]+"
-    r"| ?\p{N}| ?[^\s\p{L}\p{M}\p{N}]|\s+(?!\S)|\s"
-)
+# In scripts without spaces between words each character with its marks is a word; a flag or a joined emoji is one sign.
+_MARKS = rf"[\p{{M}}{ATTACHED}]*"
+_SPACELESS = f"[{SPACELESS}]{_MARKS}(?:(?<=[\u1039\u17d2])[{SPACELESS}]{_MARKS})*"  # Burmese and Khmer stack letters
+_SIGN = r"[^\s\p{L}\p{M}\p{N}]"
+_SIGNS = f"(?:[\U0001f1e6-\U0001f1ff]{{2}}|{_SIGN}){_MARKS}(?:(?<=\u200d){_SIGN}{_MARKS})*"
+_WORDS = rf" ?{_SPACELESS}| ?[\p{{L}}\p{{M}}&&[^{SPACELESS}]]+| ?\p{{N}}| ?{_SIGNS}|\s+(?!\S)|\s"
 _CHARACTERS = r"[\s\S]"
 
 _COVERAGE = 0.9995  # of all characters of the training text; the rare rest is encoded as bytes

@@ -23,15 +23,12 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from foci.errors import DataError, MissingPackageError
-from foci.scripts import SPACELESS
+from foci.scripts import SPACELESS, grapheme_pattern, letter_run, lowered, normalized
 
 KINDS = ("rouge1", "rouge2", "rougeL")
 Words = Callable[[str], Sequence[str]]
 """Splits a text into words."""
 
-_WORD = re.compile(
-    rf"[{SPACELESS}]|(?:(?![{SPACELESS}])[^\W_]|[\u0300-\u036f\u0591-\u05bd\u064b-\u065f\u0900-\u0dff])+"
-)
 _STEMMED = 4
 """Words of fewer characters are not stemmed, as in rouge-score."""
 
@@ -73,7 +70,7 @@ def compared_words(text: str, *, stem: bool = False) -> list[str]:
         >>> compared_words("The cat's 2 mats: 猫坐")
         ['the', 'cat', 's', '2', 'mats', '猫', '坐']
     """
-    found = _WORD.findall(text.lower())
+    found = _pattern().findall(lowered(normalized(text)))
     return [_stemmed(word) for word in found] if stem else found
 
 
@@ -191,6 +188,11 @@ def _both(words: Sequence[str], reference: Sequence[str]) -> float:
         one, other = ngrams(words, size), ngrams(reference, size)
         total += Rouge.from_counts((one & other).total(), one.total(), other.total()).f
     return total
+
+
+@lru_cache(maxsize=1)
+def _pattern() -> re.Pattern[str]:
+    return re.compile(rf"{letter_run()}|(?=[{SPACELESS}])(?=\w)(?:{grapheme_pattern().pattern})")
 
 
 @lru_cache(maxsize=1 << 16)

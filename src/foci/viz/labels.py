@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 
 from foci.errors import MissingPackageError
+from foci.scripts import graphemes
 
 _NON_JOINER, _JOINER = "\u200c", "\u200d"
 _TONES = range(0x1F3FB, 0x1F400)
@@ -34,10 +35,10 @@ def widest(labels: Iterable[str]) -> int:
 def clusters(text: str) -> Iterator[tuple[str, int]]:
     """Yield the text in pieces that must not be parted, each with its width."""
     try:
-        from wcwidth import iter_graphemes, wcswidth
+        from wcwidth import wcswidth
     except ImportError as error:
         raise MissingPackageError("texts need wcwidth. Install it with: pip install 'foci[viz]'") from error
-    for piece in iter_graphemes(text):
+    for piece in graphemes(text):
         half_a_flag = len(piece) == 1 and ord(piece) in _FLAG_LETTERS
         yield piece, 1 if half_a_flag else max(wcswidth(piece), 0)
 

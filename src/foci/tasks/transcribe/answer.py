@@ -15,11 +15,12 @@ from foci.decoding import Hypothesis
 from foci.errors import DataError
 from foci.functional import ctc
 from foci.models.recognizer import Recognizer
+from foci.scripts import join_texts
 from foci.tasks.frame.task import Prediction, Record
 from foci.tasks.transcribe.config import FeatureConfig, OutputFormat, TranscribeOptions
 from foci.tasks.transcribe.data import SpeechAssets
 from foci.tasks.transcribe.search import Answer, Answers, Segment
-from foci.tasks.transcribe.words import SpokenWord, disagreements, join_texts, spoken_words, to_ctm, to_srt
+from foci.tasks.transcribe.words import SpokenWord, disagreements, spoken_words, to_ctm, to_srt
 from foci.viz.axis import Mark
 from foci.viz.trace import Axis, Trace
 from foci.weights import Weights

@@ -25,6 +25,7 @@ from foci.functional import ctc
 from foci.metrics.attention import diagonality
 from foci.metrics.error_rates import character_errors, differences, sentence_errors, word_errors
 from foci.models.recognizer import Recognizer, RecognizerLoss
+from foci.scripts import join_texts
 from foci.tasks.frame.file_task import FileTask, shortened
 from foci.tasks.frame.task import Evaluation, Field, Log, Prediction, Progress, Record, Shard, Splits, Table
 from foci.tasks.transcribe.answer import no_prediction, prediction_of
@@ -48,7 +49,6 @@ from foci.tasks.transcribe.data import (
 )
 from foci.tasks.transcribe.reader import read_manifest
 from foci.tasks.transcribe.search import answer_records, search
-from foci.tasks.transcribe.words import join_texts
 from foci.training.objective import Batches, Loss
 from foci.weights import Weights
 

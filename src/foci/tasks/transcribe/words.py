@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from foci.data.tokenizer import Tokenizer
-from foci.scripts import stands_alone
+from foci.scripts import is_mark, join_texts, stands_alone
 
 Span = tuple[float, float]
 """First and last moment, in seconds."""
@@ -94,24 +94,10 @@ def word_tokens(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[tuple[str, 
     return words
 
 
-def join_texts(texts: Iterable[str]) -> str:
-    """Return words or longer texts with spaces between them, except where a script has none.
-
-    Example:
-        >>> join_texts(["yes", "no"]), join_texts(["明", "天。", "", "好"])
-        ('yes no', '明天。好')
-    """
-    joined = ""
-    for text in filter(None, texts):
-        space = joined and not (stands_alone(joined[-1]) and stands_alone(text[0]))
-        joined += f" {text}" if space else text
-    return joined
-
-
 def _is_attached(letter: str) -> bool:
     """Return whether a sign belongs to what is before it: marks above and below letters, and closing punctuation."""
     kind = unicodedata.category(letter)
-    return kind[0] == "M" or (kind[0] == "P" and kind not in ("Ps", "Pi"))
+    return is_mark(letter) or (kind[0] == "P" and kind not in ("Ps", "Pi"))
 
 
 def spoken_words(

@@ -1,41 +1,38 @@
-"""Scripts that put no spaces between words; there each character with its marks counts as a word."""
+"""Forms of text: one for each way to write the same characters, and a key for texts that differ in form alone."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from typing import Literal
 
-SPACELESS = (  # Thai, Lao, Tibetan, Burmese, Khmer, kana, Han
-    "\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff"
-    "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-)
-"""Ranges of characters, for the inside of a regular expression's brackets."""
-
-SPACELESS_SCRIPTS = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
-"""The same scripts for regular expressions that know the properties of Unicode."""
-
-_FIRST = re.compile(f"[{SPACELESS}]")
-_ALONE = re.compile(f"[{SPACELESS}\u3000-\u303f\uff01-\uff0f\uff1a-\uff1f]")  # with their punctuation
+NormalForm = Literal["nfc", "nfkc", "none"]
+"""Unicode's normal form C (é is one character), KC (ﬁ is fi, ５ is 5), or the text as it is."""
 
 
-def begins_spaceless(text: str) -> bool:
-    """Return whether the first character is of such a script.
+def normalized(text: str, form: NormalForm = "nfc") -> str:
+    """Return a text in a normal form.
 
     Example:
-        >>> begins_spaceless("猫 cat"), begins_spaceless("cat 猫")
-        (True, False)
+        >>> [len(normalized("e\\u0301ﬁ", form)) for form in ("nfc", "nfkc", "none")]
+        [2, 3, 3]
     """
-    return _FIRST.match(text) is not None
+    if form == "none" or text.isascii():
+        return text
+    return unicodedata.normalize("NFC" if form == "nfc" else "NFKC", text)
 
 
-def stands_alone(character: str) -> bool:
-    """Return whether a character is of such a script, or punctuation of full width.
+def lowered(text: str) -> str:
+    """Return a text in lower case, by the rules of all languages but Turkish and Azerbaijani.
+
+    There the capital of i is İ and I is the capital of ı; without knowing the language, I becomes i. İ becomes i as
+    well, where Python's rule would write i with a second dot.
 
     Example:
-        >>> stands_alone("猫"), stands_alone("。"), stands_alone("c")
-        (True, True, False)
+        >>> lowered("İZMİR IRMAK"), len("İ".lower())
+        ('izmir irmak', 2)
     """
-    return _ALONE.match(character) is not None
+    return text.replace("İ", "i").lower() if "İ" in text else text.lower()
 
 
 class _Folding(dict[int, str | None]):
