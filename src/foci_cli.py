@@ -59,14 +59,18 @@ Start with `foci demo translate` or `foci tasks`; for mechanisms, with `foci lis
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit code: 0, 1 if it failed, 2 if its arguments are wrong."""
+    """Run one command and return the exit code: 0, 1 if it failed, 2 if its arguments are wrong.
+
+    `foci predict` returns 1 if some of its inputs failed, and 2 if all of them did.
+    """
     try:
         from cyclopts import App, CycloptsError, Group
     except ImportError:
         return _fail("the command line needs cyclopts and rich. Install them with: pip install 'foci[cli]'", 1)
+    from foci.printable import escape_unencodable
+
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal without σ or → shows a question mark
+        escape_unencodable(stream)
     app = App(name="foci", help=HELP, version=version("foci"), result_action="return_value")
     for number, (title, commands) in enumerate(GROUPS.items()):
         group = Group(title, sort_key=number)
@@ -76,11 +80,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if given and given[0] in OWN_ARGUMENTS:
             module, _, name = COMMANDS[given[0]][0].partition(":")
-            getattr(import_module(module), name)(given[1:])
-        else:
-            from foci.cli.commands import usage_error
+            return getattr(import_module(module), name)(given[1:]) or 0
+        from foci.cli.commands import usage_error
 
-            app(given, exit_on_error=False, error_formatter=usage_error)
+        app(given, exit_on_error=False, error_formatter=usage_error)
     except CycloptsError:  # it has printed what is wrong
         return 2
     except KeyboardInterrupt:

@@ -1,13 +1,15 @@
 """Text made safe to print."""
 
+import io
 import json
 import math
 import unicodedata
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foci.printable import printable, to_json
+from foci.printable import escape_unencodable, printable, to_json
 
 
 @given(st.text())
@@ -29,3 +31,12 @@ def test_what_is_printable_stays():
 
 def test_numbers_that_are_not_finite_are_null():
     assert to_json({"a": [math.nan, 1.5, (math.inf,)], "b": True}) == '{"a": [null, 1.5, [null]], "b": true}'
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "koi8-r", "utf-8"])
+@given(st.dictionaries(st.text(), st.text()))
+def test_json_is_the_same_through_every_encoding(encoding, content):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, write_through=True)
+    escape_unencodable(stream)
+    stream.write(to_json(content))
+    assert json.loads(stream.buffer.getvalue().decode(encoding)) == content

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 import re
 import unicodedata
-from typing import Any
+from typing import Any, TextIO
 
 _ORDERS = frozenset("\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 """Characters that change the order of the text around them."""
@@ -39,6 +40,23 @@ def to_json(content: Any) -> str:
     text = json.dumps(_finite(content), ensure_ascii=False)
     text = _NOT_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
     return re.sub("[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def escape_unencodable(stream: TextIO) -> None:
+    """Let a stream write characters that its encoding does not have as JSON does: ``\\u4f60``.
+
+    Lines of JSON stay valid and keep their content, and texts that differ stay different.
+    """
+    codecs.register_error("foci.json_escapes", _json_escapes)
+    if hasattr(stream, "reconfigure"):
+        stream.reconfigure(errors="foci.json_escapes")
+
+
+def _json_escapes(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2)), error.end
 
 
 def _finite(content: Any) -> Any:

@@ -294,7 +294,7 @@ def test_into_a_pipe_that_closes_and_a_terminal_without_greek():
     assert "Traceback" not in piped.stderr
     plain = run("-m", "foci.cli", "explain", "additive", env=os.environ | {"PYTHONIOENCODING": "ascii"})
     assert plain.returncode == 0, plain.stderr
-    assert "v? tanh(W s + U h)" in plain.stdout
+    assert r"v\u1d40 tanh(W s + U h)" in plain.stdout
 
 
 def test_numbers_are_laid_out_in_rows():

@@ -8,7 +8,7 @@ import pytest
 
 import foci
 from foci.cli import inputs
-from foci.errors import ConfigError, DataError
+from foci.errors import ConfigError
 from foci.tasks.classify.task import Classify
 from foci.tasks.frame.task import Field
 from foci_cli import main
@@ -36,22 +36,45 @@ def test_arguments_are_taken_field_by_field():
         list(inputs.from_arguments(PAIR, ["a", "b", "c"]))
 
 
-def test_files_are_read_by_their_endings(tmp_path):
-    def write(name, text):
-        (tmp_path / name).write_text(text, encoding="utf-8")
-        return [tmp_path / name]
+def records(given):
+    """The records of inputs; a reason in the place of those that have none."""
+    return [one.reason if one.record is None else one.record for one in given]
 
-    assert list(inputs.from_files(SENTENCE, write("a.txt", "x\ny\n"))) == [{"source": "x"}, {"source": "y"}]
-    assert list(inputs.from_files(DOCUMENT, write("a.txt", "x\ny\n"))) == [{"text": "x\ny"}]
-    assert list(inputs.from_files(PAIR, write("a.tsv", "x\ty\n"))) == [{"premise": "x", "hypothesis": "y"}]
-    rows = write("a.jsonl", '{"text": "x", "id": 3}\n')
-    assert list(inputs.from_files(DOCUMENT, rows)) == [{"text": "x"}]
-    with pytest.raises(DataError, match=r"a\.jsonl, line 1: has no 'source' of the right kind. Expected source"):
-        list(inputs.from_files(SENTENCE, rows))
-    with pytest.raises(DataError, match=r"b\.jsonl, line 2: not a JSON object"):
-        list(inputs.from_files(SENTENCE, write("b.jsonl", '{"source": "x"}\nx\n')))
-    with pytest.raises(DataError, match=r"c\.tsv, line 1: has 1 columns. Expected premise, hypothesis"):
-        list(inputs.from_files(PAIR, write("c.tsv", "x\n")))
+
+def arrived(fields):
+    return [one for group in inputs.from_standard_input(fields) for one in group]
+
+
+def test_files_are_read_by_their_endings(tmp_path):
+    def read(fields, name, text):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        return list(inputs.from_files(fields, [tmp_path / name]))
+
+    found = read(SENTENCE, "a.txt", "x\ny\n")
+    assert records(found) == [{"source": "x"}, {"source": "y"}]
+    assert [one.where for one in found] == [f"{tmp_path / 'a.txt'}, line 1", f"{tmp_path / 'a.txt'}, line 2"]
+    (document,) = read(DOCUMENT, "a.txt", "x\ny\n")
+    assert (document.record, document.where) == ({"text": "x\ny"}, str(tmp_path / "a.txt"))
+    assert records(read(PAIR, "a.tsv", "x\ty\n")) == [{"premise": "x", "hypothesis": "y"}]
+    assert records(read(DOCUMENT, "a.jsonl", '{"text": "x", "id": 3}\n')) == [{"text": "x"}]
+
+
+def test_a_line_that_cannot_be_used_leaves_the_others(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "x"}\nx\n{"source": "y"}\n', encoding="utf-8")
+    (tmp_path / "b.tsv").write_text("x\nx\ty\n", encoding="utf-8")
+    (tmp_path / "c.txt").write_bytes(b"x\n\xff\ny\n")
+    wrong_field, no_object, good = records(inputs.from_files(SENTENCE, [tmp_path / "a.jsonl"]))
+    assert wrong_field == "has no 'source' of the right kind. Expected source."
+    assert no_object.startswith("not a JSON object")
+    assert good == {"source": "y"}
+    narrow, pair = records(inputs.from_files(PAIR, [tmp_path / "b.tsv"]))
+    assert narrow == "has 1 columns. Expected premise, hypothesis."
+    assert pair == {"premise": "x", "hypothesis": "y"}
+    missing, first, undecodable, last = inputs.from_files(SENTENCE, [tmp_path / "none.txt", tmp_path / "c.txt"])
+    assert "none.txt: cannot be opened" in missing.reason
+    assert (first.record, last.record) == ({"source": "x"}, {"source": "y"})
+    assert undecodable.reason.startswith("byte 1 of the line is not UTF-8")
+    assert undecodable.where == f"{tmp_path / 'c.txt'}, line 2"
 
 
 @pytest.mark.parametrize("kind", ["image", "audio"])
@@ -61,30 +84,66 @@ def test_names_in_a_file_are_looked_for_beside_it(tmp_path, kind):
     (tmp_path / "a.txt").write_text("a.wav\nmorse:SOS\n/none.wav\n", encoding="utf-8")
     (tmp_path / "a.jsonl").write_text('{"path": "a.wav"}\n', encoding="utf-8")
     expected = {"path": str(tmp_path / "a.wav")}
-    assert list(inputs.from_files(fields, [tmp_path / "a.wav"])) == [expected]
-    assert list(inputs.from_files(fields, [tmp_path / "a.jsonl"])) == [expected]
-    found = list(inputs.from_files(fields, [tmp_path / "a.txt"]))
-    assert found == [expected, {"path": "morse:SOS"}, {"path": "/none.wav"}]
+    assert records(inputs.from_files(fields, [tmp_path / "a.wav"])) == [expected]
+    assert records(inputs.from_files(fields, [tmp_path / "a.jsonl"])) == [expected]
+    found = inputs.from_files(fields, [tmp_path / "a.txt"])
+    assert records(found) == [expected, {"path": "morse:SOS"}, {"path": "/none.wav"}]
+
+
+@pytest.mark.parametrize(("kind", "ending"), [("image", "PNG"), ("audio", "wav")])
+def test_a_folder_becomes_its_files(tmp_path, kind, ending):
+    fields = (Field("path", kind), Field("question", "sentence"))
+    for name in (f"b/c/z.{ending}", f"a.{ending}", f".hidden.{ending}", "b/notes.txt", "b/LICENSE", "b/more.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "b" / "empty").mkdir()
+    given = [inputs.Input({"path": str(path), "question": "what?"}) for path in (tmp_path, tmp_path / "b" / "empty")]
+    log = []
+    *found, nothing = inputs.with_folders(given, fields, log.append)
+    names = [str(tmp_path / f"a.{ending}"), str(tmp_path / "b" / "c" / f"z.{ending}")]
+    assert records(found) == [{"path": name, "question": "what?"} for name in names]
+    assert [one.file for one in found] == names
+    noun = {"image": "images", "audio": "recordings"}[kind]
+    assert nothing.reason == f"the folder has no {noun}."
+    assert log == [f"{tmp_path}: 2 {noun}; skipped 3 other files (2 × .txt, 1 × no ending)"]
 
 
 def test_standard_input(monkeypatch):
     give(monkeypatch, b"x\n\ny\n")
-    assert list(inputs.from_standard_input(SENTENCE)) == [{"source": "x"}, {"source": ""}, {"source": "y"}]
+    found = arrived(SENTENCE)
+    assert records(found) == [{"source": "x"}, {"source": ""}, {"source": "y"}]
+    assert [one.where for one in found] == [f"standard input, line {number}" for number in (1, 2, 3)]
+    give(monkeypatch, b"\xef\xbb\xbfx\r\ny")
+    assert records(arrived(SENTENCE)) == [{"source": "x"}, {"source": "y"}]
     give(monkeypatch, b"x\ny\n")
-    assert list(inputs.from_standard_input(DOCUMENT)) == [{"text": "x\ny"}]
+    assert records(arrived(DOCUMENT)) == [{"text": "x\ny"}]
+    give(monkeypatch, b"x\n\xff\n")
+    (undecodable,) = arrived(DOCUMENT)
+    assert undecodable.where == "standard input, line 2"
+    assert "is not UTF-8" in undecodable.reason
     give(monkeypatch, b'{"text": "x"}\n{"text": "y\\nz"}\n')
-    assert list(inputs.from_standard_input(DOCUMENT)) == [{"text": "x"}, {"text": "y\nz"}]
+    assert records(arrived(DOCUMENT)) == [{"text": "x"}, {"text": "y\nz"}]
     give(monkeypatch, b'{"premise": "x", "hypothesis": "y"}\nplain\n')
-    records = inputs.from_standard_input(PAIR)
-    assert next(records) == {"premise": "x", "hypothesis": "y"}
-    with pytest.raises(DataError, match="standard input, line 2: is no such object. Expected premise, hypothesis"):
-        next(records)
+    first, plain = records(arrived(PAIR))
+    assert first == {"premise": "x", "hypothesis": "y"}
+    assert plain == "is no such object. Expected premise, hypothesis."
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1 << 16])
+def test_lines_are_the_same_in_whatever_pieces_they_arrive(size, monkeypatch):
+    lines = ["你好", "", "x" * 11, "\N{SMILING FACE WITH OPEN MOUTH} y", "end"]
+    give(monkeypatch, "\n".join(lines).encode())
+    monkeypatch.setattr(inputs, "_CHUNK", size)
+    assert records(arrived(SENTENCE)) == [{"source": line} for line in lines]
 
 
 def test_standard_input_that_is_not_utf8(run, monkeypatch, capsys):
-    give(monkeypatch, b"fine\n\xff\xfe\n")
-    assert main(["predict", str(run)]) == 1
-    assert "foci: standard input, line 2: byte 1 of the line is not UTF-8" in capsys.readouterr().err
+    give(monkeypatch, b'{"text": "fine"}\n\xff\xfe\n{"text": "fine too"}\n')
+    assert main(["predict", str(run), "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert "foci: standard input, line 2: byte 1 of the line is not UTF-8" in err
+    assert [json.loads(line)["line"] for line in out.splitlines()] == [1, 2, 3]
+    assert err.endswith("foci: 1 of 3 inputs failed\n")
 
 
 @pytest.mark.parametrize("dash", [[], ["-"]])
@@ -96,7 +155,7 @@ def test_jsonl_in_and_out(run, monkeypatch, capsys, dash):
     assert first["text"] == "Paka é."
     assert first["output"] in ("a", "b")
     assert (second["output"], second["score"]) == ("", None)
-    assert err == "foci: input 2: the input is empty, so nothing was predicted\n"
+    assert err == "foci: standard input, line 2: the input is empty, so nothing was predicted\n"
 
 
 def test_a_dash_beside_other_inputs_is_a_mistake_and_a_text_after_two_dashes(run, monkeypatch, capsys):

@@ -47,16 +47,17 @@ SET = Flag("set", "Any setting by its name and value, as in --set training.max_s
 
 
 def make_command(
-    function: Callable[..., None], doc: str, positional: Sequence[inspect.Parameter], flags: Sequence[Flag]
-) -> Callable[..., None]:
+    function: Callable[..., int | None], doc: str, positional: Sequence[inspect.Parameter], flags: Sequence[Flag]
+) -> Callable[..., int | None]:
     """Return a command that calls ``function(*positional, given)`` with the given flags."""
 
     signature = inspect.Signature([*positional, *(flag.parameter() for flag in flags)])
 
-    def command(*arguments: Any, **values: Any) -> None:
+    def command(*arguments: Any, **values: Any) -> int | None:
         bound = signature.bind(*arguments, **values)
         bound.apply_defaults()
-        function(*bound.args, {name: value for name, value in bound.kwargs.items() if value not in (None, False)})
+        given = {name: value for name, value in bound.kwargs.items() if value not in (None, False)}
+        return function(*bound.args, given)
 
     command.__doc__ = doc
     command.__signature__ = signature  # type: ignore[attr-defined]
@@ -71,11 +72,12 @@ def argument(name: str, help: str, kind: Any = str, *, many: bool = False, requi
     return inspect.Parameter(name, place, default=default, annotation=Annotated[hint, Parameter(help=help)])
 
 
-def run(name: str, command: Callable[..., None], tokens: Sequence[str], epilogue: str = "") -> None:
-    """Parse the tokens, and call the command."""
+def run(name: str, command: Callable[..., int | None], tokens: Sequence[str], epilogue: str = "") -> int | None:
+    """Parse the tokens, and call the command; return what it returns, the exit code if not 0."""
     app = App(name=f"foci {name}", version_flags=[], help_epilogue=epilogue, result_action="return_value")
     app.default(command)
-    app(list(tokens), exit_on_error=False, error_formatter=usage_error)
+    code: int | None = app(list(tokens), exit_on_error=False, error_formatter=usage_error)
+    return code
 
 
 def usage_error(error: CycloptsError) -> Any:
@@ -83,7 +85,7 @@ def usage_error(error: CycloptsError) -> Any:
     return CycloptsPanel(printable(error, lines=True))
 
 
-def run_tasks(name: str, help: str, make: Callable[[str], Callable[..., None]], tokens: Sequence[str]) -> None:
+def run_tasks(name: str, help: str, make: Callable[[str], Callable[..., int | None]], tokens: Sequence[str]) -> None:
     """Parse the tokens of a command that has one subcommand per task; only the named one is made."""
     app = App(name=f"foci {name}", help=help, version_flags=[], result_action="return_value")
     for task, row in TASKS.items():

@@ -26,7 +26,7 @@ def main(tokens: Sequence[str]) -> None:
     run_tasks("demo", doc, _command, tokens)
 
 
-def _command(name: str) -> Callable[..., None]:
+def _command(name: str) -> Callable[..., int | None]:
     from foci.cli.train import task_flags
 
     def command(given: Given) -> None:

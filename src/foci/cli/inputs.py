@@ -1,21 +1,53 @@
-"""The inputs of a prediction from arguments, files or standard input, as records of the task's fields."""
+"""The inputs of a prediction from arguments, files, folders or standard input, as records of the task's fields.
+
+What cannot be read is an input too, with the reason and its place, so that the others are still predicted.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from foci.data.lines import ending_of, read_lines, strict
+from foci.data.audio.files import SOUND_ENDINGS
+from foci.data.images.files import image_files
+from foci.data.lines import Fault, ending_of, read_lines, strict
 from foci.data.tables import JSON, LONGEST_TEXT, json_objects, read_cells
 from foci.errors import ConfigError, DataError
+from foci.files import walk
 from foci.tasks.frame.task import Field
 
-_FILES = ("image", "audio")
-"""Kinds of fields that hold the name of a file."""
+_FILES = {"image": "images", "audio": "recordings"}
+"""Kinds of fields that hold the name of a file, and what such files are called."""
+_CHUNK = 1 << 16
+"""Bytes of standard input that are read at a time; fewer if fewer have arrived."""
+
+
+class Input(NamedTuple):
+    """An input of a prediction.
+
+    ``record`` is None where it cannot be read, for a ``reason``. ``file`` is its image or recording, else the file that
+    it is from (None: an argument, or standard input), and ``line`` its line there.
+    """
+
+    record: dict[str, Any] | None
+    file: str | None = None
+    line: int | None = None
+    reason: str = ""
+
+    @property
+    def where(self) -> str | None:
+        """The place of the input, for messages."""
+        return self.file if self.line is None else f"{self.file or 'standard input'}, line {self.line}"
+
+
+def takes_files(fields: Sequence[Field]) -> bool:
+    """Return whether one of the fields is the name of an image or a recording."""
+    return any(field.kind in _FILES for field in fields)
 
 
 def from_arguments(fields: Sequence[Field], values: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -26,69 +58,141 @@ def from_arguments(fields: Sequence[Field], values: Sequence[str]) -> Iterator[d
     if len(values) % len(fields):
         raise ConfigError(f"{len(values)} inputs are given, expected {len(fields)} for each prediction: {names}.")
     for start in range(0, len(values), len(fields)):
-        yield _record(fields, values[start : start + len(fields)], "the command line")
+        try:
+            yield _record(fields, values[start : start + len(fields)])
+        except DataError as error:
+            raise ConfigError(f"the command line: {error}") from error
 
 
-def from_files(fields: Sequence[Field], paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
-    """Yield the records of files.
+def from_files(fields: Sequence[Field], paths: Sequence[Path]) -> Iterator[Input]:
+    """Yield the inputs of files.
 
     A .jsonl file has one object per line and a .tsv file one row per record, with the fields as columns. Of a task with
     one field any other file has one sentence per line, or is one document, one image or one recording; a .txt file has
     the name of an image or a recording per line. Such names are looked for beside the file first.
     """
     for path in paths:
-        ending = ending_of(path)
-        if ending in JSON:
-            for entry in strict(json_objects(path)):
-                yield _found_beside(path, _checked(entry.content, fields, f"{path}, line {entry.line}"), fields)
-        elif ending == ".tsv" or len(fields) > 1:
-            for cells, number in strict(read_cells(path, "\t")):
-                if len(cells) != len(fields):
-                    raise DataError(f"{path}, line {number}: has {len(cells)} columns. {_expected(fields)}")
-                yield _found_beside(path, _record(fields, cells, f"{path}, line {number}"), fields)
-        elif fields[0].kind in _FILES and ending not in ("", ".txt"):
-            yield {fields[0].name: str(path)}
-        elif fields[0].kind == "document":
-            yield {fields[0].name: "\n".join(strict(read_lines(path, LONGEST_TEXT)))}
+        try:
+            yield from _in_file(fields, path)
+        except (DataError, OSError) as error:
+            yield Input(None, str(path), reason=str(error))
+
+
+def _in_file(fields: Sequence[Field], path: Path) -> Iterator[Input]:
+    ending, kind = ending_of(path), fields[0].kind
+    if len(fields) == 1 and kind in _FILES and (path.is_dir() or ending not in ("", ".txt", ".tsv", *JSON)):
+        yield Input({fields[0].name: str(path)}, str(path))
+        return
+    if len(fields) == 1 and kind == "document" and ending not in (".tsv", *JSON):
+        yield Input({fields[0].name: "\n".join(strict(read_lines(path, LONGEST_TEXT)))}, str(path))
+        return
+    for number, entry in enumerate(_entries(fields, path, ending), start=1):
+        if isinstance(entry, Fault):
+            yield Input(None, str(path), entry.line, entry.reason)
+            continue
+        try:
+            record = _checked(entry, fields) if isinstance(entry, dict) else _record(fields, entry)
+        except DataError as error:
+            yield Input(None, str(path), number, str(error))
         else:
-            for number, line in enumerate(strict(read_lines(path, LONGEST_TEXT)), start=1):
-                yield _found_beside(path, _record(fields, [line], f"{path}, line {number}"), fields)
+            yield Input(_found_beside(path, record, fields), str(path), number)
 
 
-def from_standard_input(fields: Sequence[Field]) -> Iterator[dict[str, Any]]:
-    """Yield the records of standard input: JSON objects with the fields, sentences, or one document."""
-    lines = _standard_input()
+def _entries(fields: Sequence[Field], path: Path, ending: str) -> Iterator[dict[str, Any] | tuple[str, ...] | Fault]:
+    """Yield the object, the cells or the text of each line of a file."""
+    if ending in JSON:
+        return (one if isinstance(one, Fault) else one.content for one in json_objects(path))
+    if ending == ".tsv" or len(fields) > 1:
+        return (one if isinstance(one, Fault) else one.values for one in read_cells(path, "\t"))
+    return (one if isinstance(one, Fault) else (one,) for one in read_lines(path, LONGEST_TEXT))
+
+
+def from_standard_input(fields: Sequence[Field]) -> Iterator[list[Input]]:
+    """Yield the inputs of standard input as they arrive: JSON objects with the fields, sentences, or one document."""
+    groups = _arriving()
     if fields[0].kind == "document" and len(fields) == 1:
-        first = next(lines, None)
+        first = next(groups, None)
         if first is None:
             return
-        record = _object(first)
-        if record is None or fields[0].name not in record:
-            yield {fields[0].name: "\n".join([first, *lines])}
+        if isinstance(first[0], Fault) or fields[0].name not in (_object(first[0]) or ()):
+            lines = [line for group in (first, *groups) for line in group]
+            fault = next((line for line in lines if isinstance(line, Fault)), None)
+            text = None if fault else {fields[0].name: "\n".join(map(str, lines))}
+            yield [Input(text, None, fault and fault.line, fault.reason if fault else "")]
             return
-        yield _checked(record, fields, "standard input, line 1")
-    for number, line in enumerate(lines, start=1):
-        where = f"standard input, line {number}"
-        record = _object(line)
+        yield [_from_line(fields, line, number) for number, line in enumerate(first, start=1)]
+        number = len(first)
+    else:
+        number = 0
+    for group in groups:
+        yield [_from_line(fields, line, number + place) for place, line in enumerate(group, start=1)]
+        number += len(group)
+
+
+def _from_line(fields: Sequence[Field], line: str | Fault, number: int) -> Input:
+    if isinstance(line, Fault):
+        return Input(None, None, number, line.reason)
+    record = _object(line)
+    try:
         if record is not None and all(field.name in record for field in fields if field.required):
-            yield _checked(record, fields, where)
-        elif len(fields) == 1:
-            yield _record(fields, [line], where)
-        else:
-            raise DataError(f"{where}: is no such object. {_expected(fields)}")
+            return Input(_checked(record, fields), None, number)
+        if len(fields) == 1:
+            return Input(_record(fields, [line]), None, number)
+    except DataError as error:
+        return Input(None, None, number, str(error))
+    return Input(None, None, number, f"is no such object. {_expected(fields)}")
 
 
-def _standard_input() -> Iterator[str]:
-    binary = getattr(sys.stdin, "buffer", None)
-    for number, raw in enumerate(sys.stdin if binary is None else binary, start=1):
-        try:
-            line = raw if isinstance(raw, str) else raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"standard input, line {number}: byte {error.start + 1} of the line is not UTF-8. Convert it: iconv -f "
-                "OLD -t UTF-8."
-            ) from error
-        yield line.removesuffix("\n").removesuffix("\r")
+def _arriving() -> Iterator[list[str | Fault]]:
+    """Yield the lines of standard input, each time all that have arrived: a pipe may stay open between two lines."""
+    number, rest = 0, b""
+    stream = getattr(sys.stdin, "buffer", None)
+    while chunk := sys.stdin.readline().encode() if stream is None else stream.read1(_CHUNK):
+        *lines, rest = (rest + chunk).split(b"\n")
+        if lines:
+            yield [_decoded(raw, number + place) for place, raw in enumerate(lines, start=1)]
+            number += len(lines)
+    if rest:
+        yield [_decoded(rest, number + 1)]
+
+
+def _decoded(raw: bytes, number: int) -> str | Fault:
+    raw = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
+    try:
+        return raw.decode("utf-8").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        reason = f"byte {error.start + 1} of the line is not UTF-8. Convert it: iconv -f OLD -t UTF-8."
+        return Fault(Path("-"), number, "undecodable bytes", reason)
+
+
+def with_folders(inputs: Iterable[Input], fields: Sequence[Field], log: Callable[[str], None]) -> Iterator[Input]:
+    """Yield the inputs; one that names a folder becomes one for each image or recording in it, at any depth."""
+    media = next((field for field in fields if field.kind in _FILES), None)
+    for one in inputs:
+        if media is None or one.record is None:
+            yield one
+            continue
+        name = one.record[media.name]
+        if not os.path.isdir(name):
+            yield one._replace(file=name, line=None) if name else one
+            continue
+        found, others = image_files(name) if media.kind == "image" else _sound_files(name)
+        if not found:
+            yield one._replace(record=None, file=name, line=None, reason=f"the folder has no {_FILES[media.kind]}.")
+        if others:
+            endings = Counter(os.path.splitext(path)[1].lower() or "no ending" for path in others)
+            skipped = ", ".join(f"{count} × {ending}" for ending, count in endings.most_common())
+            log(f"{name}: {len(found):,} {_FILES[media.kind]}; skipped {len(others):,} other files ({skipped})")
+        for path in found:
+            yield Input({**one.record, media.name: path}, path)
+
+
+def _sound_files(folder: str) -> tuple[list[str], list[str]]:
+    """Return the recordings of a folder and its folders, and its other files."""
+    found: tuple[list[str], list[str]] = [], []
+    for path in walk(folder):
+        found[not path.lower().endswith(SOUND_ENDINGS)].append(path)
+    return found
 
 
 def _object(line: str) -> dict[str, Any] | None:
@@ -99,14 +203,16 @@ def _object(line: str) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def _record(fields: Sequence[Field], values: Sequence[str], where: str) -> dict[str, Any]:
+def _record(fields: Sequence[Field], values: Sequence[str]) -> dict[str, Any]:
+    if len(values) != len(fields):
+        raise DataError(f"has {len(values)} columns. {_expected(fields)}")
     record: dict[str, Any] = {}
     for field, value in zip(fields, values):
         if field.kind != "number":
             record[field.name] = value
             continue
         if not value.strip().isdecimal():
-            raise ConfigError(f"{where}: {field.name} is {value!r}, expected a whole number.")
+            raise DataError(f"{field.name} is {value!r}, expected a whole number.")
         record[field.name] = int(value)
     return record
 
@@ -119,12 +225,12 @@ def _found_beside(path: Path, record: dict[str, Any], fields: Sequence[Field]) -
     return record
 
 
-def _checked(record: dict[str, Any], fields: Sequence[Field], where: str) -> dict[str, Any]:
+def _checked(record: dict[str, Any], fields: Sequence[Field]) -> dict[str, Any]:
     record = {**{field.name: "" for field in fields if not field.required}, **record}
     for field in fields:
         kinds = {"number": int, "choices": str | list}
         if not isinstance(record.get(field.name), kinds.get(field.kind, str)):
-            raise DataError(f"{where}: has no {field.name!r} of the right kind. {_expected(fields)}")
+            raise DataError(f"has no {field.name!r} of the right kind. {_expected(fields)}")
     return {field.name: record[field.name] for field in fields}
 
 

@@ -13,25 +13,33 @@ from foci.cli.commands import task_of_run as _task_of_run
 from foci.printable import printable, to_json
 
 if TYPE_CHECKING:
+    from foci.cli.inputs import Input
     from foci.tasks.frame.predictor import Predictor
-    from foci.tasks.frame.task import Prediction, Task
+    from foci.tasks.frame.task import Field, Prediction, Task
 
 _TOGETHER = 256
 """Inputs of a file per batch; their predictions are printed together."""
-_DOC = "Print a run's predictions for the given inputs, for those of files, or for standard input."
+_DOC = """Print a run's predictions for the given inputs, for those of files, or for standard input.
+
+An image or a recording may be a folder of them. An input that cannot be used is named, and the others are predicted:
+the exit code is 1 if any failed, and 2 if all did. Lines of standard input are answered as they arrive.
+"""
 _FLAGS = [
     Flag("file", "A file of inputs: .jsonl, .tsv, one sentence per line, or one document; several times.", list),
     Flag("checkpoint", "auto (averaged, else best), best, last, averaged, or the name of one."),
     Flag("show", "Print what was attended to below each prediction.", bool),
-    Flag("json", "Print one JSON object for each input, with all details.", bool),
+    Flag("json", "Print one JSON object for each input, with its file and line and all details.", bool),
+    Flag(
+        "tsv", "Print a table: the file and line of each input, its texts, rank, output, score, and what failed.", bool
+    ),
 ]
 _RUN = argument("run", "The folder that training wrote.", Path)
 _INPUTS = argument("inputs", "The inputs; without any or a file, or with -, standard input is read.", many=True)
 _EPILOGUE = "`foci predict RUN --help` also lists the options of the run's task, such as --beam."
 
 
-def main(tokens: Sequence[str]) -> None:
-    """Run `foci predict` with these arguments; the options are those of the run's task."""
+def main(tokens: Sequence[str]) -> int | None:
+    """Run `foci predict` with these arguments; the options are those of the run's task. Return the exit code."""
     kind = _task_of_run(tokens)
     if kind is None and not {"--help", "-h"} & {*tokens}:
         require_run(tokens)
@@ -41,37 +49,111 @@ def main(tokens: Sequence[str]) -> None:
     dash = "-" in tokens[:end]
     tokens = [*(token for token in tokens[:end] if token != "-"), *tokens[end:]]
 
-    def command(path: Path, *rest: Any) -> None:
+    def command(path: Path, *rest: Any) -> int:
+        from foci.errors import ConfigError
+
         *inputs, given = rest
         if dash and (inputs or "file" in given):
-            from foci.errors import ConfigError
-
             raise ConfigError("- is given beside inputs or --file, expected it alone: it reads standard input.")
-        predict(path, inputs, given)
+        if len(forms := [f"--{name}" for name in ("show", "json", "tsv") if name in given]) > 1:
+            raise ConfigError(f"{' and '.join(forms)} are given, expected one of them.")
+        return predict(path, inputs, given)
 
     own = [] if kind is None else option_flags(kind.Options)
-    run("predict", make_command(command, _DOC, [_RUN, _INPUTS], [*_FLAGS, *own]), tokens, "" if kind else _EPILOGUE)
+    command_line = make_command(command, _DOC, [_RUN, _INPUTS], [*_FLAGS, *own])
+    return run("predict", command_line, tokens, "" if kind else _EPILOGUE)
 
 
-def predict(path: Path, inputs: Sequence[str], given: Given) -> None:
-    """Predict and print."""
+def predict(path: Path, inputs: Sequence[str], given: Given) -> int:
+    """Predict and print; return the exit code: 1 if some inputs failed, 2 if all of them did."""
     from foci.tasks.frame.predictor import load
 
     predictor = load(path, checkpoint=given.get("checkpoint", "auto"))
     options = options_from(predictor.task.Options, given)
-    records = read_inputs(predictor, inputs, [Path(file) for file in given.get("file", [])])
-    one_by_one = not inputs and "file" not in given and sys.stdin.isatty()
-    streams = predictor.streams and not {"json", "show"} & {*given}
-    number = 0
-    while some := list(islice(records, 1 if one_by_one or streams else _TOGETHER)):
-        if streams and (pieces := predictor.stream(some[0], options=options)) is not None:
-            number += 1
-            print_notes(print_pieces(pieces), number)
-            continue
-        for prediction in predictor.predict(some, options=options, trace="show" in given):
-            number += 1
-            print_notes(prediction, number)
-            print_prediction(type(predictor.task), prediction, given)
+    files = [Path(file) for file in given.get("file", [])]
+    streams = predictor.streams and not {"json", "tsv", "show"} & {*given}
+    groups = read_inputs(predictor, inputs, files)
+    named = _are_named(predictor, options, inputs, files)
+    if "tsv" in given:
+        print("\t".join(_columns(predictor.task)), flush=True)
+    count = failed = 0
+    for group in groups:
+        for some in ([one] for one in group) if streams else (group,):
+            if streams and (pieces := _pieces(predictor, some[0], options)) is not None:
+                count += 1
+                if named:
+                    print(f"{printable(some[0].where)}:", flush=True)
+                print_notes(print_pieces(pieces), some[0].where or f"input {count}")
+                continue
+            for one, prediction in zip(some, _answers(predictor, some, options, trace="show" in given), strict=True):
+                count, failed = count + 1, failed + prediction.failed
+                print_notes(prediction, one.where or f"input {count}")
+                print_prediction(predictor.task, one, prediction, given, named=named)
+    if failed:
+        print(f"foci: {failed:,} of {count:,} input{'s' * (count > 1)} failed", file=sys.stderr)
+    return 0 if not failed else 2 if failed == count else 1
+
+
+def read_inputs(predictor: Predictor, inputs: Sequence[str], files: Sequence[Path]) -> Iterator[Sequence[Input]]:
+    """Return the inputs that were given as arguments, in files or on standard input, in groups to predict together."""
+    from foci.cli import inputs as sources
+    from foci.errors import ConfigError
+
+    fields = predictor.task.inputs
+    if inputs and files:
+        raise ConfigError("inputs and --file are both given, expected one of them.")
+    if not inputs and not files:
+        return (list(sources.with_folders(group, fields, _log)) for group in sources.from_standard_input(fields))
+    found = map(sources.Input, sources.from_arguments(fields, inputs)) if inputs else sources.from_files(fields, files)
+    expanded = sources.with_folders(found, fields, _log)
+    return iter(lambda: list(islice(expanded, _TOGETHER)), [])
+
+
+def _log(text: str) -> None:
+    print(f"foci: {printable(text)}", file=sys.stderr)
+
+
+def _are_named(predictor: Predictor, options: Any, inputs: Sequence[str], files: Sequence[Path]) -> bool:
+    """Return whether the text output names the file of each answer: where there may be several."""
+    from foci.cli.inputs import takes_files
+
+    fields = predictor.task.inputs
+    if predictor.task.names_inputs(options):
+        return False
+    if not takes_files(fields):
+        return len(files) > 1
+    return len(inputs) != len(fields) or any(Path(text).is_dir() for text in inputs)
+
+
+def _pieces(predictor: Predictor, one: Input, options: Any) -> Generator[str, None, Prediction] | None:
+    """Return the pieces of the answer to an input; None where it comes at once, or the input cannot be used."""
+    from foci.errors import DataError
+
+    try:
+        return None if one.record is None else predictor.stream(one.record, options=options)
+    except DataError:  # `predict` reports it
+        return None
+
+
+def _answers(predictor: Predictor, group: Sequence[Input], options: Any, *, trace: bool) -> list[Prediction]:
+    """Return a prediction for each input; those of inputs that cannot be used have failed."""
+    from foci.tasks.frame.task import Prediction
+
+    records = [one.record for one in group if one.record is not None]
+    found = iter(_predicted(predictor, records, options, trace))
+    return [Prediction.failure({}, one.reason) if one.record is None else next(found) for one in group]
+
+
+def _predicted(predictor: Predictor, records: list[dict[str, Any]], options: Any, trace: bool) -> list[Prediction]:
+    from foci.errors import DataError
+    from foci.tasks.frame.task import Prediction
+
+    try:
+        return predictor.predict(records, options=options, trace=trace)
+    except DataError as error:
+        if len(records) == 1:
+            return [Prediction.failure(records[0], str(error))]
+        return [answer for record in records for answer in _predicted(predictor, [record], options, trace)]
 
 
 def print_pieces(pieces: Generator[str, None, Prediction]) -> Prediction:
@@ -85,37 +167,49 @@ def print_pieces(pieces: Generator[str, None, Prediction]) -> Prediction:
             return prediction
 
 
-def read_inputs(predictor: Predictor, inputs: Sequence[str], files: Sequence[Path]) -> Iterator[dict[str, Any]]:
-    """Return the records that were given as arguments, in files or on standard input."""
-    from foci.cli import inputs as sources
-    from foci.errors import ConfigError
-
-    fields = predictor.task.inputs
-    if inputs and files:
-        raise ConfigError("inputs and --file are both given, expected one of them.")
-    if inputs:
-        return sources.from_arguments(fields, inputs)
-    return sources.from_files(fields, files) if files else sources.from_standard_input(fields)
-
-
-def print_notes(prediction: Prediction, number: int) -> None:
+def print_notes(prediction: Prediction, where: str) -> None:
     """Print what is to be said of the prediction of this input, beside the answer itself."""
     for note in prediction.details.get("notes", []):
-        print(f"foci: input {number}: {printable(note)}", file=sys.stderr)
+        print(f"foci: {printable(where)}: {printable(note.removeprefix(f'{where}: '))}", file=sys.stderr)
 
 
-def print_prediction(kind: type[Task], prediction: Prediction, given: Given) -> None:
+def print_prediction(task: Task, one: Input, prediction: Prediction, given: Given, *, named: bool) -> None:
     """Print one prediction and its alternatives."""
     if "json" in given:
-        print(to_json(prediction.to_json()), flush=True)
+        place = {name: value for name, value in (("file", one.file), ("line", one.line)) if value is not None}
+        print(to_json(place | prediction.to_json()), flush=True)
+        return
+    if "tsv" in given:
+        for row in _rows(task, one, prediction):
+            print("\t".join("" if cell is None else printable(cell) for cell in row), flush=True)
         return
     answers = (prediction, *prediction.alternatives)
     for answer in answers:
-        if answer.score is not None and kind.score == "probability":
-            print(f"{answer.score:6.1%}  {printable(answer.output, lines=kind.lines)}", flush=True)
+        output, shown = printable(answer.output, lines=task.lines), ""
+        if answer.score is not None and task.score == "probability":
+            shown = f"{answer.score:6.1%}  "
         elif answer.score is not None and len(answers) > 1:
-            print(f"{answer.score:9.4f}  {printable(answer.output, lines=kind.lines)}", flush=True)
-        else:
-            print(printable(answer.output, lines=kind.lines), flush=True)
+            shown = f"{answer.score:9.4f}  "
+        where = f"{printable(one.where)}:" if named else ""
+        print(f"{where}{(chr(10) if chr(10) in output else ' ') if where else ''}{shown}{output}", flush=True)
         if answer.trace is not None and answer.trace.attentions:
             answer.trace.print()
+
+
+def _columns(task: Task) -> list[str]:
+    """Return the names of the columns of the table: a file has one of its own, whatever its field is called."""
+    return ["file", "line", *(field.name for field in _texts(task)), "rank", "output", "score", "error"]
+
+
+def _texts(task: Task) -> list[Field]:
+    from foci.cli.inputs import takes_files
+
+    return [field for field in task.inputs if not takes_files([field])]
+
+
+def _rows(task: Task, one: Input, prediction: Prediction) -> Iterator[list[Any]]:
+    """Yield a row of the table for each answer to an input."""
+    error = " ".join(prediction.details.get("notes", [])) if prediction.failed else None
+    inputs = [prediction.inputs.get(field.name) for field in _texts(task)]
+    for rank, answer in enumerate((prediction, *prediction.alternatives), start=1):
+        yield [one.file, one.line, *inputs, rank, answer.output, answer.score, error]

@@ -196,7 +196,7 @@ def _predicted(path: Path, inputs: tuple[str, ...], given: Given) -> list[Trace]
     records = list(from_arguments(predictor.task.inputs, inputs))
     predictions = predictor.predict(records, options=options, trace=True)
     for number, prediction in enumerate(predictions, start=1):
-        print_notes(prediction, number)
+        print_notes(prediction, f"input {number}")
     traces = [prediction.trace for prediction in predictions]
     found = [trace for trace in traces if trace is not None and trace.attentions]
     if len(found) < len(traces):

@@ -29,7 +29,7 @@ def main(tokens: Sequence[str]) -> None:
     run_tasks("train", "Train a model on your data; the run is one folder.", _command, tokens)
 
 
-def _command(name: str) -> Callable[..., None]:
+def _command(name: str) -> Callable[..., int | None]:
     def command(config: Path | None, given: Given) -> None:
         train(name, config, given)
 

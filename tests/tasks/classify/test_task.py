@@ -257,7 +257,7 @@ def test_command_line(run, tmp_path, capsys):
     assert "words" in shown
     assert foci_cli.main(["predict", str(run), "x", "--file", str(tmp_path / "d.txt")]) == 2
     assert "both given" in capsys.readouterr().err
-    assert foci_cli.main(["predict", str(run), "--file", str(tmp_path / "none.txt")]) == 1
+    assert foci_cli.main(["predict", str(run), "--file", str(tmp_path / "none.txt")]) == 2
     assert "none.txt: cannot be opened" in capsys.readouterr().err
 
     data = write_corpus(tmp_path)

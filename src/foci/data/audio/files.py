@@ -24,6 +24,8 @@ from foci.errors import DataError, MissingPackageError
 
 LOWEST_RATE, HIGHEST_RATE = 1_000, 768_000
 """Samples per second that a header may claim."""
+SOUND_ENDINGS = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".aifc", ".au", ".sph")
+"""Endings of names, in lower case, by which recordings are found in a folder."""
 MOST_CHANNELS = 32
 _BLOCK = 1 << 16
 """Samples of each channel that are decoded at a time."""

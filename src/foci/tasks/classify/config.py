@@ -13,6 +13,7 @@ from foci.settings import settings
 from foci.tasks.frame.class_folders import implied_parts
 from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.data_settings import DATA_FLAGS, Columns, HeldOutData
+from foci.tasks.frame.label_options import LabelOptions
 from foci.tasks.frame.vocabulary_settings import BucketVocabularyConfig
 from foci.training.options import TrainingOptions
 
@@ -96,8 +97,13 @@ class ClassifyConfig(TaskConfig):
 
 
 @settings
-class ClassifyOptions:
-    """How documents are classified."""
+class ClassifyEvaluateOptions:
+    """How classes are evaluated."""
 
     batch_tokens: Annotated[int, Ge(1)] = 16_384
     """Words that are read at once, padding included."""
+
+
+@settings
+class ClassifyOptions(ClassifyEvaluateOptions, LabelOptions):
+    """How documents are classified."""

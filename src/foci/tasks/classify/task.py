@@ -17,7 +17,7 @@ from foci.data.vocabulary import Vocabulary, read_vectors
 from foci.data.words import sentences_of
 from foci.models.hierarchical import ClassifierOutput, HierarchicalClassifier
 from foci.tasks.classify.builtin import planted
-from foci.tasks.classify.config import BUILT_IN, ClassifyConfig, ClassifyOptions
+from foci.tasks.classify.config import BUILT_IN, ClassifyConfig, ClassifyEvaluateOptions, ClassifyOptions
 from foci.tasks.classify.reader import Document, cut, read_documents
 from foci.tasks.frame.assets import Assets, Labels
 from foci.tasks.frame.class_folders import training_folder
@@ -42,7 +42,7 @@ class Classify(LabelTask):
     name = "classify"
     Config = ClassifyConfig
     Options = ClassifyOptions
-    EvaluateOptions = ClassifyOptions
+    EvaluateOptions = ClassifyEvaluateOptions
     Assets = ClassifyAssets
     Example = Document
     inputs = (Field("text", "document"),)
@@ -168,7 +168,7 @@ class Classify(LabelTask):
         model: nn.Module,
         assets: ClassifyAssets,
         records: Sequence[Record],
-        options: ClassifyOptions,
+        options: ClassifyEvaluateOptions,
         progress: Progress,
     ) -> Evaluation:
         """Return what every label is measured by; for synthetic documents also the attention on the deciding word."""
@@ -179,11 +179,12 @@ class Classify(LabelTask):
         return replace(evaluation, metrics=evaluation.metrics | evidence)
 
     def _evidence(
-        self, model: nn.Module, assets: ClassifyAssets, records: Sequence[Record], options: ClassifyOptions
+        self, model: nn.Module, assets: ClassifyAssets, records: Sequence[Record], options: ClassifyEvaluateOptions
     ) -> dict[str, float]:
         """Return the mean attention on the deciding sentence and word; nothing without attention."""
         on_sentence, on_word = [], []
-        predictions = self.predict(model, assets, records, options, True, lambda done: None)
+        as_predicted = ClassifyOptions(batch_tokens=options.batch_tokens)
+        predictions = self.predict(model, assets, records, as_predicted, True, lambda done: None)
         for record, prediction in zip(records, predictions, strict=True):
             trace = prediction.trace
             if trace is None or "words" not in trace.attentions:

@@ -13,6 +13,7 @@ from foci.settings import settings
 from foci.tasks.frame.class_folders import implied_parts
 from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.data_settings import DATA_FLAGS, Columns, HeldOutData
+from foci.tasks.frame.label_options import LabelOptions
 from foci.training.options import TrainingOptions
 
 BUILT_IN = 4000
@@ -87,8 +88,13 @@ class ClassifyImagesConfig(TaskConfig):
 
 
 @settings
-class ClassifyImagesOptions:
-    """How images are classified."""
+class ClassifyImagesEvaluateOptions:
+    """How classes are evaluated."""
 
     batch_size: Annotated[int, Ge(1)] = 64
     """Images that are classified at once."""
+
+
+@settings
+class ClassifyImagesOptions(ClassifyImagesEvaluateOptions, LabelOptions):
+    """How images are classified."""

@@ -18,7 +18,12 @@ from foci.data.splits import Parts
 from foci.metrics.boxes import area, points_at, share_inside
 from foci.models.encoders.image_grid import as_shares
 from foci.models.image_classifier import ImageClassifier, ImageClassifierOutput
-from foci.tasks.classify_images.config import BUILT_IN, ClassifyImagesConfig, ClassifyImagesOptions
+from foci.tasks.classify_images.config import (
+    BUILT_IN,
+    ClassifyImagesConfig,
+    ClassifyImagesEvaluateOptions,
+    ClassifyImagesOptions,
+)
 from foci.tasks.classify_images.reader import ImageExamples, LabeledImage, augmented, drawn_shapes, read_labeled_images
 from foci.tasks.frame.assets import Assets, Labels
 from foci.tasks.frame.class_folders import training_folder
@@ -46,7 +51,7 @@ class ClassifyImages(LabelTask):
     name = "classify_images"
     Config = ClassifyImagesConfig
     Options = ClassifyImagesOptions
-    EvaluateOptions = ClassifyImagesOptions
+    EvaluateOptions = ClassifyImagesEvaluateOptions
     Assets = ClassifyImagesAssets
     Example = LabeledImage
     inputs = (Field("image", "image"),)
@@ -166,7 +171,7 @@ class ClassifyImages(LabelTask):
         model: nn.Module,
         assets: ClassifyImagesAssets,
         records: Sequence[Record],
-        options: ClassifyImagesOptions,
+        options: ClassifyImagesEvaluateOptions,
         progress: Progress,
     ) -> Evaluation:
         """Return what every class is measured by; for drawn images also how well each map falls on the shape."""

@@ -14,6 +14,7 @@ from foci.models.options.words import ENTAILER_PRESETS, ConditionalEntailerOptio
 from foci.settings import settings
 from foci.tasks.frame.config import TaskConfig, preset_by_kind
 from foci.tasks.frame.data_settings import DATA_FLAGS, HeldOutData, ThreeColumns
+from foci.tasks.frame.label_options import LabelOptions
 from foci.tasks.frame.vocabulary_settings import VectorVocabularyConfig
 from foci.training.options import TrainingOptions
 
@@ -115,8 +116,13 @@ class EntailConfig(TaskConfig):
 
 
 @settings
-class EntailOptions:
-    """How pairs are labeled."""
+class EntailEvaluateOptions:
+    """How labels are evaluated."""
 
     batch_tokens: Annotated[int, Ge(1)] = 8192
     """Words that are read at once, padding included."""
+
+
+@settings
+class EntailOptions(EntailEvaluateOptions, LabelOptions):
+    """How pairs are labeled."""

@@ -17,7 +17,7 @@ from foci.models.options.words import DecomposableEntailerOptions
 from foci.printable import printable
 from foci.tasks.entail.baseline import HypothesisBayes
 from foci.tasks.entail.builtin import hypernym_pairs
-from foci.tasks.entail.config import BUILT_IN, EntailConfig, EntailOptions
+from foci.tasks.entail.config import BUILT_IN, EntailConfig, EntailEvaluateOptions, EntailOptions
 from foci.tasks.entail.reader import SentencePair, read_entailment
 from foci.tasks.frame.assets import Labels
 from foci.tasks.frame.label_task import Encoded, LabelTask, Scored
@@ -51,7 +51,7 @@ class Entail(LabelTask):
     name = "entail"
     Config = EntailConfig
     Options = EntailOptions
-    EvaluateOptions = EntailOptions
+    EvaluateOptions = EntailEvaluateOptions
     Assets = EntailAssets
     Example = SentencePair
     inputs = (Field("premise", "sentence"), Field("hypothesis", "sentence"))
@@ -216,7 +216,7 @@ class Entail(LabelTask):
         model: nn.Module,
         assets: EntailAssets,
         records: Sequence[Record],
-        options: EntailOptions,
+        options: EntailEvaluateOptions,
         progress: Progress,
     ) -> Evaluation:
         """Return what every label is measured by, and two baselines that were counted in the training pairs.

@@ -225,7 +225,7 @@ class LabelTask(FileTask):
     def predict(
         self, model: nn.Module, assets: Any, records: Sequence[Record], options: Any, trace: bool, progress: Progress
     ) -> list[Prediction]:
-        """Return the likeliest label of each record, and the probabilities of all; see `Task.predict`."""
+        """Return the likeliest labels of each record, and the probabilities of all; see `Task.predict`."""
         examples = [self.Example(*(record[one.name] for one in self.inputs), "") for record in records]
         encoded = self.encode(examples, [UNTRAINED] * len(examples), assets, None)
         batches = encoded.in_order(options.batch_size) if self.in_order else encoded.by_length(options.batch_tokens)
@@ -235,13 +235,14 @@ class LabelTask(FileTask):
             view = self.view(model, scored) if trace else None
             rows = scored.output.logits.float().softmax(dim=-1).cpu().numpy()
             for row, number in enumerate(scored.numbers):
-                best = int(rows[row].argmax())
-                label, probability = assets.labels[best], float(rows[row][best])
+                best = np.argsort(-rows[row], kind="stable")[: options.top_k].tolist()
+                label, probability = assets.labels[best[0]], float(rows[row][best[0]])
+                others = [Prediction(records[number], assets.labels[k], float(rows[row][k])) for k in best[1:]]
                 details: dict[str, Any] = {"probabilities": self.probabilities(assets.labels, rows[row])}
                 if notes := self.notes(examples[number], assets):
                     details["notes"] = notes
                 traced = self.trace(view, row, examples[number], label, probability) if trace else None
-                yield Prediction(records[number], label, probability, details, traced)
+                yield Prediction(records[number], label, probability, details, traced, tuple(others))
 
         return predict_in_batches(records, batches, answer, progress, unusable=encoded.unusable, numbers=encoded.rows)
 

@@ -58,11 +58,11 @@ def predict_in_batches(
         batches: what is predicted together; the numbers of records by default, such as `by_length` yields.
         answer: returns the predictions of a batch.
         progress: called with the number of records that were just done.
-        unusable: why nothing can be predicted for a record, by its number; the reason becomes a note.
+        unusable: why nothing can be predicted for a record, by its number; it has failed, with this note.
         numbers: returns the numbers of the records of a batch, in the order of its predictions.
     """
     notes = unusable or {}
-    answers = {number: Prediction(records[number], "", None, {"notes": [note]}) for number, note in notes.items()}
+    answers = {number: Prediction.failure(records[number], note) for number, note in notes.items()}
     progress(len(answers))
     for batch in batches:
         rows = numbers(batch)

@@ -77,10 +77,18 @@ class Prediction:
     """The attention weights, if requested."""
     alternatives: tuple[Prediction, ...] = ()
     """Further answers, best first."""
+    failed: bool = False
+    """Whether the input cannot be used; a note says why."""
+
+    @classmethod
+    def failure(cls, inputs: Mapping[str, Any], reason: str) -> Prediction:
+        """Return the prediction for an input that cannot be used."""
+        return cls(inputs, "", None, {"notes": [reason]}, failed=True)
 
     def to_json(self) -> dict[str, Any]:
         """Return inputs, output, score and details as one JSON object."""
         answer = {**self.inputs, "output": self.output, "score": self.score, **self.details}
+        answer |= {"failed": True} if self.failed else {}
         others = [{"output": one.output, "score": one.score, **one.details} for one in self.alternatives]
         return answer | ({"alternatives": others} if others else {})
 
@@ -218,6 +226,10 @@ class Task(ABC):
     def to_files(self, inputs: Sequence[Record], folder: Path) -> Sequence[Record]:
         """Return the inputs as a user would give them: those that name built-in sounds or images, as files."""
         return inputs
+
+    def names_inputs(self, options: Any) -> bool:
+        """Return whether the outputs have a form of their own, so that the command line adds no names of files."""
+        return False
 
     def expected(self, record: Record) -> str:
         """Return what the output of a prediction should be, given the targets of a record."""

@@ -144,9 +144,9 @@ def prediction_of(
 
 def no_prediction(record: Record, error: DataError, options: TranscribeOptions) -> Prediction:
     """Return the answer for a recording that cannot be used, with a note that says why."""
-    return Prediction(
-        record, _in_form(options.output_format, record, "", []), None, {"notes": [str(error)], "words": []}
-    )
+    failed = Prediction.failure(record, str(error))
+    output = _in_form(options.output_format, record, "", [])
+    return replace(failed, output=output, details={**failed.details, "words": []})
 
 
 def _prediction(

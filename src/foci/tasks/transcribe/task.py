@@ -287,6 +287,10 @@ class Transcribe(FileTask):
                 found[number] = prediction_of(recognizer, assets, settings, record, answers, options, trace=trace)
         return [found[number] for number in range(len(records))]
 
+    def names_inputs(self, options: TranscribeOptions) -> bool:
+        """Return whether transcripts have the form of a file: CTM or captions."""
+        return options.output_format != "text"
+
     def to_files(self, inputs: Sequence[Record], folder: Path) -> Sequence[Record]:
         """Write messages in Morse code as sound files."""
         found = []

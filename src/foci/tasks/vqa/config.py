@@ -11,6 +11,7 @@ from foci.models.options.images import IMAGE_ANSWERER_PRESETS, ImageAnswererOpti
 from foci.settings import settings
 from foci.tasks.frame.config import TaskConfig
 from foci.tasks.frame.data_settings import DATA_FLAGS, HeldOutData, ThreeColumns
+from foci.tasks.frame.label_options import LabelOptions
 from foci.tasks.frame.vocabulary_settings import BucketVocabularyConfig
 from foci.training.options import TrainingOptions
 
@@ -97,8 +98,13 @@ class VqaConfig(TaskConfig):
 
 
 @settings
-class VqaOptions:
-    """How questions are answered."""
+class VqaEvaluateOptions:
+    """How answers are evaluated."""
 
     batch_size: Annotated[int, Ge(1)] = 32
     """Images whose questions are answered at once."""
+
+
+@settings
+class VqaOptions(VqaEvaluateOptions, LabelOptions):
+    """How questions are answered."""

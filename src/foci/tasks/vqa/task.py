@@ -25,7 +25,7 @@ from foci.tasks.frame.label_task import UNTRAINED, Encoded, LabelTask, Scored
 from foci.tasks.frame.notes import truncated, unknown_words
 from foci.tasks.frame.task import Evaluation, Field, Log, Progress, Record, Shard, Splits, Table
 from foci.tasks.frame.vocabulary import count_words
-from foci.tasks.vqa.config import BUILT_IN, VqaConfig, VqaOptions
+from foci.tasks.vqa.config import BUILT_IN, VqaConfig, VqaEvaluateOptions, VqaOptions
 from foci.tasks.vqa.reader import (
     QUESTIONS_TOGETHER,
     ImageQuestion,
@@ -57,7 +57,7 @@ class Vqa(LabelTask):
     name = "vqa"
     Config = VqaConfig
     Options = VqaOptions
-    EvaluateOptions = VqaOptions
+    EvaluateOptions = VqaEvaluateOptions
     Assets = VqaAssets
     Example = ImageQuestion
     inputs = (Field("image", "image"), Field("question", "sentence"))
@@ -196,7 +196,7 @@ class Vqa(LabelTask):
         model: nn.Module,
         assets: VqaAssets,
         records: Sequence[Record],
-        options: VqaOptions,
+        options: VqaEvaluateOptions,
         progress: Progress,
     ) -> Evaluation:
         """Return what every answer is measured by; for drawn scenes also where the maps fall."""
