@@ -5,7 +5,9 @@ import json
 import pytest
 
 from foci.errors import ConfigError, DataError
-from foci.tasks.caption.reader import CaptionedImage, read_captions, split_captions
+from foci.tasks.caption.reader import CaptionedImage, read_captions
+from foci.tasks.caption.task import Caption
+from foci.tasks.frame import config as configs
 
 DOG = ("A dog runs .", "一只狗在跑。", 'كلب, "يجري"')
 CAT = ("A cat #1 sits .",)
@@ -60,7 +62,8 @@ def test_parts_are_those_of_the_file_or_by_a_hash_of_the_image(tmp_path):
         for name in ("train", "restval", "val", "test")
     ]
     path.write_text(json.dumps({"images": images}))
-    parts = split_captions(read_captions(path), valid_share=0.5, test_share=0.5)
+    task = Caption(configs.configure(Caption.Config, {"data": {"valid_share": 0.2, "test_share": 0.3}}, "test"))
+    parts = task.split(read_captions(path), lambda text: None)
     assert [[one.image[len(str(tmp_path)) :] for one in part] for part in parts] == [
         ["/val2014/train.jpg", "/val2014/restval.jpg"], ["/val2014/val.jpg"], ["/val2014/test.jpg"]
     ]  # fmt: skip
@@ -68,9 +71,9 @@ def test_parts_are_those_of_the_file_or_by_a_hash_of_the_image(tmp_path):
     path.write_text("split\tcaption\timage\ntest\tx\ta.jpg\n\tx\tb.jpg\n")
     assert [one.part for one in read_captions(path)] == ["test", ""]
     entries = [CaptionedImage(f"{number}.jpg", ("x",)) for number in range(20)]
-    by_hash = split_captions(entries, valid_share=0.1, test_share=0.2, seed=1)
-    assert [len(part) for part in by_hash] == [14, 2, 4]
-    assert by_hash != split_captions(entries, valid_share=0.1, test_share=0.2, seed=2)
+    by_hash = task.split(entries, lambda text: None)
+    assert all(by_hash)
+    assert sorted(one for part in by_hash for one in part) == sorted(entries)
 
 
 @pytest.mark.parametrize(

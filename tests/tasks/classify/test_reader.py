@@ -2,16 +2,17 @@
 
 import gzip
 import json
-from collections import Counter
 
 import pytest
 
-from foci.data.splits import split, unique
+from foci.data.splits import unique
 from foci.data.vocabulary import Vocabulary, read_vectors
 from foci.data.words import sentences_of
 from foci.errors import ConfigError, DataError
 from foci.tasks.classify.builtin import planted
 from foci.tasks.classify.reader import Document, cut, read_documents
+from foci.tasks.classify.task import Classify
+from foci.tasks.frame import config as configs
 
 EXPECTED = [Document('He said "no",\nand left.', "drama"), Document("好看！", "comedy")]
 
@@ -136,29 +137,36 @@ def test_long_sentences_are_cut_and_nothing_is_lost():
         sentences_of("a", max_words=0)
 
 
-def split_documents(documents, **options):
-    return split(unique(documents, lambda one: one.text), lambda one: one.text, lambda one: one.label, **options)
+def split_documents(documents, **shares):
+    task = Classify(configs.configure(Classify.Config, {"data": shares}, "test"))
+    said = []
+    return task.split(list(documents), said.append), " ".join(said)
 
 
-def test_parts_hold_every_document_once_and_split_each_class():
-    documents = [Document(f"text  number {number}", "a" if number % 4 else "b") for number in range(400)]
-    documents += [Document("rare one", "c"), Document("rare two", "d"), Document("rare three", "d")]
-    twice = [*documents, Document("text number\n7", "b")]
-    assert unique(twice, lambda one: one.text) == documents
-    made = split_documents(twice, valid_share=0.1, test_share=0.2, seed=1)
-    assert sorted([*made.train, *made.valid, *made.test]) == sorted(documents)
-    counts = [Counter(document.label for document in part) for part in made]
-    assert counts == [{"a": 210, "b": 70, "c": 1, "d": 2}, {"a": 30, "b": 10}, {"a": 60, "b": 20}]
-    few = [Document(f"few {number}", "ab"[number % 2]) for number in range(4)]
-    halves = split_documents(few, valid_share=0.45, test_share=0.5)
-    assert [len(part) for part in halves] == [2, 0, 2]
-    assert {document.label for document in halves.train} == {"a", "b"}
-    again = split_documents(reversed(documents), valid_share=0.1, test_share=0.2, seed=1)
-    assert set(again.train) == set(made.train)
-    assert set(again.test) == set(made.test)
-    assert set(split_documents(documents, valid_share=0.1, test_share=0.2, seed=2).test) != set(made.test)
-    with pytest.raises(ConfigError, match=r"valid_share is 0.5, expected from 0 to below 1"):
-        split_documents(documents, valid_share=0.5, test_share=0.5)
+def test_a_class_of_one_document_is_trained_on_or_left_out():
+    documents = [Document(f"text number {number}", "a" if number % 4 else "b") for number in range(400)]
+    documents += [Document(f"rare {number}", f"rare {number}") for number in range(30)]
+    made, said = split_documents(documents, valid_share=0.1, test_share=0.2)
+    held = [*made.valid, *made.test]
+    left_out = len(documents) - len(made.train) - len(held)
+    assert left_out > 0
+    assert f"{left_out} held-out documents are left out: none of the documents to train on has their class" in said
+    assert {document.label for document in held} == {"a", "b"}
+    assert {*split_documents(reversed(documents), valid_share=0.1, test_share=0.2)[0].test} == {*made.test}
+
+
+def test_copies_that_differ_in_case_or_punctuation_are_in_one_part():
+    documents = [Document(f"text number {number}", "ab"[number % 2]) for number in range(200)]
+    copies = [Document(f"TEXT, number {number}!", "ab"[number % 2]) for number in range(200)]
+    made, said = split_documents([*documents, *copies], valid_share=0.1, test_share=0.2)
+    assert "200 of 400 documents have the same text (case, punctuation and spaces aside) as another one" in said
+    of = {document.text: number for number, part in enumerate(made) for document in part}
+    assert all(of[one.text] == of[other.text] for one, other in zip(documents, copies))
+
+
+def test_duplicates_are_found_by_their_words():
+    documents = [Document("a  b", "x"), Document("c", "x")]
+    assert unique([*documents, Document("a b\n", "y")], lambda one: one.text) == documents
 
 
 def test_vocabulary_and_its_buckets():

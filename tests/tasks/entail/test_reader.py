@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from foci.data.splits import pair_key
 from foci.data.words import words_of
 from foci.errors import ConfigError, DataError, UnknownNameError
 from foci.tasks.entail.builtin import _SLOTS, LABELS, hypernym_pairs
@@ -95,16 +96,25 @@ def split_pairs(pairs, seed):
     task = Entail(
         configure(EntailConfig, {"data": {"valid_share": 0.1, "test_share": 0.2, "split_seed": seed}}, "test")
     )
-    return task.split(pairs)
+    return task.split(pairs, lambda text: None)
 
 
 def test_all_pairs_of_a_premise_are_in_one_split():
     pairs = [SentencePair(f"premise  {number // 3}", f"h {number}", "x") for number in range(90)]
     splits = split_pairs(pairs, seed=0)
-    assert [len(split) for split in splits] == [63, 9, 18]
+    assert all(splits)
+    assert sum(map(len, splits)) == 90
     premises = [{pair.premise for pair in split} for split in splits]
     assert not premises[0] & premises[1] | premises[0] & premises[2] | premises[1] & premises[2]
     assert split_pairs(pairs, seed=1) != splits
+
+
+def test_a_pair_and_its_swap_are_on_one_side():
+    pairs = [SentencePair(f"Premise {number}.", f"hypothesis {number}", "x") for number in range(90)]
+    swaps = [SentencePair(pair.hypothesis.upper(), pair.premise, "y") for pair in pairs]
+    train, valid, test = ({pair_key(*pair[:2]) for pair in part} for part in split_pairs([*pairs, *swaps], seed=0))
+    assert not train & valid | train & test | valid & test
+    assert len(train | valid | test) == 90
 
 
 # ---- built-in pairs

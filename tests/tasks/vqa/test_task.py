@@ -9,7 +9,6 @@ import torch
 import foci
 import foci_cli
 from foci.data.images.drawn import draw, find_scene, questions
-from foci.data.splits import split_by_image
 from foci.errors import ConfigError, DataError
 from foci.metrics.boxes import points_at, share_inside
 from foci.tasks.frame import config as configs
@@ -57,14 +56,14 @@ def test_mistakes_are_named(tmp_path):
 
 def test_no_image_is_in_two_parts():
     asked = drawn_questions(40)
-    found = split_by_image(asked, valid_share=0.1, test_share=0.2, seed=3)
+    data = {"valid_share": 0.1, "test_share": 0.2}
+    said = []
+    found = Vqa(configs.configure(Vqa.Config, {"data": data}, "test")).split(asked, said.append)
     parts = [{one.image for one in part} for part in found]
-    assert [len(part) for part in parts] == [28, 4, 8]
-    assert len(set().union(*parts)) == 40
+    assert all(parts)
+    assert len(set().union(*parts)) == 40 == sum(map(len, parts))
     assert sorted([*found.train, *found.valid, *found.test]) == sorted(asked)
-    assert split_by_image(asked[::-1], valid_share=0.1, test_share=0.2, seed=3).test == found.test[::-1]
-    assert split_by_image(asked, valid_share=0.1, test_share=0.2, seed=4).test != found.test
-    assert [len(part) for part in split_by_image(asked[:1], valid_share=0.1, test_share=0.1)] == [1, 0, 0]
+    assert f"{len(asked) - 40} of {len(asked)} questions have the same image as another one" in said[0]
 
 
 def test_maps_of_the_hops_and_figures_by_loops(run):

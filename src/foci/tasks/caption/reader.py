@@ -1,8 +1,4 @@
-"""Images with their captions: from a file in one of the usual formats, grouped by image, and split.
-
-read_captions(path)                 Flickr8k's token.txt, Karpathy's dataset_*.json, .tsv, .csv or .jsonl
-split_captions(entries, …)          train, valid and test: as the file says, or by a hash of the image
-"""
+"""Images with their captions, grouped by image: Flickr8k's token.txt, Karpathy's dataset_*.json, .tsv, .csv, .jsonl."""
 
 from __future__ import annotations
 
@@ -15,7 +11,6 @@ from typing import Any, NamedTuple
 
 from foci.data.images.files import beside
 from foci.data.lines import Fault, Log, each, ending_of, open_bytes, read_examples, read_lines, usable
-from foci.data.splits import PARTS, Parts, split_by_image
 from foci.data.tables import (
     JSON,
     LONGEST_TEXT,
@@ -88,22 +83,6 @@ def read_captions(
         parts.setdefault(entry.image, entry.part)
     kept = grouped.keys() if only is None else _chosen(grouped, Path(only), path, log)
     return [CaptionedImage(beside(base, name), tuple(grouped[name]), parts[name]) for name in kept]
-
-
-def split_captions(entries: Sequence[CaptionedImage], *, valid_share: float, test_share: float, seed: int = 0) -> Parts:
-    """Return train, valid and test: as the file says where it says so for any image, otherwise by a hash of the image.
-
-    Example:
-        >>> entries = [CaptionedImage(f"{n}.jpg", ("a dog",)) for n in range(10)]
-        >>> [len(part) for part in split_captions(entries, valid_share=0.1, test_share=0.2)]
-        [7, 1, 2]
-        >>> entries[3:5] = [CaptionedImage("x.jpg", ("a cat",), "test"), CaptionedImage("y.jpg", ("a cat",), "valid")]
-        >>> [len(part) for part in split_captions(entries, valid_share=0.1, test_share=0.2)]
-        [8, 1, 1]
-    """
-    if not any(entry.part for entry in entries):
-        return split_by_image(entries, valid_share=valid_share, test_share=test_share, seed=seed)
-    return Parts(*([entry for entry in entries if (entry.part or "train") == part] for part in PARTS))
 
 
 def _entries(path: Path, columns: Sequence[Column]) -> Iterator[CaptionedImage | Fault]:

@@ -16,7 +16,7 @@ from foci.data import BOS, EOS, PAD, UNK, TokenBatches, Tokenizer
 from foci.data.batching import Sequences
 from foci.data.images.features import ImageFeatures, cached_features, encode_images, fingerprint
 from foci.data.images.files import GRAY, Images
-from foci.data.splits import Parts
+from foci.data.splits import PARTS, Parts, file_key
 from foci.decoding import DecoderInputs, Hypothesis
 from foci.errors import CheckpointError, ConfigError, DataError
 from foci.files import cache_folder
@@ -30,7 +30,7 @@ from foci.models.options.images import FrozenAnnotationOptions
 from foci.tasks.caption.batches import CaptionBatch, CaptionExamples, drawn_captions
 from foci.tasks.caption.config import BUILT_IN, CaptionConfig, CaptionOptions
 from foci.tasks.caption.looks import Look, Looks, look, named_boxes, shapes_pointed_at, table_of_looks
-from foci.tasks.caption.reader import CaptionedImage, read_captions, split_captions
+from foci.tasks.caption.reader import CaptionedImage, read_captions
 from foci.tasks.frame.assets import Assets
 from foci.tasks.frame.file_task import shortened
 from foci.tasks.frame.seq2seq_task import Seq2SeqTask, search_from
@@ -101,6 +101,7 @@ class Caption(Seq2SeqTask):
         **dict.fromkeys(("exact", "bleu4", "cider_d", "rouge_l"), "higher"),
     }
     noun: ClassVar[str] = "images with captions"
+    about: ClassVar[str] = "content"
     produces: ClassVar[str] = "caption"
     builtin_sizes: ClassVar[tuple[int, int, int]] = (BUILT_IN, 100, 300)
 
@@ -113,12 +114,14 @@ class Caption(Seq2SeqTask):
         data = self.config.data
         return read_captions(path, images=data.images, columns=data.columns, only=only, log=log)
 
-    def split(self, examples: list[CaptionedImage]) -> Parts:
-        """Split by lists of images, as the file says, or by a hash of the image."""
+    def split(self, examples: list[CaptionedImage], log: Log) -> Parts:
+        """Split by lists of images, as the file says if it does, or else by the content of the images."""
         data = self.config.data
         lists = {"train": data.train_images, "valid": data.valid_images, "test": data.test_images}
         if not any(lists.values()):
-            return split_captions(examples, **data.shares)
+            if not any(one.part for one in examples):
+                return super().split(examples, log)
+            return Parts(*([one for one in examples if (one.part or "train") == part] for part in PARTS))
         others = {"valid": data.valid, "test": data.test}
         if missing := [name for name, path in lists.items() if path is None and others.get(name) is None]:
             raise ConfigError(f"data.{missing[0]}_images is not set, but others are. Name the images of each part.")
@@ -126,8 +129,8 @@ class Caption(Seq2SeqTask):
         return Parts(*([] if only is None else self.read_file(path, only=only) for only in lists.values()))
 
     def key(self, example: CaptionedImage) -> str:
-        """Return the name of the image."""
-        return example.image
+        """Return the content of the image."""
+        return file_key(example.image)
 
     def show(self, example: CaptionedImage) -> str:
         """Return the image and its first caption."""

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from foci.data.batching import PaddedExamples, Sequences
-from foci.data.splits import unique
+from foci.data.splits import text_key, unique
 from foci.data.vocabulary import Vocabulary, read_vectors
 from foci.data.words import sentences_of
 from foci.models.hierarchical import ClassifierOutput, HierarchicalClassifier
@@ -62,18 +62,14 @@ class Classify(LabelTask):
     def read_part(self, part: str, path: str, log: Log) -> list[Document]:
         """Read the documents of a part; those to train on without duplicates."""
         documents = self.read_file(training_folder(path, log) if part == "train" else path, log)
-        different = unique(documents, self.key) if part == "train" else documents
+        different = unique(documents, lambda one: one.text) if part == "train" else documents
         if len(different) < len(documents):
             log(f"{len(documents) - len(different)} of {len(documents)} documents are duplicates and are left out")
         return different
 
     def key(self, example: Document) -> str:
         """Return the text."""
-        return example.text
-
-    def stratum(self, example: Document) -> str:
-        """Return the class: each is split separately, so that a rare class is always trained on."""
-        return example.label
+        return text_key(example.text)
 
     def read_builtin(self, size: int, part: str) -> Sequence[Any]:
         """Return synthetic documents; those to evaluate with have the place of the deciding word."""

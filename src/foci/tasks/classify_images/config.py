@@ -30,7 +30,7 @@ class DataConfig(HeldOutData):
     builtin: Annotated[int, Ge(2)] | None = None
     """Train on this many drawn images instead of a file: one shape on a noisy canvas, whose kind is the class."""
     valid_share: Annotated[float, Ge(0), Lt(1)] = 0.1
-    """Without data.valid: the share of each class that is held out to validate."""
+    """Without data.valid: the share of the images that is held out to validate."""
     columns: Columns = ("image", "label")
     """Columns (by their names, or by their zero-based numbers) or fields of the image's file and its class."""
     image_size: Annotated[int, Ge(4)] = 32

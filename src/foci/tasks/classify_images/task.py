@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 
 from foci.data.images.drawn import PREFIX, find_scene
 from foci.data.images.files import Images, log_reduction
-from foci.data.splits import Parts
+from foci.data.splits import Parts, file_key
 from foci.metrics.boxes import area, points_at, share_inside
 from foci.models.encoders.image_grid import as_shares
 from foci.models.image_classifier import ImageClassifier, ImageClassifierOutput
@@ -58,6 +57,7 @@ class ClassifyImages(LabelTask):
     targets = (Field("label", "label"),)
     noun = unit = "images"
     example = "an image"
+    about = "content"
     builtin_sizes = (BUILT_IN, 200, 500)
     in_order = True
 
@@ -73,25 +73,16 @@ class ClassifyImages(LabelTask):
         """Read the images of a part; a folder may have one folder for each."""
         return self.read_file(training_folder(path, log) if part == "train" else path, log)
 
-    def split(self, examples: list[LabeledImage]) -> Parts:
+    def split(self, examples: list[LabeledImage], log: Log) -> Parts:
         """Split the images, each once."""
         named: dict[str, LabeledImage] = {}
         for one in examples:
-            named.setdefault(self.key(one), one)
-        return super().split(list(named.values()))
+            named.setdefault(os.path.normpath(one.image), one)
+        return super().split(list(named.values()), log)
 
     def key(self, example: LabeledImage) -> str:
-        """Return the name of an image in its folder, so that moving the folder does not change the split."""
-        return example.image if example.image.startswith(PREFIX) else os.path.relpath(example.image, self._folder)
-
-    @cached_property
-    def _folder(self) -> str:
-        path = self.config.data.path or "."
-        return path if os.path.isdir(path) else os.path.dirname(path) or "."
-
-    def stratum(self, example: LabeledImage) -> str:
-        """Return the class: each is split separately."""
-        return example.label
+        """Return the content of the image."""
+        return file_key(example.image)
 
     def read_builtin(self, size: int, part: str) -> list[LabeledImage]:
         """Return drawn shapes, whose kind is the class."""

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from foci.data import TokenBatches
 from foci.data.batching import on_device
+from foci.data.splits import Parts, text_key
 from foci.data.vocabulary import Vocabulary, words_with_vectors
 from foci.errors import DataError
 from foci.models.cloze_reader import Reader, ReaderOutput
@@ -64,6 +65,7 @@ class Cloze(FileTask):
     metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {"loss": "lower", "accuracy": "higher"}
 
     noun: ClassVar[str] = "questions"
+    about: ClassVar[str] = "document (case, punctuation and spaces aside)"
     builtin_sizes: ClassVar[tuple[int, int, int]] = (BUILT_IN, 300, 500)
 
     config: ClozeConfig
@@ -77,16 +79,25 @@ class Cloze(FileTask):
 
     def key(self, example: ClozeQuestion) -> str:
         """Return the document: questions about one are never in two parts."""
-        return example.document
+        return text_key(example.document)
 
     def show(self, example: ClozeQuestion) -> str:
         """Return the question and its answer."""
         return shortened(example.question, example.answer)
 
+    def read_parts(self, log: Log) -> Parts:
+        """Read the questions; those of data.more are trained on too, but not those about held-out documents."""
+        parts, more = super().read_parts(log), self.config.data.more
+        if more is None:
+            return parts
+        added, held = self.read_file(more, log), {self.key(one) for one in (*parts.valid, *parts.test)}
+        kept = [one for one in added if self.key(one) not in held]
+        if left_out := len(added) - len(kept):
+            log(f"{left_out:,} of {len(added):,} questions of {more} are about held-out documents and are left out")
+        return parts._replace(train=[*parts.train, *kept])
+
     def select(self, train: list[ClozeQuestion], log: Log) -> list[ClozeQuestion]:
-        """Add the questions of data.more, and leave out those whose answer is not in the document."""
-        data = self.config.data
-        train = train if data.more is None else [*train, *self.read_file(data.more, log)]
+        """Leave out questions whose answer is not in the document."""
         answerable = [one for one in train if self._tokenized(one).is_answerable]
         if len(answerable) < len(train):
             log(

@@ -9,7 +9,7 @@ import numpy as np
 from torch import nn
 
 from foci.data.batching import PaddedExamples, Sequences
-from foci.data.splits import Parts, split
+from foci.data.splits import Parts, pair_key, text_key
 from foci.data.words import words_of
 from foci.models.decomposable import DecomposableEntailer
 from foci.models.entailer import ConditionalEntailer, EntailerOutput
@@ -60,6 +60,7 @@ class Entail(LabelTask):
     example = "a pair"
     kind = "label"
     unknown_label_hint = "data.labels gives labels other names."
+    about = "premise (case, punctuation and spaces aside)"
     builtin_sizes = (BUILT_IN, 150, 600)
 
     config: EntailConfig
@@ -77,12 +78,16 @@ class Entail(LabelTask):
             shares["valid_share"] = 0.0
         if test is not None:
             shares["test_share"] = 0.0
-        held = split(parts.get("", []) + parts.get("train", []), self.key, **shares)
+        held = self.split_by_content(parts.get("", []) + parts.get("train", []), log, **shares)
         return Parts(held.train, held.valid if valid is None else valid, held.test if test is None else test)
 
     def key(self, example: SentencePair) -> str:
         """Return the premise: all pairs of a premise are in one part."""
-        return example.premise
+        return text_key(example.premise)
+
+    def twin(self, example: SentencePair) -> str:
+        """Return both sentences, whichever comes first."""
+        return pair_key(example.premise, example.hypothesis)
 
     def read_file(self, path: str, log: Log | None = None) -> list[SentencePair]:
         """Read all pairs of a file, whatever parts it names."""

@@ -37,7 +37,7 @@ DATA_FLAGS = {
 
 
 class Shares(TypedDict):
-    """The arguments of the splitters of `foci.data.splits`."""
+    """The arguments of `foci.data.splits.split`."""
 
     valid_share: float
     test_share: float
@@ -61,7 +61,7 @@ class HeldOutData:
     test_share: Annotated[float, Ge(0), Lt(1)] = 0.1
     """Without data.test: the share of the data that is held out to evaluate, and never trained on."""
     split_seed: Annotated[int, Ge(0)] = 0
-    """Seed of the split."""
+    """Another number holds other examples out. Which ones depends on it and on their own content alone."""
     workers: Annotated[int, Ge(0)] = 0
     """Processes that prepare batches ahead of time."""
 

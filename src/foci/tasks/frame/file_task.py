@@ -26,6 +26,8 @@ class FileTask(Task):
 
     noun: ClassVar[str]
     """What examples are called in messages, in the plural."""
+    about: ClassVar[str] = "text (case, punctuation and spaces aside)"
+    """What examples with one key have in common, for messages."""
     builtin_sizes: ClassVar[tuple[int, int, int]]
     """How many built-in examples are trained on where no data is named, validated and evaluated with."""
 
@@ -51,18 +53,39 @@ class FileTask(Task):
         """Return the examples of the file that is named for a part: train, valid or test."""
         return self.read_file(path, log)
 
-    def stratum(self, example: Any) -> str | None:
-        """Return what is split separately, such as each class."""
+    def twin(self, example: Any) -> str | None:
+        """Return what an example has in common with near-duplicates of other keys, such as a pair and its swap."""
         return None
 
-    def split(self, examples: list[Any]) -> Parts:
+    def split(self, examples: list[Any], log: Log) -> Parts:
         """Split the examples of the training file."""
-        return split(examples, self.key, self.stratum, **self.config.data.shares)
+        return self.split_by_content(examples, log, **self.config.data.shares)
+
+    def split_by_content(self, examples: list[Any], log: Log, **shares: Any) -> Parts:
+        """Split by thresholds on a hash of the keys; of near-duplicates with other keys only the held-out one is left.
+
+        What is in one part with another, or is left out, is counted and logged.
+        """
+        keys = list(map(self.key, examples))
+        if shared := len(keys) - len({*keys}):
+            log(
+                f"{shared:,} of {len(keys):,} {self.noun} have the same {self.about} as another one, and are in one "
+                "part with it"
+            )
+        key_of = iter(keys)
+        train, valid, test = split(examples, lambda example: next(key_of), **shares)
+        twins = {self.twin(one) for one in test} - {None}
+        kept_valid = [one for one in valid if self.twin(one) not in twins]
+        twins |= {self.twin(one) for one in kept_valid} - {None}
+        kept = Parts([one for one in train if self.twin(one) not in twins], kept_valid, test)
+        if left_out := len(examples) - sum(map(len, kept)):
+            log(f"{left_out:,} of {len(keys):,} {self.noun} are left out: near-duplicates of held-out ones")
+        return kept
 
     def read_parts(self, log: Log) -> Parts:
         """Return the examples of all parts, from one file or several."""
         data = self.config.data
-        train, valid, test = self.split(self.read_part("train", data.path, log))
+        train, valid, test = self.split(self.read_part("train", data.path, log), log)
         return Parts(
             train,
             valid if data.valid is None else self.read_part("valid", data.valid, log),

@@ -21,8 +21,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from foci.data.batching import Examples, Indices, TokenBatches, plan_batches
+from foci.data.splits import Parts
 from foci.errors import DataError
 from foci.metrics import labels as label_metrics
+from foci.printable import printable
 from foci.tasks.frame.file_task import LOGGED_LABELS, FileTask, log_labels, shortened
 from foci.tasks.frame.notes import left_out
 from foci.tasks.frame.prediction_loop import by_length, predict_in_batches
@@ -94,6 +96,8 @@ class LabelTask(FileTask):
     """How to fix a label that the training data does not have."""
     in_order: ClassVar[bool] = False
     """Whether inputs are read in their order, ``batch_size`` at once, and not by their length."""
+    open_labels: ClassVar[bool] = False
+    """Whether a held-out label that was not trained counts as wrong, rather than being a mistake of the data."""
     score: ClassVar[Literal["probability", "log-probability"]] = "probability"
     metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {
         "loss": "lower",
@@ -136,9 +140,11 @@ class LabelTask(FileTask):
             use: what the examples are for: "train on", "validate" or "evaluate".
 
         Raises:
-            DataError: a label that the training examples do not have.
+            DataError: a label that the training examples do not have, where `open_labels` is not set.
         """
         number = {label: place for place, label in enumerate(labels)}
+        if self.open_labels:
+            return [number.get(example[-1], UNTRAINED) for example in examples]
         for example in examples:
             if example[-1] not in number:
                 raise DataError(
@@ -148,6 +154,22 @@ class LabelTask(FileTask):
         return [number[example[-1]] for example in examples]
 
     # ---- data
+
+    def split_by_content(self, examples: list[Any], log: Log, **shares: Any) -> Parts:
+        """Split; a held-out example whose label no other part of the data has is left out, counted and logged."""
+        train, *held = super().split_by_content(examples, log, **shares)
+        trained = {one[-1] for one in train}
+        unknown = sorted({one[-1] for part in held for one in part} - trained)
+        if not unknown or self.open_labels:
+            return Parts(train, *held)
+        known = [[one for one in part if one[-1] in trained] for part in held]
+        count = sum(map(len, held)) - sum(map(len, known))
+        names = ", ".join(repr(printable(label)) for label in unknown[:LOGGED_LABELS])
+        log(
+            f"{count:,} held-out {self.unit} are left out: none of the {self.unit} to train on has their {self.kind} "
+            f"({names}{', …' if len(unknown) > LOGGED_LABELS else ''})"
+        )
+        return Parts(train, *known)
 
     def read(self, log: Log) -> Splits:
         """Read, check and split the examples, and log their labels."""

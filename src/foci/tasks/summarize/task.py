@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from foci.data import TokenBatches, Tokenizer
 from foci.data.batching import Batch, PairExamples, Sequences
 from foci.data.copy_ids import CopyExamples, CopyIds, SourceRow
+from foci.data.splits import text_key
 from foci.errors import ConfigError
 from foci.layers.copying import copying_head
 from foci.layers.coverage import coverage_loss
@@ -92,7 +93,7 @@ class Summarize(Seq2SeqTask):
 
     def key(self, example: SummarizedText) -> str:
         """Return the text: equal ones are never in two parts."""
-        return example.source
+        return text_key(example.source)
 
     def show(self, example: SummarizedText) -> str:
         """Return the text and its summary."""

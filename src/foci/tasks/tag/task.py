@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from foci.data import TokenBatches
 from foci.data.batching import on_device
+from foci.data.splits import text_key
 from foci.errors import ConfigError, DataError
 from foci.functional import crf
 from foci.metrics.calibration import calibration, expected_calibration_error
@@ -100,7 +101,7 @@ class Tag(FileTask):
 
     def key(self, example: TaggedSentence) -> str:
         """Return the text: equal ones are never in two parts."""
-        return example.text
+        return text_key(example.text)
 
     def show(self, example: TaggedSentence) -> str:
         """Return the sentence with its labels."""

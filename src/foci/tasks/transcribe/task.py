@@ -20,6 +20,7 @@ from foci.data.audio.augment import Masking, spec_augment
 from foci.data.audio.features import normalized
 from foci.data.audio.files import Utterance, write_sound
 from foci.data.builtin import morse
+from foci.data.splits import file_key
 from foci.errors import ConfigError, DataError
 from foci.functional import ctc
 from foci.metrics.attention import diagonality
@@ -72,6 +73,7 @@ class Transcribe(FileTask):
     metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {"loss": "lower", "cer": "lower", "wer": "lower"}
 
     noun: ClassVar[str] = "utterances"
+    about: ClassVar[str] = "sound"
     builtin_sizes: ClassVar[tuple[int, int, int]] = (BUILT_IN, 100, 100)
 
     config: TranscribeConfig
@@ -99,8 +101,8 @@ class Transcribe(FileTask):
         return read_manifest(path, self.config.data.columns)
 
     def key(self, example: Utterance) -> str:
-        """Return the name of the recording."""
-        return example.audio
+        """Return the content of the recording."""
+        return file_key(example.audio)
 
     def show(self, example: Utterance) -> str:
         """Return the name of the recording and its transcript."""

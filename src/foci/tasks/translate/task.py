@@ -13,7 +13,7 @@ from foci.data import UNK, Pair, PairExamples, Sequences, StreamBatches, TokenBa
 from foci.data.batching import Batch
 from foci.data.copy_ids import CopyExamples, CopyIds, SourceRow
 from foci.data.pairs import Corpus, check, read_pairs
-from foci.data.splits import Parts, place_of, split_by_content
+from foci.data.splits import pair_key, place_of, text_key
 from foci.errors import ConfigError, DataError
 from foci.layers.token_loss import TokenLoss
 from foci.metrics import overlap
@@ -60,6 +60,7 @@ class Translate(Seq2SeqTask):
     inputs: ClassVar[tuple[Field, ...]] = (Field("source", "sentence"),)
     targets: ClassVar[tuple[Field, ...]] = (Field("target", "sentence"),)
     noun: ClassVar[str] = "sentence pairs"
+    about: ClassVar[str] = "source (case, punctuation and spaces aside)"
     produces: ClassVar[str] = "translation"
     allows_unknown: ClassVar[bool] = True
     builtin_sizes: ClassVar[tuple[int, int, int]] = (20_000, 500, 300)
@@ -110,11 +111,11 @@ class Translate(Seq2SeqTask):
 
     def key(self, example: Pair) -> str:
         """Return the source: pairs with equal sources are never in two parts."""
-        return example.source
+        return text_key(example.source)
 
-    def split(self, examples: list[Pair]) -> Parts:
-        """Split by thresholds on a hash of the source, so that added pairs move none into validation or test."""
-        return split_by_content(examples, self.key, **self.config.data.shares)
+    def twin(self, example: Pair) -> str:
+        """Return both sides, whichever comes first."""
+        return pair_key(*example)
 
     def nothing_left(self, count: int, use: str) -> DataError:
         """Return the error for a part without pairs."""
@@ -142,7 +143,7 @@ class Translate(Seq2SeqTask):
         source, dash, target = (data.languages or LANGUAGES).partition("-")
         if not dash:
             raise ConfigError(f"data.languages is {data.languages!r}, expected two locales, as in en-zh.")
-        return phrasebook(source, target, split=part, size=size, seed=self.config.training.seed)
+        return phrasebook(source, target, split=part, size=size, seed=data.split_seed)
 
     def assets(self, splits: Splits, log: Log) -> Tokenizers:
         """Train the tokenizers on the training pairs."""
@@ -190,7 +191,7 @@ class Translate(Seq2SeqTask):
         """Encode and batch the validation pairs."""
         data, pairs = self.config.data, splits.valid
         if data.valid is None and len(pairs) > _VALIDATED:
-            pairs = sorted(pairs, key=lambda pair: place_of(pair.source, data.split_seed))[:_VALIDATED]
+            pairs = sorted(pairs, key=lambda pair: place_of(self.key(pair), data.split_seed))[:_VALIDATED]
         return TokenBatches(self._examples(pairs, assets, log), max_tokens=data.batch_tokens)
 
     def _examples(self, pairs: Iterable[Pair], assets: Tokenizers, log: Log) -> PairExamples:

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from foci.data.batching import Indices, Sequences
 from foci.data.images.drawn import PREFIX, find_scene, questions
 from foci.data.images.files import Images, log_reduction
-from foci.data.splits import Parts, split_by_image
+from foci.data.splits import file_key
 from foci.data.vocabulary import Vocabulary
 from foci.metrics.boxes import Box, area, points_at, share_inside
 from foci.models.image_answerer import ImageAnswerer
 from foci.tasks.frame.assets import Assets, Labels
-from foci.tasks.frame.label_task import UNTRAINED, Encoded, LabelTask, Scored
+from foci.tasks.frame.label_task import Encoded, LabelTask, Scored
 from foci.tasks.frame.notes import truncated, unknown_words
 from foci.tasks.frame.task import Evaluation, Field, Log, Progress, Record, Shard, Splits, Table
 from foci.tasks.frame.vocabulary import count_words
@@ -66,8 +66,10 @@ class Vqa(LabelTask):
     example = "a question"
     kind = "answer"
     metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {"loss": "lower", "accuracy": "higher"}
+    about = "image"
     builtin_sizes = (BUILT_IN, 60, 200)
     in_order = True
+    open_labels = True
 
     config: VqaConfig
 
@@ -78,12 +80,8 @@ class Vqa(LabelTask):
         return read_image_questions(path, columns=self.config.data.columns, log=log)
 
     def key(self, example: ImageQuestion) -> str:
-        """Return the image."""
-        return example.image
-
-    def split(self, examples: list[ImageQuestion]) -> Parts:
-        """Split questions by their images."""
-        return split_by_image(examples, **self.config.data.shares)
+        """Return the content of the image: all questions about it are in one part."""
+        return file_key(example.image)
 
     def read_builtin(self, size: int, part: str) -> list[ImageQuestion]:
         """Return all questions about this many drawn scenes."""
@@ -130,11 +128,6 @@ class Vqa(LabelTask):
         return ImageAnswerer(len(assets.vocabulary), len(assets.labels), self.config.model)
 
     # ---- examples and traces
-
-    def number_labels(self, examples: Iterable[ImageQuestion], labels: Sequence[str], use: str) -> list[int]:
-        """Return the number of each answer; those that were not trained count as wrong."""
-        number_of = {answer: number for number, answer in enumerate(labels)}
-        return [number_of.get(one.answer, UNTRAINED) for one in examples]
 
     def encode(
         self, examples: Sequence[ImageQuestion], labels: Sequence[int], assets: VqaAssets, log: Log | None
