@@ -56,7 +56,7 @@ def test_windows_line_ends_a_byte_order_mark_and_no_last_line_end(tmp_path):
     assert list(AlignedFiles(source, target)) == [Pair("one", "eins"), Pair("two", "zwei")]
 
 
-LINE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\r"), min_size=1).filter(
+LINE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n\r\0"), min_size=1).filter(
     lambda line: line.strip() and not line.startswith("\ufeff")
 )
 
@@ -102,7 +102,8 @@ def test_the_check_finds_all_faults_and_names_the_first(tmp_path):
 
 def test_undecodable_bytes(tmp_path):
     path = write(tmp_path / "a.tsv", b"a\tb\ncaf\xe9\tx\n")
-    assert f"{path}, line 2: byte 4 of the line is not UTF-8. Convert the file: iconv" in faults(TableFile(path))
+    assert f"{path}, line 2: byte 4 of the line is not UTF-8. As cp1251" in faults(TableFile(path))
+    assert "as cp1252 it reads 'café\\tx'. Set data.encoding to the encoding of the file." in faults(TableFile(path))
 
 
 @pytest.mark.parametrize("length", [11, 41, 42, 43, 44, 83, 84, 85, 1000])

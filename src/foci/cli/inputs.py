@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from foci.data.audio.files import SOUND_ENDINGS
 from foci.data.images.files import image_files
-from foci.data.lines import Fault, ending_of, read_lines, strict
+from foci.data.lines import ArrivingLines, Fault, ending_of, read_lines, strict
 from foci.data.tables import JSON, LONGEST_TEXT, json_objects, read_cells
 from foci.errors import ConfigError, DataError
 from foci.files import walk
@@ -145,24 +145,13 @@ def _from_line(fields: Sequence[Field], line: str | Fault, number: int) -> Input
 
 def _arriving() -> Iterator[list[str | Fault]]:
     """Yield the lines of standard input, each time all that have arrived: a pipe may stay open between two lines."""
-    number, rest = 0, b""
+    lines = ArrivingLines(Path("-"))
     stream = getattr(sys.stdin, "buffer", None)
     while chunk := sys.stdin.readline().encode() if stream is None else stream.read1(_CHUNK):
-        *lines, rest = (rest + chunk).split(b"\n")
-        if lines:
-            yield [_decoded(raw, number + place) for place, raw in enumerate(lines, start=1)]
-            number += len(lines)
-    if rest:
-        yield [_decoded(rest, number + 1)]
-
-
-def _decoded(raw: bytes, number: int) -> str | Fault:
-    raw = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
-    try:
-        return raw.decode("utf-8").removesuffix("\r")
-    except UnicodeDecodeError as error:
-        reason = f"byte {error.start + 1} of the line is not UTF-8. Convert it: iconv -f OLD -t UTF-8."
-        return Fault(Path("-"), number, "undecodable bytes", reason)
+        if arrived := lines.add(chunk):
+            yield arrived
+    if left := lines.finish():
+        yield left
 
 
 def with_folders(inputs: Iterable[Input], fields: Sequence[Field], log: Callable[[str], None]) -> Iterator[Input]:

@@ -26,6 +26,7 @@ the exit code is 1 if any failed, and 2 if all did. Lines of standard input are 
 """
 _FLAGS = [
     Flag("file", "A file of inputs: .jsonl, .tsv, one sentence per line, or one document; several times.", list),
+    Flag("encoding", "The encoding of files or of standard input, such as gb18030. Default: UTF-8, -16 or -32."),
     Flag("checkpoint", "auto (averaged, else best), best, last, averaged, or the name of one."),
     Flag("show", "Print what was attended to below each prediction.", bool),
     Flag("json", "Print one JSON object for each input, with its file and line and all details.", bool),
@@ -57,6 +58,8 @@ def main(tokens: Sequence[str]) -> int | None:
             raise ConfigError("- is given beside inputs or --file, expected it alone: it reads standard input.")
         if len(forms := [f"--{name}" for name in ("show", "json", "tsv") if name in given]) > 1:
             raise ConfigError(f"{' and '.join(forms)} are given, expected one of them.")
+        if inputs and "encoding" in given:
+            raise ConfigError("--encoding is given beside inputs, expected it with --file or standard input.")
         return predict(path, inputs, given)
 
     own = [] if kind is None else option_flags(kind.Options)
@@ -72,7 +75,7 @@ def predict(path: Path, inputs: Sequence[str], given: Given) -> int:
     options = options_from(predictor.task.Options, given)
     files = [Path(file) for file in given.get("file", [])]
     streams = predictor.streams and not {"json", "tsv", "show"} & {*given}
-    groups = read_inputs(predictor, inputs, files)
+    groups = _in_encoding(read_inputs(predictor, inputs, files), given.get("encoding", "auto"))
     named = _are_named(predictor, options, inputs, files)
     if "tsv" in given:
         print("\t".join(_columns(predictor.task)), flush=True)
@@ -107,6 +110,18 @@ def read_inputs(predictor: Predictor, inputs: Sequence[str], files: Sequence[Pat
     found = map(sources.Input, sources.from_arguments(fields, inputs)) if inputs else sources.from_files(fields, files)
     expanded = sources.with_folders(found, fields, _log)
     return iter(lambda: list(islice(expanded, _TOGETHER)), [])
+
+
+def _in_encoding(groups: Iterator[Sequence[Input]], name: str) -> Iterator[Sequence[Input]]:
+    """Return the inputs, whose files and lines are read in this encoding."""
+    from foci.data.lines import TextEncoding, in_encoding
+    from foci.encodings import known_encoding
+    from foci.errors import ConfigError
+
+    try:
+        return in_encoding(TextEncoding(known_encoding(name), "--encoding"), groups)
+    except ValueError as error:
+        raise ConfigError(f"--encoding is {name!r}, expected {error}.") from error
 
 
 def _log(text: str) -> None:

@@ -1,21 +1,26 @@
 """Lines of text files, plain or compressed, and the faults that readers report with file and line.
 
-Text is UTF-8. Only a line feed ends a line: Unicode's other separators occur inside sentences, and splitting there
-would misalign two files.
+Text is UTF-8, UTF-16 or UTF-32, or what `text_encoding` says (the setting data.encoding). Only a line feed ends a line:
+Unicode's other separators occur inside sentences, and splitting there would misalign two files. In a file without any
+line feed a carriage return does, as on old systems.
 """
 
 from __future__ import annotations
 
 import gzip
 import lzma
+import math
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from io import BufferedIOBase
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from io import BufferedIOBase, BytesIO
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
+from foci.encodings import AUTO, SAMPLE, TextForm, recognize, shown_as
 from foci.errors import DataError
 
 Entry = TypeVar("Entry")
@@ -25,6 +30,48 @@ Log = Callable[[str], None]
 
 LONGEST_LINE = 10_000
 """Maximum number of characters per line; a longer one usually means a file with other line ends."""
+
+_DAMAGED = (gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError)
+"""What damaged compressed files raise."""
+
+
+class TextEncoding(NamedTuple):
+    """The encoding that the user says, or "auto", and the setting that says so, for messages."""
+
+    name: str = AUTO
+    setting: str = "data.encoding"
+
+
+_AUTO = TextEncoding()
+_ENCODING: ContextVar[TextEncoding] = ContextVar("encoding", default=_AUTO)
+
+
+@contextmanager
+def text_encoding(name: str, setting: str = "data.encoding") -> Iterator[None]:
+    """Read text in this encoding inside of the block; ``setting`` is what messages name.
+
+    It is a state and no argument, since every reader of every task ends in `read_lines`. What is read later, such as a
+    stream, keeps `current_encoding` and reads by `in_encoding`.
+    """
+    token = _ENCODING.set(TextEncoding(name, setting))
+    try:
+        yield
+    finally:
+        _ENCODING.reset(token)
+
+
+def current_encoding() -> TextEncoding:
+    """Return the encoding of the block that this is called in."""
+    return _ENCODING.get()
+
+
+def in_encoding(encoding: TextEncoding, entries: Iterator[Entry]) -> Iterator[Entry]:
+    """Yield entries of a lazy reader, which reads in this encoding wherever it is iterated."""
+    context = copy_context()
+    context.run(_ENCODING.set, encoding)
+    ended = object()
+    while (entry := context.run(next, entries, ended)) is not ended:
+        yield cast("Entry", entry)
 
 
 class Fault(NamedTuple):
@@ -119,38 +166,146 @@ def counted(items: Iterable[Entry], what: str, log: Log | None, seconds: float =
 
 
 def read_lines(path: Path, max_characters: int = LONGEST_LINE) -> Iterator[str | Fault]:
-    """Yield the lines of a UTF-8 file, plain, .gz or .xz, without their ends, one at a time.
+    """Yield the lines of a text file, plain, .gz or .xz, without their ends, one at a time.
 
     An invalid line is a Fault in its place; a file that cannot be read further ends with one.
     """
-    limit = 4 * max_characters + 2  # no character needs more than four bytes, and two end the line
     number = 0
     try:
         with open_bytes(path) as file:
-            while raw := file.readline(limit):
+            try:
+                sample = file.read(SAMPLE)
+            except _DAMAGED:
+                sample = b""  # what can be read of it is still read
+            file.seek(0)
+            for line in _lines(file, sample, path, max_characters):
                 number += 1
-                if len(raw) < limit or raw.endswith(b"\n"):
-                    yield _line(path, number, raw, max_characters)
-                    continue
-                while (rest := file.readline(limit)) and not rest.endswith(b"\n"):
-                    pass
-                yield _too_long(path, number, max_characters)
-    except (gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError) as error:
+                yield line
+    except _DAMAGED as error:
         yield Fault(path, number + 1, "damaged file", f"the compressed file is damaged from here on ({error}).")
 
 
-def _line(path: Path, number: int, raw: bytes, max_characters: int) -> str | Fault:
-    raw = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
+def _lines(file: BufferedIOBase, sample: bytes, path: Path, max_characters: int) -> Iterator[str | Fault]:
+    form = _form(sample, path)
+    if isinstance(form, Fault):
+        yield form
+        return
+    end = "\n".encode(form.encoding)
+    beginning = sample.decode(form.encoding, "ignore")
+    limit = 4 * max_characters + 2 * len(end)  # no character needs more than four bytes, and two end the line
+    raws: Iterable[bytes | None] = _raw_lines(file, end, limit)
+    if "\r" in beginning and "\n" not in beginning:
+        content = file.read()  # such files are old and small
+        raws = _raw_lines(BytesIO(content), end, limit) if end in content else _at_returns(content, form)
+    for number, raw in enumerate(raws, start=1):
+        if raw is None:
+            yield _too_long(path, number, max_characters)
+        else:
+            yield _line(path, number, raw, form, max_characters)
+
+
+class ArrivingLines:
+    """Lines of bytes that arrive in pieces, as from standard input; their encoding is shown by the first piece.
+
+    Args:
+        path: the name of what is read, for messages.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.number, self.rest = path, 0, b""
+        self.form: TextForm | Fault | None = None
+
+    def add(self, piece: bytes) -> list[str | Fault]:
+        """Return the lines that are complete with this piece."""
+        self.rest += piece
+        # With a first line, whole if it is of two bytes a character, there is enough to see the encoding.
+        if self.form is None and b"\n" in self.rest and (b"\0" not in self.rest or len(self.rest) % 2 == 0):
+            self.form = _form(self.rest[:SAMPLE], self.path)
+            if isinstance(self.form, Fault):
+                return [self.form]
+        if not isinstance(self.form, TextForm):
+            return []
+        *raws, self.rest = _split(self.rest, "\n".encode(self.form.encoding))
+        return self._decoded(raws, self.form)
+
+    def finish(self) -> list[str | Fault]:
+        """Return the lines that are left at the end of the input."""
+        form = self.form or _form(self.rest, self.path)
+        if isinstance(form, Fault) or not self.rest:
+            return []
+        return self._decoded([self.rest] if self.number else _at_returns(self.rest, form), form)
+
+    def _decoded(self, raws: Sequence[bytes], form: TextForm) -> list[str | Fault]:
+        lines = [_line(self.path, self.number + place, raw, form) for place, raw in enumerate(raws, start=1)]
+        self.number += len(lines)
+        return lines
+
+
+def _form(sample: bytes, path: Path) -> TextForm | Fault:
+    chosen = current_encoding()
     try:
-        line = raw.decode("utf-8")
+        return recognize(sample, chosen.name)
+    except ValueError as error:
+        reason = f"{chosen.setting} does not fit the file: {error}. Correct {chosen.setting}, or leave it out."
+        return Fault(path, 1, "another encoding", reason)
+
+
+def _raw_lines(file: BufferedIOBase, end: bytes, limit: int) -> Iterator[bytes | None]:
+    """Yield lines with their ends; None for one of ``limit`` bytes or more."""
+    while raw := _raw_line(file, end, limit):
+        if len(raw) < limit or raw.endswith(end):
+            yield raw
+            continue
+        while (rest := _raw_line(file, end, limit)) and not rest.endswith(end):
+            pass
+        yield None
+
+
+def _split(content: bytes, end: bytes) -> list[bytes]:
+    """Return the parts before, between and after the ends, which begin where a character does."""
+    parts, start, place = [], 0, -1
+    while (place := content.find(end, place + 1)) >= 0:
+        if place % len(end) == 0:
+            parts.append(content[start:place])
+            start = place + len(end)
+    return [*parts, content[start:]]
+
+
+def _at_returns(content: bytes, form: TextForm) -> list[bytes]:
+    """Return the lines of a text in which a carriage return ends a line."""
+    *parts, rest = _split(content, "\r".encode(form.encoding))
+    return [*parts, rest] if rest else parts
+
+
+def _raw_line(file: BufferedIOBase, end: bytes, limit: int) -> bytes:
+    raw = file.readline(limit)
+    width = len(end)
+    while width > 1 and raw:  # a byte 10 is the end of a line only where it is a whole character
+        raw += file.read(-len(raw) % width)
+        if raw.endswith(end) or len(raw) >= limit or not (more := file.readline(limit - len(raw))):
+            break
+        raw += more
+    return raw
+
+
+def _line(path: Path, number: int, raw: bytes, form: TextForm, max_characters: float = math.inf) -> str | Fault:
+    encoding = form.encoding
+    raw = raw[form.mark :] if number == 1 else raw
+    if b"\0" in raw and not encoding.startswith(("utf-16", "utf-32")):
+        return Fault(path, number, "zero byte", "the line holds a zero byte, so the file is no text, or damaged.")
+    try:
+        line = raw.decode(encoding)
     except UnicodeDecodeError as error:
-        reason = f"byte {error.start + 1} of the line is not UTF-8. Convert the file: iconv -f OLD -t UTF-8."
+        name, setting = current_encoding()
+        shown = "UTF-8" if encoding == "utf-8" else encoding
+        cure = f"{shown_as(raw)}Set {setting} to the encoding of the file." if name == AUTO else f"Correct {setting}."
+        reason = f"byte {error.start + 1} of the line is not {shown}. {cure}"
         return Fault(path, number, "undecodable bytes", reason)
     line = line.removesuffix("\n").removesuffix("\r")
     return line if len(line) <= max_characters else _too_long(path, number, max_characters)
 
 
-def _too_long(path: Path, number: int, max_characters: int) -> Fault:
+def _too_long(path: Path, number: int, max_characters: float) -> Fault:
     reason = f"longer than {max_characters} characters. Split the line; files with other line ends look like this too."
     return Fault(path, number, "over-long line", reason)
 

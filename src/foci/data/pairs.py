@@ -5,8 +5,8 @@
 
 Each can be iterated several times, and holds one line at a time. Iterating stops with a DataError at the first invalid
 line; `read_pairs` and `check` read everything and then report the first such line and their number.
-Text is UTF-8. Only a line feed ends a line: Unicode's other separators occur inside sentences, and
-splitting there would misalign two files. White space around a sentence is dropped.
+Text and its lines are those of `foci.data.lines`; a corpus keeps the encoding of the block it was made in. White space
+around a sentence is dropped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,19 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from foci.data.lines import LONGEST_LINE, Fault, Log, counted, each, ending_of, read_lines, strict, usable
+from foci.data.lines import (
+    LONGEST_LINE,
+    Fault,
+    Log,
+    counted,
+    current_encoding,
+    each,
+    ending_of,
+    in_encoding,
+    read_lines,
+    strict,
+    usable,
+)
 from foci.data.tables import JSON, TableRow, check_table, read_rows
 from foci.errors import ConfigError, DataError, check_positive
 
@@ -44,12 +56,16 @@ class AlignedFiles:
     def __init__(self, source: str | Path, target: str | Path, *, max_characters: int = LONGEST_LINE) -> None:
         check_positive("AlignedFiles", max_characters=max_characters)
         self.source, self.target, self.max_characters = Path(source), Path(target), max_characters
+        self.encoding = current_encoding()
 
     def __iter__(self) -> Iterator[Pair]:
         return strict(self.entries())
 
     def entries(self) -> Iterator[Pair | Fault]:
         """Yield every line, as a pair or as a Fault."""
+        return in_encoding(self.encoding, self._entries())
+
+    def _entries(self) -> Iterator[Pair | Fault]:
         source, target = read_lines(self.source, self.max_characters), read_lines(self.target, self.max_characters)
         for number, (left, right) in enumerate(zip_longest(source, target), start=1):
             if left is None or right is None:
@@ -78,7 +94,7 @@ class TableFile:
 
     def __init__(self, path: str | Path, columns: Columns | None = None, *, max_characters: int = LONGEST_LINE) -> None:
         check_positive("TableFile", max_characters=max_characters)
-        self.source, self.max_characters = Path(path), max_characters
+        self.source, self.max_characters, self.encoding = Path(path), max_characters, current_encoding()
         self.is_json = ending_of(path) in JSON
         self.columns = columns or (("source", "target") if self.is_json else (0, 1))
         check_table(self.source, self.columns, (".csv", *_TABS), _EXPECTED)
@@ -89,7 +105,7 @@ class TableFile:
     def entries(self) -> Iterator[Pair | Fault]:
         """Yield every line, as a pair or as a Fault."""
         rows = read_rows(self.source, self.columns, texts=2, tabs=_TABS, longest=self.max_characters)
-        return each(rows, self._pair)
+        return in_encoding(self.encoding, each(rows, self._pair))
 
     def _pair(self, row: TableRow) -> Pair | Fault:
         kind, suffix = "field" if self.is_json else "column", " (from 0)" if isinstance(self.columns[0], int) else ""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from foci.data.images.files import beside
-from foci.data.lines import Fault, Log, each, ending_of, open_bytes, read_examples, read_lines, usable
+from foci.data.lines import Fault, Log, current_encoding, each, ending_of, open_bytes, read_examples, read_lines, usable
 from foci.data.tables import (
     JSON,
     LONGEST_TEXT,
@@ -23,6 +23,7 @@ from foci.data.tables import (
     name_of,
     read_rows,
 )
+from foci.encodings import decode
 from foci.errors import ConfigError, DataError, near_names
 from foci.tasks.caption.config import COLUMNS
 
@@ -147,8 +148,8 @@ def _karpathy(path: Path) -> Iterator[CaptionedImage | Fault] | None:
     with open_bytes(path) as file:
         raw = file.read()
     try:
-        whole = json.loads(raw.decode("utf-8-sig"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
+        whole = json.loads(decode(raw, current_encoding().name))
+    except (ValueError, RecursionError):
         return None  # what is wrong with which line is found by reading it as lines
     if not isinstance(whole, dict) or not isinstance(whole.get("images"), list):
         return None

@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+from foci.encodings import decode
 from foci.errors import ConfigError, unknown_name
 from foci.options import from_preset
 from foci.settings import Text, build, describe, merge, parsed, to_tables
@@ -82,10 +83,14 @@ def find_config(name: str) -> type[TaskConfig]:
 def read_toml(path: Path) -> dict[str, Any]:
     """Return the tables of a TOML file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(decode(path.read_bytes()))
     except OSError as error:
         raise ConfigError(f"{path}: the configuration cannot be read: {error.strerror}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{path}: is no TOML: byte {error.start + 1} is not UTF-8, which TOML is always in. Save it as UTF-8."
+        ) from error
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: is no TOML: {error}.") from error
 
 

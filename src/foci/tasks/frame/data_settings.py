@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypedDict
 from annotated_types import Ge, Lt
 from pydantic import BeforeValidator
 
+from foci.encodings import AUTO, Encoding
 from foci.errors import ConfigError
 from foci.files import FilePath
 from foci.settings import settings
@@ -31,6 +32,7 @@ DATA_FLAGS = {
     "valid": "data.valid",
     "test": "data.test",
     "columns": "data.columns",
+    "encoding": "data.encoding",
     "builtin": "data.builtin",
 }
 """The flags of every task with files of its own."""
@@ -60,6 +62,9 @@ class HeldOutData:
     """Without data.valid: the share of the data that is held out to validate."""
     test_share: Annotated[float, Ge(0), Lt(1)] = 0.1
     """Without data.test: the share of the data that is held out to evaluate, and never trained on."""
+    encoding: Encoding = AUTO
+    """The encoding of the files. auto reads UTF-8, and UTF-16 and UTF-32 by their marks or zero bytes; others, such as
+    gb18030 or cp1252, have to be named."""
     split_seed: Annotated[int, Ge(0)] = 0
     """Another number holds other examples out. Which ones depends on it and on their own content alone."""
     workers: Annotated[int, Ge(0)] = 0
@@ -68,6 +73,8 @@ class HeldOutData:
     def __post_init__(self) -> None:
         if self.path is not None and self.builtin is not None:
             raise ConfigError("path and builtin are both set, expected one of them.")
+        if self.path is None and self.encoding != AUTO:
+            raise ConfigError("encoding is set, but path is not: built-in data has none. Name a file.")
 
     @property
     def shares(self) -> Shares:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from foci.data.lines import text_encoding
 from foci.errors import CheckpointError, ConfigError, DataError, near_names
 from foci.settings import build
 from foci.tasks.frame import held_out
@@ -136,7 +137,8 @@ class Predictor:
 
         They are read again from the data; ``change`` of what is returned says how they differ from those of the run.
         """
-        splits = self.task.read(log)
+        with text_encoding(self.task.encoding):
+            splits = self.task.read(log)
         fields = (*self.task.inputs, *self.task.targets)
         examples = held_out.HeldOut(as_records("held_out", splits.test or splits.valid, fields))
         examples.change = held_out.change(self.path, splits)
@@ -144,7 +146,9 @@ class Predictor:
 
     def read(self, *paths: str) -> Sequence[Record]:
         """Return the examples of files that have the form of the training data."""
-        return as_records("read", self.task.read_records(paths), (*self.task.inputs, *self.task.targets))
+        with text_encoding(self.task.encoding):
+            records = self.task.read_records(paths)
+        return as_records("read", records, (*self.task.inputs, *self.task.targets))
 
 
 def load(path: str | Path, *, checkpoint: str = "auto") -> Predictor:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from torch import nn
 
+from foci.encodings import AUTO
 from foci.errors import ConfigError, unknown_name
 from foci.tasks import TASKS
 from foci.training.objective import Batches, Loss
@@ -154,6 +155,11 @@ class Task(ABC):
 
     def __init__(self, config: Any) -> None:
         self.config = config
+
+    @property
+    def encoding(self) -> str:
+        """The encoding of the files of the data; "auto" for a task without files."""
+        return getattr(self.config.data, "encoding", AUTO)
 
     @abstractmethod
     def read(self, log: Log) -> Splits:

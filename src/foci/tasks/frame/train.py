@@ -17,6 +17,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import nn
 
+from foci.data.lines import text_encoding
 from foci.errors import CheckpointError, ConfigError, FociError, TrainingError, near_names
 from foci.files import write_text
 from foci.settings import build, merge, to_tables
@@ -165,7 +166,8 @@ def _train(task: Task, out: Path, resume: bool, fabric: Fabric, given_log: Log |
     log = given_log or log_to_stderr
     options: TrainingOptions = task.config.training
     main = fabric.global_rank == 0
-    splits = task.read(log)
+    with text_encoding(task.encoding):
+        splits = task.read(log)
     log("preparing the data")
     assets = _assets(task, splits, out if resume and (out / "config.json").exists() else None, fabric, log)
     torch.manual_seed(options.seed)

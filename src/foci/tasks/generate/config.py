@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic import Field
 
+from foci.encodings import AUTO, Encoding
 from foci.errors import ConfigError
 from foci.files import FilePath
 from foci.models.options.decoders import (
@@ -32,6 +33,9 @@ class DataConfig:
     """The field of a JSONL file that holds the text; each line is a document."""
     pattern: str = "*"
     """Which files of a folder are read, such as *.txt."""
+    encoding: Encoding = AUTO
+    """The encoding of the files. auto reads UTF-8, and UTF-16 and UTF-32 by their marks or zero bytes; others, such as
+    gb18030 or cp1252, have to be named."""
     valid: FilePath | None = None
     """Held-out text in the same form, which decides which checkpoint is the best one."""
     valid_share: Annotated[float, Gt(0), Lt(1)] = 0.1
@@ -98,6 +102,7 @@ class GenerateConfig(TaskConfig):
         "data": "data.path",
         "columns": "data.columns",
         "pattern": "data.pattern",
+        "encoding": "data.encoding",
         "valid": "data.valid",
         "context": "data.context",
         "tokenizer": "tokenizer.kind",

@@ -5,9 +5,9 @@
     TextFiles("news.jsonl")             one document per line, in the field ``text``
     python_reference()                  the language reference that comes with Python
 
-A reader holds one piece of a document at a time, so that files may be larger than memory. Text is UTF-8 and never
-changed. The held-out part is the end: of a single text its last characters, of several documents the last ones, so that
-no neighbor of a held-out line was trained on.
+A reader holds one piece of a document at a time, so that files may be larger than memory. Text is never
+changed; its encoding is that of `foci.data.lines`. The held-out part is the end: of a single text its last characters,
+of several documents the last ones, so that no neighbor of a held-out line was trained on.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import NamedTuple
 
-from foci.data.lines import Fault, ending_of, open_bytes, usable
+from foci.data.lines import Fault, current_encoding, ending_of, in_encoding, open_bytes, usable
 from foci.data.tables import JSON, TableRow, read_rows
+from foci.encodings import recognize, shown_as
 from foci.errors import ConfigError, DataError
 
 _BLOCK = 1 << 16
@@ -56,6 +57,7 @@ class TextFiles:
         self, path: str | Path, *, field: str = "text", pattern: str = "*", max_characters: int | None = None
     ) -> None:
         self.path, self.field, self.pattern, self.max_characters = Path(path), field, pattern, max_characters
+        self.encoding = current_encoding()
         if max_characters is not None and max_characters < 1:
             raise ConfigError(f"TextFiles: max_characters is {max_characters}, expected at least 1.")
 
@@ -76,6 +78,9 @@ class TextFiles:
 
     def __iter__(self) -> Iterator[TextPiece]:
         """Yield the pieces of all documents; a file that cannot be used raises a DataError with its line."""
+        return in_encoding(self.encoding, self._pieces())
+
+    def _pieces(self) -> Iterator[TextPiece]:
         number = -1
         for file in self.files():
             if ending_of(file) in JSON:
@@ -125,27 +130,37 @@ def _objects(path: Path, field: str) -> Iterator[str | Fault]:
 
 def _blocks(path: Path) -> Iterator[str]:
     """The text of a file, piece by piece; pieces end where a line does, so that no word is cut."""
-    decode = codecs.getincrementaldecoder("utf-8-sig")()
     held, lines = "", 1
+    chosen = current_encoding()
+    hint = "of a folder choose text files with data.pattern='*.txt'."
     try:
         with open_bytes(path) as file:
+            block = file.read(_BLOCK)
+            try:
+                form = recognize(block, chosen.name)
+            except ValueError as error:
+                raise DataError(f"{path}, line 1: {chosen.setting} does not fit the file: {error}.") from error
+            decoder = codecs.getincrementaldecoder(form.encoding)()
+            block = block[form.mark :]
             while True:
-                block = file.read(_BLOCK)
-                if b"\0" in block:
-                    line = lines + block[: block.index(b"\0")].count(b"\n")
-                    raise DataError(
-                        f"{path}, line {line}: holds a zero byte, so it is a binary file, expected text. Name text "
-                        "files; of a folder choose them with data.pattern='*.txt'."
-                    )
                 try:
-                    text = decode.decode(block, final=not block)
+                    text = decoder.decode(block, final=not block)
                 except UnicodeDecodeError as error:
                     line = lines + error.object[: error.start].count(b"\n")
+                    name = "UTF-8" if form.encoding == "utf-8" else form.encoding
+                    start = error.object.rfind(b"\n", 0, error.start) + 1
+                    shown = shown_as(error.object[start : error.start + 32].split(b"\n")[0])
                     raise DataError(
-                        f"{path}, line {line}: is not UTF-8 ({error.reason}). Convert the file: iconv -f OLD -t UTF-8; "
-                        "of a folder choose text files with data.pattern='*.txt'."
+                        f"{path}, line {line}: is not {name} ({error.reason}). {shown}Set {chosen.setting} to the "
+                        f"encoding of the file; {hint}"
                     ) from error
-                lines += block.count(b"\n")
+                if "\0" in text:
+                    line = lines + text[: text.index("\0")].count("\n")
+                    raise DataError(
+                        f"{path}, line {line}: holds a zero byte, so it is a binary file, expected text. Name text "
+                        f"files; {hint}"
+                    )
+                lines += text.count("\n")
                 held += text
                 if not block:
                     break
@@ -153,6 +168,7 @@ def _blocks(path: Path) -> Iterator[str]:
                 if end:
                     yield held[:end]
                     held = held[end:]
+                block = file.read(_BLOCK)
     except (gzip.BadGzipFile, lzma.LZMAError, zlib.error, EOFError) as error:
         raise DataError(f"{path}, line {lines}: the compressed file is damaged from here on ({error}).") from error
     if held:
