@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from foci.data.vocabulary import Vocabulary
+from foci.data.word_splitter import WordSplitter
 from foci.errors import DataError, UnknownNameError
 from foci.tasks.cloze.batches import ClozeExamples, places_of, split_text, tokenize
 from foci.tasks.cloze.builtin import LANGUAGES, stories
@@ -118,11 +119,11 @@ def test_candidates_of_several_words_count_where_they_begin():
     question = ClozeQuestion(
         "The Old man met the old dog. Old, said the old man.", "XXXXX left.", "old man|old|dog", "Old man"
     )
-    found = tokenize(question, splitting="words", max_words=100)
+    found = tokenize(question, splitter=WordSplitter("unicode"), max_words=100)
     begins = [(word, number) for word, number in zip(found.words, found.places) if number >= 0]
     assert begins == [("Old", 0), ("old", 1), ("dog", 2), ("Old", 1), ("old", 0)]
     assert (found.counts, found.answer, found.most_frequent, found.is_answerable) == ([2, 2, 1], 0, 0, True)
-    exact = tokenize(question, splitting="words", max_words=100, lowercase=False)
+    exact = tokenize(question, splitter=WordSplitter("unicode"), max_words=100, lowercase=False)
     assert exact.counts == [1, 1, 1]
     assert (exact.answer, exact.is_answerable) == (-1, False)
 
@@ -130,12 +131,12 @@ def test_candidates_of_several_words_count_where_they_begin():
 def test_a_possessive_is_an_occurrence_of_its_owner():
     document = "Saul's spear hit David's harp. David’s men saw it's SAUL'S. Saul's! It wasn't David, said Saul."
     question = ClozeQuestion(document, "It was XXXXX's spear.", "David|Saul|spear", "Saul")
-    found = tokenize(question, splitting="words", max_words=100)
+    found = tokenize(question, splitter=WordSplitter("unicode"), max_words=100)
     assert found.counts == [document.lower().count(name) for name in ("david", "saul", "spear")]
     assert found.most_frequent == found.answer == 1
     assert found.question == ["It", "was", "XXXXX", "'s", "spear", "."]
     assert "wasn't" in found.words
-    assert tokenize(question, splitting="spaces", max_words=100).counts[0] == 0
+    assert tokenize(question, splitter=WordSplitter("spaces"), max_words=100).counts[0] == 0
 
 
 def test_places_by_brute_force():
@@ -155,7 +156,9 @@ def test_places_by_brute_force():
 
 def test_without_candidates_every_word_is_one():
     found = tokenize(
-        ClozeQuestion("小虫儿 住 在 XXXXX 里 ， 住 。", "谁 XXXXX", "", "里"), splitting="spaces", max_words=100
+        ClozeQuestion("小虫儿 住 在 XXXXX 里 ， 住 。", "谁 XXXXX", "", "里"),
+        splitter=WordSplitter("spaces"),
+        max_words=100,
     )
     assert found.candidates == ["小虫儿", "住", "在", "里"]
     assert found.places == [0, 1, 2, -1, 3, -1, 1, -1]
@@ -165,7 +168,7 @@ def test_without_candidates_every_word_is_one():
 def test_chinese_without_spaces_is_read_by_characters():
     found = tokenize(
         ClozeQuestion("小明去了厨房。小红去了花园。", "小红在XXXXX。", "厨房|花园", "花园"),
-        splitting="words",
+        splitter=WordSplitter("unicode"),
         max_words=100,
     )
     assert [found.words[place] for place, number in enumerate(found.places) if number >= 0] == ["厨", "花"]
@@ -173,16 +176,16 @@ def test_chinese_without_spaces_is_read_by_characters():
 
 
 def test_of_a_long_document_the_last_words_are_read():
-    found = tokenize(ClozeQuestion("a b c\nd e\nf g", "XXXXX", "", "a"), splitting="spaces", max_words=3)
+    found = tokenize(ClozeQuestion("a b c\nd e\nf g", "XXXXX", "", "a"), splitter=WordSplitter("spaces"), max_words=3)
     assert (found.sentences, found.left_out, found.is_answerable) == ([["e"], ["f", "g"]], 4, False)
-    assert split_text("a\n\n b ", "spaces") == [["a"], ["b"]]
+    assert split_text("a\n\n b ", WordSplitter("spaces")) == [["a"], ["b"]]
     assert candidates_of(" a || b|a") == ["a", "b"]
 
 
 def test_batches_hold_what_was_tokenized():
     questions = [
-        tokenize(ClozeQuestion("a b c b", "b XXXXX", "b|c", "c"), splitting="spaces", max_words=9),
-        tokenize(ClozeQuestion("c d", "e", "d|x|c", "d"), splitting="spaces", max_words=9),
+        tokenize(ClozeQuestion("a b c b", "b XXXXX", "b|c", "c"), splitter=WordSplitter("spaces"), max_words=9),
+        tokenize(ClozeQuestion("c d", "e", "d|x|c", "d"), splitter=WordSplitter("spaces"), max_words=9),
     ]
     vocabulary = Vocabulary(("a", "b", "c", "d", "XXXXX"), 1, False)
     examples = ClozeExamples(questions, vocabulary)
@@ -201,7 +204,7 @@ def test_batches_hold_what_was_tokenized():
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_frequency_does_not_decide_the_built_in_stories(language):
     questions = stories(language, size=600)
-    found = [tokenize(one, splitting="words", max_words=1000) for one in questions]
+    found = [tokenize(one, splitter=WordSplitter("unicode"), max_words=1000) for one in questions]
     assert all(one.is_answerable and len(one.candidates) >= 4 for one in found)
     assert sum(one.most_frequent == one.answer for one in found) / len(found) < 0.4
     latest = [max(range(len(one.places)), key=lambda place: (one.places[place] >= 0, place)) for one in found]
@@ -212,8 +215,8 @@ def test_frequency_does_not_decide_the_built_in_stories(language):
 def test_the_answer_is_that_of_the_latest_event():
     """Each English story is read once more, from its last sentence on."""
     for story in stories(size=400, seed=1):
-        words = split_text(story.question, "words")[0]
-        lines = split_text(story.document, "words")[::-1]
+        words = split_text(story.question, WordSplitter("unicode"))[0]
+        lines = split_text(story.document, WordSplitter("unicode"))[::-1]
         names = [word for word in words if word in LANGUAGES["en"].people + LANGUAGES["en"].things]
         moved = ("went", "walked", "took", "carried")
         if story.kind == "where is someone":
@@ -250,7 +253,7 @@ def test_fairytale_cloze_has_the_counts_and_baseline_of_its_description(kind, co
     path = DATA / "fairytale-cloze" / f"fairytale_{kind}_test.txt.xz"
     if not path.is_file():
         pytest.skip(f"{path} is not there; set FOCI_DATA")
-    found = [tokenize(one, splitting="spaces", max_words=5000) for one in read_cloze(path)]
+    found = [tokenize(one, splitter=WordSplitter("spaces"), max_words=5000) for one in read_cloze(path)]
     assert len(found) == count
     assert all(one.is_answerable for one in found)
     assert 100 * sum(one.most_frequent == one.answer for one in found) / count == pytest.approx(share, abs=0.06)
@@ -263,7 +266,7 @@ def test_occurrences_are_those_of_a_search_in_the_text(kind):
     if not path.is_file():
         pytest.skip(f"{path} is not there; set FOCI_DATA")
     for one in read_cloze(path)[:300]:
-        found = tokenize(one, splitting="words", max_words=5000)
+        found = tokenize(one, splitter=WordSplitter("unicode"), max_words=5000)
         for name, count in zip(found.candidates, found.counts):
             if not any(name.lower() in other.lower() for other in found.candidates if other != name):
                 assert count == len(re.findall(rf"(?<!\w){re.escape(name)}(?!\w)", one.document, re.IGNORECASE))

@@ -8,6 +8,7 @@ import torch
 
 import foci
 import foci_cli
+from foci.data.word_splitter import WordSplitter
 from foci.errors import ConfigError, DataError
 from foci.tasks.cloze.batches import split_text
 from foci.tasks.cloze.builtin import stories
@@ -148,12 +149,15 @@ def test_notes_say_what_is_missing_cut_or_unknown(predictor, tmp_path):
 def test_training_on_a_file_of_the_childrens_book_test(tmp_path):
     text = ""
     for story in stories(size=40):
-        lines = [f"{n} {' '.join(words)}" for n, words in enumerate(split_text(story.document, "words"), start=1)]
+        lines = [
+            f"{n} {' '.join(words)}"
+            for n, words in enumerate(split_text(story.document, WordSplitter("unicode")), start=1)
+        ]
         asked = story.question.replace(".", " .")
         text += "\n".join([*lines, f"{len(lines) + 1} {asked}\t{story.answer}\t\t{story.candidates}"]) + "\n\n"
     path = tmp_path / "cbt.txt"
     path.write_text(text, encoding="utf-8")
-    own = put(FEW, {"data": {"path": str(path), "splitting": "spaces"}})
+    own = put(FEW, {"data": {"path": str(path), "words": "spaces"}})
     said = []
     foci.train("cloze", own, out=tmp_path / "run", log=said.append)
     run = foci.load(tmp_path / "run")
@@ -184,7 +188,7 @@ def test_what_cannot_be_answered_is_not_trained_on_and_counts_as_wrong(predictor
         record["answer"] = "moon"
     path = write_jsonl(tmp_path / "b.jsonl", records)
     with pytest.raises(
-        DataError, match=r"b.jsonl, line 1: of 30 questions none is left to train on.*data.splitting = 'words'"
+        DataError, match=r"b.jsonl, line 1: of 30 questions none is left to train on.*data.words = 'unicode'"
     ):
         foci.train("cloze", put(FEW, {"data": {"path": str(path)}}), out=tmp_path / "none", **SILENT)
 

@@ -136,12 +136,21 @@ def test_figures_are_those_of_the_predictions(predictor):
     assert evaluation.metrics["novel_1grams"] + evaluation.metrics["copied_1grams"] == pytest.approx(1)
 
 
-def test_a_segmenter_of_the_user(predictor):
-    record = {"source": "a note about zugzug today", "target": "about zugzug"}
-    by_letters = predictor.evaluate([record], options={"segmenter": "builtins:list"})
-    assert by_letters.metrics["rouge1"] > 0
-    with pytest.raises(ConfigError, match="expected module:function"):
-        predictor.evaluate([record], options={"segmenter": "nosuchmodule:cut"})
+def test_rouge_compares_words_as_the_run_splits_them_in_baselines_too(tmp_path, monkeypatch):
+    (tmp_path / "pairs_of_letters.py").write_text(
+        "def cut(text):\n    return [text[i:i+2] for i in range(0, len(text), 2)]\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    data = {
+        "path": write(
+            tmp_path / "a.jsonl", [{"source": f"甲乙丙丁{n}。别的话。", "target": f"甲乙丙丁{n}。"} for n in range(40)]
+        )
+    }
+    tables = configs.put({**TINY, "data": data}, {"training.max_steps": 2, "data.words": "pairs_of_letters:cut"})
+    foci.train("summarize", tables, out=tmp_path / "run", **SILENT)
+    found = foci.load(tmp_path / "run").evaluate([{"source": "甲乙丙丁。别的话。", "target": "甲乙丙丁。"}])
+    assert found.metrics["lead_rouge1"] == found.metrics["oracle_rouge1"] == pytest.approx(100)
+    assert "pairs_of_letters:cut" in found.notes["rouge_of"]
 
 
 def test_the_coverage_loss_begins_at_its_step_and_may_change_on_resuming(tmp_path):

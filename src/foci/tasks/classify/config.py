@@ -12,7 +12,7 @@ from foci.models.options.words import HIERARCHICAL_PRESETS, HierarchicalClassifi
 from foci.settings import settings
 from foci.tasks.frame.class_folders import implied_parts
 from foci.tasks.frame.config import TaskConfig
-from foci.tasks.frame.data_settings import DATA_FLAGS, Columns, HeldOutData
+from foci.tasks.frame.data_settings import DATA_FLAGS, Columns, WordData
 from foci.tasks.frame.label_options import LabelOptions
 from foci.tasks.frame.vocabulary_settings import BucketVocabularyConfig
 from foci.training.options import TrainingOptions
@@ -22,7 +22,7 @@ BUILT_IN = 4000
 
 
 @settings
-class DataConfig(HeldOutData):
+class DataConfig(WordData):
     """The documents: a folder of classes, a CSV, TSV or JSONL file, or built-in ones."""
 
     path: FilePath | None = None

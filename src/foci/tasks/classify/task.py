@@ -14,7 +14,6 @@ from torch import nn
 from foci.data.batching import PaddedExamples, Sequences
 from foci.data.splits import text_key, unique
 from foci.data.vocabulary import Vocabulary, read_vectors
-from foci.data.words import sentences_of
 from foci.models.hierarchical import ClassifierOutput, HierarchicalClassifier
 from foci.tasks.classify.builtin import planted
 from foci.tasks.classify.config import BUILT_IN, ClassifyConfig, ClassifyEvaluateOptions, ClassifyOptions
@@ -80,7 +79,7 @@ class Classify(LabelTask):
 
     def _sentences(self, text: str) -> list[list[str]]:
         # One object per distinct word: otherwise a corpus would not fit in memory.
-        return [list(map(sys.intern, words)) for words in sentences_of(text, self.config.data.max_sentence)]
+        return [list(map(sys.intern, words)) for words in self.splitter.sentences(text, self.config.data.max_sentence)]
 
     # ---- model
 
@@ -137,7 +136,8 @@ class Classify(LabelTask):
         """Return messages about words that were not read, and about those that are not known."""
         words = [word for sentence in self._sentences(example.text) for word in sentence]
         read = words[: self.config.data.max_words]
-        return [*truncated(len(read), len(words)), *unknown_words(read, assets.vocabulary, self.origin)]
+        unknown = unknown_words(read, assets.vocabulary, self.origin)
+        return [*truncated(len(read), len(words)), *unknown, *self.splitter.note(example.text)]
 
     def trace(self, view: ClassifierOutput, row: int, example: Document, label: str, probability: float) -> Trace:
         """Return the weight of each word and sentence."""

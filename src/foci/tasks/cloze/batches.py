@@ -16,8 +16,8 @@ from torch import Tensor
 
 from foci.data.batching import Indices, Sequences
 from foci.data.vocabulary import Vocabulary
-from foci.data.words import sentences_of
-from foci.tasks.cloze.config import BLANK, Splitting
+from foci.data.word_splitter import WordSplitter
+from foci.tasks.cloze.config import BLANK
 from foci.tasks.cloze.reader import ClozeQuestion, candidates_of
 
 _POSSESSIVE = re.compile("(?<=.)(['’][sS])$")
@@ -60,34 +60,36 @@ class TokenizedQuestion(NamedTuple):
         return max(range(len(counts)), key=counts.__getitem__) if counts else -1
 
 
-def split_text(text: str, splitting: Splitting, blank: str = BLANK) -> list[list[str]]:
+def split_text(text: str, splitter: WordSplitter, blank: str = BLANK) -> list[list[str]]:
     """Return a text as sentences of words, in which the blank is a word of its own, and so is a possessive ending.
 
     Example:
-        >>> split_text("She ate Saul's ___. 好吃！", "words", "___")
+        >>> split_text("She ate Saul's ___. 好吃！", WordSplitter("unicode"), "___")
         [['She', 'ate', 'Saul', "'s", 'XXXXX', '.'], ['好', '吃', '！']]
     """
-    marked = re.sub(rf"{re.escape(blank)}(['’][sS]\b)?", lambda found: f" {BLANK}{found[1] or ''} ", text)
+    spaced = splitter.rule == "spaces"  # such files have their words apart, and one sentence per line
+    ending = " " * spaced
+    marked = re.sub(rf"{re.escape(blank)}(['’][sS]\b)?", lambda found: f" {BLANK}{ending}{found[1] or ''} ", text)
     # One object per distinct word: otherwise a corpus would not fit in memory.
-    if splitting == "words":
-        sentences = (words for line in marked.splitlines() for words in sentences_of(line))
-        return [[sys.intern(part) for word in words for part in _POSSESSIVE.split(word) if part] for words in sentences]
-    return [list(map(sys.intern, words)) for words in map(str.split, marked.splitlines()) if words]
+    if spaced:
+        return [list(map(sys.intern, words)) for words in map(splitter.words, marked.splitlines()) if words]
+    sentences = (words for line in marked.splitlines() for words in splitter.sentences(line))
+    return [[sys.intern(part) for word in words for part in _POSSESSIVE.split(word) if part] for words in sentences]
 
 
 def tokenize(
-    question: ClozeQuestion, *, splitting: Splitting, blank: str = BLANK, lowercase: bool = True, max_words: int
+    question: ClozeQuestion, *, splitter: WordSplitter, blank: str = BLANK, lowercase: bool = True, max_words: int
 ) -> TokenizedQuestion:
     """Return a question in words, with the places of its candidates.
 
     Args:
         question: the question; its answer may be empty.
-        splitting: how texts become words.
+        splitter: splits texts into words.
         blank: how the texts write the blank.
         lowercase: whether "The" is "the", also where candidates are found.
         max_words: of a longer document the last words are read.
     """
-    sentences = split_text(question.document, splitting, blank)
+    sentences = split_text(question.document, splitter, blank)
     left_out = max(sum(map(len, sentences)) - max_words, 0)
     drop = left_out
     while drop:
@@ -96,7 +98,7 @@ def tokenize(
         drop -= cut
         if not sentences[0]:
             sentences.pop(0)
-    question_words = [word for words in split_text(question.question, splitting, blank) for word in words]
+    question_words = [word for words in split_text(question.question, splitter, blank) for word in words]
     keys = {word: word.lower() if lowercase else word for words in (*sentences, question_words) for word in words}
     document = [keys[word] for words in sentences for word in words]
     if question.candidates:
@@ -106,9 +108,9 @@ def tokenize(
         names = [different[key] for key in dict.fromkeys(document) if different[key] != BLANK and _is_word(key)]
     known: dict[tuple[str, ...], int] = {}
     for number, name in enumerate(names):
-        words = [word for sentence in split_text(name, splitting, blank) for word in sentence]
+        words = [word for sentence in split_text(name, splitter, blank) for word in sentence]
         known.setdefault(tuple(word.lower() if lowercase else word for word in words), number)
-    answer = [word for words in split_text(question.answer, splitting, blank) for word in words]
+    answer = [word for words in split_text(question.answer, splitter, blank) for word in words]
     return TokenizedQuestion(
         sentences,
         question_words,

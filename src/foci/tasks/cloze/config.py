@@ -10,20 +10,18 @@ from foci.files import FilePath
 from foci.models.options.words import READER_PRESETS, ReaderOptions
 from foci.settings import settings
 from foci.tasks.frame.config import TaskConfig
-from foci.tasks.frame.data_settings import HeldOutData
+from foci.tasks.frame.data_settings import WordData
 from foci.tasks.frame.vocabulary_settings import BucketVocabularyConfig
 from foci.training.options import TrainingOptions
 
 BLANK = "XXXXX"
 """How data sets write the blank of a question."""
-Splitting = Literal["words", "spaces"]
-"""How a text becomes words: found in any script (Chinese by characters), or separated by spaces already."""
 BUILT_IN = 6000
 """How many built-in stories are trained on where no data is named."""
 
 
 @settings
-class DataConfig(HeldOutData):
+class DataConfig(WordData):
     """The questions: files, or built-in stories."""
 
     path: FilePath | None = None
@@ -39,9 +37,6 @@ class DataConfig(HeldOutData):
     """Train on this many built-in stories instead: people who carry things about."""
     language: Literal["en", "zh"] = "en"
     """The language of built-in stories."""
-    splitting: Splitting = "words"
-    """How texts become words: "words" finds them in any script, Chinese by characters; "spaces" where they are
-    separated by spaces already, as in the files of the Children's Book Test and of CMRC 2017."""
     blank: Annotated[str, "text"] = BLANK
     """How the texts write the blank."""
     needs_blank: bool = True
@@ -85,7 +80,7 @@ class ClozeConfig(TaskConfig):
         "test": "data.test",
         "builtin": "data.builtin",
         "language": "data.language",
-        "splitting": "data.splitting",
+        "words": "data.words",
         "reader": "model.reader",
         "hops": "model.hops",
         "preset": "model.preset",

@@ -102,7 +102,7 @@ class Cloze(FileTask):
         if len(answerable) < len(train):
             log(
                 f"{len(train) - len(answerable):,} of {len(train):,} questions are not trained on: the answer is not in"
-                " the document, as data.splitting has its words"
+                " the document, as data.words splits it"
             )
         return answerable
 
@@ -111,7 +111,7 @@ class Cloze(FileTask):
         data = self.config.data
         return DataError(
             f"{data.path}, line 1: of {count} questions none is left to {use}. Give more of them, change "
-            f"data.valid_share = {data.valid_share} or data.splitting = {data.splitting!r}, or name data.valid."
+            f"data.valid_share = {data.valid_share} or data.words = {data.words!r}, or name data.valid."
         )
 
     def read_builtin(self, size: int, part: str) -> list[ClozeQuestion]:
@@ -122,7 +122,7 @@ class Cloze(FileTask):
         data = self.config.data
         return tokenize(
             question,
-            splitting=data.splitting,
+            splitter=self.splitter,
             blank=data.blank,
             lowercase=self.config.vocabulary.lowercase,
             max_words=data.max_words,
@@ -248,6 +248,7 @@ class Cloze(FileTask):
         if BLANK not in question.question and data.needs_blank:
             notes.append(f"the question has no blank {data.blank!r}, which this run was trained with")
         words = question.words
+        notes += self.splitter.note(" ".join(words))
         unknown = [word for word in words if word not in assets.vocabulary]
         if 2 * len(unknown) > len(words):
             built_in = f"built-in stories (data.language = {data.language})"

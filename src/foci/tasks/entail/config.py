@@ -13,7 +13,7 @@ from foci.files import FilePath
 from foci.models.options.words import ENTAILER_PRESETS, ConditionalEntailerOptions, DecomposableEntailerOptions
 from foci.settings import settings
 from foci.tasks.frame.config import TaskConfig, preset_by_kind
-from foci.tasks.frame.data_settings import DATA_FLAGS, HeldOutData, ThreeColumns
+from foci.tasks.frame.data_settings import DATA_FLAGS, ThreeColumns, WordData
 from foci.tasks.frame.label_options import LabelOptions
 from foci.tasks.frame.vocabulary_settings import VectorVocabularyConfig
 from foci.training.options import TrainingOptions
@@ -25,7 +25,7 @@ BUILT_IN = 6000
 
 
 @settings
-class DataConfig(HeldOutData):
+class DataConfig(WordData):
     """The pairs: a table, JSON lines, or built-in ones."""
 
     path: FilePath | None = None

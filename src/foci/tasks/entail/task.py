@@ -10,7 +10,6 @@ from torch import nn
 
 from foci.data.batching import PaddedExamples, Sequences
 from foci.data.splits import Parts, pair_key, text_key
-from foci.data.words import words_of
 from foci.models.decomposable import DecomposableEntailer
 from foci.models.entailer import ConditionalEntailer, EntailerOutput
 from foci.models.options.words import DecomposableEntailerOptions
@@ -121,16 +120,16 @@ class Entail(LabelTask):
     def _words(self, pair: SentencePair) -> tuple[list[str], list[str]]:
         """Return the words that are read of a pair."""
         data = self.config.data
-        premise = [NOTHING] if data.hypothesis_only else words_of(pair.premise)
-        return premise[: data.max_words], words_of(pair.hypothesis)[: data.max_words]
+        premise = [NOTHING] if data.hypothesis_only else self.splitter.words(pair.premise)
+        return premise[: data.max_words], self.splitter.words(pair.hypothesis)[: data.max_words]
 
     # ---- model
 
     def assets(self, splits: Splits, log: Log) -> EntailAssets:
         """Count words, list the labels, and count what the hypotheses alone tell."""
         pairs: list[SentencePair] = list(splits.train)
-        hypotheses = [words_of(pair.hypothesis) for pair in pairs]
-        sentences = [*hypotheses, *(words_of(pair.premise) for pair in pairs)]
+        hypotheses = [self.splitter.words(pair.hypothesis) for pair in pairs]
+        sentences = [*hypotheses, *(self.splitter.words(pair.premise) for pair in pairs)]
         counted = count_with_vectors(self.config.vocabulary, sentences, _BUCKETS)
         labels = tuple(sorted({pair.label for pair in pairs}))
         names = ", ".join(printable(label) for label in labels)
@@ -174,7 +173,7 @@ class Entail(LabelTask):
             name: Sequences((pair[side] for pair in ids), len(vocabulary))
             for side, name in enumerate(("premise", "hypothesis"))
         }
-        longer = sum(max(len(words_of(text)) for text in pair[:2]) > most for pair in examples)
+        longer = sum(max(len(self.splitter.words(text)) for text in pair[:2]) > most for pair in examples)
         return Encoded(PaddedExamples(columns, labels=labels), longer)
 
     def notes(self, example: SentencePair, assets: EntailAssets) -> list[str]:
@@ -184,9 +183,10 @@ class Entail(LabelTask):
         sides = self._words(example)
         for name, read in zip(("premise", "hypothesis"), sides):
             if not (skipped and name == "premise"):
-                notes += truncated(len(read), len(words_of(getattr(example, name))), f" of the {name}")
+                notes += truncated(len(read), len(self.splitter.words(getattr(example, name))), f" of the {name}")
         words = [word for side in sides for word in side if word != NOTHING]
-        return [*notes, *unknown_words(words, assets.vocabulary, self.origin)]
+        unsegmented = self.splitter.note(f"{example.premise} {example.hypothesis}")
+        return [*notes, *unknown_words(words, assets.vocabulary, self.origin), *unsegmented]
 
     def view(self, model: nn.Module, scored: Scored) -> tuple[EntailerOutput, bool]:
         """Return the output, and whether the model reads a word that has no counterpart."""
@@ -233,7 +233,7 @@ class Entail(LabelTask):
         metrics = {
             "majority": _mean(record["label"] == baseline.majority for record in records),
             "hypothesis_bayes": _mean(
-                baseline.predict(words_of(record["hypothesis"])) == record["label"] for record in records
+                baseline.predict(self.splitter.words(record["hypothesis"])) == record["label"] for record in records
             ),
         }
         notes = {

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 from annotated_types import Ge, Lt
-from pydantic import BeforeValidator
+from pydantic import AfterValidator, BeforeValidator
 
 from foci.encodings import AUTO, Encoding
 from foci.errors import ConfigError
@@ -26,6 +26,19 @@ Columns = Annotated[tuple[Column, Column], BeforeValidator(_listed)]
 """Two columns; on the command line with a comma between them."""
 ThreeColumns = Annotated[tuple[Column, Column, Column], BeforeValidator(_listed)]
 """Three columns; on the command line with commas between them."""
+
+
+def _function(value: str) -> str:
+    module, colon, name = value.partition(":")
+    if not colon or not name.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+        raise ValueError("module:function, such as jieba:lcut")
+    return value
+
+
+WordRule = (
+    Literal["auto", "unicode", "treebank", "ud", "spaces", "characters"] | Annotated[str, AfterValidator(_function)]
+)
+"""How text becomes words: a rule of `foci.data.word_splitter`, or a function."""
 
 DATA_FLAGS = {
     "data": "data.path",
@@ -84,3 +97,14 @@ class HeldOutData:
             "test_share": 0.0 if self.test is not None else self.test_share,
             "seed": self.split_seed,
         }
+
+
+@settings
+class WordData(HeldOutData):
+    """Data of which words are read."""
+
+    words: WordRule = "auto"
+    """How text becomes words, in training, predictions and metrics: unicode (letters, digits and marks together,
+    scripts without spaces by characters), treebank (don't is do n't, U.S. and 2-0 are whole), ud (treebank, but split
+    at hyphens), spaces, characters, or a function module:name, such as jieba:lcut. auto chooses by the training data
+    and keeps the choice in the run."""

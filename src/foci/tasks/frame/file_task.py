@@ -5,9 +5,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from foci.data.splits import PARTS, Parts, split
+from foci.data.word_splitter import WordSplitter, rule_of_texts
 from foci.errors import DataError
 from foci.printable import printable
 from foci.tasks.frame.task import Log, Record, Shard, Splits, Task
@@ -100,6 +102,28 @@ class FileTask(Task):
         """Return how many built-in examples each part has, if this many are trained on."""
         return builtin, *self.builtin_sizes[1:]
 
+    # ---- words
+
+    @property
+    def splitter(self) -> WordSplitter:
+        """Splits texts into words as the training data was."""
+        return WordSplitter(self.config.data.words)
+
+    def settle_words(self, parts: Parts, log: Log) -> Parts:
+        """Replace ``data.words = auto`` by the rule that fits to the training examples; return the examples."""
+        data = self.config.data
+        if getattr(data, "words", None) == "auto":
+            self.config = replace(self.config, data=replace(data, words=self.word_rule(parts.train, log)))
+        return parts
+
+    def word_rule(self, train: Sequence[Any], log: Log) -> str:
+        """Return the rule by which the texts of the training examples become words."""
+        names = [field.name for field in self.inputs if field.kind in ("sentence", "document")]
+        rule = rule_of_texts(getattr(example, name) for example in train for name in names)
+        if rule == "spaces":
+            log("the texts are segmented: their words stay as the spaces have them (data.words = spaces)")
+        return rule
+
     # ---- data
 
     @property
@@ -112,7 +136,7 @@ class FileTask(Task):
         data = self.config.data
         if data.path is None:
             return self._builtin(log)
-        parts = self.read_parts(log)
+        parts = self.settle_words(self.read_parts(log), log)
         train, valid, test = self.select(parts.train, log), parts.valid, parts.test
         if not train or not valid:
             raise self.nothing_left(sum(map(len, parts)), "train on" if valid else "validate")
@@ -138,7 +162,7 @@ class FileTask(Task):
         made = [self.read_builtin(size, part) for part, size in zip(PARTS, sizes)]
         train, valid, test = map(len, made)
         log(f"{train:,} built-in {self.noun} to train on, {valid:,} to validate, {test:,} to evaluate")
-        return Splits(*made)
+        return Splits(*self.settle_words(Parts(*map(list, made)), log))
 
     def batching(self, shard: Shard, max_tokens: int, max_examples: int | None = None) -> dict[str, Any]:
         """Return the options of training batches, as in `foci.data.TokenBatches`."""

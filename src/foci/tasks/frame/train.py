@@ -18,6 +18,7 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from foci.data.lines import text_encoding
+from foci.data.word_splitter import trust
 from foci.errors import CheckpointError, ConfigError, FociError, TrainingError, near_names
 from foci.files import write_text
 from foci.settings import build, merge, to_tables
@@ -105,6 +106,8 @@ def train(
         raise ConfigError(f"{origin}: task is {(settings or {})['task']!r}, expected {task!r}.")
     check_folder(out, resume=resume)
     given = _with_direction(kind, given)
+    if isinstance(data := given.get("data"), Mapping) and isinstance(data.get("words"), str):
+        trust(str(data["words"]))
     config = resumed_config(kind, given, out, origin) if resume and (out / "config.json").exists() else None
     config = config or configs.configure(kind.Config, given, origin)
     _check_training(kind, config.training)
@@ -122,7 +125,7 @@ def resumed_config(kind: type[Task], given: Mapping[str, Any], out: Path, origin
     if before.pop("task", None) != kind.name:
         raise CheckpointError(f"{out}: is not a run of {kind.name}. Name the folder of one.")
     old = to_tables(task_of(out).config)
-    config = build(kind.Config, merge(kind.Config, old, given), origin)
+    config = build(kind.Config, merge(kind.Config, old, _without_auto(given, old)), origin)
     for path, was, now in configs.changes(old, to_tables(config)):
         if path not in RESUMABLE | {*kind.resumable}:
             raise ConfigError(
@@ -131,6 +134,18 @@ def resumed_config(kind: type[Task], given: Mapping[str, Any], out: Path, origin
                 f"{', '.join(sorted(RESUMABLE | {*kind.resumable}))}."
             )
     return config
+
+
+def _without_auto(given: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings without those that are "auto" where the training has chosen a value, which stays."""
+    kept = {}
+    for name, value in given.items():
+        before = old.get(name)
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            value = _without_auto(value, before)
+        if not (isinstance(value, str) and value in ("auto", '"auto"') and name in old):
+            kept[name] = value
+    return kept
 
 
 def _with_direction(kind: type[Task], given: dict[str, Any]) -> dict[str, Any]:

@@ -10,14 +10,14 @@ from annotated_types import Ge, Gt, Le, Lt
 from foci.files import FilePath
 from foci.settings import settings
 from foci.tasks.frame.config import TaskConfig
-from foci.tasks.frame.data_settings import DATA_FLAGS, Columns, HeldOutData
+from foci.tasks.frame.data_settings import DATA_FLAGS, Columns, WordData
 from foci.tasks.frame.search_options import SearchOptions
 from foci.tasks.frame.seq2seq_config import Seq2SeqModelConfig, seq2seq_tables
 from foci.training.options import TrainingOptions
 
 
 @settings
-class DataConfig(HeldOutData):
+class DataConfig(WordData):
     """Texts with their summaries: two aligned files, one table or JSONL file, or built-in docstrings."""
 
     path: FilePath | None = None
@@ -149,9 +149,6 @@ class SummarizeEvaluateOptions(SummarizeOptions):
 
     stem: bool = False
     """Compare English words without their endings, by Porter's rules; needs nltk."""
-    segmenter: str | None = None
-    """A function module:name that splits text into words, such as jieba:lcut; without one, scripts without spaces
-    are compared by characters."""
     lead: Annotated[int, Gt(0)] = 1
     """Number of sentences of the baseline that takes the first ones."""
     extract: Annotated[int, Gt(0)] = 1

@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from importlib import import_module
+from collections.abc import Sequence
 from statistics import fmean
 
-from foci.data.words import sentences_of
-from foci.errors import ConfigError
+from foci.data.word_splitter import WordSplitter
 from foci.metrics.rouge import KINDS, Words, against_all, compared_words, mean_of, novel_share, oracle_extract, rouge
+from foci.scripts import sentence_texts
 from foci.tasks.frame.task import Evaluation, Record, Table
 
 _SIZES = (1, 2, 3, 4)
 """The n-grams that are counted as novel or copied."""
 
 
-def word_splitter(segmenter: str | None, stem: bool) -> Words:
-    """Return the function that splits texts into words.
+def compared_by(splitter: WordSplitter, stem: bool = False) -> Words:
+    """Return the function that splits texts into the words that are compared: without case and punctuation.
 
     Args:
-        segmenter: ``module:function`` that returns the words of a text, such as ``jieba:lcut``; None finds words by
-            letters and spaces, and single characters in scripts without spaces.
+        splitter: splits texts as the run does; of its rules, unicode is ROUGE's own.
         stem: cut the endings of English words.
     """
-    if segmenter is None:
+    if splitter.rule in ("auto", "unicode"):
         return lambda text: compared_words(text, stem=stem)
-    module, _, name = segmenter.partition(":")
-    try:
-        split: Callable[[str], Sequence[str]] = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"segmenter is {segmenter!r}, expected module:function, such as jieba:lcut ({error})."
-        ) from error
-    # A segmenter also gives spaces and punctuation, which ROUGE does not count.
-    return lambda text: [word for piece in split(text) for word in ["".join(compared_words(piece, stem=stem))] if word]
+
+    def words(text: str) -> list[str]:
+        found = ("".join(compared_words(word, stem=stem)) for word in splitter.words(text))
+        return [word for word in found if word]
+
+    return words
 
 
 def evaluate_summaries(
@@ -49,7 +44,7 @@ def evaluate_summaries(
         extract: the largest number of sentences of the extractive oracle.
     """
     references = [[words(text) for text in (record["target"], *(record.get("references") or ()))] for record in records]
-    sentences = [[words(" ".join(one)) for one in sentences_of(record["source"])] for record in records]
+    sentences = [[one for text in sentence_texts(record["source"]) if (one := words(text))] for record in records]
     sources = [words(record["source"]) for record in records]
     systems: dict[str, list[Sequence[str]]] = {
         "model": [words(text) for text in produced],

@@ -15,7 +15,7 @@ from foci.data.splits import text_key
 from foci.errors import ConfigError
 from foci.layers.copying import copying_head
 from foci.layers.coverage import coverage_loss
-from foci.metrics.rouge import compared_words, rouge
+from foci.metrics.rouge import rouge
 from foci.models.build import build_seq2seq
 from foci.tasks.frame.assets import TokenizerAssets
 from foci.tasks.frame.file_task import shortened
@@ -28,7 +28,7 @@ from foci.tasks.summarize.config import (
     SummarizeEvaluateOptions,
     SummarizeOptions,
 )
-from foci.tasks.summarize.metrics import evaluate_summaries, word_splitter
+from foci.tasks.summarize.metrics import compared_by, evaluate_summaries
 from foci.tasks.summarize.reader import SummarizedText, read_summaries
 from foci.training.objective import Batches, Loss
 
@@ -194,11 +194,11 @@ class Summarize(Seq2SeqTask):
     def validate(self, model: nn.Module, held_out: _HeldOut) -> dict[str, float]:
         """Return nats per token, their exponential, and ROUGE-1 of greedy summaries of the first texts."""
         options = SummarizeOptions(beam=1, max_length=self.config.data.max_target)
-        scores = []
+        scores, words = [], compared_by(self.splitter)
         for numbers in by_length([len(row.ids) for row in held_out.rows], _VALIDATED_TOKENS):
             for number, found in zip(numbers, self.search(model, held_out.rows, numbers, options)):
                 text = self.decode(held_out.assets, held_out.rows, number, found[0].tokens)
-                scores.append(rouge(compared_words(text), compared_words(held_out.targets[number]))["rouge1"].f)
+                scores.append(rouge(words(text), words(held_out.targets[number]))["rouge1"].f)
         return {**self.nats(model, held_out.batches), "rouge1": 100 * sum(scores) / max(len(scores), 1)}
 
     # ---- predictions
@@ -226,7 +226,7 @@ class Summarize(Seq2SeqTask):
         progress: Progress,
     ) -> Evaluation:
         """Return ROUGE beside the lead and oracle baselines, novel and copied n-grams, and perplexity."""
-        words = word_splitter(options.segmenter, options.stem)
+        words = compared_by(self.splitter, options.stem)
         words("a")  # a missing package is reported before the long work
         predictions = self.predict(model, assets, records, options, False, progress)
         produced = [one.output for one in predictions]
@@ -236,7 +236,8 @@ class Summarize(Seq2SeqTask):
         longest = max(options.batch_tokens, int(examples.lengths.max()))
         batches: TokenBatches[Batch] = TokenBatches(examples, max_tokens=longest)
         likelihood = self.likelihood(model, assets, batches, [self.plain(one.target) for one in texts], examples.target)
-        unit = options.segmenter or "words, without case; characters where a script has no spaces"
+        unit = "words, without case; characters where a script has no spaces"
+        unit = unit if self.splitter.rule in ("auto", "unicode") else f"words by {self.splitter.rule} (data.words)"
         cut = sum(one.cut > 0 for one in self.encode_sources(assets, records))
         return Evaluation(
             {**found.metrics, **likelihood.to_metrics(), "texts_cut": cut},

@@ -10,7 +10,7 @@ from foci.files import FilePath
 from foci.models.options.words import TAGGER_PRESETS, TaggerOptions
 from foci.settings import settings
 from foci.tasks.frame.config import TaskConfig
-from foci.tasks.frame.data_settings import DATA_FLAGS, Columns, HeldOutData
+from foci.tasks.frame.data_settings import DATA_FLAGS, Columns, WordData
 from foci.tasks.frame.vocabulary_settings import VectorVocabularyConfig
 from foci.training.options import TrainingOptions
 
@@ -19,7 +19,7 @@ BUILT_IN = 4000
 
 
 @settings
-class DataConfig(HeldOutData):
+class DataConfig(WordData):
     """The sentences: a file or folder, or built-in ones."""
 
     path: FilePath | None = None

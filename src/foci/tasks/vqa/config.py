@@ -10,7 +10,7 @@ from foci.files import MAX_PIXELS, FilePath
 from foci.models.options.images import IMAGE_ANSWERER_PRESETS, ImageAnswererOptions
 from foci.settings import settings
 from foci.tasks.frame.config import TaskConfig
-from foci.tasks.frame.data_settings import DATA_FLAGS, HeldOutData, ThreeColumns
+from foci.tasks.frame.data_settings import DATA_FLAGS, ThreeColumns, WordData
 from foci.tasks.frame.label_options import LabelOptions
 from foci.tasks.frame.vocabulary_settings import BucketVocabularyConfig
 from foci.training.options import TrainingOptions
@@ -20,7 +20,7 @@ BUILT_IN = 3000
 
 
 @settings
-class DataConfig(HeldOutData):
+class DataConfig(WordData):
     """The questions: a JSONL, TSV or CSV file, or questions about drawn scenes."""
 
     path: FilePath | None = None

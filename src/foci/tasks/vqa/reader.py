@@ -19,7 +19,6 @@ from foci.data.images.drawn import Language, find_scene, questions, scene_name
 from foci.data.images.files import Images, beside
 from foci.data.lines import Fault, Log, each, empty_field, read_examples
 from foci.data.tables import Column, TableRow, read_rows
-from foci.data.words import word_pattern
 from foci.errors import DataError
 
 QUESTIONS_TOGETHER = 16
@@ -67,16 +66,6 @@ def drawn_questions(
     """
     names = [scene_name("several", split, seed, number) for number in range(count)]
     return [ImageQuestion(name, *one[:2]) for name in names for one in questions(find_scene(name), language)]
-
-
-def question_words(question: str) -> list[str]:
-    """Return the words of a question, in any script.
-
-    Example:
-        >>> question_words("What's left?"), question_words("有几个形状？")
-        (["What's", 'left', '?'], ['有', '几', '个', '形', '状', '？'])
-    """
-    return word_pattern().findall(question)
 
 
 class QuestionExamples(GroupedSequences):

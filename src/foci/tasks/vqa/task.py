@@ -31,7 +31,6 @@ from foci.tasks.vqa.reader import (
     ImageQuestion,
     QuestionExamples,
     drawn_questions,
-    question_words,
     read_image_questions,
 )
 from foci.training.objective import Batches
@@ -107,7 +106,7 @@ class Vqa(LabelTask):
         return held_out.in_order(self.config.data.batch_size)
 
     def _words(self, question: str) -> list[str]:
-        return question_words(question)[: self.config.data.max_words]
+        return self.splitter.words(question)[: self.config.data.max_words]
 
     # ---- model
 
@@ -157,8 +156,9 @@ class Vqa(LabelTask):
     def notes(self, example: ImageQuestion, assets: VqaAssets) -> list[str]:
         """Return messages about words that were not read, and about those that are not known."""
         read = self._words(example.question)
-        total = len(question_words(example.question))
-        return [*truncated(len(read), total), *unknown_words(read, assets.vocabulary, self.origin)]
+        total = len(self.splitter.words(example.question))
+        unknown = unknown_words(read, assets.vocabulary, self.origin)
+        return [*truncated(len(read), total), *unknown, *self.splitter.note(example.question)]
 
     def probabilities(self, labels: Sequence[str], row: Float[NDArray[np.float32], " C"]) -> dict[str, float]:
         """Return those of the likeliest answers."""
