@@ -1,12 +1,14 @@
 """Error rates of transcripts, by the definition of the edit distance."""
 
+import unicodedata
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foci.errors import ConfigError
 from foci.metrics.attention import diagonality
-from foci.metrics.error_rates import character_errors, differences, sentence_errors, word_errors
+from foci.metrics.error_rates import character_errors, differences, sentence_errors, word_errors, words_note
 
 pytest.importorskip("jiwer")
 
@@ -39,6 +41,33 @@ def test_all_utterances_count_together():
     assert character_errors(["ab", "c"], ["ab", ""]).rate == pytest.approx(1 / 3)
     assert sentence_errors(["a b", "c", "d"], ["a  b", "c", "e"]) == pytest.approx(1 / 3)
     assert word_errors(["a\tb"], ["a b"]).errors == 0
+
+
+@pytest.mark.parametrize(
+    ("said", "heard", "errors"),
+    [
+        ("今 天 天 气", "今天天气", 0),
+        ("今天天气 。", "今天 天汽。", 1),
+        ("今日は 晴れ", "今日は晴れ", 0),
+        ("สวัสดี ครับ", "สวัสดีครับ", 0),
+        ("我 用 foci", "我用foci", 0),
+        ("a b", "ab", 1),
+        ("오늘 날씨", "오늘날씨", 1),
+    ],
+)
+def test_spaces_next_to_scripts_that_have_none_are_no_characters(said, heard, errors):
+    assert character_errors([said], [heard]).errors == errors
+    assert sentence_errors([said], [heard]) == (errors > 0)
+
+
+def test_normal_forms_are_no_errors_and_words_without_spaces_are_noted():
+    text = "Tiếng Việt rất đẹp"
+    for one, other in ((text, unicodedata.normalize("NFD", text)), (unicodedata.normalize("NFD", text), text)):
+        assert word_errors([one], [other]).errors == character_errors([one], [other]).errors == 0
+        assert sentence_errors([one], [other]) == 0
+        assert differences([one], [other], 5) == []
+    assert words_note([text, "오늘 날씨"]) is None
+    assert all(words_note([text]) for text in ("今天天气", "今日は晴れ", "วันนี้", "ဒီနေ့"))
 
 
 def test_differences_are_marked_worst_first():

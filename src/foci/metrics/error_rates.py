@@ -3,7 +3,7 @@
     rate = (substitutions + deletions + insertions) / length of the reference
 
 The fewest such changes turn the transcript into the reference (Levenshtein, 1966). All utterances are counted together,
-so that long ones weigh more.
+so that long ones weigh more. Texts are compared in Unicode's normal form C.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from foci.errors import ConfigError, MissingPackageError
+from foci.scripts import dominant_script, normalized, without_spaces
 
 
 class ErrorCounts(NamedTuple):
@@ -52,25 +53,39 @@ def word_errors(references: Sequence[str], hypotheses: Sequence[str]) -> ErrorCo
 
 
 def character_errors(references: Sequence[str], hypotheses: Sequence[str]) -> ErrorCounts:
-    """Return the errors in characters, spaces included.
+    """Return the errors in characters, spaces included, except next to scripts that have none.
 
     Example:
-        >>> character_errors(["四十四"], ["四是四"]).rate
+        >>> character_errors(["四十四"], ["四是 四"]).rate
         0.3333333333333333
     """
-    return _counts(_processed("process_characters", references, hypotheses))
+    said, got = (list(map(without_spaces, texts)) for texts in (references, hypotheses))
+    return _counts(_processed("process_characters", said, got))
 
 
 def sentence_errors(references: Sequence[str], hypotheses: Sequence[str]) -> float:
     """Return the share of utterances with any error, white space aside.
 
     Example:
-        >>> sentence_errors(["a b", "c"], ["a  b", "d"])
-        0.5
+        >>> sentence_errors(["a b", "今 天", "c"], ["a  b", "今天", "d"])
+        0.3333333333333333
     """
     _check(references, hypotheses)
-    wrong = sum(one.split() != other.split() for one, other in zip(references, hypotheses))
+    said, got = ([without_spaces(_plain(text)) for text in texts] for texts in (references, hypotheses))
+    wrong = sum(one != other for one, other in zip(said, got))
     return wrong / max(len(references), 1)
+
+
+def words_note(references: Sequence[str]) -> str | None:
+    """Return a note that errors in words say little, where the references have no spaces between words; else None.
+
+    Example:
+        >>> words_note(["今天天气"]), words_note(["fine weather"])
+        ('the references are of a script without spaces between words: wer counts what spaces separate; use cer', None)
+    """
+    if dominant_script(references) in ("spaced", "hangul"):
+        return None
+    return "the references are of a script without spaces between words: wer counts what spaces separate; use cer"
 
 
 def differences(references: Sequence[str], hypotheses: Sequence[str], most: int) -> list[Difference]:
@@ -109,9 +124,13 @@ def _processed(name: str, references: Sequence[str], hypotheses: Sequence[str]) 
         import jiwer
     except ImportError as error:
         raise MissingPackageError("error rates need jiwer. Install it with: pip install 'foci[audio]'") from error
-    # jiwer strips and splits, but leaves white space of other kinds in characters.
-    said, got = ([" ".join(text.split()) for text in texts] for texts in (references, hypotheses))
+    said, got = (list(map(_plain, texts)) for texts in (references, hypotheses))
     return getattr(jiwer, name)(said, got)
+
+
+def _plain(text: str) -> str:
+    # jiwer strips and splits, but leaves white space of other kinds in characters.
+    return " ".join(normalized(text).split())
 
 
 def _check(references: Sequence[str], hypotheses: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from foci.errors import DataError, MissingPackageError, unknown_name
+from foci.scripts import dominant_script, normalized
 
 
 class TextScore(NamedTuple):
@@ -31,14 +32,19 @@ def bleu(produced: Sequence[str], references: Sequence[str], *, tokenize: str, l
     _check(produced, references)
     check_tokenizer(tokenize)
     metric = _sacrebleu().BLEU(tokenize=tokenize, lowercase=lowercase)
-    return TextScore(metric.corpus_score(produced, [references]).score, str(metric.get_signature()))
+    return _scored(metric, produced, references)
 
 
 def check_tokenizer(name: str) -> None:
-    """Raise unless sacrebleu has a tokenizer of this name."""
-    known = _sacrebleu().BLEU.TOKENIZERS
+    """Raise unless sacrebleu has a tokenizer of this name, and what it needs is installed."""
+    metrics = _sacrebleu()
+    known = metrics.BLEU.TOKENIZERS
     if name not in known:
         raise unknown_name("tokenize", name, known)
+    if name in _MECAB and not _is_installed(name):
+        raise MissingPackageError(
+            f"BLEU's tokenizer {name} needs packages that are missing. Install them with: {_MECAB[name]}"
+        )
 
 
 def chrf(produced: Sequence[str], references: Sequence[str], *, lowercase: bool = False) -> TextScore:
@@ -49,8 +55,7 @@ def chrf(produced: Sequence[str], references: Sequence[str], *, lowercase: bool 
         100.0
     """
     _check(produced, references)
-    metric = _sacrebleu().CHRF(lowercase=lowercase)
-    return TextScore(metric.corpus_score(produced, [references]).score, str(metric.get_signature()))
+    return _scored(_sacrebleu().CHRF(lowercase=lowercase), produced, references)
 
 
 def exact_matches(produced: Sequence[str], references: Sequence[str]) -> float:
@@ -61,27 +66,56 @@ def exact_matches(produced: Sequence[str], references: Sequence[str]) -> float:
         0.5
     """
     _check(produced, references)
-    return sum(one == other for one, other in zip(produced, references)) / len(produced)
+    return sum(normalized(one) == normalized(other) for one, other in zip(produced, references)) / len(produced)
 
 
-def tokenizer_for(texts: Sequence[str]) -> str:
-    """Return sacrebleu's tokenizer for the script of the texts; Chinese, Japanese and Thai do not separate words.
+_BY_LANGUAGE = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
+"""As sacrebleu maps the language of the references."""
+_BY_SCRIPT = {"han": "zh", "kana": "ja-mecab", "hangul": "ko-mecab", "spaceless": "char", "spaced": "13a"}
+_MECAB = {"ja-mecab": "pip install 'sacrebleu[ja]'", "ko-mecab": "pip install 'sacrebleu[ko]'"}
+
+
+class TokenizerChoice(NamedTuple):
+    """The name of sacrebleu's tokenizer, and a note on why it was chosen."""
+
+    name: str
+    note: str
+
+
+def tokenizer_for(texts: Sequence[str], language: str | None = None) -> TokenizerChoice:
+    """Return sacrebleu's tokenizer for the references: by their language, or by their script where it is not known.
+
+    Args:
+        texts: the references.
+        language: its code, such as ``zh`` or ``pt_BR``.
 
     Example:
-        >>> tokenizer_for(["ein Haus"]), tokenizer_for(["你好"]), tokenizer_for(["こんにちは"])
-        ('13a', 'zh', 'char')
+        >>> tokenizer_for(["ein Haus"], "de")
+        TokenizerChoice(name='13a', note='13a, for the language de')
+        >>> tokenizer_for(["你好"]).note
+        'zh, by the script of the references'
     """
-    letters = [character for text in texts[:500] for character in text if character.isalpha()]
-    if not letters:
-        return "13a"
+    known = None if language is None else _BY_LANGUAGE.get(language.replace("_", "-").split("-")[0].lower())
+    best = known or _BY_SCRIPT[dominant_script(texts)]
+    reason = "by the script of the references" if language is None else f"for the language {language}"
+    if best in _MECAB and not _is_installed(best):
+        missing = f"char, {reason}: {best}, which others report, is not installed ({_MECAB[best]})"
+        return TokenizerChoice("char", missing)
+    return TokenizerChoice(best, f"{best}, {reason}")
 
-    def share(*ranges: tuple[str, str]) -> float:
-        return sum(any(a <= letter <= b for a, b in ranges) for letter in letters) / len(letters)
 
-    kana_hangul_thai = share(("\u3040", "\u30ff"), ("\uac00", "\ud7af"), ("\u0e00", "\u0eff"), ("\u1780", "\u17ff"))
-    if kana_hangul_thai > 0.1:
-        return "char"
-    return "zh" if share(("\u3400", "\u9fff")) > 0.3 else "13a"
+def _is_installed(tokenizer: str) -> bool:
+    try:
+        _sacrebleu().BLEU(tokenize=tokenizer)
+    except RuntimeError:  # sacrebleu's error for a package that is missing
+        return False
+    return True
+
+
+def _scored(metric: Any, produced: Sequence[str], references: Sequence[str]) -> TextScore:
+    # The same text in another normal form is no error.
+    texts, wanted = (list(map(normalized, some)) for some in (produced, references))
+    return TextScore(metric.corpus_score(texts, [wanted]).score, str(metric.get_signature()))
 
 
 def _check(produced: Sequence[str], references: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ from foci.scripts.characters import (
     letter_run,
     marks,
     stands_alone,
+    without_spaces,
 )
 from foci.scripts.graphemes import grapheme_pattern, graphemes
 from foci.scripts.normal_forms import NormalForm, folded, lowered, normalized
@@ -36,4 +37,5 @@ __all__ = [
     "normalized",
     "sentence_texts",
     "stands_alone",
+    "without_spaces",
 ]

@@ -32,7 +32,9 @@ voicing of half-width kana, tones of skin, tags and variants; as ranges."""
 
 _FIRST = re.compile(rf"[^\w{SPACELESS}]*[{SPACELESS}]")
 _LAST = re.compile(rf"[{SPACELESS}][^\w{SPACELESS}]*$")
-_WIDE = re.compile("[\u3000-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65\ufe30-\ufe4f]")
+_WIDE_SIGNS = "\u3001-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65\ufe30-\ufe4f"
+_WIDE = re.compile(f"[{_WIDE_SIGNS}]")
+_SPACES = re.compile(rf"(?<=[{SPACELESS}{_WIDE_SIGNS}])\s+|\s+(?=[{SPACELESS}{_WIDE_SIGNS}])")
 _SIGNS = re.compile(r"[^\w\s]+")
 _ALONE = re.compile(f"[{SPACELESS}]")
 
@@ -123,6 +125,16 @@ def join_texts(texts: Iterable[str]) -> str:
         spaceless = ends_spaceless(joined[-40:]) and (begins_spaceless(text) or _SIGNS.fullmatch(text))
         joined += text if spaceless or not joined else f" {text}"
     return joined
+
+
+def without_spaces(text: str) -> str:
+    """Return a text without spaces next to scripts that have none, which metrics should not count.
+
+    Example:
+        >>> without_spaces("今 天 very good ！")
+        '今天very good！'
+    """
+    return _SPACES.sub("", text)
 
 
 _SCRIPTS = tuple(

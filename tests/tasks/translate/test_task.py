@@ -109,10 +109,26 @@ def test_evaluation_names_its_signatures(run):
     assert metrics["sentences"] == 2
     assert isinstance(metrics["sentences"], int)
     assert "tok:13a" in evaluation.notes["bleu_signature"]
+    assert evaluation.notes["bleu_tokenizer"] == "13a, by the script of the references"
     assert "version:" in evaluation.notes["chrf_signature"]
     assert 0 < metrics["chrf"] < 100
     assert metrics["perplexity"] > 1
     assert load(run).evaluate(pairs, options={"lowercase": True}).notes["bleu_signature"].count("case:lc") == 1
+    asked = load(run).evaluate(pairs, options={"tokenize": "char"})
+    assert asked.notes["bleu_tokenizer"] == "char, as asked (tokenize)"
+    assert "tok:char" in asked.notes["bleu_signature"]
+
+
+def test_the_language_of_the_translations_chooses_the_tokenizer(tmp_path):
+    data = write_corpus(tmp_path)
+    named = settings(data, max_steps=1)
+    named["data"]["languages"] = "en-zh"
+    train("translate", named, out=tmp_path / "run", **SILENT)
+    evaluation = load(tmp_path / "run").evaluate([Pair("one red house", "Haus rot eins")])
+    assert evaluation.notes["bleu_tokenizer"] == "zh, for the language zh"
+    named["data"]["languages"] = "english"
+    with pytest.raises(ConfigError, match=r"data\.languages is 'english', expected two locales, as in en-zh"):
+        train("translate", named, out=tmp_path / "other", **SILENT)
 
 
 def test_resuming_gives_the_same_weights_as_one_sitting(tmp_path):

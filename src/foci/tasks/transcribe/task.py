@@ -24,7 +24,7 @@ from foci.data.splits import file_key
 from foci.errors import ConfigError, DataError
 from foci.functional import ctc
 from foci.metrics.attention import diagonality
-from foci.metrics.error_rates import character_errors, differences, sentence_errors, word_errors
+from foci.metrics.error_rates import character_errors, differences, sentence_errors, word_errors, words_note
 from foci.models.recognizer import Recognizer, RecognizerLoss
 from foci.scripts import join_texts
 from foci.tasks.frame.file_task import FileTask, shortened
@@ -339,6 +339,8 @@ class Transcribe(FileTask):
             "insertions": words.insertions,
         }
         notes = {"rates": "errors per word (wer) and character (cer) of the references, all utterances together; jiwer"}
+        if says_little := words_note(references):
+            notes["wer"] = says_little
         if left_out:
             metrics["left_out"] = len(left_out)
             notes["left_out"] = str(left_out[0])

@@ -43,7 +43,8 @@ class DataConfig(HeldOutData):
     builtin: Annotated[int, Ge(2)] | None = None
     """Train on this many built-in phrases instead: dates, amounts, units and lists in two languages, made by CLDR."""
     languages: str | None = None
-    """Two locales of the built-in phrases, such as en-zh, which is the default."""
+    """Two locales, such as en-zh: those of the built-in phrases, whose default that is, or of the files, where the
+    second one chooses BLEU's tokenizer."""
     batch_tokens: Annotated[int, Ge(1)] = 4096
     """Tokens per batch, padding included."""
     max_length: Annotated[int, Ge(1)] = 200
@@ -154,4 +155,5 @@ class TranslateEvaluateOptions(SearchOptions):
     lowercase: bool = False
     """Compare without case."""
     tokenize: str | None = None
-    """sacrebleu's tokenizer (13a, zh, char, ja-mecab, …). Default: by the script of the references."""
+    """sacrebleu's tokenizer (13a, zh, char, ja-mecab, …). Default: by the language of the translations
+    (data.languages), or else by the script of the references."""

@@ -73,6 +73,7 @@ class Translate(Seq2SeqTask):
         """Read, check and split the sentence pairs; a stream is checked once, and read in every epoch."""
         data = self.config.data
         _check_data(data)
+        _ = self._languages  # the form of data.languages
         if not data.stream:
             return super().read(log)
         corpus = self._open(cast("str", data.path), data.target)
@@ -139,11 +140,19 @@ class Translate(Seq2SeqTask):
         """Return phrases in two languages of CLDR."""
         from foci.data.builtin.phrasebook import phrasebook
 
+        source, target = (str(language) for language in self._languages)
+        return phrasebook(source, target, split=part, size=size, seed=self.config.data.split_seed)
+
+    @property
+    def _languages(self) -> tuple[str, str] | tuple[None, None]:
+        """The locales of both sides, None where those of the files are not known."""
         data = self.config.data
+        if data.languages is None and data.path is not None:
+            return None, None
         source, dash, target = (data.languages or LANGUAGES).partition("-")
-        if not dash:
+        if not dash or not target:
             raise ConfigError(f"data.languages is {data.languages!r}, expected two locales, as in en-zh.")
-        return phrasebook(source, target, split=part, size=size, seed=data.split_seed)
+        return source, target
 
     def assets(self, splits: Splits, log: Log) -> Tokenizers:
         """Train the tokenizers on the training pairs."""
@@ -243,8 +252,10 @@ class Translate(Seq2SeqTask):
             overlap.check_tokenizer(options.tokenize)  # before the long work
         predictions = self.predict(model, assets, records, options, False, progress)
         produced, references = [one.output for one in predictions], [record["target"] for record in records]
-        tokenize = options.tokenize or overlap.tokenizer_for(references)
-        bleu = overlap.bleu(produced, references, tokenize=tokenize, lowercase=options.lowercase)
+        tokenizer = overlap.tokenizer_for(references, self._languages[1])
+        if options.tokenize is not None:
+            tokenizer = overlap.TokenizerChoice(options.tokenize, f"{options.tokenize}, as asked (tokenize)")
+        bleu = overlap.bleu(produced, references, tokenize=tokenizer.name, lowercase=options.lowercase)
         chrf = overlap.chrf(produced, references, lowercase=options.lowercase)
         pairs = [Pair(record["source"], record["target"]) for record in records]
         examples = PairEncoder(*self.tokenizers(assets), None, self.copies)(pairs)
@@ -259,7 +270,12 @@ class Translate(Seq2SeqTask):
                 "exact": overlap.exact_matches(produced, references),
                 **likelihood.to_metrics(),
             },
-            {"bleu_signature": bleu.signature, "chrf_signature": chrf.signature, **likelihood.notes()},
+            {
+                "bleu_tokenizer": tokenizer.note,
+                "bleu_signature": bleu.signature,
+                "chrf_signature": chrf.signature,
+                **likelihood.notes(),
+            },
         )
 
 
@@ -308,8 +324,6 @@ class PairEncoder:
 
 
 def _check_data(data: DataConfig) -> None:
-    if data.languages is not None and data.path is not None:
-        raise ConfigError("data: languages and path are both set, expected one of them.")
     if data.target is not None and data.columns is not None:
         raise ConfigError("data: two aligned files have no columns. Give one file, or leave columns out.")
     if data.path is None:
