@@ -18,7 +18,16 @@ from foci.tasks.transcribe import search as transcribe_search
 from foci.tasks.transcribe.config import TranscribeConfig
 from foci.tasks.transcribe.data import SpeechReader, filter_bank
 from foci.tasks.transcribe.task import Transcribe
-from foci.tasks.transcribe.words import SpokenWord, disagreements, medians, spoken_words, to_ctm, to_srt, word_tokens
+from foci.tasks.transcribe.words import (
+    Aligned,
+    SpokenWord,
+    doubtful_times,
+    medians,
+    spoken_words,
+    to_ctm,
+    to_srt,
+    word_tokens,
+)
 
 pytest.importorskip("soundfile")
 pytest.importorskip("jiwer")
@@ -55,9 +64,8 @@ def test_words_have_the_times_and_probabilities_of_their_tokens():
     weights = np.zeros((4, 10), np.float32)
     for row, cells in enumerate([[1], [2, 3, 4], [5], [7, 8]]):
         weights[row, cells] = 1 / len(cells)
-    found = spoken_words(
-        tokenizer, tokens, np.log([0.5, 0.5, 0.9, 0.8]).tolist(), weights, [(1, 1), (3, 4), (6, 6), (8, 9)], 10, 0.1
-    )
+    aligned = Aligned([(1, 1), (3, 4), (6, 6), (8, 9)], [0.9, 0.7, 1.0, 0.3])
+    found = spoken_words(tokenizer, tokens, np.log([0.5, 0.5, 0.9, 0.8]).tolist(), weights, aligned, 10, 0.1)
     assert [word.text for word in found] == ["ab", "c"]
     # The medians are the cells 1, 3, 5 and 7: half a letter is one cell.
     assert found[0].attention == pytest.approx((0.05, 0.45))
@@ -67,8 +75,9 @@ def test_words_have_the_times_and_probabilities_of_their_tokens():
     assert found[1].attention == pytest.approx((0.65, 0.85))
     assert found[1].ctc == pytest.approx((0.775, 1.0))
     assert found[1].moved(2.0).span == pytest.approx((2.775, 3.0))
-    assert disagreements(found, 0.2) is None
-    assert "1 of 2 words differ by more than 0.1 s" in disagreements(found, 0.1)
+    assert [word.time_confidence for word in found] == pytest.approx([0.8, 0.3])
+    assert doubtful_times(found, 0.3) is None
+    assert "the times of 1 of 2 words are doubtful" in doubtful_times(found, 0.5)
     assert medians(np.array([[0.2, 0.2, 0.6], [0.6, 0.2, 0.2]])).tolist() == [2, 0]
 
 
@@ -88,14 +97,43 @@ def test_words_of_subwords_bytes_and_scripts_without_spaces():
 def test_a_word_does_not_reach_into_a_long_pause_nor_into_its_neighbor():
     tokenizer = Tokenizer.train(["ab c"], "characters", 10)
     tokens = tokenizer.encode("ab c").ids
-    found = spoken_words(tokenizer, tokens, [0.0] * 4, None, [(4, 4), (8, 8), (38, 38), (60, 60)], 100, 0.1)
+    found = spoken_words(
+        tokenizer, tokens, [0.0] * 4, None, Aligned([(4, 4), (8, 8), (38, 38), (60, 60)], [1.0] * 4), 100, 0.1
+    )
     assert found[0].ctc == pytest.approx((0.25, 1.05))
     assert found[1].ctc == pytest.approx((5.85, 6.25))
-    close = spoken_words(tokenizer, tokens, [0.0] * 4, None, [(4, 4), (8, 8), (9, 9), (10, 10)], 100, 0.1)
+    close = spoken_words(
+        tokenizer, tokens, [0.0] * 4, None, Aligned([(4, 4), (8, 8), (9, 9), (10, 10)], [1.0] * 4), 100, 0.1
+    )
     assert close[0].ctc == pytest.approx((0.25, 0.9))
     assert close[1].ctc == pytest.approx((1.0, 1.25))
-    assert spoken_words(tokenizer, tokens[:1], [0.0], None, [(4, 5)], 100, 0.1)[0].ctc == pytest.approx((0.4, 0.6))
-    assert spoken_words(tokenizer, [], [], None, [], 100, 0.1) == []
+    alone = spoken_words(tokenizer, tokens[:1], [0.0], None, Aligned([(4, 5)], [1.0]), 100, 0.1)
+    assert alone[0].ctc == pytest.approx((0.4, 0.6))
+    assert spoken_words(tokenizer, [], [], None, Aligned([], []), 100, 0.1) == []
+
+
+def test_times_of_an_attention_that_strays_are_doubtful_but_not_those_of_ctc_beside_it():
+    tokenizer = Tokenizer.train(["ab c d"], "characters", 10)
+    tokens = tokenizer.encode("ab c d").ids  # three words, five tokens with the blanks
+    sharp = np.zeros((6, 60), np.float32)
+    sharp[range(6), [3, 8, 12, 20, 25, 40]] = 1.0
+    assert doubtful_times(spoken_words(tokenizer, tokens, [0.0] * 6, sharp, None, 60, 0.1), 0.5) is None
+    strayed = sharp.copy()
+    strayed[5] = np.eye(60)[2]  # back to the beginning
+    words = spoken_words(tokenizer, tokens, [0.0] * 6, strayed, None, 60, 0.1)
+    assert [word.time_confidence for word in words] == pytest.approx([1.0, 1.0, 0.0])
+    assert "those of 'd' (0.00): the attention" in doubtful_times(words, 0.5)
+    diffuse = np.full((6, 60), 1 / 60, np.float32)
+    assert all(
+        word.time_confidence < 0.5 for word in spoken_words(tokenizer, tokens, [0.0] * 6, diffuse, None, 60, 0.1)
+    )
+    surely = Aligned([(n, n) for n in (3, 8, 12, 20, 25, 40)], [0.9] * 6)
+    for weights in (strayed, diffuse):
+        assert doubtful_times(spoken_words(tokenizer, tokens, [0.0] * 6, weights, surely, 60, 0.1), 0.5) is None
+    hardly = Aligned(surely.spans, [0.9, 0.9, 0.9, 0.9, 0.9, 0.01])
+    assert "those of 'd' (0.01): CTC" in doubtful_times(
+        spoken_words(tokenizer, tokens, [0.0] * 6, sharp, hardly, 60, 0.1), 0.5
+    )
 
 
 @pytest.mark.parametrize(
@@ -227,11 +265,68 @@ def test_unusable_recordings_have_a_note_and_stop_nothing(run, tmp_path):
     assert sum(done) == 3
     assert [one.score is None for one in found] == [True, False, True]
     assert "there is no such file" in found[0].details["notes"][0]
-    metrics = run.evaluate([{"audio": good, "text": "E"}, {"audio": str(tmp_path / "none.wav"), "text": "E"}])
-    assert metrics.metrics["left_out"] == 1
-    assert metrics.metrics["utterances"] == 1
     with pytest.raises(DataError, match="none of 1 recordings can be used"):
         run.evaluate([{"audio": str(tmp_path / "none.wav"), "text": "E"}])
+
+
+def test_every_recording_to_evaluate_counts(tmp_path):
+    lines = [{"audio": wav(tmp_path / f"{n}.wav", "SOS"), "text": "SOS"} for n in range(5)]
+    lines.append({"audio": wav(tmp_path / "long.wav", *["SOS"] * 9), "text": " ".join(["SOS"] * 9)})
+    (tmp_path / "broken.wav").write_text("no sound")
+    lines.append({"audio": "broken.wav", "text": "two words"})
+    manifest = tmp_path / "a.jsonl"
+    manifest.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    run = trained(
+        tmp_path / "run",
+        data={"path": str(manifest), "valid": str(manifest), "test": str(manifest), "max_seconds": 10.0},
+        training__max_steps=1,
+    )
+    found = run.evaluate()
+    assert found.metrics["utterances"] == 7
+    assert found.metrics["words"] == 5 + 9 + 2
+    assert found.metrics["unreadable"] == 1
+    assert "1 of 7 recordings cannot be used, and all their words count as deleted" in found.notes["unreadable"]
+    assert "broken.wav" in found.notes["unreadable"]
+    assert found.notes["cut"].startswith("1 of 7")
+    assert found.metrics["deletions"] >= 2
+
+
+def test_noise_tones_and_silence_have_no_transcript(run, tmp_path, capsys):
+    chance = np.random.default_rng(0)
+    times = np.arange(16_000) / 8000
+    sounds = {
+        "noise": 0.2 * chance.standard_normal(16_000),
+        "tone": 0.5 * np.sin(2 * np.pi * 600 * times),
+        "hiss": 0.001 * chance.standard_normal(16_000),
+    }
+    paths = [str(write_sound(tmp_path / f"{k}.wav", Sound(v.astype(np.float32), 8000))) for k, v in sounds.items()]
+    messages = [wav(tmp_path / f"m{n}.wav", text) for n, text in enumerate(["SOS", "E", "CQ DE FOCI"])]
+    found = run.predict([*paths, *messages], trace=True)
+    for one in found[:3]:
+        assert (one.output, one.details["words"]) == ("", [])
+        assert one.details["no_speech"] > 0.75
+        assert "no speech was found" in one.details["notes"][0]
+    for one in found[3:]:
+        assert one.details["no_speech"] < 0.5
+        assert not any("no speech" in note for note in one.details.get("notes", []))
+    # With the threshold 1 everything is transcribed as it was before.
+    everything = run.predict([*paths, *messages], options={"no_speech_threshold": 1.0})
+    assert not any("no speech" in note for one in everything for note in one.details.get("notes", []))
+    assert [one.output for one in everything[3:]] == [one.output for one in found[3:]]
+    # A long recording of which a part is noise is transcribed around it.
+    noise = np.concatenate([sound_of("morse:SOS SOS").samples, *[sounds["noise"]] * 2]).astype(np.float32)
+    long = str(write_sound(tmp_path / "long.wav", Sound(noise, 8000)))
+    (mixed,) = run.predict([long], options={"max_segment_seconds": 2.0})
+    scores = [segment["no_speech"] for segment in mixed.details["segments"]]
+    assert min(scores) == mixed.details["no_speech"] < 0.5
+    assert max(scores) > 0.75
+    records = [{"audio": path, "text": "E"} for path in (*paths, *messages)]
+    evaluation = run.evaluate(records)
+    assert evaluation.metrics["no_speech"] == 3
+    assert foci_cli.main(["predict", str(run.path), paths[0]]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.strip() in ("", f"{paths[0]}\t")
+    assert "no speech was found" in shown.err
 
 
 def test_a_higher_rate_and_n_best(run, tmp_path):
@@ -336,6 +431,7 @@ def test_mistakes_in_data_and_settings(tmp_path):
         row["text"] = "E"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     said = []
+    tables["data"] = dict.fromkeys(("path", "valid", "test"), str(path))
     assert foci.train("transcribe", tables, out=tmp_path / "run", log=said.append).step == 8
     assert any("2 of 20 recordings are left out: 2 × missing file" in text for text in said)
     assert any("none.wav: there is no such file" in text for text in said)
@@ -421,6 +517,9 @@ def test_the_times_of_words_are_those_of_their_sound(tmp_path):
     found = foci.load(tmp_path / "run").predict([row["audio"] for row in rows[200:]])
     right = [number for number, one in enumerate(found, start=200) if one.output == rows[number]["text"]]
     assert len(right) >= 18
+    # Times that are right are not called doubtful, wherever the attention looked.
+    doubtful = [one for one in right if any("doubtful" in note for note in found[one - 200].details.get("notes", []))]
+    assert not doubtful
     # An attention may well read a token a few cells from its sound, since the encoder's cells know their neighbors.
     for by, most in (("ctc", 0.06), ("attention", 0.5)):
         heard = [word[by] for number in right for word in found[number - 200].details["words"]]

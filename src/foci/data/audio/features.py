@@ -221,3 +221,27 @@ def normalized(
     # A feature that never changes is 0 everywhere, not a division by zero.
     scaled: ndarray = ((features - mean) / np.maximum(deviation, 1e-5)).astype(np.float32)
     return scaled
+
+
+_QUIETEST = 40 * math.log(10) / 10
+"""How far below the loudest moment of a feature its quietest counts, 40 decibels: samples of exactly 0 are no event."""
+_SYLLABLE = 150.0
+"""Milliseconds over which features are averaged before they are compared: noise differs from frame to frame only."""
+
+
+def activity(features: Float[ndarray, "T F"], hop_ms: float) -> float:
+    """Return how much features change in the time of a syllable: near 0 for noise, tones and silence of any loudness.
+
+    It is the deviation in time of means over 150 ms, in the unit of the features.
+
+    Example:
+        >>> steady, spoken = np.ones((200, 3)), np.repeat(np.eye(4)[:, :3] * 5, 50, axis=0)
+        >>> activity(steady, 10.0), round(activity(spoken, 10.0), 1)
+        (0.0, 2.0)
+    """
+    if not len(features):
+        return 0.0
+    width = min(len(features), max(1, round(_SYLLABLE / hop_ms)))
+    kept = np.maximum(features, features.max(axis=0) - _QUIETEST).astype(np.float64)
+    sums = np.concatenate([np.zeros((1, kept.shape[1])), kept.cumsum(axis=0)])
+    return float(np.sqrt(((sums[width:] - sums[:-width]) / width).var(axis=0).mean()))

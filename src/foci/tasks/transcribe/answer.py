@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from foci.tasks.frame.task import Prediction, Record
 from foci.tasks.transcribe.config import FeatureConfig, OutputFormat, TranscribeOptions
 from foci.tasks.transcribe.data import SpeechAssets
 from foci.tasks.transcribe.search import Answer, Answers, Segment
-from foci.tasks.transcribe.words import SpokenWord, disagreements, spoken_words, to_ctm, to_srt
+from foci.tasks.transcribe.words import Aligned, SpokenWord, doubtful_times, spoken_words, to_ctm, to_srt
 from foci.viz.axis import Mark
 from foci.viz.trace import Axis, Trace
 from foci.weights import Weights
@@ -48,15 +49,16 @@ def align(model: Recognizer, assets: SpeechAssets, answer: Answer, hypothesis: H
         weights = taught.attentions["decoder.cross"]
         logs = torch.log_softmax(taught.logits[0].double(), dim=-1)
         log_probs = [float(logs[place, token]) for place, token in enumerate(tokens)]
-    spans = None
+    spans, aligned = None, None
     if model.ctc_output is not None:
         frames = model.ctc_log_probs(encoded)[0]
         if ctc.shortest_path(tokens) <= len(frames):
             spans = ctc.align(frames, tokens)
-            if model.decoder is None:
-                log_probs = [float(frames[a : b + 1, token].max()) for (a, b), token in zip(spans, tokens)]
+            heard = [float(frames[a : b + 1, token].max()) for (a, b), token in zip(spans, tokens)]
+            aligned = Aligned(spans, [math.exp(one) for one in heard])
+            log_probs = heard if model.decoder is None else log_probs
     over = None if weights is None else _mean_heads(weights)[: len(tokens)]
-    words = spoken_words(assets.tokenizer, tokens, log_probs, over, spans, encoded.values.shape[1], seconds)
+    words = spoken_words(assets.tokenizer, tokens, log_probs, over, aligned, encoded.values.shape[1], seconds)
     return Alignment(assets.tokenizer.decode(tokens).strip(), words, hypothesis, weights, spans)
 
 
@@ -138,6 +140,14 @@ def prediction_of(
         _prediction(record, segments, [align(model, assets, first, hypothesis, seconds)], settings, [], options)
         for hypothesis in (first.hypotheses[1:] if len(segments) == 1 else ())
     ]
+    if silent := sum(not one.is_speech(options) for one in answers.segments):
+        where = "" if len(segments) == 1 else f" in {silent} of {len(segments)} segments"
+        notes = [
+            *notes,
+            f"no speech was found{where}: the sound is steadier than speech in training (no-speech score up to "
+            f"{max(segment.no_speech for segment in segments):.2f}, no_speech_threshold is "
+            f"{options.no_speech_threshold:g})",
+        ]
     found = _prediction(record, segments, best, settings, notes, options)
     return replace(found, trace=traced, alternatives=tuple(others))
 
@@ -167,16 +177,18 @@ def _prediction(
         "seconds": round(sum(len(segment.features) for segment in segments) * settings.hop_ms / 1000, 3),
         "log_prob": sum(hypothesis.log_prob for hypothesis in hypotheses),
         "finished": all(hypothesis.finished for hypothesis in hypotheses),
+        "no_speech": round(min(segment.no_speech for segment in segments), 3),
     }
     if len(segments) > 1:
         details["segments"] = [
-            {"start": round(segment.start, 3), "text": one.text} for segment, one in zip(segments, alignments)
+            {"start": round(segment.start, 3), "text": one.text, "no_speech": round(segment.no_speech, 3)}
+            for segment, one in zip(segments, alignments)
         ]
     messages = list(notes)
     if not details["finished"]:
         messages.append("the transcript was truncated at max_length")
-    if apart := disagreements(words, options.max_time_difference):
-        messages.append(apart)
+    if doubtful := doubtful_times(words, options.min_time_confidence):
+        messages.append(doubtful)
     if messages:
         details["notes"] = messages
     score = sum(hypothesis.score for hypothesis in hypotheses)

@@ -210,6 +210,9 @@ class TranscriptSearchOptions:
     max_segment_seconds: Annotated[float, Gt(0)] | None = None
     """Longer recordings are cut at silences into segments of at most this many seconds. Default: those are cut that are
     longer than every training utterance, into segments of usual length, since attention often fails on longer ones."""
+    no_speech_threshold: Annotated[float, Ge(0), Le(1)] = 0.75
+    """Sounds with a higher no-speech score have no transcript: steady ones, such as noise, tones and silence. With 1
+    everything is transcribed."""
     batch_frames: Annotated[int, Ge(1)] = 16_000
     """Frames that are read at once, padding included."""
 
@@ -222,8 +225,8 @@ class TranscribeOptions(TranscriptSearchOptions):
     """Number of transcripts per recording, each with its score."""
     output_format: OutputFormat = "text"
     """What is printed: the text, NIST's CTM with the times of each word, or captions as .srt."""
-    max_time_difference: Annotated[float, Gt(0)] = 0.5
-    """Seconds by which the times of attention and CTC may differ without a note."""
+    min_time_confidence: Annotated[float, Ge(0), Le(1)] = 0.1
+    """Words whose times are less certain have a note."""
 
     def __post_init__(self) -> None:
         if self.n_best > self.beam:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from foci.data.audio.augment import at_speed, frames_at_speed
-from foci.data.audio.features import FEATURE_ENDINGS, FilterBank, Statistics, read_features, with_deltas
+from foci.data.audio.features import FEATURE_ENDINGS, FilterBank, Statistics, activity, read_features, with_deltas
 from foci.data.audio.files import AudioError, Sound, Utterance, check_audible, file_size, read_header, read_sound
 from foci.data.audio.resample import resample
 from foci.data.batching import Indices, Sequences, TokenBatches, Work
@@ -297,7 +297,7 @@ class ShortFirstBatches(TokenBatches[SpeechBatch]):
 
 @dataclass(frozen=True)
 class SpeechAssets(Assets):
-    """Tokens of the transcripts, mean and deviation of each feature, and the durations of the utterances in frames."""
+    """Tokens of the transcripts, statistics of the features, and the durations of the utterances in frames."""
 
     tokenizer: Tokenizer
     features: Statistics
@@ -305,12 +305,19 @@ class SpeechAssets(Assets):
     """Frames of the longest utterance."""
     usual: int
     """Frames that nine of ten utterances do not exceed."""
+    least_activity: float
+    """What 99 of 100 utterances exceed in activity (`foci.data.audio.features.activity`)."""
 
     @classmethod
-    def from_features(cls, tokenizer: Tokenizer, features: list[ndarray]) -> SpeechAssets:
+    def from_features(cls, tokenizer: Tokenizer, features: list[ndarray], hop_ms: float) -> SpeechAssets:
         """Return what is kept of utterances with these features, ``(frame, feature)`` each."""
         frames = [len(one) for one in features]
-        return cls(tokenizer, Statistics.fit(features), max(frames), int(np.quantile(frames, 0.9)))
+        least = float(np.quantile([activity(one, hop_ms) for one in features], 0.01))
+        return cls(tokenizer, Statistics.fit(features), max(frames), int(np.quantile(frames, 0.9)), least)
+
+    def no_speech(self, features: Float[ndarray, "T F"], hop_ms: float) -> float:
+        """Return from 0 to 1 how much steadier a sound is than the steadiest hundredth of the training utterances."""
+        return 1 - min(activity(features, hop_ms) / self.least_activity, 1.0) if self.least_activity > 0 else 0.0
 
     @property
     def input_dim(self) -> int:
@@ -324,3 +331,5 @@ class SpeechAssets(Assets):
             raise ValueError("it has no numbers, or not as many means as deviations")
         if not 0 < self.usual <= self.longest:
             raise ValueError("its durations are not in order")
+        if not 0 <= self.least_activity < math.inf:
+            raise ValueError("its least activity is negative or not finite")

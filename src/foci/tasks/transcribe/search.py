@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -31,7 +32,7 @@ _DRAWN_BINS = 40
 
 
 class Segment(NamedTuple):
-    """A stretch of a recording: the number of its record, when it begins, and its features.
+    """A stretch of a recording: the number of its record, when it begins, its features, and its no-speech score.
 
     ``spectrogram`` and ``samples`` are kept for pictures; the former is the features themselves where a file had them.
     """
@@ -39,6 +40,7 @@ class Segment(NamedTuple):
     record: int
     start: float
     features: ndarray
+    no_speech: float
     spectrogram: ndarray | None
     samples: ndarray | None
 
@@ -91,6 +93,7 @@ def read_segments(
             number,
             start * shift,
             normalized(features[start:end], settings.normalize, assets.features),
+            assets.no_speech(features[start:end], settings.hop_ms),
             spectrogram[start:end] if keep else None,
             samples[int(start * size) : int(end * size)] if keep and samples is not None else None,
         )
@@ -124,6 +127,10 @@ class Answer(NamedTuple):
     segment: Segment
     hypotheses: list[Hypothesis]
     encoded: EncoderOutput
+
+    def is_speech(self, options: TranscriptSearchOptions) -> bool:
+        """Return whether the segment is transcribed; otherwise its only hypothesis is empty."""
+        return self.segment.no_speech <= options.no_speech_threshold
 
 
 class Answers(NamedTuple):
@@ -196,10 +203,14 @@ def _answer_segments(
     batch = examples.batch(np.arange(len(segments)), examples.lengths.max(axis=0).tolist())
     encoded = model.encode(batch.features.to(device), batch.lengths.to(device))
     found = search(model, encoded, options)
-    return [
-        Answer(segment, hypotheses, _row(encoded, row))
-        for row, (segment, hypotheses) in enumerate(zip(segments, found))
-    ]
+    answers = [Answer(*both, _row(encoded, row)) for row, both in enumerate(zip(segments, found))]
+    return [one if one.is_speech(options) else one._replace(hypotheses=[_nothing(one.segment)]) for one in answers]
+
+
+def _nothing(segment: Segment) -> Hypothesis:
+    """Return the empty transcript of a segment without speech; its score is the logarithm of the no-speech score."""
+    score = math.log(segment.no_speech)
+    return Hypothesis([], score, score, finished=True)
 
 
 def search(model: Recognizer, encoded: EncoderOutput, options: TranscriptSearchOptions) -> list[list[Hypothesis]]:

@@ -20,7 +20,7 @@ from foci.data.audio.augment import Masking, spec_augment
 from foci.data.audio.features import normalized
 from foci.data.audio.files import Utterance, write_sound
 from foci.data.builtin import morse
-from foci.data.splits import file_key
+from foci.data.splits import Parts, file_key
 from foci.errors import ConfigError, DataError
 from foci.functional import ctc
 from foci.metrics.attention import diagonality
@@ -92,9 +92,18 @@ class Transcribe(FileTask):
         """The features of splits that were read."""
         return {}
 
-    def read_part(self, part: str, path: str, log: Log) -> list[Utterance]:
-        """Read a manifest, and leave out recordings whose headers say that they cannot be used."""
-        return usable_utterances(self.read_file(path), self.reader, log, path)
+    def read_parts(self, log: Log) -> Parts:
+        """Read and split the manifests; leave out recordings to train on and validate that cannot be used by headers.
+
+        Those to evaluate stay: long ones are cut at silences, and those that cannot be read count as errors.
+        """
+        parts = super().read_parts(log)
+        origin = cast("str", self.config.data.path)
+        train, valid = (
+            usable_utterances(utterances, self.reader, log, path)
+            for utterances, path in ((parts.train, origin), (parts.valid, self.config.data.valid or origin))
+        )
+        return Parts(train, valid, parts.test)
 
     def read_file(self, path: str, log: Log | None = None) -> list[Utterance]:
         """Read a manifest."""
@@ -146,7 +155,7 @@ class Transcribe(FileTask):
             f"{len(tokenizer):,} tokens ({self.config.tokenizer.kind}); {read.features[0].shape[1]} features per "
             f"frame, {seconds / 60:.1f} minutes to train on"
         )
-        return SpeechAssets.from_features(tokenizer, read.features)
+        return SpeechAssets.from_features(tokenizer, read.features, self.config.features.hop_ms)
 
     def model(self, assets: SpeechAssets) -> nn.Module:
         """Build the model for these features and tokens."""
@@ -314,22 +323,24 @@ class Transcribe(FileTask):
         progress: Progress,
     ) -> Evaluation:
         """Return the error rates of words, characters and sentences, and the worst utterances with their errors."""
-        texts: dict[int, str] = {}
-        left_out: list[DataError] = []
+        transcripts = [""] * len(records)
+        unreadable: dict[int, DataError] = {}
+        silent, cut = 0, 0
         answered = answer_records(_plain(model), assets, self.config.features, records, options, progress)
         for number, answers in answered:
             if isinstance(answers, DataError):
-                left_out.append(answers)
+                unreadable[number] = answers
                 continue
             best = [assets.tokenizer.decode(answer.hypotheses[0].tokens).strip() for answer in answers.segments]
-            texts[number] = join_texts(best)
-        if not texts:
-            raise DataError(f"evaluate: none of {len(records)} recordings can be used; {left_out[0]}")
-        references = [self._text(str(records[number]["text"])) for number in sorted(texts)]
-        transcripts = [texts[number] for number in sorted(texts)]
+            transcripts[number] = join_texts(best)
+            silent += not any(answer.is_speech(options) for answer in answers.segments)
+            cut += len(best) > 1
+        if len(unreadable) == len(records):
+            raise DataError(f"evaluate: none of {len(records)} recordings can be used; {unreadable[0]}")
+        references = [self._text(str(record["text"])) for record in records]
         words, characters = word_errors(references, transcripts), character_errors(references, transcripts)
         metrics: dict[str, float | int] = {
-            "utterances": len(texts),
+            "utterances": len(records),
             "wer": words.rate,
             "cer": characters.rate,
             "sentence_errors": sentence_errors(references, transcripts),
@@ -341,9 +352,21 @@ class Transcribe(FileTask):
         notes = {"rates": "errors per word (wer) and character (cer) of the references, all utterances together; jiwer"}
         if says_little := words_note(references):
             notes["wer"] = says_little
-        if left_out:
-            metrics["left_out"] = len(left_out)
-            notes["left_out"] = str(left_out[0])
+        if unreadable:
+            first = unreadable[min(unreadable)]
+            metrics["unreadable"] = len(unreadable)
+            notes["unreadable"] = (
+                f"{len(unreadable)} of {len(records)} recordings cannot be used, and all their words count as deleted; "
+                f"the first: {first}"
+            )
+        if silent:
+            metrics["no_speech"] = silent
+            notes["no_speech"] = (
+                f"{silent} of {len(records)} recordings have a no-speech score above no_speech_threshold = "
+                f"{options.no_speech_threshold:g}, and no transcript"
+            )
+        if cut:
+            notes["cut"] = f"{cut} of {len(records)} recordings are longer than those of the training: cut at silences"
         worst = [
             (one.counts.errors, one.counts.hits + one.counts.substitutions + one.counts.deletions, one.alignment)
             for one in differences(references, transcripts, options.worst)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,36 +27,34 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True)
 class SpokenWord:
-    """A word, when it was spoken by the attention and by CTC (None without it), and its probability."""
+    """A word, when it was spoken by the attention and by CTC (None without it), and its probability.
+
+    ``time_confidence`` is that of the times that are given, CTC's where it has them: 1 is certain, 0 is none.
+    """
 
     text: str
     confidence: float
     attention: Span | None
     ctc: Span | None
+    time_confidence: float = 1.0
 
     @property
     def span(self) -> Span:
         """CTC's times, which are sharper, or else the attention's."""
         return self.ctc or self.attention or (0.0, 0.0)
 
-    @property
-    def distance(self) -> float:
-        """Seconds between the middles of both spans; 0 where there is one only."""
-        if self.attention is None or self.ctc is None:
-            return 0.0
-        return abs(sum(self.attention) - sum(self.ctc)) / 2
-
     def moved(self, seconds: float) -> SpokenWord:
         """Return the word of a segment that begins later."""
-        later = [
+        attention, ctc = (
             None if span is None else (span[0] + seconds, span[1] + seconds) for span in (self.attention, self.ctc)
-        ]
-        return SpokenWord(self.text, self.confidence, *later)
+        )
+        return replace(self, attention=attention, ctc=ctc)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain JSON, times in seconds, to the millisecond."""
         start, end = (round(moment, 3) for moment in self.span)
         found: dict[str, Any] = {"word": self.text, "start": start, "end": end, "confidence": self.confidence}
+        found["time_confidence"] = round(self.time_confidence, 3)
         for name, span in (("attention", self.attention), ("ctc", self.ctc)):
             if span is not None:
                 found[name] = [round(moment, 3) for moment in span]
@@ -100,12 +98,19 @@ def _is_attached(letter: str) -> bool:
     return is_mark(letter) or (kind[0] == "P" and kind not in ("Ps", "Pi"))
 
 
+class Aligned(NamedTuple):
+    """CTC's best path: the first and last position of each token, and the largest probability of the token there."""
+
+    spans: Sequence[tuple[int, int]]
+    probabilities: Sequence[float]
+
+
 def spoken_words(
     tokenizer: Tokenizer,
     tokens: Sequence[int],
     log_probs: Sequence[float],
     weights: Float[ndarray, "U S"] | None,
-    aligned: Sequence[tuple[int, int]] | None,
+    aligned: Aligned | None,
     positions: int,
     seconds: float,
 ) -> list[SpokenWord]:
@@ -116,7 +121,7 @@ def spoken_words(
         tokens: what was recognized, without BOS and EOS.
         log_probs: of each token.
         weights: of each token over the positions.
-        aligned: first and last position of each token, by CTC.
+        aligned: where CTC hears each token.
         positions: number of positions of the recording.
         seconds: duration of a position.
     """
@@ -124,12 +129,37 @@ def spoken_words(
     outer = [(numbers[0], numbers[-1]) for _, numbers in words]
     by_attention: Sequence[Span | None] = [None] * len(words)
     by_ctc: Sequence[Span | None] = [None] * len(words)
+    certain = [0.0] * len(words)
     if weights is not None:
-        by_attention = _word_spans([(at, at) for at in map(int, medians(weights))], outer, positions, seconds)
+        middles = medians(weights)
+        by_attention = _word_spans([(at, at) for at in map(int, middles)], outer, positions, seconds)
+        certain = _pointed(weights, middles, [numbers for _, numbers in words], seconds)
     if aligned is not None:
-        by_ctc = _word_spans(aligned, outer, positions, seconds)
+        by_ctc = _word_spans(aligned.spans, outer, positions, seconds)
+        certain = [float(np.mean([aligned.probabilities[number] for number in numbers])) for _, numbers in words]
     sure = [math.exp(min(sum(log_probs[number] for number in numbers), 0.0)) for _, numbers in words]
-    return [SpokenWord(text, *values) for (text, _), values in zip(words, zip(sure, by_attention, by_ctc))]
+    return [SpokenWord(text, *values) for (text, _), values in zip(words, zip(sure, by_attention, by_ctc, certain))]
+
+
+_NEAR = 0.5
+"""Seconds around the median of a token's weights that count as one place."""
+
+
+def _pointed(
+    weights: Float[ndarray, "U S"], middles: ndarray, words: Sequence[Sequence[int]], seconds: float
+) -> list[float]:
+    """Return the share of the attention of each word that lies where its tokens stand.
+
+    It is 0 where a word does not come after the one before it: then the attention has strayed.
+    """
+    places = np.arange(weights.shape[1])
+    shares = [row[abs(places - middle) * seconds <= _NEAR].sum() / row.sum() for row, middle in zip(weights, middles)]
+    found, last = [], -1.0
+    for numbers in words:
+        place = float(np.mean([middles[number] for number in numbers]))
+        found.append(float(np.mean([shares[number] for number in numbers])) if place > last else 0.0)
+        last = max(last, place)
+    return found
 
 
 def _word_spans(
@@ -166,16 +196,22 @@ def medians(weights: Float[ndarray, "U S"]) -> ndarray:
     return found
 
 
-def disagreements(words: Sequence[SpokenWord], tolerance: float) -> str | None:
-    """Return a note on words whose times by attention and by CTC differ by more than ``tolerance`` seconds."""
-    apart = [word for word in words if word.distance > tolerance]
-    if not apart:
+def doubtful_times(words: Sequence[SpokenWord], least: float) -> str | None:
+    """Return a note on words whose times have less than the ``least`` confidence."""
+    doubtful = [word for word in words if word.time_confidence < least]
+    if not doubtful:
         return None
-    worst = max(apart, key=lambda word: word.distance)
+    worst = min(doubtful, key=lambda word: word.time_confidence)
     return (
-        f"the times of {len(apart)} of {len(words)} words differ by more than {tolerance:g} s between attention and "
-        f"CTC, most for {worst.text!r} ({worst.distance:.2f} s): do not rely on them"
+        f"the times of {len(doubtful)} of {len(words)} words are doubtful (time_confidence below {least:g}), most "
+        f"those of {worst.text!r} ({worst.time_confidence:.2f}): {_WHY[worst.ctc is not None]}"
     )
+
+
+_WHY = {
+    True: "CTC, which gives the times, hears something else where the word would have to be",
+    False: "the attention, which gives the times, points to no one place there, or not after the word before",
+}
 
 
 _LONGEST_CAPTION, _SHORTEST_CAPTION = 5.0, 1.0
