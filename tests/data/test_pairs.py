@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foci.data.pairs import AlignedFiles, Pair, TableFile, check, open_corpus
+from foci.data.pairs import AlignedFiles, Pair, TableFile, check, open_corpus, read_pairs
 from foci.errors import ConfigError, DataError
 
 PAIRS = [Pair("one house", "ein Haus"), Pair("two\u2028lines, no", "两座房子\u0085"), Pair("three", "drei Häuser")]
@@ -146,7 +146,9 @@ def test_faults_of_columns(tmp_path):
     path = write(tmp_path / "b.tsv", "a\tb\nc\td\te\n")
     assert f"{path}, line 2: the row has 3 cells, but the first line has 2." in faults(TableFile(path))
     path = write(tmp_path / "c.tsv", "Source\ttarget\nc\td\n")
-    assert f"{path}, line 1: the line seems to hold the names of columns" in faults(TableFile(path))
+    seems = f"{path}, line 1: the line seems to hold the names of columns"
+    assert seems in faults(TableFile(path, (0, 1)))
+    assert list(TableFile(path)) == [Pair("c", "d")]
     assert list(TableFile(path, ("Source", "target"))) == [Pair("c", "d")]
 
 
@@ -197,3 +199,41 @@ def test_tatoeba():
         pytest.skip(f"no {path}; set FOCI_DATA")
     assert next(iter(open_corpus(path))) == Pair("Hi.", "嗨。")
     assert check(open_corpus(path)) == 28447
+
+
+NAMED = {
+    "a.csv": 'en,zh\n"yes, sir",是的\nno,不\n',
+    "b.csv": 'id,zh-CN,en\n1,是的,"yes, sir"\n2,不,no\n',
+    "c.tsv": "src\ttgt\nyes, sir\t是的\nno\t不\n",
+    "d.csv": '"yes, sir",是的\nno,不\n',
+    "e.jsonl": '{"translation": {"en": "yes, sir", "zh": "是的"}}\n{"translation": {"zh": "不", "en": "no"}}\n',
+    "f.jsonl": '{"en": "yes, sir", "zh": "是的"}\n{"en": "no", "zh": "不"}\n',
+    "g.jsonl": '{"translation": {"x": "yes, sir", "y": "是的"}}\n{"translation": {"x": "no", "y": "不"}}\n',
+    "h.jsonl": '{"id": "1", "source": "yes, sir", "target": "是的"}\n{"id": "2", "source": "no", "target": "不"}\n',
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_sides_are_found_by_the_names_in_the_first_line(tmp_path, name):
+    path = write(tmp_path / name, NAMED[name])
+    said = []
+    pairs = read_pairs(open_corpus(path), said.append)
+    if name == "b.csv":
+        pairs = [Pair(target, source) for source, target in pairs]
+    assert pairs == [Pair("yes, sir", "是的"), Pair("no", "不")]
+    expected = {"a": ("en", "zh"), "b": ("zh-CN", "en"), "c": ("src", "tgt"), "e": ("translation.en", "translation.zh")}
+    if name[0] in expected:
+        source, target = expected[name[0]]
+        assert said == [f"{path}: the source is {source!r}, the target {target!r}; data.columns names others"]
+    swapped = {"a.csv": ("zh", "en"), "e.jsonl": ("translation.zh", "translation.en"), "f.jsonl": ("zh", "en")}
+    if name in swapped:
+        assert read_pairs(open_corpus(path, columns=swapped[name])) == [Pair("是的", "yes, sir"), Pair("不", "no")]
+
+
+def test_names_that_leave_the_sides_open_are_errors(tmp_path):
+    three = write(tmp_path / "a.jsonl", '{"en": "a", "de": "b", "zh": "c"}\n')
+    with pytest.raises(DataError, match="no field 'source'"):
+        read_pairs(open_corpus(three))
+    header = write(tmp_path / "a.csv", "en,de,zh\na,b,c\n")
+    with pytest.raises(DataError, match="the line seems to hold the names of columns. Name the columns"):
+        read_pairs(open_corpus(header))

@@ -29,7 +29,17 @@ from foci.data.lines import (
     strict,
     usable,
 )
-from foci.data.tables import JSON, TableRow, check_table, read_rows
+from foci.data.tables import (
+    JSON,
+    JsonObject,
+    TableRow,
+    check_table,
+    json_objects,
+    looks_like_header,
+    read_cells,
+    read_rows,
+    two_sides,
+)
 from foci.errors import ConfigError, DataError, check_positive
 
 Columns = tuple[int | str, int | str]
@@ -88,7 +98,8 @@ class TableFile:
     Args:
         path: the file.
         columns: those of both sides; in JSON, ``translation.en`` is field ``en`` of the object in field
-            ``translation``. Default: the first two columns, or the fields ``source`` and ``target``.
+            ``translation``. Default: those that the first line calls source and target, src and tgt, or by two
+            languages (in JSON also inside of ``translation``); of a table without such names the first two columns.
         max_characters: a longer line is a fault.
     """
 
@@ -96,8 +107,11 @@ class TableFile:
         check_positive("TableFile", max_characters=max_characters)
         self.source, self.max_characters, self.encoding = Path(path), max_characters, current_encoding()
         self.is_json = ending_of(path) in JSON
-        self.columns = columns or (("source", "target") if self.is_json else (0, 1))
-        check_table(self.source, self.columns, (".csv", *_TABS), _EXPECTED)
+        default: Columns = ("source", "target") if self.is_json else (0, 1)
+        check_table(self.source, columns or default, (".csv", *_TABS), _EXPECTED)
+        self.found = None if columns else self._named_sides()
+        """The columns that were chosen by the names in the first line."""
+        self.columns = columns or self.found or default
 
     def __iter__(self) -> Iterator[Pair]:
         return strict(self.entries())
@@ -106,6 +120,22 @@ class TableFile:
         """Yield every line, as a pair or as a Fault."""
         rows = read_rows(self.source, self.columns, texts=2, tabs=_TABS, longest=self.max_characters)
         return in_encoding(self.encoding, each(rows, self._pair))
+
+    def _named_sides(self) -> Columns | None:
+        """Return the columns of both sides by the names that the first line has; None where it has none."""
+        if self.is_json:
+            first = next(iter(json_objects(self.source, longest=self.max_characters)), None)
+            record = first.content if isinstance(first, JsonObject) else {}
+            inner = record.get("translation")
+            if isinstance(inner, dict) and (sides := two_sides(list(inner)) or _two(list(inner))):
+                return f"translation.{sides[0]}", f"translation.{sides[1]}"
+            return two_sides(list(record))
+        cells = next(
+            iter(read_cells(self.source, "," if ending_of(self.source) == ".csv" else "\t", self.max_characters)), None
+        )
+        names = list(cells.values) if isinstance(cells, TableRow) else []
+        # A header has names alone: a text that happens to be "en" is no reason to skip its line.
+        return two_sides(names) if looks_like_header(names) else None
 
     def _pair(self, row: TableRow) -> Pair | Fault:
         kind, suffix = "field" if self.is_json else "column", " (from 0)" if isinstance(self.columns[0], int) else ""
@@ -142,7 +172,15 @@ def check(corpus: Corpus, log: Log | None = None) -> int:
     return sum(1 for _ in _good_pairs(corpus, log))
 
 
+def _two(names: list[str]) -> tuple[str, str] | None:
+    return (names[0], names[1]) if len(names) == 2 else None
+
+
 def _good_pairs(corpus: Corpus, log: Log | None) -> Iterator[Pair]:
+    if log is not None and isinstance(corpus, TableFile) and corpus.found:
+        source, target = corpus.found
+        if (source, target) != ("source", "target"):
+            log(f"{corpus.source}: the source is {source!r}, the target {target!r}; data.columns names others")
     pairs = usable(counted(corpus.entries(), "lines", log), "pairs")
     first = next(pairs, None)
     if first is None:

@@ -19,11 +19,16 @@ LONGEST_TEXT = 10_000_000
 """Maximum number of characters of a line or cell; a longer one indicates a damaged file."""
 JSON = (".jsonl", ".json")
 """Endings of files with one JSON object per line."""
+_LANGUAGES = (
+    " ar bg bn ca cs cy da de el en eo es et eu fa fi fr ga gl gu he hi hr hu hy is it ja ka kk km ko lt lv mk ml mn mr"
+    " ms my ne nl no pa pl pt ro ru si sk sl sq sr sv sw ta te th tr uk ur uz vi yue zh cmn eng deu fra spa jpn kor "
+)
+"""Codes of languages that columns are called by; a region or a script may follow, as in zh-CN and zh_Hans."""
 _HEADERS = frozenset(
     (
         *("answer", "audio", "body", "category", "class", "comment", "content", "document", "file", "id", "image"),
         *("input", "label", "labels", "output", "path", "question", "review", "sentence", "source", "src", "tag"),
-        *("target", "text", "tgt", "title", "topic", "transcript", "translation", "wav", "de", "en", "es", "fr", "zh"),
+        *("target", "text", "tgt", "title", "topic", "transcript", "translation", "wav"),
     )
 )
 """Common names of columns, in lower case."""
@@ -162,17 +167,45 @@ def _columns(
         elif len(cells) != width:
             reason = f"the row has {len(cells)} cells, but the first line has {width}. "
             yield Fault(path, line, "ragged row", f"{reason}Quote or remove separators inside a cell.")
-        elif first and _looks_like_header([cells[place] for place in chosen if place is not None]):
+        elif first and looks_like_header([cells[place] for place in chosen if place is not None]):
             reason = "the line seems to hold the names of columns. Name the columns, or remove it."
             yield Fault(path, line, "header", reason)
         else:
             yield TableRow(tuple("" if place is None else cells[place] for place in chosen), line)
 
 
-def _looks_like_header(cells: Sequence[str]) -> bool:
+def looks_like_header(cells: Sequence[str]) -> bool:
     """Return whether these cells of a first line are names of columns rather than data."""
     names = [cell.strip().lower() for cell in cells]
-    return len(set(names)) == len(names) and all(name in _HEADERS for name in names)
+    return len(set(names)) == len(names) and all(name in _HEADERS or is_language(name) for name in names)
+
+
+def is_language(name: str) -> bool:
+    """Return whether a column is called by the code of a language.
+
+    Example:
+        >>> [name for name in ("en", "zh-CN", "zh_Hans", "text", "at-all") if is_language(name)]
+        ['en', 'zh-CN', 'zh_Hans']
+    """
+    code, _, rest = name.strip().replace("_", "-").partition("-")
+    return f" {code.lower()} " in _LANGUAGES and (not rest or (rest.isalnum() and 2 <= len(rest) <= 4))
+
+
+def two_sides(names: Sequence[str]) -> tuple[str, str] | None:
+    """Return which of the names of columns, or fields, are the source and the target of a translation; None if unclear.
+
+    These are source and target, src and tgt, or the two that are codes of languages, in their order.
+
+    Example:
+        >>> two_sides(["id", "en", "zh"]), two_sides(["tgt", "src"]), two_sides(["de", "en", "zh"])
+        (('en', 'zh'), ('src', 'tgt'), None)
+    """
+    by_name = {name.strip().lower(): name for name in names}
+    for source, target in (("source", "target"), ("src", "tgt")):
+        if source in by_name and target in by_name:
+            return by_name[source], by_name[target]
+    languages = [name for name in names if is_language(name)]
+    return (languages[0], languages[1]) if len(languages) == 2 else None
 
 
 # ---- JSON

@@ -30,7 +30,8 @@ class DataConfig(HeldOutData):
     target: FilePath | None = None
     """The translations of the source sentences, one per line."""
     columns: Columns | None = None
-    """Columns (numbers from 0, or names) of both sides in a table, or their fields in a JSONL file."""
+    """Columns (numbers from 0, or names) of both sides in a table, or their fields in a JSONL file. Default: source and
+    target, src and tgt, or two codes of languages, in JSON also inside of translation; else the first two columns."""
     valid_target: FilePath | None = None
     """The translations of data.valid, one per line."""
     test_target: FilePath | None = None
