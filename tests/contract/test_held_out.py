@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+import foci
+import foci_cli
 from foci.data.images.drawn import PREFIX, draw, find_scene
 from foci.tasks import TASKS
 from foci.tasks.frame import config as configs
@@ -85,6 +87,59 @@ def parts_of(name, path, **changes):
             asked = [str(record[field.name]).removeprefix(f"{path.parent}/") for field in kind.inputs]
             found[tuple(asked)] = part
     return found
+
+
+def train(name, out, tables):
+    foci.train(name, configs.put(tables, {"training.max_steps": 2, "training.eval_every": 2}), out=out, log=silent)
+    return foci.load(out)
+
+
+def test_evaluation_says_what_was_trained_on(data, tmp_path):
+    """A copy of the training file as the test file; and a file of which the run has seen a part."""
+    name, folder, records = data
+    kind, some = find(name), records[:40]
+    path = write(folder, some)
+    copied = write(folder, some, "copy.jsonl")
+    said = []
+    tables = configs.put(settings(kind, path), {"data.test": str(copied), "training.max_steps": 2})
+    foci.train(name, tables, out=tmp_path / "copied", log=said.append)
+    run = foci.load(tmp_path / "copied")
+    splits = run.task.read(silent)
+    asked = [{*map(tuple, map(run.task.contents, part))} for part in splits]
+    assert any(
+        f"{len(asked[2] & asked[0])} of {len(asked[2])} different examples to evaluate are also among those to train on"
+        in text
+        for text in said
+    )
+    trained, chose = (sum(tuple(run.task.contents(one)) in part for one in splits.test) for part in asked[:2])
+    assert 0 < trained < len(splits.test)
+    for evaluation in (run.evaluate(), run.evaluate(run.read(str(copied)))):
+        assert f"{trained} of {len(splits.test)} examples were trained on" in evaluation.notes["trained_on"]
+        assert f"{chose} of {len(splits.test)} examples chose the checkpoint" in evaluation.notes["chose_checkpoint"]
+        assert evaluation.notes["checkpoint"].startswith(("step 2, the best by validation", "averaged"))
+
+
+def test_evaluation_says_that_nothing_is_left_to_evaluate_on_and_that_the_data_changed(data, tmp_path, capsys):
+    name, folder, records = data
+    kind, some = find(name), records[:40]
+    path = write(folder, some)
+    run = train(name, tmp_path / "none", settings(kind, path, **{"data.test_share": 0}))
+    assert run.held_out().part == "valid"
+    assert "these examples chose the checkpoint" in run.evaluate().notes["chose_checkpoint"]
+    assert foci_cli.main(["evaluate", str(tmp_path / "none")]) == 0
+    printed = capsys.readouterr()
+    assert "examples that chose the checkpoint; weights: " in printed.err
+    assert "chose_checkpoint" in printed.out
+    run = train(name, tmp_path / "run", settings(kind, path))
+    assert run.held_out().part == "test"
+    assert not {*run.evaluate().notes} & {"data_changed", "trained_on", "chose_checkpoint"}
+    held = {tuple(run.task.contents(one)) for one in run.held_out()}
+    write(folder, records[:20] + records[40:])
+    now = run.held_out()
+    assert f"of {len(now)} held-out examples" in now.change
+    assert run.evaluate().notes["data_changed"] == now.change
+    assert "trained_on" not in run.evaluate().notes
+    assert {tuple(run.task.contents(one)) for one in now} != held
 
 
 def test_a_part_depends_on_the_example_alone(data, tmp_path):

@@ -46,21 +46,22 @@ def main(tokens: Sequence[str]) -> None:
 def evaluate(path: Path, data: Sequence[str], given: Given) -> None:
     """Evaluate and print."""
     from foci.cli.progress import counting
+    from foci.tasks.frame.held_out import SEEN
     from foci.tasks.frame.predictor import load
 
     predictor = load(path, checkpoint=given.get("checkpoint", "auto"))
     options = options_from(predictor.task.EvaluateOptions, given)
     records: Any = predictor.read(*data) if data else predictor.held_out()
-    origin = "given" if data else "held out by training"
-    print(f"evaluating on {len(records):,} examples {origin}", file=sys.stderr)
-    change = getattr(records, "change", None)
-    if change is not None:
-        print(f"warning: {change}", file=sys.stderr)
+    chose = getattr(records, "part", None) == "valid"
+    origin = "given" if data else "that chose the checkpoint" if chose else "held out by training"
+    print(f"evaluating on {len(records):,} examples {origin}; weights: {predictor.checkpoint}", file=sys.stderr)
     with counting("evaluating", len(records)) as progress:
         evaluation = predictor.evaluate(records, options=options, progress=progress)
     if "plot" in given:
         predictor.task.draw(evaluation, given["plot"])
     if "json" in given:
+        for name in {*SEEN} & {*evaluation.notes}:  # where a program reads the notes, a person does not
+            print(f"warning: {evaluation.notes[name]}", file=sys.stderr)
         print(to_json(evaluation.to_json()))
     else:
         print_evaluation(evaluation)

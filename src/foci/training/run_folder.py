@@ -5,7 +5,7 @@
     metrics.jsonl       metrics of training and validation, one JSON object per line
     checkpoints/        see `foci.training.checkpoint`
 
-Runs of tasks add held_out.json (`foci.tasks.frame.held_out`), and files of their own (tokenizers, vocabularies).
+Runs of tasks add examples.safetensors (`foci.tasks.frame.held_out`), and files of their own (tokenizers, vocabularies).
 """
 
 from __future__ import annotations

@@ -427,10 +427,10 @@ def test_evaluation_says_when_the_data_holds_out_others(tmp_path, capsys):
     data, out = write_corpus(tmp_path), tmp_path / "run"
     data |= {"valid_share": 0.2, "test_share": 0.3}
     train("translate", settings(data, max_steps=2), out=out, **SILENT)
-    kept = (out / "held_out.json").read_text(encoding="utf-8")
+    kept = (out / "examples.safetensors").read_bytes()
     held_out = load(out).held_out()
     assert held_out.change is None
-    assert "held_out" not in load(out).evaluate().notes
+    assert "data_changed" not in load(out).evaluate().notes
     sources = Path(data["path"]).read_text(encoding="utf-8").splitlines()
     targets = Path(data["target"]).read_text(encoding="utf-8").splitlines()
     wanted = {"path": sources, "target": targets}
@@ -440,25 +440,22 @@ def test_evaluation_says_when_the_data_holds_out_others(tmp_path, capsys):
     for name, lines in wanted.items():
         Path(data[name]).write_text("\n".join(lines) + "\n", encoding="utf-8")
     missing = int(copies == 1)
-    note = load(out).evaluate().notes["held_out"]
+    note = load(out).evaluate().notes["data_changed"]
     assert "the data has changed since the training" in note
     assert " 1 are new" in note
-    assert f"{missing} of its" in note
-    assert foci_cli.main(["evaluate", str(out)]) == 0
+    assert f"{missing} of the" in note
+    assert foci_cli.main(["evaluate", str(out), "--json"]) == 0
     printed = capsys.readouterr()
     assert f"warning: {note}" in printed.err
     assert "are new" in printed.out
-    assert "held_out" not in load(out).evaluate(held_out[:2]).notes  # other examples than those
-    assert (out / "held_out.json").read_text(encoding="utf-8") == kept
+    assert "data_changed" not in load(out).evaluate(held_out[:2]).notes  # other examples than those
+    assert (out / "examples.safetensors").read_bytes() == kept
 
-    (out / "held_out.json").write_text("[]", encoding="utf-8")
-    with pytest.raises(CheckpointError, match=r"held_out.json: has no list of digests 'test'"):
+    (out / "examples.safetensors").write_bytes(b"{")
+    with pytest.raises(CheckpointError, match=r"examples.safetensors: cannot be read"):
         load(out).evaluate()
-    (out / "held_out.json").write_text("{", encoding="utf-8")
-    with pytest.raises(CheckpointError, match=r"held_out.json: cannot be read as JSON"):
-        load(out).evaluate()
-    (out / "held_out.json").unlink()  # a run of an earlier version
-    assert "held_out" not in load(out).evaluate().notes
+    (out / "examples.safetensors").unlink()  # a run of an earlier version
+    assert "data_changed" not in load(out).evaluate().notes
 
 
 def test_files_of_held_out_pairs_take_the_place_of_shares(tmp_path):

@@ -27,7 +27,8 @@ from foci.tasks.frame.task import (
     is_empty,
     silent,
 )
-from foci.training.checkpoint import AVERAGED, Checkpoints, check_fits, load_weights
+from foci.training.checkpoint import AVERAGED, Checkpoints, check_fits, load_weights, read_state
+from foci.training.options import TrainingOptions
 from foci.training.run_folder import read_config
 
 EMPTY = "the input is empty, so nothing was predicted"
@@ -41,10 +42,11 @@ class Predictor:
         task: the task with the run's configuration.
         assets: derived from the training data.
         model: the trained model; it is put into evaluation mode.
+        checkpoint: which of its weights these are, for messages.
     """
 
-    def __init__(self, path: Path, task: Task, assets: Assets, model: nn.Module) -> None:
-        self.path, self.task, self.assets = path, task, assets
+    def __init__(self, path: Path, task: Task, assets: Assets, model: nn.Module, checkpoint: str) -> None:
+        self.path, self.task, self.assets, self.checkpoint = path, task, assets, checkpoint
         self.model = model.eval()
 
     @property
@@ -128,20 +130,22 @@ class Predictor:
             if is_empty(record, fields):
                 raise DataError(f"evaluate: entry {number} has an empty field, expected text in each of them.")
         chosen = as_options(task.EvaluateOptions, options, "evaluate")
+        seen = held_out.notes(self.path, task, examples, records)
         evaluation = task.evaluate(self.model, self.assets, examples, chosen, progress or (lambda done: None))
-        change = getattr(records, "change", None)
-        return evaluation if change is None else replace(evaluation, notes={**evaluation.notes, "held_out": change})
+        return replace(evaluation, notes={**evaluation.notes, "checkpoint": self.checkpoint, **seen})
 
     def held_out(self, log: Log = silent) -> held_out.HeldOut:
         """Return the examples that training held out: those to evaluate on, or else those it validated with.
 
-        They are read again from the data; ``change`` of what is returned says how they differ from those of the run.
+        They are read again from the data. Of what is returned, ``part`` says which of them they are, and ``change`` how
+        they differ from those of the run; the notes of an evaluation on them say both.
         """
         with text_encoding(self.task.encoding):
             splits = self.task.read(log)
         fields = (*self.task.inputs, *self.task.targets)
         examples = held_out.HeldOut(as_records("held_out", splits.test or splits.valid, fields))
-        examples.change = held_out.change(self.path, splits)
+        examples.part = "test" if splits.test else "valid"
+        examples.change = held_out.change(self.path, self.task, splits)
         return examples
 
     def read(self, *paths: str) -> Sequence[Record]:
@@ -167,7 +171,20 @@ def load(path: str | Path, *, checkpoint: str = "auto") -> Predictor:
         check_fits(task.model(assets), chosen)
     model = task.model(assets)
     load_weights(model, chosen)
-    return Predictor(path, task, assets, model)
+    return Predictor(path, task, assets, model, describe_checkpoint(path, chosen, task.config.training))
+
+
+def describe_checkpoint(run: Path, chosen: Path, training: TrainingOptions) -> str:
+    """Return which weights of a run these are."""
+    if chosen.name == AVERAGED:
+        steps = [int(name.removeprefix("step-")) for name in read_state(chosen)["average_of"]]
+        return f"averaged: the mean of {len(steps)} checkpoints, of steps {steps[0]:,} to {steps[-1]:,}"
+    last = Checkpoints(run / "checkpoints").all()[-1]
+    step = f"step {int(chosen.name.removeprefix('step-')):,}"
+    best = read_state(last)["best"]
+    if best is not None and Checkpoints(run / "checkpoints").path(best) == chosen:
+        return f"{step}, the best by validation ({training.metric_for_best_model})"
+    return f"{step}, the last" if chosen == last else step
 
 
 def task_of(path: Path) -> Task:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from torch import nn
 
+from foci.data.splits import file_key, text_key
 from foci.encodings import AUTO
 from foci.errors import ConfigError, unknown_name
 from foci.tasks import TASKS
@@ -30,6 +31,8 @@ Record = Mapping[str, Any]
 NamedAxes = Mapping[str, tuple[Sequence[str] | None, ...]]
 """Of a weight by its name: what the rows of each of its axes stand for (words, labels), None where they have no names.
 """
+FILES = ("image", "audio")
+"""The kinds of fields that name a file."""
 Kind = Literal["sentence", "document", "label", "excerpt", "choices", "image", "audio", "number", "list"]
 
 
@@ -148,6 +151,8 @@ class Task(ABC):
     """What the loss counts: tokens, documents, …"""
     metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]]
     """The metrics of `validate`, and which values are better; one of them decides which checkpoint is the best."""
+    counted: ClassVar[str] = "examples"
+    """What `contents` has one key of each, in the plural."""
     lines: ClassVar[bool] = False
     """Whether outputs are texts of several lines, which are printed as such."""
     resumable: ClassVar[tuple[str, ...]] = ()
@@ -168,6 +173,12 @@ class Task(ABC):
     @abstractmethod
     def read_records(self, paths: Sequence[str]) -> Sequence[Record]:
         """Read examples from other files, in the form of the training data."""
+
+    def contents(self, example: Any) -> Sequence[str]:
+        """Return the key of what an example asks, by which a run knows it again; of a text one for each passage."""
+        record = example if isinstance(example, Mapping) else example._asdict()
+        asked = ((one.kind, record[one.name]) for one in self.inputs if one.required)
+        return ["\n".join(file_key(str(value)) if kind in FILES else text_key(str(value)) for kind, value in asked)]
 
     @abstractmethod
     def assets(self, splits: Splits, log: Log) -> Any:

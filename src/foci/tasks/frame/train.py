@@ -23,7 +23,7 @@ from foci.errors import CheckpointError, ConfigError, FociError, TrainingError, 
 from foci.files import write_text
 from foci.settings import build, merge, to_tables
 from foci.tasks.frame import config as configs
-from foci.tasks.frame import held_out
+from foci.tasks.frame.held_out import Fingerprint, log_overlap
 from foci.tasks.frame.init_from import check_run, take_weights
 from foci.tasks.frame.predictor import asset_reader, task_of
 from foci.tasks.frame.task import Log, Shard, Splits, Task, find, silent
@@ -196,17 +196,20 @@ def _train(task: Task, out: Path, resume: bool, fabric: Fabric, given_log: Log |
     objective = _Objective(task, task.held_out(splits, assets, log))
     if resume:
         _check_same_data(out, batches)
+    fingerprint = Fingerprint.from_splits(task, splits) if main else None
+    if fingerprint is not None:
+        log_overlap(fingerprint, out, log)
     seconds = _try_longest_batch(task, model, batches, fabric)
     log(_summary(model, options, batches, seconds))
     tables = {"task": task.name, **to_tables(task.config)}
     hint = f"foci train {task.name} --resume --out {shlex.quote(str(out))}"
     with RunFolder(out, tables, resume=resume, main=main, resume_hint=hint, log=log) as run:
         try:
-            if main:
+            if fingerprint is not None:
                 for name, text in assets.to_files().items():
                     if not (out / name).exists():
                         write_text(out / name, text)
-                held_out.keep(out, splits)
+                fingerprint.keep(out)
             fabric.barrier()
             return fit(model, objective, batches, options, run, fabric=fabric, unit=task.unit, log=given_log)
         except FociError:

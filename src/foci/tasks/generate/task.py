@@ -9,6 +9,7 @@ import numpy as np
 from torch import nn
 
 from foci.data import PAD, StreamBatches, Tokenizer
+from foci.data.splits import text_key
 from foci.errors import ConfigError, DataError
 from foci.layers.token_loss import Targets, TokenLoss
 from foci.metrics.likelihood import Likelihood, TextSize
@@ -98,6 +99,10 @@ class Generate(Task):
     def read_records(self, paths: Sequence[str]) -> Sequence[Record]:
         """Read documents from files, folders or JSONL."""
         return [one._asdict() for path in paths for one in self._files(path).documents()]
+
+    def contents(self, example: Any) -> list[str]:
+        """Return the text."""
+        return [text_key(example["text"] if isinstance(example, Mapping) else example.text)]
 
     def _files(self, path: str) -> TextFiles:
         data = self.config.data
