@@ -86,6 +86,28 @@ def plain(prediction):
 # ---- training
 
 
+def test_probabilities_are_calibrated_on_the_validation_data(trained):
+    """Each checkpoint has its temperature, which changes no answer; evaluation has both calibrations."""
+    task, run = trained
+    predictor, last = foci.load(run), foci.load(run, checkpoint="last")
+    if find(task).score != "probability":
+        assert not predictor.task.calibration
+        return
+    assert predictor.task.calibration.keys() == last.task.calibration.keys() != set()
+    records = predictor.held_out()[:20]
+    evaluation = predictor.evaluate(records)
+    assert "calibrated on the validation examples" in evaluation.notes["calibrated"]
+    before = predictor.predict(inputs_of(predictor, 20))
+    predictor.task.calibration = {}  # as in a run of an earlier version
+    raw = predictor.evaluate(records)
+    assert raw.notes["calibrated"].startswith("none")
+    assert raw.metrics["ece"] == raw.metrics["ece_uncalibrated"] == evaluation.metrics["ece_uncalibrated"]
+    assert raw.metrics.get("accuracy") == evaluation.metrics.get("accuracy")
+    after = predictor.predict(inputs_of(predictor, 20))
+    assert [one.output for one in before] == [one.output for one in after]
+    assert [one.score for one in before] != [one.score for one in after]
+
+
 def test_training_lowers_the_loss(trained):
     task, run = trained
     _, values = zip(*losses(run))

@@ -5,17 +5,27 @@
 over bins b of equal width; confidence_b is the mean probability of the n_b predictions in the bin, accuracy_b the share
 of them that is right.
 
+Probabilities that are too sure or too cautious are mended by a temperature T, fitted on examples that were not trained
+on: p ∝ exp(z / T) of scores z. The order of the scores, and with it every answer, stays as it is.
+
 Paper: Obtaining Well Calibrated Probabilities Using Bayesian Binning (Naeini, Cooper, Hauskrecht, 2015), section 4
+Paper: On Calibration of Modern Neural Networks (Guo, Pleiss, Sun, Weinberger, 2017), section 4.2
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
 
 from foci.errors import ShapeError, check_positive
+
+HIGHEST = 100.0
+"""The highest temperature, and the inverse of the lowest one."""
 
 
 class Bin(NamedTuple):
@@ -68,3 +78,126 @@ def expected_calibration_error(bins: Sequence[Bin]) -> float:
         if one.accuracy is not None and one.confidence is not None
     ]
     return sum(distances) / total if total else 0.0
+
+
+def fit_temperature(scores: Float[NDArray[np.floating], "N C"], targets: Int[NDArray[np.int64], " N"]) -> float:
+    """Return the temperature at which the targets are most probable.
+
+    Of n examples all may be right by luck: as in Platt's scaling, a target counts as right with probability
+    (n + 1) / (n + 2), so that the probabilities are no surer than the examples can show.
+
+    Args:
+        scores: of each class; −∞ where an example does not have it. They may differ by a constant of each example.
+        targets: numbers of classes; examples with a negative one are left out.
+
+    Example:
+        >>> scores = np.log([[0.9, 0.1]] * 100)
+        >>> round(fit_temperature(scores, np.array([0] * 60 + [1] * 40)), 1)
+        5.7
+    """
+    scores, targets = np.asarray(scores, np.float64)[targets >= 0], targets[targets >= 0]
+    if not len(targets):
+        return 1.0
+    present = np.isfinite(scores)
+    heights = np.where(present, scores - scores.max(axis=1, keepdims=True), 0.0)
+    right = heights[np.arange(len(targets)), targets]
+    lucky = 1 / (len(targets) + 2)
+    others = (heights.sum(axis=1) - right) / np.maximum(present.sum(axis=1) - 1, 1)
+    expected = float(((1 - lucky) * right + lucky * others).sum())
+
+    def slope(beta: float) -> float:
+        shares = np.exp(beta * heights) * present
+        return float(((shares * heights).sum(axis=1) / shares.sum(axis=1)).sum()) - expected
+
+    return 1 / root(slope)
+
+
+class Odds(NamedTuple):
+    """Calibrates probabilities of single events, such as that a span is right: log-odds become a · log-odds + b."""
+
+    scale: float = 1.0
+    """a > 0, so that the order of probabilities stays as it is."""
+    shift: float = 0.0
+
+    def __call__(self, probabilities: Sequence[float]) -> list[float]:
+        """Return the calibrated probabilities."""
+        if self == Odds():
+            return list(probabilities)
+        scores = self.scale * _log_odds(probabilities) + self.shift
+        return [float(share) for share in 1 / (1 + np.exp(-scores))]
+
+    def before(self, probability: float) -> float:
+        """Return the probability that is calibrated to this one.
+
+        Example:
+            >>> odds = Odds(0.5, 1.0)
+            >>> round(odds([odds.before(0.3)])[0], 6), odds.before(0.0), odds.before(1.0)
+            (0.3, 0.0, 1.0)
+        """
+        if not 0 < probability < 1 or self == Odds():
+            return probability
+        return 1 / (1 + math.exp((self.shift - math.log(probability / (1 - probability))) / self.scale))
+
+
+def fit_odds(probabilities: Sequence[float], right: Sequence[bool]) -> Odds:
+    """Return the calibration at which the outcomes are most probable: a logistic regression on the log-odds.
+
+    a = 1 and b = 0 are a prior of the weight of one example, so that few examples change little.
+
+    Paper: Probabilistic Outputs for Support Vector Machines (Platt, 1999)
+
+    Example:
+        >>> odds = fit_odds([0.9] * 100, [True] * 60 + [False] * 40)
+        >>> round(odds([0.9])[0], 2)
+        0.61
+    """
+    logs, outcomes = _log_odds(probabilities), np.asarray(right, np.float64)
+    features, prior = np.stack([logs, np.ones_like(logs)], axis=1), np.array([1.0, 0.0])
+
+    def nats(found: NDArray[np.float64]) -> float:
+        scores = features @ found
+        return float(np.logaddexp(0.0, scores).sum() - outcomes @ scores + ((found - prior) ** 2).sum() / 2)
+
+    found = prior
+    for _ in range(50):
+        shares = 1 / (1 + np.exp(-features @ found))
+        gradient = features.T @ (shares - outcomes) + found - prior
+        curvature = (features.T * (shares * (1 - shares))) @ features + np.eye(2)
+        step = np.linalg.solve(curvature, gradient)
+        while nats(found - step) > nats(found) and np.abs(step).max() > 1e-9:
+            step /= 2
+        found = found - step
+        if np.abs(step).max() < 1e-6:
+            break
+    return Odds(max(float(found[0]), 1 / HIGHEST), float(found[1]))
+
+
+def _log_odds(probabilities: Sequence[float]) -> NDArray[np.float64]:
+    shares = np.clip(np.asarray(probabilities, np.float64), 1e-7, 1 - 1e-7)  # they are of single precision
+    odds: NDArray[np.float64] = np.log(shares / (1 - shares))
+    return odds
+
+
+def root(slope: Callable[[float], float], low: float = 1 / HIGHEST, high: float = HIGHEST) -> float:
+    """Return where an increasing function is 0, to a part in 10,000; the nearer end where it is so nowhere between.
+
+    The method of false position in log-space, with the Illinois rule: the value of an end that stays is halved.
+
+    Example:
+        >>> round(root(lambda beta: beta**3 - 2), 3), root(lambda beta: beta - 1000)
+        (1.26, 100.0)
+    """
+    below, above = slope(low), slope(high)
+    if below >= 0 or above <= 0:
+        return low if below >= 0 else high
+    a, b, side = math.log(low), math.log(high), 0
+    while b - a > 1e-4:
+        middle = min(max((a * above - b * below) / (above - below), a + 0.05 * (b - a)), b - 0.05 * (b - a))
+        value = slope(math.exp(middle))
+        if value < 0:
+            a, below, above = middle, value, above / 2 if side < 0 else above
+            side = -1
+        else:
+            b, above, below = middle, value, below / 2 if side > 0 else below
+            side = 1
+    return math.exp((a + b) / 2)

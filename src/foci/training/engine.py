@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from foci.errors import CheckpointError, ConfigError, MissingPackageError, TrainingError
-from foci.training.checkpoint import Checkpoints, Saved, load, load_weights
+from foci.training.checkpoint import AVERAGED, Checkpoints, Saved, load, load_weights
 from foci.training.devices import distribute, gathered, is_sharded, launch, synchronized
 from foci.training.interrupts import Interrupts
 from foci.training.named_tensors import optimizer_tensors, put_optimizer_tensors, put_weights, weights
@@ -305,6 +305,7 @@ class _Trainer:
             state = {
                 "best": train_state.best,
                 "step": train_state.step,
+                "metrics": train_state.metrics if train_state.validated == train_state.step else {},
                 "train_state": asdict(train_state),
                 "data": self.batches.state_dict(),
             }
@@ -320,15 +321,13 @@ class _Trainer:
                 f"interrupted at step {train_state.step}; saved as {last}. To go on: {self.run.resume_hint}."
             )
         elif self.options.average_last > 1:
-            if self.run.main:
-                newest = self.store.all()[-self.options.average_last :]
-                self.store.save_average(newest, {"best": None, "step": train_state.step})
-            self.fabric.barrier()
-            averaged = self.store.folder / "averaged"
+            newest = self.store.all()[-self.options.average_last :]
+            averaged = self._save_average(newest, train_state.step, {})
             if self.options.eval_every is not None:
                 load_weights(self.module, averaged)
                 metrics = self._metrics()
                 load_weights(self.module, last)
+                self._save_average(newest, train_state.step, metrics)
                 self.progress.log(f"averaged weights: {metrics_text(metrics)}")
         self.progress.log(f"finished ({reason}) at step {train_state.step}; checkpoints in {self.store.folder}")
         best = None if train_state.best is None else self.store.path(train_state.best)
@@ -344,6 +343,12 @@ class _Trainer:
             averaged=averaged,
             averaged_metrics=metrics,
         )
+
+    def _save_average(self, paths: list[Path], step: int, metrics: dict[str, float]) -> Path:
+        if self.run.main:
+            self.store.save_average(paths, {"best": None, "step": step, "metrics": metrics})
+        self.fabric.barrier()
+        return self.store.folder / AVERAGED
 
     def _metrics(self) -> dict[str, float]:
         modes = [(part, part.training) for part in self.module.modules()]

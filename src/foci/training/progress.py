@@ -119,5 +119,5 @@ def duration(seconds: float) -> str:
 
 
 def metrics_text(metrics: Mapping[str, Any]) -> str:
-    """Format metrics as one line."""
-    return ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+    """Format metrics as one line, without those of a group ("calibration/temperature")."""
+    return ", ".join(f"{name} {value:.4g}" for name, value in metrics.items() if "/" not in name)

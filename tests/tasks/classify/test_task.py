@@ -110,6 +110,26 @@ def test_the_confusion_is_that_of_the_predictions(run):
     assert (expected > 0).all()
 
 
+def test_worthless_probabilities_are_said_and_calibrated(tmp_path):
+    """Labels by chance: the network is sure of its training data, and wrong as often as not elsewhere."""
+    documents = [entry.document.text for entry in planted(300, seed=8)]
+    rows = [{"text": text, "label": "ab"[number * 7 % 11 % 2]} for number, text in enumerate(documents)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    data = {"path": str(tmp_path / "a.jsonl"), "valid_share": 0.4, "test_share": 0.2}
+    made = settings(data, max_steps=60, eval_every=20, learning_rate=0.02)
+    logged = []
+    result = train("classify", made, out=tmp_path / "run", log=logged.append)
+    last = load(tmp_path / "run", checkpoint="last").evaluate()
+    assert last.metrics["loss_uncalibrated"] > 0.8
+    assert "worse than equal probabilities, 0.693" in last.notes["chance"]
+    assert last.metrics["loss"] < 0.75
+    assert last.metrics["ece"] < last.metrics["ece_uncalibrated"]
+    chosen = load(tmp_path / "run").evaluate()
+    assert chosen.metrics["loss"] < 0.72
+    assert result.best_value < 0.7
+    assert any("are calibrated on the validation data, by temperature" in line for line in logged)
+
+
 def test_macro_f1_says_which_classes_it_leaves_out(run):
     classifier = load(run)
     given = [Document(entry.document.text, "") for entry in planted(20, seed=6)]

@@ -81,7 +81,36 @@ def test_offsets_in_the_text_as_it_was_given(predictor):
     assert text in prediction.output.replace("[time ", "").replace("]", "") or prediction.details["spans"] == []
 
 
-def test_span_probabilities_are_sums_over_all_sequences(predictor):
+@pytest.fixture
+def uncalibrated(predictor, monkeypatch):
+    """The run with probabilities as the CRF gives them."""
+    monkeypatch.setattr(predictor.task, "calibration", {})
+
+
+def test_calibrated_spans_keep_their_order_and_fit_better(predictor, monkeypatch):
+    records = predictor.held_out()[:120]
+    after = predictor.predict(records)
+    metrics = predictor.evaluate(records).metrics
+    calibrated = predictor.task.calibration
+    monkeypatch.setattr(predictor.task, "calibration", {})
+    before = predictor.predict(records)
+    spans = [[one for prediction in some for one in prediction.details["spans"]] for some in (before, after)]
+    old, new = ([one["probability"] for one in some] for some in spans)
+    assert [(one["text"], one["label"]) for one in spans[0]] == [(one["text"], one["label"]) for one in spans[1]]
+    assert sorted(range(len(old)), key=lambda i: (old[i], new[i])) == sorted(range(len(old)), key=lambda i: new[i])
+    odds = [
+        calibrated["span_scale"] * math.log(one / (1 - one)) + calibrated["span_shift"] for one in old if one < 0.99
+    ]
+    assert [1 / (1 + math.exp(-one)) for one in odds] == pytest.approx(
+        [n for n, o in zip(new, old) if o < 0.99], abs=1e-4
+    )
+    assert metrics["ece_uncalibrated"] == predictor.evaluate(records).metrics["ece"]
+    for one in after:
+        for word in one.details["words"]:
+            assert 0 <= word["probability"] <= 1
+
+
+def test_span_probabilities_are_sums_over_all_sequences(predictor, uncalibrated):
     """Of three words every tag sequence is written down."""
     assets, model = predictor.assets, predictor.model
     text = "buy 3 kilograms"
@@ -142,7 +171,7 @@ def test_a_threshold_leaves_uncertain_spans_out(predictor):
     assert strict["recall"] <= loose["recall"]
 
 
-def test_spans_by_their_probability(predictor):
+def test_spans_by_their_probability(predictor, uncalibrated):
     """All spans that reach the threshold, of overlapping ones the most probable: as from the table of every span."""
     records = predictor.held_out()[:40]
     texts = [record["text"] for record in records] + ["seven 7 May at 3", "7 5 2024 km :"]

@@ -87,7 +87,7 @@ class ClassifyConfig(TaskConfig):
     vocabulary: ClassifyVocabularyConfig = ClassifyVocabularyConfig()
     model: ModelConfig = ModelConfig()
     training: TrainingOptions = TrainingOptions(
-        max_epochs=10, patience=8, warmup=50, eval_every=100, metric_for_best_model="accuracy", greater_is_better=True
+        max_epochs=10, patience=8, warmup=50, eval_every=100, metric_for_best_model="calibrated_loss"
     )
 
     @classmethod

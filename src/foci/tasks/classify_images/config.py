@@ -78,7 +78,7 @@ class ClassifyImagesConfig(TaskConfig):
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     training: TrainingOptions = TrainingOptions(
-        max_epochs=20, patience=8, warmup=50, eval_every=100, metric_for_best_model="accuracy", greater_is_better=True
+        max_epochs=20, patience=8, warmup=50, eval_every=100, metric_for_best_model="calibrated_loss"
     )
 
     @classmethod

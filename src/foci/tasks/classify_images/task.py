@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
 from foci.data.images.drawn import PREFIX, find_scene
@@ -110,11 +110,6 @@ class ClassifyImages(LabelTask):
         data = self.config.data
         images = augmented(images, flip=data.flip, shift=data.shift) if model.training else images
         return super().loss(model, (images, labels))
-
-    def evaluation_loss(self, logits: Float[Tensor, "B C"], labels: Int[Tensor, " B"]) -> float:
-        """Return the nats of the classes; a probability that rounds to 0 has finite ones."""
-        probabilities = logits.softmax(dim=-1).cpu().numpy()
-        return -float(np.log(probabilities[np.arange(len(labels)), labels.cpu()].clip(1e-30)).sum())
 
     # ---- examples and traces
 

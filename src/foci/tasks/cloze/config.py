@@ -107,8 +107,7 @@ class ClozeConfig(TaskConfig):
         warmup=50,
         max_grad_norm=10.0,
         eval_every=200,
-        metric_for_best_model="accuracy",
-        greater_is_better=True,
+        metric_for_best_model="calibrated_loss",
     )
 
 

@@ -28,6 +28,7 @@ from foci.tasks.frame.assets import Assets
 from foci.tasks.frame.file_task import FileTask, shortened
 from foci.tasks.frame.notes import unknown_note
 from foci.tasks.frame.prediction_loop import batch_of, batches_by_length, by_length, predict_in_batches
+from foci.tasks.frame.scores import UNTRAINED, Scores, calibration_table
 from foci.tasks.frame.task import Evaluation, Field, Log, NamedAxes, Prediction, Progress, Record, Shard, Splits, Table
 from foci.tasks.frame.vocabulary import count_words, take_vectors
 from foci.training.objective import Batches, Loss
@@ -62,7 +63,11 @@ class Cloze(FileTask):
     targets: ClassVar[tuple[Field, ...]] = (Field("answer", "excerpt"),)
     score: ClassVar[Literal["probability", "log-probability"]] = "probability"
     unit: ClassVar[str] = "questions"
-    metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {"loss": "lower", "accuracy": "higher"}
+    metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {
+        "loss": "lower",
+        "calibrated_loss": "lower",
+        "accuracy": "higher",
+    }
 
     noun: ClassVar[str] = "questions"
     about: ClassVar[str] = "document (case, punctuation and spaces aside)"
@@ -176,15 +181,21 @@ class Cloze(FileTask):
         return Loss(_nats(probabilities, batch).sum(), len(batch.answer), {"accuracy": right})
 
     def validate(self, model: nn.Module, held_out: list[ClozeBatch]) -> dict[str, float]:
-        """Return nats per question that the document answers, and the share of right answers of all."""
-        loss, right, count, answerable = 0.0, 0, 0, 0
+        """Return nats per question that the document answers, their temperature, and the share of right answers."""
+        scores, right, count = Scores(), 0, 0
         for batch in held_out:
             moved, read = _read_batch(model, batch)
-            loss += float(_nats(read.probabilities, moved).sum())
+            _add(scores, read.probabilities, moved)
             right += int((_best(read.probabilities) == moved.answer).sum())
             count += len(moved.answer)
-            answerable += int(_answerable(moved).sum())
-        return {"loss": loss / max(answerable, 1), "accuracy": right / count}
+        return {**scores.fit(), "accuracy": right / count}
+
+    def chance(self, held_out: list[ClozeBatch]) -> float:
+        """Return the nats of equal probabilities of the candidates that are in the document."""
+        scores = Scores()
+        for batch in held_out:
+            _add(scores, _present(batch, int(batch.num_candidates.max())).float(), batch)
+        return scores.chance
 
     # ---- predictions
 
@@ -220,12 +231,13 @@ class Cloze(FileTask):
         options: ClozeOptions,
         trace: bool,
     ) -> Prediction:
-        shares = read.probabilities[row, : len(question.candidates)].float().cpu()
+        raw = read.probabilities[row, : len(question.candidates)].float().cpu()
         notes = self._notes(question, assets)
-        if not len(shares) or not float(shares.sum()) > 0:
+        if not len(raw) or not float(raw.sum()) > 0:
             notes.append("no candidate is in the document, so nothing was predicted")
             return Prediction(record, "", 0.0, {"notes": notes})
-        order = shares.argsort(descending=True, stable=True).tolist()
+        shares = (raw.log() / self.temperature()).softmax(dim=0)
+        order = raw.argsort(descending=True, stable=True).tolist()
         counts = question.counts
         ranked = [
             {"answer": question.candidates[i], "probability": float(shares[i]), "occurrences": counts[i]} for i in order
@@ -236,7 +248,7 @@ class Cloze(FileTask):
         answers = [
             Prediction(record, str(one["answer"]), float(one["probability"])) for one in ranked[: options.n_best]
         ]
-        traced = _trace(read, row, question, shares) if trace else None
+        traced = _trace(read, row, question, ranked[0]["answer"], shares) if trace else None
         return replace(answers[0], details=details, trace=traced, alternatives=tuple(answers[1:]))
 
     def _notes(self, question: TokenizedQuestion, assets: Words) -> list[str]:
@@ -269,10 +281,10 @@ class Cloze(FileTask):
         questions = [self._given(record, number) for number, record in enumerate(records)]
         tokenized = [self._tokenized(question) for question in questions]
         ranks = [0] * len(records)
-        loss = 0.0
+        scores = Scores(self.temperature())
         for batch, indices in batches_by_length(ClozeExamples(tokenized, assets.vocabulary), options.batch_tokens):
             moved, read = _read_batch(model, batch)
-            loss += float(_nats(read.probabilities, moved).sum())
+            _add(scores, read.probabilities, moved)
             for i, rank in zip(indices, _ranks(read.probabilities, moved.answer).tolist()):
                 ranks[i] = rank
             progress(len(indices))
@@ -284,11 +296,15 @@ class Cloze(FileTask):
             "accuracy": float(np.mean(first)),
             **{f"accuracy_at_{k}": float(np.mean([1 <= rank <= k for rank in ranks])) for k in _RANKS if k > 1},
             "most_frequent": float(np.mean(frequent)),
-            "loss": loss / max(sum(answerable), 1),
+            **scores.metrics(),
             "candidates": float(np.mean([len(one.candidates) for one in tokenized])),
             "truncated": sum(one.left_out > 0 for one in tokenized),
         }
-        notes = {"most_frequent_convention": "accuracy of the candidate that is most often in the document"}
+        notes = {
+            "most_frequent_convention": "accuracy of the candidate that is most often in the document",
+            **self.calibration_note(),
+            **scores.notes(),
+        }
         if missing := len(records) - sum(answerable):
             metrics["unanswerable"] = missing
             notes["unanswerable_convention"] = "the answer is not in the document: counted as wrong, not in the loss"
@@ -300,6 +316,7 @@ class Cloze(FileTask):
             for kind, some in sorted(by_kind.items())
         )
         tables = {"kinds": Table(("kind", "questions", "accuracy", "most_frequent"), rows)} if len(rows) > 1 else {}
+        tables["calibration"] = calibration_table(scores.bins(), self.unit)
         return Evaluation(metrics, notes, tables)
 
     def _given(self, record: Record, number: int) -> ClozeQuestion:
@@ -343,6 +360,21 @@ def _nats(probabilities: Float[Tensor, "B K"], batch: ClozeBatch) -> Float[Tenso
     return -shares.clamp_min(torch.finfo(torch.float32).tiny).log()
 
 
+def _present(batch: ClozeBatch, candidates: int) -> Bool[Tensor, "B K"]:
+    """Which candidates are in the documents."""
+    found = torch.zeros(len(batch.places), candidates + 1, dtype=torch.bool, device=batch.places.device)
+    return found.scatter(1, batch.places + 1, torch.ones_like(batch.places, dtype=torch.bool))[:, 1:]
+
+
+def _add(scores: Scores, probabilities: Float[Tensor, "B K"], batch: ClozeBatch) -> None:
+    """Count the questions of which a candidate is in the document; a score is the logarithm of a probability."""
+    present = _present(batch, probabilities.shape[1])
+    some = present.any(dim=1)
+    if some.any():
+        logs = probabilities.float().clamp_min(torch.finfo(torch.float32).tiny).log().masked_fill(~present, -torch.inf)
+        scores.add(logs[some], torch.where(_answerable(batch), batch.answer, UNTRAINED)[some])
+
+
 def _best(probabilities: Float[Tensor, "B K"]) -> Tensor:
     """The number of the best candidate, -2 where none is in the document."""
     if probabilities.shape[1] == 0:
@@ -361,8 +393,9 @@ def _ranks(probabilities: Float[Tensor, "B K"], answer: Tensor) -> Tensor:
     return torch.where((answer >= 0) & (own > 0), rank, 0)
 
 
-def _trace(read: ReaderOutput, row: int, question: TokenizedQuestion, shares: Float[Tensor, " K"]) -> Trace:
-    answer = question.candidates[int(shares.argmax())]
+def _trace(
+    read: ReaderOutput, row: int, question: TokenizedQuestion, answer: str, shares: Float[Tensor, " K"]
+) -> Trace:
     axes = {
         "document": Axis.from_document(question.sentences),
         "question": Axis.from_tokens(question.question, "question"),
@@ -371,8 +404,9 @@ def _trace(read: ReaderOutput, row: int, question: TokenizedQuestion, shares: Fl
     }
     sides = {"document": ("answer", "document"), "question": ("answer", "question"), "words": ("question", "document")}
     axes_of = {name: sides.get(name, ("document", "question")) for name in read.attentions}
+    of_batch = shares.expand(len(read.probabilities), -1)  # only this row of it is read
     return Trace.from_handles(
-        {**read.attentions, "candidates": Weights.from_tensor(read.probabilities)},
+        {**read.attentions, "candidates": Weights.from_tensor(of_batch)},
         axes,
         axes_of={**axes_of, "candidates": ("answer", "candidates")},
         row=row,

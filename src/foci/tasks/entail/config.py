@@ -106,7 +106,7 @@ class EntailConfig(TaskConfig):
     vocabulary: VectorVocabularyConfig = VectorVocabularyConfig()
     model: ModelConfig = ConditionalModel()
     training: TrainingOptions = TrainingOptions(
-        max_epochs=20, patience=8, warmup=50, eval_every=200, metric_for_best_model="accuracy", greater_is_better=True
+        max_epochs=20, patience=8, warmup=50, eval_every=200, metric_for_best_model="calibrated_loss"
     )
 
     @classmethod

@@ -7,15 +7,16 @@ become a trace.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -28,12 +29,10 @@ from foci.printable import printable
 from foci.tasks.frame.file_task import LOGGED_LABELS, FileTask, log_labels, shortened
 from foci.tasks.frame.notes import left_out
 from foci.tasks.frame.prediction_loop import by_length, predict_in_batches
+from foci.tasks.frame.scores import UNTRAINED, Scores, calibration_table
 from foci.tasks.frame.task import Evaluation, Log, Prediction, Progress, Record, Shard, Splits, Table
 from foci.training.objective import Batches, Loss
 from foci.viz.trace import Trace
-
-UNTRAINED = -1
-"""The number of a label that the training examples do not have."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,8 @@ class Encoded:
     """Which of the given examples are left out, by number, and why."""
     rows: Callable[[Indices], list[int]] = np.ndarray.tolist
     """Returns which of the given examples the rows of a batch are."""
+    classes: int = 0
+    """Number of labels that were trained."""
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
@@ -101,6 +102,7 @@ class LabelTask(FileTask):
     score: ClassVar[Literal["probability", "log-probability"]] = "probability"
     metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {
         "loss": "lower",
+        "calibrated_loss": "lower",
         "accuracy": "higher",
         "macro_f1": "higher",
     }
@@ -126,10 +128,6 @@ class LabelTask(FileTask):
     def probabilities(self, labels: Sequence[str], row: Float[NDArray[np.float32], " C"]) -> dict[str, float]:
         """Return the probabilities of a prediction that are reported, by label."""
         return dict(zip(labels, row.tolist()))
-
-    def evaluation_loss(self, logits: Float[Tensor, "B C"], labels: Int[Tensor, " B"]) -> float:
-        """Return the nats of the labels of a batch, summed."""
-        return cross_entropy(logits, labels)
 
     def number_labels(self, examples: Iterable[Any], labels: Sequence[str], use: str) -> list[int]:
         """Return the number of the label of each example.
@@ -216,6 +214,7 @@ class LabelTask(FileTask):
     def _encoded(self, examples: Iterable[Any], assets: Any, use: str, log: Log | None = None) -> Encoded:
         examples = list(examples)
         encoded = self.encode(examples, self.number_labels(examples, assets.labels, use), assets, log)
+        encoded = replace(encoded, classes=len(assets.labels))
         if len(encoded.unusable) == len(examples):
             raise DataError(
                 f"none of the {len(examples)} {self.unit} to {use} can be read: {next(iter(encoded.unusable.values()))}"
@@ -232,11 +231,23 @@ class LabelTask(FileTask):
         return Loss(F.cross_entropy(logits, labels, reduction="sum"), len(labels), {"accuracy": right})
 
     def validate(self, model: nn.Module, held_out: Encoded) -> dict[str, float]:
-        """Return nats per example, and metrics of the confusion."""
-        measured = _Measured(cross_entropy)
+        """Return nats per example, the temperature that lowers them most, and metrics of the confusion."""
+        scores = Scores()
         for indices in self.validation_order(held_out):
-            measured.add(_score(model, held_out, indices))
-        return measured.metrics(self.metrics)
+            scored = _score(model, held_out, indices)
+            scores.add(scored.output.logits, scored.labels)
+        return {**scores.fit(), **self._accuracies(scores, held_out.classes)}
+
+    def chance(self, held_out: Encoded) -> float:
+        """Return the nats of equal probabilities."""
+        return math.log(held_out.classes)
+
+    def _accuracies(self, scores: Scores, classes: int) -> dict[str, float]:
+        values = {
+            "accuracy": sum(scores.right) / len(scores.targets),
+            "macro_f1": label_metrics.macro_f1(_confusion(scores, classes)),
+        }
+        return {name: value for name, value in values.items() if name in self.metrics}
 
     def validation_order(self, held_out: Encoded) -> Iterable[Indices]:
         """Return which validation examples are scored together."""
@@ -255,9 +266,10 @@ class LabelTask(FileTask):
         def answer(indices: Indices) -> Iterator[Prediction]:
             scored = _score(model, encoded, indices)
             view = self.view(model, scored) if trace else None
-            rows = scored.output.logits.float().softmax(dim=-1).cpu().numpy()
+            logits = scored.output.logits.float().cpu()
+            rows = (logits / self.temperature()).softmax(dim=-1).numpy()
             for row, number in enumerate(scored.numbers):
-                best = np.argsort(-rows[row], kind="stable")[: options.top_k].tolist()
+                best = np.argsort(-logits[row].numpy(), kind="stable")[: options.top_k].tolist()
                 label, probability = assets.labels[best[0]], float(rows[row][best[0]])
                 others = [Prediction(records[number], assets.labels[k], float(rows[row][k])) for k in best[1:]]
                 details: dict[str, Any] = {"probabilities": self.probabilities(assets.labels, rows[row])}
@@ -290,23 +302,25 @@ class LabelTask(FileTask):
         encoded = self._encoded(examples, assets, "evaluate")
         progress(len(encoded.unusable))
         order = encoded.in_order(options.batch_size) if self.in_order else encoded.shuffled(options.batch_tokens)
-        measured = _Measured(self.evaluation_loss)
+        scores = Scores(self.temperature())
         for indices in order:
             scored = _score(model, encoded, indices)
-            measured.add(scored)
+            scores.add(scored.output.logits, scored.labels)
             if observe is not None:
                 observe(self.view(model, scored), [examples[number] for number in scored.numbers])
             progress(len(scored.numbers))
-        counts: dict[str, float | int] = {self.unit: len(measured.targets)}
+        counts: dict[str, float | int] = {self.unit: len(scores.targets)}
         if encoded.truncated is not None:
             counts["truncated"] = encoded.truncated
-        notes: dict[str, str] = {}
-        if unknown := measured.targets.count(UNTRAINED):
+        notes = {**self.calibration_note(), **scores.notes()}
+        if unknown := scores.targets.count(UNTRAINED):
             notes[f"unknown_{self.kind}s"] = f"{unknown} {self.kind}s were not trained, and count as wrong"
-        confusion = measured.confusion()
+        confusion = _confusion(scores, len(assets.labels))
         if "macro_f1" in self.metrics:
             notes |= left_out(assets.labels, label_metrics.occurring(confusion), self.kind)
-        return Evaluation({**counts, **measured.metrics(self.metrics)}, notes, self._tables(assets.labels, confusion))
+        metrics = counts | self._accuracies(scores, len(assets.labels)) | scores.metrics()
+        tables = self._tables(assets.labels, confusion)
+        return Evaluation(metrics, notes, tables | {"calibration": calibration_table(scores.bins(), self.unit)})
 
     def _tables(self, labels: Sequence[str], counts: label_metrics.Confusion) -> dict[str, Table]:
         """Return the table ``confusion``, and ``classes`` with the metrics of each label."""
@@ -336,43 +350,11 @@ class LabelTask(FileTask):
         )
 
 
-class _Measured:
-    """The loss and the confusion of what was scored; a label that was not trained counts as wrong, without a loss."""
-
-    def __init__(self, loss_of: Callable[[Tensor, Tensor], float]) -> None:
-        self.loss_of, self.loss, self.classes = loss_of, 0.0, 0
-        self.targets: list[int] = []
-        self.predicted: list[int] = []
-
-    def add(self, scored: Scored) -> None:
-        """Count a batch."""
-        logits: Tensor = scored.output.logits.float()
-        labels = scored.labels.to(logits.device)
-        self.loss += self.loss_of(logits, labels)
-        self.classes = logits.shape[1]
-        self.targets += labels.tolist()
-        self.predicted += logits.argmax(dim=-1).tolist()
-
-    def confusion(self) -> label_metrics.Confusion:
-        """Return the confusion of examples whose label was trained."""
-        known = [pair for pair in zip(self.targets, self.predicted) if pair[0] != UNTRAINED]
-        targets, predicted = zip(*known) if known else ((), ())
-        return label_metrics.confusion(targets, predicted, self.classes)
-
-    def metrics(self, names: Iterable[str]) -> dict[str, float]:
-        """Return these metrics: the share of right labels, macro F1, nats per example."""
-        counts = self.confusion()
-        values = {
-            "accuracy": int(np.trace(counts)) / len(self.targets),
-            "macro_f1": label_metrics.macro_f1(counts),
-            "loss": self.loss / max(int(counts.sum()), 1),
-        }
-        return {name: values[name] for name in names}
-
-
-def cross_entropy(logits: Float[Tensor, "B C"], labels: Int[Tensor, " B"]) -> float:
-    """Return the nats of the labels, summed; one that was not trained has none."""
-    return float(F.cross_entropy(logits, labels, ignore_index=UNTRAINED, reduction="sum"))
+def _confusion(scores: Scores, classes: int) -> label_metrics.Confusion:
+    """Return the confusion of examples whose label was trained."""
+    known = [pair for pair in zip(scores.targets, scores.best) if pair[0] != UNTRAINED]
+    targets, predicted = zip(*known) if known else ((), ())
+    return label_metrics.confusion(targets, predicted, classes)
 
 
 def _score(model: nn.Module, encoded: Encoded, indices: Indices) -> Scored:

@@ -170,7 +170,9 @@ def load(path: str | Path, *, checkpoint: str = "auto") -> Predictor:
     with torch.device("meta"):  # sizes that do not match the weights must not allocate memory
         check_fits(task.model(assets), chosen)
     model = task.model(assets)
-    load_weights(model, chosen)
+    metrics = load_weights(model, chosen).get("metrics", {})
+    kept = {name.partition("/"): value for name, value in metrics.items()}
+    task.calibration = {name: value for (kind, _, name), value in kept.items() if kind == "calibration"}
     return Predictor(path, task, assets, model, describe_checkpoint(path, chosen, task.config.training))
 
 

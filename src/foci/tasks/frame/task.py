@@ -160,6 +160,21 @@ class Task(ABC):
 
     def __init__(self, config: Any) -> None:
         self.config = config
+        self.calibration: Mapping[str, float] = {}
+        """How scores become probabilities: what `validate` gives as "calibration/…", without that prefix. It is fitted
+        to the validation examples for each checkpoint, and set by `foci.load`."""
+
+    def temperature(self, name: str = "temperature") -> float:
+        """Return what scores are divided by before they become probabilities; 1 where nothing was fitted."""
+        return self.calibration.get(name, 1.0)
+
+    def calibration_note(self) -> dict[str, str]:
+        """Return the note of an evaluation on how probabilities were calibrated."""
+        if self.calibration:
+            how = "probabilities are calibrated on the validation examples; …_uncalibrated: as the model gives them"
+        else:
+            how = "none: the checkpoint was not validated, or is of an earlier version"
+        return {"calibrated": how}
 
     @property
     def encoding(self) -> str:
@@ -216,7 +231,11 @@ class Task(ABC):
 
     @abstractmethod
     def validate(self, model: nn.Module, held_out: Any) -> Mapping[str, float]:
-        """Return the metrics of the validation examples."""
+        """Return the metrics of the validation examples, and as "calibration/…" what `calibration` then has."""
+
+    def chance(self, held_out: Any) -> float | None:
+        """Return the loss of equal probabilities for the validation examples, None where it has no meaning."""
+        return None
 
     @abstractmethod
     def predict(

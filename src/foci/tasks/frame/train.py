@@ -211,11 +211,30 @@ def _train(task: Task, out: Path, resume: bool, fabric: Fabric, given_log: Log |
                         write_text(out / name, text)
                 fingerprint.keep(out)
             fabric.barrier()
-            return fit(model, objective, batches, options, run, fabric=fabric, unit=task.unit, log=given_log)
+            result = fit(model, objective, batches, options, run, fabric=fabric, unit=task.unit, log=given_log)
+            if main and result.reason != "interrupted":
+                _log_calibration(result, task.chance(objective.held_out), log)
+            return result
         except FociError:
             if main:
                 run.remove_if_unused()
             raise
+
+
+def _log_calibration(result: TrainingResult, chance: float | None, log: Log) -> None:
+    """Log what the temperature does for the probabilities of the checkpoint that predicts."""
+    chosen = result.averaged or result.best
+    metrics = {} if chosen is None else read_state(chosen).get("metrics", {})
+    if chance is None or not {"loss", "calibrated_loss"} <= metrics.keys():
+        return
+    temperature, before, after = (
+        f"{metrics[name]:.3g}" for name in ("calibration/temperature", "loss", "calibrated_loss")
+    )
+    worse = f" (worse than the {chance:.3g} of equal probabilities)" if metrics["loss"] > chance else ""
+    log(
+        f"probabilities of {chosen.name if chosen else ''} are calibrated on the validation data, by temperature "
+        f"{temperature}: loss {before}{worse} before, {after} after it"
+    )
 
 
 def _assets(task: Task, splits: Splits, run: Path | None, fabric: Fabric, log: Log) -> Any:

@@ -9,7 +9,7 @@ import torch
 
 from foci.models.tagger import TagScores
 from foci.tasks.frame.task import Prediction, Record
-from foci.tasks.tag.decoding import Decoded, TagSequence
+from foci.tasks.tag.decoding import Decoded, TagSequence, best_intent
 from foci.tasks.tag.lexicon import TagLexicon
 from foci.tasks.tag.reader import LabeledSpan, TaggedSentence, to_characters
 from foci.tasks.tag.schemes import PLAIN
@@ -53,7 +53,7 @@ def answer_of(
         details["below_threshold"] = [one for one in entries if one["probability"] < threshold]
     intent = ""
     if assets.intents:
-        intent = assets.intents[int(decoded.intents.argmax())]
+        intent = best_intent(decoded, assets)
         shares = {name: float(share) for name, share in zip(assets.intents, decoded.intents)}
         details |= {"intent": intent, "intent_probabilities": shares}
     kept = [span for span, share in zip(spans, sequence.span_probabilities) if share >= threshold]

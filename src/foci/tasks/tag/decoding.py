@@ -41,10 +41,9 @@ def chain_of(scores: TagScores) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return scores.emissions.float(), scores.transitions.float(), scores.start.float(), scores.end.float()
 
 
-def best_tags(scores: TagScores, valid: Bool[Tensor, "B T"], assets: TagLexicon) -> list[list[str]]:
-    """Return the best tag sequence of each sentence."""
-    numbers = crf.viterbi(*chain_of(scores), valid).tags[:, 0].tolist()
-    return [[assets.tags[number] for number in row[:length]] for row, length in zip(numbers, valid.sum(dim=1).tolist())]
+def best_intent(decoded: Decoded, assets: TagLexicon) -> str:
+    """Return the most probable intent; nothing where the run has none."""
+    return assets.intents[int(decoded.intents.argmax())] if assets.intents else ""
 
 
 def decode(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from foci.metrics.calibration import Bin
 from foci.metrics.spans import Counts, Span, count_spans, micro, strict_spans
 from foci.tasks.frame.task import Table
 from foci.tasks.tag.reader import TaggedSentence
@@ -73,9 +72,3 @@ def labels_table(counts: Mapping[str, Counts]) -> Table:
         (label, one.gold, one.predicted, one.right, one.precision, one.recall, one.f1) for label, one in counts.items()
     )
     return Table(("label", "gold", "predicted", "right", "precision", "recall", "f1"), rows)
-
-
-def calibration_table(bins: Sequence[Bin]) -> Table:
-    """Return how many spans have each probability, and which share of them is right."""
-    rows = tuple((f"{one.low:.2f}–{one.high:.2f}", one.size, one.confidence, one.accuracy) for one in bins)
-    return Table(("probability", "spans", "expected", "observed"), rows)

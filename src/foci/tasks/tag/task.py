@@ -21,15 +21,17 @@ from foci.models.tagger import Tagger, TagScores
 from foci.tasks.frame.file_task import FileTask, log_labels, shortened
 from foci.tasks.frame.notes import left_out, unknown_note
 from foci.tasks.frame.prediction_loop import batch_of, batches_by_length, by_length, predict_in_batches
+from foci.tasks.frame.scores import calibration_table
 from foci.tasks.frame.task import Evaluation, Field, Log, NamedAxes, Prediction, Progress, Record, Shard, Splits
 from foci.tasks.frame.vocabulary import count_with_vectors, take_vectors
 from foci.tasks.tag.answers import answer_of, is_plain, show, trace_of
 from foci.tasks.tag.batches import LONGEST_WORD, Letters, TagBatch, TagExamples
 from foci.tasks.tag.builtin import carriers
+from foci.tasks.tag.calibration import Outcomes, TagCalibration
 from foci.tasks.tag.config import BUILT_IN, SpanOptions, TagConfig, TagEvaluateOptions, TagOptions
-from foci.tasks.tag.decoding import best_tags, chain_of, decode
+from foci.tasks.tag.decoding import best_intent, chain_of, decode
 from foci.tasks.tag.lexicon import TagLexicon
-from foci.tasks.tag.metrics import Gold, Tally, calibration_table, labels_table, strictly
+from foci.tasks.tag.metrics import Gold, Tally, labels_table, strictly
 from foci.tasks.tag.reader import TaggedSentence, from_record, read_tagged
 from foci.tasks.tag.schemes import PLAIN
 from foci.training.objective import Batches, Loss
@@ -221,17 +223,18 @@ class Tag(FileTask):
         return of_tags, of_intents
 
     def validate(self, model: nn.Module, held_out: _HeldOut) -> dict[str, float]:
-        """Return nats per sentence, span F1, the share of right tags, and that of sentences with all of them right."""
+        """Return nats per sentence, span F1, the share of right tags, that of sentences with all of them right, and
+        how to calibrate."""
         assets = held_out.assets
-        tally, loss = Tally(assets.scheme), 0.0
+        tally, outcomes, loss = Tally(assets.scheme), Outcomes(assets), 0.0
         for batch, indices in held_out.batches:
             moved, scores = _scored(model, batch)
             loss += sum(map(float, self._losses(scores, moved)))
-            best = best_tags(scores, moved.words > 0, assets)
-            intents = scores.intents.argmax(dim=1).tolist() if assets.intents else []
-            for row, i in enumerate(indices):
-                tally.add(held_out.gold[i], best[row], assets.intents[intents[row]] if intents else "")
-        return {"loss": loss / tally.sentences, **tally.metrics()}
+            for i, one in zip(indices, decode(scores, moved.words > 0, assets, 1)):
+                tally.add(held_out.gold[i], one.sequences[0].tags, best_intent(one, assets))
+                outcomes.add(one, held_out.gold[i])
+        fitted = {f"calibration/{name}": value for name, value in outcomes.fit().to_metrics().items()}
+        return {"loss": loss / tally.sentences, **tally.metrics(), **fitted}
 
     # ---- predictions
 
@@ -245,14 +248,16 @@ class Tag(FileTask):
         progress: Progress,
     ) -> list[Prediction]:
         """Tag; each span has its probability given the sentence, and a trace the probability of each tag."""
-        least = _least(options)
+        calibrated = TagCalibration.from_metrics(self.calibration)
+        least = _least(options, calibrated)
         sentences = [_to_predict(record, number) for number, record in enumerate(records)]
         examples = self._examples(sentences, assets)
 
         def answer(numbers: Sequence[int]) -> Iterator[Prediction]:
             moved, scores = _scored(model, batch_of(examples, numbers))
             decoded = decode(scores, moved.words > 0, assets, options.n_best, least)
-            for row, (number, one) in enumerate(zip(numbers, decoded)):
+            for row, (number, raw) in enumerate(zip(numbers, decoded)):
+                one = calibrated.apply(raw, assets)
                 record, sentence = records[number], sentences[number]
                 notes = self._notes(sentence, assets)
                 answers = [
@@ -293,28 +298,29 @@ class Tag(FileTask):
         progress: Progress,
     ) -> Evaluation:
         """Return span F1 by two conventions, token accuracy, calibration, and metrics of each label."""
-        least = _least(options)
+        calibrated, outcomes = TagCalibration.from_metrics(self.calibration), Outcomes(assets)
+        least = _least(options, calibrated)
         sentences = [_given(record, number) for number, record in enumerate(records)]
         tally, loss = Tally(assets.scheme), 0.0
         kept: list[list[Span]] = []
         strict: list[list[Span]] = []
         shares: list[float] = []
-        right: list[bool] = []
         for batch, indices in batches_by_length(self._examples(sentences, assets), options.batch_tokens):
             moved, scores = _scored(model, batch)
             loss += sum(map(float, self._losses(scores, moved)))
             for i, one in zip(indices, decode(scores, moved.words > 0, assets, 1, least)):
-                gold, best = Gold.from_sentence(sentences[i], assets.scheme), one.sequences[0]
-                tally.add(gold, best.tags, assets.intents[int(one.intents.argmax())] if assets.intents else "")
+                gold, best = Gold.from_sentence(sentences[i], assets.scheme), calibrated.apply(one, assets).sequences[0]
+                shares += best.span_probabilities
+                tally.add(gold, best.tags, best_intent(one, assets))
+                outcomes.add(one, gold)
                 sure = [span for span, share in zip(best.spans, best.span_probabilities) if share >= options.threshold]
                 kept.append(sure)
                 formed = sure if least is not None else strictly(best.tags, assets.scheme)
                 strict.append([span for span in formed if span in sure])
-                shares += best.span_probabilities
-                right += [span in gold.spans for span in best.spans]
             progress(len(indices))
         counts, strict_counts = count_spans(tally.gold, kept), count_spans(tally.gold, strict)
-        bins = calibration(shares, right, options.bins)
+        raw_shares, right = outcomes.spans
+        bins, raw_bins = (calibration(one, right, options.bins) for one in (shares, raw_shares))
         overall = micro(counts)
         metrics: dict[str, float | int] = {
             "sentences": tally.sentences,
@@ -327,18 +333,24 @@ class Tag(FileTask):
             "strict_f1": micro(strict_counts).f1,
             "strict_macro_f1": macro_f1(strict_counts),
             "ece": expected_calibration_error(bins),
+            "ece_uncalibrated": expected_calibration_error(raw_bins),
             "loss": loss / tally.sentences,
         }
         notes = {
             "f1_convention": "spans as conlleval reads tags (seqeval's default); first word, last word and label right",
             "strict_convention": f"only spans that are formed as {assets.scheme} has it (seqeval's strict mode)",
+            **self.calibration_note(),
             **left_out(assets.labels, (label in counts for label in assets.labels), "label"),
         }
         if least is not None:
-            notes["select"] = f"all spans of a probability of at least {least:g}; accuracy and exact: the best sequence"
+            notes["select"] = (
+                f"all spans of a probability of at least {options.threshold:g}; accuracy and exact: the best sequence"
+            )
         if unknown := sum(span.label not in assets.labels for spans in tally.gold for span in spans):
             notes["unknown_labels"] = f"{unknown} gold spans have labels that were not trained, and count as missed"
-        return Evaluation(metrics, notes, {"labels": labels_table(counts), "calibration": calibration_table(bins)})
+        return Evaluation(
+            metrics, notes, {"labels": labels_table(counts), "calibration": calibration_table(bins, "spans")}
+        )
 
     def draw(self, evaluation: Evaluation, path: Path) -> None:
         """Draw the calibration: observed against expected."""
@@ -363,8 +375,8 @@ def _scored(model: nn.Module, batch: TagBatch) -> tuple[TagBatch, TagScores]:
     return moved, model(moved.words, moved.letters, moved.spelt)
 
 
-def _least(options: SpanOptions) -> float | None:
-    """The probability from which on spans are given; None for those of the best sequence."""
+def _least(options: SpanOptions, calibrated: TagCalibration) -> float | None:
+    """The probability from which on spans are given, before it is calibrated; None for those of the best sequence."""
     if options.select == "sequence":
         return None
     if options.threshold <= 0:
@@ -372,7 +384,7 @@ def _least(options: SpanOptions) -> float | None:
             "select is 'probability', but threshold is 0, expected a probability from which on spans are given. Set "
             "threshold, such as 0.25."
         )
-    return options.threshold
+    return calibrated.span.before(options.threshold)
 
 
 def _to_predict(record: Record, number: int) -> TaggedSentence:

@@ -93,7 +93,7 @@ class VqaConfig(TaskConfig):
     vocabulary: VqaVocabularyConfig = VqaVocabularyConfig()
     model: ModelConfig = ModelConfig()
     training: TrainingOptions = TrainingOptions(
-        max_epochs=20, patience=8, warmup=50, eval_every=200, metric_for_best_model="accuracy", greater_is_better=True
+        max_epochs=20, patience=8, warmup=50, eval_every=200, metric_for_best_model="calibrated_loss"
     )
 
 

@@ -64,7 +64,11 @@ class Vqa(LabelTask):
     noun = unit = "questions"
     example = "a question"
     kind = "answer"
-    metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {"loss": "lower", "accuracy": "higher"}
+    metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {
+        "loss": "lower",
+        "calibrated_loss": "lower",
+        "accuracy": "higher",
+    }
     about = "image"
     builtin_sizes = (BUILT_IN, 60, 200)
     in_order = True

@@ -1,0 +1,100 @@
+"""Calibration: bins by loops, temperatures by trying many of them."""
+
+import numpy as np
+import pytest
+
+from foci.errors import ShapeError
+from foci.metrics.calibration import (
+    HIGHEST,
+    Odds,
+    calibration,
+    expected_calibration_error,
+    fit_odds,
+    fit_temperature,
+    root,
+)
+
+
+def drawn(chance, count, classes, temperature):
+    """Scores, and classes drawn from their softmax at a temperature."""
+    scores = 3 * chance.normal(size=(count, classes))
+    shares = np.exp(scores / temperature - (scores / temperature).max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    return scores, np.array([chance.choice(classes, p=row) for row in shares])
+
+
+def nats(scores, targets, temperature):
+    """The loss that is minimized, by its definition."""
+    lucky, total = 1 / (len(targets) + 2), 0.0
+    for row, target in zip(scores, targets):
+        present = np.flatnonzero(np.isfinite(row))
+        logs = row[present] / temperature
+        logs = dict(zip(present, logs - logs.max() - np.log(np.exp(logs - logs.max()).sum())))
+        others = [value for number, value in logs.items() if number != target]
+        total -= (1 - lucky) * logs[target] + lucky * np.mean(others)
+    return total
+
+
+def test_bins_by_loops():
+    chance = np.random.default_rng(0)
+    shares, right = chance.random(301), chance.random(301) < 0.4
+    expected = 0.0
+    for low in np.arange(10) / 10:
+        inside = [number for number, share in enumerate(shares) if low < share <= low + 0.1]
+        expected += abs(sum(shares[number] - right[number] for number in inside)) / 301
+    assert expected_calibration_error(calibration(shares.tolist(), right.tolist())) == pytest.approx(expected)
+    with pytest.raises(ShapeError, match="1 probabilities and 2 outcomes"):
+        calibration([0.5], [True, False])
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 4.0])
+def test_the_temperature_of_drawn_classes_is_found(temperature):
+    scores, targets = drawn(np.random.default_rng(1), 4000, 6, temperature)
+    assert fit_temperature(scores, targets) == pytest.approx(temperature, rel=0.1)
+
+
+def test_no_other_temperature_fits_better():
+    chance = np.random.default_rng(2)
+    scores, targets = drawn(chance, 70, 5, 2.0)
+    absent = chance.random(scores.shape) < 0.3
+    absent[np.arange(70), targets] = absent[np.arange(70), (targets + 1) % 5] = False
+    scores[absent] = -np.inf
+    found = fit_temperature(scores + 100 * chance.normal(size=(70, 1)), targets)
+    assert nats(scores, targets, found) <= min(nats(scores, targets, one) for one in np.geomspace(0.02, 50, 400)) + 1e-6
+    unknown = np.concatenate([targets, [-1, -1]])
+    assert fit_temperature(np.concatenate([scores, scores[:2]]), unknown) == pytest.approx(found, rel=1e-3)
+
+
+def test_classes_that_are_all_right_or_all_wrong_give_finite_temperatures():
+    scores = 5 * np.eye(3)[np.arange(300) % 3]
+    found = fit_temperature(scores, np.arange(300) % 3)
+    probability = np.exp(5 / found) / (np.exp(5 / found) + 2)
+    assert probability == pytest.approx(301 / 302, abs=1e-4)
+    assert fit_temperature(scores, (np.arange(300) + 1) % 3) == HIGHEST
+    assert fit_temperature(np.zeros((0, 3)), np.zeros(0, int)) == 1
+
+
+def test_odds_of_drawn_events_are_found():
+    chance = np.random.default_rng(4)
+    scores = 3 * chance.normal(size=20_000)
+    right = chance.random(20_000) < 1 / (1 + np.exp(-(0.5 * scores - 1)))
+    found = fit_odds((1 / (1 + np.exp(-scores))).tolist(), right.tolist())
+    assert found == pytest.approx((0.5, -1.0), abs=0.05)
+    shares = [0.001, 0.2, 0.5, 0.9]
+    after = found(shares)
+    assert after == sorted(after)
+    assert [found.before(share) for share in after] == pytest.approx(shares)
+    assert Odds()(shares) == shares
+
+
+def test_few_outcomes_change_probabilities_little():
+    assert fit_odds([], []) == Odds(1, 0)
+    assert fit_odds([1.0, 0.99], [True, True])([0.9])[0] == pytest.approx(0.9, abs=0.05)
+    inverted = fit_odds([0.9] * 50 + [0.1] * 50, [False] * 50 + [True] * 50)
+    assert inverted.scale > 0
+
+
+def test_roots_lie_inside_their_bounds():
+    for place in (0.011, 0.5, 3.3, 99.0):
+        assert root(lambda beta, place=place: np.tanh(beta - place)) == pytest.approx(place, rel=2e-4)
+    assert (root(lambda beta: beta + 1), root(lambda beta: beta - 200)) == (1 / HIGHEST, HIGHEST)
