@@ -68,7 +68,9 @@ def cases(peer: str, quick: bool) -> Iterator[Case]:
 
 
 def _chain() -> tuple[Chain, SpanTags]:
-    lexicon = TagLexicon(Vocabulary(("a",), 1), 1, 0, Letters(()), tuple(f"label{n}" for n in range(39)), (), "BIO")
+    lexicon = TagLexicon(
+        Vocabulary(("a",), 1), 1, 0, Letters(()), tuple(f"label{n}" for n in range(39)), (), "BIO", 1.0
+    )
     count, allowed = len(lexicon.tags), constraints(lexicon.tags, "BIO")
     transitions = torch.randn(count, count).masked_fill(~allowed.allowed_transitions, -torch.inf)
     start = torch.randn(count).masked_fill(~allowed.allowed_start, -torch.inf)
@@ -91,7 +93,7 @@ def _inputs() -> tuple[list[list[str]], TagLexicon, Tagger, list[TagBatch]]:
     sentences = [[chance.choice(known) for _ in range(chance.randint(5, 40))] for _ in range(SENTENCES)]
     sentences.sort(key=len, reverse=True)
     vocabulary, letters = Vocabulary(tuple(dict.fromkeys(known)), 1), Letters.count(known)
-    lexicon = TagLexicon(vocabulary, len(vocabulary) - 1, 0, letters, LABELS, (), "BIO")
+    lexicon = TagLexicon(vocabulary, len(vocabulary) - 1, 0, letters, LABELS, (), "BIO", 1.0)
     model = Tagger(
         *(len(vocabulary), lexicon.trained, 0, len(letters), len(lexicon.tags), 0),
         None,

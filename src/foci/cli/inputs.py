@@ -19,7 +19,7 @@ from foci.data.lines import ArrivingLines, Fault, ending_of, read_lines, strict
 from foci.data.tables import JSON, LONGEST_TEXT, json_objects, read_cells
 from foci.errors import ConfigError, DataError
 from foci.files import walk
-from foci.tasks.frame.task import Field
+from foci.tasks.frame.task import Field, Task
 
 _FILES = {"image": "images", "audio": "recordings"}
 """Kinds of fields that hold the name of a file, and what such files are called."""
@@ -64,21 +64,32 @@ def from_arguments(fields: Sequence[Field], values: Sequence[str]) -> Iterator[d
             raise ConfigError(f"the command line: {error}") from error
 
 
-def from_files(fields: Sequence[Field], paths: Sequence[Path]) -> Iterator[Input]:
+def from_files(fields: Sequence[Field], paths: Sequence[Path], task: Task | None = None) -> Iterator[Input]:
     """Yield the inputs of files.
 
     A .jsonl file has one object per line and a .tsv file one row per record, with the fields as columns. Of a task with
     one field any other file has one sentence per line, or is one document, one image or one recording; a .txt file has
-    the name of an image or a recording per line. Such names are looked for beside the file first.
+    the name of an image or a recording per line. Such names are looked for beside the file first. A ``task`` may read
+    further forms.
     """
     for path in paths:
         try:
-            yield from _in_file(fields, path)
+            own = None if task is None else task.read_inputs(path)
+            yield from _in_file(fields, path, task) if own is None else _own_form(task, path, own)
         except (DataError, OSError) as error:
             yield Input(None, str(path), reason=str(error))
 
 
-def _in_file(fields: Sequence[Field], path: Path) -> Iterator[Input]:
+def _own_form(task: Task | None, path: Path, entries: Iterator[tuple[Any, int] | Fault]) -> Iterator[Input]:
+    """Yield the inputs of a file in a form that the task knows."""
+    for entry in entries:
+        if isinstance(entry, Fault):
+            yield Input(None, str(path), entry.line, entry.reason)
+        else:
+            yield Input(entry[0] if task is None else task.as_input(entry[0]), str(path), entry[1])
+
+
+def _in_file(fields: Sequence[Field], path: Path, task: Task | None) -> Iterator[Input]:
     ending, kind = ending_of(path), fields[0].kind
     if len(fields) == 1 and kind in _FILES and (path.is_dir() or ending not in ("", ".txt", ".tsv", *JSON)):
         yield Input({fields[0].name: str(path)}, str(path))
@@ -91,7 +102,7 @@ def _in_file(fields: Sequence[Field], path: Path) -> Iterator[Input]:
             yield Input(None, str(path), entry.line, entry.reason)
             continue
         try:
-            record = _checked(entry, fields) if isinstance(entry, dict) else _record(fields, entry)
+            record = _checked(entry, fields, task) if isinstance(entry, dict) else _record(fields, entry)
         except DataError as error:
             yield Input(None, str(path), number, str(error))
         else:
@@ -107,7 +118,7 @@ def _entries(fields: Sequence[Field], path: Path, ending: str) -> Iterator[dict[
     return (one if isinstance(one, Fault) else (one,) for one in read_lines(path, LONGEST_TEXT))
 
 
-def from_standard_input(fields: Sequence[Field]) -> Iterator[list[Input]]:
+def from_standard_input(fields: Sequence[Field], task: Task | None = None) -> Iterator[list[Input]]:
     """Yield the inputs of standard input as they arrive: JSON objects with the fields, sentences, or one document."""
     groups = _arriving()
     if fields[0].kind == "document" and len(fields) == 1:
@@ -120,22 +131,23 @@ def from_standard_input(fields: Sequence[Field]) -> Iterator[list[Input]]:
             text = None if fault else {fields[0].name: "\n".join(map(str, lines))}
             yield [Input(text, None, fault and fault.line, fault.reason if fault else "")]
             return
-        yield [_from_line(fields, line, number) for number, line in enumerate(first, start=1)]
+        yield [_from_line(fields, line, number, task) for number, line in enumerate(first, start=1)]
         number = len(first)
     else:
         number = 0
     for group in groups:
-        yield [_from_line(fields, line, number + place) for place, line in enumerate(group, start=1)]
+        yield [_from_line(fields, line, number + place, task) for place, line in enumerate(group, start=1)]
         number += len(group)
 
 
-def _from_line(fields: Sequence[Field], line: str | Fault, number: int) -> Input:
+def _from_line(fields: Sequence[Field], line: str | Fault, number: int, task: Task | None) -> Input:
     if isinstance(line, Fault):
         return Input(None, None, number, line.reason)
     record = _object(line)
     try:
+        record = record if record is None or task is None else task.as_input(record)
         if record is not None and all(field.name in record for field in fields if field.required):
-            return Input(_checked(record, fields), None, number)
+            return Input(_checked(record, fields, task), None, number)
         if len(fields) == 1:
             return Input(_record(fields, [line]), None, number)
     except DataError as error:
@@ -214,13 +226,15 @@ def _found_beside(path: Path, record: dict[str, Any], fields: Sequence[Field]) -
     return record
 
 
-def _checked(record: dict[str, Any], fields: Sequence[Field]) -> dict[str, Any]:
+def _checked(record: dict[str, Any], fields: Sequence[Field], task: Task | None) -> dict[str, Any]:
+    record = record if task is None else task.as_input(record)
     record = {**{field.name: "" for field in fields if not field.required}, **record}
     for field in fields:
         kinds = {"number": int, "choices": str | list}
         if not isinstance(record.get(field.name), kinds.get(field.kind, str)):
             raise DataError(f"has no {field.name!r} of the right kind. {_expected(fields)}")
-    return {field.name: record[field.name] for field in fields}
+    further = () if task is None else task.further
+    return {name: record[name] for name in (*(field.name for field in fields), *further) if name in record}
 
 
 def _expected(fields: Sequence[Field]) -> str:

@@ -102,12 +102,13 @@ def read_inputs(predictor: Predictor, inputs: Sequence[str], files: Sequence[Pat
     from foci.cli import inputs as sources
     from foci.errors import ConfigError
 
-    fields = predictor.task.inputs
+    task, fields = predictor.task, predictor.task.inputs
     if inputs and files:
         raise ConfigError("inputs and --file are both given, expected one of them.")
     if not inputs and not files:
-        return (list(sources.with_folders(group, fields, _log)) for group in sources.from_standard_input(fields))
-    found = map(sources.Input, sources.from_arguments(fields, inputs)) if inputs else sources.from_files(fields, files)
+        return (list(sources.with_folders(group, fields, _log)) for group in sources.from_standard_input(fields, task))
+    given = map(sources.Input, sources.from_arguments(fields, inputs))
+    found = given if inputs else sources.from_files(fields, files, task)
     expanded = sources.with_folders(found, fields, _log)
     return iter(lambda: list(islice(expanded, _TOGETHER)), [])
 

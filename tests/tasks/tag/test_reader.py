@@ -7,12 +7,15 @@ import random
 import pytest
 
 from foci.data.vocabulary import Vocabulary, words_with_vectors
+from foci.data.word_splitter import WordSplitter
 from foci.errors import ConfigError, DataError, UnknownNameError
 from foci.metrics.spans import Span
+from foci.tasks.tag import json_records
 from foci.tasks.tag.batches import Letters, TagExamples
 from foci.tasks.tag.builtin import CARRIERS, carriers
-from foci.tasks.tag.reader import LabeledSpan, find_words, from_record, read_tagged, to_words
+from foci.tasks.tag.reader import read_tagged
 from foci.tasks.tag.schemes import SCHEMES, recognize, tag_names, to_spans, to_tags
+from foci.tasks.tag.sentences import LabeledSpan, to_words
 
 COLUMNS = "-DOCSTART- -X- O\n\nEU NNP B-ORG\nrejects VBZ O\nGerman JJ B-MISC\n\nPeter NNP B-PER\nBlackburn NNP I-PER\n"
 CONLLU = """# text = Don't!
@@ -24,6 +27,10 @@ CONLLU = """# text = Don't!
 
 1\tGo\tgo\tVERB\tVB\t_\t0\troot\t_\t_
 """
+
+
+def from_record(record):
+    return json_records.from_record(record, WordSplitter("unicode"))
 
 
 def write(path, content):
@@ -136,7 +143,8 @@ def test_spans_by_characters(tmp_path):
         {"text": "New York's", "spans": [[0, 8, "LOC"]]},
     ]
     path = write(tmp_path / "a.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
-    found = read_tagged(path)
+    assert spans(read_tagged(path).sentences[1]) == [("New York", "LOC")]  # the rule is learned
+    found = read_tagged(path, rule="unicode")
     assert spans(found.sentences[0]) == [("Ada", "PER"), ("北京", "LOC")]
     assert found.sentences[0].tokens == ["Ada", "住", "在", "北", "京", "。"]
     assert spans(found.sentences[1]) == [("New York's", "LOC")]  # widened to whole words, and said
@@ -176,7 +184,7 @@ def test_a_mistake_in_a_record_names_its_line(record, said, tmp_path):
         ("a B-x\n\nc O\nb X-LOC\n", "line 4: tag 'X-LOC' has no prefix of BIO"),
         ("a O\n\nb\n", "line 3: the line has 1 columns, expected a word in column 0 and its tag in column -1"),
         ("a\t\n", "line 1: the word or its tag is empty"),
-        ("a O\n\0\1 \2\n", "line 2: holds a zero byte, so it is a binary file"),
+        ("a O\n\0\1 \2\n", "line 2: the line holds a zero byte"),
     ],
 )
 def test_a_mistake_in_columns_names_its_line(content, said, tmp_path):
@@ -223,7 +231,7 @@ def test_repairs_are_told_once(tmp_path):
     ],
 )
 def test_words_keep_their_offsets_in_any_script(text, words):
-    assert [text[start:end] for start, end in find_words(text)] == words
+    assert [text[start:end] for start, end in WordSplitter("unicode").offsets(text)] == words
 
 
 def test_batches_hold_each_spelling_once():

@@ -18,7 +18,7 @@ from foci.tasks.frame.config import put
 from foci.tasks.frame.prediction_loop import batch_of
 from foci.tasks.tag.builtin import carriers
 from foci.tasks.tag.decoding import chain_of, decode
-from foci.tasks.tag.reader import from_record
+from foci.tasks.tag.json_records import from_record
 from foci.tasks.tag.schemes import to_tags
 from foci.tasks.tag.task import Tag
 from foci.viz.trace import Trace
@@ -114,7 +114,7 @@ def test_span_probabilities_are_sums_over_all_sequences(predictor, uncalibrated)
     """Of three words every tag sequence is written down."""
     assets, model = predictor.assets, predictor.model
     text = "buy 3 kilograms"
-    sentence = foci.tasks.tag.reader.from_record({"text": text, "spans": []})
+    sentence = from_record({"text": text, "spans": []}, predictor.task.splitter)
     batch = batch_of(predictor.task._examples([sentence], assets), [0])
     with torch.no_grad():
         scores = model(batch.words, batch.letters, batch.spelt)
@@ -199,7 +199,7 @@ def test_spans_by_their_probability(predictor, uncalibrated):
 def every_likely_span(predictor, text, least):
     """Spans with at least this probability, from the table of all of them, greedily; with offsets."""
     task, assets = predictor.task, predictor.assets
-    sentence = from_record({"text": text, "spans": []})
+    sentence = from_record({"text": text, "spans": []}, predictor.task.splitter)
     batch = batch_of(task._examples([sentence], assets), [0])
     with torch.no_grad():
         scores = predictor.model(batch.words, batch.letters, batch.spelt)

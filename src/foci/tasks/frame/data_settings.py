@@ -40,6 +40,12 @@ WordRule = (
 )
 """How text becomes words: a rule of `foci.data.word_splitter`, or a function."""
 
+Names = Annotated[
+    tuple[str, ...],
+    BeforeValidator(lambda value: [part.strip() for part in value.split(",")] if isinstance(value, str) else value),
+]
+"""Texts; on the command line with commas between them."""
+
 DATA_FLAGS = {
     "data": "data.path",
     "valid": "data.valid",

@@ -73,7 +73,8 @@ class Predictor:
             progress: called with the number of inputs that were just done.
         """
         fields = self.task.inputs
-        records = as_records("predict", inputs, fields)
+        single = isinstance(inputs, str | bytes | Mapping)  # which is an error
+        records = as_records("predict", inputs if single else map(self.task.as_input, inputs), fields)
         chosen = as_options(self.task.Options, options, "predict")
         advance = progress or (lambda done: None)
         filled = [i for i, record in enumerate(records) if not is_empty(record, fields)]
@@ -99,7 +100,7 @@ class Predictor:
             A generator of the pieces of the answer as they are made, whose return value is the prediction; None where
             the answer comes at once.
         """
-        (record,) = as_records("stream", [value], self.task.inputs)
+        (record,) = as_records("stream", [self.task.as_input(value)], self.task.inputs)
         if is_empty(record, self.task.inputs):
             return None
         chosen = as_options(self.task.Options, options, "stream")

@@ -7,7 +7,7 @@ metrics, predictions. Everything else (commands, training, loading, the demo) is
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from torch import nn
 
+from foci.data.lines import Fault
 from foci.data.splits import file_key, text_key
 from foci.encodings import AUTO
 from foci.errors import ConfigError, unknown_name
@@ -143,6 +144,8 @@ class Task(ABC):
     """What a run keeps of its training data: a subclass of `foci.tasks.frame.assets.Assets`."""
     inputs: ClassVar[tuple[Field, ...]]
     """The input fields of a prediction."""
+    further: ClassVar[tuple[str, ...]] = ()
+    """Names of what an input may have beside its fields."""
     targets: ClassVar[tuple[Field, ...]]
     """The further fields of an example, for training and evaluation."""
     score: ClassVar[Literal["probability", "log-probability"]]
@@ -262,6 +265,14 @@ class Task(ABC):
     def to_files(self, inputs: Sequence[Record], folder: Path) -> Sequence[Record]:
         """Return the inputs as a user would give them: those that name built-in sounds or images, as files."""
         return inputs
+
+    def as_input(self, value: Any) -> Any:
+        """Return an input that has another form as a record or a value of the task's field."""
+        return value
+
+    def read_inputs(self, path: Path) -> Iterator[tuple[Any, int] | Fault] | None:
+        """Return inputs of a file that has a form of its own, with the line of each; None for all other files."""
+        return None
 
     def names_inputs(self, options: Any) -> bool:
         """Return whether the outputs have a form of their own, so that the command line adds no names of files."""

@@ -11,8 +11,8 @@ from foci.models.tagger import TagScores
 from foci.tasks.frame.task import Prediction, Record
 from foci.tasks.tag.decoding import Decoded, TagSequence, best_intent
 from foci.tasks.tag.lexicon import TagLexicon
-from foci.tasks.tag.reader import LabeledSpan, TaggedSentence, to_characters
 from foci.tasks.tag.schemes import PLAIN
+from foci.tasks.tag.sentences import LabeledSpan, TaggedSentence, to_characters
 from foci.viz.axis import Axis, Mark
 from foci.viz.trace import Trace
 from foci.weights import Weights

@@ -16,8 +16,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from foci.data.builtin.phrasebook import MEANINGS, draw_split, find_locale, say
+from foci.data.word_splitter import WordSplitter
 from foci.errors import check_positive
-from foci.tasks.tag.reader import LabeledSpan, TaggedSentence, find_words, to_words
+from foci.tasks.tag.sentences import LabeledSpan, TaggedSentence, to_words
 
 if TYPE_CHECKING:
     from babel import Locale
@@ -170,6 +171,7 @@ def _sentences(locale: Locale, chance: random.Random) -> Iterator[TaggedSentence
         "language": _names(locale.languages, 2),
         "currency": _names(locale.currencies, 3),
     }
+    words = WordSplitter("unicode").offsets
     while True:
         intent, pattern = chance.choice(patterns)
         text, spans, done = "", [], 0
@@ -184,7 +186,7 @@ def _sentences(locale: Locale, chance: random.Random) -> Iterator[TaggedSentence
                 spans.append(LabeledSpan(len(text), len(text) + len(filled), kind))
             text += filled
         text += pattern[done:]
-        sentence = TaggedSentence(text, tuple(spans), intent, find_words(text))
+        sentence = TaggedSentence(text, tuple(spans), intent, words(text), given=False)
         if to_words(sentence.spans, sentence.words)[1] == 0:  # each phrase is made of whole words
             yield sentence
 

@@ -10,7 +10,7 @@ from foci.files import FilePath
 from foci.models.options.words import TAGGER_PRESETS, TaggerOptions
 from foci.settings import settings
 from foci.tasks.frame.config import TaskConfig
-from foci.tasks.frame.data_settings import DATA_FLAGS, Columns, WordData
+from foci.tasks.frame.data_settings import DATA_FLAGS, Columns, Names, WordData
 from foci.tasks.frame.vocabulary_settings import VectorVocabularyConfig
 from foci.training.options import TrainingOptions
 
@@ -23,15 +23,20 @@ class DataConfig(WordData):
     """The sentences: a file or folder, or built-in ones."""
 
     path: FilePath | None = None
-    """A .jsonl file of texts with spans, a .conllu file, a file with one word per line and columns, or a folder with
-    seq.in and seq.out (also .gz, .xz). Without data, built-in sentences are used."""
+    """A .jsonl file of texts with spans or of words with tags (spaCy, doccano, CLUENER, Hugging Face), a .conllu file,
+    a file with one word per line and columns, or a folder with seq.in and seq.out (also .gz, .xz). Without data, built-
+    in sentences are used."""
     tags: FilePath | None = None
     """A file with the tags of each line of path, which then has one sentence per line."""
     intents: FilePath | None = None
     """A file with the intent of each line of path; only together with tags."""
     columns: Columns = (0, -1)
     """Columns of the words and of the tags in a file with columns: zero-based, or from the end (-1 is the last one). In
-    CoNLL-U the words have a column of their own, and that of the tags may be its name; upos is the default."""
+    CoNLL-U the words have a column of their own, and that of the tags may be its name; upos is the default. In JSON,
+    the fields of words and tags where both are texts."""
+    tag_names: Names = ()
+    """What the numbers of ner_tags and similar fields of JSON stand for, in their order; on the command line with
+    commas between them."""
     builtin: Annotated[int, Ge(2)] | None = None
     """Train on this many built-in sentences instead: dates, amounts, units and lists in carrier sentences."""
     language: str = "en"
@@ -82,6 +87,7 @@ class TagConfig(TaskConfig):
         "tags": "data.tags",
         "intents": "data.intents",
         "language": "data.language",
+        "words": "data.words",
         "encoder": "model.encoder",
         "output": "model.output",
         "preset": "model.preset",

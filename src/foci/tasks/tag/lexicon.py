@@ -24,6 +24,8 @@ class TagLexicon(WordAssets):
     labels: Annotated[tuple[str, ...], MinLen(1)]
     intents: tuple[str, ...]
     scheme: str
+    agreement: float
+    """The share of the training words, or spans, that the run's rule for words reproduces from plain text."""
 
     def check(self) -> None:
         """Raise a ValueError if the labels give no tags in the scheme."""

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from foci.metrics.spans import Counts, Span, count_spans, micro, strict_spans
 from foci.tasks.frame.task import Table
-from foci.tasks.tag.reader import TaggedSentence
 from foci.tasks.tag.schemes import PLAIN, to_spans, to_tags
+from foci.tasks.tag.sentences import TaggedSentence
 
 
 class Gold(NamedTuple):

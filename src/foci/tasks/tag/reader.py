@@ -1,10 +1,11 @@
 """Tagged sentences: from files of many forms to one, a text with its words, its labeled spans and its intent.
 
-    .jsonl          {"text": …, "spans": [{"start": 0, "end": 5, "label": "PER"}], "intent": …}; offsets in characters
+    .jsonl          {"text": …, "spans": [{"start": 0, "end": 5, "label": "PER"}], "intent": …}, and the objects of
+                    spaCy, doccano, CLUENER and Hugging Face (`foci.tasks.tag.json_records`)
     .conllu         CoNLL-U: any column by its name; ranges (3-4) and empty words (8.1) are passed over
     a folder        seq.in, seq.out and, if there are intents, label: line n of each is one sentence, as Snips has it
     two files       the same with any names
-    any other file  one word per line, its columns separated by tabs or spaces; an empty line ends a sentence, and
+    any other file  one word per line, its columns separated by tabs or blanks; an empty line ends a sentence, and
                     comments (# key = value) and -DOCSTART- are passed over
 
 All may be compressed (.gz, .xz). Tags are recognized as BIO, BIOES, IOB1 or plain labels; malformed ones are repaired
@@ -14,60 +15,28 @@ and counted (`foci.tasks.tag.schemes`).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise, zip_longest
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice, zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from foci.data.lines import Fault, Log, ending_of, read_examples, read_lines
-from foci.data.tables import JSON, read_records
-from foci.data.words import word_pattern
+from foci.data.tables import JSON, json_objects
+from foci.data.word_splitter import Offsets, WordSplitter
 from foci.errors import ConfigError, DataError, near_names
-from foci.metrics.spans import Span
-from foci.tasks.tag.schemes import PLAIN, Recognized, recognize, to_spans
+from foci.tasks.tag.json_records import from_record, tagged_words
+from foci.tasks.tag.schemes import PLAIN, Recognized, in_standard_form, recognize, to_spans
+from foci.tasks.tag.sentences import TaggedSentence, to_characters, to_words
+from foci.tasks.tag.splitting import learn_rule
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 """The columns of CoNLL-U."""
 _COMMENT = re.compile(r"#\s*[\w.:-]+\s*=\s|# id\s")
 """A comment in a file with columns, as CoNLL-U and MultiCoNER write them; a word may be # too."""
-
-Offsets = tuple[int, int]
-"""Where a word begins and ends in its text, in characters; the end is not in it."""
-
-
-class LabeledSpan(NamedTuple):
-    """A labeled piece of a text, by its characters; ``end`` is not in it."""
-
-    start: int
-    end: int
-    label: str
-
-
-class TaggedSentence(NamedTuple):
-    """A text, the pieces of it that have a label, and the label of the whole ("" for none)."""
-
-    text: str
-    spans: tuple[LabeledSpan, ...]
-    intent: str
-    words: tuple[Offsets, ...]
-
-    @property
-    def tokens(self) -> list[str]:
-        """The words."""
-        return [self.text[start:end] for start, end in self.words]
-
-    def word_spans(self) -> list[Span]:
-        """The spans by the numbers of their words."""
-        return to_words(self.spans, self.words)[0]
-
-    def to_record(self) -> dict[str, Any]:
-        """Return the sentence as plain JSON."""
-        return {
-            "text": self.text,
-            "spans": [span._asdict() for span in self.spans],
-            "intent": self.intent,
-            "words": [list(offsets) for offsets in self.words],
-        }
+_COLUMN_ENDINGS = (".conll", ".conllu", ".bio", ".iob", ".bmes", ".bioes")
+_TAG = re.compile(r"O|[BIESLUMW]|[BIESLUMW][-_].+|.+[-_][BIESLUMW]")
+_SNIFFED = 2000
+"""Lines that tell whether a file has columns."""
 
 
 class TaggedFile(NamedTuple):
@@ -76,6 +45,8 @@ class TaggedFile(NamedTuple):
     sentences: list[TaggedSentence]
     scheme: str
     notes: list[str]
+    rule: str
+    """The rule that splits plain text into such words."""
 
 
 class _Written(NamedTuple):
@@ -90,53 +61,14 @@ class _Written(NamedTuple):
     intent: str = ""
 
 
-def find_words(text: str) -> tuple[Offsets, ...]:
-    """Return where the words of a text are, in any script; see `foci.data.words.sentences_of` for what a word is.
-
-    Example:
-        >>> find_words("at 7 p.m.")
-        ((0, 2), (3, 4), (5, 6), (6, 7), (7, 8), (8, 9))
-        >>> find_words("3月5日")
-        ((0, 1), (1, 2), (2, 3), (3, 4))
-    """
-    return tuple((found.start(), found.end()) for found in word_pattern().finditer(text))
-
-
-def to_words(spans: Iterable[LabeledSpan], words: Sequence[Offsets]) -> tuple[list[Span], int]:
-    """Return spans by the numbers of their words, and how many begin or end inside a word: these are widened.
-
-    A span that touches no word, or words of another span, is left out and counted too.
-    """
-    found: list[Span] = []
-    changed = 0
-    taken = -1
-    for start, end, label in sorted(spans):
-        inside = [number for number, (begin, stop) in enumerate(words) if begin < end and stop > start]
-        if not inside or inside[0] <= taken:
-            changed += 1
-            continue
-        taken = inside[-1]
-        changed += words[inside[0]][0] != start or words[taken][1] != end
-        found.append(Span(inside[0], taken, label))
-    return found, changed
-
-
-def to_characters(spans: Iterable[Span], words: Sequence[Offsets]) -> tuple[LabeledSpan, ...]:
-    """Return spans of words by their characters.
-
-    Example:
-        >>> to_characters([Span(1, 2, "time")], find_words("at 7 pm"))
-        (LabeledSpan(start=3, end=7, label='time'),)
-    """
-    return tuple(LabeledSpan(words[first][0], words[last][1], label) for first, last, label in spans)
-
-
 def read_tagged(
     path: str | Path,
     *,
     tags: str | Path | None = None,
     intents: str | Path | None = None,
     columns: tuple[int | str, int | str] = (0, -1),
+    names: Sequence[str] = (),
+    rule: str = "auto",
     log: Log | None = None,
 ) -> TaggedFile:
     """Read tagged sentences; the form follows from the name of the file, as the module says.
@@ -146,7 +78,9 @@ def read_tagged(
         tags: a file with the tags of each line of ``path``, which then holds one sentence per line.
         intents: a file with one label per line of ``path``; only with ``tags``.
         columns: in a file with columns, those of words and tags: zero-based, or from the end, -1 is the last one; in
-            CoNLL-U that of the tags may be its name.
+            CoNLL-U that of the tags may be its name, and in JSON both are names of fields.
+        names: what tags that are numbers in JSON stand for.
+        rule: how texts without words are split; by default the rule is learned.
         log: called with a message every few seconds.
 
     Raises:
@@ -156,25 +90,51 @@ def read_tagged(
     if path.is_dir():
         if tags is not None or intents is not None:
             raise ConfigError(f"{path}: is a folder, so the tags are its seq.out. Leave data.tags and intents out.")
-        names = {name: _inside(path, name) for name in ("seq.in", "seq.out", "label")}
-        if names["seq.in"] is None or names["seq.out"] is None:
+        words, labels = _inside(path, "seq.in"), _inside(path, "seq.out")
+        if words is None or labels is None:
             raise DataError(f"{path}: the folder has no seq.in and seq.out, expected words and tags by these names.")
-        return _from_tags(path, _aligned(names["seq.in"], names["seq.out"], names["label"]), log)
+        return _from_tags(path, _aligned(words, labels, _inside(path, "label")), log, rule)
     if tags is not None:
-        return _from_tags(path, _aligned(path, Path(tags), None if intents is None else Path(intents)), log)
+        return _from_tags(path, _aligned(path, Path(tags), None if intents is None else Path(intents)), log, rule)
     if intents is not None:
         raise ConfigError("data.intents is set without data.tags, expected files of words, tags and intents.")
     if ending_of(path) in JSON:
-        return _from_objects(path, log)
+        return _from_objects(path, columns, names, rule, log)
     word_column, column = columns
     if ending_of(path) == ".conllu":
-        return _from_tags(path, _conllu(path, column), log)
+        return _from_tags(path, _conllu(path, column), log, rule)
     if isinstance(word_column, str) or isinstance(column, str):
         raise ConfigError(
-            f"{path}: data.columns is {word_column!r}, {column!r}, expected numbers: only CoNLL-U (.conllu) has "
-            "names of columns."
+            f"{path}: data.columns is {word_column!r}, {column!r}, expected numbers: only CoNLL-U (.conllu) and "
+            "JSON have names of columns."
         )
-    return _from_tags(path, _columns(path, word_column, column), log)
+    return _from_tags(path, _columns(path, word_column, column), log, rule)
+
+
+def read_words(path: str | Path, word_column: int | str = 0) -> Iterator[tuple[list[str], int] | Fault] | None:
+    """Return the words of the sentences of a file with columns, and the line of each; None for a file of another form.
+
+    Such a file has a known ending, or as many columns, two or more, in each of its lines, and either tags in the last
+    one or empty lines between sentences.
+    """
+    path = Path(path)
+    if path.is_dir() or not (ending_of(path) in _COLUMN_ENDINGS or _has_columns(path)):
+        return None
+    place = word_column if isinstance(word_column, int) else 0
+    sentences = _conllu(path, "form") if ending_of(path) == ".conllu" else _columns(path, place, place)
+    return (one if isinstance(one, Fault) else (one.words, one.lines[0]) for one in sentences)
+
+
+def _has_columns(path: Path) -> bool:
+    if ending_of(path) in JSON:
+        return False
+    lines = [line for line in islice(read_lines(path), _SNIFFED) if isinstance(line, str)]
+    rows = [_cells(line) for line in lines if line.strip() and _is_row(line)]
+    if len(rows) < 2 or len({len(row) for row in rows}) > 1 or len(rows[0]) < 2:
+        return False
+    # In plain tags anything may stand: then sentences must be told by empty lines inside of the file.
+    between = any(not line.strip() for line in lines[lines.index(next(filter(str.strip, lines))) : -1])
+    return all(_TAG.fullmatch(row[-1]) for row in rows) or (between and len(rows) > 3)
 
 
 def _inside(folder: Path, name: str) -> Path | None:
@@ -185,8 +145,13 @@ def _inside(folder: Path, name: str) -> Path | None:
 # ---- one tag per word
 
 
-def _from_tags(path: Path, entries: Iterator[_Written | Fault], log: Log | None) -> TaggedFile:
+def _from_tags(path: Path, entries: Iterator[_Written | Fault], log: Log | None, rule: str) -> TaggedFile:
     written = read_examples(path, entries, "sentences", log)
+    notes = []
+    if standard := in_standard_form([tag for one in written for tag in one.tags]):
+        example = next(tag for one in written for tag in one.tags if standard(tag) != tag)
+        notes.append(f"{path}: tags such as {example} are read as {standard(example)}")
+        written = [one._replace(tags=[*map(standard, one.tags)]) for one in written]
     scheme, foreign = recognize(sentence.tags for sentence in written)
     if foreign:
         raise _foreign_tag(path, written, Recognized(scheme, foreign))
@@ -198,13 +163,13 @@ def _from_tags(path: Path, entries: Iterator[_Written | Fault], log: Log | None)
         repaired += malformed > 0
         sentences.append(TaggedSentence(text, to_characters(spans, offsets), one.intent, offsets))
     plain = "no prefixes (such as B-): each word has a label of its own"
-    notes = [f"{path}: tags {f'have {plain}' if scheme == PLAIN else f'in {scheme}'}"]
+    notes.append(f"{path}: tags {f'have {plain}' if scheme == PLAIN else f'in {scheme}'}")
     if repairs:
         notes.append(
             f"{path}: {repairs:,} tags in {repaired:,} sentences are malformed for {scheme} (such as I after O) and "
             "were repaired as conlleval reads them: what cannot continue a span begins one"
         )
-    return TaggedFile(sentences, scheme, notes)
+    return TaggedFile(sentences, scheme, notes, learn_rule(sentences).rule if rule == "auto" else rule)
 
 
 def _foreign_tag(path: Path, written: Sequence[_Written], found: Recognized) -> DataError:
@@ -243,7 +208,7 @@ def _aligned(words: Path, tags: Path, intents: Path | None) -> Iterator[_Written
                 f"no such line in {missing}. Line n of each file must be of the same sentence.",
             )
             return
-        found, labels = texts[0].split(), texts[1].split()
+        found, labels = _cells(texts[0]), _cells(texts[1])
         if not found:
             yield Fault(words, number, "empty sentence", "the line is empty, expected words.")
         elif len(found) != len(labels):
@@ -257,13 +222,19 @@ def _aligned(words: Path, tags: Path, intents: Path | None) -> Iterator[_Written
 
 
 def _columns(path: Path, word_column: int, column: int) -> Iterator[_Written | Fault]:
-    def split(line: str) -> list[str]:
-        return line.split("\t") if "\t" in line else line.split()
+    return _rows(path, _cells, _is_row, word_column, column, lambda cells: False)
 
-    def usable_row(line: str) -> bool:
-        return not line.startswith("-DOCSTART-") and _COMMENT.match(line) is None
 
-    return _rows(path, split, usable_row, word_column, column, lambda cells: False)
+def _cells(line: str) -> list[str]:
+    """The columns of a line: only tabs and blanks separate, since a no-break or an ideographic space may be a word."""
+    if "\t" in line:
+        return line.split("\t")
+    return line.strip(" ").split() if line.isascii() else [cell for cell in line.split(" ") if cell]
+
+
+def _is_row(line: str) -> bool:
+    """Whether a line of a file with columns is a word, not a comment nor the beginning of a document."""
+    return not line.startswith("-DOCSTART-") and _COMMENT.match(line) is None
 
 
 def _conllu(path: Path, column: int | str) -> Iterator[_Written | Fault]:
@@ -297,9 +268,6 @@ def _rows(
     for number, line in enumerate([*read_lines(path), ""], start=1):
         if isinstance(line, Fault):
             faults.append(line)
-        elif "\0" in line:
-            reason = "holds a zero byte, so it is a binary file. Give a text file."
-            faults.append(Fault(path, number, "binary file", reason))
         elif not line.strip():
             if faults or sentence.words:
                 yield faults[0] if faults else sentence
@@ -307,17 +275,17 @@ def _rows(
         elif usable_row(line):
             cells = split(line)
             least = max(place if place >= 0 else -1 - place for place in (word_column, column)) + 1
-            if len(cells) < max(least, 2):
+            if len(cells) < (least if column == word_column else max(least, 2)):
                 reason = (
                     f"the line has {len(cells)} columns, expected a word in column {word_column} and its tag in "
                     f"column {column} (from 0; -1 is the last one). Choose others with data.columns."
                 )
                 faults.append(Fault(path, number, "missing column", reason))
-            elif not cells[word_column].strip() or not cells[column].strip():
+            elif not cells[word_column].strip(" ") or not cells[column].strip(" "):
                 faults.append(Fault(path, number, "empty cell", "the word or its tag is empty."))
             else:
-                sentence.words.append(cells[word_column].strip())
-                sentence.tags.append(cells[column].strip())
+                sentence.words.append(cells[word_column].strip(" "))
+                sentence.tags.append(cells[column].strip(" "))
                 sentence.joined.append(joined(cells))
                 sentence.lines.append(number)
 
@@ -325,8 +293,44 @@ def _rows(
 # ---- spans by characters
 
 
-def _from_objects(path: Path, log: Log | None) -> TaggedFile:
-    sentences = read_examples(path, read_records(path, from_record, "unusable sentence"), "sentences", log)
+def _from_objects(
+    path: Path, columns: tuple[int | str, int | str], names: Sequence[str], rule: str, log: Log | None
+) -> TaggedFile:
+    splitter = WordSplitter(rule)
+
+    def entries() -> Iterator[TaggedSentence | _Written | Fault]:
+        for entry in json_objects(path):
+            if isinstance(entry, Fault):
+                yield entry
+                continue
+            try:
+                found = tagged_words(entry.content, columns, names)
+                if found is None:
+                    yield from_record(entry.content, splitter)
+                else:
+                    count = len(found.words)
+                    yield _Written(*found, [False] * count, [entry.line] * count, str(entry.content.get("intent", "")))
+            except DataError as error:
+                yield Fault(path, entry.line, "unusable sentence", str(error))
+
+    read = read_examples(path, entries(), "sentences", log)
+    by_tags = [one for one in read if isinstance(one, _Written)]
+    sentences = [one for one in read if isinstance(one, TaggedSentence)]
+    if by_tags and sentences:
+        raise DataError(f"{path}: some objects have tags of words and others spans, expected the same of all.")
+    if by_tags:
+        return _from_tags(path, iter(by_tags), log, rule)
+    if names:
+        raise ConfigError(f"{path}: data.tag_names is set, but the file has no tags of words. Leave it out.")
+    if rule == "auto":
+        rule = learn_rule(sentences).rule
+        words = WordSplitter(rule).offsets
+        sentences = [one if one.given else one._replace(words=words(one.text)) for one in sentences]
+    return _widened(path, sentences, rule)
+
+
+def _widened(path: Path, sentences: list[TaggedSentence], rule: str) -> TaggedFile:
+    """The sentences with spans of whole words."""
     changed, every_word = 0, True
     for place, sentence in enumerate(sentences):
         found, inexact = to_words(sentence.spans, sentence.words)
@@ -339,73 +343,6 @@ def _from_objects(path: Path, log: Log | None) -> TaggedFile:
     if changed:
         notes.append(
             f"{path}: {changed:,} spans begin or end inside a word and were widened to whole words, or were left out "
-            'where the word has a span already. Give the words yourself ("words": [[start, end], …]) to change that'
+            "where the word has a span already. Another rule (data.words), or words given beside the text, change that"
         )
-    return TaggedFile(sentences, PLAIN if every_word else "BIO", notes)
-
-
-def from_record(record: Any) -> TaggedSentence:
-    """Return the sentence of a JSON object; words that are not given are found.
-
-    Raises:
-        DataError: a field is missing or of another kind, or spans lie outside of the text or overlap.
-    """
-    if not isinstance(record, dict):
-        raise DataError(f"a JSON {type(record).__name__}, expected one object per line.")
-    for name in ("text", "spans"):
-        if name not in record:
-            raise DataError(f"no field {name!r}. {near_names(name, record)}")
-    text, intent = record["text"], record.get("intent", "")
-    if not isinstance(text, str) or not isinstance(intent, str) or not isinstance(record["spans"], list | tuple):
-        raise DataError("expected a text in 'text', a list in 'spans' and, if there is one, a text in 'intent'.")
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise DataError("the text holds half of a surrogate pair (\\ud800 to \\udfff), which is no character.")
-    words = find_words(text) if record.get("words") is None else _given_words(record["words"], text)
-    if not words:
-        raise DataError("the text has no words.")
-    spans = sorted(_given_span(one, text) for one in record["spans"])
-    for before, after in pairwise(spans):
-        if after.start < before.end:
-            raise DataError(
-                f"the spans {tuple(before)} and {tuple(after)} overlap, expected spans that do not: each word has one "
-                "tag. Remove one of them."
-            )
-    return TaggedSentence(text, tuple(spans), intent.strip(), words)
-
-
-def _given_span(given: Any, text: str) -> LabeledSpan:
-    values = [given.get(name) for name in LabeledSpan._fields] if isinstance(given, dict) else given
-    if (
-        not isinstance(values, list | tuple)
-        or len(values) != 3
-        or not isinstance(values[2], str)
-        or not all(isinstance(place, int) and not isinstance(place, bool) for place in values[:2])
-    ):
-        raise DataError(
-            'a span is no object such as {"start": 0, "end": 5, "label": "PER"}, nor such a list [0, 5, "PER"].'
-        )
-    span = LabeledSpan(values[0], values[1], values[2].strip())
-    if not 0 <= span.start < span.end <= len(text):
-        raise DataError(
-            f"the span {tuple(span)} is not part of the text, which has {len(text)} characters; expected 0 ≤ start < "
-            "end ≤ length, counted in characters."
-        )
-    if not span.label:
-        raise DataError(f"the span {tuple(span)} has an empty label.")
-    return span
-
-
-def _given_words(given: Any, text: str) -> tuple[Offsets, ...]:
-    end = 0
-    words = []
-    for one in given if isinstance(given, list | tuple) else [None]:
-        if (
-            not isinstance(one, list | tuple)
-            or len(one) != 2
-            or not all(isinstance(place, int) for place in one)
-            or not end <= one[0] < one[1] <= len(text)
-        ):
-            raise DataError("'words' is no list of [start, end] in the text, in order and without overlaps.")
-        end = one[1]
-        words.append((one[0], one[1]))
-    return tuple(words)
+    return TaggedFile(sentences, PLAIN if every_word else "BIO", notes, rule)

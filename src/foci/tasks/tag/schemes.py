@@ -1,9 +1,12 @@
 """Chunking schemes: which one tags are written in, from tags to spans, and from spans to tags.
 
 BIO     B begins a span, I continues it (also called IOB2)
-BIOES   in addition E ends a span of several words and S is a span of one word; L and U of BILOU are read as E and S
+BIOES   in addition E ends a span of several words and S is a span of one word; L and U of BILOU are read as E and S,
+        M and W of Chinese corpora (BMES, BMEWO) as I and S
 IOB1    I begins and continues a span; B begins one only where a span of the same label ends right before it
 plain   no prefixes: the tag is the label of its word, as parts of speech are
+
+Tags may also be written B_LOC or LOC-B (`in_standard_form`).
 
 Malformed tags (I after O, E without a beginning, …) are read by conlleval's convention: what cannot continue a span
 begins one. They are counted.
@@ -12,7 +15,7 @@ begins one. They are counted.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -24,9 +27,14 @@ SCHEMES = ("BIO", "BIOES", "IOB1", PLAIN)
 NAMELESS = "span"
 """The label of spans whose tags have none: B, I and O alone."""
 
-_PREFIXED = re.compile(r"[BIESLU]-.")
-_NAMELESS = frozenset("BIOESLU")
-_BILOU = {"L": "E", "U": "S"}
+_PREFIXED = re.compile(r"[BIESLUMW]-.")
+_NAMELESS = frozenset("BIOESLUMW")
+_OTHER_LETTERS = {"L": "E", "U": "S", "M": "I", "W": "S"}
+_OTHER_FORMS = (
+    re.compile(r"(?P<prefix>[BIESLUMW])_(?P<label>.+)"),
+    re.compile(r"(?P<label>.+)[-_](?P<prefix>[BIESLUMW])"),
+)
+"""How tags are written beside B-LOC: B_LOC, and LOC-B or LOC_B."""
 
 
 class Recognized(NamedTuple):
@@ -77,15 +85,37 @@ def recognize(sentences: Iterable[Sequence[str]]) -> Recognized:
     return Recognized("IOB1" if begun_by_i and needed else "BIO", tuple(foreign))
 
 
-def normalized(tag: str) -> str:
-    """Return the tag with E and S for BILOU's L and U.
+def in_standard_form(tags: Iterable[str]) -> Callable[[str], str] | None:
+    """Return the function that writes tags such as B_LOC or LOC-B as B-LOC; None where they are not written so.
 
     Example:
-        >>> normalized("U-PER"), normalized("B-LOC")
-        ('S-PER', 'B-LOC')
+        >>> [in_standard_form(tags)(tags[0]) for tags in (["B_LOC", "I_LOC", "O"], ["LOC-B", "PER-S", "O"])]
+        ['B-LOC', 'B-LOC']
+        >>> in_standard_form(["B-LOC", "O"]), in_standard_form(["NOUN", "PART_S"])
+        (None, None)
+    """
+    tags = {*tags}
+    different = tags - {OUTSIDE}
+    for form in _OTHER_FORMS:
+        found = [form.fullmatch(tag) for tag in different]
+        prefixes = {one["prefix"] for one in found if one is not None}
+        # Without a beginning and something else the letter may belong to a label.
+        several = len(prefixes) > 1 or len(tags) > len(different)
+        standard = all(_PREFIXED.match(tag) for tag in different)
+        if None not in found and prefixes & {"B", "S"} and several and not standard:
+            return lambda tag: form.sub(r"\g<prefix>-\g<label>", tag) if tag != OUTSIDE else tag
+    return None
+
+
+def normalized(tag: str) -> str:
+    """Return the tag with the letters of BIOES for those of BILOU, BMES and BMEWO.
+
+    Example:
+        >>> normalized("U-PER"), normalized("M-PER"), normalized("B-LOC")
+        ('S-PER', 'I-PER', 'B-LOC')
     """
     prefix, label = split_tag(tag)
-    prefix = _BILOU.get(prefix, prefix)
+    prefix = _OTHER_LETTERS.get(prefix, prefix)
     return f"{prefix}-{label}" if label else prefix
 
 

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from foci.data import TokenBatches
 from foci.data.batching import on_device
+from foci.data.lines import Fault
 from foci.data.splits import text_key
 from foci.errors import ConfigError, DataError
 from foci.functional import crf
@@ -30,10 +31,13 @@ from foci.tasks.tag.builtin import carriers
 from foci.tasks.tag.calibration import Outcomes, TagCalibration
 from foci.tasks.tag.config import BUILT_IN, SpanOptions, TagConfig, TagEvaluateOptions, TagOptions
 from foci.tasks.tag.decoding import best_intent, chain_of, decode
+from foci.tasks.tag.json_records import from_record, words_of_record
 from foci.tasks.tag.lexicon import TagLexicon
 from foci.tasks.tag.metrics import Gold, Tally, labels_table, strictly
-from foci.tasks.tag.reader import TaggedSentence, from_record, read_tagged
+from foci.tasks.tag.reader import read_tagged, read_words
 from foci.tasks.tag.schemes import PLAIN
+from foci.tasks.tag.sentences import TaggedSentence, from_words
+from foci.tasks.tag.splitting import LOW, agreement, low_note, said
 from foci.training.objective import Batches, Loss
 
 
@@ -46,6 +50,7 @@ class Tag(FileTask):
     EvaluateOptions: ClassVar[type[Any]] = TagEvaluateOptions
     Assets: ClassVar[type[Any]] = TagLexicon
     inputs: ClassVar[tuple[Field, ...]] = (Field("text", "sentence"),)
+    further: ClassVar[tuple[str, ...]] = ("words",)
     targets: ClassVar[tuple[Field, ...]] = (Field("spans", "list"), Field("intent", "label", required=False))
     score: ClassVar[Literal["probability", "log-probability"]] = "probability"
     unit: ClassVar[str] = "sentences"
@@ -95,7 +100,11 @@ class Tag(FileTask):
         self, path: str, log: Log | None = None, tags: str | None = None, intents: str | None = None
     ) -> list[TaggedSentence]:
         """Read a file with words and tags, which may be in other files, or a folder."""
-        found = read_tagged(path, tags=tags, intents=intents, columns=self.config.data.columns, log=log)
+        data = self.config.data
+        found = read_tagged(
+            path, tags=tags, intents=intents, columns=data.columns, names=data.tag_names, rule=data.words, log=log
+        )
+        self.config = replace(self.config, data=replace(data, words=found.rule))  # further files are read alike
         for note in found.notes:
             if log is not None:
                 log(note)
@@ -126,6 +135,10 @@ class Tag(FileTask):
         """Return carrier sentences with dates, amounts, units and lists."""
         return carriers(self.config.data.language, split=part, size=size)
 
+    def word_rule(self, train: Sequence[TaggedSentence], log: Log) -> str:
+        """Return the rule of built-in sentences; that of a file was learned when it was read."""
+        return "unicode"
+
     def assets(self, splits: Splits, log: Log) -> TagLexicon:
         """Count words and letters, and list labels and intents."""
         sentences: list[TaggedSentence] = list(splits.train)
@@ -141,8 +154,11 @@ class Tag(FileTask):
             f"{len(letters):,} letters"
         )
         scheme = PLAIN if plain else self.config.tagging.scheme
+        found = agreement(self.splitter.rule, sentences)
+        for line in said(found, sentences[0].given) if self.config.data.path is not None else ():
+            log(line)
         words = counted.vocabulary, counted.trained, counted.vector_dim
-        return TagLexicon(*words, letters, labels, intents, scheme)
+        return TagLexicon(*words, letters, labels, intents, scheme, found.words)
 
     def model(self, assets: TagLexicon) -> nn.Module:
         """Build the model for these words, letters, tags and intents."""
@@ -238,6 +254,28 @@ class Tag(FileTask):
 
     # ---- predictions
 
+    def as_input(self, value: Any) -> Any:
+        """Return a sentence that came as words, alone or as ``words`` or ``tokens``, as a text with its words."""
+        words = words_of_record(value)
+        if words is None:
+            return value
+        if not isinstance(value, Mapping) or "text" not in value:
+            sentence = from_words(words)
+        else:
+            sentence = from_record({"text": value["text"], "words": words, "spans": []}, self.splitter)
+        return {"text": sentence.text, "words": [list(offsets) for offsets in sentence.words]}
+
+    def read_inputs(self, path: Path) -> Iterator[tuple[Any, int] | Fault] | None:
+        """Return the words of a file with columns, which is recognized."""
+        return read_words(path, self.config.data.columns[0])
+
+    def _sentence(self, record: Record, number: int) -> TaggedSentence:
+        """A sentence; its words are found unless they are given."""
+        try:
+            return from_record(record, self.splitter)
+        except DataError as error:
+            raise DataError(f"entry {number}: {error}") from error
+
     def predict(
         self,
         model: nn.Module,
@@ -250,7 +288,10 @@ class Tag(FileTask):
         """Tag; each span has its probability given the sentence, and a trace the probability of each tag."""
         calibrated = TagCalibration.from_metrics(self.calibration)
         least = _least(options, calibrated)
-        sentences = [_to_predict(record, number) for number, record in enumerate(records)]
+        sentences = [
+            self._sentence({"text": record["text"], "spans": [], "words": record.get("words")}, number)
+            for number, record in enumerate(records)
+        ]
         examples = self._examples(sentences, assets)
 
         def answer(numbers: Sequence[int]) -> Iterator[Prediction]:
@@ -271,8 +312,12 @@ class Tag(FileTask):
         return predict_in_batches(records, batches, answer, progress)
 
     def _notes(self, sentence: TaggedSentence, assets: TagLexicon) -> list[str]:
-        """Return notes on words in letters that the run does not know, and on words that were not read whole."""
+        """Return notes on words in letters that the run does not know, not read whole, or split otherwise."""
         notes = []
+        if not sentence.given:
+            notes += self.splitter.note(sentence.text)
+            if assets.agreement < LOW and self.splitter.rule != "spaces":
+                notes.append(low_note(self.splitter.rule, assets.agreement))
         long = sum(len(word) > LONGEST_WORD for word in sentence.tokens)
         if long:
             notes.append(f"only the first {LONGEST_WORD} letters were read of {long} longer word{'s' * (long > 1)}")
@@ -285,7 +330,7 @@ class Tag(FileTask):
 
     def expected(self, record: Record) -> str:
         """Return the gold spans and intent as `predict` writes its own."""
-        return show(from_record(dict(record)))
+        return show(from_record(record, self.splitter))
 
     # ---- evaluation
 
@@ -300,7 +345,7 @@ class Tag(FileTask):
         """Return span F1 by two conventions, token accuracy, calibration, and metrics of each label."""
         calibrated, outcomes = TagCalibration.from_metrics(self.calibration), Outcomes(assets)
         least = _least(options, calibrated)
-        sentences = [_given(record, number) for number, record in enumerate(records)]
+        sentences = [self._sentence(record, number) for number, record in enumerate(records)]
         tally, loss = Tally(assets.scheme), 0.0
         kept: list[list[Span]] = []
         strict: list[list[Span]] = []
@@ -385,15 +430,3 @@ def _least(options: SpanOptions, calibrated: TagCalibration) -> float | None:
             "threshold, such as 0.25."
         )
     return calibrated.span.before(options.threshold)
-
-
-def _to_predict(record: Record, number: int) -> TaggedSentence:
-    """A sentence without spans; its words are found unless they are given."""
-    return _given({"text": record["text"], "spans": [], "words": record.get("words")}, number)
-
-
-def _given(record: Record, number: int) -> TaggedSentence:
-    try:
-        return from_record(dict(record))
-    except DataError as error:
-        raise DataError(f"entry {number}: {error}") from error
