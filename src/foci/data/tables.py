@@ -269,17 +269,23 @@ def _object(
     for number, column in enumerate(columns):
         if missing := missing_field(path, line, record, column):
             return missing
-        name, value = name_of(column, record), field_of(record, column)
-        if not isinstance(value, str if number < texts else str | int):
-            expected = "a text" if number < texts else "a text or a whole number"
-            reason = f"field {name!r} is a {type(value).__name__}, expected {expected}."
-            return Fault(path, line, "field of another kind", reason)
-        if isinstance(value, str) and has_surrogates(value):
-            reason = f"field {name!r} holds half of a surrogate pair (\\ud800 to \\udfff), which is no character."
-            return Fault(path, line, "undecodable text", reason)
-        values.append(str(value))
+        value = text_of(path, line, field_of(record, column), f"field {name_of(column, record)!r}", number < texts)
+        if isinstance(value, Fault):
+            return value
+        values.append(value)
     values += ["" if name_of(column, record) is None else str(field_of(record, column)) for column in optional]
     return TableRow(tuple(values), line)
+
+
+def text_of(path: Path, line: int, value: Any, where: str, text_only: bool) -> str | Fault:
+    """Return a value of JSON as a text; the fault of one that is neither a text nor, unless that is all, a number."""
+    if not isinstance(value, str if text_only else str | int):
+        expected = "a text" if text_only else "a text or a whole number"
+        return Fault(path, line, "field of another kind", f"{where} is a {type(value).__name__}, expected {expected}.")
+    if isinstance(value, str) and has_surrogates(value):
+        reason = f"{where} holds half of a surrogate pair (\\ud800 to \\udfff), which is no character."
+        return Fault(path, line, "undecodable text", reason)
+    return str(value)
 
 
 def read_records(path: Path, make: Callable[[dict[str, Any]], Entry], kind: str) -> Iterator[Entry | Fault]:

@@ -64,7 +64,7 @@ def test_tables_and_objects(tmp_path):
         ("a.csv", 'text,label\na,b\n"c,d\n', r"a\.csv, line 3: the table cannot be read further \(unexpected end"),
         ("a.jsonl", '{"text": "a", "label": "b"}\n[1]\n', r"a\.jsonl, line 2: a JSON list, expected an object"),
         ("a.jsonl", "{oops\n", r"a\.jsonl, line 1: not a JSON object"),
-        ("a.jsonl", '{"text": "a", "lable": 1}\n', r"line 1: no field 'label'\. Did you mean 'lable'"),
+        ("a.jsonl", '{"text": "a", "lable": 1}\n', r"line 1: no field 'label' or 'labels'\. Did you mean 'lable'"),
         ("a.jsonl", '{"text": 3, "label": 1.5}\n', r"field 'text' is a int, expected a text"),
         (
             "a.csv",
@@ -89,7 +89,7 @@ def test_wrong_places_and_bytes(tmp_path):
         read_documents(tmp_path / "nowhere")
     with pytest.raises(DataError, match=r"holds no folders, expected one folder of text files for each class"):
         read_documents(tmp_path)
-    with pytest.raises(ConfigError, match=r"a\.doc: expected a folder .* or \.csv, \.tsv or \.jsonl"):
+    with pytest.raises(ConfigError, match=r"a\.doc: expected a folder .* \.csv, \.tsv or \.jsonl, or fastText"):
         read_documents(write(tmp_path / "a.doc", "x"))
     with pytest.raises(ConfigError, match=r"columns 0 and 'label', expected two different names or numbers"):
         read_documents(write(tmp_path / "a.csv", "x"), columns=(0, "label"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Le
+from annotated_types import Ge, Gt, Le, Lt
 
 from foci.files import FilePath
 from foci.models.options.words import HIERARCHICAL_PRESETS, HierarchicalClassifierOptions
@@ -27,11 +27,16 @@ class DataConfig(WordData):
 
     path: FilePath | None = None
     """A folder with one folder of text files per class, or with such folders in train, val and test; or a .csv, .tsv or
-    .jsonl file (also .gz, .xz). Without data, synthetic documents are used (builtin)."""
+    .jsonl file, or fastText's lines of __label__class and text (also .gz, .xz). Without data, synthetic documents are
+    used (builtin)."""
     builtin: Annotated[int, Ge(2)] | None = None
     """Train on this many synthetic documents instead of a file: one word of one sentence decides their class."""
     columns: Columns = ("text", "label")
-    """Columns (by their names, or by their zero-based numbers) or fields of the text and its class."""
+    """Columns (by their names, or by their zero-based numbers) or fields of the text and its class; a list in JSON has
+    several classes."""
+    multi_label: Literal["auto"] | bool = "auto"
+    """Whether a document may have any number of classes, each with a probability of its own; auto: if some of the
+    training documents have several."""
     max_sentence: Annotated[int, Ge(1)] = 60
     """A longer sentence is cut into pieces of this many words."""
     max_words: Annotated[int, Ge(1)] = 1000
@@ -102,6 +107,8 @@ class ClassifyEvaluateOptions:
 
     batch_tokens: Annotated[int, Ge(1)] = 16_384
     """Words that are read at once, padding included."""
+    threshold: Annotated[float, Gt(0), Lt(1)] | None = None
+    """Of a run with any number of classes per document: those of at least this probability are given. Default: 0.5."""
 
 
 @settings

@@ -20,7 +20,8 @@ from foci.tasks.classify.config import BUILT_IN, ClassifyConfig, ClassifyEvaluat
 from foci.tasks.classify.reader import Document, cut, read_documents
 from foci.tasks.frame.assets import Assets, Labels
 from foci.tasks.frame.class_folders import training_folder
-from foci.tasks.frame.label_task import Encoded, LabelTask
+from foci.tasks.frame.label_task import Encoded
+from foci.tasks.frame.multi_label import MultiLabelTask
 from foci.tasks.frame.notes import truncated, unknown_words
 from foci.tasks.frame.task import Evaluation, Field, Log, NamedAxes, Progress, Record, Splits
 from foci.tasks.frame.vocabulary import count_words
@@ -35,7 +36,7 @@ class ClassifyAssets(Assets):
     labels: Labels
 
 
-class Classify(LabelTask):
+class Classify(MultiLabelTask):
     """The document classification task."""
 
     name = "classify"
@@ -45,7 +46,7 @@ class Classify(LabelTask):
     Assets = ClassifyAssets
     Example = Document
     inputs = (Field("text", "document"),)
-    targets = (Field("label", "label"),)
+    targets = (Field("label", "labels"),)
     noun = unit = "documents"
     example = "a document"
     builtin_sizes = (BUILT_IN, 300, 500)
@@ -64,6 +65,8 @@ class Classify(LabelTask):
         different = unique(documents, lambda one: one.text) if part == "train" else documents
         if len(different) < len(documents):
             log(f"{len(documents) - len(different)} of {len(documents)} documents are duplicates and are left out")
+        if part == "train":
+            self.settle_labels(different, log)
         return different
 
     def key(self, example: Document) -> str:
@@ -87,7 +90,7 @@ class Classify(LabelTask):
         """Count the words and list the classes."""
         counted = self.config.vocabulary
         vocabulary = count_words(counted, (self._sentences(one.text) for one in splits.train), counted.buckets)
-        labels = tuple(sorted({one.label for one in splits.train}))
+        labels = tuple(sorted({label for one in splits.train for label in self.labels_of(one)}))
         log(
             f"{len(labels)} classes; {len(vocabulary.words):,} words, and {vocabulary.buckets:,} buckets for the others"
         )

@@ -129,6 +129,10 @@ class LabelTask(FileTask):
         """Return the probabilities of a prediction that are reported, by label."""
         return dict(zip(labels, row.tolist()))
 
+    def labels_of(self, example: Any) -> tuple[str, ...]:
+        """Return the labels of an example."""
+        return (example[-1],)
+
     def number_labels(self, examples: Iterable[Any], labels: Sequence[str], use: str) -> list[int]:
         """Return the number of the label of each example.
 
@@ -156,11 +160,11 @@ class LabelTask(FileTask):
     def split_by_content(self, examples: list[Any], log: Log, **shares: Any) -> Parts:
         """Split; a held-out example whose label no other part of the data has is left out, counted and logged."""
         train, *held = super().split_by_content(examples, log, **shares)
-        trained = {one[-1] for one in train}
-        unknown = sorted({one[-1] for part in held for one in part} - trained)
+        trained = {label for one in train for label in self.labels_of(one)}
+        unknown = sorted({label for part in held for one in part for label in self.labels_of(one)} - trained)
         if not unknown or self.open_labels:
             return Parts(train, *held)
-        known = [[one for one in part if one[-1] in trained] for part in held]
+        known = [[one for one in part if trained.issuperset(self.labels_of(one))] for part in held]
         count = sum(map(len, held)) - sum(map(len, known))
         names = ", ".join(repr(printable(label)) for label in unknown[:LOGGED_LABELS])
         log(
@@ -175,7 +179,7 @@ class LabelTask(FileTask):
         data, train = self.config.data, list(splits.train)
         if data.path is None:
             return splits
-        labels = sorted({example[-1] for example in train})
+        labels = sorted({label for example in train for label in self.labels_of(example)})
         if len(labels) < 2:
             raise DataError(
                 f"{data.path}, line 1: all {len(train)} {self.unit} to train on have the {self.kind} {labels[0]!r}, "
@@ -183,7 +187,11 @@ class LabelTask(FileTask):
             )
         for use, part in (("validate", splits.valid), ("evaluate", splits.test)):
             self.number_labels(part, labels, use)
-        log_labels((example[-1] for example in train), self.kind + ("es" if self.kind.endswith("s") else "s"), log)
+        log_labels(
+            (label for one in train for label in self.labels_of(one)),
+            self.kind + ("es" if self.kind.endswith("s") else "s"),
+            log,
+        )
         return splits
 
     def show(self, example: Any) -> str:
@@ -234,7 +242,7 @@ class LabelTask(FileTask):
         """Return nats per example, the temperature that lowers them most, and metrics of the confusion."""
         scores = Scores()
         for indices in self.validation_order(held_out):
-            scored = _score(model, held_out, indices)
+            scored = score_batch(model, held_out, indices)
             scores.add(scored.output.logits, scored.labels)
         return {**scores.fit(), **self._accuracies(scores, held_out.classes)}
 
@@ -264,7 +272,7 @@ class LabelTask(FileTask):
         batches = encoded.in_order(options.batch_size) if self.in_order else encoded.by_length(options.batch_tokens)
 
         def answer(indices: Indices) -> Iterator[Prediction]:
-            scored = _score(model, encoded, indices)
+            scored = score_batch(model, encoded, indices)
             view = self.view(model, scored) if trace else None
             logits = scored.output.logits.float().cpu()
             rows = (logits / self.temperature()).softmax(dim=-1).numpy()
@@ -304,7 +312,7 @@ class LabelTask(FileTask):
         order = encoded.in_order(options.batch_size) if self.in_order else encoded.shuffled(options.batch_tokens)
         scores = Scores(self.temperature())
         for indices in order:
-            scored = _score(model, encoded, indices)
+            scored = score_batch(model, encoded, indices)
             scores.add(scored.output.logits, scored.labels)
             if observe is not None:
                 observe(self.view(model, scored), [examples[number] for number in scored.numbers])
@@ -357,7 +365,8 @@ def _confusion(scores: Scores, classes: int) -> label_metrics.Confusion:
     return label_metrics.confusion(targets, predicted, classes)
 
 
-def _score(model: nn.Module, encoded: Encoded, indices: Indices) -> Scored:
+def score_batch(model: nn.Module, encoded: Encoded, indices: Indices) -> Scored:
+    """Return what the model says of these examples."""
     device = next(model.parameters()).device
     *inputs, labels = encoded.batch(indices)
     return Scored(encoded.rows(indices), tuple(inputs), labels, model(*(one.to(device) for one in inputs)))

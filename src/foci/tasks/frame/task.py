@@ -34,15 +34,15 @@ NamedAxes = Mapping[str, tuple[Sequence[str] | None, ...]]
 """
 FILES = ("image", "audio")
 """The kinds of fields that name a file."""
-Kind = Literal["sentence", "document", "label", "excerpt", "choices", "image", "audio", "number", "list"]
+Kind = Literal["sentence", "document", "label", "labels", "excerpt", "choices", "image", "audio", "number", "list"]
 
 
 class Field(NamedTuple):
     """One field of an example: an argument of `foci predict`, a key of a JSON object, a column of a table.
 
     ``kind`` is its form: a sentence is one line of a file, a document a whole file, an image or audio a path,
-    an excerpt occurs in another field, choices have ``|`` between them (or are a list); these and a label are text. A
-    field that is not ``required`` may be empty.
+    labels are a text or a list of texts, an excerpt occurs in another field, choices have ``|`` between them (or are a
+    list); these and a label are text. A field that is not ``required`` may be empty.
     """
 
     name: str
@@ -300,6 +300,7 @@ def silent(text: str) -> None:
 
 
 _TYPES: dict[Kind, tuple[Any, str]] = {
+    "labels": (str | list | tuple, "a text or a list of texts"),
     "number": (int, "a whole number"),
     "list": (list | tuple, "a list"),
 }
