@@ -9,7 +9,6 @@ from typing import Any
 
 from foci.tasks.frame.predictor import Predictor
 from foci.tasks.frame.task import Evaluation
-from foci.training.engine import TrainingResult
 
 CONFIGS = Path(__file__).parent / "configs"
 Row = dict[str, Any]
@@ -40,8 +39,6 @@ class Recipe:
     title: str
     note: str
     """The task and data, and the published figure to compare with."""
-    minutes: float
-    """Minutes of each training, unless given by the user."""
     table: Callable[[list[Row]], str]
     """Markdown of all rows."""
     variants: Mapping[str, Variant]
@@ -54,9 +51,7 @@ class Recipe:
     """Makes files in the folder of the runs before any training."""
     measure: Callable[[Predictor, Evaluation, list[Row] | None], Row] = nothing_more
     """Further metrics of a run, given its evaluation and the records it was evaluated on."""
-    attempts: int = 1
-    """Number of seeds that are tried until one has started to learn after a third of its time."""
-    begun: Callable[[str, TrainingResult], bool] = lambda name, summary: True
-    """Whether a training has started to learn."""
+    intervals: tuple[str, ...] = ()
+    """Metrics that are no shares: their intervals are measured on ten parts of the test examples."""
     draw: Callable[[list[Row]], None] | None = None
     """Makes the pictures from all rows."""

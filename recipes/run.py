@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import foci
 from foci.tasks.frame import config as configs
+from foci.tasks.frame.predictor import Predictor
+from foci.tasks.frame.task import find
 from foci.training.engine import TrainingResult
 from foci.training.run_folder import read_metrics
-from recipes.recipe import CONFIGS, Recipe, Row
+from recipes import intervals
+from recipes.recipe import CONFIGS, Recipe, Row, Variant
 
 
 class Job(NamedTuple):
@@ -29,31 +32,26 @@ def jobs(recipe: Recipe, seed: int, seeds: int | None = None) -> Iterator[Job]:
             yield Job(name, number)
 
 
-def run(title: str, recipe: Recipe, job: Job, out: Path, minutes: float) -> Row | None:
-    """Train or resume one run; return its row, or None in the other processes under torchrun."""
+def run(title: str, recipe: Recipe, job: Job, out: Path, minutes: float | None = None) -> Row | None:
+    """Train or resume one run, for all its steps unless ``minutes`` stop it.
+
+    Returns:
+        Its row, or None in the other processes under torchrun.
+    """
     print(f"== {title}: {job.name}, seed {job.seed}", flush=True)
-    spent = 0.0
-    for attempt in range(1, recipe.attempts + 1):
-        folder = _folder(out, title, job.name, job.seed + attempt - 1)
-        if recipe.attempts > 1:
-            summary = _train(title, recipe, job.name, folder, minutes / 3, job.seed + attempt - 1)
-            if attempt < recipe.attempts and not recipe.begun(job.name, summary):
-                spent += summary.seconds
-                continue
-        break
-    summary = _train(title, recipe, job.name, folder, minutes, job.seed + attempt - 1)
+    folder = _folder(out, title, job.name, job.seed)
+    summary = _train(title, recipe, job, folder, minutes)
     if os.environ.get("RANK", "0") != "0":
         return None
     predictor = foci.load(folder)
+    options = dict(recipe.variants[job.name].options)
     records = [dict(record) for record in predictor.read(*_test_files(recipe))] if recipe.test else None
-    evaluation = predictor.evaluate(records, options=dict(recipe.variants[job.name].options))
+    evaluation = predictor.evaluate(records, options=options)
     epochs = [line["epoch"] for line in read_metrics(folder / "metrics.jsonl") if "epoch" in line]
-    return {
+    row = {
         "seed": job.seed,
         "steps": summary.step,
         "minutes": summary.seconds / 60,
-        "minutes_of_other_seeds": spent / 60,
-        "seeds_tried": attempt,
         "epochs": max(epochs, default=0),
         "count_trained": summary.count,
         "run": str(folder),
@@ -61,18 +59,51 @@ def run(title: str, recipe: Recipe, job: Job, out: Path, minutes: float) -> Row 
         **evaluation.metrics,  # a note may have the name of the figure that it explains
         **recipe.measure(predictor, evaluation, records),
     }
+    if recipe.intervals:
+        row["intervals"] = measure_intervals(predictor, recipe.intervals, evaluation.metrics, records, options)
+    return row
 
 
-def _train(title: str, recipe: Recipe, name: str, folder: Path, minutes: float, seed: int) -> TrainingResult:
-    path = CONFIGS / f"{title}.toml"
-    variant = recipe.variants[name]
-    limits = {"training.time_limit": 60 * minutes, "training.seed": seed}
-    start = {}
+def measure_intervals(
+    predictor: Predictor,
+    names: Sequence[str],
+    metrics: Mapping[str, float],
+    records: Sequence[Row] | None,
+    options: Row,
+) -> dict[str, tuple[float, float]]:
+    """Return the intervals of metrics, from evaluations of ten parts of the test examples."""
+    examples = [dict(record) for record in predictor.held_out()] if records is None else records
+    parts = [
+        predictor.evaluate(examples[first :: intervals.PARTS], options=options).metrics
+        for first in range(intervals.PARTS)
+        if len(examples) >= 2 * intervals.PARTS
+    ]
+    return {name: intervals.of_parts(metrics[name], [part[name] for part in parts]) for name in names if parts}
+
+
+def settings(title: str, variant: Variant, **changes: object) -> dict[str, Any]:
+    """Return the tables of settings of a row: its recipe's file, with what the variant and ``changes`` set."""
+    tables: dict[str, Any] = configs.put(configs.read_toml(CONFIGS / f"{title}.toml"), {**variant.settings, **changes})
+    return tables
+
+
+def max_steps(title: str, recipe: Recipe, name: str) -> int | None:
+    """Return the steps of a row's training, unless it is stopped."""
+    config = configs.configure(find(recipe.task).Config, settings(title, recipe.variants[name]), title)
+    steps: int | None = config.training.max_steps
+    return steps
+
+
+def _train(title: str, recipe: Recipe, job: Job, folder: Path, minutes: float | None) -> TrainingResult:
+    variant = recipe.variants[job.name]
+    changes: dict[str, object] = {"training.seed": job.seed}
+    if minutes is not None:
+        changes["training.time_limit"] = 60 * minutes
     if variant.init_from is not None:
-        start["training.init_from"] = str(_folder(folder.parent, title, variant.init_from, seed))
-    tables = configs.put(configs.read_toml(path), {**variant.settings, **limits, **start})
+        changes["training.init_from"] = str(_folder(folder.parent, title, variant.init_from, job.seed))
     resume = (folder / "config.json").exists()
-    summary = foci.train(recipe.task, tables, out=folder, resume=resume, origin=str(path))
+    tables = settings(title, variant, **changes)
+    summary = foci.train(recipe.task, tables, out=folder, resume=resume, origin=str(CONFIGS / f"{title}.toml"))
     if summary.reason == "interrupted":  # an interrupted training also ends the recipe
         sys.exit(130)
     return summary

@@ -21,7 +21,7 @@ from foci.viz.figure.curves import plot_curves
 from recipes import report
 from recipes.recipe import Row
 from recipes.speech import LONGER, TIMES
-from recipes.tables import markdown
+from recipes.tables import markdown, share_cell
 
 _TIMED = 30
 """Utterances that the real-time factor is measured with."""
@@ -48,7 +48,7 @@ def error_rates_table(rows: list[Row]) -> str:
             *(["WER, unseen speaker"] if unseen else []), "real-time factor", "minutes", "seed"]  # fmt: skip
     lines = []
     for row in rows:
-        shares = [f"{100 * row[name]:.1f} %" for name in ("cer", "wer")]
+        shares = [f"{100 * row['cer']:.1f} %", share_cell([row["wer"]], row["words"], digits=1)]
         counts = [str(row[name]) for name in ("substitutions", "deletions", "insertions")]
         rest = [f"{100 * row['unseen_wer']:.1f} %"] if unseen else []
         ends = [f"{row['real_time_factor']:.3f}", f"{row['minutes']:.1f}", str(row["seed"])]
@@ -68,7 +68,9 @@ def measure_longer(run: Predictor, evaluation: Evaluation, records: list[Row] | 
     for factor in LONGER:
         longer = run.read(str(test.with_name(f"times{factor}.jsonl")))
         # Not cut at silences: the attention is to read all of it.
-        rates[str(factor)] = run.evaluate(longer, options={"ctc_weight": 0.0, "segment": 600.0}).metrics["wer"]
+        rates[str(factor)] = run.evaluate(longer, options={"ctc_weight": 0.0, "max_segment_seconds": 600.0}).metrics[
+            "wer"
+        ]
         found[str(factor)] = _share_found(run, longer, times[f"times{factor}"])
     return {"wer_by_length": rates, "found_by_length": found}
 
@@ -77,7 +79,7 @@ def _share_found(run: Predictor, records: Sequence[Record], ends: list[list[floa
     """Return the share of the digits whose token, by teacher forcing, reads the digit's own recording."""
     model = cast("Recognizer", run.model)
     assets, settings = cast("SpeechAssets", run.assets), run.config.features
-    seconds = model.subsampling_factor * settings.shift / 1000
+    seconds = model.subsampling_factor * settings.hop_ms / 1000
     hits: list[bool] = []
     for record, last in zip(records, ends, strict=True):
         (segment,), _ = read_segments(0, str(record["audio"]), settings, assets, seconds=600.0, keep=False)

@@ -20,7 +20,7 @@ from foci.tasks.frame.task import Evaluation, Prediction
 from foci.tasks.memorize.problems import PROBLEMS
 from foci.training.run_folder import read_metrics
 from foci.viz.figure.curves import plot_curves
-from recipes import report
+from recipes import intervals, report
 from recipes.recipe import Row
 
 POOLING_NAMES = {
@@ -38,6 +38,19 @@ def markdown(head: list[str], lines: list[list[str]]) -> str:
     """Return a table."""
     rule = "|" + "---|" * len(head)
     return "\n".join([f"| {' | '.join(head)} |", rule, *(f"| {' | '.join(line)} |" for line in lines)])
+
+
+def share_cell(values: list[float], count: float, digits: int = 2) -> str:
+    """Return the mean of a share over the seeds, its deviation, and the interval for so many examples."""
+    low, high = intervals.of_share(min(fmean(values), 1.0), count)
+    deviation = f" ± {100 * stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{100 * fmean(values):.{digits}f} %{deviation} [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def interval_cell(row: Row, name: str, scale: float = 1.0) -> str:
+    """Return the interval of a metric that was measured on parts of the examples; nothing for older rows."""
+    found = row.get("intervals", {}).get(name)
+    return "" if found is None else f" [{scale * found[0]:.1f}, {scale * found[1]:.1f}]"
 
 
 # ---- translation
@@ -80,7 +93,9 @@ def translation_table(rows: list[Row]) -> str:
     for row in rows:
         nats = "" if row["alignment_entropy"] is None else f"{row['alignment_entropy']:.2f}"
         each = f"{60 * row['minutes'] / row['epochs']:.0f}" if row["epochs"] else ""
-        metrics = [f"{row[name]:.2f}" for name in ("bleu", "bleu_lower", "chrf", "perplexity")]
+        metrics = [
+            f"{row[name]:.2f}{interval_cell(row, name)}" for name in ("bleu", "bleu_lower", "chrf", "perplexity")
+        ]
         speeds = [f"{speed:,.0f}" for speed in (_trained_per_second(row), row["tokens_per_second_decoded"])]
         cells = [row["name"], *metrics, nats, f"{row['minutes']:.1f}", str(row["epochs"]), each, *speeds]
         lines.append([*cells, str(row["seed"])])
@@ -112,7 +127,10 @@ def labels_table(rows: list[Row]) -> str:
     lines = []
     for pooling in [name for name in POOLINGS if name in by_pooling]:
         some = by_pooling[pooling]
-        metrics = [_with_deviation([100 * row[name] for row in some]) for name in ("accuracy", "macro_f1")]
+        metrics = [
+            share_cell([row["accuracy"] for row in some], some[0]["documents"]),
+            _with_deviation([100 * row["macro_f1"] for row in some]),
+        ]
         further = [f"{some[0]['documents']:.0f}", f"{fmean(row['minutes'] for row in some):.1f}", str(len(some))]
         lines.append([POOLING_NAMES[pooling], *metrics, *further])
     return markdown(head, lines)
@@ -123,8 +141,11 @@ def evidence_table(rows: list[Row]) -> str:
     head = ["model", "accuracy", "attention on the sentence", "on the word", "minutes", "seed"]
     lines = []
     for row in rows:
-        shares = [row.get(f"attention_on_{what}", row.get(f"on_{what}", 0.0)) for what in ("sentence", "word")]
-        metrics = [f"{100 * share:.1f} %" for share in (row["accuracy"], *shares)]
+        shares = [row.get(f"attention_on_{what}") or row.get(f"on_{what}") or 0.0 for what in ("sentence", "word")]
+        metrics = [
+            share_cell([row["accuracy"]], row["documents"], 1),
+            *(f"{100 * float(share):.1f} %" for share in shares),
+        ]
         lines.append([POOLING_NAMES[row["pooling"]], *metrics, f"{row['minutes']:.1f}", str(row["seed"])])
     return markdown(head, lines)
 
@@ -163,7 +184,10 @@ def images_table(rows: list[Row]) -> str:
     head = ["blocks", "accuracy", "macro F1", "parameters", "added", "ms per image", "added", "minutes each", "seeds"]
     lines = []
     for name, some in by_name.items():
-        metrics = [_with_deviation([100 * row[figure] for row in some]) for figure in ("accuracy", "macro_f1")]
+        metrics = [
+            share_cell([row["accuracy"] for row in some], some[0]["images"]),
+            _with_deviation([100 * row["macro_f1"] for row in some]),
+        ]
         parameters = some[0]["parameters"]
         spent = min(row["milliseconds_per_image"] for row in some)
         added = [
@@ -182,7 +206,7 @@ def places_table(rows: list[Row]) -> str:
     lines = []
     for row in rows:
         for number, (name, pointing, inside) in enumerate(row["maps"]):
-            first = [row["name"], f"{100 * row['accuracy']:.1f} %"] if number == 0 else ["", ""]
+            first = [row["name"], share_cell([row["accuracy"]], row["images"], 1)] if number == 0 else ["", ""]
             last = [f"{row['minutes']:.1f}", str(row["seed"])] if number == 0 else ["", ""]
             lines.append([*first, name, f"{100 * pointing:.1f} %", f"{100 * inside:.1f} %", *last])
     return markdown(head, lines)
@@ -212,7 +236,8 @@ def answers_table(rows: list[Row]) -> str:
     lines = []
     for row in rows:
         shares = [
-            f"{100 * share:.1f} %" for share in (row["accuracy"], *(row["kinds"].get(kind, 0.0) for kind in kinds))
+            share_cell([row["accuracy"]], row["questions"], 1),
+            *(f"{100 * row['kinds'].get(kind, 0.0):.1f} %" for kind in kinds),
         ]
         looked = [
             ", ".join(f"{100 * hop[column]:.0f} %" for hop in row.get("hops", []))
@@ -276,7 +301,7 @@ def captions_table(rows: list[Row]) -> str:
     lines = []
     for row in rows:
         names = ("bleu1", "bleu2", "bleu3", "bleu4", "bleu4_no_penalty", "cider_d", "rouge_l")
-        metrics = [f"{row[name]:.1f}" for name in names]
+        metrics = [f"{row[name]:.1f}{interval_cell(row, name)}" for name in names]
         moved = row["movement"].get("decoder.cross", {"variation": 0.0, "changed": 0.0})
         further = [
             f"{row['length_ratio']:.2f}",
@@ -320,7 +345,13 @@ def spans_table(rows: list[Row]) -> str:
     names = ["f1", "macro_f1", "accuracy", *(["intent_accuracy", "exact"] if intents else []), "ece", "valid_f1"]
     lines = []
     for name, some in by_name.items():
-        metrics = [_with_deviation([100 * row[figure] for row in some]) for figure in names]
+        counts = {"accuracy": "words", "intent_accuracy": "sentences", "exact": "sentences"}
+        metrics = [
+            share_cell([row[figure] for row in some], some[0][counts[figure]])
+            if figure in counts
+            else _with_deviation([100 * float(row[figure]) for row in some]) + interval_cell(some[0], figure, 100)
+            for figure in names
+        ]
         speeds = [
             f"{fmean(_trained_per_second(row) for row in some):,.0f}",
             f"{fmean(row['words_per_second_tagged'] for row in some):,.0f}",
@@ -350,8 +381,8 @@ def entailment_table(rows: list[Row]) -> str:
     lines = []
     for name, some in by_name.items():
         metrics = [
-            _with_deviation([100 * row[figure] for row in some])
-            for figure in ("accuracy", "macro_f1", "valid_accuracy")
+            share_cell([row["accuracy"] for row in some], some[0]["pairs"]),
+            *(_with_deviation([100 * row[figure] for row in some]) for figure in ("macro_f1", "valid_accuracy")),
         ]
         baselines = [f"{100 * fmean(row[figure] for row in some):.2f} %" for figure in ("majority", "hypothesis_bayes")]
         speed = f"{fmean(_trained_per_second(row) for row in some):,.0f}"
@@ -376,7 +407,7 @@ def summary_table(rows: list[Row]) -> str:
     """Return the rows of models, with their baselines below."""
     kinds = ("rouge1", "rouge2", "rougeL")
     head = ["model", "ROUGE-1", "ROUGE-2", "ROUGE-L", "max 1 / 2 / L", "mean 1 / 2 / L", "novel 2-grams", "perplexity",
-            "validation ROUGE-1", "minutes", "steps", "seed"]  # fmt: skip
+            "bits per character", "validation ROUGE-1", "minutes", "steps", "seed"]  # fmt: skip
 
     def several(row: Row, prefix: str, way: str) -> str:
         names = [f"{prefix}{kind}_{way}" for kind in kinds]
@@ -384,8 +415,9 @@ def summary_table(rows: list[Row]) -> str:
 
     lines = []
     for row in rows:
-        metrics = [f"{row[kind]:.2f}" for kind in kinds]
-        further = [f"{100 * row['novel_2grams']:.0f} %", f"{row['perplexity']:.1f}", f"{row['valid_rouge1']:.2f}"]
+        metrics = [f"{row[kind]:.2f}{interval_cell(row, kind)}" for kind in kinds]
+        bits = f"{row['bits_per_character']:.2f}" if "bits_per_character" in row else ""
+        further = [f"{100 * row['novel_2grams']:.0f} %", f"{row['perplexity']:.1f}", bits, f"{row['valid_rouge1']:.2f}"]
         ways = [several(row, "", way) for way in ("max", "mean")]
         lines.append(
             [row["name"], *metrics, *ways, *further, f"{row['minutes']:.1f}", str(row["steps"]), str(row["seed"])]
@@ -393,7 +425,7 @@ def summary_table(rows: list[Row]) -> str:
     for name, title in (("lead", "the first sentence"), ("oracle", "the best sentence (knows the references)")):
         metrics = [f"{rows[0][f'{name}_{kind}']:.2f}" for kind in kinds]
         ways = [several(rows[0], f"{name}_", way) for way in ("max", "mean")]
-        lines.append([title, *metrics, *ways, *[""] * 6])
+        lines.append([title, *metrics, *ways, *[""] * 7])
     return markdown(head, lines)
 
 
@@ -426,14 +458,18 @@ def reading_table(rows: list[Row]) -> str:
             "questions/s trained", "answered", "minutes each", "seeds"]  # fmt: skip
     lines = []
     for name, some in by_name.items():
-        each = [[100 * row["kinds"][number]["accuracy"] for row in some] for number in range(len(kinds))]
-        further = [[100 * row[figure] for row in some] for figure in ("accuracy", "accuracy_at_3", "valid_accuracy")]
+        each = [
+            share_cell([row["kinds"][number]["accuracy"] for row in some], count)
+            for number, (_, count) in enumerate(kinds)
+        ]
+        whole = share_cell([row["accuracy"] for row in some], some[0]["questions"])
+        further = [[100 * row[figure] for row in some] for figure in ("accuracy_at_3", "valid_accuracy")]
         speeds = [
             f"{fmean(_trained_per_second(row) for row in some):,.0f}",
             f"{fmean(row['questions_per_second_answered'] for row in some):,.0f}",
         ]
         minutes = f"{fmean(row['minutes'] for row in some):.1f}"
-        lines.append([name, *map(_with_deviation, [*each, *further]), *speeds, minutes, str(len(some))])
+        lines.append([name, *each, whole, *map(_with_deviation, further), *speeds, minutes, str(len(some))])
     baseline = [f"{100 * at['most_frequent']:.2f} %" for at in rows[0]["kinds"]]
     lines.insert(0, ["most frequent candidate", *baseline, f"{100 * rows[0]['most_frequent']:.2f} %", *[""] * 6])
     return markdown(head, lines)
@@ -459,22 +495,16 @@ def measure_memory(run: Predictor, evaluation: Evaluation, records: list[Row] | 
 def memory_table(rows: list[Row]) -> str:
     """Return a line for each problem, model and length."""
     head = ["problem", "model", "length", "wrong bits", "of", "bits (cost)", "best possible", "perfect", "minutes",
-            "sequences trained on", "seed", "seeds tried"]  # fmt: skip
+            "sequences trained on", "seed"]  # fmt: skip
     lines = []
     for row in sorted(rows, key=lambda row: ([*PROBLEMS].index(row["problem"]), row["model"] != "ntm", row["seed"])):
         for number, at in enumerate(row["lengths"]):
             length = str(at["length"]) + ("" if at["length"] <= row["trained_to"] else " (beyond training)")
             best = "0" if at["optimal_bits"] is None else f"{at['optimal_bits']:.1f}"
             metrics = [f"{at['wrong_bits']:.2f}", f"{at['of_bits']:.0f}", f"{at['bits']:.2f}", best]
-            seed = row["seed"] + row["seeds_tried"] - 1
-            further = [
-                f"{row['minutes']:.1f}",
-                f"{row.get('batch_size', 16) * row['steps']:,}",
-                str(seed),
-                str(row["seeds_tried"]),
-            ]
+            further = [f"{row['minutes']:.1f}", f"{row.get('batch_size', 16) * row['steps']:,}", str(row["seed"])]
             name = [row["problem"], MODEL_NAMES[row["model"]]] if number == 0 else ["", ""]
-            lines.append([*name, length, *metrics, f"{at['perfect']:.0%}", *(further if number == 0 else [""] * 4)])
+            lines.append([*name, length, *metrics, f"{at['perfect']:.0%}", *(further if number == 0 else [""] * 3)])
     return markdown(head, lines)
 
 

@@ -1,7 +1,10 @@
-"""The recipes: every row is stored and shown, a run that does not learn gets another seed, soaks detect NaN."""
+"""The recipes: every row is stored, shown and repeated by its command, soaks detect NaN."""
 
 import json
 import math
+import random
+import re
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -69,18 +72,16 @@ def test_the_number_of_seeds_is_the_recipes_unless_given(recipes):
 @pytest.mark.slow
 def test_a_row_for_each_model_and_every_length(quick, monkeypatch, tmp_path, capsys):
     program, _, report, _ = quick
-    monkeypatch.setitem(program.RECIPES, "memorize", replace(program.RECIPES["memorize"], begun=lambda *given: True))
     for _ in range(2):  # the second time there is nothing left to train, and rows take the place of older ones
         run(program, monkeypatch, "memorize", "--out", tmp_path / "runs", "--seed", 5)
     rows = [json.loads(line) for line in (report.RESULTS / "memorize.jsonl").read_text().splitlines()]
     assert [(row["name"], row["seed"], row["steps"]) for row in rows] == [("copy, ntm", 5, 3), ("copy, lstm", 5, 3)]
     assert [at["length"] for at in rows[0]["lengths"]] == [2, 30]
     assert [at["sequences"] for at in rows[0]["lengths"]] == [3, 3]
-    assert rows[0]["seeds_tried"] == 1
     text = (tmp_path / "docs" / "results.md").read_text()
     assert "30 (beyond training)" in text
-    assert "python -m recipes memorize --minutes" in text
-    assert "| 48 | 5 | 1 |" in text  # sequences, seed, seeds tried
+    assert '`python -m recipes memorize --only "copy, ntm" --seed 5 --seeds 1 --out runs`; 20' in text
+    assert "| 48 | 5 |" in text  # sequences and seed
     wrong = rows[1]["lengths"][1]["wrong_bits"]
     assert f"|  |  | 30 (beyond training) | {wrong:.2f} | 240 |" in text
     assert (tmp_path / "docs" / "images" / "memory-tape.png").exists()
@@ -91,7 +92,7 @@ def stub(program, monkeypatch, rows):
     from recipes.recipe import Recipe, Variant
 
     variants = dict.fromkeys(rows, Variant())
-    recipe = Recipe(task="memorize", title="A", note="", minutes=2.0, table=lambda rows: "a table", variants=variants)
+    recipe = Recipe(task="memorize", title="A", note="", table=lambda rows: "a table", variants=variants)
     monkeypatch.setitem(program.RECIPES, "memorize", recipe)
 
 
@@ -104,7 +105,7 @@ def test_under_torchrun_the_first_process_alone_notes_rows(recipes, monkeypatch,
         monkeypatch.setattr(runner, "run", lambda *given, row=row: row)
         run(program, monkeypatch, "memorize")
         assert report.RESULTS.exists() == (rank == "0")
-    assert "`torchrun --nproc-per-node 2 -m recipes memorize --minutes 2" in (tmp_path / "docs/results.md").read_text()
+    assert '`torchrun --nproc-per-node 2 -m recipes memorize --only "a"' in (tmp_path / "docs/results.md").read_text()
 
 
 def test_some_rows_only(recipes, monkeypatch, capsys):
@@ -116,16 +117,6 @@ def test_some_rows_only(recipes, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         run(program, monkeypatch, "memorize", "--only", "d")
     assert "memorize has no row 'd'; it has 'a', 'b', 'c'" in capsys.readouterr().err
-
-
-def test_a_seed_that_does_not_learn_gives_way_to_another(quick, tmp_path):
-    program, runner, *_ = quick
-    row = runner.run("memorize", program.RECIPES["memorize"], runner.Job("copy, ntm", 2), tmp_path, 5.0)
-    assert row["seeds_tried"] == 3
-    assert row["minutes_of_other_seeds"] > 0
-    assert sorted(folder.name for folder in tmp_path.glob("memorize-*")) == [
-        f"memorize-copy--ntm-{s}" for s in (2, 3, 4)
-    ]
 
 
 def test_who_stops_one_training_stops_the_recipe(quick, monkeypatch, tmp_path):
@@ -212,6 +203,66 @@ def test_the_report_of_the_kept_rows_is_up_to_date(recipes, monkeypatch):
     assert report.write(program.RECIPES).read_text() == (ROOT / "docs" / "results.md").read_text()
 
 
+def test_every_row_has_a_command_that_selects_it(recipes, monkeypatch):
+    program, _, report, _ = recipes
+    monkeypatch.syspath_prepend(str(ROOT))
+    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    lines = {line for line in text.splitlines() if line.startswith("- ") and "recipes " in line}
+    selected = {}
+    for line in lines:
+        command = shlex.split(line.split("`")[1])
+        name, options = command[command.index("recipes") + 1], command[command.index("recipes") + 1 :]
+        jobs = program.selected(program.parser().parse_args(options))
+        assert "--minutes" not in options
+        assert {"--only", "--seed", "--seeds", "--out"} <= {*options}
+        selected.setdefault(name, set()).update((job.name, job.seed) for job in jobs)
+        whole = program.RECIPES[name].variants
+        needed = {one for job in jobs if (one := whole[job.name].init_from) is not None}
+        assert needed <= {job.name for job in jobs}  # what a row starts from is trained by its command
+    monkeypatch.setattr(report, "RESULTS", ROOT / "recipes" / "results")
+    for name, recipe in program.RECIPES.items():
+        rows = {(row["name"], row["seed"]) for row in report.rows_of(name) if row["name"] in recipe.variants}
+        assert rows <= selected.get(name, set())
+
+
+def test_a_row_that_the_clock_stopped_says_so_and_is_not_in_the_readme(recipes, monkeypatch, tmp_path):
+    program, runner, *_ = recipes
+    stub(program, monkeypatch, ["a"])
+    for steps, said in ((12_000, False), (7, True)):
+        monkeypatch.setattr(runner, "run", lambda *given, steps=steps: {"seed": 0, "steps": steps})
+        run(program, monkeypatch, "memorize")
+        assert (
+            "**stopped by the clock** after 7 of 12,000 steps" in (tmp_path / "docs/results.md").read_text()
+        ) == said
+    stopped = re.findall(
+        r"- (.*): `.*\*\*stopped by the clock", (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    )
+    assert {"Transformer tiny", "ngrams, ntm"} <= {*stopped}
+    for readme in ("README.md", "README.zh-CN.md"):
+        assert "Multi30k" not in (ROOT / readme).read_text(encoding="utf-8").split("## ")[3]
+
+
+def test_intervals_hold_what_they_should():
+    from recipes import intervals
+
+    chance = random.Random(0)
+    held = 0
+    for _ in range(400):
+        found = sum(chance.random() < 0.07 for _ in range(773)) / 773
+        low, high = intervals.of_share(found, 773)
+        held += low <= 0.07 <= high
+    assert 0.92 <= held / 400 <= 0.98
+    assert intervals.of_share(0.0, 30)[0] == 0.0
+    assert 0.05 < intervals.of_share(0.0, 30)[1] < 0.15
+    assert intervals.of_share(1.0, 30)[1] == pytest.approx(1.0)
+    held = 0
+    for _ in range(400):
+        parts = [chance.gauss(20.0, 3.0) for _ in range(10)]
+        low, high = intervals.of_parts(sum(parts) / 10, parts)
+        held += low <= 20.0 <= high
+    assert 0.92 <= held / 400 <= 0.98
+
+
 def test_the_comparison_stands_in_the_order_of_its_models(recipes):
     program, *_ = recipes
     recipe = program.RECIPES["compare"]
@@ -263,7 +314,7 @@ def test_a_variant_may_start_from_the_weights_of_another(quick, monkeypatch, tmp
     recipe = program.RECIPES["memorize"]
     first = recipe.variants["copy, lstm"]
     variants = {"first": first, "second": replace(first, init_from="first")}
-    recipe = replace(recipe, variants=variants, attempts=1)
+    recipe = replace(recipe, variants=variants)
     for name in variants:
         assert runner.run("memorize", recipe, runner.Job(name, 4), tmp_path / "runs", 1.0)["seed"] == 4
     folders = {name: tmp_path / "runs" / f"memorize-{name}-4" for name in variants}
