@@ -13,14 +13,20 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 
 from foci.data.lines import usable
+from foci.data.splits import PARTS, part_of, text_key
 from foci.data.tables import read_rows
+from foci.tasks.cloze.config import BLANK
 from foci.tasks.cloze.reader import ClozeQuestion, read_cloze
+
+_SENTENCE = 8
+"""Characters of a sentence that two stories do not share by chance."""
 
 
 def set_variables(out: Path) -> None:
@@ -166,14 +172,15 @@ def join_fairytales(out: Path) -> None:
 
 
 def split_chinese_cloze(out: Path) -> None:
-    """Write Chinese questions as JSONL, with their origin as kind.
+    """Write Chinese questions as JSONL, with their origin as kind; those about one story are in one part.
 
-    Of CMRC's validation questions, the only ones at hand with answers, 1,600 are trained on, 200 validated and 200
-    evaluated with; of Children's Fairy Tales the automatic ones are trained on too, and the human ones evaluated.
+    Of CMRC's validation questions, the only ones with answers at hand, a tenth of the stories validates, and a tenth
+    is evaluated with; of Children's Fairy Tales the automatic ones are trained on too, and the human ones evaluated. A
+    story is what questions have a sentence of, in the document or in the answered question: CMRC asks about a story up
+    to seven times, each time with another blank, so that the document of another question has the answer.
     """
     root = folder("chinese-cloze")
     cmrc = [one._replace(kind="CMRC 2017") for one in read_cloze(root / "cmrc2017" / "cloze.valid.doc_query.xz")]
-    random.Random(0).shuffle(cmrc)
     tales: dict[str, list[ClozeQuestion]] = {}
     out.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(root / "cft.zip") as archive:
@@ -181,11 +188,53 @@ def split_chinese_cloze(out: Path) -> None:
             path = out / f"cft.{part}.txt"
             path.write_text(_with_questions(archive.read(f"cft/cft.test.{part}").decode("utf-8")), encoding="utf-8")
             tales[part] = [one._replace(kind=f"fairy tales, {part}") for one in read_cloze(path)]
-    evaluated = {one.document for one in tales["human"]}
-    trained = [one for one in tales["auto"] if one.document not in evaluated]
-    _write_questions(out / "chinese_cloze.train.jsonl", [*cmrc[:1600], *trained])
-    _write_questions(out / "chinese_cloze.valid.jsonl", cmrc[1600:1800])
-    _write_questions(out / "chinese_cloze.test.jsonl", [*cmrc[1800:], *tales["human"]])
+    questions = [*cmrc, *tales["auto"], *tales["human"]]
+    stories = group_by_story(questions)
+    asked_by_people = {story for story, one in zip(stories, questions) if one.kind == "fairy tales, human"}
+    parts: dict[str, list[ClozeQuestion]] = {part: [] for part in PARTS}
+    for story, one in zip(stories, questions):
+        if one.kind == "fairy tales, human":
+            parts["test"].append(one)
+        elif story not in asked_by_people:
+            part = part_of(story, valid_share=0.1, test_share=0.1)
+            if part == "train" or one.kind == "CMRC 2017":
+                parts[part].append(one)
+    for part, some in parts.items():
+        _write_questions(out / f"chinese_cloze.by_story.{part}.jsonl", some)
+
+
+def group_by_story(questions: Sequence[ClozeQuestion]) -> list[str]:
+    """Return a key of the story that each question is about: questions that share a sentence have one story."""
+    found = list(range(len(questions)))
+
+    def first(number: int) -> int:
+        while found[number] != number:
+            found[number] = number = found[found[number]]
+        return number
+
+    owners: dict[str, int] = {}
+    keys: list[str] = []
+    for number, one in enumerate(questions):
+        text = f"{one.document}\n{one.question.replace(BLANK, one.answer)}"
+        sentences = [key for part in re.split("[\n。！？]", text) if len(key := text_key(part)) >= _SENTENCE]
+        keys.append(min(sentences, default=text_key(text)))
+        for sentence in sentences:
+            found[first(number)] = first(owners.setdefault(sentence, number))
+    least: dict[int, str] = {}
+    for number, key in enumerate(keys):
+        least[first(number)] = min(key, least.get(first(number), key))
+    return [least[first(number)] for number in range(len(questions))]
+
+
+def split_shakespeare(out: Path) -> None:
+    """Write the text as nanoGPT cuts it, nine tenths to train on; the first half of the rest validates."""
+    with lzma.open(folder("tinyshakespeare") / "input.txt.xz", "rt", encoding="utf-8") as file:
+        text = file.read()
+    cut = int(len(text) * 0.9)
+    middle = (cut + len(text)) // 2
+    out.mkdir(parents=True, exist_ok=True)
+    for part, some in zip(PARTS, (text[:cut], text[cut:middle], text[middle:])):
+        (out / f"shakespeare.{part}.txt").write_text(some, encoding="utf-8")
 
 
 def _with_questions(text: str) -> str:

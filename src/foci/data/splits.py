@@ -65,7 +65,7 @@ def split(
     entries = list(entries)
     places = [place_of(key(entry), seed) for entry in entries]
     valid = {place for place in places if place >= 1 - valid_share}
-    test = {place for place in places if place < test_share}
+    test = {place for place in places if place < test_share} - valid
     train = sorted({*places} - valid - test)
     if valid_share > 0 and not valid and len(train) > 1:
         valid = {train.pop()}
@@ -75,6 +75,12 @@ def split(
     for entry, place in zip(entries, places, strict=True):
         (made.valid if place in valid else made.test if place in test else made.train).append(entry)
     return made
+
+
+def part_of(key: str, *, valid_share: float, test_share: float, seed: int = 0) -> str:
+    """Return the part of a key, by the thresholds of `split` alone."""
+    place = place_of(key, seed)
+    return "valid" if place >= 1 - valid_share else "test" if place < test_share else "train"
 
 
 def place_of(key: str, seed: int = 0) -> float:

@@ -9,7 +9,7 @@ import pytest
 
 from foci.data.tokenizer import BOS, EOS, PAD, Tokenizer
 from foci.errors import ConfigError, DataError
-from foci.tasks.generate.reader import TextDocument, TextFiles, hold_out, python_reference
+from foci.tasks.generate.reader import TextDocument, TextFiles, python_reference
 from foci.tasks.generate.windows import WindowBatches, WindowExamples, encode_documents, encode_text
 
 LINES = "First line.\n\n  Second: 新年快乐\r\nthird\n"
@@ -77,21 +77,6 @@ def test_files_that_cannot_be_used_are_named_with_their_line(tmp_path, content, 
     with pytest.raises(DataError, match=message) as caught:
         TextFiles(path).documents()
     assert str(path) in str(caught.value)
-
-
-def test_the_end_is_held_out():
-    assert (
-        hold_out([TextDocument("a" * 1_115_394)], 0.1, 10**9, "x").valid[0].text == "a" * 111_540
-    )  # as nanoGPT cuts it
-    documents = [TextDocument(letter * 10) for letter in "abcdefghij"]
-    train, valid = hold_out(documents, 0.25, 10**9, "x")
-    assert train == documents[:8]
-    assert valid == documents[8:]
-    assert len(hold_out(documents, 0.001, 10**9, "x").valid) == 1
-    assert len(hold_out(documents, 0.999, 10**9, "x").train) == 1
-    assert len(hold_out(documents, 0.9, 31, "x").valid) == 3
-    with pytest.raises(DataError, match="a.txt, line 1: 1 characters"):
-        hold_out([TextDocument("a")], 0.1, 10**9, "a.txt")
 
 
 def test_the_built_in_text_is_there():

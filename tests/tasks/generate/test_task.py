@@ -3,6 +3,8 @@
 import gzip
 import json
 import math
+import random
+import re
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ import foci
 import foci_cli
 from foci.data.tokenizer import BOS, UNK
 from foci.errors import ConfigError, DataError
-from foci.tasks.frame.config import put
+from foci.tasks.frame.config import configure, put
 from foci.tasks.frame.predictor import load
 from foci.tasks.frame.train import train
 from foci.tasks.generate.task import Generate, PieceEncoder, log_probs
@@ -23,9 +25,15 @@ RHYME = "the cat sat on a mat\nand no dog bit its toe\n"
 """Repeated, it is learned in no time."""
 
 
+def held_out(path):
+    """Text to validate and evaluate with, where there is some: of a repeated rhyme nothing can be held out."""
+    held = path.parent / "held.txt"
+    return {"valid": str(held), "test": str(held)} if held.exists() else {}
+
+
 def settings(path, **changes):
     tables = {
-        "data": {"path": str(path), "context": 16, "batch_size": 8},
+        "data": {"path": str(path), "context": 16, "batch_size": 8, **held_out(path)},
         "model": {"model_dim": 32, "num_heads": 2, "hidden_dim": 64, "num_layers": 2},
         "training": {"max_steps": 120, "eval_every": 60, "warmup": 10, "learning_rate": 0.02},
     }
@@ -36,6 +44,7 @@ def settings(path, **changes):
 def text_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("text") / "rhyme.txt"
     path.write_text(RHYME * 60, encoding="utf-8")
+    (path.parent / "held.txt").write_text(RHYME * 6, encoding="utf-8")
     return path
 
 
@@ -49,9 +58,7 @@ def run(tmp_path_factory, text_file):
 def test_a_text_is_learned_and_continued(run):
     predictor = load(run)
     evaluation = predictor.evaluate()
-    held_out = RHYME * 60
-    held_out = held_out[int(len(held_out) * 0.9) :]
-    assert evaluation.metrics["characters"] == evaluation.metrics["tokens"] == len(held_out)
+    assert evaluation.metrics["characters"] == evaluation.metrics["tokens"] == len(RHYME * 6)
     assert evaluation.metrics["nats"] < 0.35
     assert evaluation.metrics["perplexity"] == pytest.approx(math.exp(evaluation.metrics["nats"]))
     assert evaluation.metrics["bits_per_byte"] == pytest.approx(evaluation.metrics["nats"] / math.log(2))
@@ -208,17 +215,31 @@ def test_learned_positions_keep_their_limit(text_file, tmp_path):
 # ---- data
 
 
-def test_a_stream_holds_out_the_end_and_learns(text_file, tmp_path):
-    said = []
-    tables = settings(text_file, data__stream=True, data__stream_buffer=2, training__max_steps=60)
-    assert foci.train("generate", tables, out=tmp_path / "run", log=said.append).step == 60
-    whole = text_file.read_text(encoding="utf-8")
+def lines_of(count, seed=0):
+    """Lines of words, no two of them alike."""
+    chance = random.Random(seed)
+    return "".join(" ".join(str(chance.randrange(10**6)) for _ in range(8)) + "\n" for _ in range(count))
+
+
+def read(path, **data):
+    return Generate(configure(Generate.Config, {"data": {"path": str(path), **data}}, "test")).read(lambda text: None)
+
+
+def test_a_stream_holds_out_the_same_passages_and_learns(tmp_path):
+    path, said = tmp_path / "a.txt", []
+    path.write_text(lines_of(3000), encoding="utf-8")
+    tables = settings(path, data__stream=True, data__stream_buffer=2, training__max_steps=20)
+    assert foci.train("generate", tables, out=tmp_path / "run", log=said.append).step == 20
     predictor = load(tmp_path / "run")
-    (record,) = predictor.held_out()
-    cut = int(len(whole) * 0.9)
-    assert record["text"] == whole[cut:]
-    assert "".join(piece.text for piece in predictor.task.read(lambda text: None).train) == whole[:cut]
-    assert predictor.evaluate().metrics["nats"] < 2.0
+    streamed, whole = predictor.task.read(lambda text: None), read(path)
+    assert streamed.valid == whole.valid
+    assert [record["text"] for record in predictor.held_out()] == [one.text for one in whole.test]
+    assert "".join(piece.text for piece in streamed.train) == whole.train[0].text
+    assert not {*predictor.evaluate().notes} & {"trained_on", "chose_checkpoint", "data_changed"}
+    assert predictor.evaluate().metrics["nats"] < 3.0
+    note = predictor.evaluate(predictor.read(str(path))).notes["trained_on"]
+    trained, total = map(int, re.search(r"(\d+) of (\d+) passages were trained on", note).groups())
+    assert 0.8 < trained / total < 1
 
 
 def test_documents_of_a_stream_are_separated():
@@ -234,14 +255,19 @@ def test_documents_of_a_stream_are_separated():
 def test_folders_compressed_files_and_a_file_to_validate_with(tmp_path):
     folder = tmp_path / "texts"
     folder.mkdir()
-    for number in range(3):
+    for number in range(5):
         with gzip.open(folder / f"{number}.txt.gz", "wt", encoding="utf-8") as file:
-            file.write(RHYME * 10)
+            file.write(lines_of(100, number))
     (tmp_path / "valid.txt").write_text(RHYME, encoding="utf-8")
     tables = settings(folder, training__max_steps=2)
     train("generate", tables, out=tmp_path / "a", **SILENT)
-    assert [record["text"] for record in load(tmp_path / "a").held_out()] == [RHYME * 10]
-    train("generate", put(tables, {"data.valid": str(tmp_path / "valid.txt")}), out=tmp_path / "b", **SILENT)
+    assert load(tmp_path / "a").held_out()[0]["text"] in [lines_of(100, number) for number in range(5)]
+    train(
+        "generate",
+        put(tables, {"data.test": str(tmp_path / "valid.txt"), "data.valid": str(tmp_path / "valid.txt")}),
+        out=tmp_path / "b",
+        **SILENT,
+    )
     assert [record["text"] for record in load(tmp_path / "b").held_out()] == [RHYME]
 
 
@@ -249,7 +275,7 @@ def test_folders_compressed_files_and_a_file_to_validate_with(tmp_path):
     ("content", "message"),
     [
         (b"", r"line 1: there is no text"),
-        (b"one line\n", r"the text to train on has 8 tokens, expected at least one window of data.context = 16"),
+        (b"one line\n", r"line 1: 9 characters, expected some to train on and some to hold out"),
         (b"x", r"line 1: 1 characters"),
         (b"\x89PNG\r\n\x1a\n\0\0", r"line 1: is not UTF-8|line 3: holds a zero byte"),
     ],

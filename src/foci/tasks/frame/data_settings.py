@@ -65,6 +65,15 @@ class Shares(TypedDict):
     seed: int
 
 
+def shares_of(data: Any) -> Shares:
+    """Return the shares that are split off, 0 where a file is named, and the seed."""
+    return {
+        "valid_share": 0.0 if data.valid is not None else data.valid_share,
+        "test_share": 0.0 if data.test is not None else data.test_share,
+        "seed": data.split_seed,
+    }
+
+
 @settings
 class HeldOutData:
     """The data, and which of its examples are held out."""
@@ -98,11 +107,7 @@ class HeldOutData:
     @property
     def shares(self) -> Shares:
         """The shares that are split off, 0 where a file is named, and the seed."""
-        return {
-            "valid_share": 0.0 if self.valid is not None else self.valid_share,
-            "test_share": 0.0 if self.test is not None else self.test_share,
-            "seed": self.split_seed,
-        }
+        return shares_of(self)
 
 
 @settings

@@ -38,11 +38,16 @@ class DataConfig:
     gb18030 or cp1252, have to be named."""
     valid: FilePath | None = None
     """Held-out text in the same form, which decides which checkpoint is the best one."""
-    valid_share: Annotated[float, Gt(0), Lt(1)] = 0.1
-    """Without such a file: the share of the characters that is held out, at the end of the text; of several documents
-    the last ones."""
+    test: FilePath | None = None
+    """Held-out text in the same form, which `foci evaluate` uses."""
+    valid_share: Annotated[float, Gt(0), Lt(1)] = 0.05
+    """Without data.valid: the share of the documents, or of the passages of a single text, that validates."""
+    test_share: Annotated[float, Ge(0), Lt(1)] = 0.05
+    """Without data.test: the share that is held out to evaluate, and never trained on."""
+    split_seed: Annotated[int, Ge(0)] = 0
+    """Another number holds other documents or passages out. Which ones depends on it and on their own text alone."""
     max_valid_characters: Annotated[int, Ge(1)] = 1_000_000
-    """Characters that are held out at most."""
+    """Characters of each held-out part that are used at most; what is held out beyond them is counted."""
     max_characters: Annotated[int, Ge(1)] | None = None
     """Characters that are read of each document; by default all."""
     context: Annotated[int, Ge(2), Le(1_000_000)] = 128
@@ -104,6 +109,7 @@ class GenerateConfig(TaskConfig):
         "pattern": "data.pattern",
         "encoding": "data.encoding",
         "valid": "data.valid",
+        "test": "data.test",
         "context": "data.context",
         "tokenizer": "tokenizer.kind",
         "model": "model.kind",
@@ -114,7 +120,7 @@ class GenerateConfig(TaskConfig):
         "training": {"max_steps": 1000, "learning_rate": 0.015, "eval_every": 500},
     }
     smallest = {
-        "data": {"max_characters": 200, "context": 19, "batch_size": 4},
+        "data": {"max_characters": 200, "context": 19, "batch_size": 4, "test_share": 0.2},
         "model": {"model_dim": 16, "num_heads": 2, "hidden_dim": 24, "num_layers": 2},
         "training": {"max_steps": 8, "eval_every": 4, "warmup": 2, "learning_rate": 0.02, "metrics_every": 1},
     }

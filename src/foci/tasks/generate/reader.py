@@ -6,8 +6,7 @@
     python_reference()                  the language reference that comes with Python
 
 A reader holds one piece of a document at a time, so that files may be larger than memory. Text is never
-changed; its encoding is that of `foci.data.lines`. The held-out part is the end: of a single text its last characters,
-of several documents the last ones, so that no neighbor of a held-out line was trained on.
+changed; its encoding is that of `foci.data.lines`. What of it is held out: `foci.tasks.generate.passages`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import codecs
 import gzip
 import lzma
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import NamedTuple
@@ -175,44 +174,6 @@ def _blocks(path: Path) -> Iterator[str]:
         yield held
 
 
-class HeldOutText(NamedTuple):
-    """The beginning of a text, and its held-out end."""
-
-    train: list[TextDocument]
-    valid: list[TextDocument]
-
-
-def hold_out(documents: list[TextDocument], share: float, most: int, origin: object) -> HeldOutText:
-    """Cut off the end: of one text by characters, of several documents whole ones.
-
-    Args:
-        documents: in order; not empty.
-        share: of the characters.
-        most: characters that are held out at most, where that is less.
-        origin: where the documents come from, for messages.
-
-    Example:
-        >>> hold_out([TextDocument("abcdefghij")], 0.2, 100, "a.txt")
-        HeldOutText(train=[TextDocument(text='abcdefgh')], valid=[TextDocument(text='ij')])
-    """
-    total = sum(len(one.text) for one in documents)
-    held_size = min(total - int(total * (1 - share)), most)
-    if len(documents) == 1:
-        text = documents[0].text
-        cut = len(text) - held_size
-        if not 0 < cut < len(text):
-            raise DataError(
-                f"{origin}, line 1: {len(text)} characters, of which {max(held_size, 0)} would be held out, expected "
-                "some to train on and some to hold out. Use more text."
-            )
-        return HeldOutText([TextDocument(text[:cut])], [TextDocument(text[cut:])])
-    kept, held = len(documents), 0
-    while kept > 1 and (held == 0 or held + len(documents[kept - 1].text) <= held_size):
-        kept -= 1
-        held += len(documents[kept].text)
-    return HeldOutText(documents[:kept], documents[kept:])
-
-
 def python_reference(max_characters: int | None = None) -> list[TextDocument]:
     """Return the chapters of the Python language reference that its help system has, from the standard library.
 
@@ -222,29 +183,3 @@ def python_reference(max_characters: int | None = None) -> list[TextDocument]:
     from pydoc_data.topics import topics
 
     return [TextDocument(topics[name][:max_characters]) for name in sorted(topics)]
-
-
-class Before:
-    """The pieces of a text up to a character; can be iterated again and again."""
-
-    def __init__(self, pieces: Iterable[TextPiece], cut: int) -> None:
-        self.pieces, self.cut = pieces, cut
-
-    def __iter__(self) -> Iterator[TextPiece]:
-        left = self.cut
-        for piece in self.pieces:
-            if left <= 0:
-                return
-            yield piece._replace(text=piece.text[:left])
-            left -= len(piece.text)
-
-
-def after(pieces: Iterable[TextPiece], cut: int) -> list[TextDocument]:
-    """Return the documents from a character on."""
-    parts: dict[int, list[str]] = {}
-    left = cut
-    for piece in pieces:
-        if len(piece.text) > left:
-            parts.setdefault(piece.document, []).append(piece.text[max(left, 0) :])
-        left -= len(piece.text)
-    return [TextDocument("".join(texts)) for texts in parts.values()]

@@ -9,12 +9,12 @@ import numpy as np
 from torch import nn
 
 from foci.data import PAD, StreamBatches, Tokenizer
-from foci.data.splits import text_key
 from foci.errors import ConfigError, DataError
 from foci.layers.token_loss import Targets, TokenLoss
 from foci.metrics.likelihood import Likelihood, TextSize
 from foci.models.language_model import LanguageModel, build_language_model
 from foci.tasks.frame.assets import TokenizerAssets
+from foci.tasks.frame.data_settings import shares_of
 from foci.tasks.frame.task import (
     Evaluation,
     Field,
@@ -30,7 +30,8 @@ from foci.tasks.frame.task import (
 )
 from foci.tasks.generate.config import ContextOptions, DataConfig, GenerateConfig, GenerateOptions
 from foci.tasks.generate.continuation import Prompt, log_probs, quoted
-from foci.tasks.generate.reader import Before, TextDocument, TextFiles, TextPiece, after, hold_out, python_reference
+from foci.tasks.generate.passages import StreamedText, hold_out, passage_keys
+from foci.tasks.generate.reader import TextDocument, TextFiles, TextPiece, python_reference
 from foci.tasks.generate.windows import (
     Ids,
     PieceEncoder,
@@ -63,6 +64,7 @@ class Generate(Task):
     targets: ClassVar[tuple[Field, ...]] = ()
     score: ClassVar[Literal["probability", "log-probability"]] = "log-probability"
     unit: ClassVar[str] = "tokens"
+    counted: ClassVar[str] = "passages"
     lines: ClassVar[bool] = True
     metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {
         "loss": "lower",
@@ -75,7 +77,7 @@ class Generate(Task):
     # ---- data
 
     def read(self, log: Log) -> Splits:
-        """Read the text, and hold out its end."""
+        """Read the text, and hold out documents, or passages of a single one."""
         data = self.config.data
         _check_data(data)
         if data.stream:
@@ -85,48 +87,55 @@ class Generate(Task):
             documents = python_reference(data.max_characters)
         else:
             documents = self._files(data.path).documents()
-        if data.valid is None:
+        train, valid, test = documents, [], []
+        if data.valid is None or (data.test is None and data.test_share > 0):
             _check_several(data, documents)
-            train, valid = hold_out(documents, data.valid_share, data.max_valid_characters, data.path)
-        else:
-            train, valid = documents, self._files(data.valid).documents()
+            found = hold_out(documents, shares_of(data), data.max_valid_characters, data.path)
+            train, valid, test = found.train, found.valid, found.test
+            _log_left_out(log, found.shared, found.unused)
+        valid, test = self._named(valid, test)
         log(
-            f"{_characters(train):,} characters in {_documents(train)} to train on, {_characters(valid):,} in "
-            f"{_documents(valid)} held out; the first is {quoted(train[0].text)}"
+            f"{_characters(train):,} characters in {_documents(train)} to train on, {_held(valid, test)}; the first is "
+            f"{quoted(train[0].text)}"
         )
-        return Splits(train, valid, [])
+        return Splits(train, valid, test)
+
+    def _named(self, *parts: list[TextDocument]) -> list[list[TextDocument]]:
+        """Return the texts to validate and to evaluate with, of files where they are named."""
+        paths = (self.config.data.valid, self.config.data.test)
+        return [part if path is None else self._files(path).documents() for path, part in zip(paths, parts)]
 
     def read_records(self, paths: Sequence[str]) -> Sequence[Record]:
         """Read documents from files, folders or JSONL."""
         return [one._asdict() for path in paths for one in self._files(path).documents()]
 
     def contents(self, example: Any) -> list[str]:
-        """Return the text."""
-        return [text_key(example["text"] if isinstance(example, Mapping) else example.text)]
+        """Return a key of each passage."""
+        return passage_keys(example["text"] if isinstance(example, Mapping) else example.text)
 
     def _files(self, path: str) -> TextFiles:
         data = self.config.data
         return TextFiles(path, field=data.columns, pattern=data.pattern, max_characters=data.max_characters)
 
     def _stream(self, log: Log) -> Splits:
-        """Read everything once, to check and measure it; keep the end only."""
+        """Read everything once, to check and measure it; keep what is held out."""
         data = self.config.data
         files = self._files(cast("str", data.path))
-        total = sum(len(piece.text) for piece in files)
-        if not total:
+        streamed = StreamedText(files, shares_of(data), data.max_valid_characters)
+        valid, test = self._named(streamed.valid, streamed.test)
+        first = next(iter(streamed), None)
+        if first is None and not streamed.valid and not streamed.test:
             raise files.no_text()
-        if data.valid is not None:
-            valid, cut = self._files(data.valid).documents(), total
-        else:
-            cut = total - min(total - int(total * (1 - data.valid_share)), data.max_valid_characters)
-            valid = after(files, cut)
-        if not cut > 0 or not valid:
-            raise DataError(f"{data.path}, line 1: {total} characters, expected enough to hold some of them out.")
+        if first is None or not valid:
+            raise DataError(
+                f"{data.path}, line 1: {streamed.characters} characters in passages to train on, {_held(valid, test)}, "
+                "expected some of each. Use more text, or name data.valid and data.test."
+            )
         log(
-            f"{cut:,} characters are streamed from {data.path}, {_characters(valid):,} held out; the first is "
-            f"{quoted(next(iter(files)).text)}"
+            f"{streamed.characters:,} characters are streamed from {data.path}, {_held(valid, test)}; the first is "
+            f"{quoted(first.text)}"
         )
-        return Splits(Before(files, cut), valid, [])
+        return Splits(streamed, valid, test)
 
     def assets(self, splits: Splits, log: Log) -> TokenizerAssets:
         """Train the tokenizer on the training text."""
@@ -262,7 +271,7 @@ class _Chunks:
 
 def _check_data(data: DataConfig) -> None:
     if data.path is None:
-        for name in ("valid", "stream"):
+        for name in ("valid", "test", "stream"):
             if getattr(data, name):
                 raise ConfigError(f"data.{name} is set, but data.path is not. Name the text to train on (--data).")
 
@@ -272,9 +281,20 @@ def _check_several(data: DataConfig, documents: Sequence[TextDocument]) -> None:
     path = str(data.path)
     if len(documents) == 1 and path.lower().removesuffix(".gz").removesuffix(".xz").endswith((".jsonl", ".json")):
         raise DataError(
-            f"{data.path}, line 1: the only document, expected at least two: the last ones are held out. Write a "
-            "single text to a .txt file, of which the end is held out."
+            f"{data.path}, line 1: the only document, expected at least two: some are held out. Write a single "
+            "text to a .txt file, of which passages are held out."
         )
+
+
+def _log_left_out(log: Log, shared: int, unused: int) -> None:
+    if shared:
+        log(f"{shared:,} characters stand in held-out text too and are left out: overlapping documents or passages")
+    if unused:
+        log(f"{unused:,} characters are held out but not used (data.max_valid_characters); lower data.valid_share")
+
+
+def _held(valid: Sequence[TextDocument], test: Sequence[TextDocument]) -> str:
+    return f"{_characters(valid):,} to validate, {_characters(test):,} to evaluate"
 
 
 def _characters(texts: Sequence[TextDocument]) -> int:
