@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from foci.data.lines import read_lines, strict
 from foci.data.tokenizer import PAD
 from foci.errors import ConfigError, DataError, check_positive
+from foci.scripts import lowered
 
 
 @dataclass(frozen=True)
@@ -65,14 +66,14 @@ class Vocabulary:
         counts: Counter[str] = Counter()
         for document in documents:
             for sentence in document:
-                counts.update([word.lower() for word in sentence] if lowercase else sentence)
+                counts.update([lowered(word) for word in sentence] if lowercase else sentence)
         frequent = [(-count, word) for word, count in counts.items() if count >= min_count]
         return cls(tuple(word for _, word in sorted(frequent)[:size]), buckets, lowercase)
 
     def __contains__(self, word: str) -> bool:
         """Whether the word has an id of its own."""
         known: dict[str, int] = self._ids  # type: ignore[attr-defined]
-        return (word.lower() if self.lowercase else word) in known
+        return (lowered(word) if self.lowercase else word) in known
 
     def ids(self, words: Iterable[str]) -> list[int]:
         """Return the id of each word."""
@@ -80,7 +81,7 @@ class Vocabulary:
         first = 1 + len(self.words)
         found = []
         for word in words:
-            key = word.lower() if self.lowercase else word
+            key = lowered(word) if self.lowercase else word
             number = known.get(key)
             # Not Python's hash, which differs between processes.
             found.append(

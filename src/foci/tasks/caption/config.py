@@ -75,7 +75,7 @@ class TokenizerConfig:
     min_count: Annotated[int, Ge(1)] = 1
     """How often a word, or a character, must occur to be in the vocabulary."""
     lowercase: bool = True
-    """Read and write small letters only."""
+    """Read and write small letters only. I becomes i, in Turkish too."""
 
 
 @settings

@@ -17,6 +17,7 @@ from torch import Tensor
 from foci.data.batching import Indices, Sequences
 from foci.data.vocabulary import Vocabulary
 from foci.data.word_splitter import WordSplitter
+from foci.scripts import lowered
 from foci.tasks.cloze.config import BLANK
 from foci.tasks.cloze.reader import ClozeQuestion, candidates_of
 
@@ -99,7 +100,7 @@ def tokenize(
         if not sentences[0]:
             sentences.pop(0)
     question_words = [word for words in split_text(question.question, splitter, blank) for word in words]
-    keys = {word: word.lower() if lowercase else word for words in (*sentences, question_words) for word in words}
+    keys = {word: lowered(word) if lowercase else word for words in (*sentences, question_words) for word in words}
     document = [keys[word] for words in sentences for word in words]
     if question.candidates:
         names = candidates_of(question.candidates)
@@ -109,7 +110,7 @@ def tokenize(
     known: dict[tuple[str, ...], int] = {}
     for number, name in enumerate(names):
         words = [word for sentence in split_text(name, splitter, blank) for word in sentence]
-        known.setdefault(tuple(word.lower() if lowercase else word for word in words), number)
+        known.setdefault(tuple(lowered(word) if lowercase else word for word in words), number)
     answer = [word for words in split_text(question.answer, splitter, blank) for word in words]
     return TokenizedQuestion(
         sentences,
@@ -117,7 +118,7 @@ def tokenize(
         names,
         places_of(document, known),
         places_of([keys[word] for word in question_words], known),
-        known.get(tuple(word.lower() if lowercase else word for word in answer), -1) if answer else -1,
+        known.get(tuple(lowered(word) if lowercase else word for word in answer), -1) if answer else -1,
         left_out,
     )
 

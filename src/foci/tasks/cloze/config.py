@@ -56,7 +56,7 @@ class ClozeVocabularyConfig(BucketVocabularyConfig):
     buckets: Annotated[int, Ge(1), Le(10_000_000)] = 1000
     """Vectors that all other words share, by a hash of their letters: two rare words rarely have the same."""
     lowercase: bool = True
-    """Map "The" to "the", also where candidates are looked for."""
+    """Map "The" to "the", also where candidates are looked for. I becomes i, in Turkish too."""
     vectors: FilePath | None = None
     """A text file of GloVe or fastText vectors, which stand beside the learned ones and are not trained."""
 

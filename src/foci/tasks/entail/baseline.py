@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from foci.scripts import lowered
+
 
 @dataclass(frozen=True)
 class HypothesisBayes:
@@ -34,7 +36,7 @@ class HypothesisBayes:
         words: dict[str, Counter[str]] = {}
         for hypothesis, label in hypotheses:
             labels[label] += 1
-            for word in {one.lower() for one in hypothesis}:
+            for word in {lowered(one) for one in hypothesis}:
                 words.setdefault(word, Counter())[label] += 1
         return cls(dict(sorted(labels.items())), {word: dict(words[word]) for word in sorted(words)})
 
@@ -45,7 +47,7 @@ class HypothesisBayes:
 
     def predict(self, hypothesis: Sequence[str]) -> str:
         """Return the most probable label of a hypothesis; unknown words say nothing."""
-        known = [self.words[word] for word in sorted({one.lower() for one in hypothesis}) if word in self.words]
+        known = [self.words[word] for word in sorted({lowered(one) for one in hypothesis}) if word in self.words]
 
         def score(label: str) -> float:
             total = self.labels[label]

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator
 from foci.encodings import AUTO, Encoding
 from foci.errors import ConfigError
 from foci.files import FilePath
+from foci.scripts import NormalForm
 from foci.settings import settings
 
 
@@ -93,6 +94,9 @@ class HeldOutData:
     encoding: Encoding = AUTO
     """The encoding of the files. auto reads UTF-8, and UTF-16 and UTF-32 by their marks or zero bytes; others, such as
     gb18030 or cp1252, have to be named."""
+    normalize: NormalForm = "nfc"
+    """The normal form of all text, labels included, where it enters: nfc (é is one character, however it is written),
+    nfkc (also ﬁ is fi, and letters of full or half width are one), or none."""
     split_seed: Annotated[int, Ge(0)] = 0
     """Another number holds other examples out. Which ones depends on it and on their own content alone."""
     workers: Annotated[int, Ge(0)] = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -102,6 +102,18 @@ class FileTask(Task):
         """Return how many built-in examples each part has, if this many are trained on."""
         return builtin, *self.builtin_sizes[1:]
 
+    def normalize(self, parts: Parts) -> Parts:
+        """Return the examples with their texts in the normal form of ``data.normalize``."""
+        if self.config.data.normalize == "none":
+            return parts
+        return Parts(*([self.normal_example(one) for one in part] for part in parts))
+
+    def normal_example(self, example: Any) -> Any:
+        """Return an example as `normal` returns a record."""
+        return (
+            self.normal(example) if isinstance(example, Mapping) else example._replace(**self.normal(example._asdict()))
+        )
+
     # ---- words
 
     @property
@@ -136,7 +148,7 @@ class FileTask(Task):
         data = self.config.data
         if data.path is None:
             return self._builtin(log)
-        parts = self.settle_words(self.read_parts(log), log)
+        parts = self.settle_words(self.normalize(self.read_parts(log)), log)
         train, valid, test = self.select(parts.train, log), parts.valid, parts.test
         if not train or not valid:
             raise self.nothing_left(sum(map(len, parts)), "train on" if valid else "validate")
@@ -162,7 +174,7 @@ class FileTask(Task):
         made = [self.read_builtin(size, part) for part, size in zip(PARTS, sizes)]
         train, valid, test = map(len, made)
         log(f"{train:,} built-in {self.noun} to train on, {valid:,} to validate, {test:,} to evaluate")
-        return Splits(*self.settle_words(Parts(*map(list, made)), log))
+        return Splits(*self.settle_words(self.normalize(Parts(*map(list, made))), log))
 
     def batching(self, shard: Shard, max_tokens: int, max_examples: int | None = None) -> dict[str, Any]:
         """Return the options of training batches, as in `foci.data.TokenBatches`."""

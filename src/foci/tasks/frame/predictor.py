@@ -78,8 +78,12 @@ class Predictor:
         chosen = as_options(self.task.Options, options, "predict")
         advance = progress or (lambda done: None)
         filled = [i for i, record in enumerate(records) if not is_empty(record, fields)]
-        answers = self.task.predict(self.model, self.assets, [records[i] for i in filled], chosen, trace, advance)
-        by_number = dict(zip(filled, answers, strict=True))
+        normal = [self.task.normal(records[i]) for i in filled]
+        answers = self.task.predict(self.model, self.assets, normal, chosen, trace, advance)
+        by_number = {
+            i: replace(answer, inputs=records[i]) if answer.inputs == given else answer
+            for i, given, answer in zip(filled, normal, answers, strict=True)
+        }
         advance(len(records) - len(filled))
         nothing = {"notes": [EMPTY]}
         return [by_number.get(i) or Prediction(record, "", None, nothing) for i, record in enumerate(records)]
@@ -104,7 +108,7 @@ class Predictor:
         if is_empty(record, self.task.inputs):
             return None
         chosen = as_options(self.task.Options, options, "stream")
-        return self.task.stream(self.model, self.assets, record, chosen)
+        return self.task.stream(self.model, self.assets, self.task.normal(record), chosen)
 
     @torch.no_grad()
     def evaluate(
@@ -124,7 +128,7 @@ class Predictor:
         task = self.task
         fields = (*task.inputs, *task.targets)
         records = self.held_out() if records is None else records
-        examples = as_records("evaluate", records, fields)
+        examples = [task.normal(record) for record in as_records("evaluate", records, fields)]
         if not examples:
             raise DataError("evaluate: there are no examples, expected at least one.")
         for number, record in enumerate(examples):

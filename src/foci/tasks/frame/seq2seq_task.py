@@ -27,7 +27,7 @@ from foci.layers.interfaces import StepDecoder
 from foci.layers.token_loss import Targets, TokenLogits, TokenLoss
 from foci.metrics.likelihood import Likelihood, TextSize
 from foci.models.encoder_decoder import EncoderDecoder
-from foci.scripts import begins_spaceless
+from foci.scripts import begins_spaceless, lowered
 from foci.tasks.frame.file_task import FileTask
 from foci.tasks.frame.prediction_loop import by_length, predict_in_batches
 from foci.tasks.frame.search_options import SearchOptions
@@ -64,7 +64,7 @@ class Seq2SeqTask(FileTask):
         """
         joined = " ".join(text.split())
         if self.config.tokenizer.lowercase:
-            joined = joined.lower()
+            joined = lowered(joined)
         return joined if begins_spaceless(joined) else f" {joined}"
 
     def decode(self, assets: Any, sources: Any, number: int, tokens: Sequence[int]) -> str:
@@ -179,7 +179,11 @@ class Seq2SeqTask(FileTask):
         """Search the outputs of encoded inputs."""
         model = quantized(model) if options.int8 else model
         options, target = self.limited(options), self.tokenizers(assets)[1]
-        prefix = None if options.prefix is None else target.encode(self.plain(options.prefix)).ids
+        prefix = (
+            None
+            if options.prefix is None
+            else target.encode(self.plain(self.normal({"prefix": options.prefix})["prefix"])).ids
+        )
 
         def answer(numbers: Sequence[int]) -> Iterator[Prediction]:
             for number, hypotheses in zip(numbers, self.search(model, sources, numbers, options, prefix)):

@@ -19,6 +19,7 @@ from foci.data.lines import Fault
 from foci.data.splits import file_key, text_key
 from foci.encodings import AUTO
 from foci.errors import ConfigError, unknown_name
+from foci.scripts import NormalForm, normalized
 from foci.tasks import TASKS
 from foci.training.objective import Batches, Loss
 from foci.viz.trace import Trace
@@ -158,6 +159,8 @@ class Task(ABC):
     """What `contents` has one key of each, in the plural."""
     lines: ClassVar[bool] = False
     """Whether outputs are texts of several lines, which are printed as such."""
+    as_given: ClassVar[tuple[str, ...]] = ()
+    """Fields whose text is not normalized, since offsets refer to it; the task normalizes their words."""
     resumable: ClassVar[tuple[str, ...]] = ()
     """Settings of this task that may change when a run is resumed, beside `foci.tasks.frame.train.RESUMABLE`."""
 
@@ -183,6 +186,13 @@ class Task(ABC):
     def encoding(self) -> str:
         """The encoding of the files of the data; "auto" for a task without files."""
         return getattr(self.config.data, "encoding", AUTO)
+
+    def normal(self, record: Record) -> dict[str, Any]:
+        """Return a record with its texts in the normal form of the run, except paths and what offsets refer to."""
+        form: NormalForm = getattr(self.config.data, "normalize", "none")
+        paths = {one.name for one in (*self.inputs, *self.targets) if one.kind in ("image", "audio")}
+        kept = paths | {*self.as_given}
+        return {name: value if name in kept else _normal(value, form) for name, value in record.items()}
 
     @abstractmethod
     def read(self, log: Log) -> Splits:
@@ -348,6 +358,16 @@ def as_records(owner: str, values: Any, fields: Sequence[Field]) -> list[dict[st
                 raise ConfigError(f"{owner}: {one.name!r} of entry {number} is a {have}, expected {expected}.")
         records.append(dict(value))
     return records
+
+
+def _normal(value: Any, form: NormalForm) -> Any:
+    if isinstance(value, str):
+        return normalized(value, form)
+    if isinstance(value, Mapping):
+        return {name: _normal(one, form) for name, one in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_normal(one, form) for one in value))
+    return type(value)(_normal(one, form) for one in value) if isinstance(value, list | tuple) else value
 
 
 def is_empty(record: Record, fields: Sequence[Field]) -> bool:

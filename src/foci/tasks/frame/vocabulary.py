@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from foci.data.vocabulary import Vocabulary, read_vectors, words_with_vectors
+from foci.scripts import lowered
 from foci.tasks.frame.assets import Assets
 from foci.tasks.frame.task import Log
 from foci.tasks.frame.vocabulary_settings import VectorVocabularyConfig, VocabularyConfig
@@ -39,7 +40,7 @@ def count_with_vectors(
     own = count_words(settings, ([sentence] for sentence in sentences), buckets)
     words, dim = list(own.words), 0
     if settings.vectors is not None:
-        rare = {word.lower() if settings.lowercase else word for sentence in sentences for word in sentence}
+        rare = {lowered(word) if settings.lowercase else word for sentence in sentences for word in sentence}
         listed, dim = words_with_vectors(settings.vectors, settings.vector_words, rare)
         known = set(words)
         words += [word for word in listed if word not in known]

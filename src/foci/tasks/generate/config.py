@@ -17,6 +17,7 @@ from foci.models.options.decoders import (
     RecurrentDecoderOptions,
     TransformerDecoderOptions,
 )
+from foci.scripts import NormalForm
 from foci.settings import Texts, settings
 from foci.tasks.frame.config import TaskConfig, preset_by_kind
 from foci.training.options import TrainingOptions
@@ -36,6 +37,9 @@ class DataConfig:
     encoding: Encoding = AUTO
     """The encoding of the files. auto reads UTF-8, and UTF-16 and UTF-32 by their marks or zero bytes; others, such as
     gb18030 or cp1252, have to be named."""
+    normalize: NormalForm = "nfc"
+    """The normal form of all text where it enters: nfc (é is one character, however it is written),
+    nfkc (also ﬁ is fi, and letters of full or half width are one), or none."""
     valid: FilePath | None = None
     """Held-out text in the same form, which decides which checkpoint is the best one."""
     test: FilePath | None = None

@@ -24,6 +24,7 @@ from foci.data.lines import Fault, current_encoding, ending_of, in_encoding, ope
 from foci.data.tables import JSON, TableRow, read_rows
 from foci.encodings import recognize, shown_as
 from foci.errors import ConfigError, DataError
+from foci.scripts import NormalForm, normalized
 
 _BLOCK = 1 << 16
 """Bytes that are read at a time."""
@@ -50,13 +51,20 @@ class TextFiles:
         field: the field of a JSONL file that holds the text.
         pattern: which files of a folder are read, by their names.
         max_characters: how many characters are read of each document. Default: all.
+        normalize: the normal form of the text.
     """
 
     def __init__(
-        self, path: str | Path, *, field: str = "text", pattern: str = "*", max_characters: int | None = None
+        self,
+        path: str | Path,
+        *,
+        field: str = "text",
+        pattern: str = "*",
+        max_characters: int | None = None,
+        normalize: NormalForm = "none",
     ) -> None:
         self.path, self.field, self.pattern, self.max_characters = Path(path), field, pattern, max_characters
-        self.encoding = current_encoding()
+        self.encoding, self.normalize = current_encoding(), normalize
         if max_characters is not None and max_characters < 1:
             raise ConfigError(f"TextFiles: max_characters is {max_characters}, expected at least 1.")
 
@@ -107,6 +115,7 @@ class TextFiles:
     def _cut(self, number: int, texts: Iterator[str]) -> Iterator[TextPiece]:
         left = self.max_characters
         for text in texts:
+            text = normalized(text, self.normalize)
             kept = text if left is None else text[:left]
             if kept:
                 yield TextPiece(number, kept)

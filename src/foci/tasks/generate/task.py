@@ -115,7 +115,13 @@ class Generate(Task):
 
     def _files(self, path: str) -> TextFiles:
         data = self.config.data
-        return TextFiles(path, field=data.columns, pattern=data.pattern, max_characters=data.max_characters)
+        return TextFiles(
+            path,
+            field=data.columns,
+            pattern=data.pattern,
+            max_characters=data.max_characters,
+            normalize=data.normalize,
+        )
 
     def _stream(self, log: Log) -> Splits:
         """Read everything once, to check and measure it; keep what is held out."""

@@ -57,7 +57,7 @@ class TokenizerConfig:
     size: Annotated[int, Ge(5), Le(1_000_000)] = 10_000
     """Largest size of the vocabulary."""
     lowercase: bool = False
-    """Read and write small letters only."""
+    """Read and write small letters only. I becomes i, in Turkish too."""
 
 
 @settings

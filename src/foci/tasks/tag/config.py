@@ -66,7 +66,7 @@ class TagVocabularyConfig(VectorVocabularyConfig):
     """Which words have a learned vector of their own: counted in the training sentences and kept in the run."""
 
     lowercase: bool = True
-    """Whether "The" is "the"; the letters of a word are read as they are."""
+    """Whether "The" is "the"; the letters of a word are read as they are. I becomes i, in Turkish too."""
 
 
 @settings

@@ -19,6 +19,7 @@ from foci.functional import crf
 from foci.metrics.calibration import calibration, expected_calibration_error
 from foci.metrics.spans import Span, count_spans, macro_f1, micro
 from foci.models.tagger import Tagger, TagScores
+from foci.scripts import normalized
 from foci.tasks.frame.file_task import FileTask, log_labels, shortened
 from foci.tasks.frame.notes import left_out, unknown_note
 from foci.tasks.frame.prediction_loop import batch_of, batches_by_length, by_length, predict_in_batches
@@ -51,6 +52,7 @@ class Tag(FileTask):
     Assets: ClassVar[type[Any]] = TagLexicon
     inputs: ClassVar[tuple[Field, ...]] = (Field("text", "sentence"),)
     further: ClassVar[tuple[str, ...]] = ("words",)
+    as_given: ClassVar[tuple[str, ...]] = ("text", "words")
     targets: ClassVar[tuple[Field, ...]] = (Field("spans", "list"), Field("intent", "label", required=False))
     score: ClassVar[Literal["probability", "log-probability"]] = "probability"
     unit: ClassVar[str] = "sentences"
@@ -139,11 +141,15 @@ class Tag(FileTask):
         """Return the rule of built-in sentences; that of a file was learned when it was read."""
         return "unicode"
 
+    def _words(self, sentence: TaggedSentence) -> list[str]:
+        """Return the words in the normal form of the run."""
+        return [normalized(word, self.config.data.normalize) for word in sentence.tokens]
+
     def assets(self, splits: Splits, log: Log) -> TagLexicon:
         """Count words and letters, and list labels and intents."""
         sentences: list[TaggedSentence] = list(splits.train)
-        counted = count_with_vectors(self.config.vocabulary, [sentence.tokens for sentence in sentences], 1)
-        letters = Letters.count(word for sentence in sentences for word in sentence.tokens)
+        counted = count_with_vectors(self.config.vocabulary, [self._words(sentence) for sentence in sentences], 1)
+        letters = Letters.count(word for sentence in sentences for word in self._words(sentence))
         labels = tuple(sorted({span.label for sentence in sentences for span in sentence.spans}))
         intents = tuple(sorted({sentence.intent for sentence in sentences if sentence.intent}))
         plain = all(is_plain(sentence) for sentence in sentences)
@@ -212,7 +218,7 @@ class Tag(FileTask):
         # A label that was not trained has no tag: in the loss its words have the first one, its span counts as missed.
         tags = [[number.get(tag, 0) for tag in Gold.from_sentence(one, assets.scheme).tags] for one in sentences]
         return TagExamples(
-            [one.tokens for one in sentences],
+            [self._words(one) for one in sentences],
             tags,
             [intent.get(one.intent, -1) for one in sentences],
             assets.vocabulary,
@@ -318,10 +324,11 @@ class Tag(FileTask):
             notes += self.splitter.note(sentence.text)
             if assets.agreement < LOW and self.splitter.rule != "spaces":
                 notes.append(low_note(self.splitter.rule, assets.agreement))
-        long = sum(len(word) > LONGEST_WORD for word in sentence.tokens)
+        long = sum(len(word) > LONGEST_WORD for word in self._words(sentence))
         if long:
             notes.append(f"only the first {LONGEST_WORD} letters were read of {long} longer word{'s' * (long > 1)}")
-        unknown = [word for word in sentence.tokens if word not in assets.vocabulary and not assets.letters.knows(word)]
+        words = self._words(sentence)
+        unknown = [word for word in words if word not in assets.vocabulary and not assets.letters.knows(word)]
         if unknown:
             data, known = self.config.data, assets.vocabulary.words[: assets.trained - 1]
             built_in = f"built-in sentences ({data.language})"

@@ -94,7 +94,7 @@ class TokenizerConfig:
     size: Annotated[int, Ge(5), Le(1_000_000)] = 2000
     """Largest size of the vocabulary."""
     case: Literal["keep", "upper", "lower"] = "keep"
-    """Whether transcripts are put into upper or lower case."""
+    """Whether transcripts are put into upper or lower case. In lower case I becomes i, in Turkish too."""
 
 
 @settings

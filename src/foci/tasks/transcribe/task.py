@@ -26,7 +26,7 @@ from foci.functional import ctc
 from foci.metrics.attention import diagonality
 from foci.metrics.error_rates import character_errors, differences, sentence_errors, word_errors, words_note
 from foci.models.recognizer import Recognizer, RecognizerLoss
-from foci.scripts import join_texts
+from foci.scripts import join_texts, lowered
 from foci.tasks.frame.file_task import FileTask, shortened
 from foci.tasks.frame.task import Evaluation, Field, Log, Prediction, Progress, Record, Shard, Splits, Table
 from foci.tasks.transcribe.answer import no_prediction, prediction_of
@@ -138,7 +138,7 @@ class Transcribe(FileTask):
     def _text(self, text: str) -> str:
         """Return a transcript in the chosen case, with single spaces."""
         case = self.config.tokenizer.case
-        cased = text.upper() if case == "upper" else text.lower() if case == "lower" else text
+        cased = text.upper() if case == "upper" else lowered(text) if case == "lower" else text
         return " ".join(cased.split())
 
     def _learned(self, text: str) -> str:

@@ -18,6 +18,7 @@ from foci.errors import ConfigError, DataError
 from foci.layers.token_loss import TokenLoss
 from foci.metrics import overlap
 from foci.models.build import build_seq2seq
+from foci.scripts import NormalForm, normalized
 from foci.tasks.frame.assets import Assets
 from foci.tasks.frame.file_task import shortened
 from foci.tasks.frame.notes import unknown_note
@@ -86,7 +87,9 @@ class Translate(Seq2SeqTask):
             f"{count:,} pairs are streamed from {data.path}, {len(valid):,} held out to validate, {len(test):,} to "
             "evaluate"
         )
-        return Splits(corpus, valid, test)
+        return Splits(
+            _NormalPairs(corpus, data.normalize), *(list(map(self.normal_example, some)) for some in (valid, test))
+        )
 
     def read_file(self, path: str, log: Log | None = None) -> list[Pair]:
         """Read a file with both sides."""
@@ -277,6 +280,16 @@ class Translate(Seq2SeqTask):
                 **likelihood.notes(),
             },
         )
+
+
+class _NormalPairs:
+    """The pairs of a stream, in a normal form; can be iterated again and again."""
+
+    def __init__(self, corpus: Corpus, form: NormalForm) -> None:
+        self.corpus, self.form = corpus, form
+
+    def __iter__(self) -> Iterator[Pair]:
+        return (Pair(*(normalized(side, self.form) for side in pair)) for pair in self.corpus)
 
 
 class _Side:
