@@ -196,3 +196,17 @@ def test_without_the_library_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(MissingPackageError, match=r"pip install 'foci\[text\]'"):
         Tokenizer.train(CORPUS, "bpe", 300)
+
+
+def test_chinese_that_comes_segmented_stays_segmented():
+    texts = ["我 喜欢 北京 的 秋天 。", "他们 在 图书馆 读书 2024 <pad> 。"]
+    segmented = Tokenizer.train(texts, "words", 100)
+    assert {" 喜欢", " 图书馆", " 北京"} <= {*segmented.pieces}
+    again = Tokenizer.from_text(segmented.to_text(), "x")
+    assert again.note == ", as the texts are segmented"
+    for text in (*texts, "我 的 北京 。"):
+        assert again.decode(again.encode(text).ids) == text
+    assert 0 not in again.encode("<pad>").ids
+    natural = Tokenizer.train([text.replace(" ", "") for text in texts], "words", 100)
+    assert natural.note == ""
+    assert {"喜", "欢"} <= {*natural.pieces}

@@ -21,6 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from foci.data.word_splitter import rule_of_texts
 from foci.errors import ConfigError, DataError, MissingPackageError, unknown_name
 from foci.files import write_text
 from foci.scripts import ATTACHED, SPACELESS
@@ -42,6 +43,8 @@ _SPACELESS = f"[{SPACELESS}]{_MARKS}(?:(?<=[\u1039\u17d2])[{SPACELESS}]{_MARKS})
 _SIGN = r"[^\s\p{L}\p{M}\p{N}]"
 _SIGNS = f"(?:[\U0001f1e6-\U0001f1ff]{{2}}|{_SIGN}){_MARKS}(?:(?<=\u200d){_SIGN}{_MARKS})*"
 _WORDS = rf" ?{_SPACELESS}| ?[\p{{L}}\p{{M}}&&[^{SPACELESS}]]+| ?\p{{N}}| ?{_SIGNS}|\s+(?!\S)|\s"
+# Where such a script comes with spaces between words, it stays segmented.
+_SEGMENTED = rf" ?[\p{{L}}\p{{M}}]+| ?\p{{N}}| ?{_SIGNS}|\s+(?!\S)|\s"
 _CHARACTERS = r"[\s\S]"
 
 _COVERAGE = 0.9995  # of all characters of the training text; the rare rest is encoded as bytes
@@ -84,7 +87,8 @@ class Tokenizer:
         Args:
             texts: any number of texts. They are read twice, so a generator is kept in memory as a list; give
                 an object that can be iterated again (see `foci.data.pairs`) for more text than that.
-            kind: ``bpe``, ``unigram``, ``bytes``, ``characters`` or ``words``.
+            kind: ``bpe``, ``unigram``, ``bytes``, ``characters`` or ``words``; Chinese and others that come with spaces
+                between words stay segmented by ``words``.
             size: with the symbols, and for ``bpe`` and ``unigram`` with the 256 bytes; ``bytes`` are always 260.
         """
         if kind not in KINDS:
@@ -106,10 +110,18 @@ class Tokenizer:
             return cls(_train_bpe(_without_rare(texts, counts, size - len(fixed)), size))
         if kind == "unigram":
             return cls(_train_unigram(_without_rare(texts, counts, size - len(fixed)), size))
-        return cls(_train_words(texts, _CHARACTERS if kind == "characters" else _WORDS, size))
+        if kind == "characters":
+            return cls(_train_words(texts, _CHARACTERS, size))
+        return cls(_train_words(texts, _SEGMENTED if rule_of_texts(texts) == "spaces" else _WORDS, size))
 
     def __len__(self) -> int:
         return len(self._pieces)
+
+    @property
+    def note(self) -> str:
+        """What is to be said of the words beside their kind: nothing, or that they are those between spaces."""
+        segmented = json.loads(self._tokenizer.to_str())["pre_tokenizer"]["pattern"]["Regex"] == _SEGMENTED
+        return ", as the texts are segmented" if segmented else ""
 
     @property
     def pieces(self) -> list[str]:
@@ -209,7 +221,7 @@ class Tokenizer:
 def _check_parts(saved: Any) -> None:
     """Raise unless the file has only the parts that foci writes: others could contain any regular expression."""
     pattern = saved["pre_tokenizer"]["pattern"]["Regex"]
-    if pattern not in (_PIECES, _WORDS, _CHARACTERS):
+    if pattern not in (_PIECES, _WORDS, _SEGMENTED, _CHARACTERS):
         raise ValueError("its regular expression is not one of foci's")
     for name in ("normalizer", "post_processor", "truncation", "padding"):
         if saved.get(name) is not None:

@@ -116,7 +116,7 @@ def sentences(*texts):
 
 
 def test_characters_are_learned_from_a_file_of_characters(tmp_path):
-    rows = [f"{character}\tO" for character in "2024年在上海iPhone卖"]
+    rows = [f"{character}\tO" for character in "2024年，在上海iPhone店。"]
     path = tmp_path / "a.txt"
     path.write_text(
         "\n".join(rows) + "\n\n" + "\n".join(f"{character}\tO" for character in "我们在那里") + "\n\n他\tB-PER\n"

@@ -150,7 +150,7 @@ class Caption(Seq2SeqTask):
             counts = Counter(number for ids in tokenizer.encode_many(texts) for number in ids if number != UNK)
             kept = sum(count >= chosen.min_count for count in counts.values())
             tokenizer = Tokenizer.train(texts, chosen.kind, max(4 + kept, 5))  # pieces come by their frequency
-        log(f"a vocabulary of {len(tokenizer):,} tokens ({chosen.kind})")
+        log(f"a vocabulary of {len(tokenizer):,} tokens ({chosen.kind}{tokenizer.note})")
         return CaptionAssets(tokenizer, self._describe_encoder())
 
     def _describe_encoder(self) -> ImageEncoder:

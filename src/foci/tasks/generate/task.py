@@ -147,7 +147,7 @@ class Generate(Task):
         """Train the tokenizer on the training text."""
         kind, size = self.config.tokenizer.kind, self.config.tokenizer.size
         made = Tokenizer.train(_Chunks(splits.train), kind, size)
-        log(f"a vocabulary of {len(made):,} tokens ({kind})")
+        log(f"a vocabulary of {len(made):,} tokens ({kind}{made.note})")
         return TokenizerAssets(made)
 
     def model(self, assets: TokenizerAssets) -> nn.Module:

@@ -112,7 +112,7 @@ class Summarize(Seq2SeqTask):
         kind, size = self.config.tokenizer.kind, self.config.tokenizer.size
         texts = [self.plain(text) for one in splits.train for text in (one.source, one.target)]
         made = TokenizerAssets(Tokenizer.train(texts, kind, size))
-        log(f"a vocabulary of {len(made.tokenizer):,} tokens ({kind})")
+        log(f"a vocabulary of {len(made.tokenizer):,} tokens ({kind}{made.tokenizer.note})")
         return made
 
     def model(self, assets: TokenizerAssets) -> nn.Module:

@@ -142,8 +142,8 @@ def written(words: Sequence[str], joined: bool = False) -> tuple[str, tuple[Offs
 
 
 def _is_by_characters(sentences: Iterable[TaggedSentence]) -> bool:
-    """Return whether words are single characters, of a script without spaces for the most part."""
+    """Return whether words are single characters, many of them of a script without spaces."""
     words = [word for sentence in sentences for word in sentence.tokens]
     single = [word for word in words if len(word) == 1 or len(WordSplitter("characters").words(word)) == 1]
     spaceless = [word for word in words if _SPACELESS.match(word)]
-    return len(single) >= 0.98 * len(words) and 2 * len(spaceless) >= len(words) > 0
+    return len(single) >= 0.98 * len(words) and 5 * len(spaceless) >= len(words) > 0

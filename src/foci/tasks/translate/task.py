@@ -165,7 +165,8 @@ class Translate(Seq2SeqTask):
             made = Tokenizers(both, both)
         else:
             made = Tokenizers(*(Tokenizer.train(_Side(splits.train, column), kind, size) for column in (0, 1)))
-        log(f"vocabularies of {len(made.source_tokenizer):,} and {len(made.target_tokenizer):,} tokens ({kind})")
+        notes = made.source_tokenizer.note or made.target_tokenizer.note
+        log(f"vocabularies of {len(made.source_tokenizer):,} and {len(made.target_tokenizer):,} tokens ({kind}{notes})")
         return made
 
     def tokenizers(self, assets: Tokenizers) -> tuple[Tokenizer, Tokenizer]:
