@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from wcwidth import iter_graphemes
 
 from foci.data import Tokenizer
-from foci.data.words import words_of
+from foci.data.word_splitter import WordSplitter
 from foci.metrics.rouge import compared_words
 from foci.scripts import begins_spaceless, dominant_script, folded, graphemes, join_texts, lowered, sentence_texts
 
@@ -83,7 +83,7 @@ def test_characters_are_the_text(text):
     ],
 )
 def test_words_are_whole_characters_and_nothing_invisible(text, expected):
-    assert words_of(text) == expected
+    assert WordSplitter("unicode").words(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_rouge_never_splits_vowel_signs(text, expected):
 def test_the_tokenizer_of_words_has_the_same_characters():
     for text in ("ﾊﾟﾝ屋𠮷", "น้ำดี", "👍🏽🇩🇪👨‍👩‍👧", "မြန်မာဗုဒ္ဓ", "ខ្ញុំស្រឡាញ់"):
         tokenizer = Tokenizer.train([text], "words", 60)
-        assert tokenizer.encode(text).tokens == words_of(text)
+        assert tokenizer.encode(text).tokens == WordSplitter("unicode").words(text)
 
 
 # ---- sentences

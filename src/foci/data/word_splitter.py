@@ -24,9 +24,8 @@ from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 
-from foci.data.words import word_pattern
-from foci.errors import ConfigError
-from foci.scripts import IGNORABLE, SPACELESS, grapheme_pattern, marks, sentence_texts
+from foci.errors import ConfigError, check_positive
+from foci.scripts import IGNORABLE, SPACELESS, grapheme_pattern, letter_run, marks, sentence_texts
 
 Offsets = tuple[int, int]
 """Where a word begins and ends in its text, in characters; the end is not in it."""
@@ -79,9 +78,15 @@ class WordSplitter:
         return [word for word in words if word.strip()]
 
     def sentences(self, text: str, max_words: int | None = None) -> list[list[str]]:
-        """Return a document as sentences of words; a sentence of more than ``max_words`` is cut into pieces."""
+        """Return a document as sentences of words; a sentence of more than ``max_words`` is cut into pieces.
+
+        Example:
+            >>> WordSplitter("unicode").sentences("Dr. No isn't bad. 真好！再看一次。")
+            [['Dr', '.', 'No', "isn't", 'bad', '.'], ['真', '好', '！'], ['再', '看', '一', '次', '。']]
+        """
         sentences = [self.words(piece) for piece in sentence_texts(text)]
         if max_words is not None:
+            check_positive("WordSplitter.sentences", max_words=max_words)
             sentences = [
                 words[start : start + max_words] for words in sentences for start in range(0, len(words), max_words)
             ]
@@ -132,11 +137,22 @@ def _pattern(rule: str) -> re.Pattern[str]:
         return re.compile(rf"(?![\s{IGNORABLE}])(?:{grapheme_pattern().pattern})", re.DOTALL)
     if rule in ("treebank", "ud"):
         return _treebank(hyphens=rule == "treebank")
-    return word_pattern()
+    return _unicode()
+
+
+@cache
+def _unicode() -> re.Pattern[str]:
+    """Return the pattern of letters, digits and marks together, and of every other sign alone."""
+    run = letter_run()
+    sign = rf"(?![\s{IGNORABLE}])(?:{grapheme_pattern().pattern})"
+    # Hebrew writes abbreviations with a quote inside.
+    return re.compile(
+        rf"{run}(?:['’׳]{run}|[\"״](?=[א-ת])(?<=[א-ת].){run}|(?<=\d)[.,٫٬]\d+)*|\.{{2,}}|{sign}", re.DOTALL
+    )
 
 
 def _treebank(hyphens: bool) -> re.Pattern[str]:
-    """Return the pattern of words as treebanks have them; what it does not know is split as `word_pattern` does."""
+    """Return the pattern of words as treebanks have them; what it does not know is split as `_unicode` does."""
     letter, mark = rf"[^\W_{SPACELESS}]", rf"[{marks()}]"
     parts = (
         r"(?:[Hh][Tt][Tt][Pp][Ss]?://|[Ww]{3}\.)[^\s<>\"]*[^\s<>\".,;:!?)\]]",
@@ -150,7 +166,7 @@ def _treebank(hyphens: bool) -> re.Pattern[str]:
         rf"(?>{letter}+{f'(?:[-.&]{letter}+)*' if hyphens else ''})(?!{mark})",
         r"(?P<sign>[^\w\s])(?P=sign)+",
     )
-    return re.compile(f"{'|'.join(parts)}|{word_pattern().pattern}", re.DOTALL)
+    return re.compile(f"{'|'.join(parts)}|{_unicode().pattern}", re.DOTALL)
 
 
 # ---- text that is segmented already

@@ -7,7 +7,7 @@ import pytest
 
 from foci.data.splits import unique
 from foci.data.vocabulary import Vocabulary, read_vectors
-from foci.data.words import sentences_of
+from foci.data.word_splitter import WordSplitter
 from foci.errors import ConfigError, DataError
 from foci.tasks.classify.builtin import planted
 from foci.tasks.classify.reader import Document, cut, read_documents
@@ -126,15 +126,15 @@ def test_wrong_places_and_bytes(tmp_path):
     ],
 )
 def test_sentences_and_words_in_any_script(text, expected):
-    assert sentences_of(text) == expected
+    assert WordSplitter("unicode").sentences(text) == expected
 
 
 def test_long_sentences_are_cut_and_nothing_is_lost():
-    assert sentences_of("a b c d e. F", max_words=2) == [["a", "b"], ["c", "d"], ["e", "."], ["F"]]
+    assert WordSplitter("unicode").sentences("a b c d e. F", max_words=2) == [["a", "b"], ["c", "d"], ["e", "."], ["F"]]
     assert cut([["a", "b"], ["c", "d"], ["e"]], 3) == [["a", "b"], ["c"]]
     assert cut([["a", "b"], ["c"]], 2) == [["a", "b"]]
     with pytest.raises(ConfigError, match=r"max_words is 0"):
-        sentences_of("a", max_words=0)
+        WordSplitter("unicode").sentences("a", max_words=0)
 
 
 def split_documents(documents, **shares):
@@ -218,7 +218,7 @@ def test_planted_evidence_decides_and_nothing_else_does():
     telling = {}
     others = set()
     for (text, label), sentence, word in made:
-        document = [[w.lower() for w in words] for words in sentences_of(text)]
+        document = [[w.lower() for w in words] for words in WordSplitter("unicode").sentences(text)]
         telling.setdefault(document[sentence].pop(word), set()).add(label)
         others |= {w for words in document for w in words}
     assert all(len(labels) == 1 for labels in telling.values())

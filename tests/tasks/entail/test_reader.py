@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from foci.data.splits import pair_key
-from foci.data.words import words_of
+from foci.data.word_splitter import WordSplitter
 from foci.errors import ConfigError, DataError, UnknownNameError
 from foci.tasks.entail.builtin import _SLOTS, LABELS, hypernym_pairs
 from foci.tasks.entail.config import EntailConfig
@@ -131,7 +131,7 @@ def table_accuracy(feature, pairs, held_out):
 
 def overlap(pair):
     """How many words of the hypothesis the premise has, and how many each has."""
-    premise, hypothesis = ([word.lower() for word in words_of(text)] for text in pair[:2])
+    premise, hypothesis = ([word.lower() for word in WordSplitter("unicode").words(text)] for text in pair[:2])
     return sum(word in premise for word in hypothesis), len(hypothesis), len(premise)
 
 
@@ -145,7 +145,9 @@ def test_overlap_alone_does_not_decide(language, most):
 
 def test_no_word_of_the_hypothesis_tells_the_label():
     train, test = hypernym_pairs(6000), hypernym_pairs(1500, split="test")
-    bayes = Counter((word, pair.label) for pair in train for word in {*words_of(pair.hypothesis.lower())})
+    bayes = Counter(
+        (word, pair.label) for pair in train for word in {*WordSplitter("unicode").words(pair.hypothesis.lower())}
+    )
     totals = Counter(word for word, _ in bayes.elements())
     for word, total in totals.items():
         shares = [bayes[word, label] / total for label in LABELS]
@@ -172,7 +174,7 @@ def test_labels_follow_from_the_lexicon():
     pairs = hypernym_pairs(600)
     assert Counter(pair.label for pair in pairs) == dict.fromkeys(LABELS, 200)
     for pair in pairs:
-        sides = [[word for word in words_of(text.lower()) if word in nouns] for text in pair[:2]]
+        sides = [[word for word in WordSplitter("unicode").words(text.lower()) if word in nouns] for text in pair[:2]]
         assert [len(side) for side in sides] == [3, 3]
         relations = [relation(*words) for words in zip(*sides)]
         strongest = max(relations, key=["entailment", "neutral", "contradiction"].index)

@@ -29,9 +29,9 @@ def planted(size: int, *, classes: int = 2, split: str = "train", seed: int = 0)
     """Return documents of 3 to 8 sentences of 4 to 10 made-up words; one word of one sentence indicates the class.
 
     Example:
-        >>> from foci.data.words import sentences_of
+        >>> from foci.data.word_splitter import WordSplitter
         >>> ((text, label), sentence, word), *_ = planted(2)
-        >>> sentences_of(text)[sentence][word], label
+        >>> WordSplitter("unicode").sentences(text)[sentence][word], label
         ('paka', 'b')
     """
     check_positive("planted", size=size, classes=classes)
