@@ -219,6 +219,10 @@ def test_every_row_has_a_command_that_selects_it(recipes, monkeypatch):
         whole = program.RECIPES[name].variants
         needed = {one for job in jobs if (one := whole[job.name].init_from) is not None}
         assert needed <= {job.name for job in jobs}  # what a row starts from is trained by its command
+    from benchmarks.shakespeare import ROWS
+
+    for line in (line for line in text.splitlines() if "benchmarks.shakespeare --only" in line):
+        assert shlex.split(line.split("`")[1])[4] in ROWS
     monkeypatch.setattr(report, "RESULTS", ROOT / "recipes" / "results")
     for name, recipe in program.RECIPES.items():
         rows = {(row["name"], row["seed"]) for row in report.rows_of(name) if row["name"] in recipe.variants}

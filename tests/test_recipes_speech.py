@@ -1,5 +1,6 @@
 """Real speech, where it lies beside the checkout or in FOCI_DATA: counted as its own description counts it."""
 
+import json
 import os
 import random
 from pathlib import Path
@@ -7,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import foci
 from foci.data.audio.features import read_features
 from foci.data.audio.files import read_sound
+from foci.tasks.frame.task import find
 from foci.tasks.transcribe.reader import read_manifest
 
 pytest.importorskip("soundfile")
@@ -102,3 +105,24 @@ def test_counting_does_not_tell_the_end_of_a_string(speech):
     goes_on = [(lengths > length).sum() / (lengths >= length).sum() for length in range(1, 5)]
     assert goes_on == pytest.approx([2 / 3] * 4, abs=0.05)
     assert lengths.max() == 8
+
+
+def test_longer_strings_are_measured(speech, tmp_path):
+    from recipes.speech_tables import longer_table, measure_longer
+
+    texts = ["E T", "T E", "T T", "E E"] * 3
+    for part in ("times1", *(f"times{factor}" for factor in speech.LONGER)):
+        lines = [{"audio": f"morse/{number}:{text}", "text": text} for number, text in enumerate(texts)]
+        (tmp_path / f"{part}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    ends = {f"times{factor}": [[0.5, 60.0]] * len(texts) for factor in (1, *speech.LONGER)}
+    (tmp_path / speech.TIMES).write_text(json.dumps(ends), encoding="utf-8")
+    paths = dict.fromkeys(("path", "valid", "test"), str(tmp_path / "times1.jsonl"))
+    tables = {**find("transcribe").Config.smallest, "data": paths, "tokenizer": {"kind": "words"}}
+    tables["training"] = {**tables["training"], "max_steps": 2, "eval_every": 2}
+    foci.train("transcribe", tables, out=tmp_path / "run", log=lambda text: None)
+    run = foci.load(tmp_path / "run")
+    row = measure_longer(run, run.evaluate(), None)
+    factors = {"1", *map(str, speech.LONGER)}
+    assert {*row["wer_by_length"]} == {*row["found_by_length"]} == factors
+    assert all(0 <= share <= 1 for share in row["found_by_length"].values())
+    assert "| a | " in longer_table([{**row, "name": "a", "minutes": 1.0, "seed": 0}])
