@@ -596,12 +596,12 @@ RECIPES = {
         title="Tinyshakespeare: language models by characters",
         note="A comparison at equal processor time, so that the steps of its rows depend on the machine. The last "
         "111,540 characters are held out, and all of them are counted, each predicted from at least half a "
-        "context; the checkpoint was chosen by the same characters, so that these numbers are a little too low, "
-        "except for the first row, which has its last weights; measured again, the first half of them chooses it, "
-        "and the second is evaluated. nanoGPT publishes 1.88 nats for its configuration "
-        "for a CPU, estimated on a part of them; the first row is that configuration in plain PyTorch "
-        "(benchmarks/plain_gpt.py), and the second had the same processor time, the others a quarter of it, in "
-        "one process and one thread.",
+        "context; these rows have their last weights, so that no checkpoint was chosen by them, except for "
+        "“Transformer, 30 minutes”, whose best one was, so that its number is a little too low. None was measured "
+        "again since the recipe has three parts: the first half of these characters chooses the checkpoint, and "
+        "the second is evaluated. nanoGPT publishes 1.88 nats for its configuration for a CPU, estimated on a "
+        "part of them; the first row is that configuration in plain PyTorch (benchmarks/plain_gpt.py), and the "
+        "second had the same processor time, the others a quarter of it, in one process and one thread.",
         variants={
             "Transformer, 30 minutes": Variant({"model.dropout": 0.1, "training.max_steps": 10_000}),
             **{
