@@ -12,6 +12,7 @@ from foci.data.images.drawn import draw, find_scene, questions
 from foci.errors import ConfigError, DataError
 from foci.metrics.boxes import points_at, share_inside
 from foci.tasks.frame import config as configs
+from foci.tasks.frame.task import Shard, silent
 from foci.tasks.vqa.reader import ImageQuestion, drawn_questions, read_image_questions
 from foci.tasks.vqa.task import Vqa
 from foci.viz.regions import smooth
@@ -141,3 +142,14 @@ def test_chinese_questions_and_commands(tmp_path, capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["question"] == "有几个形状？"
     assert found["output"] in foci.load(out).assets.labels
+
+
+def test_batches_mix_scenes_whatever_questions_they_have():
+    # Sorted by their questions, a batch had scenes of two shapes or of three only, and one answer to "how many".
+    task = Vqa(configs.configure(Vqa.Config, {"data": {"builtin": 400}}, "test"))
+    splits = task.read(silent)
+    assets = task.assets(splits, silent)
+    batches = task.batches(splits, assets, Shard(), silent)
+    two, three = assets.labels.index("two"), assets.labels.index("three")
+    for _, _, _, answers in batches.epoch(0):
+        assert {two, three} <= {*answers.tolist()}

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from foci.data.batching import GroupedSequences, Indices, Sequences
@@ -88,9 +89,18 @@ class QuestionExamples(GroupedSequences):
             )
         self.images, self.answers = images, np.array(answers, dtype=np.int64)
 
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """``(example, 2)``: the same for all, so that batches are not sorted by the length of the questions.
+
+        Which questions an image has depends on what it shows: sorted batches would be of images that are alike, and
+        have alike answers, as "how many …?". Questions are short, and an image is most of the work.
+        """
+        return np.broadcast_to(super().lengths.max(axis=0, initial=0), (len(self.groups), 2))
+
     def batch(self, indices: Indices, widths: Sequence[int]) -> tuple[Tensor, ...]:
         """Return images ``(I, 3, H, W)``, word ids ``(B, T)``, the image of each question ``(B)``, and the answers."""
         numbers = self.numbers(indices)
-        words, _ = self.sequences.padded(numbers, widths[1])
+        words, _ = self.sequences.padded(numbers, int(self.sequences.lengths[numbers].max(initial=0)))
         places, image_of = self.owners(indices)
         return self.images.grids(places), *map(torch.from_numpy, (words, image_of, self.answers[numbers]))
