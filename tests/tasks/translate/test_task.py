@@ -15,6 +15,7 @@ from foci.models.build import build_seq2seq
 from foci.tasks.frame.config import configure, put
 from foci.tasks.frame.predictor import load
 from foci.tasks.frame.search_options import SearchOptions
+from foci.tasks.frame.task import Splits
 from foci.tasks.frame.train import train
 from foci.tasks.translate.config import TranslateConfig
 from foci.tasks.translate.task import Translate
@@ -139,6 +140,65 @@ def test_resuming_gives_the_same_weights_as_one_sitting(tmp_path):
     whole, parts = (load(tmp_path / name, checkpoint="last").model.state_dict() for name in ("whole", "parts"))
     assert whole.keys() == parts.keys()
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+def by_default(folder, pairs, **tables):
+    """Train without settings of batches, vocabulary, warm-up and norm; return the log, and the run's settings."""
+    data = write_corpus(folder, pairs)
+    del data["batch_tokens"]
+    sizes = {"model_dim": 8, "num_heads": 2, "hidden_dim": 8, "num_layers": 1}
+    whole = {"data": data, "model": {"encoder": sizes, "decoder": sizes}, "training": {"max_steps": 2}, **tables}
+    logged = []
+    train("translate", whole, out=folder / "run", log=logged.append)
+    return logged, json.loads((folder / "run" / "config.json").read_text())
+
+
+def test_what_is_not_given_is_chosen_by_the_size_of_the_data_and_stored(tmp_path):
+    logged, config = by_default(tmp_path, 400)
+    chosen = {line.partition(" = ")[0]: line for line in logged if line.partition(" = ")[0] in TranslateConfig.suited}
+    assert chosen.keys() == {*TranslateConfig.suited}
+    assert all("; " in line or ": " in line for line in chosen.values())  # each has a reason
+    assert config["data"]["batch_tokens"] == 512  # the least: there are about 1,000 tokens
+    assert config["tokenizer"]["size"] == 1000
+    assert config["model"]["encoder"]["norm"] == config["model"]["decoder"]["norm"] == "pre"
+    assert config["training"]["warmup"] == 0  # a tenth of two steps
+    logged.clear()
+    train("translate", {"training": {"max_steps": 4}}, out=tmp_path / "run", resume=True, log=logged.append)
+    assert not [line for line in logged if line.startswith(TranslateConfig.suited)]
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["data"] == config["data"]
+
+
+def test_what_is_given_is_not_chosen_by_the_data(tmp_path):
+    logged, config = by_default(tmp_path, 60, tokenizer={"size": 900}, training={"max_steps": 2, "warmup": 1})
+    assert (config["tokenizer"]["size"], config["training"]["warmup"]) == (900, 1)
+    assert not [line for line in logged if line.startswith(("tokenizer.size =", "training.warmup ="))]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "batch", "size", "warmup"),
+    [(100, 512, 1000, 100), (30_000, 1024, 6000, 292), (60_000, 2048, 8000, 292), (200_000, None, None, None)],
+)
+def test_batches_and_vocabulary_grow_with_the_data(pairs, batch, size, warmup):
+    task = Translate(read({"data": {"path": "x"}, "training": {"time_limit": 60}}))
+    chosen = task.suited(Splits([Pair("a" * 80, "b" * 60)] * pairs, [], []))
+    assert {path: chosen[path].value for path in chosen} == (
+        {}
+        if batch is None
+        else {
+            "data.batch_tokens": batch,
+            "tokenizer.size": size,
+            "model.encoder.norm": "pre",
+            "model.decoder.norm": "pre",
+            "training.warmup": warmup,
+        }
+    )
+
+
+def test_a_printed_file_leaves_to_the_data_what_it_chooses(capsys):
+    assert foci_cli.main(["train", "translate", "--print-config", "--set", "tokenizer.size=700"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert "# batch_tokens = 4096    (for much data; otherwise chosen by its size)" in printed
+    assert "size = 700" in printed
 
 
 @pytest.mark.parametrize("kind", ["rnn", "conv", "transformer"])

@@ -9,13 +9,36 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from foci.encodings import decode
 from foci.errors import ConfigError, unknown_name
 from foci.options import from_preset
 from foci.settings import Text, build, describe, merge, parsed, to_tables
 from foci.tasks import TASKS
+
+
+class Promise(NamedTuple):
+    """What a demo reaches on held-out data with any seed; `make demos` measures it, and the docs state it.
+
+    Example:
+        >>> promise = Promise("accuracy", 0.95, 0.03)
+        >>> str(promise), promise.holds(0.97), promise.holds(0.91)
+        ('accuracy 0.95 ± 0.03', True, False)
+    """
+
+    metric: str
+    """One of the metrics of the task's evaluation."""
+    value: float
+    tolerance: float
+    """How far a measured value may be from it, in both directions: a better demo deserves a better promise."""
+
+    def holds(self, measured: float) -> bool:
+        """Return whether a measured value is within the tolerance."""
+        return abs(measured - self.value) <= self.tolerance + 1e-9
+
+    def __str__(self) -> str:
+        return f"{self.metric} {self.value:g} ± {self.tolerance:g}"
 
 
 class TaskConfig:
@@ -25,12 +48,17 @@ class TaskConfig:
     """Settings with a flag of their own: flag -> dotted path. ``data`` is the main data file, if the task reads any."""
     demo: ClassVar[Mapping[str, Any]]
     """Settings of `foci demo`: built-in data, some minutes on one core."""
+    promise: ClassVar[Promise]
+    """What the demo reaches with these settings."""
     smallest: ClassVar[Mapping[str, Any]]
     """Settings of the smallest training on built-in data that still learns something, for the contract tests."""
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """The options of the model by the names of its presets, ``base`` among them, which has the options'
     defaults; empty where the parts of a model have presets of their own."""
+
+    suited: ClassVar[tuple[str, ...]] = ()
+    """Settings, as dotted paths, that `Task.suited` chooses by the training data unless they are given."""
 
     @classmethod
     def implied(cls, tables: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,8 +200,8 @@ def _join(path: str, name: str) -> str:
 def commented_toml(config: Any, title: str, given: Mapping[str, Any]) -> str:
     """Return a TOML file with every setting: its meaning as a comment, and its value.
 
-    Settings that are not set, and the options of a model that were not given, whose values come from a preset, are
-    commented out: the file parses to the same configuration.
+    Settings that are not set are commented out, and so are those that were not given whose values come from a preset or
+    are chosen by the training data: the file parses to the same configuration.
     """
     lines = [f"# {title}", ""]
     table = ""
@@ -186,12 +214,22 @@ def commented_toml(config: Any, title: str, given: Mapping[str, Any]) -> str:
         if one.value is None:
             lines.append(f"# {name} =    (not set; {one.type_text})")
         else:
+            by_data = one.path in type(config).suited
             preset = tables[:1] == ["model"] and one.path not in ("model.kind", "model.preset")
-            lines.append(f"{'# ' if preset and not _has(given, one.path) else ''}{name} = {to_toml(one.value)}")
+            line = f"{name} = {to_toml(one.value)}"
+            if (preset or by_data) and not has(given, one.path):
+                line = f"# {line}{'    (for much data; otherwise chosen by its size)' * by_data}"
+            lines.append(line)
     return "\n".join(lines) + "\n"
 
 
-def _has(tables: Any, path: str) -> bool:
+def has(tables: Any, path: str) -> bool:
+    """Return whether tables have a value at a dotted path.
+
+    Example:
+        >>> has({"data": {"builtin": 3}}, "data.builtin"), has({}, "data.builtin")
+        (True, False)
+    """
     for name in path.split("."):
         if not isinstance(tables, Mapping) or name not in tables:
             return False

@@ -60,6 +60,13 @@ class Splits(NamedTuple):
     test: Sequence[Any]
 
 
+class Suited(NamedTuple):
+    """A setting that was chosen by the training data, and the reason in words."""
+
+    value: Any
+    reason: str
+
+
 class Shard(NamedTuple):
     """Which rows of each batch a process gets."""
 
@@ -207,6 +214,14 @@ class Task(ABC):
         record = example if isinstance(example, Mapping) else example._asdict()
         asked = ((one.kind, record[one.name]) for one in self.inputs if one.required)
         return ["\n".join(file_key(str(value)) if kind in FILES else text_key(str(value)) for kind, value in asked)]
+
+    def suited(self, splits: Splits) -> Mapping[str, Suited]:
+        """Return settings that suit the training data and the limits of the training, by their dotted paths.
+
+        They are among ``Config.suited``. Those that were given stay as they are; the others are logged with their
+        reasons and stored in the run, so that a resumed run has the same.
+        """
+        return {}
 
     @abstractmethod
     def assets(self, splits: Splits, log: Log) -> Any:

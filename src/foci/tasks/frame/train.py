@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +109,7 @@ def train(
     if isinstance(data := given.get("data"), Mapping) and isinstance(data.get("words"), str):
         trust(str(data["words"]))
     config = resumed_config(kind, given, out, origin) if resume and (out / "config.json").exists() else None
+    begins = config is None  # a run that goes on has all settings already
     config = config or configs.configure(kind.Config, given, origin)
     _check_training(kind, config.training)
     begun = resume and bool(Checkpoints(out / "checkpoints").all())
@@ -116,7 +117,7 @@ def train(
         check_run(config.training.init_from, kind)
     with launched(config.training) as fabric:
         main = fabric.global_rank == 0
-        return _train(kind(config), out, resume, fabric, log if main else silent)
+        return _train(kind(config), given if begins else None, out, resume, fabric, log if main else silent)
 
 
 def resumed_config(kind: type[Task], given: Mapping[str, Any], out: Path, origin: str) -> Any:
@@ -177,12 +178,16 @@ def _check_training(kind: type[Task], options: TrainingOptions) -> None:
             raise ConfigError("training.tensorboard needs tensorboard. Install it: pip install tensorboard") from error
 
 
-def _train(task: Task, out: Path, resume: bool, fabric: Fabric, given_log: Log | None) -> TrainingResult:
+def _train(
+    task: Task, given: Mapping[str, Any] | None, out: Path, resume: bool, fabric: Fabric, given_log: Log | None
+) -> TrainingResult:
     log = given_log or log_to_stderr
-    options: TrainingOptions = task.config.training
     main = fabric.global_rank == 0
     with text_encoding(task.encoding):
         splits = task.read(log)
+    if given is not None:
+        task.config = _suited(task, splits, given, log)
+    options: TrainingOptions = task.config.training
     log("preparing the data")
     assets = _assets(task, splits, out if resume and (out / "config.json").exists() else None, fabric, log)
     torch.manual_seed(options.seed)
@@ -235,6 +240,17 @@ def _log_calibration(result: TrainingResult, chance: float | None, log: Log) -> 
         f"probabilities of {chosen.name if chosen else ''} are calibrated on the validation data, by temperature "
         f"{temperature}: loss {before}{worse} before, {after} after it"
     )
+
+
+def _suited(task: Task, splits: Splits, given: Mapping[str, Any], log: Log) -> Any:
+    """Return the configuration with what suits the data where nothing was given, and log each such setting."""
+    tables = to_tables(task.config)
+    given = {name: to_tables(table) if is_dataclass(table) else table for name, table in given.items()}
+    for path, (value, reason) in task.suited(splits).items():
+        if not configs.has(given, path):
+            log(f"{path} = {configs.to_toml(value)}: {reason}")
+            tables = configs.put(tables, {path: value})
+    return build(task.Config, tables, "settings that suit the data")
 
 
 def _assets(task: Task, splits: Splits, run: Path | None, fabric: Fabric, log: Log) -> Any:

@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from foci.errors import ConfigError
 from foci.files import FilePath
 from foci.settings import merge, settings
-from foci.tasks.frame.config import TaskConfig
+from foci.tasks.frame.config import Promise, TaskConfig
 from foci.tasks.frame.data_settings import DATA_FLAGS, Columns, HeldOutData
 from foci.tasks.frame.search_options import SearchOptions
 from foci.tasks.frame.seq2seq_config import Seq2SeqModelConfig, seq2seq_tables
@@ -47,7 +47,8 @@ class DataConfig(HeldOutData):
     """Two locales, such as en-zh: those of the built-in phrases, whose default that is, or of the files, where the
     second one chooses BLEU's tokenizer."""
     batch_tokens: Annotated[int, Ge(1)] = 4096
-    """Tokens per batch, padding included."""
+    """Tokens per batch, padding included. Default: 4096, or less for less data, so that an epoch has some hundreds of
+    batches."""
     max_length: Annotated[int, Ge(1)] = 200
     """Pairs with a side of more tokens are left out and counted."""
     stream: bool = False
@@ -63,7 +64,7 @@ class TokenizerConfig:
     kind: Literal["bpe", "unigram", "characters", "words"] = "bpe"
     """bpe and unigram learn subwords; all kinds work in any script."""
     size: Annotated[int, Ge(5), Le(1_000_000)] = 8000
-    """Largest size of the vocabulary."""
+    """Largest size of the vocabulary. Default: 8000, or less for less data."""
     shared: bool = False
     """One vocabulary for both sides; the models can then share their embeddings."""
 
@@ -81,6 +82,7 @@ class TranslateConfig(TaskConfig):
         "model": "model.kind",
         "preset": "model.preset",
     }
+    suited = ("data.batch_tokens", "tokenizer.size", "model.encoder.norm", "model.decoder.norm", "training.warmup")
     demo = {
         "data": {"builtin": 20_000, "batch_tokens": 512},
         "tokenizer": {"kind": "words", "size": 4000},
@@ -98,6 +100,7 @@ class TranslateConfig(TaskConfig):
             "eval_every": 1000,
         },
     }
+    promise = Promise("exact", 0.99, 0.01)
     smallest = {
         "data": {"builtin": 40, "languages": "en-de", "batch_tokens": 300},
         "tokenizer": {"kind": "characters", "size": 60},

@@ -33,6 +33,7 @@ from foci.tasks.frame.task import (
     Record,
     Shard,
     Splits,
+    Suited,
     token_axes,
 )
 from foci.tasks.translate.config import LANGUAGES, DataConfig, TranslateConfig, TranslateEvaluateOptions
@@ -40,6 +41,13 @@ from foci.training.objective import Batches, Loss
 
 _VALIDATED = 2000
 """How many of the pairs that were held out are validated with, at most."""
+_BYTES_PER_TOKEN = 4
+"""Of UTF-8, about, in every script: a word of English is one token or two, a Chinese character is three bytes."""
+_STEPS_PER_EPOCH, _LEAST_BATCH = 400, 512
+"""What the size of a batch is chosen by where there is little data."""
+_SEEN, _LEAST_VOCABULARY = 100, 1000
+"""What the size of a vocabulary is chosen by: how often a token occurs on average."""
+_LEAST_WARMUP = 100
 
 
 @dataclass(frozen=True)
@@ -156,6 +164,32 @@ class Translate(Seq2SeqTask):
         if not dash or not target:
             raise ConfigError(f"data.languages is {data.languages!r}, expected two locales, as in en-zh.")
         return source, target
+
+    def suited(self, splits: Splits) -> dict[str, Suited]:
+        """Return smaller batches and vocabularies, a shorter warm-up and pre-norm for little data; a stream is much."""
+        config, defaults = self.config, TranslateConfig()
+        if config.data.stream:
+            return {}
+        pairs = list(splits.train)
+        tokens = max(sum(len(text.encode()) for text in side) for side in zip(*pairs)) // _BYTES_PER_TOKEN
+        if tokens >= defaults.data.batch_tokens * _STEPS_PER_EPOCH:
+            return {}
+        about = f"{len(pairs):,} pairs have about {tokens:,} tokens"
+        batch = max(_LEAST_BATCH, 2 ** (tokens // _STEPS_PER_EPOCH).bit_length() // 2)
+        chosen = {"data.batch_tokens": Suited(batch, f"{about}; an epoch should have {_STEPS_PER_EPOCH} steps or more")}
+        if config.tokenizer.kind in ("bpe", "unigram"):
+            size = max(_LEAST_VOCABULARY, min(defaults.tokenizer.size, tokens // _SEEN // 500 * 500))
+            chosen["tokenizer.size"] = Suited(size, f"{about}; each should occur {_SEEN} times or more on average")
+        if config.model.preset == "tiny":  # those of papers stay as they were published
+            norm = Suited("pre", "it needs no long warm-up, which little data has no time for")
+            parts = {"encoder": config.model.encoder, "decoder": config.model.decoder}
+            chosen |= {f"model.{name}.norm": norm for name, part in parts.items() if part.kind == "transformer"}
+        warmup = min(defaults.training.warmup, max(_LEAST_WARMUP, tokens // batch // 2))
+        reason = f"half an epoch, at least {_LEAST_WARMUP} steps"
+        steps = config.training.max_steps
+        if steps is not None and warmup > steps // 10:
+            warmup, reason = steps // 10, f"a tenth of training.max_steps = {steps:,}"
+        return {**chosen, "training.warmup": Suited(warmup, reason)}
 
     def assets(self, splits: Splits, log: Log) -> Tokenizers:
         """Train the tokenizers on the training pairs."""
