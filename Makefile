@@ -12,7 +12,7 @@ export OMP_NUM_THREADS := 1
 export OMP_WAIT_POLICY := passive
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench docs format clean lint types imports quick-tests shapes
+.PHONY: help setup demo demos test check bench docs format clean lint types imports quick-tests shapes
 
 help: ## show this list
 	@echo "make TARGET, where TARGET is one of"
@@ -22,6 +22,9 @@ setup: $(INSTALLED) ## make .venv and install foci into it, with everything pinn
 
 demo: setup ## train a translator on built-in phrases, translate, and show what it looks at, in ./demo
 	$(BIN)/foci demo translate --out $(OUT)
+
+demos: setup ## measure what every demo promises over three seeds, about an hour of one core (nightly); one: make demos ONLY=vqa
+	$(BIN)/python -m recipes.demos $(if $(ONLY),--only $(ONLY)) --out $(or $(RUNS),demos)
 
 test: setup lint types imports shapes ## everything: all tests, style, types, shapes and import directions
 	$(BIN)/pytest -q -n 2
@@ -39,7 +42,7 @@ format: setup ## format the code
 	$(BIN)/ruff format $(CODE)
 
 clean: ## remove .venv, pictures and caches
-	rm -rf .venv demo gallery build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv demo demos gallery build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 lint: setup

@@ -1,10 +1,11 @@
-"""Writes what is generated: the READMEs' tables and picture, docs/mechanisms.md, docs/settings.md.
+"""Writes what is generated: the READMEs' tables and picture, docs/mechanisms.md, docs/settings.md, results of demos.
 
 Run it with `make docs`; a test fails when the texts are out of date.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,6 +25,8 @@ ROOT = Path(__file__).parent.parent
 START, END = "<!-- mechanisms: start -->\n", "<!-- mechanisms: end -->\n"
 SHOWN = ("dot", "additive", "sparsemax", "hard", "local_m", "local_p")
 """The mechanisms of the README's picture, all on the same sentence."""
+PAGES = {"classify": "documents", "classify_images": "images", "memorize": "memory", "transcribe": "speech"}
+"""The pages of the tasks that have not the name of the task."""
 
 
 def readme(text: str) -> str:
@@ -34,6 +37,23 @@ def readme(text: str) -> str:
 def kernels(text: str) -> str:
     """Return the page of fast paths with a new table."""
     return _between(text, "<!-- kernels: start -->\n", table.markdown(), "<!-- kernels: end -->\n")
+
+
+def demo(text: str, task: str) -> str:
+    """Return the page of a task with a new sentence about what its demo promises, and what `make demos` measured."""
+    promise = configs.find_config(task).promise
+    path = ROOT / "recipes" / "results" / "demos.jsonl"
+    stored = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    rows = sorted((row for row in stored if row["name"] == task), key=lambda row: row["seed"])
+    sentence = (
+        f"The demo promises {promise.metric} {promise.value:g} on data it has not seen, within {promise.tolerance:g}"
+    )
+    if rows:
+        values = ", ".join(f"{row['metrics'][promise.metric]:.4g}" for row in rows)
+        seeds, seconds = ", ".join(str(row["seed"]) for row in rows), max(row["seconds"] for row in rows)
+        sentence += f", with any seed. Measured: {values} with seeds {seeds}, in {seconds:.0f} s of one core"
+        sentence += f" (`make demos`, {max(row['date'] for row in rows)})"
+    return _between(text, "<!-- demo: start -->\n", f"{sentence}.", "<!-- demo: end -->\n")
 
 
 def _between(text: str, start: str, middle: str, end: str) -> str:
@@ -149,6 +169,9 @@ def main() -> None:
     for name, make in (("README.md", readme), ("README.zh-CN.md", chinese_readme), ("docs/kernels.md", kernels)):
         page = ROOT / name
         page.write_text(make(page.read_text(encoding="utf-8")), encoding="utf-8")
+    for task in TASKS:
+        page = ROOT / "docs" / f"{PAGES.get(task, task)}.md"
+        page.write_text(demo(page.read_text(encoding="utf-8"), task), encoding="utf-8")
     (ROOT / "docs" / "mechanisms.md").write_text(mechanisms(), encoding="utf-8")
     (ROOT / "docs" / "settings.md").write_text(settings(), encoding="utf-8")
     picture(ROOT / "docs" / "images" / "mechanisms.png")

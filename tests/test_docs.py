@@ -10,6 +10,7 @@ import pytest
 
 from foci.catalog import MECHANISMS
 from foci.tasks import TASKS
+from foci.tasks.frame.config import find_config
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
@@ -102,6 +103,10 @@ def test_the_generated_parts_are_up_to_date(generate):
     assert read("docs/kernels.md") == generate.kernels(read("docs/kernels.md")), "run make docs"
     assert read("docs/mechanisms.md") == generate.mechanisms(), "run make docs"
     assert read("docs/settings.md") == generate.settings(), "run make docs"
+    for task in TASKS:
+        page = f"docs/{generate.PAGES.get(task, task)}.md"
+        assert f"{find_config(task).promise.value:g}" in read(page).partition("<!-- demo: start -->")[2], page
+        assert read(page) == generate.demo(read(page), task), "run make docs"
 
 
 def test_the_chinese_table_has_the_same_mechanisms():

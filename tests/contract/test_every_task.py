@@ -286,7 +286,9 @@ def test_evaluation_without_data_uses_what_was_held_out(trained):
     if len(held_out) > len(some):
         predictor.held_out = lambda: some
     assert predictor.evaluate().metrics == predictor.evaluate(some).metrics
-    content = predictor.evaluate(some).to_json()
+    evaluation = predictor.evaluate(some)
+    assert predictor.task.Config.promise.metric in evaluation.metrics  # of the demo
+    content = evaluation.to_json()
     assert json.loads(json.dumps(content)) == content
     splits = predictor.task.read(lambda text: None)
     trained_on = {json.dumps(dict(one._asdict()), sort_keys=True) for one in splits.train if hasattr(one, "_asdict")}

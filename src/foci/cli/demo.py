@@ -47,6 +47,7 @@ def demo(kind: type[Task], given: Given) -> None:
     from foci.cli.evaluate import print_evaluation
     from foci.cli.train import tables_from
     from foci.errors import ConfigError
+    from foci.settings import to_tables
     from foci.tasks.frame import config as configs
 
     out = given.get("out", Path("demo"))
@@ -55,7 +56,7 @@ def demo(kind: type[Task], given: Given) -> None:
     if "steps" in given:
         tables = configs.put(tables, {"training.max_steps": typed(given["steps"])})
     tables = tables_from(kind.name, tables, given)
-    configs.configure(kind.Config, tables, "foci demo")  # a mistake is reported before an earlier demo is removed
+    config = configs.configure(kind.Config, tables, "foci demo")  # a mistake is reported before a demo is removed
     torch.set_num_threads(1)  # for models this small a second thread costs more than it saves
     if (run / "config.json").exists():
         shutil.rmtree(run)
@@ -65,7 +66,13 @@ def demo(kind: type[Task], given: Given) -> None:
 
     print("\n2. On data it has not seen:", flush=True)
     records = predictor.held_out()
-    print_evaluation(predictor.evaluate(records))
+    evaluation = predictor.evaluate(records)
+    print_evaluation(evaluation)
+    asked = configs.configure(kind.Config, kind.Config.demo, "foci demo")
+    if {path for path, _, _ in configs.changes(to_tables(asked), to_tables(config))} <= {"training.seed"}:
+        promise = kind.Config.promise
+        kept = promise.holds(evaluation.metrics[promise.metric])
+        print(f"promised with any seed: {promise}; {'it holds' if kept else 'IT DOES NOT HOLD on this machine'}")
 
     print("\n3. Some of its predictions, and what they attended to:")
     try:

@@ -11,7 +11,7 @@ from foci.files import FilePath
 from foci.models.options.words import HIERARCHICAL_PRESETS, HierarchicalClassifierOptions
 from foci.settings import settings
 from foci.tasks.frame.class_folders import implied_parts
-from foci.tasks.frame.config import TaskConfig
+from foci.tasks.frame.config import Promise, TaskConfig
 from foci.tasks.frame.data_settings import DATA_FLAGS, Columns, WordData
 from foci.tasks.frame.label_options import LabelOptions
 from foci.tasks.frame.vocabulary_settings import BucketVocabularyConfig
@@ -81,6 +81,7 @@ class ClassifyConfig(TaskConfig):
         "model": {"preset": "tiny"},
         "training": {"max_steps": 400, "learning_rate": 3e-3, "schedule": "cosine", "warmup": 30, "eval_every": 100},
     }
+    promise = Promise("accuracy", 0.99, 0.01)
     smallest = {
         "data": {"builtin": 60, "batch_tokens": 600},
         "vocabulary": {"min_count": 1, "buckets": 50},

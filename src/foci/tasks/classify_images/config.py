@@ -11,7 +11,7 @@ from foci.files import MAX_PIXELS, FilePath
 from foci.models.options.images import IMAGE_CLASSIFIER_PRESETS, ImageClassifierOptions
 from foci.settings import settings
 from foci.tasks.frame.class_folders import implied_parts
-from foci.tasks.frame.config import TaskConfig
+from foci.tasks.frame.config import Promise, TaskConfig
 from foci.tasks.frame.data_settings import DATA_FLAGS, Columns, HeldOutData
 from foci.tasks.frame.label_options import LabelOptions
 from foci.training.options import TrainingOptions
@@ -69,6 +69,7 @@ class ClassifyImagesConfig(TaskConfig):
         "model": {"preset": "tiny", "block_attention": "cbam"},
         "training": {"max_steps": 600, "learning_rate": 5e-3, "schedule": "cosine", "warmup": 30, "eval_every": 150},
     }
+    promise = Promise("accuracy", 0.96, 0.02)
     smallest = {
         "data": {"builtin": 60, "image_size": 16, "batch_size": 20},
         "model": {"preset": "tiny", "hidden_dim": 16, "block_attention": "cbam", "num_stages": 2, "stride": 2},

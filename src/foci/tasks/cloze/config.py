@@ -9,7 +9,7 @@ from annotated_types import Ge, Le, Lt
 from foci.files import FilePath
 from foci.models.options.words import READER_PRESETS, ReaderOptions
 from foci.settings import settings
-from foci.tasks.frame.config import TaskConfig
+from foci.tasks.frame.config import Promise, TaskConfig
 from foci.tasks.frame.data_settings import WordData
 from foci.tasks.frame.vocabulary_settings import BucketVocabularyConfig
 from foci.training.options import TrainingOptions
@@ -91,6 +91,7 @@ class ClozeConfig(TaskConfig):
         "model": {"preset": "tiny", "reader": "over_attention"},
         "training": {"max_steps": 1200, "learning_rate": 4e-3, "schedule": "cosine", "warmup": 50, "eval_every": 150},
     }
+    promise = Promise("accuracy", 0.98, 0.02)
     smallest = {
         "data": {"builtin": 60, "batch_size": 16},
         "vocabulary": {"min_count": 1, "buckets": 50},

@@ -12,7 +12,7 @@ from pydantic import Field
 from foci.files import FilePath
 from foci.models.options.words import ENTAILER_PRESETS, ConditionalEntailerOptions, DecomposableEntailerOptions
 from foci.settings import settings
-from foci.tasks.frame.config import TaskConfig, preset_by_kind
+from foci.tasks.frame.config import Promise, TaskConfig, preset_by_kind
 from foci.tasks.frame.data_settings import DATA_FLAGS, ThreeColumns, WordData
 from foci.tasks.frame.label_options import LabelOptions
 from foci.tasks.frame.vocabulary_settings import VectorVocabularyConfig
@@ -95,6 +95,7 @@ class EntailConfig(TaskConfig):
         },
         "training": {"max_steps": 1500, "learning_rate": 3e-3, "schedule": "cosine", "warmup": 50, "eval_every": 300},
     }
+    promise = Promise("accuracy", 0.99, 0.01)
     smallest = {
         "data": {"builtin": 24, "batch_size": 24},
         "vocabulary": {"min_count": 1},

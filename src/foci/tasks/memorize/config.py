@@ -12,7 +12,7 @@ from pydantic import Field
 from foci.errors import ConfigError, check_sizes
 from foci.models.options.memory import MEMORY_MODEL_PRESETS, NTMOptions, RecurrentBaselineOptions
 from foci.settings import Numbers, settings
-from foci.tasks.frame.config import TaskConfig, preset_by_kind
+from foci.tasks.frame.config import Promise, TaskConfig, preset_by_kind
 from foci.training.options import TrainingOptions
 
 
@@ -206,6 +206,7 @@ class MemorizeConfig(TaskConfig):
         "model": {"preset": "feed_forward"},
         "training": {"max_steps": 3000, "eval_every": 1000, "learning_rate": 4e-3, "warmup": 1000},
     }
+    promise = Promise("wrong_bits", 0.0, 0.05)
     smallest = {
         "data": {"problem": {"max_length": 2, "width": 2}, "batch_size": 16, "valid_sequences": 5, "curriculum": 0},
         "model": {"preset": "tiny", "num_slots": 5, "slot_dim": 3, "hidden_dim": 16},

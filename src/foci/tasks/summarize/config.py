@@ -9,7 +9,7 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from foci.files import FilePath
 from foci.settings import settings
-from foci.tasks.frame.config import TaskConfig
+from foci.tasks.frame.config import Promise, TaskConfig
 from foci.tasks.frame.data_settings import DATA_FLAGS, Columns, WordData
 from foci.tasks.frame.search_options import SearchOptions
 from foci.tasks.frame.seq2seq_config import Seq2SeqModelConfig, seq2seq_tables
@@ -98,6 +98,7 @@ class SummarizeConfig(TaskConfig):
             "metric_for_best_model": "rouge1",
         },
     }
+    promise = Promise("rouge1", 26.0, 2.5)
     smallest = {
         "data": {
             "builtin": 40,

@@ -9,7 +9,7 @@ from annotated_types import Ge, Le
 from foci.files import FilePath
 from foci.models.options.words import TAGGER_PRESETS, TaggerOptions
 from foci.settings import settings
-from foci.tasks.frame.config import TaskConfig
+from foci.tasks.frame.config import Promise, TaskConfig
 from foci.tasks.frame.data_settings import DATA_FLAGS, Columns, Names, WordData
 from foci.tasks.frame.vocabulary_settings import VectorVocabularyConfig
 from foci.training.options import TrainingOptions
@@ -98,6 +98,7 @@ class TagConfig(TaskConfig):
         "model": {"preset": "tiny"},
         "training": {"max_steps": 600, "learning_rate": 4e-3, "schedule": "cosine", "warmup": 30, "eval_every": 150},
     }
+    promise = Promise("f1", 0.99, 0.01)
     smallest = {
         "data": {"builtin": 60, "batch_size": 16},
         "vocabulary": {"min_count": 1},
