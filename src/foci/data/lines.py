@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import gzip
 import lzma
-import math
+import sys
 import time
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
+from functools import partial
 from io import BufferedIOBase, BytesIO
 from pathlib import Path
 from typing import NamedTuple, TypeVar, cast
@@ -252,11 +253,12 @@ def _form(sample: bytes, path: Path) -> TextForm | Fault:
 
 def _raw_lines(file: BufferedIOBase, end: bytes, limit: int) -> Iterator[bytes | None]:
     """Yield lines with their ends; None for one of ``limit`` bytes or more."""
-    while raw := _raw_line(file, end, limit):
+    read = file.readline if len(end) == 1 else partial(_wide_line, file, end)
+    while raw := read(limit):
         if len(raw) < limit or raw.endswith(end):
             yield raw
             continue
-        while (rest := _raw_line(file, end, limit)) and not rest.endswith(end):
+        while (rest := read(limit)) and not rest.endswith(end):
             pass
         yield None
 
@@ -277,18 +279,18 @@ def _at_returns(content: bytes, form: TextForm) -> list[bytes]:
     return [*parts, rest] if rest else parts
 
 
-def _raw_line(file: BufferedIOBase, end: bytes, limit: int) -> bytes:
+def _wide_line(file: BufferedIOBase, end: bytes, limit: int) -> bytes:
+    """Return a line of characters of several bytes: byte 10 ends it only where it is a whole character."""
     raw = file.readline(limit)
-    width = len(end)
-    while width > 1 and raw:  # a byte 10 is the end of a line only where it is a whole character
-        raw += file.read(-len(raw) % width)
+    while raw:
+        raw += file.read(-len(raw) % len(end))
         if raw.endswith(end) or len(raw) >= limit or not (more := file.readline(limit - len(raw))):
             break
         raw += more
     return raw
 
 
-def _line(path: Path, number: int, raw: bytes, form: TextForm, max_characters: float = math.inf) -> str | Fault:
+def _line(path: Path, number: int, raw: bytes, form: TextForm, max_characters: int = sys.maxsize) -> str | Fault:
     encoding = form.encoding
     raw = raw[form.mark :] if number == 1 else raw
     if b"\0" in raw and not encoding.startswith(("utf-16", "utf-32")):
@@ -305,7 +307,7 @@ def _line(path: Path, number: int, raw: bytes, form: TextForm, max_characters: f
     return line if len(line) <= max_characters else _too_long(path, number, max_characters)
 
 
-def _too_long(path: Path, number: int, max_characters: float) -> Fault:
+def _too_long(path: Path, number: int, max_characters: int) -> Fault:
     reason = f"longer than {max_characters} characters. Split the line; files with other line ends look like this too."
     return Fault(path, number, "over-long line", reason)
 

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from foci.data.batching import Indices
 from foci.errors import ConfigError, DataError
 from foci.metrics.multi_label import LabelCounts
+from foci.tasks.frame.file_task import shortened
 from foci.tasks.frame.label_task import Encoded, LabelTask, Scored, score_batch
 from foci.tasks.frame.notes import left_out
 from foci.tasks.frame.prediction_loop import predict_in_batches
@@ -43,6 +44,10 @@ class MultiLabelTask(LabelTask):
     def labels_of(self, example: Any) -> tuple[str, ...]:
         """Return the labels of an example."""
         return (example[-1],) if isinstance(example[-1], str) else tuple(example[-1])
+
+    def show(self, example: Any) -> str:
+        """Return the input and its labels."""
+        return shortened(*example[:-1], ", ".join(self.labels_of(example)))
 
     def settle_labels(self, train: Sequence[Any], log: Log) -> None:
         """Replace ``data.multi_label = auto`` by what the training examples have, and log it."""
@@ -169,7 +174,7 @@ class MultiLabelTask(LabelTask):
             "with exactly the right ones, loss is nats per label",
             **self.calibration_note(),
             **measured.scores.notes(),
-            **left_out(assets.labels, counts.right + counts.predicted, "label"),
+            **left_out(assets.labels, (counts.right + counts.predicted).tolist(), "label"),
         }
         f1 = [None if np.isnan(value) else float(value) for value in counts.f1()]
         each = zip(assets.labels, map(int, counts.right), map(int, counts.predicted), map(int, counts.both), f1)
