@@ -9,7 +9,6 @@ from wcwidth import iter_graphemes
 import foci
 from foci.data import Tokenizer
 from foci.data.word_splitter import WordSplitter
-from foci.data.words import sentences_of, words_of
 from foci.metrics import overlap
 from foci.metrics.captions import caption_scores
 from foci.metrics.error_rates import character_errors, sentence_errors, word_errors, words_note
@@ -60,6 +59,10 @@ def whole(language):
     return {"th": "\n\n", "zh": "", "ja": "", "my": ""}.get(language, " ").join(TEXTS[language])
 
 
+def words_of(text):
+    return WordSplitter("unicode").words(text)
+
+
 def nfd(text):
     return unicodedata.normalize("NFD", text)
 
@@ -68,7 +71,7 @@ def nfd(text):
 def test_sentences_and_words(language):
     text = whole(language)
     assert [one.strip() for one in sentence_texts(text) if one.strip()] == list(TEXTS[language])
-    assert sentences_of(text) == [words_of(one) for one in TEXTS[language]]
+    assert WordSplitter("unicode").sentences(text) == [words_of(one) for one in TEXTS[language]]
     for rule in ("unicode", "treebank", "characters", "spaces"):
         splitter = WordSplitter(rule)
         words = splitter.words(text)
