@@ -13,8 +13,10 @@ from foci.data.lines import ArrivingLines, Fault, read_lines, text_encoding
 from foci.data.pairs import AlignedFiles, read_pairs
 from foci.encodings import recognize
 from foci.errors import ConfigError, DataError
+from foci.tasks import TASKS
 from foci.tasks.frame import config as configs
 from foci.tasks.frame.config import read_toml
+from foci.tasks.frame.task import find
 from foci.tasks.generate.reader import TextFiles
 
 TEXTS = {
@@ -202,3 +204,30 @@ def test_lines_that_arrive_in_pieces_are_the_lines_of_a_file(encoding, size):
     pieces = [raw[start : start + size] for start in range(0, len(raw), size)]
     found = [line for piece in pieces for line in arriving.add(piece)] + arriving.finish()
     assert found == [*lines, "end"]
+
+
+FILE_TASKS = [name for name in TASKS if name != "memorize"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "gb18030"])
+@pytest.mark.parametrize("name", FILE_TASKS)
+def test_every_task_reads_the_same_records_in_every_encoding(tmp_path, name, encoding):
+    kind = find(name)
+    task = kind(configs.configure(kind.Config, {"data": {"path": str(tmp_path)}}, "test"))
+    fields = [*kind.inputs, *kind.targets]
+    values = {"audio": "小.wav", "image": "小.png", "list": ["今天 天气"], "choices": "天气|今天"}
+    record = {field.name: values.get(field.kind, "今天天气很好。") for field in fields}
+    if name == "entail":
+        record["label"] = "entailment"
+    if name == "tag":
+        record = {"words": ["今天", "很好"], "tags": ["B-X", "O"]}
+    if name == "cloze":
+        record |= {"document": "今天 天气 很好", "question": "今天 XXXXX", "answer": "天气"}
+    text = json.dumps(record, ensure_ascii=False) + "\n"
+    read = []
+    for written in ("utf-8", encoding):
+        (tmp_path / "a.jsonl").write_bytes(text.encode(written))
+        with text_encoding("auto" if written.startswith("utf") else written):
+            read.append(task.read_records([str(tmp_path / "a.jsonl")]))
+    assert read[0] == read[1]
+    assert "天气" in str(read[0]) or "今天" in str(read[0])

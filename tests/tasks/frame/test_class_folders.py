@@ -81,6 +81,7 @@ def test_folders_of_parts_are_the_parts(tmp_path, names):
     for name in names:
         classes(tmp_path / "data" / name, count=12 if name.lower().startswith("train") else 3)
     (tmp_path / "data" / "extra" / "x").mkdir(parents=True)
+    (tmp_path / "data" / "README.md").write_text("what this is")
     said = train(tmp_path / "data", tmp_path / "run")
     run = foci.load(tmp_path / "run")
     data = run.config.data
@@ -95,6 +96,7 @@ def test_folders_of_parts_are_the_parts(tmp_path, names):
         assert len(run.held_out()) < 12
     assert any("has parts: " in line and f"{names[0]} to train on" in line for line in said)
     assert any("1 folder (extra)" in line for line in said)
+    assert any("1 file (README.md) beside the folders of parts" in line for line in said)
     with pytest.raises(DataError, match=r"holds the parts train, .* expected folders of classes\. Name one: "):
         run.read(str(tmp_path / "data"))
     assert len(run.read(str(tmp_path / "data" / names[1]))) == 6

@@ -70,11 +70,14 @@ def training_folder(folder: str, log: Log) -> str:
     if not parts:
         return folder
     inner = innermost(folder)
-    other = [name for name in listed(inner).folders if os.path.join(inner, name) not in parts.values()]
+    folders, beside = listed(inner)
+    other = [name for name in folders if os.path.join(inner, name) not in parts.values()]
     uses = {"train": "train on", "valid": "validate", "test": "evaluate"}
     log(f"{inner} has parts: " + ", ".join(f"{os.path.basename(path)} to {uses[part]}" for part, path in parts.items()))
     if other:
         log(f"left out: {_counted(other, 'folder')}, by name no part or without folders of classes")
+    if beside:
+        log(f"left out: {_counted(beside, 'file')} beside the folders of parts")
     return parts["train"]
 
 
