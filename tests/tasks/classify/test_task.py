@@ -110,13 +110,35 @@ def test_the_confusion_is_that_of_the_predictions(run):
     assert (expected > 0).all()
 
 
+def test_a_linear_classifier_votes_and_stands_beside_the_network(tmp_path):
+    """After two steps the network knows nothing, so that the answers are those of TF-IDF with logistic regression."""
+    data, said = {"path": write_corpus(tmp_path, 400), "valid_share": 0.2, "test_share": 0.2}, []
+    train("classify", settings(data, max_steps=2), out=tmp_path / "vote", log=said.append)
+    assert any("fitted TF-IDF with logistic regression to" in line for line in said)
+    classifier = load(tmp_path / "vote")
+    evaluation = classifier.evaluate()
+    metrics = evaluation.metrics
+    assert metrics["accuracy"] == pytest.approx(metrics["linear_accuracy"], abs=0.05)
+    assert metrics["linear_accuracy"] > metrics["network_accuracy"] + 0.1
+    assert "its share in the scores is" in evaluation.notes["linear"]
+    predictions = classifier.predict([one["text"] for one in classifier.held_out()])
+    assert any("is outvoted (model.linear)" in note for one in predictions for note in one.details.get("notes", []))
+    train("classify", settings(data, model={"linear": "baseline"}, max_steps=2), out=tmp_path / "baseline", **SILENT)
+    alone = load(tmp_path / "baseline").evaluate().metrics
+    assert alone["accuracy"] == alone["network_accuracy"] == metrics["network_accuracy"]
+    assert alone["linear_accuracy"] == metrics["linear_accuracy"]
+    train("classify", settings(data, model={"linear": "none"}, max_steps=2), out=tmp_path / "none", **SILENT)
+    (tmp_path / "none" / "linear.json").unlink()  # as in a run of an earlier version
+    assert "linear_accuracy" not in load(tmp_path / "none").evaluate().metrics
+
+
 def test_worthless_probabilities_are_said_and_calibrated(tmp_path):
     """Labels by chance: the network is sure of its training data, and wrong as often as not elsewhere."""
     documents = [entry.document.text for entry in planted(300, seed=8)]
     rows = [{"text": text, "label": "ab"[number * 7 % 11 % 2]} for number, text in enumerate(documents)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     data = {"path": str(tmp_path / "a.jsonl"), "valid_share": 0.4, "test_share": 0.2}
-    made = settings(data, max_steps=60, eval_every=20, learning_rate=0.02)
+    made = settings(data, model={"linear": "none"}, max_steps=60, eval_every=20, learning_rate=0.02)
     logged = []
     result = train("classify", made, out=tmp_path / "run", log=logged.append)
     last = load(tmp_path / "run", checkpoint="last").evaluate()

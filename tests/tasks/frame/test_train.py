@@ -173,12 +173,13 @@ def test_changed_data_is_refused_on_resuming_and_nothing_is_written(tmp_path):
 
 
 def test_the_direction_of_the_chosen_figure_is_known(tmp_path):
-    """Classification selects by accuracy, higher is better; selection by the loss must not take the worst one."""
+    """Accuracy is better when it is higher; selection by the loss must not take the worst one."""
     chosen = configs.put(Classify.Config.smallest, {"training.metric_for_best_model": "loss"})
     summary = train("classify", chosen, out=tmp_path / "loss", **SILENT)
     assert foci.load(tmp_path / "loss").config.training.greater_is_better is False
     assert summary.best_value == min(line["loss"] for line in validations(tmp_path / "loss"))
-    train("classify", Classify.Config.smallest, out=tmp_path / "accuracy", **SILENT)
+    accuracy = configs.put(chosen, {"training.metric_for_best_model": "accuracy"})
+    train("classify", accuracy, out=tmp_path / "accuracy", **SILENT)
     assert foci.load(tmp_path / "accuracy").config.training.greater_is_better is True
     wrong = configs.put(chosen, {"training.greater_is_better": True})
     with pytest.raises(ConfigError, match="greater_is_better is true, but loss is better when it is lower"):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,16 @@ from foci.tasks.classify.reader import Document, cut, read_documents
 from foci.tasks.frame.assets import Assets, Labels
 from foci.tasks.frame.class_folders import training_folder
 from foci.tasks.frame.label_task import Encoded
+from foci.tasks.frame.linear import LinearClassifier
 from foci.tasks.frame.multi_label import MultiLabelTask
 from foci.tasks.frame.notes import truncated, unknown_words
 from foci.tasks.frame.task import Evaluation, Field, Log, NamedAxes, Progress, Record, Splits
 from foci.tasks.frame.vocabulary import count_words
+from foci.training.progress import duration
 from foci.viz.trace import Axis, Trace
+
+_MOST_LINEAR = 50_000
+"""Documents that the linear classifier is fitted to; of more, the first ones."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,7 @@ class ClassifyAssets(Assets):
 
     vocabulary: Vocabulary
     labels: Labels
+    linear: LinearClassifier = field(default_factory=LinearClassifier.empty)
 
 
 class Classify(MultiLabelTask):
@@ -95,7 +102,35 @@ class Classify(MultiLabelTask):
         log(
             f"{len(labels)} classes; {len(vocabulary.words):,} words, and {vocabulary.buckets:,} buckets for the others"
         )
-        return ClassifyAssets(vocabulary, labels)
+        return ClassifyAssets(vocabulary, labels, self._linear(list(splits.train)[:_MOST_LINEAR], labels, log))
+
+    def _linear(self, documents: list[Document], labels: Sequence[str], log: Log) -> LinearClassifier:
+        if self.config.model.linear == "none":
+            return LinearClassifier.empty()
+        if self.multi_label:
+            log("no linear classifier is fitted beside the network (model.linear): documents have several classes")
+            return LinearClassifier.empty()
+        started = time.perf_counter()
+        targets = [labels.index(self.labels_of(one)[0]) for one in documents]
+        linear = LinearClassifier.fit([self._words(one) for one in documents], targets, len(labels))
+        log(
+            f"fitted TF-IDF with logistic regression to {len(documents):,} documents in "
+            f"{duration(time.perf_counter() - started)} (model.linear): {len(linear.terms):,} words and pairs of words"
+        )
+        return linear
+
+    def _words(self, document: Document) -> list[str]:
+        words = [word for sentence in self._sentences(document.text) for word in sentence]
+        return words[: self.config.data.max_words]
+
+    @property
+    def votes(self) -> bool:
+        """Whether the linear classifier votes."""
+        return self.config.model.linear == "vote"
+
+    def linear_scores(self, examples: Sequence[Document], assets: ClassifyAssets) -> Any:
+        """Return the scores of TF-IDF with logistic regression."""
+        return assets.linear.scores(map(self._words, examples)) if assets.linear else None
 
     def model(self, assets: ClassifyAssets) -> nn.Module:
         """Build the model for these words and classes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any, get_type_hints
 
 from pydantic import AfterValidator, TypeAdapter, ValidationError
@@ -18,7 +18,8 @@ class Assets:
 
     A subclass is a frozen dataclass; the file of a field is its name and ``.json``. A type with ``to_text()`` and
     ``from_text(text, origin)``, such as a tokenizer, writes and reads its file itself; files of all other types are
-    plain JSON, validated by pydantic. `check` raises a ValueError if fields do not fit together.
+    plain JSON, validated by pydantic. A field with a ``default_factory`` may have no file, in runs of earlier versions.
+    `check` raises a ValueError if fields do not fit together.
 
     Example:
         >>> @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class Assets:
         Raises:
             CheckpointError: a file is damaged, or does not fit to the others.
         """
-        made = cls(**{name: _parsed(read(f"{name}.json"), kind, f"{name}.json") for name, kind in _kinds(cls)})
+        later = {one.name for one in fields(cls) if one.default_factory is not MISSING}
+        made = cls(**{name: value for name, kind in _kinds(cls) for value in _found(read, name, kind, name in later)})
         try:
             made.check()
         except ValueError as error:
@@ -50,6 +52,17 @@ class Assets:
 
     def check(self) -> None:
         """Raise a ValueError if fields do not fit together."""
+
+
+def _found(read: Callable[[str], str], name: str, kind: Any, may_be_missing: bool) -> list[Any]:
+    """Return the value of a field; nothing where earlier versions had no such file, so that its default is taken."""
+    try:
+        text = read(f"{name}.json")
+    except CheckpointError as error:
+        if may_be_missing and isinstance(error.__cause__, FileNotFoundError):
+            return []
+        raise
+    return [_parsed(text, kind, f"{name}.json")]
 
 
 def _kinds(kind: type[Assets]) -> Iterable[tuple[str, Any]]:

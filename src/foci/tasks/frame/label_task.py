@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -25,6 +26,7 @@ from foci.data.batching import Examples, Indices, TokenBatches, plan_batches
 from foci.data.splits import Parts
 from foci.errors import DataError
 from foci.metrics import labels as label_metrics
+from foci.metrics.calibration import fit_share
 from foci.printable import printable
 from foci.tasks.frame.file_task import LOGGED_LABELS, FileTask, log_labels, shortened
 from foci.tasks.frame.notes import left_out
@@ -48,6 +50,8 @@ class Encoded:
     """Returns which of the given examples the rows of a batch are."""
     classes: int = 0
     """Number of labels that were trained."""
+    linear: Float[NDArray[np.float32], "N C"] | None = None
+    """The scores of a linear classifier beside the network, by the numbers of the given examples."""
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
@@ -132,6 +136,15 @@ class LabelTask(FileTask):
     def labels_of(self, example: Any) -> tuple[str, ...]:
         """Return the labels of an example."""
         return (example[-1],)
+
+    def linear_scores(self, examples: Sequence[Any], assets: Any) -> Float[NDArray[np.float32], "N C"] | None:
+        """Return the scores that a linear classifier gives; None where a task or a run has none."""
+        return None
+
+    @property
+    def votes(self) -> bool:
+        """Whether the scores of the linear classifier are added to the network's, with the share that fits best."""
+        return False
 
     def number_labels(self, examples: Iterable[Any], labels: Sequence[str], use: str) -> list[int]:
         """Return the number of the label of each example.
@@ -222,7 +235,8 @@ class LabelTask(FileTask):
     def _encoded(self, examples: Iterable[Any], assets: Any, use: str, log: Log | None = None) -> Encoded:
         examples = list(examples)
         encoded = self.encode(examples, self.number_labels(examples, assets.labels, use), assets, log)
-        encoded = replace(encoded, classes=len(assets.labels))
+        linear = None if use == "train on" else self.linear_scores(examples, assets)
+        encoded = replace(encoded, classes=len(assets.labels), linear=linear)
         if len(encoded.unusable) == len(examples):
             raise DataError(
                 f"none of the {len(examples)} {self.unit} to {use} can be read: {next(iter(encoded.unusable.values()))}"
@@ -240,11 +254,20 @@ class LabelTask(FileTask):
 
     def validate(self, model: nn.Module, held_out: Encoded) -> dict[str, float]:
         """Return nats per example, the temperature that lowers them most, and metrics of the confusion."""
-        scores = Scores()
+        found = []
         for indices in self.validation_order(held_out):
             scored = score_batch(model, held_out, indices)
-            scores.add(scored.output.logits, scored.labels)
-        return {**scores.fit(), **self._accuracies(scores, held_out.classes)}
+            found.append((scored.numbers, scored.output.logits.float().cpu(), scored.labels))
+        mixture = {}
+        if held_out.linear is not None and self.votes:
+            linear = held_out.linear[[number for numbers, _, _ in found for number in numbers]]
+            network = torch.cat([logits for _, logits, _ in found]).numpy()
+            mixture = {"linear": fit_share(network, linear, torch.cat([labels for _, _, labels in found]).numpy())}
+        scores = Scores()
+        for numbers, logits, labels in found:
+            scores.add(_mixed(logits, numbers, held_out, mixture), labels)
+        weights = {f"mixture/{name}": value for name, value in mixture.items()}
+        return {**scores.fit(), **self._accuracies(scores, held_out.classes), **weights}
 
     def chance(self, held_out: Encoded) -> float:
         """Return the nats of equal probabilities."""
@@ -269,19 +292,25 @@ class LabelTask(FileTask):
         """Return the likeliest labels of each record, and the probabilities of all; see `Task.predict`."""
         examples = [self.Example(*(record[one.name] for one in self.inputs), "") for record in records]
         encoded = self.encode(examples, [UNTRAINED] * len(examples), assets, None)
+        encoded = replace(encoded, linear=self.linear_scores(examples, assets))
         batches = encoded.in_order(options.batch_size) if self.in_order else encoded.by_length(options.batch_tokens)
 
         def answer(indices: Indices) -> Iterator[Prediction]:
             scored = score_batch(model, encoded, indices)
             view = self.view(model, scored) if trace else None
-            logits = scored.output.logits.float().cpu()
+            alone = scored.output.logits.argmax(dim=-1).tolist()
+            logits = _mixed(scored.output.logits.float().cpu(), scored.numbers, encoded, self.mixture)
             rows = (logits / self.temperature()).softmax(dim=-1).numpy()
             for row, number in enumerate(scored.numbers):
                 best = np.argsort(-logits[row].numpy(), kind="stable")[: options.top_k].tolist()
                 label, probability = assets.labels[best[0]], float(rows[row][best[0]])
                 others = [Prediction(records[number], assets.labels[k], float(rows[row][k])) for k in best[1:]]
                 details: dict[str, Any] = {"probabilities": self.probabilities(assets.labels, rows[row])}
-                if notes := self.notes(examples[number], assets):
+                notes = self.notes(examples[number], assets)
+                if alone[row] != best[0]:
+                    said = repr(printable(assets.labels[alone[row]]))
+                    notes.append(f"the network, whose attention is shown, says {said}, and is outvoted (model.linear)")
+                if notes:
                     details["notes"] = notes
                 traced = self.trace(view, row, examples[number], label, probability) if trace else None
                 yield Prediction(records[number], label, probability, details, traced, tuple(others))
@@ -311,9 +340,18 @@ class LabelTask(FileTask):
         progress(len(encoded.unusable))
         order = encoded.in_order(options.batch_size) if self.in_order else encoded.shuffled(options.batch_tokens)
         scores = Scores(self.temperature())
+        alone: list[bool] = []
+        by_linear: list[bool] = []
         for indices in order:
             scored = score_batch(model, encoded, indices)
-            scores.add(scored.output.logits, scored.labels)
+            logits = scored.output.logits.float().cpu()
+            scores.add(_mixed(logits, scored.numbers, encoded, self.mixture), scored.labels)
+            alone += (logits.argmax(dim=-1) == scored.labels).tolist()
+            by_linear += (
+                []
+                if encoded.linear is None
+                else (encoded.linear[scored.numbers].argmax(axis=1) == scored.labels.numpy()).tolist()
+            )
             if observe is not None:
                 observe(self.view(model, scored), [examples[number] for number in scored.numbers])
             progress(len(scored.numbers))
@@ -327,6 +365,13 @@ class LabelTask(FileTask):
         if "macro_f1" in self.metrics:
             notes |= left_out(assets.labels, label_metrics.occurring(confusion), self.kind)
         metrics = counts | self._accuracies(scores, len(assets.labels)) | scores.metrics()
+        if by_linear:
+            metrics |= {"linear_accuracy": sum(by_linear) / len(by_linear), "network_accuracy": sum(alone) / len(alone)}
+            share = self.mixture.get("linear", 0.0)
+            notes["linear"] = (
+                "linear_accuracy: TF-IDF of words and pairs with logistic regression, of the same training data; "
+                f"network_accuracy: the network without it; its share in the scores is {share:.3g}"
+            )
         tables = self._tables(assets.labels, confusion)
         return Evaluation(metrics, notes, tables | {"calibration": calibration_table(scores.bins(), self.unit)})
 
@@ -356,6 +401,14 @@ class LabelTask(FileTask):
             column_axis="predicted",
             scale=self.unit,
         )
+
+
+def _mixed(logits: Tensor, numbers: list[int], encoded: Encoded, mixture: Mapping[str, float]) -> Float[Tensor, "B C"]:
+    """Return the scores of the network for these examples, and those of the linear classifier by its share."""
+    share = mixture.get("linear", 0.0)
+    if encoded.linear is None or share == 0:
+        return logits
+    return (1 - share) * logits + share * torch.from_numpy(encoded.linear[numbers])
 
 
 def _confusion(scores: Scores, classes: int) -> label_metrics.Confusion:

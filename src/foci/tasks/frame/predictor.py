@@ -176,8 +176,10 @@ def load(path: str | Path, *, checkpoint: str = "auto") -> Predictor:
         check_fits(task.model(assets), chosen)
     model = task.model(assets)
     metrics = load_weights(model, chosen).get("metrics", {})
-    kept = {name.partition("/"): value for name, value in metrics.items()}
-    task.calibration = {name: value for (kind, _, name), value in kept.items() if kind == "calibration"}
+    task.calibration, task.mixture = (
+        {name.removeprefix(group): value for name, value in metrics.items() if name.startswith(group)}
+        for group in ("calibration/", "mixture/")
+    )
     return Predictor(path, task, assets, model, describe_checkpoint(path, chosen, task.config.training))
 
 

@@ -176,6 +176,8 @@ class Task(ABC):
         self.calibration: Mapping[str, float] = {}
         """How scores become probabilities: what `validate` gives as "calibration/…", without that prefix. It is fitted
         to the validation examples for each checkpoint, and set by `foci.load`."""
+        self.mixture: Mapping[str, float] = {}
+        """The shares of further classifiers in the scores: "mixture/…" of `validate`, set by `foci.load`."""
 
     def temperature(self, name: str = "temperature") -> float:
         """Return what scores are divided by before they become probabilities; 1 where nothing was fitted."""
