@@ -4,6 +4,7 @@ import copy
 import json
 import random
 import shutil
+import zlib
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from PIL import Image
 import foci
 import foci_cli
 from foci.data.images.drawn import PREFIX, draw, find_scene
+from foci.errors import ConfigError, FociError
+from foci.settings import describe
 from foci.tasks import TASKS
 from foci.tasks.frame import config as configs
 from foci.tasks.frame.task import find
@@ -80,10 +83,10 @@ def settings(kind, path, **changes):
     return configs.put({**tables, "data": {**kept, **shares, "path": str(path)}}, changes)
 
 
-def parts_of(name, path, **changes):
+def parts_of(name, path, log=silent, **changes):
     """The part of each example by what it asks; files by their places in the folder."""
     kind = find(name)
-    splits = kind(configs.configure(kind.Config, settings(kind, path, **changes), "test")).read(silent)
+    splits = kind(configs.configure(kind.Config, settings(kind, path, **changes), "test")).read(log)
     found = {}
     for part, examples in zip(("train", "valid", "test"), splits):
         for example in examples:
@@ -157,3 +160,42 @@ def test_a_part_depends_on_the_example_alone(data, tmp_path):
     assert parts_of(name, tmp_path / "moved" / "elsewhere" / path.name) == before, "the folder of the data"
     fewer = parts_of(name, write(folder, records[: COUNT * 2 // 3]))
     assert fewer.items() <= before.items(), "what else is in the file"
+
+
+def test_a_group_is_in_one_part(data):
+    name, folder, records = data
+    if name == "generate":
+        pytest.skip("its documents have no other fields")
+    first, said = find(name).inputs[0].name, []
+
+    def speaker_of(value):
+        content = (folder / value).read_bytes() if (folder / value[:99]).is_file() else value.encode()
+        return f"speaker {zlib.crc32(content) % 25}"
+
+    path = write(folder, [{**one, "speaker": speaker_of(one[first])} for one in records], "groups.jsonl")
+    found = parts_of(name, path, **{"data.group": "speaker"}, log=said.append)
+    assert any("groups (data.group = 'speaker'), each of which is in one part" in text for text in said)
+    assert {*found.values()} == {"train", "valid", "test"}
+    parts = {}
+    for asked, part in found.items():
+        parts.setdefault(speaker_of(asked[0]), set()).add(part)
+    assert all(len(some) == 1 for some in parts.values())
+    assert parts_of(name, path) != found
+    with pytest.raises(FociError, match="speeker"):
+        parts_of(name, path, **{"data.group": "speeker"})
+    with pytest.raises(ConfigError, match="group is set, but nothing is split"):
+        parts_of(name, path, **{"data.group": "speaker", "data.valid": str(path), "data.test": str(path)})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", TASKS)
+def test_no_built_in_example_is_in_two_parts(task):
+    """Case, punctuation and spaces aside; of the demo, in each of its languages."""
+    kind = find(task)
+    demo = configs.copied(kind.Config.demo)
+    has_languages = any(one.path == "data.language" for one in describe(configs.configure(kind.Config, demo, "test")))
+    for tables in [configs.put(demo, {"data.language": one}) for one in ("en", "zh")] if has_languages else [demo]:
+        task = kind(configs.configure(kind.Config, tables, "test"))
+        train, valid, test = ({key for one in part for key in task.contents(one)} for part in task.read(silent))
+        assert not train & valid | train & test | valid & test
+        assert test

@@ -121,6 +121,8 @@ class Caption(Seq2SeqTask):
         if not any(lists.values()):
             if not any(one.part for one in examples):
                 return super().split(examples, log)
+            if data.group is not None:
+                raise ConfigError("data.group is set, but the file says which part each image is in. Leave it out.")
             return Parts(*([one for one in examples if (one.part or "train") == part] for part in PARTS))
         others = {"valid": data.valid, "test": data.test}
         if missing := [name for name, path in lists.items() if path is None and others.get(name) is None]:

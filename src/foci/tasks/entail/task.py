@@ -10,6 +10,7 @@ from torch import nn
 
 from foci.data.batching import PaddedExamples, Sequences
 from foci.data.splits import Parts, pair_key, text_key
+from foci.data.tables import Column as TableColumn
 from foci.models.decomposable import DecomposableEntailer
 from foci.models.entailer import ConditionalEntailer, EntailerOutput
 from foci.models.options.words import DecomposableEntailerOptions
@@ -17,7 +18,7 @@ from foci.printable import printable
 from foci.tasks.entail.baseline import HypothesisBayes
 from foci.tasks.entail.builtin import hypernym_pairs
 from foci.tasks.entail.config import BUILT_IN, EntailConfig, EntailEvaluateOptions, EntailOptions
-from foci.tasks.entail.reader import SentencePair, read_entailment
+from foci.tasks.entail.reader import PREMISE, SentencePair, read_entailment
 from foci.tasks.frame.assets import Labels
 from foci.tasks.frame.label_task import Encoded, LabelTask, Scored
 from foci.tasks.frame.notes import truncated, unknown_words
@@ -79,6 +80,11 @@ class Entail(LabelTask):
             shares["test_share"] = 0.0
         held = self.split_by_content(parts.get("", []) + parts.get("train", []), log, **shares)
         return Parts(held.train, held.valid if valid is None else valid, held.test if test is None else test)
+
+    def key_column(self) -> TableColumn:
+        """Return the column of the premise."""
+        columns = self.config.data.columns
+        return PREMISE if columns is None else columns[0]
 
     def key(self, example: SentencePair) -> str:
         """Return the premise: all pairs of a premise are in one part."""

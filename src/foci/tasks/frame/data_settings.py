@@ -53,6 +53,7 @@ DATA_FLAGS = {
     "test": "data.test",
     "columns": "data.columns",
     "encoding": "data.encoding",
+    "group": "data.group",
     "builtin": "data.builtin",
 }
 """The flags of every task with files of its own."""
@@ -97,6 +98,9 @@ class HeldOutData:
     normalize: NormalForm = "nfc"
     """The normal form of all text, labels included, where it enters: nfc (é is one character, however it is written),
     nfkc (also ﬁ is fi, and letters of full or half width are one), or none."""
+    group: Column | None = None
+    """Column or field of the data, such as a speaker, an author or a document: examples with the same value stay in one
+    part."""
     split_seed: Annotated[int, Ge(0)] = 0
     """Another number holds other examples out. Which ones depends on it and on their own content alone."""
     workers: Annotated[int, Ge(0)] = 0
@@ -107,6 +111,9 @@ class HeldOutData:
             raise ConfigError("path and builtin are both set, expected one of them.")
         if self.path is None and self.encoding != AUTO:
             raise ConfigError("encoding is set, but path is not: built-in data has none. Name a file.")
+
+        if self.group is not None and (self.path is None or (self.valid is not None and self.test is not None)):
+            raise ConfigError("group is set, but nothing is split: it needs path, and no file for valid or for test.")
 
     @property
     def shares(self) -> Shares:

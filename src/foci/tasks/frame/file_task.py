@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
-from foci.data.splits import PARTS, Parts, split
+from foci.data.groups import joined, read_groups
+from foci.data.splits import PARTS, Parts, file_key, split, text_key
+from foci.data.tables import Column as TableColumn
 from foci.data.word_splitter import WordSplitter, rule_of_texts
-from foci.errors import DataError
+from foci.errors import ConfigError, DataError
 from foci.printable import printable
-from foci.tasks.frame.task import Log, Record, Shard, Splits, Task
+from foci.tasks.frame.task import FILES, Log, Record, Shard, Splits, Task
 
 LOGGED_LABELS = 20
 """How many labels are logged by name."""
@@ -74,7 +78,11 @@ class FileTask(Task):
                 f"{shared:,} of {len(keys):,} {self.noun} have the same {self.about} as another one, and are in one "
                 "part with it"
             )
-        key_of = iter(keys)
+        if (group := self.config.data.group) is not None and not any(
+            shares[name] for name in ("valid_share", "test_share")
+        ):
+            raise ConfigError(f"data.group is {group!r}, but the data says which part each of the {self.noun} is in.")
+        key_of = iter(keys if group is None else self._groups(keys, log))
         train, valid, test = split(examples, lambda example: next(key_of), **shares)
         twins = {self.twin(one) for one in test} - {None}
         kept_valid = [one for one in valid if self.twin(one) not in twins]
@@ -83,6 +91,31 @@ class FileTask(Task):
         if left_out := len(examples) - sum(map(len, kept)):
             log(f"{left_out:,} of {len(keys):,} {self.noun} are left out: near-duplicates of held-out ones")
         return kept
+
+    def key_column(self) -> TableColumn:
+        """Return the column that keys are made of, where a table has data.group: that of the first input."""
+        columns = getattr(self.config.data, "columns", None)
+        if columns is not None and (isinstance(columns[0], int) == isinstance(self.config.data.group, int)):
+            return columns[0]  # type: ignore[no-any-return]
+        return 0 if isinstance(self.config.data.group, int) else self.inputs[0].name
+
+    def _groups(self, keys: Sequence[str], log: Log) -> list[str]:
+        """Return the group of each key, by which examples are split."""
+        data, kind = self.config.data, self.inputs[0].kind
+        folder = getattr(data, "images", None) or os.path.dirname(data.path)
+
+        def key(value: str) -> str:
+            return text_key(value) if kind not in FILES else file_key(os.path.join(folder, value))
+
+        groups = joined(read_groups(Path(data.path), self.key_column(), data.group, key))
+        if missing := [one for one in keys if one not in groups]:
+            raise DataError(
+                f"{data.path}: {len(missing):,} of {len(keys):,} {self.noun} have no group, expected one of each in "
+                f"the column data.group = {data.group!r}."
+            )
+        found = [groups[one] for one in keys]
+        log(f"{len({*found}):,} groups (data.group = {data.group!r}), each of which is in one part")
+        return found
 
     def read_parts(self, log: Log) -> Parts:
         """Return the examples of all parts, from one file or several."""
@@ -172,6 +205,10 @@ class FileTask(Task):
             log(f"no data is named: training on built-in {self.noun} (data.builtin)")
         sizes = self.sizes(builtin or self.builtin_sizes[0])
         made = [self.read_builtin(size, part) for part, size in zip(PARTS, sizes)]
+        seen = {key for one in made[0] for key in self.contents(one)}  # as generated, some differ in form alone
+        for number in (2, 1):
+            made[number] = [one for one in made[number] if seen.isdisjoint(self.contents(one))]
+            seen |= {key for one in made[number] for key in self.contents(one)}
         train, valid, test = map(len, made)
         log(f"{train:,} built-in {self.noun} to train on, {valid:,} to validate, {test:,} to evaluate")
         return Splits(*self.settle_words(self.normalize(Parts(*map(list, made))), log))

@@ -112,6 +112,10 @@ class Tag(FileTask):
                 log(note)
         return found.sentences
 
+    def key_column(self) -> str:
+        """Return the field of a JSONL file."""
+        return "text"
+
     def key(self, example: TaggedSentence) -> str:
         """Return the text: equal ones are never in two parts."""
         return text_key(example.text)
