@@ -160,11 +160,13 @@ def _treebank(hyphens: bool) -> re.Pattern[str]:
         r"[@#][^\W_][\w]*|&[A-Za-z]+;",
         r"[:;=8][-o']?[()DPpd\]\[/|]+(?!\w)",  # faces
         rf"(?:[^\W\d_{SPACELESS}]\.){{2,}}|\b(?:{'|'.join(_ABBREVIATIONS)})\.(?=\s+\S)",
-        rf"\d+(?:[{'-' * hyphens}./:,]\d+)+(?:st|[nr]d|th|s)?(?!{letter})",
+        r"\b[A-HJ-Z]\.(?=\s+[A-Z])",  # initials
+        r"\d{3}-\d{3,4}-\d{4}(?![-\d])",  # telephones
+        rf"\d+(?:[{'-' * hyphens}./:,]\d+)+(?:(?:st|[nr]d|th|s)?(?!{letter})|(?=[AaPp]\.?[Mm]\b))",
         rf"(?i:{letter}+?(?=n['’]t\b)|n['’]t\b|['’](?:s|m|d|ll|re|ve)\b)",
         # A word with marks is left to the general pattern.
         rf"(?>{letter}+{f'(?:[-.&]{letter}+)*' if hyphens else ''})(?!{mark})",
-        r"(?P<sign>[^\w\s])(?P=sign)+",
+        r"[.?!]{2,}|(?P<sign>[^\w\s]|_)(?P=sign)+",
     )
     return re.compile(f"{'|'.join(parts)}|{_unicode().pattern}", re.DOTALL)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from foci.tasks.tag.reader import read_tagged
+from foci.tasks.tag.splitting import agreement
 
 DATA = Path(os.environ.get("FOCI_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
@@ -30,6 +31,8 @@ def test_wnut17_in_columns():
     assert sum(len(one.spans) for one in sentences) == 1975
     assert {span.label for one in sentences for span in one.spans} == {
         "corporation", "creative-work", "group", "location", "person", "product"}  # fmt: skip
+    assert found.rule == "treebank"
+    assert agreement("treebank", sentences).sentences > 3 * agreement("unicode", sentences).sentences
 
 
 def test_english_ewt_in_conllu():
@@ -38,3 +41,4 @@ def test_english_ewt_in_conllu():
     assert sum(len(one.words) for one in found.sentences) == 25147
     assert len({span.label for one in found.sentences for span in one.spans}) == 17
     assert found.sentences[1].text.endswith("federal courts in the Washington area.")
+    assert agreement(found.rule, found.sentences).words > 0.98 > agreement("unicode", found.sentences).words + 0.03

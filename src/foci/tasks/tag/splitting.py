@@ -50,7 +50,7 @@ def learn_rule(sentences: Sequence[TaggedSentence]) -> Agreement:
         >>> [learn_rule([from_words(words)]).rule for words in (["1", "2", "月", "以", "后"], ["上海市", "人民"])]
         ['characters', 'spaces']
     """
-    sample = sentences[:: -(-len(sentences) // _SAMPLE)]
+    sample = _sample(sentences)
     by_characters = _is_by_characters(sample)
     if any(sentence.given for sentence in sample):
         rules = ["unicode", "treebank", "ud", "spaces"]
@@ -65,7 +65,7 @@ def learn_rule(sentences: Sequence[TaggedSentence]) -> Agreement:
 
 def agreement(rule: str, sentences: Sequence[TaggedSentence]) -> Agreement:
     """Return how well a rule reproduces the words of sentences; of texts without words, how many of the spans fit."""
-    splitter = WordSplitter(rule)
+    splitter, sentences = WordSplitter(rule), _sample(sentences)
     right = total = whole = 0
     for sentence, (text, words) in zip(sentences, _natural(sentences)):
         found = splitter.offsets(text)
@@ -78,6 +78,10 @@ def agreement(rule: str, sentences: Sequence[TaggedSentence]) -> Agreement:
         fitting = [span.start in starts and span.end in ends for span in sentence.spans]
         right, total, whole = right + sum(fitting), total + len(fitting), whole + all(fitting)
     return Agreement(rule, right / total if total else 1.0, whole / len(sentences) if sentences else 1.0)
+
+
+def _sample(sentences: Sequence[TaggedSentence]) -> Sequence[TaggedSentence]:
+    return sentences[:: max(1, -(-len(sentences) // _SAMPLE))]
 
 
 def said(found: Agreement, given: bool) -> list[str]:
