@@ -29,7 +29,8 @@ def spelling_nats(unknown: Iterable[str], alphabet: Collection[str]) -> float:
     """
     one = math.log(len(alphabet) + 2)
     strange = math.log(_UNICODE)
-    return sum(one * (len(word) + 1) + strange * sum(letter not in alphabet for letter in word) for word in unknown)
+    costs = (one * (len(word) + 1) + strange * sum(letter not in alphabet for letter in word) for word in unknown)
+    return sum(costs, 0.0)
 
 
 class TextSize(NamedTuple):
