@@ -176,6 +176,8 @@ def _memory(problem: str, kind: str) -> Variant:
     return Variant(settings, {"lengths": _LENGTHS[problem], "sequences": 200})
 
 
+_SORTED = "The rows are of before batches of questions were mixed, and were not repeated since."
+
 RECIPES = {
     "multi30k": Recipe(
         task="translate",
@@ -335,7 +337,8 @@ RECIPES = {
         note="The package easy-vqa: 48,248 questions with 13 answers about 5,000 images of 64 × 64 pixels with one "
         "shape each, by the package's own split; its 9,673 test questions were evaluated once per row. The first "
         "row never learns to compare what is asked for with what is seen: 82 % of yes and no can be told from the "
-        "question alone. In the second row question and image are multiplied before the answer (`model.fusion`).",
+        "question alone. In the second row question and image are multiplied before the answer (`model.fusion`). "
+        f"{_SORTED}",
         variants={
             "two hops": Variant(),
             "two hops, product": Variant({"model.fusion": "product", "training.max_steps": 3000}),
@@ -351,7 +354,7 @@ RECIPES = {
         note="Two or three colored shapes on a noisy canvas of 48 × 48 pixels; which color, which shape, what is "
         "left of it, is there one, how many; 3,000 scenes to train on, 200 to evaluate. Pointing is the share of "
         "questions for which the largest weight of a hop lies on a shape that is asked about, inside the share of its "
-        "weights there.",
+        f"weights there. {_SORTED}",
         variants={
             f"{hops} hop{'s' * (hops > 1)}{', product' * (fusion == 'product')}": Variant(
                 {"model.num_hops": hops, "model.fusion": fusion}

@@ -156,7 +156,7 @@ class TranscribeConfig(TaskConfig):
         "data": {"builtin": BUILT_IN},
         "training": {"max_steps": 1500, "learning_rate": 3e-3, "schedule": "cosine", "warmup": 50, "eval_every": 300},
     }
-    promise = Promise("cer", 0.01, 0.01)
+    promise = Promise("cer", 0.01, 0.015)
     smallest = {
         "data": {"builtin": 24, "morse_words": 1, "batch_size": 8},
         "features": {**MORSE_FEATURES, "hop_ms": 20.0},

@@ -89,7 +89,7 @@ class VqaConfig(TaskConfig):
             "eval_every": 300,
         },
     }
-    promise = Promise("accuracy", 0.98, 0.02)
+    promise = Promise("accuracy", 0.97, 0.03)
     smallest = {
         "data": {"builtin": 12, "image_size": 16, "batch_size": 4},
         "vocabulary": {"min_count": 1, "buckets": 10},
