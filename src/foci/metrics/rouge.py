@@ -147,11 +147,6 @@ def novel_share(produced: Sequence[str], source: Sequence[str], size: int) -> fl
     return sum(count for one, count in found.items() if one not in known) / found.total() if found else None
 
 
-def lead(sentences: Sequence[str], count: int) -> str:
-    """Return the first ``count`` sentences."""
-    return " ".join(sentence.strip() for sentence in sentences[:count])
-
-
 def oracle_extract(sentences: Sequence[Sequence[str]], references: Sequence[Sequence[str]], most: int) -> list[int]:
     """Return the numbers of at most ``most`` sentences that are together nearest to the references.
 

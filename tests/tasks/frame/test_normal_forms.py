@@ -40,6 +40,7 @@ def test_two_ways_to_write_a_class_are_one_class(tmp_path):
     run = run_of("classify", settings, tmp_path / "run", said.append)
     assert list(run.assets.labels) == ["tốt", "xấu"]
     assert any("2 classes" in line for line in said)
+    assert "53 of 80 documents are changed to the normal form nfc (data.normalize)" in said
     text = "Phim này rất đẹp."
     one, other = run.predict([text, nfd(text)])
     assert one.details["probabilities"] == other.details["probabilities"]

@@ -69,7 +69,7 @@ class Classify(MultiLabelTask):
     def read_part(self, part: str, path: str, log: Log) -> list[Document]:
         """Read the documents of a part; those to train on without duplicates."""
         read = self.read_file(training_folder(path, log) if part == "train" else path, log)
-        documents = list(map(self.normal_example, read))
+        documents = self.normalize(read, log)
         different = unique(documents, lambda one: one.text) if part == "train" else documents
         if len(different) < len(documents):
             log(f"{len(documents) - len(different)} of {len(documents)} documents are duplicates and are left out")

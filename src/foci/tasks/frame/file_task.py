@@ -135,11 +135,15 @@ class FileTask(Task):
         """Return how many built-in examples each part has, if this many are trained on."""
         return builtin, *self.builtin_sizes[1:]
 
-    def normalize(self, parts: Parts) -> Parts:
-        """Return the examples with their texts in the normal form of ``data.normalize``."""
-        if self.config.data.normalize == "none":
-            return parts
-        return Parts(*([self.normal_example(one) for one in part] for part in parts))
+    def normalize(self, examples: list[Any], log: Log) -> list[Any]:
+        """Return the examples with their texts in the normal form of ``data.normalize``, and log how many change."""
+        form = self.config.data.normalize
+        if form == "none":
+            return examples
+        normal = list(map(self.normal_example, examples))
+        if changed := sum(one != other for one, other in zip(examples, normal)):
+            log(f"{changed:,} of {len(examples):,} {self.noun} are changed to the normal form {form} (data.normalize)")
+        return normal
 
     def normal_example(self, example: Any) -> Any:
         """Return an example as `normal` returns a record."""
@@ -181,7 +185,7 @@ class FileTask(Task):
         data = self.config.data
         if data.path is None:
             return self._builtin(log)
-        parts = self.settle_words(self.normalize(self.read_parts(log)), log)
+        parts = self.settle_words(Parts(*(self.normalize(part, log) for part in self.read_parts(log))), log)
         train, valid, test = self.select(parts.train, log), parts.valid, parts.test
         if not train or not valid:
             raise self.nothing_left(sum(map(len, parts)), "train on" if valid else "validate")
@@ -211,7 +215,7 @@ class FileTask(Task):
             seen |= {key for one in made[number] for key in self.contents(one)}
         train, valid, test = map(len, made)
         log(f"{train:,} built-in {self.noun} to train on, {valid:,} to validate, {test:,} to evaluate")
-        return Splits(*self.settle_words(self.normalize(Parts(*map(list, made))), log))
+        return Splits(*self.settle_words(Parts(*(self.normalize(list(part), log) for part in made)), log))
 
     def batching(self, shard: Shard, max_tokens: int, max_examples: int | None = None) -> dict[str, Any]:
         """Return the options of training batches, as in `foci.data.TokenBatches`."""
