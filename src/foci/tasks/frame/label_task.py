@@ -28,6 +28,7 @@ from foci.errors import DataError
 from foci.metrics import labels as label_metrics
 from foci.metrics.calibration import fit_share
 from foci.printable import printable
+from foci.tasks.frame.baselines import most_frequent
 from foci.tasks.frame.file_task import LOGGED_LABELS, FileTask, log_labels, shortened
 from foci.tasks.frame.notes import left_out
 from foci.tasks.frame.prediction_loop import by_length, predict_in_batches
@@ -97,6 +98,8 @@ class LabelTask(FileTask):
     """What an example is called in messages: "a document"."""
     kind: ClassVar[str] = "class"
     """What a label is called."""
+    compared_note: ClassVar[str] = ""
+    """What the further baselines of an evaluation are."""
     unknown_label_hint: ClassVar[str] = ""
     """How to fix a label that the training data does not have."""
     in_order: ClassVar[bool] = False
@@ -206,6 +209,17 @@ class LabelTask(FileTask):
             log,
         )
         return splits
+
+    def count_baselines(self, splits: Splits) -> dict[str, Any]:
+        """Return the most frequent label."""
+        labels = [self.labels_of(one) for one in splits.train]
+        return {"majority": most_frequent(one for (one,) in labels)} if all(len(one) == 1 for one in labels) else {}
+
+    def compared(self, examples: Sequence[Any]) -> dict[str, float]:
+        """Return the accuracy of each baseline; examples are those that the network has read."""
+        if "majority" not in self.baselines:
+            return {}
+        return {"majority": sum(one[-1] == self.baselines["majority"] for one in examples) / len(examples)}
 
     def show(self, example: Any) -> str:
         """Return the input and its label."""
@@ -365,6 +379,9 @@ class LabelTask(FileTask):
         if "macro_f1" in self.metrics:
             notes |= left_out(assets.labels, label_metrics.occurring(confusion), self.kind)
         metrics = counts | self._accuracies(scores, len(assets.labels)) | scores.metrics()
+        metrics |= self.compared([one for number, one in enumerate(examples) if number not in encoded.unusable])
+        if "majority" in metrics:
+            notes["baselines"] = f"majority: always {printable(str(self.baselines['majority']))!r}{self.compared_note}"
         if by_linear:
             metrics |= {"linear_accuracy": sum(by_linear) / len(by_linear), "network_accuracy": sum(alone) / len(alone)}
             share = self.mixture.get("linear", 0.0)

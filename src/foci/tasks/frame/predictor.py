@@ -13,7 +13,7 @@ from torch import nn
 from foci.data.lines import text_encoding
 from foci.errors import CheckpointError, ConfigError, DataError, near_names
 from foci.settings import build
-from foci.tasks.frame import held_out
+from foci.tasks.frame import baselines, held_out
 from foci.tasks.frame.assets import Assets
 from foci.tasks.frame.task import (
     Evaluation,
@@ -180,6 +180,7 @@ def load(path: str | Path, *, checkpoint: str = "auto") -> Predictor:
         {name.removeprefix(group): value for name, value in metrics.items() if name.startswith(group)}
         for group in ("calibration/", "mixture/")
     )
+    task.baselines = baselines.read(path)
     return Predictor(path, task, assets, model, describe_checkpoint(path, chosen, task.config.training))
 
 

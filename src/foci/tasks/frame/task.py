@@ -176,6 +176,8 @@ class Task(ABC):
         self.calibration: Mapping[str, float] = {}
         """How scores become probabilities: what `validate` gives as "calibration/…", without that prefix. It is fitted
         to the validation examples for each checkpoint, and set by `foci.load`."""
+        self.baselines: Mapping[str, Any] = {}
+        """What `count_baselines` gave in training, set by `foci.load`; nothing in runs of earlier versions."""
         self.mixture: Mapping[str, float] = {}
         """The shares of further classifiers in the scores: "mixture/…" of `validate`, set by `foci.load`."""
 
@@ -228,6 +230,10 @@ class Task(ABC):
     @abstractmethod
     def assets(self, splits: Splits, log: Log) -> Any:
         """Make the assets from the training data: an instance of ``Assets``."""
+
+    def count_baselines(self, splits: Splits) -> Mapping[str, Any]:
+        """Return what evaluations compare with, counted in the training data, as plain JSON."""
+        return {}
 
     @abstractmethod
     def model(self, assets: Any) -> nn.Module:

@@ -22,6 +22,7 @@ from foci.data.word_splitter import trust
 from foci.errors import CheckpointError, ConfigError, FociError, TrainingError, near_names
 from foci.files import write_text
 from foci.settings import build, merge, to_tables
+from foci.tasks.frame import baselines
 from foci.tasks.frame import config as configs
 from foci.tasks.frame.held_out import Fingerprint, log_overlap
 from foci.tasks.frame.init_from import check_run, take_weights
@@ -215,6 +216,7 @@ def _train(
                     if not (out / name).exists():
                         write_text(out / name, text)
                 fingerprint.keep(out)
+                baselines.keep(out, task.count_baselines(splits))
             fabric.barrier()
             result = fit(model, objective, batches, options, run, fabric=fabric, unit=task.unit, log=given_log)
             if main and result.reason != "interrupted":

@@ -20,6 +20,7 @@ from foci.metrics.calibration import calibration, expected_calibration_error
 from foci.metrics.spans import Span, count_spans, macro_f1, micro
 from foci.models.tagger import Tagger, TagScores
 from foci.scripts import normalized
+from foci.tasks.frame.baselines import most_frequent, most_frequent_by
 from foci.tasks.frame.file_task import FileTask, log_labels, shortened
 from foci.tasks.frame.notes import left_out, unknown_note
 from foci.tasks.frame.prediction_loop import batch_of, batches_by_length, by_length, predict_in_batches
@@ -169,6 +170,15 @@ class Tag(FileTask):
             log(line)
         words = counted.vocabulary, counted.trained, counted.vector_dim
         return TagLexicon(*words, letters, labels, intents, scheme, found.words)
+
+    def count_baselines(self, splits: Splits) -> dict[str, Any]:
+        """Return the most frequent tag of all words, and that of each word which has another one."""
+        scheme = PLAIN if all(map(is_plain, splits.train)) else self.config.tagging.scheme
+        pairs = [
+            pair for one in splits.train for pair in zip(one.tokens, Gold.from_sentence(one, scheme).tags, strict=True)
+        ]
+        majority = most_frequent(tag for _, tag in pairs)
+        return {"tag": majority, "words": {w: tag for w, tag in most_frequent_by(pairs).items() if tag != majority}}
 
     def model(self, assets: TagLexicon) -> nn.Module:
         """Build the model for these words, letters, tags and intents."""
@@ -392,7 +402,9 @@ class Tag(FileTask):
             "ece_uncalibrated": expected_calibration_error(raw_bins),
             "loss": loss / tally.sentences,
         }
+        metrics |= self._compared(sentences, assets)
         notes = {
+            "baselines": "majority_…: each word has its most frequent tag of the training sentences",
             "f1_convention": "spans as conlleval reads tags (seqeval's default); first word, last word and label right",
             "strict_convention": f"only spans that are formed as {assets.scheme} has it (seqeval's strict mode)",
             **self.calibration_note(),
@@ -407,6 +419,16 @@ class Tag(FileTask):
         return Evaluation(
             metrics, notes, {"labels": labels_table(counts), "calibration": calibration_table(bins, "spans")}
         )
+
+    def _compared(self, sentences: Sequence[TaggedSentence], assets: TagLexicon) -> dict[str, float]:
+        """Return the metrics of giving each word its most frequent tag."""
+        if not self.baselines:
+            return {}
+        words, majority, tally = self.baselines["words"], self.baselines["tag"], Tally(assets.scheme)
+        for one in sentences:
+            tally.add(Gold.from_sentence(one, assets.scheme), [words.get(word, majority) for word in one.tokens], "")
+        found = tally.metrics()
+        return {f"majority_{name}": found[name] for name in ("f1", "accuracy")}
 
     def draw(self, evaluation: Evaluation, path: Path) -> None:
         """Draw the calibration: observed against expected."""

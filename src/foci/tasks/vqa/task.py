@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from foci.data.batching import Indices, Sequences
 from foci.data.images.drawn import PREFIX, find_scene, questions
 from foci.data.images.files import Images, log_reduction
-from foci.data.splits import file_key
+from foci.data.splits import file_key, text_key
 from foci.data.vocabulary import Vocabulary
 from foci.metrics.boxes import Box, area, points_at, share_inside
 from foci.models.image_answerer import ImageAnswerer
 from foci.tasks.frame.assets import Assets, Labels
+from foci.tasks.frame.baselines import most_frequent_by
 from foci.tasks.frame.label_task import Encoded, LabelTask, Scored
 from foci.tasks.frame.notes import truncated, unknown_words
 from foci.tasks.frame.task import Evaluation, Field, Log, Progress, Record, Shard, Splits, Table
@@ -64,6 +65,7 @@ class Vqa(LabelTask):
     noun = unit = "questions"
     example = "a question"
     kind = "answer"
+    compared_note = "; question_majority: the most frequent answer to the same question, whatever the image"
     metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]] = {
         "loss": "lower",
         "calibrated_loss": "lower",
@@ -90,6 +92,20 @@ class Vqa(LabelTask):
         """Return all questions about this many drawn scenes."""
         data = self.config.data
         return drawn_questions(size, split=part, seed=data.split_seed, language=data.language)
+
+    def count_baselines(self, splits: Splits) -> dict[str, object]:
+        """Return the most frequent answer, and that to each question whatever the image."""
+        of_question = most_frequent_by((text_key(one.question), one.answer) for one in splits.train)
+        return {**super().count_baselines(splits), "questions": of_question}
+
+    def compared(self, examples: Sequence[ImageQuestion]) -> dict[str, float]:
+        """Return the accuracy of the most frequent answer, and of the most frequent one to the same question."""
+        found = super().compared(examples)
+        if "questions" in self.baselines and found:
+            known, majority = self.baselines["questions"], self.baselines["majority"]
+            right = [known.get(text_key(one.question), majority) == one.answer for one in examples]
+            found["question_majority"] = sum(right) / len(right)
+        return found
 
     def batches(self, splits: Splits, assets: VqaAssets, shard: Shard, log: Log) -> Batches:
         """Encode and batch the training questions, without those with rare answers."""
