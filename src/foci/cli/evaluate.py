@@ -53,7 +53,9 @@ def evaluate(path: Path, data: Sequence[str], given: Given) -> None:
     options = options_from(predictor.task.EvaluateOptions, given)
     records: Any = predictor.read(*data) if data else predictor.held_out()
     chose = getattr(records, "part", None) == "valid"
-    origin = "given" if data else "that chose the checkpoint" if chose else "held out by training"
+    named = getattr(getattr(predictor.config, "data", None), "test", None) is not None
+    kept = "that chose the checkpoint" if chose else "of data.test" if named else "held out by training"
+    origin = "given" if data else kept
     print(f"evaluating on {len(records):,} examples {origin}; weights: {predictor.checkpoint}", file=sys.stderr)
     with counting("evaluating", len(records)) as progress:
         evaluation = predictor.evaluate(records, options=options, progress=progress)
