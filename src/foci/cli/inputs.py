@@ -75,6 +75,8 @@ def from_files(fields: Sequence[Field], paths: Sequence[Path], task: Task | None
     for path in paths:
         try:
             own = None if task is None else task.read_inputs(path)
+            if own is not None:
+                print(f"foci: {path}: is read as a file with one word per line", file=sys.stderr)
             yield from _in_file(fields, path, task) if own is None else _own_form(task, path, own)
         except (DataError, OSError) as error:
             yield Input(None, str(path), reason=str(error))

@@ -88,7 +88,9 @@ def test_a_file_of_words_is_recognized_by_predict(run, tmp_path, name, capsys):
     else:
         column_file(path, ["EU7/ORG wo/O n't/O", "Ada/PER"], "\t" if name == "x.tsv" else " ")
     assert foci_cli.main(["predict", str(run[0]), "--file", str(path), "--json"]) in (0, None)
-    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    printed = capsys.readouterr()
+    assert ("one word per line" in printed.err) == (name != "x.jsonl")
+    found = [json.loads(line) for line in printed.out.splitlines()]
     assert [[word["text"] for word in one["words"]] for one in found] == [["EU7", "wo", "n't"], ["Ada"]]
 
 
