@@ -7,7 +7,7 @@ import json
 import math
 import re
 import unicodedata
-from typing import Any, TextIO
+from typing import Any
 
 _ORDERS = frozenset("\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 """Characters that change the order of the text around them."""
@@ -42,7 +42,7 @@ def to_json(content: Any) -> str:
     return re.sub("[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def escape_unencodable(stream: TextIO) -> None:
+def escape_unencodable(stream: Any) -> None:
     """Let a stream write characters that its encoding does not have as JSON does: ``\\u4f60``.
 
     Lines of JSON stay valid and keep their content, and texts that differ stay different.

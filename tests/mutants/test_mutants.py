@@ -468,7 +468,7 @@ MUTANTS = {
         f"{EVERY_TASK}::test_a_prediction_depends_on_nothing_else_in_the_batch[translate]",
     ),
     "paths as they were typed": Mutant(
-        "files._expanded",
+        "files.expanded",
         "os.path.abspath(os.path.expandvars(os.path.expanduser(_1)))",
         "_1",
         "tests/tasks/frame/test_train.py::test_paths_in_a_run_are_absolute",
@@ -491,11 +491,11 @@ MUTANTS = {
         "False",
         "tests/tasks/classify/test_reader.py::test_faults_are_told_with_file_and_line",
     ),
-    "a rare class is held out as a whole": Mutant(
-        "splits.split",
-        "len(_1) - 1",
-        "len(_1)",
-        "tests/tasks/classify/test_reader.py::test_parts_hold_every_document_once_and_split_each_class",
+    "copies that differ in case are held out": Mutant(
+        "splits.text_key",
+        "map(folded, _1)",
+        "_1",
+        "tests/data/test_splits.py::test_keys_of_near_duplicates_are_equal",
     ),
     # --- cloze reading
     "reader: words that are no candidates are read": Mutant(
