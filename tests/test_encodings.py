@@ -134,7 +134,7 @@ def test_unknown_encodings_and_encodings_without_files_are_errors():
         ConfigError, match=r"data\.encoding is 'gb1803', expected auto, or an encoding that Python knows"
     ):
         configs.configure(kind, {"data": {"path": "x", "encoding": "gb1803"}}, "test")
-    with pytest.raises(ConfigError, match="encoding is set, but path is not"):
+    with pytest.raises(ConfigError, match="encoding is .*, but no data is named"):
         configs.configure(kind, {"data": {"encoding": "gbk"}}, "test")
 
 

@@ -2,8 +2,8 @@
 
 A field's type lists its choices (``Literal``). Its name says what it counts, as docs/design.md names sizes: ``num_…``,
 ``…_dim``, ``…_size``, ``…_width`` and ``…_length`` are whole numbers above 0, ``…_range``, ``…_bound`` and ``…_cap``
-numbers above 0, ``…dropout`` and ``…_share`` shares. The text below a field is its description: help, settings and docs
-are generated from it.
+numbers above 0, ``…_weight`` numbers from 0, ``…dropout`` and ``…_share`` shares. The text below a field is its
+description: help, settings and docs are generated from it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin,
 from foci.errors import ConfigError, check_positive, check_share, check_sizes, unknown_name
 
 Value = TypeVar("Value")
+
+LARGEST = 1e6
+"""No option of a model is larger that is not a whole number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,12 +37,23 @@ class Options:
                 raise unknown_name(f"{name} of {owner}", value, [choice for choice in choices if choice is not None])
         for field in fields(self):
             name, value = field.name, {field.name: getattr(self, field.name)}
+            check_number(owner, name, value[name], flag="bool" in str(field.type))
             if name.startswith("num_") or name.endswith(("_dim", "_size", "_width", "_length")):
                 check_sizes(owner, **value)
             elif name.endswith(("_range", "_bound", "_cap")):
                 check_positive(owner, **value)
+            elif name.endswith("_weight") and value[name] < 0:
+                raise ConfigError(f"{owner}: {name} is {value[name]!r}, expected a number from 0.")
             elif name.endswith(("dropout", "_share")) and value[name] is not None:
                 check_share(owner, **value)
+
+
+def check_number(owner: str, name: str, value: Any, *, flag: bool) -> None:
+    """Raise for a number that is not finite or beyond `LARGEST`, and for true or false where no flag is expected."""
+    if isinstance(value, float) and not abs(value) <= LARGEST:
+        raise ConfigError(f"{owner}: {name} is {value!r}, expected a number from -{LARGEST:g} to {LARGEST:g}.")
+    if isinstance(value, bool) and not flag:
+        raise ConfigError(f"{owner}: {name} is {value!r}, expected a number.")
 
 
 @cache

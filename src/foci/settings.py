@@ -30,6 +30,7 @@ from typing import (
 )
 
 import pydantic
+from annotated_types import Ge
 from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 
@@ -39,9 +40,10 @@ Made = TypeVar("Made")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 Numbers = Annotated[
-    tuple[int, ...], BeforeValidator(lambda value: value.split(",") if isinstance(value, str) else value)
+    tuple[Annotated[int, Ge(1)], ...],
+    BeforeValidator(lambda value: value.split(",") if isinstance(value, str) else value),
 ]
-"""Whole numbers; as text with commas between them."""
+"""Whole numbers above 0; as text with commas between them."""
 
 Texts = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
 """Texts; one may be given by itself."""
@@ -86,6 +88,7 @@ def settings(kind: type[Made]) -> type[Made]:
 
     @wraps(validated)
     def checked(self: Any, **values: Any) -> None:
+        _refuse_flags(made, values, made.__name__)
         try:
             validated(self, **values)
         except ValidationError as error:
@@ -108,6 +111,7 @@ def build(kind: type[Made], tables: Mapping[str, Any], origin: str) -> Made:
     """
     if isinstance(tables, kind):
         return tables
+    _refuse_flags(kind, tables, origin)
     values = parsed(tables)
     adapter: TypeAdapter[Made] = _adapter(kind)
     try:
@@ -118,6 +122,34 @@ def build(kind: type[Made], tables: Mapping[str, Any], origin: str) -> Made:
         return adapter.validate_python(_as_text(kind, first, tables, values))
     except ValidationError:  # the first error is about the value as it was meant
         raise _config_error(kind, first, origin, values) from first
+
+
+def _refuse_flags(kind: type[Any], tables: Mapping[str, Any], origin: str, *above: str) -> None:
+    """Raise where true or false is given for a number: pydantic would take it for 1 or 0."""
+    for name, value in tables.items():
+        hint = _hints(kind).get(name)
+        inner = _tables(hint)
+        if inner and isinstance(value, Mapping):
+            for table in inner if len(inner) == 1 else [one for one in inner if _tag(one) == value.get("kind")]:
+                _refuse_flags(table, value, origin, *above, name)
+            continue
+        types = _types(hint)
+        if isinstance(value, Text):
+            value = str(value) if str in types else value.value
+        if not {int, float}.isdisjoint(types) and bool not in types and _has_flag(value):
+            path = ".".join((*above, name))
+            raise ConfigError(f"{origin}: {path} is {_short(value)}, expected a number, not true or false.")
+
+
+def _types(hint: Any) -> set[Any]:
+    """Return the types and choices that a type is made of."""
+    return {hint} if not get_args(hint) else {one for part in get_args(hint) for one in _types(part)}
+
+
+def _has_flag(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_has_flag, value.values()))
+    return isinstance(value, bool) or (isinstance(value, list | tuple) and any(map(_has_flag, value)))
 
 
 @_once

@@ -213,6 +213,27 @@ def test_time_limit_counts_all_sittings(tmp_path, monkeypatch):
     assert (summary.step, summary.seconds) == (9, 90.0)
 
 
+def test_a_schedule_ends_when_the_time_ends_also_in_a_second_sitting(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("foci.training.engine.time.monotonic", lambda: now[0])
+
+    def tick(calls, loss):
+        now[0] += 10
+        return loss if now[0] != 40 else interrupt(loss)
+
+    def interrupt(loss):
+        os.kill(os.getpid(), signal.SIGINT)
+        return loss
+
+    limits = {"time_limit": 100.0, "schedule": "linear", "learning_rate": 0.01, "metrics_every": 1}
+    _, summary = train(tmp_path, **limits, at_loss=tick)
+    assert summary.reason == "interrupted"
+    _, summary = train(tmp_path, **limits, at_loss=tick, resume=True)
+    assert (summary.reason, summary.step) == ("time_limit", 10)
+    rates = [line["learning_rate"] for line in curve(tmp_path) if line["kind"] == "train"]
+    assert rates == pytest.approx([0.01 * (1 - step / 10) for step in range(1, 11)])
+
+
 def test_checkpoints_by_the_clock(tmp_path, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("foci.training.engine.time.monotonic", lambda: now[0])
@@ -361,15 +382,15 @@ def test_lines_without_rich(monkeypatch):
     assert isinstance(make_progress(TrainingOptions(max_steps=9), "tokens", main=True), Lines)
 
 
-def test_weights_that_are_not_finite_are_never_saved(tmp_path):
+def test_weights_that_are_not_finite_are_never_saved(tmp_path, monkeypatch):
     train(tmp_path, max_steps=2, save_every=1, save_total_limit=9)
+    monkeypatch.setattr("foci.training.engine.rate", lambda *now: 1e38)
     with pytest.raises(TrainingError) as error:  # a rate that is finite, and a step that is not
         train(
             tmp_path,
             max_steps=9,
             save_every=1,
             save_total_limit=9,
-            learning_rate=1e38,
             lr_multipliers={"last.weight": 100.0},
             resume=True,
         )

@@ -1,3 +1,4 @@
+import dataclasses
 import math
 import random
 
@@ -32,6 +33,22 @@ def test_noam():
     options = TrainingOptions(max_steps=9, learning_rate=2.0, warmup=7, schedule="noam", model_dim=11)
     for step in range(1, 20):
         assert rate(step, options) == pytest.approx(2 * 11**-0.5 * min(step**-0.5, step * 7**-1.5), rel=1e-12)
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+def test_rates_end_when_the_time_ends(schedule):
+    timed = TrainingOptions(time_limit=100.0, learning_rate=0.3, schedule=schedule, warmup=5, min_lr_ratio=0.1)
+    rates = [rate(step, timed, seconds=step) for step in range(5, 101)]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] > 0.28
+    assert rate(100, timed, seconds=100.0) == rate(9999, timed, seconds=101.0) == pytest.approx(0.03)
+    assert rate(3, timed, seconds=100.0) == pytest.approx(0.03)  # also inside of the warm-up
+    both = dataclasses.replace(timed, max_steps=50)
+    steps = dataclasses.replace(both, time_limit=None)
+    for step in range(1, 51):  # the steps end first: the same rates, bit for bit
+        assert rate(step, both, seconds=step) == rate(step, steps)
+    slow = [rate(step, both, seconds=20 * step) for step in range(1, 6)]
+    assert slow[-1] == pytest.approx(0.03)  # five of fifty steps, and the time is over
 
 
 @pytest.mark.parametrize(

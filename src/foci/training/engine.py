@@ -134,7 +134,7 @@ def fit(
             sums, flags, seconds = trainer.reduce_over_processes(
                 sums, StepFlags(interrupts.requested, save_due), now - started
             )
-            learning_rate = rate(train_state.step + 1, options)
+            learning_rate = rate(train_state.step + 1, options, seconds)
             norm = trainer.update(train_state, sums, learning_rate)
 
             train_state.step += 1

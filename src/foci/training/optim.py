@@ -1,7 +1,7 @@
 """Optimizers and learning rates.
 
-A rate is a function of the step alone, so a resumed run needs only its step. With w the warm-up and
-s the step counted from 1, all rates rise linearly until s = w, and then
+A rate is a function of the step and, where a time limit ends the training, of the seconds so far, which checkpoints
+keep. With w the warm-up and s the step counted from 1, all rates rise linearly until s = w, and then
 
     constant        η
     inverse_sqrt    η √(w / s)
@@ -9,7 +9,10 @@ s the step counted from 1, all rates rise linearly until s = w, and then
     cosine          η (f + (1 - f) (1 + cos πp) / 2)
     noam            η d^-½ min(s^-½, s w^-3/2)
 
-where f is the share of the rate to end at. noam is equation 3 of "Attention Is All You Need" (2017).
+where f is the share of the rate to end at. Where a time limit will end the training before max_steps, as it seems so
+far (seconds / time_limit > s / max_steps), the rates of linear and cosine, their warm-up included, are never above
+those of p = seconds / time_limit, so that they end when the time does. noam is equation 3 of "Attention Is All You
+Need" (2017).
 """
 
 from __future__ import annotations
@@ -24,8 +27,8 @@ from foci.training.muon import MuonWithAdamW
 from foci.training.options import TrainingOptions
 
 
-def rate(step: int, options: TrainingOptions) -> float:
-    """Return the learning rate of a step, counted from 1.
+def rate(step: int, options: TrainingOptions, seconds: float = 0.0) -> float:
+    """Return the learning rate of a step, counted from 1, after these seconds of training.
 
     Example:
         >>> options = TrainingOptions(max_steps=10, learning_rate=1.0, schedule="linear", warmup=2)
@@ -35,16 +38,31 @@ def rate(step: int, options: TrainingOptions) -> float:
     highest, warmup = options.learning_rate, options.warmup
     if options.schedule == "noam":
         return highest / math.sqrt(options.model_dim or 1) * min(1 / math.sqrt(step), step / math.sqrt(warmup) ** 3)
+    timed = _decayed(options, _share_of_time(step, options, seconds))
     if step < warmup:
-        return highest * step / warmup
+        return min(highest * step / warmup, timed)
     if options.schedule == "inverse_sqrt":
         return highest * math.sqrt(max(warmup, 1) / step)
     if options.schedule == "constant":
         return highest
-    length = max((options.max_steps or step) - warmup, 1)
-    done = min((step - warmup) / length, 1.0)
+    if options.max_steps is None:
+        return timed
+    return min(_decayed(options, (step - warmup) / max(options.max_steps - warmup, 1)), timed)
+
+
+def _share_of_time(step: int, options: TrainingOptions, seconds: float) -> float:
+    """Return the share of the time that is over; 0 where the schedule has no end, or the steps seem to end first."""
+    if options.time_limit is None or options.schedule not in ("linear", "cosine"):
+        return 0.0
+    share = seconds / options.time_limit
+    return 0.0 if options.max_steps is not None and share <= step / options.max_steps else share
+
+
+def _decayed(options: TrainingOptions, done: float) -> float:
+    """Return the rate of linear or cosine after this share of the decay."""
+    done = min(done, 1.0)
     left = 1 - done if options.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
-    return highest * (options.min_lr_ratio + (1 - options.min_lr_ratio) * left)
+    return options.learning_rate * (options.min_lr_ratio + (1 - options.min_lr_ratio) * left)
 
 
 def make_optimizer(model: nn.Module, options: TrainingOptions) -> torch.optim.Optimizer:

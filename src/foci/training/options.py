@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Ge, Gt, Le, Lt
 
 from foci.errors import ConfigError
 from foci.files import FilePath
@@ -17,7 +17,8 @@ Schedule = Literal["constant", "noam", "inverse_sqrt", "cosine", "linear"]
 Precision = Literal["float32", "bfloat16"]
 Strategy = Literal["ddp", "fsdp"]
 Count = Annotated[int, Ge(1)]
-Positive = Annotated[float, Gt(0)]
+Seconds = Annotated[float, Gt(0), Le(1e9)]
+Factor = Annotated[float, Gt(0), Le(1000)]
 Decay = Annotated[float, Ge(0), Lt(1)]
 
 
@@ -34,7 +35,7 @@ class TrainingOptions:
     """Stop after this many steps (updates of the weights), counted from the start of the run."""
     max_epochs: Count | None = None
     """Stop after this many epochs."""
-    time_limit: Positive | None = None
+    time_limit: Seconds | None = None
     """Stop cleanly after this many seconds of training, counted over all sessions of the run."""
     patience: Count | None = None
     """Stop after this many validations in a row that did not improve on the best one."""
@@ -50,26 +51,27 @@ class TrainingOptions:
     """With muon: the ends of the names of further parameters that adamw steps."""
     momentum: Decay = 0.95
     """Momentum of muon."""
-    learning_rate: Positive = 1e-3
+    learning_rate: Factor = 1e-3
     """The highest learning rate of the schedule; for noam, the factor in front of it."""
-    lr_multipliers: Mapping[str, Positive] = field(default_factory=dict)
+    lr_multipliers: Mapping[str, Factor] = field(default_factory=dict)
     """Shares of the learning rate for some parameters, by the end of their names, for example {"score.weight": 0.1}."""
     betas: tuple[Decay, Decay] = (0.9, 0.98)
     """Adam's decay rates of the moving averages of the gradient and of its square."""
-    eps: Positive = 1e-9
+    eps: Annotated[float, Gt(0), Le(1)] = 1e-9
     """Added to Adam's denominator."""
-    weight_decay: Annotated[float, Ge(0)] = 0.0
+    weight_decay: Annotated[float, Ge(0), Le(100)] = 0.0
     """Weight decay of matrices; vectors (biases, gains of norms) have none."""
     schedule: Schedule = "constant"
-    """How the learning rate changes after the warm-up; cosine and linear need max_steps."""
+    """How the learning rate changes after the warm-up. cosine and linear end with max_steps or time_limit, whichever
+    comes first, and need one of them; runs that the time ends are not equal bit for bit."""
     warmup: Annotated[int, Ge(0)] = 0
     """Steps over which the learning rate rises linearly from 0."""
     model_dim: Count | None = None
     """Width of the model, which the noam schedule is scaled by."""
-    min_lr_ratio: Annotated[float, Ge(0)] = 0.0
+    min_lr_ratio: Annotated[float, Ge(0), Le(1)] = 0.0
     """Final learning rate of cosine and linear, as a share of the learning rate."""
 
-    max_grad_norm: Positive | None = 1.0
+    max_grad_norm: Annotated[float, Gt(0), Le(1e9)] | None = 1.0
     """Largest L2 norm of the gradient over all weights; longer gradients are scaled down to it. None never clips."""
     gradient_accumulation_steps: Count = 1
     """Batches whose gradients are accumulated per step."""
@@ -94,7 +96,7 @@ class TrainingOptions:
     """Whether higher values of that metric are better (accuracy, BLEU); tasks set it for their own metrics."""
     save_every: Count | None = None
     """Steps between checkpoints."""
-    save_seconds: Positive | None = 600.0
+    save_seconds: Seconds | None = 600.0
     """Seconds between checkpoints, in addition to save_every. One is always written at the end."""
     save_total_limit: Count = 1
     """Newest checkpoints to keep, in addition to the best one."""
@@ -103,7 +105,7 @@ class TrainingOptions:
 
     metrics_every: Count = 10
     """Steps between lines of metrics.jsonl; each line covers all steps since the previous one."""
-    log_seconds: Positive = 10.0
+    log_seconds: Seconds = 10.0
     """Seconds between log lines without a terminal."""
     tensorboard: bool = False
     """Write the metrics for TensorBoard too."""
@@ -112,8 +114,10 @@ class TrainingOptions:
         owner = "TrainingOptions"
         if self.max_steps is self.max_epochs is self.time_limit is self.patience is None:
             raise ConfigError(f"{owner}: nothing ends the training. Set max_steps, max_epochs, time_limit or patience.")
-        if self.schedule in ("cosine", "linear") and self.max_steps is None:
-            raise ConfigError(f"{owner}: schedule {self.schedule!r} ends with the training, so it needs max_steps.")
+        if self.schedule in ("cosine", "linear") and self.max_steps is None and self.time_limit is None:
+            raise ConfigError(
+                f"{owner}: schedule {self.schedule!r} ends with the training, so it needs max_steps or time_limit."
+            )
         if self.schedule == "noam" and (self.model_dim is None or self.warmup < 1):
             raise ConfigError(
                 f"{owner}: schedule 'noam' needs model_dim and a warmup of at least 1, "

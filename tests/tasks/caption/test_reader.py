@@ -62,7 +62,9 @@ def test_parts_are_those_of_the_file_or_by_a_hash_of_the_image(tmp_path):
         for name in ("train", "restval", "val", "test")
     ]
     path.write_text(json.dumps({"images": images}))
-    task = Caption(configs.configure(Caption.Config, {"data": {"valid_share": 0.2, "test_share": 0.3}}, "test"))
+    task = Caption(
+        configs.configure(Caption.Config, {"data": {"path": "given", "valid_share": 0.2, "test_share": 0.3}}, "test")
+    )
     parts = task.split(read_captions(path), lambda text: None)
     assert [[one.image[len(str(tmp_path)) :] for one in part] for part in parts] == [
         ["/val2014/train.jpg", "/val2014/restval.jpg"], ["/val2014/val.jpg"], ["/val2014/test.jpg"]

@@ -138,7 +138,7 @@ def test_long_sentences_are_cut_and_nothing_is_lost():
 
 
 def split_documents(documents, **shares):
-    task = Classify(configs.configure(Classify.Config, {"data": shares}, "test"))
+    task = Classify(configs.configure(Classify.Config, {"data": {"path": "given", **shares}}, "test"))
     said = []
     return task.split(list(documents), said.append), " ".join(said)
 

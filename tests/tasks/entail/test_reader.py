@@ -94,7 +94,9 @@ def test_files_that_cannot_be_read(tmp_path):
 
 def split_pairs(pairs, seed):
     task = Entail(
-        configure(EntailConfig, {"data": {"valid_share": 0.1, "test_share": 0.2, "split_seed": seed}}, "test")
+        configure(
+            EntailConfig, {"data": {"path": "given", "valid_share": 0.1, "test_share": 0.2, "split_seed": seed}}, "test"
+        )
     )
     return task.split(pairs, lambda text: None)
 

@@ -1,18 +1,40 @@
 import pytest
 
 from foci.errors import ConfigError
+from foci.tasks import TASKS
+from foci.tasks.frame.config import find_config
 from foci.tasks.frame.data_settings import HeldOutData
+from foci_cli import main
 
 
 def test_nothing_is_split_off_for_a_part_that_has_a_file():
-    whole = HeldOutData(valid_share=0.25, test_share=0.125, split_seed=7)
+    whole = HeldOutData(path="a.csv", valid_share=0.25, test_share=0.125, split_seed=7)
     assert whole.shares == {"valid_share": 0.25, "test_share": 0.125, "seed": 7}
-    tested = HeldOutData(test="b.csv", valid_share=0.25, test_share=0.125, split_seed=7)
+    tested = HeldOutData(path="a.csv", test="b.csv", valid_share=0.25, test_share=0.125, split_seed=7)
     assert tested.shares == {"valid_share": 0.25, "test_share": 0.0, "seed": 7}
-    validated = HeldOutData(valid="b.csv", valid_share=0.25, test_share=0.125)
+    validated = HeldOutData(path="a.csv", valid="b.csv", valid_share=0.25, test_share=0.125)
     assert validated.shares == {"valid_share": 0.0, "test_share": 0.125, "seed": 0}
 
 
 def test_a_file_and_built_in_data_are_not_both_taken():
     with pytest.raises(ConfigError, match="path and builtin are both set, expected one of them"):
         HeldOutData(path="a.csv", builtin=9)
+
+
+HELD_OUT = [task for task in TASKS if issubclass(type(find_config(task)().data), HeldOutData)]
+
+
+@pytest.mark.parametrize("task", HELD_OUT)
+@pytest.mark.parametrize("flag", ["--test", "--valid", "--set=data.test_share=0.3", "--set=data.encoding=gbk"])
+def test_settings_of_files_are_refused_for_built_in_data(task, flag, tmp_path, capsys):
+    (tmp_path / "file.tsv").write_text("a\tb\n")
+    given = [flag] if "=" in flag else ["--set", f"data.{flag[2:]}={tmp_path / 'file.tsv'}"]
+    for builtin in ([], ["--set", "data.builtin=40"]):
+        assert main(["train", task, *given, *builtin, "--out", str(tmp_path / "run")]) == 2
+        assert "but no data is named, and built-in data has parts and a form of its own" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_language_of_built_in_data_is_refused_for_files(capsys):
+    assert main(["train", "tag", "--data", "a.conll", "--language", "de", "--out", "run"]) == 2
+    assert "data.language is 'de', but it chooses among built-in data" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Text generation as a user has it: train, evaluate, continue, stream, score; and every mistake."""
 
 import gzip
+import io
 import json
 import math
 import random
@@ -334,13 +335,7 @@ def test_the_prompt_comes_from_an_argument_a_file_or_standard_input(run, tmp_pat
     assert foci_cli.main(["predict", str(run), "--file", str(tmp_path / "prompt.txt"), *options]) == 0
     outputs.append(capsys.readouterr().out)
 
-    class Stdin:
-        buffer = (tmp_path / "prompt.txt").read_bytes().splitlines(keepends=True)
-
-        def isatty(self):
-            return False
-
-    monkeypatch.setattr("sys.stdin", Stdin())
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"the cat\nsat\n")))
     assert foci_cli.main(["predict", str(run), *options]) == 0
     outputs.append(capsys.readouterr().out)
     assert outputs == [outputs[0]] * 3

@@ -180,7 +180,7 @@ def test_unknown_problems_models_and_presets():
 def test_who_says_when_to_stop_is_taken_at_their_word():
     assert read({}).training.max_steps == RECOMMENDED["copy"].max_steps
     timed = read({"training": {"time_limit": 5}}).training
-    assert (timed.time_limit, timed.max_steps, timed.schedule) == (5, None, "constant")
+    assert (timed.time_limit, timed.max_steps, timed.schedule) == (5, None, "linear")
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
@@ -214,7 +214,7 @@ def test_mistakes_with_a_run(run, tmp_path):
     memorizer = load(run)
     with pytest.raises(ConfigError, match="'length' of entry 0 is a str, expected a whole number"):
         memorizer.predict(["three"])
-    with pytest.raises(ConfigError, match="Copy: length is 0, expected at least 1"):
+    with pytest.raises(ConfigError, match=r"evaluate: lengths is \(0,\), expected greater than or equal to 1"):
         rows_of(memorizer, [0])
     with pytest.raises(ConfigError, match="evaluate: sequences is 0, expected greater than or equal to 1"):
         rows_of(memorizer, [1], sequences=0)

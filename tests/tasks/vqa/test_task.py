@@ -57,7 +57,7 @@ def test_mistakes_are_named(tmp_path):
 
 def test_no_image_is_in_two_parts():
     asked = drawn_questions(40)
-    data = {"valid_share": 0.1, "test_share": 0.2}
+    data = {"path": "given", "valid_share": 0.1, "test_share": 0.2}
     said = []
     found = Vqa(configs.configure(Vqa.Config, {"data": data}, "test")).split(asked, said.append)
     parts = [{one.image for one in part} for part in found]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import MISSING, fields
 from typing import Annotated, Any, Literal, TypedDict
 
 from annotated_types import Ge, Lt
@@ -59,6 +61,33 @@ DATA_FLAGS = {
 """The flags of every task with files of its own."""
 
 
+FOR_FILES = (
+    *("valid", "test", "valid_share", "test_share", "columns", "encoding", "target", "valid_target", "test_target"),
+    *("references", "tags", "intents", "images", "train_images", "valid_images", "test_images", "more", "labels"),
+)
+"""Settings of all tasks that say how files are read and split, so that they have no effect on built-in data."""
+FOR_BUILTIN = ("language", "morse_words")
+"""Settings of all tasks that choose among built-in data."""
+
+
+def refuse_unused(data: Any, for_files: Sequence[str] = FOR_FILES) -> None:
+    """Raise for a setting of files where no file is named, and for one of built-in data where one is."""
+    for one in fields(data):
+        value = getattr(data, one.name)
+        if value == (one.default if one.default_factory is MISSING else one.default_factory()):
+            continue
+        if one.name in for_files and data.path is None:
+            raise ConfigError(
+                f"{one.name} is {value!r}, but no data is named, and built-in data has parts and a form of its own. "
+                f"Name the data (--data, data.path), or leave {one.name} out."
+            )
+        if one.name in FOR_BUILTIN and data.path is not None:
+            raise ConfigError(
+                f"{one.name} is {value!r}, but it chooses among built-in data, and path names other data. Leave one of "
+                "them out."
+            )
+
+
 class Shares(TypedDict):
     """The arguments of `foci.data.splits.split`."""
 
@@ -109,8 +138,7 @@ class HeldOutData:
     def __post_init__(self) -> None:
         if self.path is not None and self.builtin is not None:
             raise ConfigError("path and builtin are both set, expected one of them.")
-        if self.path is None and self.encoding != AUTO:
-            raise ConfigError("encoding is set, but path is not: built-in data has none. Name a file.")
+        refuse_unused(self)
 
         if self.group is not None and (self.path is None or (self.valid is not None and self.test is not None)):
             raise ConfigError("group is set, but nothing is split: it needs path, and no file for valid or for test.")

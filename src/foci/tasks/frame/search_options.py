@@ -18,9 +18,9 @@ class SearchOptions:
     """Number of hypotheses of the beam search; 1 is greedy search."""
     n_best: Annotated[int, Ge(1)] = 1
     """Number of outputs per input, each with its score."""
-    length_penalty: float = 0.6
-    """Above 0 favors longer outputs."""
-    coverage_penalty: Annotated[float, Ge(0)] = 0.0
+    length_penalty: Annotated[float, Ge(-100), Le(100)] = 0.6
+    """Above 0 favors longer outputs, below 0 shorter ones."""
+    coverage_penalty: Annotated[float, Ge(0), Le(100)] = 0.0
     """Above 0 favors outputs that have attended to all of the source."""
     no_repeat_ngram: Annotated[int, Ge(0)] = 0
     """No sequence of this many tokens occurs twice; 0 sets no limit."""
@@ -28,7 +28,7 @@ class SearchOptions:
     """Shortest output in tokens."""
     max_length: Annotated[int, Ge(1)] | None = None
     """Longest output in tokens. Default: twice the source and 20 more."""
-    temperature: Annotated[float, Gt(0)] | None = None
+    temperature: Annotated[float, Gt(0), Le(1000)] | None = None
     """Sample instead of searching: 1 draws from the model's distribution, lower values prefer likely tokens."""
     top_k: Annotated[int, Ge(1)] | None = None
     """Sample among this many likeliest tokens; needs a temperature."""

@@ -20,6 +20,7 @@ from foci.models.options.decoders import (
 from foci.scripts import NormalForm
 from foci.settings import Texts, settings
 from foci.tasks.frame.config import Promise, TaskConfig, preset_by_kind
+from foci.tasks.frame.data_settings import refuse_unused
 from foci.training.options import TrainingOptions
 
 
@@ -64,6 +65,9 @@ class DataConfig:
     """Pieces of about 64 kB of a stream that are held and shuffled at a time."""
     workers: Annotated[int, Ge(0)] = 0
     """Processes that prepare the batches of a stream ahead of time."""
+
+    def __post_init__(self) -> None:
+        refuse_unused(self, ("columns", "pattern", "encoding"))
 
 
 @settings
@@ -180,7 +184,7 @@ class GenerateOptions(ContextOptions):
 
     max_new_tokens: Annotated[int, Ge(1)] = 200
     """Tokens that are produced at most."""
-    temperature: Annotated[float, Ge(0)] = 0.8
+    temperature: Annotated[float, Ge(0), Le(1000)] = 0.8
     """1 draws from the model's distribution, less prefers the likely, 0 takes the likeliest token."""
     top_k: Annotated[int, Ge(1)] | None = None
     """Draw among this many likeliest tokens."""
@@ -188,7 +192,7 @@ class GenerateOptions(ContextOptions):
     """Draw among the fewest tokens whose probabilities add up to this."""
     min_p: Annotated[float, Ge(0), Le(1)] = 0.0
     """Draw among the tokens that have at least this share of the likeliest token's probability."""
-    repetition_penalty: Annotated[float, Gt(0)] = 1.0
+    repetition_penalty: Annotated[float, Gt(0), Le(1000)] = 1.0
     """Above 1 makes tokens that occur in the prompt or were produced already less likely."""
     stop: Texts = ()
     """The text ends before the first of these strings; several times."""
@@ -198,7 +202,7 @@ class GenerateOptions(ContextOptions):
     """Seed of the sampling; the same prompt and seed give the same text."""
     beam: Annotated[int, Ge(1)] = 1
     """Above 1: search for the likeliest text with this many hypotheses, instead of sampling."""
-    length_penalty: Annotated[float, Ge(0)] = 0.0
+    length_penalty: Annotated[float, Ge(0), Le(100)] = 0.0
     """Of a beam search; above 0 favors longer texts."""
     score: bool = False
     """Produce nothing: give the log-probability of each token of the text."""

@@ -230,9 +230,7 @@ class MemorizeConfig(TaskConfig):
             return super().implied(tables)
         implied: dict[str, Any] = {"data": {"curriculum": best.curriculum}, "training": {}}
         steps = training.get("max_steps")
-        if steps is None and training.get("time_limit") is not None:
-            implied["training"]["schedule"] = "constant"  # the last step of a time limit is not known in advance
-        elif steps is None:
+        if steps is None and training.get("time_limit") is None:
             implied["training"]["max_steps"] = best.max_steps
         if model.get("kind", "ntm") == "ntm":
             whole = _as_number(steps, best.max_steps)

@@ -64,7 +64,7 @@ class TokenizerConfig:
 class CoverageConfig:
     """The loss of attending again to what was attended to before (See 2017)."""
 
-    weight: Annotated[float, Ge(0)] = 0.0
+    weight: Annotated[float, Ge(0), Le(1000)] = 0.0
     """How much it counts beside the loss of the words; 0 is none. It may change when a run is resumed."""
     start: Annotated[int, Ge(0)] = 0
     """The first step that has this loss, for a last phase of the training."""

@@ -12,7 +12,6 @@ from foci.data import TokenBatches, Tokenizer
 from foci.data.batching import Batch, PairExamples, Sequences
 from foci.data.copy_ids import CopyExamples, CopyIds, SourceRow
 from foci.data.splits import text_key
-from foci.errors import ConfigError
 from foci.layers.copying import copying_head
 from foci.layers.coverage import coverage_loss
 from foci.metrics.rouge import rouge
@@ -65,14 +64,6 @@ class Summarize(Seq2SeqTask):
     _step = 0
 
     # ---- data
-
-    def read(self, log: Log) -> Splits:
-        """Read, check and split the texts."""
-        data = self.config.data
-        for name in ("target", "valid", "valid_target", "test", "test_target"):
-            if data.path is None and getattr(data, name) is not None:
-                raise ConfigError(f"data.{name} is set, but data.path is not. Name the texts (--data).")
-        return super().read(log)
 
     def read_records(self, paths: Sequence[str]) -> Sequence[Record]:
         """Read two aligned files, or files in the form of the training data."""

@@ -57,7 +57,7 @@ class TaggingConfig:
     """The scheme that spans are predicted in, whichever one the files are in. Plain tags need none."""
     constrained: bool = True
     """Forbid the tag sequences that the scheme does not allow, in training and in predictions."""
-    intent_weight: Annotated[float, Ge(0)] = 1.0
+    intent_weight: Annotated[float, Ge(0), Le(1000)] = 1.0
     """The weight of the intent's loss beside that of the tags."""
 
 

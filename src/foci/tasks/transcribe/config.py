@@ -46,7 +46,7 @@ class DataConfig(HeldOutData):
     """Train on this many built-in messages in Morse code instead, rendered as sound."""
     morse_words: Annotated[int, Ge(1)] = 2
     """Words of the longest of these messages."""
-    max_seconds: Annotated[float, Gt(0)] = 30.0
+    max_seconds: Annotated[float, Gt(0), Le(86_400)] = 30.0
     """Longer recordings are not trained on; they are listed and counted."""
     batch_frames: Annotated[int, Ge(1)] = 20_000
     """Frames per batch, padding included."""
@@ -66,15 +66,15 @@ class FeatureConfig:
     """Samples per second; recordings at other rates are resampled."""
     bins: Annotated[int, Ge(1), Le(1000)] = 80
     """Number of mel filters."""
-    window_ms: Annotated[float, Gt(0)] = 25.0
+    window_ms: Annotated[float, Gt(0), Le(10_000)] = 25.0
     """Milliseconds of a frame."""
-    hop_ms: Annotated[float, Gt(0)] = 10.0
+    hop_ms: Annotated[float, Gt(0), Le(10_000)] = 10.0
     """Milliseconds from one frame to the next; also of files of features."""
-    lowest: Annotated[float, Ge(0)] = 20.0
+    lowest: Annotated[float, Ge(0), Le(384_000)] = 20.0
     """Lowest frequency of the filters."""
-    highest: float = 0.0
+    highest: Annotated[float, Ge(-384_000), Le(384_000)] = 0.0
     """Highest frequency of the filters; 0 or less counts from half of the rate."""
-    dynamic_range: Annotated[float, Gt(0)] | None = None
+    dynamic_range: Annotated[float, Gt(0), Le(1000)] | None = None
     """Decibels below the loudest feature of a recording at which features are cut off, such as 40: for recordings with
     samples of exactly 0 beside noise."""
     deltas: Annotated[int, Ge(0), Le(3)] = 0
@@ -204,11 +204,11 @@ class TranscriptSearchOptions:
     """Number of hypotheses of the beam search; 1 is greedy search."""
     ctc_weight: Annotated[float, Ge(0), Le(1)] = 0.3
     """Share of CTC's scores beside the decoder's, where the model has both."""
-    length_penalty: Annotated[float, Ge(0)] = 0.0
+    length_penalty: Annotated[float, Ge(0), Le(100)] = 0.0
     """Above 0 favors longer transcripts."""
     max_length: Annotated[int, Ge(1)] | None = None
     """Longest transcript of a segment in tokens. Default: as many as the encoder has positions."""
-    max_segment_seconds: Annotated[float, Gt(0)] | None = None
+    max_segment_seconds: Annotated[float, Gt(0), Le(86_400)] | None = None
     """Longer recordings are cut at silences into segments of at most this many seconds. Default: those are cut that are
     longer than every training utterance, into segments of usual length, since attention often fails on longer ones."""
     no_speech_threshold: Annotated[float, Ge(0), Le(1)] = 0.75

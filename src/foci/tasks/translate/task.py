@@ -374,12 +374,8 @@ class PairEncoder:
 def _check_data(data: DataConfig) -> None:
     if data.target is not None and data.columns is not None:
         raise ConfigError("data: two aligned files have no columns. Give one file, or leave columns out.")
-    if data.path is None:
-        for name in ("target", "valid", "valid_target", "test", "test_target"):
-            if getattr(data, name) is not None:
-                raise ConfigError(f"data.{name} is set, but data.path is not. Name the source sentences (--data).")
-        if data.stream:
-            raise ConfigError("data.stream is for files, but data.path is not set. Name a file, or leave it out.")
+    if data.path is None and data.stream:
+        raise ConfigError("data.stream is for files, but data.path is not set. Name a file, or leave it out.")
     if data.valid_share + data.test_share >= 1:
         raise ConfigError(
             f"data.valid_share is {data.valid_share} and data.test_share is {data.test_share}, expected less than 1 "
