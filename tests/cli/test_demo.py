@@ -1,8 +1,12 @@
 """The demos: they complete and write the files they name; here with a few steps, so their predictions are poor."""
 
+import random
+
 import pytest
 
+import foci
 import foci_cli
+from foci.printable import printable
 from foci.tasks import TASKS
 from foci.tasks.frame.predictor import Predictor
 
@@ -55,6 +59,21 @@ def test_a_demo_leaves_a_picture_and_a_page_and_replaces_an_earlier_one(task, fe
 def test_a_demo_runs_twice_in_one_folder(task, few_held_out, tmp_path):
     for _ in range(2):
         assert foci_cli.main(["demo", task, *SMALL[task], "--steps", "2", "--out", str(tmp_path)]) == 0
+
+
+@pytest.mark.slow
+def test_the_predictions_shown_are_drawn_without_regard_to_how_good_they_are(tmp_path, capsys):
+    shown = []
+    for seed in ("1", "2"):
+        arguments = ["demo", "classify", *SMALL["classify"], "--steps", "2", "--out", str(tmp_path)]
+        assert foci_cli.main([*arguments, "--set", f"training.seed={seed}"]) == 0
+        told = capsys.readouterr().out
+        assert "Predictions for 3 of them, drawn at random (seed 0)" in told
+        shown.append([line.partition("  →  ")[0] for line in told.splitlines() if "  →  " in line])
+    assert shown[0] == shown[1]
+    records = [record["text"] for record in foci.load(tmp_path / "classify").held_out()]
+    drawn = random.Random(0).sample(records, 3)
+    assert [printable(text) for text in drawn] == shown[0]
 
 
 def test_a_mistake_leaves_an_earlier_demo_alone(tmp_path, capsys):

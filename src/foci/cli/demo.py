@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
+import random
 import shlex
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from foci.cli.commands import SET, Flag, Given, make_command, run_tasks, typed
 from foci.printable import printable
@@ -15,9 +15,10 @@ from foci.tasks import TASKS
 
 if TYPE_CHECKING:
     from foci.tasks.frame.predictor import Predictor
-    from foci.tasks.frame.task import Prediction, Record, Task
+    from foci.tasks.frame.task import Record, Task
 
-_TRIED, _SHOWN = 20, 3
+_SHOWN, _SEED = 3, 0
+"""How many predictions are shown, and the seed that they are drawn by."""
 
 
 def main(tokens: Sequence[str]) -> None:
@@ -74,25 +75,24 @@ def demo(kind: type[Task], given: Given) -> None:
         kept = promise.holds(evaluation.metrics[promise.metric])
         print(f"promised with any seed: {promise}; {'it holds' if kept else 'IT DOES NOT HOLD on this machine'}")
 
-    print("\n3. Some of its predictions, and what they attended to:")
+    drawn = random.Random(_SEED).sample(list(records), min(_SHOWN, len(records)))
+    print(f"\n3. Predictions for {len(drawn)} of them, drawn at random (seed {_SEED}), and what they attended to:")
+    inputs = predictor.task.to_files(predictor.task.examples(drawn, _SHOWN), out)
     try:
-        shown = _show(predictor, records, out)
+        shown = _show(predictor, drawn, inputs, out)
     except ConfigError as error:  # a model without attention, chosen by a flag
         print(f"   {error}")
         shown = []
     for path in shown:
         print(f"   wrote {printable(path)}")
-    shown_first = predictor.task.to_files(predictor.task.examples(records, 1), out)[0]
-    print(f"\nGo on with: foci show {shlex.quote(str(run))} {_typed(kind, shown_first)}")
+    print(f"\nGo on with: foci show {shlex.quote(str(run))} {_typed(kind, inputs[0])}")
 
 
-def _show(predictor: Predictor, records: Any, out: Path) -> list[Path]:
-    """Print some predictions with their traces; write a picture and a page of the first."""
-    inputs = predictor.task.to_files(predictor.task.examples(records, _TRIED), out)
+def _show(predictor: Predictor, records: Sequence[Record], inputs: Sequence[Record], out: Path) -> list[Path]:
+    """Print the predictions for inputs with their traces; write a picture and a page of the first."""
     predictions = predictor.predict(inputs, trace=True)
-    order = sorted(range(len(inputs)), key=lambda number: _relative_entropy(predictions[number]))[:_SHOWN]
-    for number in order:
-        record, prediction = records[number % len(records)], predictions[number]
+    for number, prediction in enumerate(predictions):
+        record = records[number % len(records)]
         given = ", ".join(printable(value) for value in prediction.inputs.values())
         expected = printable(predictor.task.expected(record))
         verdict = (
@@ -102,21 +102,11 @@ def _show(predictor: Predictor, records: Any, out: Path) -> list[Path]:
         if prediction.trace is not None:
             prediction.trace.print()
         print()
-    trace = predictions[order[0]].trace
+    trace = predictions[0].trace
     if trace is None:
         return []
     trace.plot(out / "attention.png")
     return [(out / "attention.png").resolve(), trace.save_html(out / "attention.html").resolve()]
-
-
-def _relative_entropy(prediction: Prediction) -> float:
-    """Return the mean entropy of the attention, relative to the uniform one, from 0 to 1."""
-    from foci.metrics.attention import entropy
-
-    if prediction.trace is None or not prediction.trace.attentions:
-        return 1.0
-    weights = prediction.trace.alignment()
-    return float(entropy(weights).mean() / math.log(max(weights.shape[-1], 2)))
 
 
 def _typed(kind: type[Task], record: Record) -> str:
