@@ -47,7 +47,7 @@ def test_the_page_has_a_wav_and_a_policy_for_it(trace, tmp_path):
         assert (file.getframerate(), file.getnframes(), file.getsampwidth()) == (1000, 2000, 2)
         assert np.array_equal(np.frombuffer(file.readframes(2000), "<i2"), trace.axes["source"].sound)
     assert "media-src data:" in page
-    assert 'data-start="0.250" title="0.25 to 0.75 s, 90 %">yes</button>' in page
+    assert 'data-start="0.250" title="0.25–0.75 s, 90 %">yes</button>' in page
     assert "&lt;&#26159;&gt;</button>" in page
     silent = Trace.from_arrays(np.eye(3), ["a", "b", "c"])
     assert spectrogram.page(silent) == ""

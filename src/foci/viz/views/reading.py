@@ -247,12 +247,17 @@ def page(trace: Trace) -> str:
         lines.append(_cell(safe(label), float(share), float(importance.max())))
     lines += ["</p>", '<details class="reading"><summary>αᵀ β</summary>']
     for caption, weights, rows in (
-        ("α: question → document, %", found.alpha, asked),
-        ("β: document → question, %", found.beta, asked),
+        (f"α: {_named('question')} → {_named('document')}, %", found.alpha, asked),
+        (f"β: {_named('document')} → {_named('question')}, %", found.beta, asked),
         ("αᵀ β, %", found.product[None], [""]),
     ):
         lines.append(_table(caption, weights, rows, words))
     return "\n".join([*lines, "</details>"])
+
+
+def _named(name: str) -> str:
+    """A name of foci's own, which the page shows in its language."""
+    return f'<span data-name="{name}">{name}</span>'
 
 
 def _table(caption: str, weights: NDArray[np.float32], rows: list[str], columns: list[str]) -> str:

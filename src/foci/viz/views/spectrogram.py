@@ -124,7 +124,7 @@ def page(trace: Trace) -> str:
         >>> heard = Axis("frames", ("0", "1"), seconds=0.5, marks=(Mark(1, 1, "yes", 0.9),))
         >>> print(page(Trace.from_arrays(np.eye(2), heard, ["a", "b"])))
         <p class="spoken" dir="auto">
-        <button type="button" data-start="0.500" title="0.50 to 1.00 s, 90 %">yes</button>
+        <button type="button" data-start="0.500" title="0.50–1.00 s, 90 %">yes</button>
         </p>
     """
     for attention in trace.attentions_to("frames"):
@@ -141,7 +141,7 @@ def _recording(axis: Axis) -> str:
     long = axis.seconds or 1.0
     for first, last, label, share in axis.marks or ():
         start, end = first * long, (last + 1) * long
-        told = f"{start:.2f} to {end:.2f} s, {100 * share:.0f} %"
+        told = f"{start:.2f}–{end:.2f} s, {100 * share:.0f} %"
         lines.append(f'<button type="button" data-start="{start:.3f}" title="{told}">{safe(label)}</button>')
     return "\n".join([*lines, "</p>"])
 

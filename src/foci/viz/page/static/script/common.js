@@ -44,12 +44,27 @@ function axisOf(side, attention = state.attention) {
 
 function titleOf(side, attention = state.attention) {
   const title = axisOf(side, attention).title || attention[side];
-  return say("titles")[title] ?? title;
+  return named(title);
 }
+
+/** A name that foci gave in the language of the page, any other as it is; "first · decoder.0.self" has several parts. */
+function named(name) {
+  const titles = say("titles");
+  const one = (part) => {
+    const numbers = part.match(/\d+/g) ?? [];
+    return (titles[part] ?? titles[part.replace(/\d+/g, "#")]?.replace(/#/g, () => numbers.shift())) ?? null;
+  };
+  const dotted = (part) => (/^[\w.*]+$/.test(part) && part.split(".").some(one) ? part.split(".").map((each) => one(each) ?? each).join(" ") : part);
+  return name.split(" · ").map((part) => one(part) ?? dotted(part)).join(" · ");
+}
+
+/** Axes whose labels are names that foci gave, not data. */
+const OWN_LABELS = ["maps", "hops", "share of the nats"];
 
 /** The text of a cell; marks stand for what could not be seen. */
 function textOf(axis, index) {
-  return axis.shown[index] ?? axis.labels[index];
+  const text = axis.shown[index] ?? axis.labels[index];
+  return OWN_LABELS.includes(axis.title) ? named(text) : text;
 }
 
 function labelOf(side, index, attention = state.attention) {

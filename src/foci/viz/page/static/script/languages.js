@@ -1,4 +1,5 @@
-// The page's own words. Labels, names and metadata of the trace are shown as they are.
+// The page's own words, and those that the tasks of foci give to axes, attentions and metadata (titles, in which #
+// stands for a number). All else of a trace is shown as it is.
 
 /** The same phrases with each of several verbs. */
 const each = (verbs, phrases) => Object.fromEntries(verbs.map((words) => [words[0], phrases(...words)]));
@@ -94,7 +95,20 @@ const LANGUAGES = {
     channelsLabel: (t) => `${t}：以条形表示的权重。用方向键在通道间移动。`,
     empty: "此记录中没有注意力权重。", kept: (n) => `每行只保留了最大的 ${n} 个权重。`,
     few: "只画最强的连线", region: (r, c) => `第 ${r} 行，第 ${c} 列`, seconds: (s) => `${s} 秒`,
-    titles: { source: "源", target: "目标", image: "图像", audio: "音频", document: "文档", slots: "存储槽", steps: "步", tags: "标签", tokens: "词元" },
+    titles: {
+      source: "源", target: "目标", "target so far": "已生成的目标", input: "输入", image: "图像", audio: "音频", transcript: "转写",
+      document: "文档", sentences: "句子", words: "词", class: "类别", label: "标签", tags: "标签", tokens: "词元", intent: "意图",
+      caption: "图像描述", maps: "注意力图", hops: "各跳", premise: "前提", hypothesis: "假设", question: "问题", answer: "答案",
+      candidates: "候选答案", to_question: "对问题的注意力", produced: "生成的文本", text: "文本", "text so far": "已有文本", past: "已有文本",
+      "share of the nats": "奈特数的占比", surprise: "意外程度", slots: "存储槽", steps: "步", read: "读", write: "写", copied: "复制",
+      ctc: "CTC 对齐", encoder: "编码器", decoder: "解码器", self: "自注意力", cross: "交叉注意力",
+      "channels of block #": "块 # 的通道", "block #, places": "块 # 的位置", "evidence for the class": "支持该类别的依据", "hop #": "第 # 跳",
+      probability: "概率", score: "得分", "log-probability": "对数概率", "nats per token": "每词元奈特数", "no-speech": "无语音得分",
+      problem: "问题", length: "长度", result: "结果", "# of # bits wrong": "# 位出错，共 # 位",
+      copy: "复制", repeat_copy: "重复复制", recall: "联想回忆", ngrams: "N 元语法", sort: "排序",
+      "copy, length #": "复制，长度 #", "repeat_copy, length #": "重复复制，长度 #", "recall, length #": "联想回忆，长度 #",
+      "ngrams, length #": "N 元语法，长度 #", "sort, length #": "排序，长度 #",
+    },
     badPage: "浏览器版本过旧，无法解开本页中的权重。",
   },
 };

@@ -69,7 +69,7 @@ async function choose(attention, head, together = null) {
     view.update();
     showState();
   }
-  announce([attention.name, matrixName(), state.together.length ? say("shownTogether", state.together.map((each) => headName(attention, each)).join(", ")) : ""].filter((part) => part).join(", "));
+  announce([named(attention.name), matrixName(), state.together.length ? say("shownTogether", state.together.map((each) => headName(attention, each)).join(", ")) : ""].filter((part) => part).join(", "));
   remember();
 }
 
@@ -85,7 +85,7 @@ function showControls() {
   const layers = layersOf(attention);
   const nameOfGroup = (group) => {
     const members = trace.attentions.filter((each) => each.group === group);
-    return members.length === 1 ? members[0].name : group;
+    return named(members.length === 1 ? members[0].name : group);
   };
   options(byId("group"), groups.map((group) => [group, nameOfGroup(group)]), attention.group);
   options(byId("layer"), layers.map((each) => [each.name, String(each.layer)]), attention.name);
@@ -97,9 +97,9 @@ function showControls() {
   showThreshold();
   byId("scale").value = state.scale;
   byId("root").checked = state.root;
-  byId("heading").textContent = trace.text || (among() ? tell("among", titleOf("target")) : tell("between", titleOf("target"), titleOf("source")));
+  byId("heading").textContent = named(trace.text) || (among() ? tell("among", titleOf("target")) : tell("between", titleOf("target"), titleOf("source")));
   const head = matrixName() && ` · ${matrixName()}`;
-  byId("attention-name").textContent = `${attention.name}${head} · ${attention.rows} × ${attention.columns}`;
+  byId("attention-name").textContent = `${named(attention.name)}${head} · ${attention.rows} × ${attention.columns}`;
   for (const tab of byId("views").children) {
     const chosen = tab.dataset.view === state.view;
     tab.hidden = !VIEWS[tab.dataset.view].fits();
@@ -196,7 +196,7 @@ function wirePage() {
 }
 
 function sayEmpty() {
-  byId("heading").textContent = trace.text || "foci";
+  byId("heading").textContent = named(trace.text) || "foci";
   for (const id of ["controls", "files", "side"]) byId(id).hidden = true;
   byId("view").replaceChildren(make("p", { class: "notice", text: say("empty") }));
 }

@@ -121,7 +121,7 @@ function tick(head, name) {
 
 function metadataSection() {
   const metadata = make("dl", { class: "metadata" });
-  for (const [name, value] of trace.metadata) metadata.append(make("dt", { dir: "auto", text: name }), make("dd", { dir: "auto", text: value }));
+  for (const [name, value] of trace.metadata) metadata.append(make("dt", { dir: "auto", text: named(name) }), make("dd", { dir: "auto", text: named(value) }));
   if (state.attention.kept) metadata.append(make("dd", { class: "wide", text: say("kept", state.attention.kept) }));
   return metadata.children.length ? make("section", {}, make("h2", { text: say("metadata") }), metadata) : null;
 }

@@ -14,8 +14,8 @@ class HeadsView {
     const colors = ramp();
     const rows = await Promise.all(layers.map(async (attention) => {
       const [pictures, entropy] = await Promise.all([kept(attention.thumbnails.block), entropiesOf(attention)]);
-      const name = layers.length > 1 && attention.layer !== null ? say("layerNumber", attention.layer) : attention.name;
-      const row = make("tr", {}, make("th", { scope: "row", text: name, title: attention.name }));
+      const name = layers.length > 1 && attention.layer !== null ? say("layerNumber", attention.layer) : named(attention.name);
+      const row = make("tr", {}, make("th", { scope: "row", text: name, title: named(attention.name) }));
       attention.matrices.forEach((_, slot) => row.append(make("td", {}, this.button(attention, slot, pictures, entropy[slot], colors))));
       return row;
     }));
@@ -41,7 +41,7 @@ class HeadsView {
     return make(
       "button",
       {
-        type: "button", "aria-pressed": pressed, "aria-label": `${attention.name}, ${name}, ${known}`, title: `${attention.name}, ${name}`,
+        type: "button", "aria-pressed": pressed, "aria-label": `${named(attention.name)}, ${name}, ${known}`, title: `${named(attention.name)}, ${name}`,
         onclick: () => choose(attention, head),
         ondblclick: () => show("heat"),
       },
