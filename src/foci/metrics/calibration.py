@@ -93,7 +93,7 @@ def fit_temperature(scores: Float[NDArray[np.floating], "N C"], targets: Int[NDA
     Example:
         >>> scores = np.log([[0.9, 0.1]] * 100)
         >>> round(fit_temperature(scores, np.array([0] * 60 + [1] * 40)), 1)
-        5.7
+        5.5
     """
     scores, targets = np.asarray(scores, np.float64)[targets >= 0], targets[targets >= 0]
     if not len(targets):
@@ -193,7 +193,7 @@ def fit_odds(probabilities: Sequence[float], right: Sequence[bool]) -> Odds:
     Example:
         >>> odds = fit_odds([0.9] * 100, [True] * 60 + [False] * 40)
         >>> round(odds([0.9])[0], 2)
-        0.61
+        0.6
     """
     logs, outcomes = _log_odds(probabilities), np.asarray(right, np.float64)
     features, prior = np.stack([logs, np.ones_like(logs)], axis=1), np.array([1.0, 0.0])

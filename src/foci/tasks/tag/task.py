@@ -1,4 +1,4 @@
-"""Sequence labeling: named entities, slots, parts of speech; every span comes with its exact probability."""
+"""Sequence labeling: named entities, slots, parts of speech; every span comes with a calibrated probability."""
 
 from __future__ import annotations
 
