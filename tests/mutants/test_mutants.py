@@ -491,6 +491,12 @@ MUTANTS = {
         "False",
         "tests/tasks/classify/test_reader.py::test_faults_are_told_with_file_and_line",
     ),
+    "text that stands in held-out text is trained on": Mutant(
+        "Overlap.without",
+        "key in self.known",
+        "False",
+        "tests/tasks/generate/test_passages.py::test_a_chapter_inside_another_is_on_one_side",
+    ),
     "copies that differ in case are held out": Mutant(
         "splits.text_key",
         "map(folded, _1)",
