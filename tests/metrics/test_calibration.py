@@ -98,3 +98,19 @@ def test_roots_lie_inside_their_bounds():
     for place in (0.011, 0.5, 3.3, 99.0):
         assert root(lambda beta, place=place: np.tanh(beta - place)) == pytest.approx(place, rel=2e-4)
     assert (root(lambda beta: beta + 1), root(lambda beta: beta - 200)) == (1 / HIGHEST, HIGHEST)
+
+
+def test_odds_are_left_alone_where_they_are_right_already():
+    random = np.random.default_rng(5)
+    kept, changed, before, after = 0, 0, 0.0, 0.0
+    for _ in range(40):
+        shares = random.uniform(0.05, 0.95, 61)
+        odds = fit_odds(shares.tolist(), (random.random(61) < shares).tolist())
+        kept, changed = kept + (odds == Odds()), changed + (odds != Odds())
+        many = random.uniform(0.05, 0.95, 2000)
+        right = random.random(2000) < many
+        for number, found in enumerate((many, np.array(odds(many.tolist())))):
+            nats = -np.where(right, np.log(found), np.log(1 - found)).mean()
+            before, after = (before + nats, after) if number == 0 else (before, after + nats)
+    assert kept > 2 * changed  # a regression alone changes all of them
+    assert (after - before) / 40 < 0.01
