@@ -137,6 +137,16 @@ def test_lines_are_the_same_in_whatever_pieces_they_arrive(size, monkeypatch):
     assert records(arrived(SENTENCE)) == [{"source": line} for line in lines]
 
 
+def test_lines_that_are_read_as_one_document_are_said(monkeypatch, capsys):
+    give(monkeypatch, b"x\ny\n")
+    assert records(arrived(DOCUMENT)) == [{"text": "x\ny"}]
+    assert '2 lines are read as one document; for several give JSON lines, {"text": …}' in capsys.readouterr().err
+    for raw, fields in ((b"x\n", DOCUMENT), (b"x\ny\n", SENTENCE), (b'{"text": "x"}\n{"text": "y"}\n', DOCUMENT)):
+        give(monkeypatch, raw)
+        arrived(fields)
+        assert capsys.readouterr().err == ""
+
+
 def test_standard_input_that_is_not_utf8(run, monkeypatch, capsys):
     give(monkeypatch, b'{"text": "fine"}\n\xff\xfe\n{"text": "fine too"}\n')
     assert main(["predict", str(run), "--json"]) == 1

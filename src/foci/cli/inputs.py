@@ -130,6 +130,9 @@ def from_standard_input(fields: Sequence[Field], task: Task | None = None) -> It
         if isinstance(first[0], Fault) or fields[0].name not in (_object(first[0]) or ()):
             lines = [line for group in (first, *groups) for line in group]
             fault = next((line for line in lines if isinstance(line, Fault)), None)
+            if len(lines) > 1 and not fault:
+                told = f'as one document; for several give JSON lines, {{"{fields[0].name}": …}}'
+                print(f"foci: standard input: {len(lines):,} lines are read {told}", file=sys.stderr)
             text = None if fault else {fields[0].name: "\n".join(map(str, lines))}
             yield [Input(text, None, fault and fault.line, fault.reason if fault else "")]
             return

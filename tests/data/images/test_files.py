@@ -173,6 +173,8 @@ def test_many_images_leave_the_unreadable_ones_out(tmp_path, monkeypatch):
     assert found.pixels[:, 0, 0, 0].tolist() == [0, 1, 2, 4, 5, 6]
     assert "3.png" in said[0]
     assert said[-1] == "2 of 8 images cannot be read and are left out"
+    Images.load(names, 4, log=said.append)
+    assert said[-1] == "1 of 7 images cannot be read and is left out"
     monkeypatch.setattr(images, "IN_MEMORY", 10)
     mapped = Images.load(names[:3], 4)
     assert isinstance(mapped.pixels, np.memmap)

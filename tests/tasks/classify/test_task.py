@@ -122,7 +122,7 @@ def test_a_linear_classifier_votes_and_stands_beside_the_network(tmp_path):
     assert metrics["linear_accuracy"] > metrics["network_accuracy"] + 0.1
     assert "its share in the scores is" in evaluation.notes["linear"]
     predictions = classifier.predict([one["text"] for one in classifier.held_out()])
-    assert any("is outvoted (model.linear)" in note for one in predictions for note in one.details.get("notes", []))
+    assert any("outvotes it (model.linear)" in note for one in predictions for note in one.details.get("notes", []))
     train("classify", settings(data, model={"linear": "baseline"}, max_steps=2), out=tmp_path / "baseline", **SILENT)
     alone = load(tmp_path / "baseline").evaluate().metrics
     assert alone["accuracy"] == alone["network_accuracy"] == metrics["network_accuracy"]
@@ -150,6 +150,17 @@ def test_worthless_probabilities_are_said_and_calibrated(tmp_path):
     assert chosen.metrics["loss"] < 0.72
     assert result.best_value < 0.7
     assert any("are calibrated on the validation data, by temperature" in line for line in logged)
+
+
+def test_training_says_why_calibration_raises_the_loss(tmp_path):
+    """Of few validation documents all are right: no higher probability can be shown by them."""
+    lines = [f'{{"text": "{word} {number}", "label": "{word}"}}' for word in ("good", "bad") for number in range(30)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    made = settings({"path": str(tmp_path / "a.jsonl")}, max_steps=60, eval_every=60, learning_rate=0.02)
+    logged = []
+    train("classify", made, out=tmp_path / "run", log=logged.append)
+    (told,) = [line for line in logged if "by temperature" in line]
+    assert told.endswith("since so few validation examples cannot show that higher probabilities are right")
 
 
 def test_macro_f1_says_which_classes_it_leaves_out(run):

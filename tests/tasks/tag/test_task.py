@@ -87,6 +87,14 @@ def uncalibrated(predictor, monkeypatch):
     monkeypatch.setattr(predictor.task, "calibration", {})
 
 
+def test_an_evaluation_without_spans_says_that_its_ece_means_nothing(predictor):
+    records = predictor.held_out()[:5]
+    assert "ece_convention" not in predictor.evaluate(records).notes
+    without = predictor.evaluate(records, options={"select": "probability", "threshold": 1.0})
+    assert without.metrics["ece"] == 0
+    assert "no span is predicted" in without.notes["ece_convention"]
+
+
 def test_calibrated_spans_keep_their_order_and_fit_better(predictor, monkeypatch):
     records = predictor.held_out()[:120]
     after = predictor.predict(records)

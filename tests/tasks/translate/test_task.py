@@ -158,6 +158,7 @@ def test_what_is_not_given_is_chosen_by_the_size_of_the_data_and_stored(tmp_path
     chosen = {line.partition(" = ")[0]: line for line in logged if line.partition(" = ")[0] in TranslateConfig.suited}
     assert chosen.keys() == {*TranslateConfig.suited}
     assert all("; " in line or ": " in line for line in chosen.values())  # each has a reason
+    assert all("the least that is chosen" in chosen[name] for name in ("data.batch_tokens", "tokenizer.size"))
     assert config["data"]["batch_tokens"] == 512  # the least: there are about 1,000 tokens
     assert config["tokenizer"]["size"] == 1000
     assert config["model"]["encoder"]["norm"] == config["model"]["decoder"]["norm"] == "pre"

@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pytest
 
 import foci
@@ -17,6 +18,16 @@ OWN_AXES = {"maps", "hops", "all"}
 
 def latin(text):
     return {*re.findall(r"[A-Za-z]{2,}", text)}
+
+
+@pytest.mark.slow
+def test_data_stays_as_it_is(open_page):
+    """A class or a value may be called as something of foci is."""
+    plain = foci.Trace.from_arrays(np.eye(2), ["a", "b"], ["words", "copy"])
+    trace = foci.Trace(plain.axes, plain.attentions, text="image", metadata={"kind": "class"})
+    one = open_page(trace, locale="zh-CN")
+    assert one.page.inner_text("#heading") == "image"
+    assert one.page.inner_text("dl.metadata dd") == "class"
 
 
 @pytest.mark.slow

@@ -277,7 +277,8 @@ def log_unreadable(unreadable: Sequence[Unreadable], total: int, log: Log) -> No
     for one in unreadable[:_NAMED]:
         log(f"left out: {one}")
     more = f", the first {_NAMED} of them above" if len(unreadable) > _NAMED else ""
-    log(f"{len(unreadable):,} of {total:,} images cannot be read and are left out{more}")
+    verb = "is" if len(unreadable) == 1 else "are"
+    log(f"{len(unreadable):,} of {total:,} images cannot be read and {verb} left out{more}")
 
 
 def beside(path: Path, name: str) -> str:

@@ -323,7 +323,10 @@ class LabelTask(FileTask):
                 notes = self.notes(examples[number], assets)
                 if alone[row] != best[0]:
                     said = repr(printable(assets.labels[alone[row]]))
-                    notes.append(f"the network, whose attention is shown, says {said}, and is outvoted (model.linear)")
+                    notes.append(
+                        f"the network alone, whose attention a trace shows, says {said}; "
+                        "the linear classifier outvotes it (model.linear)"
+                    )
                 if notes:
                     details["notes"] = notes
                 traced = self.trace(view, row, examples[number], label, probability) if trace else None

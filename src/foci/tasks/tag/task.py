@@ -1,4 +1,4 @@
-"""Sequence labeling: named entities, slots, parts of speech; every span comes with a calibrated probability."""
+"""Sequence labeling: named entities, slots, parts of speech; every span comes with a probability."""
 
 from __future__ import annotations
 
@@ -410,6 +410,8 @@ class Tag(FileTask):
             **self.calibration_note(),
             **left_out(assets.labels, (label in counts for label in assets.labels), "label"),
         }
+        if not shares:
+            notes["ece_convention"] = "no span is predicted, so ece is 0 whatever the probabilities are"
         if least is not None:
             notes["select"] = (
                 f"all spans of a probability of at least {options.threshold:g}; accuracy and exact: the best sequence"

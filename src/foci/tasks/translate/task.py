@@ -176,10 +176,13 @@ class Translate(Seq2SeqTask):
             return {}
         about = f"{len(pairs):,} pairs have about {tokens:,} tokens"
         batch = max(_LEAST_BATCH, 2 ** (tokens // _STEPS_PER_EPOCH).bit_length() // 2)
-        chosen = {"data.batch_tokens": Suited(batch, f"{about}; an epoch should have {_STEPS_PER_EPOCH} steps or more")}
+        least = "this is the least that is chosen"
+        reason = least if batch == _LEAST_BATCH else f"an epoch should have {_STEPS_PER_EPOCH} steps or more"
+        chosen = {"data.batch_tokens": Suited(batch, f"{about}; {reason}")}
         if config.tokenizer.kind in ("bpe", "unigram"):
             size = max(_LEAST_VOCABULARY, min(defaults.tokenizer.size, tokens // _SEEN // 500 * 500))
-            chosen["tokenizer.size"] = Suited(size, f"{about}; each should occur {_SEEN} times or more on average")
+            reason = least if size == _LEAST_VOCABULARY else f"each should occur {_SEEN} times or more on average"
+            chosen["tokenizer.size"] = Suited(size, f"{about}; {reason}")
         if config.model.preset == "tiny":  # those of papers stay as they were published
             norm = Suited("pre", "it needs no long warm-up, which little data has no time for")
             parts = {"encoder": config.model.encoder, "decoder": config.model.decoder}

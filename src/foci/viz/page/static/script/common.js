@@ -58,6 +58,18 @@ function named(name) {
   return name.split(" · ").map((part) => one(part) ?? dotted(part)).join(" · ");
 }
 
+/** Metadata of foci whose values are foci's words, too; all others have values that are data. */
+const OWN_VALUES = ["problem", "result"];
+
+function isOwn([name]) {
+  return OWN_VALUES.includes(name.split(" · ").at(-1));
+}
+
+/** The text of the trace: data, such as a class, except where it names a problem of foci. */
+function textOfTrace() {
+  return trace.metadata.some(isOwn) ? named(trace.text) : trace.text;
+}
+
 /** Axes whose labels are names that foci gave, not data. */
 const OWN_LABELS = ["maps", "hops", "share of the nats"];
 

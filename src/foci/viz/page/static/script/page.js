@@ -97,7 +97,7 @@ function showControls() {
   showThreshold();
   byId("scale").value = state.scale;
   byId("root").checked = state.root;
-  byId("heading").textContent = named(trace.text) || (among() ? tell("among", titleOf("target")) : tell("between", titleOf("target"), titleOf("source")));
+  byId("heading").textContent = textOfTrace() || (among() ? tell("among", titleOf("target")) : tell("between", titleOf("target"), titleOf("source")));
   const head = matrixName() && ` · ${matrixName()}`;
   byId("attention-name").textContent = `${named(attention.name)}${head} · ${attention.rows} × ${attention.columns}`;
   for (const tab of byId("views").children) {
@@ -196,7 +196,7 @@ function wirePage() {
 }
 
 function sayEmpty() {
-  byId("heading").textContent = named(trace.text) || "foci";
+  byId("heading").textContent = textOfTrace() || "foci";
   for (const id of ["controls", "files", "side"]) byId(id).hidden = true;
   byId("view").replaceChildren(make("p", { class: "notice", text: say("empty") }));
 }

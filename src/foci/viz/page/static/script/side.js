@@ -121,7 +121,10 @@ function tick(head, name) {
 
 function metadataSection() {
   const metadata = make("dl", { class: "metadata" });
-  for (const [name, value] of trace.metadata) metadata.append(make("dt", { dir: "auto", text: named(name) }), make("dd", { dir: "auto", text: named(value) }));
+  for (const entry of trace.metadata) {
+    const [name, value] = entry;
+    metadata.append(make("dt", { dir: "auto", text: named(name) }), make("dd", { dir: "auto", text: isOwn(entry) ? named(value) : value }));
+  }
   if (state.attention.kept) metadata.append(make("dd", { class: "wide", text: say("kept", state.attention.kept) }));
   return metadata.children.length ? make("section", {}, make("h2", { text: say("metadata") }), metadata) : null;
 }
