@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from foci.files import locked, write_text
 from recipes.recipe import Recipe, Row
 from recipes.run import max_steps
 
@@ -18,13 +19,13 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def add(recipe: str, row: Mapping[str, Any]) -> None:
-    """Store a row, replacing an older one of the same name and seed."""
+    """Store a row, replacing an older one of the same name and seed; several processes may do so at once."""
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{recipe}.jsonl"
-    rows = [old for old in rows_of(recipe) if (old["name"], old["seed"]) != (row["name"], row["seed"])]
     machine = f"{os.cpu_count()} processors, {platform.machine()}"
-    rows.append({**row, "machine": machine, "date": time.strftime("%Y-%m-%d"), "load": round(os.getloadavg()[2], 1)})
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    new = {**row, "machine": machine, "date": time.strftime("%Y-%m-%d"), "load": round(os.getloadavg()[2], 1)}
+    with locked(RESULTS):
+        rows = [old for old in rows_of(recipe) if (old["name"], old["seed"]) != (row["name"], row["seed"])]
+        write_text(RESULTS / f"{recipe}.jsonl", "".join(json.dumps(one) + "\n" for one in (*rows, new)))
 
 
 _ABOUT = (

@@ -5,6 +5,7 @@ import math
 import random
 import re
 import shlex
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -106,6 +107,35 @@ def test_under_torchrun_the_first_process_alone_notes_rows(recipes, monkeypatch,
         run(program, monkeypatch, "memorize")
         assert report.RESULTS.exists() == (rank == "0")
     assert '`torchrun --nproc-per-node 2 -m recipes memorize --only "a"' in (tmp_path / "docs/results.md").read_text()
+
+
+def test_rows_of_processes_that_end_together_are_all_stored(recipes, tmp_path):
+    code = f"""
+import pathlib, sys
+from recipes import report
+report.RESULTS = pathlib.Path({str(tmp_path / "results")!r})
+print(flush=True)
+sys.stdin.readline()
+for seed in range(20):
+    report.add("demos", {{"name": sys.argv[1], "seed": seed}})
+"""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, name], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for name in "abc"
+    ]
+    for one in started:
+        one.stdout.readline()
+    for one in started:
+        one.stdin.write("\n")
+        one.stdin.flush()
+    for one in started:
+        one.communicate()
+        assert one.returncode == 0
+    lines = (tmp_path / "results" / "demos.jsonl").read_text().splitlines()
+    found = [(row["name"], row["seed"]) for row in map(json.loads, lines)]
+    assert sorted(found) == [(name, seed) for name in "abc" for seed in range(20)]
 
 
 def test_some_rows_only(recipes, monkeypatch, capsys):

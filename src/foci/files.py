@@ -9,6 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
 MAX_PIXELS = 1 << 26
 """Images with more pixels than this (8,192 × 8,192) are refused; as RGB it takes 200 MB."""
 
@@ -70,6 +75,15 @@ def walk(folder: str | os.PathLike[str], _above: frozenset[str] = frozenset()) -
         inner = os.path.join(folder, name)
         if os.path.realpath(inner) not in here:
             yield from walk(inner, here)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Wait until no other process writes into the folder; the lock ends with the process."""
+    with (folder / ".lock").open("w") as file:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @contextmanager

@@ -22,8 +22,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -38,12 +37,7 @@ from foci.data.images.drawn import PREFIX
 from foci.data.images.files import Unreadable, log_unreadable, read_image
 from foci.data.lines import Log
 from foci.errors import ConfigError, DataError, ShapeError, check_sizes
-from foci.files import MAX_PIXELS
-
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
+from foci.files import MAX_PIXELS, locked
 
 FORMAT = 1
 _CHECKSUM_BYTES = 16
@@ -165,7 +159,7 @@ def cached_features(
     check_sizes("cached_features", size=size, batch_size=batch_size)
     folder = Path(cache)
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder):
+    with locked(folder):
         store = _Store.open(folder, {"format": FORMAT, "encoder": fingerprint(encoder), "size": size})
         rows: list[int] = []
         kept: list[int] = []
@@ -355,12 +349,3 @@ def _write(path: Path, mode: Literal["wb", "ab"], content: bytes) -> None:
 
 def _checksum(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=_CHECKSUM_BYTES).hexdigest()
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Wait until no other process writes into the folder; the lock ends with the process."""
-    with (folder / ".lock").open("w") as file:
-        if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
