@@ -1,6 +1,8 @@
 """TF-IDF with logistic regression: scikit-learn as a peer, files, and the share of its vote."""
 
 import itertools
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -61,3 +63,22 @@ def test_no_other_share_fits_better():
     found = fit_share(first, second, targets)
     assert nats(found) <= min(nats(share) for share in np.linspace(0, 1, 60)) + 0.5
     assert fit_share(first, -second, targets) == 0
+
+
+def test_memory_does_not_grow_with_the_steps_for_many_classes():
+    code = """
+import resource
+import numpy as np
+from foci.tasks.frame.linear import LinearClassifier
+
+chance = np.random.default_rng(0)
+documents = [[f"w{number}" for number in chance.integers(0, 2000, 30)] for _ in range(600)]
+targets = chance.integers(0, 300, 600).tolist()
+LinearClassifier.fit(documents[:20], [target % 2 for target in targets[:20]], 2)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+found = LinearClassifier.fit(documents, targets, 300)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / (8 * found.weights.size))
+"""
+    pytest.importorskip("resource")
+    made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert float(made.stdout) < 50  # copies of the weights in double precision

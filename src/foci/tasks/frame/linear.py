@@ -31,6 +31,8 @@ INVERSE_PENALTY = 10.0
 _MOST = 50_000
 """Words and pairs that are read, those of most documents first; all are in at least two."""
 _STEPS = 60
+_HISTORY = 10
+"""Steps that the optimizer remembers, each with two copies of the weights, which are many for many classes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +70,12 @@ class LinearClassifier:
         weights = torch.zeros(len(terms), classes, dtype=torch.float64, requires_grad=True)
         bias = torch.zeros(classes, dtype=torch.float64, requires_grad=True)
         optimizer = torch.optim.LBFGS(
-            [weights, bias], max_iter=_STEPS, tolerance_grad=1e-3, tolerance_change=1e-7, line_search_fn="strong_wolfe"
+            [weights, bias],
+            max_iter=_STEPS,
+            history_size=_HISTORY,
+            tolerance_grad=1e-3,
+            tolerance_change=1e-7,
+            line_search_fn="strong_wolfe",
         )
 
         def loss() -> Tensor:
