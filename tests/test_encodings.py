@@ -231,3 +231,14 @@ def test_every_task_reads_the_same_records_in_every_encoding(tmp_path, name, enc
             read.append(task.read_records([str(tmp_path / "a.jsonl")]))
     assert read[0] == read[1]
     assert "天气" in str(read[0]) or "今天" in str(read[0])
+
+
+@pytest.mark.parametrize("raw", [b"hi", b"hi\nyou\n"])
+def test_lines_that_arrive_in_another_encoding_are_one_fault_with_or_without_a_line_end(raw):
+    with text_encoding("utf-16", "--encoding"):
+        arriving = ArrivingLines(Path("-"))
+        (fault,) = [*arriving.add(raw), *arriving.finish()]
+    assert isinstance(fault, Fault)
+    assert "--encoding does not fit the file" in fault.reason
+    with text_encoding("utf-16"):
+        assert ArrivingLines(Path("-")).finish() == []

@@ -114,3 +114,11 @@ def test_odds_are_left_alone_where_they_are_right_already():
             before, after = (before + nats, after) if number == 0 else (before, after + nats)
     assert kept > 2 * changed  # a regression alone changes all of them
     assert (after - before) / 40 < 0.01
+
+
+def test_probabilities_before_a_flat_calibration_are_finite():
+    # The order of few spans may be worse than chance: the scale is then the least one, and all become nearly equal.
+    odds = Odds(1 / HIGHEST, 7.0)
+    found = [odds.before(share) for share in (1e-6, 0.3, 0.999, 1 - 1e-9)]
+    assert all(0 <= share <= 1 for share in found)
+    assert found == sorted(found)

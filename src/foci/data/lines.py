@@ -231,9 +231,11 @@ class ArrivingLines:
 
     def finish(self) -> list[str | Fault]:
         """Return the lines that are left at the end of the input."""
-        form = self.form or _form(self.rest, self.path)
-        if isinstance(form, Fault) or not self.rest:
+        if not self.rest or isinstance(self.form, Fault):  # which `add` has returned
             return []
+        form = self.form or _form(self.rest[:SAMPLE], self.path)
+        if isinstance(form, Fault):
+            return [form]
         return self._decoded([self.rest] if self.number else _at_returns(self.rest, form), form)
 
     def _decoded(self, raws: Sequence[bytes], form: TextForm) -> list[str | Fault]:

@@ -182,7 +182,8 @@ class Odds(NamedTuple):
         """
         if not 0 < probability < 1 or self == Odds():
             return probability
-        return 1 / (1 + math.exp((self.shift - math.log(probability / (1 - probability))) / self.scale))
+        against = (self.shift - math.log(probability / (1 - probability))) / self.scale
+        return 1 / (1 + math.exp(min(against, 700.0)))  # beyond, the exponential is no number
 
 
 def fit_odds(probabilities: Sequence[float], right: Sequence[bool]) -> Odds:

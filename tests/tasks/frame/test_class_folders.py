@@ -8,7 +8,7 @@ import pytest
 
 import foci
 from foci.data.images.files import image_files
-from foci.errors import DataError
+from foci.errors import ConfigError, DataError
 from foci.tasks.classify.reader import read_documents
 from foci.tasks.classify_images.reader import read_labeled_images
 from foci.tasks.classify_images.task import ClassifyImages
@@ -141,3 +141,20 @@ def test_reduction_of_images_is_said_with_its_setting(tmp_path):
     (line,) = [line for line in said if "px" in line]
     assert all(part in line for part in ("images of 96 px", "reduced to 16 px", "data.image_size (--size)"))
     assert not [line for line in train(tmp_path / "data", tmp_path / "b", **{"data.image_size": 96}) if "px" in line]
+
+
+@pytest.mark.parametrize("task", ["classify", "classify_images", "entail"])
+def test_a_path_that_is_none_names_no_data(task):
+    tables = configs.apply_changes({}, ["data.path=none"])
+    assert configs.configure(configs.find_config(task), tables, "test").data.path is None
+
+
+def test_the_encoding_is_refused_where_all_images_are_in_folders(tmp_path):
+    classes(tmp_path / "data")
+    classes(tmp_path / "mine", count=2)
+    with pytest.raises(ConfigError, match="data.encoding is 'gb18030', but .*data is a folder of images.*Leave data"):
+        train(tmp_path / "data", tmp_path / "run", **{"data.encoding": "gb18030"})
+    table = tmp_path / "valid.csv"
+    lines = ["image,label", *(f"mine/{label}/{number}.png,{label}" for label in ("cat", "dog") for number in range(2))]
+    table.write_text("\n".join(lines), encoding="gb18030")
+    train(tmp_path / "data", tmp_path / "run", **{"data.valid": str(table), "data.encoding": "gb18030"})

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from foci.data.images.drawn import PREFIX, find_scene
 from foci.data.images.files import Images, log_reduction
 from foci.data.splits import Parts, file_key
+from foci.encodings import AUTO
+from foci.errors import ConfigError
 from foci.metrics.boxes import area, points_at, share_inside
 from foci.models.encoders.image_grid import as_shares
 from foci.models.image_classifier import ImageClassifier, ImageClassifierOutput
@@ -71,6 +73,12 @@ class ClassifyImages(LabelTask):
 
     def read_part(self, part: str, path: str, log: Log) -> list[LabeledImage]:
         """Read the images of a part; a folder may have one folder for each."""
+        data = self.config.data
+        if data.encoding != AUTO and all(os.path.isdir(one) for one in (data.path, data.valid, data.test) if one):
+            raise ConfigError(
+                f"data.encoding is {data.encoding!r}, but {data.path} is a folder of images, without text to decode. "
+                "Leave data.encoding out."
+            )
         return self.read_file(training_folder(path, log) if part == "train" else path, log)
 
     def split(self, examples: list[LabeledImage], log: Log) -> Parts:

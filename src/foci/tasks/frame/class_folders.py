@@ -58,9 +58,11 @@ def parts_of(folder: str) -> dict[str, str]:
 def implied_parts(tables: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings data.valid and data.test that follow from a data.path with parts."""
     path = tables.get("data", {}).get("path")
-    if path is None or not os.path.isdir(expanded(str(path))):
+    try:
+        folder = "" if path is None else expanded(str(path))
+    except ValueError:  # none, which names no folder
         return {}
-    parts = parts_of(expanded(str(path)))
+    parts = parts_of(folder) if os.path.isdir(folder) else {}
     return {"data": {part: parts[part] for part in ("valid", "test") if part in parts}} if parts else {}
 
 

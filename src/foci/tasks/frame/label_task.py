@@ -380,7 +380,7 @@ class LabelTask(FileTask):
             notes[f"unknown_{self.kind}s"] = f"{unknown} {self.kind}s were not trained, and count as wrong"
         confusion = _confusion(scores, len(assets.labels))
         if "macro_f1" in self.metrics:
-            notes |= left_out(assets.labels, label_metrics.occurring(confusion), self.kind)
+            notes |= left_out(assets.labels, label_metrics.occurring(confusion).tolist(), self.kind)
         metrics = counts | self._accuracies(scores, len(assets.labels)) | scores.metrics()
         metrics |= self.compared([one for number, one in enumerate(examples) if number not in encoded.unusable])
         if "majority" in metrics:

@@ -51,7 +51,7 @@ def truncated(read: int, total: int, of: str = "") -> list[str]:
     return [f"only the first {read} of {total} words{of} were read (data.max_words)"] if read < total else []
 
 
-def left_out(labels: Sequence[str], counts: Iterable[float], kind: str) -> dict[str, str]:
+def left_out(labels: Sequence[str], counts: Iterable[int], kind: str) -> dict[str, str]:
     """Return the note on labels that a macro F1 is no mean over, since they neither occur nor are predicted.
 
     Args:
