@@ -126,7 +126,7 @@ def test_standard_input(monkeypatch):
     give(monkeypatch, b'{"premise": "x", "hypothesis": "y"}\nplain\n')
     first, plain = records(arrived(PAIR))
     assert first == {"premise": "x", "hypothesis": "y"}
-    assert plain == "is no such object. Expected premise, hypothesis."
+    assert plain == 'is no JSON object with the inputs, expected {"premise": …, "hypothesis": …} on each line.'
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1 << 16])

@@ -56,7 +56,8 @@ def evaluate(path: Path, data: Sequence[str], given: Given) -> None:
     named = getattr(getattr(predictor.config, "data", None), "test", None) is not None
     kept = "that chose the checkpoint" if chose else "of data.test" if named else "held out by training"
     origin = "given" if data else kept
-    print(f"evaluating on {len(records):,} examples {origin}; weights: {predictor.checkpoint}", file=sys.stderr)
+    count = f"{len(records):,} example{'s' * (len(records) != 1)}"
+    print(f"evaluating on {count} {origin}; weights: {predictor.checkpoint}", file=sys.stderr)
     with counting("evaluating", len(records)) as progress:
         evaluation = predictor.evaluate(records, options=options, progress=progress)
     if "plot" in given:

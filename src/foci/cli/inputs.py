@@ -157,7 +157,8 @@ def _from_line(fields: Sequence[Field], line: str | Fault, number: int, task: Ta
             return Input(_record(fields, [line]), None, number)
     except DataError as error:
         return Input(None, None, number, str(error))
-    return Input(None, None, number, f"is no such object. {_expected(fields)}")
+    names = ", ".join(f'"{field.name}": …' for field in fields)
+    return Input(None, None, number, f"is no JSON object with the inputs, expected {{{names}}} on each line.")
 
 
 def _arriving() -> Iterator[list[str | Fault]]:

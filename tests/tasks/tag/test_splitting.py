@@ -57,6 +57,15 @@ def test_the_rule_of_a_column_file_is_learned_said_and_used(run):
     assert found.output.startswith("[ORG EU7] didn't")
 
 
+def test_a_rule_that_was_chosen_is_not_blamed_on_the_data(run, tmp_path):
+    """Where another rule fits to the file, training names it."""
+    lines, data = [], json.loads((run[0] / "config.json").read_text())["data"]
+    foci.train("tag", {**TINY, "data": {"path": data["path"], "words": "spaces"}}, out=tmp_path / "a", log=lines.append)
+    (warning,) = [line for line in lines if line.startswith("warning: the rule spaces finds only")]
+    assert "set data.words = auto for the rule treebank, which finds" in warning
+    assert not any("no rule finds" in line for line in lines)
+
+
 @pytest.mark.parametrize(
     "given",
     [

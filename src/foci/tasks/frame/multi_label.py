@@ -182,7 +182,7 @@ class MultiLabelTask(LabelTask):
             metrics,
             notes,
             {
-                "labels": Table(("label", self.unit, "predicted", "both", "f1"), tuple(each)),
+                "labels": Table(("label", self.unit, "predicted", "right", "f1"), tuple(each)),
                 "thresholds": measured.by_threshold(),
                 "calibration": calibration_table(measured.scores.bins(), "labels"),
             },

@@ -84,10 +84,11 @@ def _sample(sentences: Sequence[TaggedSentence]) -> Sequence[TaggedSentence]:
     return sentences[:: max(1, -(-len(sentences) // _SAMPLE))]
 
 
-def said(found: Agreement, given: bool) -> list[str]:
-    """Return what is logged of a rule: how well it fits, and a warning where it does not."""
+def said(found: Agreement, given: bool, best: Agreement | None = None) -> list[str]:
+    """Return what is logged of a rule: how well it fits, a warning where it does not, and the ``best`` if that does."""
     what = "the words" if given else "the spans"
-    if found.rule == "spaces" and found.words < LOW:
+    better = best is not None and best.words > found.words
+    if found.rule == "spaces" and found.words < LOW and not better:
         return [
             "warning: no rule finds the words of the training data in plain text, so words are what spaces separate "
             "(data.words = spaces). Predict text with spaces between its words, or lists of words; or name a function "
@@ -99,7 +100,10 @@ def said(found: Agreement, given: bool) -> list[str]:
     )
     if found.words >= LOW:
         return [line]
-    return [line, f"warning: {low_note(found.rule, found.words)}"]
+    hint = (
+        f"; or set data.words = auto for the rule {best.rule}, which finds {best.words:.1%}" if best and better else ""
+    )
+    return [line, f"warning: {low_note(found.rule, found.words)}{hint}"]
 
 
 def low_note(rule: str, share: float) -> str:

@@ -39,7 +39,7 @@ from foci.tasks.tag.metrics import Gold, Tally, labels_table, strictly
 from foci.tasks.tag.reader import read_tagged, read_words
 from foci.tasks.tag.schemes import PLAIN
 from foci.tasks.tag.sentences import TaggedSentence, from_words
-from foci.tasks.tag.splitting import LOW, agreement, low_note, said
+from foci.tasks.tag.splitting import LOW, agreement, learn_rule, low_note, said
 from foci.training.objective import Batches, Loss
 
 
@@ -166,7 +166,8 @@ class Tag(FileTask):
         )
         scheme = PLAIN if plain else self.config.tagging.scheme
         found = agreement(self.splitter.rule, sentences)
-        for line in said(found, sentences[0].given) if self.config.data.path is not None else ():
+        best = learn_rule(sentences) if found.words < LOW else None
+        for line in said(found, sentences[0].given, best) if self.config.data.path is not None else ():
             log(line)
         words = counted.vocabulary, counted.trained, counted.vector_dim
         return TagLexicon(*words, letters, labels, intents, scheme, found.words)
