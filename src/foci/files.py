@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -75,6 +76,17 @@ def walk(folder: str | os.PathLike[str], _above: frozenset[str] = frozenset()) -
         inner = os.path.join(folder, name)
         if os.path.realpath(inner) not in here:
             yield from walk(inner, here)
+
+
+def count_endings(paths: Iterable[str]) -> str:
+    """Return how many files have each ending, the five most frequent first.
+
+    Example:
+        >>> count_endings(["a.TXT", "b/c.txt", "d"])
+        '2 × .txt, 1 × no ending'
+    """
+    counts = Counter(os.path.splitext(path)[1].lower() or "no ending" for path in paths)
+    return ", ".join(f"{count:,} × {ending}" for ending, count in counts.most_common(5)) + ", …" * (len(counts) > 5)
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ from foci.data.images.files import image_files
 from foci.data.lines import ArrivingLines, Fault, ending_of, read_lines, strict
 from foci.data.tables import JSON, LONGEST_TEXT, json_objects, read_cells
 from foci.errors import ConfigError, DataError
-from foci.files import walk
+from foci.files import count_endings, walk
 from foci.tasks.frame.task import Field, Task
 
 _FILES = {"image": "images", "audio": "recordings"}
@@ -187,9 +186,8 @@ def with_folders(inputs: Iterable[Input], fields: Sequence[Field], log: Callable
         if not found:
             yield one._replace(record=None, file=name, line=None, reason=f"the folder has no {_FILES[media.kind]}.")
         if others:
-            endings = Counter(os.path.splitext(path)[1].lower() or "no ending" for path in others)
-            skipped = ", ".join(f"{count} × {ending}" for ending, count in endings.most_common())
-            log(f"{name}: {len(found):,} {_FILES[media.kind]}; skipped {len(others):,} other files ({skipped})")
+            skipped = f"skipped {len(others):,} other files ({count_endings(others)})"
+            log(f"{name}: {len(found):,} {_FILES[media.kind]}; {skipped}")
         for path in found:
             yield Input({**one.record, media.name: path}, path)
 

@@ -26,6 +26,8 @@ from foci.errors import ShapeError, check_positive
 
 _FOLDS = 5
 """Parts of the examples that a calibration of odds is tried on, each with that of the others."""
+Derivatives = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""The gradient of a function, and the matrix of its second derivatives."""
 HIGHEST = 100.0
 """The highest temperature, and the inverse of the lowest one."""
 
@@ -140,20 +142,15 @@ def fit_share(
         logs = np.log(np.exp(scores - highest[:, None]).sum(axis=1)) + highest
         return float((logs - scores[rows, chosen]).sum() + ((found - 1) ** 2).sum() / 2)
 
-    found = np.ones(2)
-    for _ in range(50):
+    def derivatives(found: NDArray[np.float64]) -> Derivatives:
         scores = sources @ found
         shares = np.exp(scores - scores.max(axis=1, keepdims=True, initial=-np.inf))
         shares /= shares.sum(axis=1, keepdims=True)
         means = np.einsum("nc,nck->nk", shares, sources)
         gradient = (means - sources[rows, chosen]).sum(axis=0) + found - 1
-        curvature = np.einsum("nc,nck,ncl->kl", shares, sources, sources) - means.T @ means + np.eye(2)
-        step = np.linalg.solve(curvature, gradient)
-        while nats(found - step) > nats(found) and np.abs(step).max() > 1e-9:
-            step /= 2
-        found = found - step
-        if np.abs(step).max() < 1e-5:
-            break
+        return gradient, np.einsum("nc,nck,ncl->kl", shares, sources, sources) - means.T @ means + np.eye(2)
+
+    found = _newton(np.ones(2), nats, derivatives)
     weights = np.maximum(found, 0.0)
     return float(weights[1] / weights.sum()) if weights.any() else 0.0
 
@@ -220,18 +217,30 @@ def _regression(logs: NDArray[np.float64], outcomes: NDArray[np.float64]) -> Odd
     def nats(found: NDArray[np.float64]) -> float:
         return _nats(features @ found, outcomes) + float(((found - prior) ** 2).sum()) / 2
 
-    found = prior
-    for _ in range(50):
+    def derivatives(found: NDArray[np.float64]) -> Derivatives:
         shares = 1 / (1 + np.exp(-features @ found))
         gradient = features.T @ (shares - outcomes) + found - prior
-        curvature = (features.T * (shares * (1 - shares))) @ features + np.eye(2)
+        return gradient, (features.T * (shares * (1 - shares))) @ features + np.eye(2)
+
+    found = _newton(prior, nats, derivatives)
+    return Odds(max(float(found[0]), 1 / HIGHEST), float(found[1]))
+
+
+def _newton(
+    found: NDArray[np.float64],
+    value: Callable[[NDArray[np.float64]], float],
+    derivatives: Callable[[NDArray[np.float64]], Derivatives],
+) -> NDArray[np.float64]:
+    """Return where a convex function is least, from a place nearby; steps that are too long are halved."""
+    for _ in range(50):
+        gradient, curvature = derivatives(found)
         step = np.linalg.solve(curvature, gradient)
-        while nats(found - step) > nats(found) and np.abs(step).max() > 1e-9:
+        while value(found - step) > value(found) and np.abs(step).max() > 1e-9:
             step /= 2
         found = found - step
         if np.abs(step).max() < 1e-6:
             break
-    return Odds(max(float(found[0]), 1 / HIGHEST), float(found[1]))
+    return found
 
 
 def _log_odds(probabilities: Sequence[float]) -> NDArray[np.float64]:

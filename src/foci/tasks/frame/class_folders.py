@@ -8,12 +8,11 @@ FOLDER/archive/cat/1.png                        a folder that holds nothing but 
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from foci.errors import DataError
-from foci.files import expanded, listed
+from foci.files import count_endings, expanded, listed
 from foci.printable import printable
 
 Log = Callable[[str], None]
@@ -122,10 +121,8 @@ def class_files(
         if below:
             log(f"{below:,} of {len(found):,} {what} lie in folders below that of their class")
         if others:
-            endings = Counter(os.path.splitext(file)[1].lower() or "no ending" for file in others)
-            kinds = ", ".join(f"{count:,} × {ending}" for ending, count in endings.most_common(5))
             names = [os.path.relpath(file, inner) for file in others]
-            log(f"left out: {_counted(names, 'file')} that are no {what} ({kinds})")
+            log(f"left out: {_counted(names, 'file')} that are no {what} ({count_endings(others)})")
         if beside:
             log(f"left out: {_counted(beside, 'file')} beside the folders of classes, in none of them")
         if empty:

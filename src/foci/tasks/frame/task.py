@@ -201,7 +201,7 @@ class Task(ABC):
     def normal(self, record: Record) -> dict[str, Any]:
         """Return a record with its texts in the normal form of the run, except paths and what offsets refer to."""
         form: NormalForm = getattr(self.config.data, "normalize", "none")
-        paths = {one.name for one in (*self.inputs, *self.targets) if one.kind in ("image", "audio")}
+        paths = {one.name for one in (*self.inputs, *self.targets) if one.kind in FILES}
         kept = paths | {*self.as_given}
         return {name: value if name in kept else _normal(value, form) for name, value in record.items()}
 
