@@ -138,6 +138,14 @@ def test_unknown_encodings_and_encodings_without_files_are_errors():
         configs.configure(kind, {"data": {"encoding": "gbk"}}, "test")
 
 
+@pytest.mark.parametrize("encoding", ["cp037", "unicode_escape"])
+def test_encodings_with_other_line_ends_are_refused(encoding):
+    # Their line feed is another byte, or two characters: all lines would be one.
+    kind = configs.find_config("classify")
+    with pytest.raises(ConfigError, match=rf"data\.encoding is '{encoding}', expected auto"):
+        configs.configure(kind, {"data": {"path": "x", "encoding": encoding}}, "test")
+
+
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le"])
 def test_toml_of_windows_is_read(tmp_path, encoding):
     path = tmp_path / "a.toml"

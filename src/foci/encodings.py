@@ -49,7 +49,8 @@ def known_encoding(name: str) -> str:
     if name.lower() == AUTO:
         return AUTO
     try:
-        fits = "a\n".encode(name).decode(name) == "a\n"
+        encoded = "a\n".encode(name)
+        fits = encoded.decode(name) == "a\n" and b"\n" in encoded  # by which lines are found
     except (LookupError, UnicodeError):
         fits = False
     if not fits:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -153,6 +154,18 @@ def test_a_run_does_not_choose_what_is_executed(own, variables, said):
     (own / "run" / "own_words_here.py").unlink(missing_ok=True)
     assert done.returncode == (0 if said is None else 1), done.stderr
     assert said is None or said in done.stderr
+
+
+def test_a_function_may_be_named_in_settings_of_any_form(tmp_path, monkeypatch):
+    (tmp_path / "other_words_here.py").write_text("def cut(text):\n    return text.split('|')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    data = find("classify").Config().data
+    settings = {
+        "data": replace(data, builtin=40, words="other_words_here:cut"),
+        "model": {"preset": "tiny"},
+        "training": {"max_steps": 1},
+    }
+    foci.train("classify", settings, out=tmp_path / "run", log=lambda text: None)
 
 
 def test_nonsense_is_refused_by_name(tmp_path):

@@ -107,8 +107,10 @@ def train(
         raise ConfigError(f"{origin}: task is {(settings or {})['task']!r}, expected {task!r}.")
     check_folder(out, resume=resume)
     given = _with_direction(kind, given)
-    if isinstance(data := given.get("data"), Mapping) and isinstance(data.get("words"), str):
-        trust(str(data["words"]))
+    data = given.get("data")
+    words = data.get("words") if isinstance(data, Mapping) else getattr(data, "words", None)
+    if isinstance(words, str):
+        trust(str(words))
     config = resumed_config(kind, given, out, origin) if resume and (out / "config.json").exists() else None
     begins = config is None  # a run that goes on has all settings already
     config = config or configs.configure(kind.Config, given, origin)
