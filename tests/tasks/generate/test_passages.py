@@ -5,8 +5,10 @@ import random
 import pytest
 
 from foci.errors import DataError
+from foci.tasks.frame import config as configs
 from foci.tasks.generate.passages import Overlap, hold_out, passages, segments
 from foci.tasks.generate.reader import TextDocument, python_reference
+from foci.tasks.generate.task import Generate
 
 SHARES = {"valid_share": 0.1, "test_share": 0.1, "seed": 0}
 
@@ -83,3 +85,15 @@ def test_text_of_which_nothing_can_be_held_out_is_an_error():
         held("a")
     with pytest.raises(DataError, match="stand in held-out text and are left out"):
         held("the cat sat on a mat, and no dog bit its toe\n" * 400)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_text_that_is_held_out_but_not_used_is_counted(tmp_path, stream):
+    (tmp_path / "a.txt").write_text(text_of(3000))
+    data = {"path": str(tmp_path / "a.txt"), "stream": stream, "max_valid_characters": 3000}
+    said: list[str] = []
+    splits = Generate(configs.configure(Generate.Config, {"data": data}, "test")).read(said.append)
+    (line,) = [line for line in said if "held out but not used (data.max_valid_characters)" in line]
+    trained = sum(len(one.text) for one in splits.train)
+    held = sum(len(one.text) for part in splits[1:] for one in part)
+    assert int(line.split()[0].replace(",", "")) == len((tmp_path / "a.txt").read_text()) - trained - held

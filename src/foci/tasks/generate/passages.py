@@ -179,7 +179,8 @@ class StreamedText:
 
     def __init__(self, files: TextFiles, shares: Shares, most: int) -> None:
         self.files, self.shares, self.overlap = files, shares, Overlap(())
-        self.characters = 0
+        self.characters, self.unused = 0, 0
+        """How many characters are trained on; and how many are held out beyond those that are used."""
         held: dict[str, list[tuple[int, str]]] = {"valid": [], "test": []}
         sizes = dict.fromkeys(held, 0)
         for number, unit in enumerate(self._units()):
@@ -187,6 +188,7 @@ class StreamedText:
             if part == "train":
                 self.characters += len(unit.text)
                 continue
+            self.unused += len(unit.text)
             held[part].append((number, unit.text))
             sizes[part] += len(unit.text)
             if sizes[part] > 4 * most:
@@ -194,6 +196,7 @@ class StreamedText:
                 sizes[part] = sum(len(text) for _, text in held[part])
         used = (_joined(_limited(units, most, shares["seed"])) for units in held.values())
         self.valid, self.test = used
+        self.unused -= sum(len(one.text) for one in (*self.valid, *self.test))
         self.overlap = Overlap(one.text for one in (*self.valid, *self.test))
 
     def _units(self) -> Iterator[TextPiece]:

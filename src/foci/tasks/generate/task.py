@@ -137,6 +137,7 @@ class Generate(Task):
                 f"{data.path}, line 1: {streamed.characters} characters in passages to train on, {_held(valid, test)}, "
                 "expected some of each. Use more text, or name data.valid and data.test."
             )
+        _log_left_out(log, 0, streamed.unused)
         log(
             f"{streamed.characters:,} characters are streamed from {data.path}, {_held(valid, test)}; the first is "
             f"{quoted(first.text)}"
