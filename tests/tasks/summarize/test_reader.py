@@ -61,6 +61,8 @@ def test_several_references(tmp_path):
         ("a.jsonl", '{"source": "a", "target": ["b", ""]}\n', "line 1: a summary is empty"),
         ("a.jsonl", '{"source": "a", "target": 3}\n', "line 1: field 'target' is no text"),
         ("a.jsonl", '{"source": "a", "traget": "b"}\n', "line 1: no field 'target'. Did you mean 'traget'"),
+        ("a.jsonl", '{"text": "a", "summary": "b"}\n', "Known: summary, text. Set data.columns \\(--columns\\) to the"),
+        ("a.csv", "text,summary\na,b\n", "first line. .* Set data.columns \\(--columns\\) to the names"),
         ("a.tsv", "source\ttarget\na\t\n", "line 2: a summary is empty"),
         ("a.csv", "source,target\na,b,c\n", "line 2: the row has 3 cells"),
         ("a.csv", "", "line 1: no texts, the file is empty"),
