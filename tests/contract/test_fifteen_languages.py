@@ -169,10 +169,9 @@ def test_a_classifier_knows_the_language_in_either_form(classifier, language):
 
 
 @pytest.mark.slow
-@each_language
+@pytest.mark.parametrize("language", ["ar", "hi", "th", "vi", "zh"])  # right to left, marks, no spaces
 def test_a_translator_learns_by_heart(language, tmp_path):
-    target = "en" if language != "en" else "de"
-    pairs = [{"source": a, "target": b} for a, b in zip(TEXTS[language], TEXTS[target])]
+    pairs = [{"source": a, "target": b} for a, b in zip(TEXTS[language], TEXTS["en"])]
     pairs += [{"source": pair["target"], "target": nfd(pair["source"])} for pair in pairs]
     for name in ("train", "valid"):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, pairs)), encoding="utf-8")

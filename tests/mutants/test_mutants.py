@@ -459,7 +459,7 @@ MUTANTS = {
         "LabelTask.predict",
         "_1.logits.float()",
         "(_1.logits - _1.logits.mean(dim=0)).float()",
-        f"{EVERY_TASK}::test_a_prediction_depends_on_nothing_else_in_the_batch[classify]",
+        f"{EVERY_TASK}::test_a_prediction_depends_on_nothing_else_in_the_batch[entail]",
     ),
     "predictions in the order of their lengths": Mutant(
         "predict_in_batches",
