@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 
 from foci.errors import ShapeError, check_positive
 
+_PRIOR = 3.0
+"""Weight of the prior of a temperature: the inverse of its variance."""
 _FOLDS = 5
 """Parts of the examples that a calibration of odds is tried on, each with that of the others."""
 Derivatives = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -87,8 +89,8 @@ def expected_calibration_error(bins: Sequence[Bin]) -> float:
 def fit_temperature(scores: Float[NDArray[np.floating], "N C"], targets: Int[NDArray[np.int64], " N"]) -> float:
     """Return the temperature at which the targets are most probable.
 
-    Of n examples all may be right by luck: as in Platt's scaling, a target counts as right with probability
-    (n + 1) / (n + 2), so that the probabilities are no surer than the examples can show.
+    A temperature of 1 is the prior, normal in its logarithm and of the weight of a few examples: six examples that are
+    right by luck hardly change the probabilities, and hundreds decide alone.
 
     Args:
         scores: of each class; −∞ where an example does not have it. They may differ by a constant of each example.
@@ -97,21 +99,17 @@ def fit_temperature(scores: Float[NDArray[np.floating], "N C"], targets: Int[NDA
     Example:
         >>> scores = np.log([[0.9, 0.1]] * 100)
         >>> round(fit_temperature(scores, np.array([0] * 60 + [1] * 40)), 1)
-        5.5
+        3.4
     """
     scores, targets = np.asarray(scores, np.float64)[targets >= 0], targets[targets >= 0]
-    if not len(targets):
-        return 1.0
     present = np.isfinite(scores)
-    heights = np.where(present, scores - scores.max(axis=1, keepdims=True), 0.0)
-    right = heights[np.arange(len(targets)), targets]
-    lucky = 1 / (len(targets) + 2)
-    others = (heights.sum(axis=1) - right) / np.maximum(present.sum(axis=1) - 1, 1)
-    expected = float(((1 - lucky) * right + lucky * others).sum())
+    heights = np.where(present, scores - scores.max(axis=1, keepdims=True, initial=-np.inf), 0.0)
+    right = float(heights[np.arange(len(targets)), targets].sum())
 
     def slope(beta: float) -> float:
         shares = np.exp(beta * heights) * present
-        return float(((shares * heights).sum(axis=1) / shares.sum(axis=1)).sum()) - expected
+        expected = float(((shares * heights).sum(axis=1) / shares.sum(axis=1)).sum())
+        return beta * (expected - right) + _PRIOR * math.log(beta)
 
     return 1 / root(slope)
 

@@ -240,12 +240,9 @@ def _log_calibration(result: TrainingResult, chance: float | None, log: Log) -> 
         f"{metrics[name]:.3g}" for name in ("calibration/temperature", "loss", "calibrated_loss")
     )
     worse = f" (worse than the {chance:.3g} of equal probabilities)" if metrics["loss"] > chance else ""
-    few = ""
-    if metrics["calibrated_loss"] > metrics["loss"]:
-        few = ", since so few validation examples cannot show that higher probabilities are right"
     log(
         f"probabilities of {chosen.name if chosen else ''} are calibrated on the validation data, by temperature "
-        f"{temperature}: loss {before}{worse} before, {after} after it{few}"
+        f"{temperature}: loss {before}{worse} before, {after} after it"
     )
 
 
