@@ -69,7 +69,7 @@ class ClassifyImagesConfig(TaskConfig):
         "model": {"preset": "tiny", "block_attention": "cbam"},
         "training": {"max_steps": 600, "learning_rate": 5e-3, "schedule": "cosine", "warmup": 30, "eval_every": 150},
     }
-    promise = Promise("accuracy", 0.955, 0.025)
+    promise = Promise("accuracy", 0.975, 0.025)
     smallest = {
         "data": {"builtin": 60, "image_size": 16, "batch_size": 20},
         "model": {"preset": "tiny", "hidden_dim": 16, "block_attention": "cbam", "num_stages": 2, "stride": 2},

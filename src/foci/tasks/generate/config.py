@@ -127,7 +127,7 @@ class GenerateConfig(TaskConfig):
         "data": {"context": 64},
         "training": {"max_steps": 1000, "learning_rate": 0.015, "eval_every": 500},
     }
-    promise = Promise("bits_per_byte", 1.55, 0.12)
+    promise = Promise("bits_per_byte", 1.63, 0.06)
     smallest = {
         "data": {"max_characters": 200, "context": 19, "batch_size": 4, "test_share": 0.2},
         "model": {"model_dim": 16, "num_heads": 2, "hidden_dim": 24, "num_layers": 2},
