@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -140,3 +140,24 @@ def _file_digest(name: str, size: int, changed: int) -> str:
             return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
     except OSError:  # that it cannot be read is reported where it is decoded
         return os.path.basename(name)
+
+
+def same_content(
+    names: Sequence[str], shape: Callable[[str], Hashable | None], content: Callable[[str], str | None]
+) -> list[str | None]:
+    """Return one key for all files of other bytes that decode to the same content; None for those that are alone.
+
+    Args:
+        names: the files.
+        shape: what a header says of the size of the content; None where it cannot be read.
+        content: the digest of the decoded content. It is asked for where files of different bytes have one shape only.
+    """
+    shapes = {name: shape(name) for name in dict.fromkeys(names)}
+    alike: dict[Hashable, set[str]] = {}
+    for name, found in shapes.items():
+        alike.setdefault(found, set()).add(file_key(name))
+    digests: dict[str, str | None] = {}
+    for name, found in shapes.items():
+        if found is not None and len(alike[found]) > 1 and (key := file_key(name)) not in digests:
+            digests[key] = content(name)
+    return [digests.get(file_key(name)) for name in names]

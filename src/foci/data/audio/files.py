@@ -7,11 +7,12 @@ two words, by which unusable files are counted.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from foci.data.splits import same_content
 from foci.errors import DataError, MissingPackageError
 
 LOWEST_RATE, HIGHEST_RATE = 1_000, 768_000
@@ -112,6 +114,29 @@ def read_sound(path: str | Path, *, max_seconds: float = 4 * 3600.0) -> Sound:
     if count == 0:
         raise AudioError(str(path), "empty file", "has no samples, expected a recording.")
     return Sound(np.concatenate(blocks), header.rate)
+
+
+def same_samples(paths: Sequence[str]) -> list[str | None]:
+    """Return one key for all files of other bytes that have the same samples, such as a WAV and a FLAC of a recording.
+
+    Only recordings whose headers claim the same duration are decoded. None is the key of all others.
+    """
+    return same_content(paths, _claimed, _sample_digest)
+
+
+def _claimed(path: str) -> tuple[int, float] | None:
+    try:
+        header = read_header(path)
+    except AudioError:
+        return None  # it is reported when it is read
+    return header.rate, round(header.seconds, 3)
+
+
+def _sample_digest(path: str) -> str | None:
+    try:
+        return hashlib.blake2b(read_sound(path).samples.tobytes(), digest_size=16).hexdigest()
+    except AudioError:
+        return None
 
 
 def file_size(path: str | Path) -> int:

@@ -13,12 +13,14 @@ may describe an image that would fill the memory. Names that begin with ``drawn:
 
 from __future__ import annotations
 
+import hashlib
 import os
 import struct
 import tempfile
 import warnings
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +33,7 @@ from torch import Tensor
 from foci.data.batching import Indices
 from foci.data.images.drawn import PREFIX, draw, find_scene
 from foci.data.lines import Log, counted
+from foci.data.splits import same_content
 from foci.errors import DataError, MissingPackageError, check_sizes
 from foci.files import MAX_PIXELS, walk
 
@@ -87,15 +90,11 @@ def read_image(name: str | Path, size: int, *, max_pixels: int = MAX_PIXELS) -> 
     try:
         if path.stat().st_size == 0:
             return Unreadable(str(name), "the file is empty.")
-        with warnings.catch_warnings():
-            # Pillow only warns of an image that fills the memory, and speaks of EXIF data that it could not read.
-            warnings.simplefilter("ignore")
-            with pillow.open(path) as image:
-                pixels = image.width * image.height
-                if pixels > max_pixels:
-                    return Unreadable(str(name), _too_large(f"{image.width} × {image.height} pixels", max_pixels))
-                image.draft("RGB", (size, size))  # a JPEG file is decoded at a fraction of its size, where that will do
-                return _fitted(_as_rgb(image), size)
+        with _opened(path) as image:
+            if image.width * image.height > max_pixels:
+                return Unreadable(str(name), _too_large(f"{image.width} × {image.height} pixels", max_pixels))
+            image.draft("RGB", (size, size))  # a JPEG file is decoded at a fraction of its size, where that will do
+            return _fitted(_as_rgb(image), size)
     except pillow.DecompressionBombError:
         return Unreadable(str(name), _too_large("too many pixels", max_pixels))
     except FileNotFoundError:
@@ -105,6 +104,46 @@ def read_image(name: str | Path, size: int, *, max_pixels: int = MAX_PIXELS) -> 
             str(name),
             f"not an image, or a damaged one ({str(error).splitlines()[0] if str(error) else type(error).__name__}).",
         )
+
+
+def same_pixels(names: Sequence[str], *, max_pixels: int = MAX_PIXELS) -> list[str | None]:
+    """Return one key for all files of other bytes that have the same pixels, such as a PNG and a BMP of one image.
+
+    Only images of equal size are decoded. None is the key of those that are alone, cannot be read, or are drawn.
+    """
+    return same_content(
+        names,
+        lambda name: None if name.startswith(PREFIX) else _size_of(name),
+        lambda name: _pixel_digest(name, max_pixels),
+    )
+
+
+def _size_of(name: str) -> tuple[int, int] | None:
+    try:
+        with _opened(name) as image:
+            return image.size
+    except (*_DAMAGED, _pillow().DecompressionBombError):
+        return None  # it is reported when it is decoded
+
+
+def _pixel_digest(name: str, max_pixels: int) -> str | None:
+    try:
+        with _opened(name) as image:
+            if image.width * image.height > max_pixels:
+                return None
+            pixels = _as_rgb(image)
+            return hashlib.blake2b(f"{pixels.size}".encode() + pixels.tobytes(), digest_size=16).hexdigest()
+    except (*_DAMAGED, _pillow().DecompressionBombError):
+        return None
+
+
+@contextmanager
+def _opened(name: str | Path) -> Iterator[Picture]:
+    with warnings.catch_warnings():
+        # Pillow only warns of an image that fills the memory, and speaks of EXIF data that it could not read.
+        warnings.simplefilter("ignore")
+        with _pillow().open(name) as image:
+            yield image
 
 
 class FolderFiles(NamedTuple):
@@ -139,7 +178,7 @@ def image_files(folder: str | Path) -> FolderFiles:
 
 def _begins_like_an_image(path: str) -> bool:
     try:
-        with _pillow().open(path) as image:
+        with _opened(path) as image:
             return image.format not in _NO_PIXELS
     except _DAMAGED:
         return False
@@ -150,13 +189,8 @@ def log_reduction(names: Sequence[str], size: int, log: Log) -> None:
     sides = []
     for name in names[:: max(1, len(names) // _MEASURED)]:
         if not name.startswith(PREFIX):
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    with _pillow().open(name) as image:
-                        sides.append(max(image.size))
-            except (*_DAMAGED, _pillow().DecompressionBombError):
-                continue  # it is reported when it is decoded
+            found = _size_of(name)
+            sides += [] if found is None else [max(found)]
     if sides and (side := int(np.median(sides))) > size:
         log(
             f"images of {side:,} px (the longer side, median of {len(sides)}) are reduced to {size} px. Set "

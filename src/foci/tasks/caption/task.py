@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from foci.data import BOS, EOS, PAD, UNK, TokenBatches, Tokenizer
 from foci.data.batching import Sequences
 from foci.data.images.features import ImageFeatures, cached_features, encode_images, fingerprint
-from foci.data.images.files import GRAY, Images
+from foci.data.images.files import GRAY, Images, same_pixels
 from foci.data.splits import PARTS, Parts, file_key
 from foci.decoding import DecoderInputs, Hypothesis
 from foci.errors import CheckpointError, ConfigError, DataError
@@ -133,6 +133,10 @@ class Caption(Seq2SeqTask):
     def key(self, example: CaptionedImage) -> str:
         """Return the content of the image."""
         return file_key(example.image)
+
+    def twins(self, examples: Sequence[CaptionedImage]) -> list[str | None]:
+        """Return the pixels of images that differ in their bytes alone."""
+        return same_pixels([one.image for one in examples], max_pixels=self.config.data.max_pixels)
 
     def show(self, example: CaptionedImage) -> str:
         """Return the image and its first caption."""

@@ -12,7 +12,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
 from foci.data.images.drawn import PREFIX, find_scene
-from foci.data.images.files import Images, log_reduction
+from foci.data.images.files import Images, log_reduction, same_pixels
 from foci.data.splits import Parts, file_key
 from foci.encodings import AUTO
 from foci.errors import ConfigError
@@ -91,6 +91,10 @@ class ClassifyImages(LabelTask):
     def key(self, example: LabeledImage) -> str:
         """Return the content of the image."""
         return file_key(example.image)
+
+    def twins(self, examples: Sequence[LabeledImage]) -> list[str | None]:
+        """Return the pixels of images that differ in their bytes alone."""
+        return same_pixels([one.image for one in examples], max_pixels=self.config.data.max_pixels)
 
     def read_builtin(self, size: int, part: str) -> list[LabeledImage]:
         """Return drawn shapes, whose kind is the class."""

@@ -90,9 +90,9 @@ class Entail(LabelTask):
         """Return the premise: all pairs of a premise are in one part."""
         return text_key(example.premise)
 
-    def twin(self, example: SentencePair) -> str:
-        """Return both sentences, whichever comes first."""
-        return pair_key(example.premise, example.hypothesis)
+    def twins(self, examples: Sequence[SentencePair]) -> list[str]:
+        """Return both sentences of each, whichever comes first."""
+        return [pair_key(one.premise, one.hypothesis) for one in examples]
 
     def read_file(self, path: str, log: Log | None = None) -> list[SentencePair]:
         """Read all pairs of a file, whatever parts it names."""

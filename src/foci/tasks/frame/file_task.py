@@ -59,9 +59,9 @@ class FileTask(Task):
         """Return the examples of the file that is named for a part: train, valid or test."""
         return self.read_file(path, log)
 
-    def twin(self, example: Any) -> str | None:
-        """Return what an example has in common with near-duplicates of other keys, such as a pair and its swap."""
-        return None
+    def twins(self, examples: Sequence[Any]) -> Sequence[str | None]:
+        """Return what each example has in common with near-duplicates of other keys, such as a pair and its swap."""
+        return [None] * len(examples)
 
     def split(self, examples: list[Any], log: Log) -> Parts:
         """Split the examples of the training file."""
@@ -78,16 +78,18 @@ class FileTask(Task):
                 f"{shared:,} of {len(keys):,} {self.noun} have the same {self.about} as another one, and are in one "
                 "part with it"
             )
-        if (group := self.config.data.group) is not None and not any(
-            shares[name] for name in ("valid_share", "test_share")
-        ):
+        splits = any(shares[name] for name in ("valid_share", "test_share"))
+        if (group := self.config.data.group) is not None and not splits:
             raise ConfigError(f"data.group is {group!r}, but the data says which part each of the {self.noun} is in.")
         key_of = iter(keys if group is None else self._groups(keys, log))
-        train, valid, test = split(examples, lambda example: next(key_of), **shares)
-        twins = {self.twin(one) for one in test} - {None}
-        kept_valid = [one for one in valid if self.twin(one) not in twins]
-        twins |= {self.twin(one) for one in kept_valid} - {None}
-        kept = Parts([one for one in train if self.twin(one) not in twins], kept_valid, test)
+        paired = zip(examples, self.twins(examples) if splits else [None] * len(keys))
+        made = split(paired, lambda example: next(key_of), **shares)
+        seen: set[str | None] = set()
+        kept = Parts([], [], [])
+        for part in reversed(PARTS):
+            left = [(one, twin) for one, twin in getattr(made, part) if twin not in seen]
+            getattr(kept, part).extend(one for one, _ in left)
+            seen |= {twin for _, twin in left} - {None}
         if left_out := len(examples) - sum(map(len, kept)):
             log(f"{left_out:,} of {len(keys):,} {self.noun} are left out: near-duplicates of held-out ones")
         return kept

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from foci.data import PAD, TokenBatches, Tokenizer
 from foci.data.audio.augment import Masking, spec_augment
 from foci.data.audio.features import normalized
-from foci.data.audio.files import Utterance, write_sound
+from foci.data.audio.files import Utterance, same_samples, write_sound
 from foci.data.builtin import morse
 from foci.data.splits import Parts, file_key
 from foci.errors import ConfigError, DataError
@@ -112,6 +112,10 @@ class Transcribe(FileTask):
     def key(self, example: Utterance) -> str:
         """Return the content of the recording."""
         return file_key(example.audio)
+
+    def twins(self, examples: Sequence[Utterance]) -> list[str | None]:
+        """Return the samples of recordings that differ in their bytes alone."""
+        return same_samples([one.audio for one in examples])
 
     def show(self, example: Utterance) -> str:
         """Return the name of the recording and its transcript."""

@@ -125,9 +125,9 @@ class Translate(Seq2SeqTask):
         """Return the source: pairs with equal sources are never in two parts."""
         return text_key(example.source)
 
-    def twin(self, example: Pair) -> str:
-        """Return both sides, whichever comes first."""
-        return pair_key(*example)
+    def twins(self, examples: Sequence[Pair]) -> list[str]:
+        """Return both sides of each, whichever comes first."""
+        return [pair_key(*one) for one in examples]
 
     def nothing_left(self, count: int, use: str) -> DataError:
         """Return the error for a part without pairs."""

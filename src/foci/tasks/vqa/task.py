@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from foci.data.batching import Indices, Sequences
 from foci.data.images.drawn import PREFIX, find_scene, questions
-from foci.data.images.files import Images, log_reduction
+from foci.data.images.files import Images, log_reduction, same_pixels
 from foci.data.splits import file_key, text_key
 from foci.data.vocabulary import Vocabulary
 from foci.metrics.boxes import Box, area, points_at, share_inside
@@ -87,6 +87,10 @@ class Vqa(LabelTask):
     def key(self, example: ImageQuestion) -> str:
         """Return the content of the image: all questions about it are in one part."""
         return file_key(example.image)
+
+    def twins(self, examples: Sequence[ImageQuestion]) -> list[str | None]:
+        """Return the pixels of images that differ in their bytes alone."""
+        return same_pixels([one.image for one in examples], max_pixels=self.config.data.max_pixels)
 
     def read_builtin(self, size: int, part: str) -> list[ImageQuestion]:
         """Return all questions about this many drawn scenes."""
