@@ -197,6 +197,7 @@ MECHANISMS: dict[str, Card] = {
             "rotary": {"model_dim": 12, "rotary": True},
             "alibi": {"alibi": True},
             "alibi_causal": {"alibi": True, "causal": True},
+            "qk_norm": {"qk_norm": True},
             "cosine": {"score": "cosine"},
             "sparsemax": {"normalize": "sparsemax"},
             "grouped_sparsemax": {**_GROUPED, "normalize": "sparsemax"},

@@ -20,6 +20,7 @@ def test_values_and_gradients(name):
     x = torch.randn(3, 5, 7, dtype=torch.float64, requires_grad=True)
     torch.testing.assert_close(function(x), expected(x))
     assert torch.autograd.gradcheck(function, (x,))
+    assert torch.autograd.gradgradcheck(function, (x,))
     turned = x.transpose(0, 2)  # not contiguous
     torch.testing.assert_close(function(turned), expected(turned))
 

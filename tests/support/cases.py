@@ -75,9 +75,9 @@ def reach(case: str, queries: int = L, keys: int = S) -> Tensor:
     return masks.window(queries, keys, left, right)
 
 
-def make(case: str, dtype: torch.dtype = torch.float32, train: bool = False) -> nn.Module:
+def make(case: str, dtype: torch.dtype = torch.float32, train: bool = False, **options: object) -> nn.Module:
     torch.manual_seed(7)
-    module = foci.build(case.partition("/")[0], **arguments(case))
+    module = foci.build(case.partition("/")[0], **{**arguments(case), **options})
     for parameter in module.parameters():  # generic parameters: zeros at the start would hide mistakes
         nn.init.normal_(parameter, std=0.7)
     return module.to(dtype).train(train)

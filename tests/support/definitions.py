@@ -113,6 +113,8 @@ def _multi_head(
         q = module.query_layer(query)[..., head * size : (head + 1) * size]
         k = module.key_layer(key)[..., group * size : (group + 1) * size]
         v = module.value_layer(value)[..., group * size : (group + 1) * size]
+        if option(case, "qk_norm"):
+            q, k = (x / (x.square().mean(dim=-1, keepdim=True) + 1e-6).sqrt() for x in (q, k))
         if option(case, "rotary"):
             q, k = _turned(q, keys - queries), _turned(k, 0)
         if option(case, "score") == "cosine":

@@ -29,7 +29,7 @@ def unit_mean_square(vectors: Float[Tensor, "... K"]) -> Float[Tensor, "... K"]:
     """
     if is_traced() or is_watched(vectors):
         return F.rms_norm(vectors, vectors.shape[-1:], eps=EPSILON)
-    unit: Tensor = _UnitMeanSquare.apply(vectors)  # type: ignore[no-untyped-call]
+    unit: Tensor = _UnitMeanSquare.apply(vectors)[0]  # type: ignore[no-untyped-call]
     return unit
 
 
@@ -42,39 +42,57 @@ def squared_relu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """
     if is_traced() or is_watched(x):
         return F.relu(x).square()
-    squared: Tensor = _SquaredReLU.apply(x)  # type: ignore[no-untyped-call]
+    squared: Tensor = _SquaredReLU.apply(x)[0]  # type: ignore[no-untyped-call]
     return squared
 
 
 class _UnitMeanSquare(torch.autograd.Function):
+    """Return the unit vectors and their scale.
+
+    Autograd takes what is saved for a constant unless it is an input or an output, so the scale is an output too: its
+    gradient, which only second derivatives have, is passed on.
+    """
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
         wide = torch.promote_types(x.dtype, torch.float32)
         scale = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=wide)
         scale = scale.square_().div_(x.shape[-1]).add_(EPSILON).rsqrt_().to(x.dtype)
         unit: Tensor = x * scale
         ctx.save_for_backward(unit, scale)
-        return unit
+        ctx.set_materialize_grads(False)
+        return unit, scale
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+    def backward(ctx: Any, of_unit: Tensor | None, of_scale: Tensor | None) -> Tensor | None:
         unit, scale = ctx.saved_tensors
-        (gradient,) = gradients
-        along = (gradient * unit).mean(dim=-1, keepdim=True)
-        across: Tensor = torch.addcmul(gradient, unit, along, value=-1) * scale
-        return across
+        found: Tensor | None = None
+        if of_unit is not None:
+            along = (of_unit * unit).mean(dim=-1, keepdim=True)
+            found = torch.addcmul(of_unit, unit, along, value=-1) * scale
+        if of_scale is not None:
+            change: Tensor = unit * (of_scale * scale.square() / -unit.shape[-1])
+            found = change if found is None else found + change
+        return found
 
 
 class _SquaredReLU(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        positive = F.relu(x)
-        ctx.save_for_backward(positive)
-        squared: Tensor = positive * positive
-        return squared
+    """Return the square and the positive part, which is saved: an output for the same reason as the scale above."""
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        positive = F.relu(x)
+        ctx.save_for_backward(positive)
+        ctx.set_materialize_grads(False)
+        return positive * positive, positive
+
+    @staticmethod
+    def backward(ctx: Any, of_square: Tensor | None, of_positive: Tensor | None) -> Tensor | None:
         (positive,) = ctx.saved_tensors
-        slope: Tensor = 2 * (gradients[0] * positive)
-        return slope
+        found: Tensor | None = None
+        if of_square is not None:
+            found = 2 * (of_square * positive)
+        if of_positive is not None:
+            change: Tensor = of_positive * (positive > 0)
+            found = change if found is None else found + change
+        return found
