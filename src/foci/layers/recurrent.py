@@ -13,7 +13,7 @@ Differs: the gates are those of torch.nn.LSTM (with a forget gate) and torch.nn.
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -108,27 +108,42 @@ class Recurrence(nn.Module):
                 first = None if start is None else tuple(part.to(dtype) for part in start)
                 return self.read_padded(inputs.to(dtype), padding, first)
         inputs = inputs.masked_fill(padding.unsqueeze(-1), 0.0)  # NaN in padding must not reach the gates
-        rows, flag = len(inputs), padding.unsqueeze(-1).to(inputs.dtype)
         state: list[Tensor] = []
         for layer in range(self.layers.num_layers):
             weights = [self._with_closing_gates(*direction) for direction in self._weights(layer)]
-            size = self.layers.hidden_size
-            begin = self._begin(start, layer, inputs.new_zeros(len(weights), rows, size))
-            flat = [weight for direction in weights for weight in direction]
-            flagged = torch.cat([inputs, flag], dim=-1)
-            how = (True, 1, 0.0, self.training, len(weights) > 1, True)  # biases, layers, dropout, …, batch first
-            if self.is_lstm:
-                inputs, hidden, cell = torch.lstm(flagged, begin, flat, *how)
-                # The output gate stays open: the final state is the one at the last word.
-                at_last = (~padding).sum(dim=1).clamp_min(1).sub(1).reshape(rows, 1, 1).expand(-1, -1, size)
-                forward = inputs[..., :size].gather(1, at_last).transpose(0, 1)
-                state.append(torch.stack([torch.cat([forward, hidden[1:]]), cell]))
+            begin = self._begin(start, layer, inputs.new_zeros(len(weights), len(inputs), self.layers.hidden_size))
+            if self.is_lstm and start is not None and len(weights) == 2:
+                # Padding keeps the cells, but hidden states would become o · tanh(c): backward begins at the last word.
+                turned = _reversed(padding)
+                ways = [
+                    self._read_layer(one, padding, tuple(part[way : way + 1] for part in begin), weights[way : way + 1])
+                    for way, one in enumerate((inputs, _take(inputs, turned)))
+                ]
+                inputs = torch.cat([ways[0][0], _take(ways[1][0], turned)], dim=-1)
+                state.append(torch.cat([last for _, last in ways], dim=1))
             else:
-                inputs, hidden = torch.gru(flagged, begin[0], flat, *how)
-                state.append(hidden.unsqueeze(0))
+                inputs, last = self._read_layer(inputs, padding, begin, weights)
+                state.append(last)
             if layer < self.layers.num_layers - 1:
                 inputs = F.dropout(inputs, self.layers.dropout, self.training)
         return inputs, torch.cat(state, dim=1).transpose(1, 2).unbind()
+
+    def _read_layer(
+        self, inputs: Tensor, padding: Tensor, begin: State, weights: list[list[Tensor]]
+    ) -> tuple[Tensor, Tensor]:
+        """Return the outputs and the final state ``(parts, directions, N, D)`` of one layer."""
+        rows, size = len(inputs), self.layers.hidden_size
+        flat = [weight for direction in weights for weight in direction]
+        flagged = torch.cat([inputs, padding.unsqueeze(-1).to(inputs.dtype)], dim=-1)
+        how = (True, 1, 0.0, self.training, len(weights) > 1, True)  # biases, layers, dropout, …, batch first
+        if not self.is_lstm:
+            output, hidden = torch.gru(flagged, begin[0], flat, *how)
+            return output, hidden.unsqueeze(0)
+        output, hidden, cell = torch.lstm(flagged, begin, flat, *how)
+        # The output gate stays open: the final state is the one at the last word.
+        at_last = (~padding).sum(dim=1).clamp_min(1).sub(1).reshape(rows, 1, 1).expand(-1, -1, size)
+        forward = output[..., :size].gather(1, at_last).transpose(0, 1)
+        return output, torch.stack([torch.cat([forward, hidden[1:]]), cell])
 
     def _begin(self, start: State | None, layer: int, zeros: Tensor) -> State:
         """Return the first state of one layer, ``(directions, N, D)`` for each part."""
@@ -305,6 +320,12 @@ class DeepOutput(nn.Module):
         hidden, embedded, context = inputs.split(self.sizes, dim=-1)
         readout: Tensor = embedded + self.layer(torch.cat([hidden, context], dim=-1))
         return readout
+
+
+def _reversed(padding: Bool[Tensor, "N T"]) -> Int[Tensor, "N T"]:
+    """Return the order that reverses the inputs of each row; padding stays behind them."""
+    places = torch.arange(padding.shape[1], device=padding.device)
+    return torch.where(padding, places, (~padding).sum(dim=1, keepdim=True) - 1 - places)
 
 
 def _take(values: Tensor, order: Tensor) -> Tensor:
