@@ -195,6 +195,27 @@ def test_log_probabilities_in_chunks_have_the_gradients_of_the_whole(monkeypatch
     torch.testing.assert_close(given, torch.autograd.grad((right[0] * slopes[0] + right[1] * slopes[1]).sum(), inputs))
 
 
+@pytest.mark.parametrize("features_in", [torch.float32, torch.bfloat16])  # as a linear layer and an LSTM give them
+def test_log_probabilities_under_autocast_have_gradients(features_in, monkeypatch):
+    """The logits are computed again in the backward pass, which runs outside autocast: as they were before."""
+    monkeypatch.setattr("foci.layers.token_loss._CELLS", 2 * V)
+    output = nn.Linear(F, V)
+    features = torch.randn(B * T, F).to(features_in).requires_grad_()
+    tokens = torch.randint(0, V, (B * T,))
+    slopes = torch.randn(2, B * T)
+    inputs = (features, *output.parameters())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = token_log_probs(features, output, tokens)
+        logs = output(features).float().log_softmax(-1)
+    right = (logs.gather(1, tokens.unsqueeze(1)).squeeze(1), logs.mean(1))
+    torch.testing.assert_close(found, right)
+    given = torch.autograd.grad((found[0] * slopes[0] + found[1] * slopes[1]).sum(), inputs)
+    wanted = torch.autograd.grad((right[0] * slopes[0] + right[1] * slopes[1]).sum(), inputs)
+    for one, other in zip(given, wanted):
+        assert one.dtype == other.dtype
+        torch.testing.assert_close(one, other, rtol=0.02, atol=0.02)
+
+
 def test_label_smoothing_is_of_the_generated_words():
     torch.manual_seed(4)
     head, output = CopyHead(F, V).double(), nn.Linear(F, V).double()

@@ -163,6 +163,7 @@ class _TokenLogProbs(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         chosen = _at_least_single(features.new_zeros(len(tokens)))
         mean, normalizers = torch.zeros_like(chosen), torch.zeros_like(chosen)
+        ctx.dtype = F.linear(features[:0], weight, bias).dtype  # that of autocast inside of it
         for here in _chunks(len(tokens), len(weight)):
             logits = _at_least_single(F.linear(features[here], weight, bias))
             normalizers[here] = logits.logsumexp(dim=1)
@@ -180,6 +181,9 @@ class _TokenLogProbs(torch.autograd.Function):
             torch.zeros_like(_at_least_single(each)) if each is not None and needed else None
             for each, needed in zip(given, ctx.needs_input_grad)
         ]
+        # The forward pass's logits once more: the backward pass runs outside autocast.
+        features, weight = features.to(ctx.dtype), weight.to(ctx.dtype)
+        bias = None if bias is None else bias.to(ctx.dtype)
         for here in _chunks(len(tokens), len(weight)):
             logits = _at_least_single(F.linear(features[here], weight, bias))
             slopes = logits.sub_(normalizers[here].unsqueeze(1)).exp_()

@@ -156,6 +156,11 @@ def synchronized(model: nn.Module, now: bool) -> AbstractContextManager[None]:
     return nullcontext()
 
 
+def autocast(fabric: Fabric, options: TrainingOptions) -> torch.autocast:
+    """Return the context in which losses and metrics are computed."""
+    return torch.autocast(fabric.device.type, dtype=torch.bfloat16, enabled=options.precision == "bfloat16")
+
+
 def is_sharded(module: nn.Module) -> bool:
     """Return whether the model was sharded by `shard`."""
     return isinstance(module, FSDPModule)

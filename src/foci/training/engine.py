@@ -26,7 +26,7 @@ from torch.distributed.tensor import DTensor
 
 from foci.errors import CheckpointError, ConfigError, MissingPackageError, TrainingError
 from foci.training.checkpoint import AVERAGED, Checkpoints, Saved, load, load_weights
-from foci.training.devices import distribute, gathered, is_sharded, launch, synchronized
+from foci.training.devices import autocast, distribute, gathered, is_sharded, launch, synchronized
 from foci.training.interrupts import Interrupts
 from foci.training.named_tensors import optimizer_tensors, put_optimizer_tensors, put_weights, weights
 from foci.training.objective import Batches, Objective, StepObjective
@@ -218,15 +218,15 @@ class _Trainer:
 
     def gradient(self, stream: Iterator[Any]) -> dict[str, float]:
         """Accumulate the gradient of the summed totals in the parameters; return the sums of this process."""
-        options, world = self.options, self.fabric.world_size
+        options = self.options
         sums: dict[str, float] = {"total": 0.0, "count": 0.0}
         self.optimizer.zero_grad(set_to_none=True)
         for index in range(options.gradient_accumulation_steps):
             batch = self.fabric.to_device(next(stream))
             with synchronized(self.model, now=index == options.gradient_accumulation_steps - 1):
-                with self._autocast():
+                with autocast(self.fabric, options):
                     loss = self.objective.loss(self.model, batch)
-                (loss.total * world).backward()  # the processes' gradients are averaged, but are to be summed
+                loss.total.backward()
             for name, value in {"total": loss.total.detach(), "count": loss.count, **loss.metrics}.items():
                 sums[name] = sums.get(name, 0.0) + float(value)
         return sums
@@ -254,12 +254,15 @@ class _Trainer:
         if not count > 0:
             raise TrainingError(f"step {train_state.step + 1}: the count of the batch is {count:g}, expected above 0.")
         gradients = [p.grad for p in self.module.parameters() if p.grad is not None]
+        # The processes' gradients were averaged, but are to be summed. Scaled losses would change what clips inside of
+        # a backward pass.
+        share = self.fabric.world_size / count
         length = torch.nn.utils.get_total_norm(gradients)
-        norm = float(length.full_tensor() if isinstance(length, DTensor) else length) / count
+        norm = float(length.full_tensor() if isinstance(length, DTensor) else length) * share
         if not math.isfinite(norm):
             raise self._diverged(train_state, f"the loss is {total / count:.4g}, but its gradient {norm}")
         clip = self.options.max_grad_norm
-        torch._foreach_mul_(gradients, (1.0 if clip is None else min(1.0, clip / (norm + 1e-6))) / count)
+        torch._foreach_mul_(gradients, (1.0 if clip is None else min(1.0, clip / (norm + 1e-6))) * share)
         set_rate(self.optimizer, learning_rate)
         self.optimizer.step()
         return norm
@@ -356,18 +359,13 @@ class _Trainer:
         with gathered(self.module):
             if self.fabric.global_rank == 0 or is_sharded(self.module):
                 self.module.eval()
-                with torch.no_grad(), undisturbed(), self._autocast():
+                with torch.no_grad(), undisturbed(), autocast(self.fabric, self.options):
                     seed_everything(self.options.seed)  # the same random numbers in every validation and process
                     metrics = {name: float(value) for name, value in self.objective.validate(self.module).items()}
                 for part, training in modes:
                     part.training = training
             metrics = self.fabric.broadcast(metrics)
         return metrics
-
-    def _autocast(self) -> torch.autocast:
-        return torch.autocast(
-            self.fabric.device.type, dtype=torch.bfloat16, enabled=self.options.precision == "bfloat16"
-        )
 
     def _diverged(self, train_state: TrainState, what: str) -> TrainingError:
         return TrainingError(

@@ -29,7 +29,7 @@ from foci.tasks.frame.init_from import check_run, take_weights
 from foci.tasks.frame.predictor import asset_reader, task_of
 from foci.tasks.frame.task import Log, Shard, Splits, Task, find, silent
 from foci.training.checkpoint import Checkpoints, read_state
-from foci.training.devices import launched
+from foci.training.devices import autocast, launched
 from foci.training.engine import TrainingResult, fit
 from foci.training.objective import Batches, Loss
 from foci.training.optim import check_rates
@@ -312,7 +312,9 @@ def _try_longest_batch(task: Task, model: nn.Module, batches: Batches, fabric: F
     try:
         for _ in range(2):  # the first pass also builds kernels
             started = time.perf_counter()
-            task.loss(model, batch).total.backward()
+            with autocast(fabric, task.config.training):
+                total = task.loss(model, batch).total
+            total.backward()
             seconds = time.perf_counter() - started
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "alloc" not in str(error):
