@@ -153,6 +153,11 @@ def test_no_space_before_an_opening_sign_of_a_script_without_spaces(opening):
     assert join_texts(["I", "read", "“", "it", "no"]) == "I read “ it no"
 
 
+def test_punctuation_of_full_width_has_no_spaces_beside_letters_of_other_scripts():
+    for text in ("他看（NBA）比赛", "他读《Harry Potter》。", "写代码，2024 年", "スマホ「iPhone」を", "OK！Go"):
+        assert join_texts(WordSplitter("unicode").words(text)) == text
+
+
 def test_scripts_are_known_by_their_letters():
     texts = {
         "spaced": ["ein Haus", "мир", "שלום", "สวัสดี is Thai for hello in a long English text of many letters"],

@@ -15,7 +15,7 @@ from foci.data.lines import Fault, ending_of, read_lines
 from foci.errors import ConfigError, DataError, near_names
 
 Entry = TypeVar("Entry")
-_OTHERS = " Set data.columns (--columns) to the names that the file has."
+_OTHERS = " Set data.columns (--columns) to the names that the file has"
 LONGEST_TEXT = 10_000_000
 """Maximum number of characters of a line or cell; a longer one indicates a damaged file."""
 JSON = (".jsonl", ".json")
@@ -150,9 +150,9 @@ def _columns(
         found = [name_of(column, names) for column in (*columns, *optional)]
         for column, name in zip(columns, found):
             if name is None:
-                reason = (
-                    f"no column {_shown(column)} in the first line. {near_names(_names(column)[0], names)}{_OTHERS}"
-                )
+                known = near_names(_names(column)[0], names)
+                numbers = "or to numbers from 0, as in 0,1, if its first line is no header"
+                reason = f"no column {_shown(column)} in the first line. {known}{_OTHERS}, {numbers}."
                 yield Fault(path, 1, "missing column", reason)
                 return
         chosen = [None if name is None else names.index(name) for name in found]
@@ -239,7 +239,7 @@ def missing_field(path: Path, line: int, record: Mapping[str, Any], column: Colu
     """Return the fault of an object without this field; None if it has it."""
     if name_of(column, record) is not None:
         return None
-    reason = f"no field {_shown(column)}. {near_names(_names(column)[0], record)}{_OTHERS}"
+    reason = f"no field {_shown(column)}. {near_names(_names(column)[0], record)}{_OTHERS}."
     return Fault(path, line, "missing field", reason)
 
 

@@ -116,14 +116,17 @@ def ends_spaceless(text: str) -> bool:
 def join_texts(texts: Iterable[str]) -> str:
     """Return words or longer texts with spaces between them, except where a script has none.
 
+    Punctuation of full width has its space in itself, also beside letters of other scripts.
+
     Example:
-        >>> join_texts(["yes", "no"]), join_texts(["他", "说", "“", "好", "”", "", "。"])
-        ('yes no', '他说“好”。')
+        >>> join_texts(["yes", "no"]), join_texts(["他", "说", "“", "好", "”", "", "（", "OK", "）", "。"])
+        ('yes no', '他说“好”（OK）。')
     """
     joined = ""
     for text in filter(None, texts):
+        wide = _WIDE.match(joined[-1:]) or _WIDE.match(text)
         spaceless = ends_spaceless(joined[-40:]) and (begins_spaceless(text) or _SIGNS.fullmatch(text))
-        joined += text if spaceless or not joined else f" {text}"
+        joined += text if wide or spaceless or not joined else f" {text}"
     return joined
 
 
